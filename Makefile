@@ -1,0 +1,37 @@
+# The developer's index. Everything lands in one target directory outside the clone, shared between clones.
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/island/target
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+.PHONY: help setup demo test check fmt lint bench
+
+help: ## Show these targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Bring what is missing to build and run
+	@scripts/setup.sh
+
+demo: setup ## Build, start a network, stream a reply from its model, stop
+	cargo build --locked --workspace --bins
+	@scripts/demo.sh
+
+test: ## Bring what is missing, build everything, run every test
+	@scripts/setup.sh test
+	cargo build --locked --workspace --all-targets
+	cargo test --locked --workspace
+
+check: fmt lint test ## Everything a change must pass
+
+fmt: ## Formatting
+	cargo fmt --all --check
+
+lint: ## Clippy, and dependency rules where cargo-deny is installed
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	@if command -v cargo-deny >/dev/null; then cargo deny --locked check; else echo "lint: cargo-deny is not installed, deny.toml was not checked"; fi
+
+bench: setup ## Every claim of speed, each against a peer in the same run
+	cargo build --locked --workspace --bins
+	@benches/peers.sh
+	cargo build --locked --workspace --examples
+	cargo run --locked --package island-benches -- decode --model .tools/bench/qwen2.5-0.5b-q8_0.gguf --llama-server .tools/bench/llama-server
+	cargo run --locked --package island-benches -- overhead

@@ -1,0 +1,144 @@
+//! Does this job fit now? Pure: what is measured goes in, yes or the first reason against it comes out.
+
+use island_protocol::{
+    fabric::{Refusal, RefusalReason},
+    host::SandboxLevel,
+};
+
+/// What a job asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Main memory of its worker, megabytes; nothing where that worker runs already.
+    pub ram_mb: u64,
+    /// GPU memory of its worker, megabytes.
+    pub vram_mb: u64,
+    /// Bytes still to be fetched, megabytes.
+    pub disk_mb: u64,
+}
+
+/// What there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Supply {
+    /// Taking no new work.
+    pub draining: bool,
+    /// Whether the engine works here.
+    pub has_runtime: bool,
+    /// Jobs here, waiting ones included.
+    pub jobs: u32,
+    /// Most jobs.
+    pub max_jobs: u32,
+    /// Main memory free for jobs, less what starting workers will take, plus what idle ones would give back.
+    pub ram_mb: u64,
+    /// The same of GPU memory.
+    pub vram_mb: u64,
+    /// Disk free for the cache, plus what it may evict.
+    pub disk_mb: u64,
+    /// Walls that workers reach; `None` as long as none has told.
+    pub sandbox: Option<SandboxLevel>,
+    /// Whether the owner takes less than full walls.
+    pub allow_weak_sandbox: bool,
+}
+
+/// Whether the job fits.
+pub fn admit(demand: Demand, supply: &Supply) -> Result<(), Refusal> {
+    let refuse = |reason, message: String| Err(Refusal { reason, message });
+    if supply.draining {
+        return refuse(RefusalReason::Draining, "this Island takes no new work".into());
+    }
+    if !supply.has_runtime {
+        return refuse(RefusalReason::NoRuntime, "the engine is not available here".into());
+    }
+    let weak = supply.sandbox.is_some_and(|level| level < SandboxLevel::Full);
+    if weak && !supply.allow_weak_sandbox {
+        return refuse(
+            RefusalReason::WeakSandbox,
+            "this kernel cannot build every wall around a worker".into(),
+        );
+    }
+    if supply.jobs >= supply.max_jobs {
+        return refuse(RefusalReason::NoSlot, format!("all {} job slots are taken", supply.max_jobs));
+    }
+    let short = |what: &str, need: u64, have: u64| format!("needs {need} MB of {what}, {have} MB are free");
+    if demand.ram_mb > supply.ram_mb {
+        return refuse(RefusalReason::NoRam, short("memory", demand.ram_mb, supply.ram_mb));
+    }
+    if demand.vram_mb > supply.vram_mb {
+        return refuse(RefusalReason::NoVram, short("GPU memory", demand.vram_mb, supply.vram_mb));
+    }
+    if demand.disk_mb > supply.disk_mb {
+        return refuse(RefusalReason::NoDisk, short("disk", demand.disk_mb, supply.disk_mb));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn supply() -> Supply {
+        Supply {
+            draining: false,
+            has_runtime: true,
+            jobs: 0,
+            max_jobs: 4,
+            ram_mb: 1000,
+            vram_mb: 100,
+            disk_mb: 500,
+            sandbox: Some(SandboxLevel::Full),
+            allow_weak_sandbox: false,
+        }
+    }
+
+    #[test]
+    fn each_reason() {
+        let fine = Demand { ram_mb: 1000, vram_mb: 100, disk_mb: 500 };
+        let reason =
+            |demand: Demand, supply: Supply| admit(demand, &supply).err().map(|refusal| refusal.reason);
+        assert_eq!(reason(fine, supply()), None);
+        let cases = [
+            (fine, Supply { draining: true, ..supply() }, RefusalReason::Draining),
+            (fine, Supply { has_runtime: false, ..supply() }, RefusalReason::NoRuntime),
+            (fine, Supply { sandbox: Some(SandboxLevel::Partial), ..supply() }, RefusalReason::WeakSandbox),
+            (fine, Supply { jobs: 4, ..supply() }, RefusalReason::NoSlot),
+            (Demand { ram_mb: 1001, ..fine }, supply(), RefusalReason::NoRam),
+            (Demand { vram_mb: 101, ..fine }, supply(), RefusalReason::NoVram),
+            (Demand { disk_mb: 501, ..fine }, supply(), RefusalReason::NoDisk),
+        ];
+        for (demand, supply, expected) in cases {
+            assert_eq!(reason(demand, supply), Some(expected));
+        }
+        let owner_agrees = Supply { sandbox: Some(SandboxLevel::None), allow_weak_sandbox: true, ..supply() };
+        assert_eq!(reason(fine, owner_agrees), None);
+    }
+
+    proptest! {
+        /// However jobs arrive and leave, what was admitted together never exceeds what there is.
+        #[test]
+        fn never_over_capacity(
+            arrivals in prop::collection::vec((0_u64..400, 0_u64..60, any::<bool>()), 0..80),
+        ) {
+            let all = supply();
+            let mut running: Vec<Demand> = Vec::new();
+            for (ram_mb, vram_mb, one_leaves) in arrivals {
+                if one_leaves {
+                    running.pop();
+                }
+                let used = |of: fn(&Demand) -> u64| running.iter().map(of).sum::<u64>();
+                let left = Supply {
+                    jobs: running.len() as u32,
+                    ram_mb: all.ram_mb - used(|demand| demand.ram_mb),
+                    vram_mb: all.vram_mb - used(|demand| demand.vram_mb),
+                    ..all
+                };
+                let demand = Demand { ram_mb, vram_mb, disk_mb: 0 };
+                if admit(demand, &left).is_ok() {
+                    running.push(demand);
+                }
+                prop_assert!(running.len() <= all.max_jobs as usize);
+                prop_assert!(running.iter().map(|demand| demand.ram_mb).sum::<u64>() <= all.ram_mb);
+                prop_assert!(running.iter().map(|demand| demand.vram_mb).sum::<u64>() <= all.vram_mb);
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Build, spawn, and the order of stopping.
+
+use std::{
+    convert::Infallible,
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use island_cache::{Cache, CacheConfig, OpenError};
+use island_daemon::lifecycle::Lifecycle;
+use island_protocol::ids::{HostId, InstanceId};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::Config,
+    identity::{Identity, IdentityError},
+    inventory::{self, gpu::Gpus, meter::Meter, runtimes::Runtimes},
+    journal::Journal,
+    link::{
+        credentials::{Credentials, CredentialsError, Enrolment},
+        fabric::Fabric,
+        heartbeat, lease,
+        session::{self, About, Session},
+    },
+    supervisor::{
+        Parts, Supervisor,
+        pool::{Pool, PoolConfig},
+    },
+};
+
+/// Time for the last words after the drain limit: cancelled attempts, stopping workers.
+const STOP_MARGIN: Duration = Duration::from_secs(15);
+
+/// An agent that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A folder cannot be made.
+    #[error("create folder {path}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Another agent uses the same state.
+    #[error("another agent runs on {0}")]
+    Locked(PathBuf),
+    /// No identity.
+    #[error("load this Island's identity")]
+    Identity(#[from] IdentityError),
+    /// No cache.
+    #[error("open the cache")]
+    Cache(#[from] OpenError),
+    /// No API key.
+    #[error("read the API key")]
+    ApiKey(#[source] io::Error),
+    /// No credentials.
+    #[error("get credentials for the fabric")]
+    Credentials(#[from] CredentialsError),
+    /// What an earlier start left cannot be read.
+    #[error("take up what the last start left")]
+    Recover(#[source] io::Error),
+}
+
+/// An agent, built and not yet running.
+#[derive(Debug)]
+pub struct Agent {
+    identity: Arc<Identity>,
+    enrolment: Enrolment,
+    nats_url: Option<String>,
+    about: About,
+    drain: Duration,
+    meter: Arc<Meter>,
+    cache: Cache,
+    fabric: Arc<Fabric>,
+    supervisor: Arc<Supervisor>,
+    /// One agent per state folder.
+    _lock: fs::File,
+}
+
+impl Agent {
+    /// Makes every part; starts nothing but the engines' answers to what they can do.
+    pub async fn build(config: Config) -> Result<Self, StartError> {
+        let state = config.state_dir.clone();
+        let folders = ["journal", "spool", "w"].map(|name| state.join(name));
+        for folder in folders.iter().chain([&config.cache_dir()]) {
+            fs::create_dir_all(folder)
+                .map_err(|source| StartError::Folder { path: folder.clone(), source })?;
+        }
+        for folder in &folders {
+            // Prompts and replies lie in there.
+            let private = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
+            private.map_err(|source| StartError::Folder { path: folder.clone(), source })?;
+        }
+        let [journal_dir, spool_dir, workers_dir] = folders;
+        let lock = lock(&state)?;
+        let identity = Identity::load_or_make(&state, || HostId(uuid::Uuid::new_v4()))?;
+        let identity = Arc::new(identity);
+        let instance = InstanceId(uuid::Uuid::new_v4());
+        let fabric = Fabric::new(Arc::clone(&identity), instance);
+
+        let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated).await;
+        let gpus = Gpus::open();
+        let capabilities = inventory::discover(&gpus, runtimes.report(), runtimes.sandbox());
+        let meter = Arc::new(Meter::new(gpus.ok(), config.cache_dir()));
+        meter.sample().await;
+
+        let pool_config = PoolConfig {
+            dir: workers_dir,
+            threads: config.threads(inventory::cores()),
+            slots: config.workers.slots_per_model,
+            reserve_ram_mb: config.memory.reserve_ram_mb,
+            reserve_vram_mb: config.memory.reserve_vram_mb,
+            allow_weak_sandbox: config.allow_weak_sandbox,
+        };
+        let cache = Cache::open(cache_config(&config))?;
+        let supervisor = Supervisor::new(Parts {
+            capabilities,
+            cache: cache.clone(),
+            cache_dir: config.cache_dir(),
+            pool: Pool::new(pool_config, runtimes, meter.latest()),
+            fabric: Arc::clone(&fabric),
+            journal: Journal::new(journal_dir),
+            spool_dir,
+            max_jobs: config.workers.max_jobs,
+            allow_weak_sandbox: config.allow_weak_sandbox,
+        });
+        let enrolment = Enrolment {
+            api_key: config.read_api_key().map_err(StartError::ApiKey)?,
+            state_dir: state,
+            api_url: config.api_url,
+            name: config.name.clone(),
+        };
+        Ok(Self {
+            identity,
+            enrolment,
+            nats_url: config.nats_url,
+            about: About { name: config.name, region: config.region },
+            drain: Duration::from_secs(config.drain_s),
+            meter,
+            cache,
+            fabric,
+            supervisor,
+            _lock: lock,
+        })
+    }
+
+    /// Runs until stopped.
+    pub async fn run(self) -> Result<ExitCode, StartError> {
+        let life = Lifecycle::new(self.drain + STOP_MARGIN);
+        tracing::info!(host_id = %self.identity.host_id(), "starting");
+        self.supervisor.recover().await.map_err(StartError::Recover)?;
+        let soft = life.soft();
+        let obtain = Credentials::obtain(Arc::clone(&self.identity), &self.enrolment, &soft);
+        let obtained = tokio::select! {
+            biased;
+            () = asked_to_stop() => None,
+            obtained = obtain => obtained?,
+        };
+        let Some(credentials) = obtained else {
+            self.supervisor.stop(Duration::ZERO, &life.hard()).await;
+            return Ok(ExitCode::SUCCESS);
+        };
+        self.spawn(&life, credentials);
+        Ok(life.run().await)
+    }
+
+    /// Starts the tasks. Those of the link outlive `soft`: what runs must still be reported.
+    fn spawn(&self, life: &Lifecycle, credentials: Arc<Credentials>) {
+        let link = CancellationToken::new();
+        let meter = Arc::clone(&self.meter);
+        let stop = link.clone();
+        life.spawn("meter", well(async move { meter.run(stop).await }));
+
+        let (keeper, stop) = (Arc::clone(&credentials), link.clone());
+        life.spawn("credentials", well(async move { keeper.run(stop).await }));
+
+        let session = Session {
+            identity: Arc::clone(&self.identity),
+            credentials,
+            fabric: Arc::clone(&self.fabric),
+            supervisor: Arc::clone(&self.supervisor),
+            nats_url: self.nats_url.clone(),
+            about: self.about.clone(),
+        };
+        let stop = link.clone();
+        life.spawn("link", well(session::run(session, stop)));
+
+        let beat = heartbeat::run(
+            Arc::clone(&self.fabric),
+            Arc::clone(&self.supervisor),
+            self.meter.latest(),
+            link.clone(),
+        );
+        life.spawn("heartbeat", well(beat));
+        let lease = lease::run(Arc::clone(&self.fabric), Arc::clone(&self.supervisor), link.clone());
+        life.spawn("lease", well(lease));
+
+        let hub = inventory::hub::run(
+            self.cache.clone(),
+            Arc::clone(&self.supervisor),
+            Arc::clone(&self.fabric),
+            link.clone(),
+        );
+        life.spawn("hub", well(hub));
+
+        let (supervisor, drain) = (Arc::clone(&self.supervisor), self.drain);
+        let (soft, hard) = (life.soft(), life.hard());
+        life.spawn("supervisor", async move {
+            soft.cancelled().await;
+            // Attempts first, then their workers; the link last, for it carries their reports.
+            supervisor.stop(drain, &hard).await;
+            link.cancel();
+            Ok::<_, Infallible>(())
+        });
+    }
+}
+
+/// Resolves at a signal that comes before the lifecycle listens for them.
+async fn asked_to_stop() {
+    let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be handled");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+async fn well(task: impl Future<Output = ()>) -> Result<(), Infallible> {
+    task.await;
+    Ok(())
+}
+
+/// What the cache is told.
+pub fn cache_config(config: &Config) -> CacheConfig {
+    CacheConfig {
+        dir: config.cache_dir(),
+        max_bytes: config.cache.max_gb << 30,
+        min_free_bytes: config.cache.keep_free_gb << 30,
+        hub_token: config.read_hub_token(),
+        hub_endpoint: config.hub_endpoint(),
+        hf_home: config.hf_home(),
+        offline: config.cache.offline,
+    }
+}
+
+fn lock(state: &Path) -> Result<fs::File, StartError> {
+    let path = state.join("lock");
+    let file = fs::File::create(&path).map_err(|source| StartError::Folder { path, source })?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| StartError::Locked(state.to_owned()))?;
+    Ok(file)
+}

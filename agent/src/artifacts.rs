@@ -1,0 +1,89 @@
+//! From a Cargo's artifacts to pinned files on this machine.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+use island_cache::{Cache, GetError, Pinned, Progress};
+use island_protocol::{
+    artifact::Artifact,
+    job::{Failure, FailureCode},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Verified files by artifact name, which stay while this lives.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// Where each lies.
+    pub paths: BTreeMap<String, PathBuf>,
+    _pins: Vec<Pinned>,
+}
+
+/// Bytes done of a file, and in all where known.
+type Share = (u64, Option<u64>);
+
+/// Bytes fetched of all files together.
+#[derive(Debug, Clone, Default)]
+pub struct Fetched(Arc<Mutex<BTreeMap<String, Share>>>);
+
+impl Fetched {
+    /// Done, and of how many where every file's size is known.
+    pub fn sum(&self) -> (u64, Option<u64>) {
+        let files = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let done = files.values().map(|(done, _)| done).sum();
+        (done, files.values().map(|(_, total)| *total).sum())
+    }
+
+    fn of(&self, name: &str) -> Arc<Progress> {
+        let (all, name) = (Arc::clone(&self.0), name.to_owned());
+        Arc::new(move |done, total| {
+            let mut files = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            files.insert(name.clone(), (done, total));
+        })
+    }
+}
+
+/// Fetches and pins all of `artifacts`.
+pub async fn fetch(
+    cache: &Cache,
+    artifacts: &[Artifact],
+    fetched: &Fetched,
+    cancel: &CancellationToken,
+) -> Result<Files, GetError> {
+    let one = |artifact: &Artifact| {
+        let (artifact, progress) = (artifact.clone(), fetched.of(&artifact.name));
+        async move {
+            let pinned = cache.get(&artifact, progress, cancel).await?;
+            Ok::<_, GetError>((artifact.name, pinned))
+        }
+    };
+    let pinned = futures::future::try_join_all(artifacts.iter().map(one)).await?;
+    let paths = pinned.iter().map(|(name, pin)| (name.clone(), pin.path().to_owned())).collect();
+    Ok(Files { paths, _pins: pinned.into_iter().map(|(_, pin)| pin).collect() })
+}
+
+/// Megabytes still to be fetched, as far as sizes are known.
+pub fn missing_mb(cache: &Cache, artifacts: &[Artifact]) -> u64 {
+    let missing = artifacts
+        .iter()
+        .filter(|artifact| !artifact.url.starts_with("file://") && cache.lookup(artifact).is_none());
+    missing.filter_map(|artifact| artifact.size_bytes).map(|bytes| bytes >> 20).sum()
+}
+
+/// What a failed fetch means for the job.
+pub fn failure(error: &GetError) -> Failure {
+    if error.is_disk_full() {
+        return Failure::of_host(FailureCode::DiskFull, "no room for the model's files");
+    }
+    match error {
+        GetError::Address(_) => Failure::of_job(FailureCode::ModelRejected, error.to_string()),
+        GetError::HashMismatch { .. } => Failure::of_host(FailureCode::ModelHashMismatch, error.to_string()),
+        GetError::Read { .. } | GetError::Write { .. } => Failure::of_host(
+            FailureCode::ModelUnavailable,
+            "a file of the model cannot be read or stored here",
+        ),
+        _ => Failure::of_host(FailureCode::ModelUnavailable, error.to_string()),
+    }
+}

@@ -1,0 +1,48 @@
+//! What this host has: processor, memory, disk, GPUs, engines. Whatever is missing is a reason, never an error.
+
+pub mod gpu;
+pub mod hub;
+pub mod meter;
+pub mod runtimes;
+
+use std::path::Path;
+
+use island_protocol::host::{Capabilities, RuntimeReport, SandboxReport};
+use sysinfo::{CpuRefreshKind, RefreshKind, System};
+
+use self::gpu::Gpus;
+
+/// Looks at everything once. Blocks for some milliseconds.
+pub fn discover(
+    gpus: &Result<Gpus, String>,
+    runtimes: Vec<RuntimeReport>,
+    sandbox: SandboxReport,
+) -> Capabilities {
+    let wanted = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
+    let system = System::new_with_specifics(wanted);
+    let brand = |system: System| Some(system.cpus().first()?.brand().trim().to_owned());
+    let cpu_model = system.ok().and_then(brand).unwrap_or_default();
+    Capabilities {
+        platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
+        cpu_model,
+        cpu_cores: cores(),
+        ram_mb: meter::Memory::read().total_mb,
+        gpus: gpus.as_ref().map(Gpus::list).unwrap_or_default(),
+        no_gpu_reason: gpus.as_ref().err().cloned(),
+        runtimes,
+        sandbox,
+        hub_reachable: None,
+    }
+}
+
+/// Logical processors this process may use.
+pub fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| count.get() as u32)
+}
+
+/// Megabytes free and in all on the disk that holds `path`.
+pub fn disk_mb(path: &Path) -> Option<(u64, u64)> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    let mb = |blocks: u64| blocks.saturating_mul(stat.f_frsize) >> 20;
+    Some((mb(stat.f_bavail), mb(stat.f_blocks)))
+}

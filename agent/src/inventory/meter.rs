@@ -1,0 +1,144 @@
+//! How loaded this host is. Sampled by a task of its own, so that a driver that hangs delays no heartbeat.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use island_protocol::host::{GpuLoad, SystemLoad};
+use sysinfo::System;
+use tokio::{sync::watch, time::MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::{disk_mb, gpu::Gpus};
+
+/// Time between samples: no longer than the time between heartbeats.
+const SAMPLE_EVERY: Duration = Duration::from_secs(5);
+
+/// Main memory now, megabytes. Inside a container its limit counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// All of it.
+    pub total_mb: u64,
+    /// What programs may still take without swapping.
+    pub available_mb: u64,
+}
+
+impl Memory {
+    /// Reads it; takes well under a millisecond. Nothing is free where it cannot be read.
+    pub fn read() -> Self {
+        let Ok(mut system) = System::new() else {
+            tracing::error!("the memory of this machine cannot be read");
+            return Self::default();
+        };
+        system.refresh_memory();
+        let (mut total, mut available) = (system.total_memory(), system.available_memory());
+        if let Some(limits) = system.cgroup_limits() {
+            total = total.min(limits.total_memory);
+            available = available.min(limits.free_memory);
+        }
+        Self { total_mb: total >> 20, available_mb: available >> 20 }
+    }
+}
+
+/// One look at the load.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sample {
+    /// The machine.
+    pub system: SystemLoad,
+    /// Its GPUs.
+    pub gpus: Vec<GpuLoad>,
+}
+
+impl Sample {
+    /// GPU memory free on the emptiest GPU, megabytes.
+    pub fn vram_free_mb(&self) -> u64 {
+        self.gpus.iter().map(|gpu| gpu.memory_total_mb.saturating_sub(gpu.memory_used_mb)).max().unwrap_or(0)
+    }
+}
+
+/// The latest sample, and the task that takes it.
+#[derive(Debug)]
+pub struct Meter {
+    system: Arc<Mutex<Option<System>>>,
+    gpus: Option<Arc<Gpus>>,
+    disk: PathBuf,
+    latest: watch::Sender<Sample>,
+}
+
+impl Meter {
+    /// A meter that also watches the disk under `disk`.
+    pub fn new(gpus: Option<Gpus>, disk: PathBuf) -> Self {
+        let (latest, _) = watch::channel(Sample::default());
+        let system = Arc::new(Mutex::new(System::new().ok()));
+        Self { system, gpus: gpus.map(Arc::new), disk, latest }
+    }
+
+    /// Follows the samples.
+    pub fn latest(&self) -> watch::Receiver<Sample> {
+        self.latest.subscribe()
+    }
+
+    /// Takes one sample. A processor share needs two.
+    pub async fn sample(&self) {
+        let (system, gpus, disk) = (Arc::clone(&self.system), self.gpus.clone(), self.disk.clone());
+        let taken = tokio::task::spawn_blocking(move || {
+            let mut system = system.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            Sample {
+                system: load(system.as_mut(), &disk),
+                gpus: gpus.map(|gpus| gpus.load()).unwrap_or_default(),
+            }
+        });
+        match taken.await {
+            Ok(sample) => drop(self.latest.send_replace(sample)),
+            Err(error) => tracing::error!(%error, "measuring the load failed"),
+        }
+    }
+
+    /// Samples until stopped.
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(SAMPLE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => self.sample().await,
+            }
+        }
+    }
+}
+
+fn load(system: Option<&mut System>, disk: &std::path::Path) -> SystemLoad {
+    let cpu_percent = system.map_or(0.0, |system| {
+        system.refresh_cpu_usage();
+        system.global_cpu_usage()
+    });
+    let memory = Memory::read();
+    let (disk_free, disk_total) = disk_mb(disk).unwrap_or_default();
+    SystemLoad {
+        cpu_percent,
+        memory_used_mb: memory.total_mb.saturating_sub(memory.available_mb),
+        memory_total_mb: memory.total_mb,
+        disk_used_gb: disk_total.saturating_sub(disk_free) as f64 / 1024.0,
+        disk_total_gb: disk_total as f64 / 1024.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sample_is_plausible() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let meter = Meter::new(None, folder.path().to_owned());
+        meter.sample().await;
+        let sample = meter.latest().borrow().clone();
+        assert!(sample.system.memory_total_mb > 0);
+        assert!(sample.system.memory_used_mb <= sample.system.memory_total_mb);
+        assert!(sample.system.disk_total_gb >= sample.system.disk_used_gb);
+        assert!((0.0..=100.0).contains(&sample.system.cpu_percent));
+    }
+}

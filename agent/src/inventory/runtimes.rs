@@ -1,0 +1,130 @@
+//! Which engines work here: one program per engine, in one folder, each asked once what it can do.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use island_protocol::{
+    cargo::{CargoSpec, RuntimeType},
+    host::{RuntimeReport, SandboxReport},
+};
+use island_runtimes_worker::launch::ProbeReport;
+
+/// Time a program gets to say what it can do.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Name under which the scripted stand-in is kept.
+const SIMULATED: &str = "simulated";
+
+/// The engines' programs and what they said.
+#[derive(Debug, Clone)]
+pub struct Runtimes {
+    engines: BTreeMap<String, Result<Engine, String>>,
+}
+
+#[derive(Debug, Clone)]
+struct Engine {
+    binary: PathBuf,
+    report: ProbeReport,
+}
+
+impl Runtimes {
+    /// Asks the programs in `bin_dir`; `simulated` offers the scripted stand-in, too.
+    pub async fn probe(bin_dir: &Path, simulated: bool) -> Self {
+        let real = RuntimeType::ALL.into_iter().map(|kind| kind.as_str().to_owned());
+        let names = real.chain(simulated.then(|| SIMULATED.to_owned()));
+        let probes = names.map(|name| async {
+            let engine = probe(bin_dir, &name).await;
+            (name, engine)
+        });
+        Self { engines: futures::future::join_all(probes).await.into_iter().collect() }
+    }
+
+    /// The program that runs a Cargo, or why there is none.
+    pub fn binary(&self, cargo: &CargoSpec) -> Result<PathBuf, String> {
+        let name = if cargo.is_simulated() { SIMULATED } else { cargo.runtime_type.as_str() };
+        match self.engines.get(name) {
+            Some(Ok(engine)) => Ok(engine.binary.clone()),
+            Some(Err(reason)) => Err(reason.clone()),
+            None if name == SIMULATED => {
+                Err("the stand-in engine is not offered (setting `simulated`)".to_owned())
+            }
+            None => Err(format!("this version knows no engine '{name}'")),
+        }
+    }
+
+    /// All of them, those that do not work here with the reason.
+    pub fn report(&self) -> Vec<RuntimeReport> {
+        let report = |(name, engine): (&String, &Result<Engine, String>)| RuntimeReport {
+            kind: if name == SIMULATED { RuntimeType::Llmcpp } else { name.clone().into() },
+            available: engine.is_ok(),
+            reason: engine.as_ref().err().cloned(),
+            version: engine.as_ref().ok().map(|engine| engine.report.version.clone()),
+            simulated: name == SIMULATED,
+        };
+        self.engines.iter().map(report).collect()
+    }
+
+    /// The walls around a worker here: the lowest that any engine reported.
+    pub fn sandbox(&self) -> SandboxReport {
+        let reports = self.engines.values().flatten().map(|engine| &engine.report.sandbox);
+        reports.min_by_key(|report| report.level).cloned().unwrap_or_default()
+    }
+}
+
+async fn probe(bin_dir: &Path, name: &str) -> Result<Engine, String> {
+    if name == "coreml" && !cfg!(target_os = "macos") {
+        return Err("Core ML needs macOS".to_owned());
+    }
+    let program = format!("island-worker-{name}");
+    let binary = bin_dir.join(&program);
+    if !binary.is_file() {
+        return Err(format!("{program} is not in {}", bin_dir.display()));
+    }
+    let mut command = tokio::process::Command::new(&binary);
+    command.arg("--probe").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(PROBE_TIMEOUT, command.output()).await;
+    let output = output
+        .map_err(|_| format!("{program} does not say what it can do"))?
+        .map_err(|error| format!("{program} cannot be started: {error}"))?;
+    let report: ProbeReport = serde_json::from_slice(&output.stdout)
+        .map_err(|_| format!("{program} ended with {} instead of saying what it can do", output.status))?;
+    match report.unavailable {
+        Some(reason) => Err(reason),
+        None => Ok(Engine { binary, report }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn program(folder: &Path, name: &str, script: &str) {
+        let path = folder.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("write");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    }
+
+    #[tokio::test]
+    async fn each_engine_is_there_or_has_a_reason() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let said = r#"{"kind":"llmcpp","version":"b1","devices":[],"sandbox":{"level":"full"}}"#;
+        program(folder.path(), "island-worker-llmcpp", &format!("echo '{said}'"));
+        program(folder.path(), "island-worker-onnx", "exit 3");
+        let runtimes = Runtimes::probe(folder.path(), false).await;
+        let reports = runtimes.report();
+        assert_eq!(reports.len(), 6);
+        for report in &reports {
+            assert_eq!(report.available, report.kind == RuntimeType::Llmcpp, "{report:?}");
+            assert_eq!(report.available, report.reason.is_none());
+        }
+        let mut cargo = testing::assignment(1, 1).cargo;
+        assert!(runtimes.binary(&cargo).is_err(), "the stand-in is not offered");
+        cargo.engine = serde_json::Value::Null;
+        assert!(runtimes.binary(&cargo).is_ok());
+    }
+}

@@ -1,0 +1,238 @@
+//! What the rest of the agent sees of a running attempt, and how it speaks to it.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use island_protocol::{
+    event::{AttemptEvent, Numbered},
+    fabric::{Assignment, LeasedJob},
+    host::RunningJob,
+    ids::AttemptKey,
+    job::Failure,
+};
+use island_runtimes_api::{Phase, WorkCounter};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    job::state::{JobState, JobStep},
+    spool::{Spool, SpoolError},
+};
+
+/// One attempt, shared between its task, the heartbeat, the lease renewals and whoever cancels it.
+#[derive(Debug)]
+pub struct JobCell {
+    assignment: Assignment,
+    accepted_ms: u64,
+    state: Mutex<JobState>,
+    spool: Mutex<Spool>,
+    work: Mutex<(Phase, u64)>,
+    /// Send time of the last answered renewal, on the clock that counts suspend; 0 as long as there was none.
+    confirmed_ms: AtomicU64,
+    /// Event number the coordinator asked to see again; `u64::MAX` for none.
+    replay_from: AtomicU64,
+    wake: Notify,
+    cancel: CancellationToken,
+    reason: OnceLock<Failure>,
+    dropped: CancellationToken,
+}
+
+impl JobCell {
+    /// The cell of an attempt accepted at `accepted_ms`, whose lease was last confirmed at `confirmed_ms`.
+    pub fn new(assignment: Assignment, spool: Spool, accepted_ms: u64, confirmed_ms: u64) -> Arc<Self> {
+        Arc::new(Self {
+            assignment,
+            accepted_ms,
+            state: Mutex::new(JobState::Accepted),
+            spool: Mutex::new(spool),
+            work: Mutex::new((Phase::Wait, 0)),
+            confirmed_ms: AtomicU64::new(confirmed_ms),
+            replay_from: AtomicU64::new(u64::MAX),
+            wake: Notify::new(),
+            cancel: CancellationToken::new(),
+            reason: OnceLock::new(),
+            dropped: CancellationToken::new(),
+        })
+    }
+
+    /// Which attempt.
+    pub fn key(&self) -> AttemptKey {
+        self.assignment.key
+    }
+
+    /// What was promised.
+    pub fn assignment(&self) -> &Assignment {
+        &self.assignment
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> JobState {
+        *lock(&self.state)
+    }
+
+    /// Moves on; a step that cannot happen now changes nothing and gives false.
+    pub fn step(&self, step: JobStep) -> bool {
+        let mut state = lock(&self.state);
+        state.after(step).is_some_and(|next| {
+            *state = next;
+            true
+        })
+    }
+
+    /// Looks into the spool.
+    pub fn with_spool<T>(&self, look: impl FnOnce(&Spool) -> T) -> T {
+        look(&lock(&self.spool))
+    }
+
+    /// Appends a worker's events and wakes the reporter.
+    pub fn append(&self, events: Vec<Numbered<AttemptEvent>>) -> Result<(), SpoolError> {
+        let done = lock(&self.spool).append(events);
+        self.wake.notify_one();
+        done
+    }
+
+    /// Appends an event of the agent's own and wakes the reporter.
+    pub fn push(&self, event: AttemptEvent) -> Result<(), SpoolError> {
+        let done = lock(&self.spool).push(event);
+        self.wake.notify_one();
+        done
+    }
+
+    /// Ends the attempt, on disk if there is room and otherwise in memory. Once it has ended, nothing happens.
+    pub fn end(&self, event: AttemptEvent) {
+        let mut spool = lock(&self.spool);
+        if spool.end().is_none()
+            && let Err(error) = spool.push(event.clone())
+        {
+            tracing::error!(key = %self.key(), %error, "an end is kept in memory alone");
+            spool.push_unwritten(event);
+        }
+        drop(spool);
+        self.wake.notify_one();
+    }
+
+    /// Notes work seen in a worker.
+    pub fn note_work(&self, phase: Phase, work: u64) {
+        *lock(&self.work) = (phase, work);
+    }
+
+    /// Notes work of the agent's own.
+    pub fn note_counter(&self, counter: &WorkCounter) {
+        let (phase, work) = counter.read();
+        self.note_work(phase, work);
+    }
+
+    /// The lease was confirmed by the answer to a request sent at `sent_ms`.
+    pub fn confirm(&self, sent_ms: u64) {
+        self.confirmed_ms.fetch_max(sent_ms, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    /// Whether nothing may be published, because the lease has not been confirmed for `limit_ms`.
+    pub fn is_fenced(&self, now_ms: u64, limit_ms: u64) -> bool {
+        now_ms.saturating_sub(self.confirmed_ms.load(Ordering::Relaxed)) > limit_ms
+    }
+
+    /// Events from `from` on are wanted again.
+    pub fn replay(&self, from: u64) {
+        self.replay_from.fetch_min(from, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    /// Takes what was asked for by [`JobCell::replay`].
+    pub fn take_replay(&self) -> Option<u64> {
+        let from = self.replay_from.swap(u64::MAX, Ordering::Relaxed);
+        (from != u64::MAX).then_some(from)
+    }
+
+    /// Resolves when there may be something new to report. For one waiter, which loses nothing between two waits.
+    pub async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Asks the attempt to end with `failure`; the first reason counts.
+    pub fn cancel(&self, failure: Failure) {
+        let _ = self.reason.set(failure);
+        self.cancel.cancel();
+    }
+
+    /// Triggered by [`JobCell::cancel`].
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.cancel
+    }
+
+    /// Why it was cancelled.
+    pub fn reason(&self) -> Option<Failure> {
+        self.reason.get().cloned()
+    }
+
+    /// Nobody wants the attempt any more: stop, publish nothing, forget it.
+    pub fn forget(&self) {
+        self.dropped.cancel();
+    }
+
+    /// Triggered by [`JobCell::forget`].
+    pub fn forgotten(&self) -> &CancellationToken {
+        &self.dropped
+    }
+
+    /// The line about it in a renewal.
+    pub fn leased(&self) -> LeasedJob {
+        let (phase, work) = *lock(&self.work);
+        let spool = lock(&self.spool);
+        let phase = if spool.end().is_some() { "ended" } else { phase.as_str() };
+        LeasedJob { key: self.key(), phase: phase.to_owned(), work, last_event: spool.next() - 1 }
+    }
+
+    /// The line about it in a heartbeat.
+    pub fn running(&self, now_ms: u64) -> RunningJob {
+        RunningJob {
+            key: self.key(),
+            slug: self.assignment.cargo.slug.clone(),
+            phase: self.state().as_str().to_owned(),
+            duration_ms: now_ms.saturating_sub(self.accepted_ms),
+            last_event: self.with_spool(Spool::next) - 1,
+        }
+    }
+}
+
+/// Locks what no panic can leave half-changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn cell(folder: &std::path::Path) -> Arc<JobCell> {
+        let assignment = testing::assignment(1, 1);
+        let spool = Spool::open(folder, assignment.key, 1).expect("open");
+        JobCell::new(assignment, spool, 1000, 1000)
+    }
+
+    #[test]
+    fn an_unconfirmed_lease_fences_until_the_next_answer() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let cell = cell(folder.path());
+        assert!(!cell.is_fenced(25_000, 24_000));
+        assert!(cell.is_fenced(25_001, 24_000));
+        cell.confirm(20_000);
+        assert!(!cell.is_fenced(25_001, 24_000));
+        cell.confirm(10_000);
+        assert!(!cell.is_fenced(44_000, 24_000), "an older answer takes nothing back");
+    }
+
+    #[test]
+    fn the_earliest_replay_counts_once() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let cell = cell(folder.path());
+        cell.replay(7);
+        cell.replay(3);
+        cell.replay(9);
+        assert_eq!((cell.take_replay(), cell.take_replay()), (Some(3), None));
+    }
+}

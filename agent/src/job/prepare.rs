@@ -1,0 +1,110 @@
+//! Files and a loaded worker for an attempt, with progress told on the way.
+
+use std::time::Duration;
+
+use island_cache::GetError;
+use island_daemon::chain::Chain;
+use island_protocol::event::AttemptEvent;
+use island_runtimes_api::Phase;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::{Broken, JobContext};
+use crate::{
+    artifacts::{self, Fetched, Files},
+    supervisor::pool::{ModelKey, SeatError},
+    worker::{Visit, WorkerState},
+};
+
+/// Time between two words on progress.
+const TELL_EVERY: Duration = Duration::from_millis(250);
+/// Time between two looks for room.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Looks for room before the attempt is given back.
+const LOOKS: u32 = 30;
+
+impl JobContext {
+    /// Fetches the files, finds or starts a worker and waits until its model is loaded.
+    pub(super) async fn prepare(&self) -> Result<(Files, Visit), Broken> {
+        let files = self.fetch().await?;
+        let visit = self.visit(&files).await?;
+        self.loaded(&visit).await?;
+        Ok((files, visit))
+    }
+
+    async fn fetch(&self) -> Result<Files, Broken> {
+        let artifacts = &self.cell.assignment().cargo.artifacts;
+        let fetched = Fetched::default();
+        self.cell.note_work(Phase::Fetch, 0);
+        let fetch = artifacts::fetch(&self.cache, artifacts, &fetched, self.cell.cancelled());
+        tokio::pin!(fetch);
+        let mut ticks = tokio::time::interval_at(Instant::now() + TELL_EVERY, TELL_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told = 0;
+        loop {
+            tokio::select! {
+                biased;
+                files = &mut fetch => return files.map_err(|error| self.not_fetched(&error)),
+                _ = ticks.tick() => {
+                    let (done, total) = fetched.sum();
+                    self.cell.note_work(Phase::Fetch, done);
+                    if done != told {
+                        told = done;
+                        self.progress(Phase::Fetch, done, total.unwrap_or(0))?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn not_fetched(&self, error: &GetError) -> Broken {
+        tracing::warn!(key = %self.cell.key(), error = %Chain(error), "an artifact cannot be had");
+        Broken::Failed(self.cell.reason().unwrap_or_else(|| artifacts::failure(error)))
+    }
+
+    async fn visit(&self, files: &Files) -> Result<Visit, Broken> {
+        let assignment = self.cell.assignment();
+        let model = ModelKey::of(&assignment.cargo, assignment.isolated.then_some(assignment.key));
+        for looks_left in (0..LOOKS).rev() {
+            match self.pool.visit(&model, &assignment.cargo, &files.paths).await {
+                Ok(visit) => return Ok(visit),
+                Err(SeatError::NoRoom { .. }) if looks_left > 0 => tokio::time::sleep(LOOK_EVERY).await,
+                Err(error) => {
+                    tracing::warn!(key = %self.cell.key(), error = %Chain(&error), "no worker to be had");
+                    return Err(Broken::Failed(error.failure()));
+                }
+            }
+        }
+        unreachable!("the last look answers either way")
+    }
+
+    async fn loaded(&self, visit: &Visit) -> Result<(), Broken> {
+        let worker = visit.worker();
+        let mut state = worker.state();
+        let mut told: Option<Instant> = None;
+        loop {
+            let now = state.borrow_and_update().clone();
+            match now {
+                WorkerState::Ready => return Ok(()),
+                WorkerState::Gone(death) => {
+                    tracing::warn!(key = %self.cell.key(), log = worker.log_tail(), "a worker did not load its model");
+                    return Err(Broken::Worker { failure: death.failure(), retry: death.is_worth_a_retry() });
+                }
+                WorkerState::Loading { done, total } => {
+                    self.cell.note_work(Phase::Load, done);
+                    // A load has thousands of steps; nobody reads them all.
+                    if total > 0 && told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+                        told = Some(Instant::now());
+                        self.progress(Phase::Load, done, total)?;
+                    }
+                }
+            }
+            if state.changed().await.is_err() {
+                return Err(super::broken_by(worker).await);
+            }
+        }
+    }
+
+    fn progress(&self, phase: Phase, step: u64, total: u64) -> Result<(), Broken> {
+        self.push(AttemptEvent::Progress { step, total, phase: Some(phase.as_str().to_owned()) })
+    }
+}

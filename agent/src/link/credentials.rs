@@ -1,0 +1,250 @@
+//! Enrolment, and the short-lived credentials that follow from it, kept so that a restart needs no coordinator.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use island_coordinator_client::{Client, ClientError, backoff::Backoff};
+use island_daemon::{chain::Chain, files::write_atomic};
+use island_protocol::{
+    api::{Enroll, HostCredentials, RenewCredentials, credentials_claim},
+    time::Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::{clock, identity::Identity};
+
+const FILE: &str = "credentials.json";
+/// How long at most until the wall clock is looked at again: a machine that slept must notice.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
+/// Age up to which credentials count as fresh.
+const FRESH_MS: i64 = 10_000;
+
+/// Credentials that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// The coordinator did not give any.
+    #[error("{0} this Island")]
+    Refused(&'static str, #[source] ClientError),
+    /// Not enrolled, and no API key to do it with.
+    #[error("this Island is not enrolled yet: set api_key or api_key_file once")]
+    NoApiKey,
+    /// The API key cannot be read.
+    #[error("read the API key")]
+    ReadKey(#[source] io::Error),
+    /// They cannot be stored.
+    #[error("write {path}")]
+    Store {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl CredentialsError {
+    fn is_transient(&self) -> bool {
+        matches!(self, Self::Refused(_, error) if error.is_transient())
+    }
+}
+
+/// What is stored: the credentials, and since when they are here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    api_url: String,
+    since: Timestamp,
+    credentials: HostCredentials,
+}
+
+/// The current credentials.
+#[derive(Debug)]
+pub struct Credentials {
+    identity: Arc<Identity>,
+    http: Client,
+    path: PathBuf,
+    kept: Mutex<Kept>,
+    changed: watch::Sender<u64>,
+    due: Notify,
+}
+
+/// What an Island says of itself when it enrols.
+#[derive(Debug, Clone)]
+pub struct Enrolment {
+    /// Where credentials are kept.
+    pub state_dir: PathBuf,
+    /// Address of the coordinator.
+    pub api_url: String,
+    /// The owner's API key, needed once.
+    pub api_key: Option<String>,
+    /// Name of the Island.
+    pub name: String,
+}
+
+impl Credentials {
+    /// Credentials for this Island: those kept, renewed if the coordinator can be reached, or those of a first
+    /// enrolment. Waits for the coordinator as long as only its absence stands in the way.
+    pub async fn obtain(
+        identity: Arc<Identity>,
+        enrolment: &Enrolment,
+        stop: &CancellationToken,
+    ) -> Result<Option<Arc<Self>>, CredentialsError> {
+        let refused = |error| CredentialsError::Refused("enrol", error);
+        let http = Client::new(&enrolment.api_url, enrolment.api_key.clone()).map_err(refused)?;
+        let path = enrolment.state_dir.join(FILE);
+        let kept = read(&path).filter(|kept| kept.api_url == enrolment.api_url);
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5), u32::MAX);
+        loop {
+            let asked = ask(&http, &identity, enrolment, kept.is_some()).await;
+            let error = match asked {
+                Ok(credentials) => {
+                    let fresh = Kept { api_url: enrolment.api_url.clone(), since: clock::now(), credentials };
+                    store(&path, &fresh)?;
+                    return Ok(Some(Self::new(identity, http, path, fresh)));
+                }
+                Err(error) => error,
+            };
+            if let Some(kept) = kept.clone().filter(|kept| kept.credentials.expires_at > clock::now()) {
+                tracing::warn!(error = %Chain(&error), "using the credentials of the last start");
+                return Ok(Some(Self::new(identity, http, path, kept)));
+            }
+            if !error.is_transient() {
+                return Err(error);
+            }
+            tracing::warn!(error = %Chain(&error), "waiting for the coordinator");
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(None),
+                _ = backoff.wait(None) => {}
+            }
+        }
+    }
+
+    /// The current ones.
+    pub fn current(&self) -> HostCredentials {
+        self.lock().credentials.clone()
+    }
+
+    /// Changes whenever they do.
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Asks for new ones at once.
+    pub fn renew_now(&self) {
+        self.due.notify_one();
+    }
+
+    /// Renews them in time until stopped.
+    pub async fn run(&self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = self.due.notified() => {
+                    // A fabric that is away asks again and again; fresh ones are not what it lacks.
+                    if clock::now() < self.lock().since.plus_ms(FRESH_MS) {
+                        continue;
+                    }
+                }
+                () = tokio::time::sleep(self.next_look()) => {
+                    if clock::now() < self.renewal_due() {
+                        continue;
+                    }
+                }
+            }
+            match self.renew().await {
+                Ok(()) => tracing::info!("renewed the fabric credentials"),
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "cannot renew the fabric credentials");
+                    tokio::select! {
+                        biased;
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep(Duration::from_secs(2)) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    async fn renew(&self) -> Result<(), CredentialsError> {
+        let credentials = renew(&self.http, &self.identity).await?;
+        let fresh = Kept { since: clock::now(), credentials, api_url: self.lock().api_url.clone() };
+        store(&self.path, &fresh)?;
+        *self.lock() = fresh;
+        self.changed.send_modify(|number| *number += 1);
+        Ok(())
+    }
+
+    fn next_look(&self) -> Duration {
+        let left_ms = self.renewal_due().unix_ms() - clock::now().unix_ms();
+        LOOK_EVERY.min(Duration::from_millis(left_ms.max(0) as u64))
+    }
+
+    /// At four fifths of their life.
+    fn renewal_due(&self) -> Timestamp {
+        let kept = self.lock();
+        let life = kept.credentials.expires_at.unix_ms() - kept.since.unix_ms();
+        kept.since.plus_ms(life * 4 / 5)
+    }
+
+    fn new(identity: Arc<Identity>, http: Client, path: PathBuf, kept: Kept) -> Arc<Self> {
+        let changed = watch::Sender::new(0);
+        Arc::new(Self { identity, http, path, kept: Mutex::new(kept), changed, due: Notify::new() })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Renews where the Island is known, and enrols where it is not or not any more.
+async fn ask(
+    http: &Client,
+    identity: &Identity,
+    enrolment: &Enrolment,
+    is_enrolled: bool,
+) -> Result<HostCredentials, CredentialsError> {
+    if is_enrolled {
+        match renew(http, identity).await {
+            Err(CredentialsError::Refused(_, error))
+                if error.code() == Some("host_not_found") && enrolment.api_key.is_some() => {}
+            other => return other,
+        }
+    }
+    if enrolment.api_key.is_none() {
+        return Err(CredentialsError::NoApiKey);
+    }
+    let sent_at = clock::now();
+    let body = Enroll {
+        host_id: identity.host_id(),
+        public_key: identity.public_key(),
+        name: enrolment.name.clone(),
+        sent_at,
+        signature: identity.sign_text(&credentials_claim(identity.host_id(), sent_at)),
+    };
+    http.enroll(&body).await.map_err(|error| CredentialsError::Refused("enrol", error))
+}
+
+async fn renew(http: &Client, identity: &Identity) -> Result<HostCredentials, CredentialsError> {
+    let sent_at = clock::now();
+    let signature = identity.sign_text(&credentials_claim(identity.host_id(), sent_at));
+    let body = RenewCredentials { host_id: identity.host_id(), sent_at, signature };
+    let answer = http.renew_credentials(&body).await;
+    answer.map_err(|error| CredentialsError::Refused("renew the credentials of", error))
+}
+
+fn read(path: &Path) -> Option<Kept> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn store(path: &Path, kept: &Kept) -> Result<(), CredentialsError> {
+    let failed = |source| CredentialsError::Store { path: path.to_owned(), source };
+    let bytes = serde_json::to_vec(kept).map_err(|error| failed(error.into()))?;
+    write_atomic(path, &bytes, 0o600).map_err(failed)
+}

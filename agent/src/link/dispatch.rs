@@ -1,0 +1,125 @@
+//! What coordinators send to this Island.
+
+use std::sync::Arc;
+
+use async_nats::{Client, Message, SubscribeError, Subscriber};
+use futures::{StreamExt, stream::SelectAll};
+use island_daemon::chain::Chain;
+use island_protocol::{
+    FABRIC_VERSION,
+    fabric::{
+        Assignment, AssignmentReply, Cancel, Pong, Preload, Refusal, RefusalReason, SIGNATURE_HEADER,
+        SIGNATURE_WINDOW_MS,
+    },
+    ids::HostId,
+    job::Failure,
+    subjects::{HostTopic, parse_host},
+};
+use serde::de::DeserializeOwned;
+
+use super::{credentials::Credentials, fabric::Fabric};
+use crate::{clock, identity, supervisor::Supervisor};
+
+/// Messages on this Island's subjects.
+#[derive(Debug)]
+pub struct Messages(SelectAll<Subscriber>);
+
+impl Messages {
+    /// The next message; `None` once the connection is closed.
+    pub async fn recv(&mut self) -> Option<Message> {
+        self.0.next().await
+    }
+}
+
+/// Subscribes to everything that is sent to `host`.
+pub async fn subscribe(client: &Client, host: HostId) -> Result<Messages, SubscribeError> {
+    let mut all = SelectAll::new();
+    for topic in HostTopic::TO_HOST {
+        all.push(client.subscribe(topic.of(host)).await?);
+    }
+    Ok(Messages(all))
+}
+
+/// Hands messages on.
+#[derive(Debug, Clone, Copy)]
+pub struct Dispatch<'a> {
+    /// For answers.
+    pub fabric: &'a Fabric,
+    /// Takes the work.
+    pub supervisor: &'a Arc<Supervisor>,
+    /// Names the coordinators' key.
+    pub credentials: &'a Credentials,
+}
+
+impl Dispatch<'_> {
+    /// Takes one message; nothing in here waits for work to be done.
+    pub async fn take(&self, message: Message) {
+        let Some((_, topic)) = parse_host(&message.subject) else { return };
+        match topic {
+            HostTopic::Jobs => self.assign(message).await,
+            HostTopic::Cancel => self.cancel(&message),
+            HostTopic::Preload => self.preload(&message),
+            HostTopic::Ping => self.pong(message).await,
+            HostTopic::Heartbeat | HostTopic::Status | HostTopic::Output => {}
+        }
+    }
+
+    async fn assign(&self, message: Message) {
+        let answer = match self.verified(&message) {
+            Ok(assignment) => self.supervisor.assign(assignment),
+            Err(reason) => Err(Refusal { reason: RefusalReason::Invalid, message: reason.to_owned() }),
+        };
+        if let Err(refusal) = &answer {
+            tracing::info!(reason = ?refusal.reason, message = refusal.message, "refused an assignment");
+        }
+        let reply = AssignmentReply { v: FABRIC_VERSION, accepted: answer.is_ok(), refusal: answer.err() };
+        self.answer(message, &reply).await;
+    }
+
+    /// The assignment in a message that a coordinator has signed just now for this Island.
+    fn verified(&self, message: &Message) -> Result<Assignment, &'static str> {
+        let headers = message.headers.as_ref();
+        let signature = headers.and_then(|headers| headers.get(SIGNATURE_HEADER)).ok_or("unsigned")?;
+        let key = self.credentials.current().coordinator_key;
+        if !identity::verifies(&key, &message.subject, &message.payload, signature.as_str()) {
+            return Err("not signed by the coordinator");
+        }
+        let assignment: Assignment = parse(message).ok_or("malformed")?;
+        let age = clock::now().unix_ms() - assignment.sent_at.unix_ms();
+        if age.abs() > SIGNATURE_WINDOW_MS {
+            Err("signed too long ago, or in the future")
+        } else {
+            Ok(assignment)
+        }
+    }
+
+    fn cancel(&self, message: &Message) {
+        if let Some(cancel) = parse::<Cancel>(message) {
+            let failure = Failure::interrupted(cancel.code, "the job was stopped");
+            self.supervisor.cancel(cancel.key, failure);
+        }
+    }
+
+    fn preload(&self, message: &Message) {
+        if let Some(hint) = parse::<Preload>(message) {
+            self.supervisor.preload(hint);
+        }
+    }
+
+    async fn pong(&self, message: Message) {
+        let (host_id, instance) = (self.fabric.host_id(), self.fabric.instance());
+        self.answer(message, &Pong { v: FABRIC_VERSION, host_id, instance }).await;
+    }
+
+    async fn answer(&self, message: Message, answer: &impl serde::Serialize) {
+        let Some(reply) = message.reply else { return };
+        if let Err(error) = self.fabric.answer(reply, answer).await {
+            tracing::warn!(error = %Chain(&error), subject = %message.subject, "an answer was not sent");
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(message: &Message) -> Option<T> {
+    let parsed = serde_json::from_slice(&message.payload);
+    parsed.inspect_err(|error| tracing::warn!(%error, subject = %message.subject, "malformed message")).ok()
+}

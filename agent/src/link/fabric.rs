@@ -1,0 +1,239 @@
+//! Everybody's handle on the fabric.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_nats::{Client, HeaderMap, Request, client::RequestErrorKind, connection::State};
+use bytes::Bytes;
+use island_protocol::{
+    fabric::{Registered, SIGNATURE_HEADER, Status},
+    ids::{HostId, InstanceId},
+    subjects::HostTopic,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::{Notify, watch};
+
+use crate::identity::Identity;
+
+/// Share of a lease after which an Island that could not renew it falls silent, in tenths.
+const FENCE_TENTHS: u64 = 8;
+
+/// A message that did not get through.
+#[derive(Debug, thiserror::Error)]
+pub enum FabricError {
+    /// There is no connection now.
+    #[error("not connected")]
+    NotConnected,
+    /// The client refused the message.
+    #[error("publish")]
+    Publish(#[source] async_nats::PublishError),
+    /// Nobody listens there: the coordinator is away.
+    #[error("no coordinator answers")]
+    NobodyThere,
+    /// No answer in time.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The request failed otherwise.
+    #[error("request")]
+    Request(#[source] async_nats::RequestError),
+    /// The message or its answer is no JSON of the kind expected.
+    #[error("encode or decode a message")]
+    Json(#[source] serde_json::Error),
+}
+
+/// Publishes and requests for this Island, whichever connection is the current one.
+#[derive(Debug)]
+pub struct Fabric {
+    identity: Arc<Identity>,
+    instance: InstanceId,
+    client: watch::Sender<Option<Client>>,
+    /// Counts registrations; 0 while there is no registered connection.
+    registered: watch::Sender<u64>,
+    registrations: AtomicU64,
+    lease_ms: AtomicU64,
+    heartbeat_ms: AtomicU64,
+    deaf: Notify,
+    register_again: Notify,
+}
+
+impl Fabric {
+    /// A handle without a connection yet.
+    pub fn new(identity: Arc<Identity>, instance: InstanceId) -> Arc<Self> {
+        Arc::new(Self {
+            identity,
+            instance,
+            client: watch::Sender::new(None),
+            registered: watch::Sender::new(0),
+            registrations: AtomicU64::new(0),
+            lease_ms: AtomicU64::new(30_000),
+            heartbeat_ms: AtomicU64::new(5_000),
+            deaf: Notify::new(),
+            register_again: Notify::new(),
+        })
+    }
+
+    /// Which Island this is.
+    pub fn host_id(&self) -> HostId {
+        self.identity.host_id()
+    }
+
+    /// This run of the agent.
+    pub fn instance(&self) -> InstanceId {
+        self.instance
+    }
+
+    /// Follows registrations: a new number each time, 0 while there is none.
+    pub fn registered(&self) -> watch::Receiver<u64> {
+        self.registered.subscribe()
+    }
+
+    /// Whether messages get through right now, as far as can be known.
+    pub fn is_up(&self) -> bool {
+        *self.registered.borrow() != 0
+    }
+
+    /// Waits for a registered connection.
+    pub async fn up(&self) {
+        let mut registered = self.registered();
+        let _ = registered.wait_for(|number| *number != 0).await;
+    }
+
+    /// Milliseconds after which an unconfirmed attempt publishes nothing.
+    pub fn fence_ms(&self) -> u64 {
+        self.lease_ms.load(Ordering::Relaxed) * FENCE_TENTHS / 10
+    }
+
+    /// Time between heartbeats, as the coordinator asked.
+    pub fn heartbeat_every(&self) -> Duration {
+        Duration::from_millis(self.heartbeat_ms.load(Ordering::Relaxed).clamp(200, 60_000))
+    }
+
+    /// Time between lease renewals: several tries fit before the fence.
+    pub fn renew_every(&self) -> Duration {
+        Duration::from_millis((self.lease_ms.load(Ordering::Relaxed) / 6).clamp(100, 5_000))
+    }
+
+    /// Publishes on one of this Island's own subjects.
+    pub async fn publish(&self, topic: HostTopic, message: &impl Serialize) -> Result<(), FabricError> {
+        let client = self.connected()?;
+        let payload = encode(message)?;
+        client.publish(topic.of(self.host_id()), payload).await.map_err(FabricError::Publish)
+    }
+
+    /// Tells people and dashboards where an attempt stands. Losing it loses nothing else.
+    pub async fn publish_status(&self, status: &Status) {
+        if let Err(error) = self.publish(HostTopic::Status, status).await {
+            tracing::debug!(%error, key = %status.key, "a status was not sent");
+        }
+    }
+
+    /// Asks on one of this Island's own subjects.
+    pub async fn request<T: DeserializeOwned>(
+        &self,
+        topic: HostTopic,
+        message: &impl Serialize,
+        timeout: Duration,
+    ) -> Result<T, FabricError> {
+        let request = Request::new().payload(encode(message)?);
+        self.send(topic.of(self.host_id()), request, timeout).await
+    }
+
+    /// Asks with a signature on the message.
+    pub async fn request_signed<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        message: &impl Serialize,
+        timeout: Duration,
+    ) -> Result<T, FabricError> {
+        let payload = encode(message)?;
+        let mut headers = HeaderMap::new();
+        headers.insert(SIGNATURE_HEADER, self.identity.sign_message(subject, &payload).as_str());
+        let request = Request::new().payload(payload).headers(headers);
+        self.send(subject.to_owned(), request, timeout).await
+    }
+
+    /// Answers a request.
+    pub async fn answer(
+        &self,
+        reply: async_nats::Subject,
+        message: &impl Serialize,
+    ) -> Result<(), FabricError> {
+        let client = self.connected()?;
+        client.publish(reply, encode(message)?).await.map_err(FabricError::Publish)
+    }
+
+    /// Writes out what was published.
+    pub async fn flush(&self) {
+        if let Ok(client) = self.connected() {
+            let _ = tokio::time::timeout(Duration::from_secs(2), client.flush()).await;
+        }
+    }
+
+    /// The connection seems alive but nothing comes back: make a new one.
+    pub fn report_deaf(&self) {
+        self.deaf.notify_one();
+    }
+
+    /// The coordinator may have forgotten us.
+    pub fn ask_to_register(&self) {
+        self.register_again.notify_one();
+    }
+
+    pub(super) fn set_client(&self, client: Option<Client>) {
+        self.client.send_replace(client);
+    }
+
+    pub(super) fn set_registered(&self, answer: &Registered) {
+        self.lease_ms.store(answer.lease_ms.max(1000), Ordering::Relaxed);
+        self.heartbeat_ms.store(answer.heartbeat_ms, Ordering::Relaxed);
+        let number = self.registrations.fetch_add(1, Ordering::Relaxed) + 1;
+        self.registered.send_replace(number);
+    }
+
+    pub(super) fn set_down(&self) {
+        self.registered.send_replace(0);
+    }
+
+    pub(super) async fn deaf(&self) {
+        self.deaf.notified().await;
+    }
+
+    pub(super) async fn asked_to_register(&self) {
+        self.register_again.notified().await;
+    }
+
+    fn connected(&self) -> Result<Client, FabricError> {
+        let client = self.client.borrow().clone().ok_or(FabricError::NotConnected)?;
+        // Anything given to a client without a connection would wait there and go out late, past any fence.
+        if client.connection_state() == State::Connected {
+            Ok(client)
+        } else {
+            Err(FabricError::NotConnected)
+        }
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        subject: String,
+        request: Request,
+        timeout: Duration,
+    ) -> Result<T, FabricError> {
+        let client = self.connected()?;
+        let answer = client.send_request(subject, request.timeout(Some(timeout))).await;
+        let answer = answer.map_err(|error| match error.kind() {
+            RequestErrorKind::TimedOut => FabricError::TimedOut,
+            RequestErrorKind::NoResponders => FabricError::NobodyThere,
+            _ => FabricError::Request(error),
+        })?;
+        serde_json::from_slice(&answer.payload).map_err(FabricError::Json)
+    }
+}
+
+fn encode(message: &impl Serialize) -> Result<Bytes, FabricError> {
+    serde_json::to_vec(message).map(Bytes::from).map_err(FabricError::Json)
+}

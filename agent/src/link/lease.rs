@@ -1,0 +1,84 @@
+//! Lease renewals: every few seconds, and at once after registering.
+//!
+//! An answer confirms attempts from the moment its request was sent. Renewals go out without attempts, too, now and
+//! then: a connection on which no answer comes back is deaf and is made anew.
+
+use std::{sync::Arc, time::Duration};
+
+use island_protocol::{
+    FABRIC_VERSION,
+    fabric::{LeaseRenewal, LeaseReply},
+    subjects::LEASE,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::fabric::{Fabric, FabricError};
+use crate::{clock, supervisor::Supervisor};
+
+/// Time between renewals when there is nothing to renew.
+const IDLE_EVERY: Duration = Duration::from_secs(15);
+/// Time an answer gets.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Answers missed in a row after which the connection counts as deaf.
+const MISSED: u32 = 3;
+
+/// Renews until stopped.
+pub async fn run(fabric: Arc<Fabric>, supervisor: Arc<Supervisor>, stop: CancellationToken) {
+    let mut registered = fabric.registered();
+    let (mut missed, mut nobody_there) = (0, false);
+    let mut last = Instant::now();
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            Ok(()) = registered.changed() => {}
+            () = tokio::time::sleep(fabric.renew_every()) => {
+                if supervisor.is_idle() && last.elapsed() < IDLE_EVERY {
+                    continue;
+                }
+            }
+        }
+        if !fabric.is_up() {
+            continue;
+        }
+        last = Instant::now();
+        let answer = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            answer = renew(&fabric, &supervisor) => answer,
+        };
+        match answer {
+            Ok(()) => {
+                missed = 0;
+                // It was away, and what it knew may be gone.
+                if std::mem::take(&mut nobody_there) {
+                    fabric.ask_to_register();
+                }
+            }
+            Err(FabricError::TimedOut) => missed += 1,
+            Err(FabricError::NobodyThere) => (missed, nobody_there) = (0, true),
+            Err(error) => tracing::debug!(%error, "leases were not renewed"),
+        }
+        if missed >= MISSED {
+            missed = 0;
+            fabric.report_deaf();
+        }
+    }
+}
+
+async fn renew(fabric: &Fabric, supervisor: &Supervisor) -> Result<(), FabricError> {
+    let sent_ms = clock::boot_ms();
+    let message = LeaseRenewal {
+        v: FABRIC_VERSION,
+        host_id: fabric.host_id(),
+        instance: fabric.instance(),
+        jobs: supervisor.leased(),
+        sent_at: clock::now(),
+    };
+    let answer: LeaseReply = fabric.request_signed(LEASE, &message, TIMEOUT).await?;
+    for lease in answer.leases {
+        supervisor.take_lease(&lease, sent_ms);
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! `island-agent`: makes this machine an Island.
+
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use clap::{Args, Parser, Subcommand};
+use island_agent::{
+    agent::Agent,
+    config::{Config, ENV_PREFIX},
+    doctor,
+};
+use island_daemon::{chain::Chain, config as settings, telemetry};
+use serde::Serialize;
+
+/// Makes this machine an Island: runs jobs of an Island network in walled-in workers.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    /// Settings file (TOML).
+    #[arg(long, short, global = true)]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    flags: Flags,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Subcommand)]
+enum Command {
+    /// Run the agent (the default).
+    #[default]
+    Run,
+    /// Say what works here, and why the rest does not.
+    Doctor,
+    /// Check or show the settings.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+enum ConfigCommand {
+    /// Exit 0 if the settings can be used, 64 if not.
+    Check,
+    /// Print the settings in force, as TOML.
+    Show,
+}
+
+/// Settings that win over the environment and the file.
+#[derive(Debug, Args, Serialize)]
+struct Flags {
+    /// Folder of identity, spools and workers.
+    #[arg(long, global = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state_dir: Option<PathBuf>,
+    /// Address of the coordinator.
+    #[arg(long, global = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_url: Option<String>,
+    /// File with the owner's API key, needed once.
+    #[arg(long, global = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_key_file: Option<PathBuf>,
+    /// Address of the fabric, instead of the one the coordinator tells.
+    #[arg(long, global = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nats_url: Option<String>,
+    /// Name that others see.
+    #[arg(long, global = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Run strangers' jobs even where walls are missing.
+    #[arg(long, global = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allow_weak_sandbox: Option<bool>,
+    /// Offer the scripted stand-in engine.
+    #[arg(long, global = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    simulated: Option<bool>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let loaded = settings::load::<Config>(cli.config.as_deref(), ENV_PREFIX, &cli.flags);
+    let config = match loaded.and_then(|config| config.validate().map(|()| config)) {
+        Ok(config) => config,
+        Err(error) => return complain(&error, ExitCode::from(settings::EXIT_BAD_CONFIG)),
+    };
+    match cli.command.unwrap_or_default() {
+        Command::Run => run(config),
+        Command::Doctor => examine(&config),
+        Command::Config(ConfigCommand::Check) => ExitCode::SUCCESS,
+        Command::Config(ConfigCommand::Show) => say(&settings::show(&config.without_secrets())),
+    }
+}
+
+fn run(config: Config) -> ExitCode {
+    telemetry::init(config.log, "info");
+    let done = runtime().block_on(async { Agent::build(config).await?.run().await });
+    done.unwrap_or_else(|error| {
+        tracing::error!(error = %Chain(&error), "the agent cannot start");
+        ExitCode::FAILURE
+    })
+}
+
+fn examine(config: &Config) -> ExitCode {
+    let findings = runtime().block_on(doctor::examine(config));
+    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    let printed = say(&format!("{}\n", lines.join("\n")));
+    let all_good = findings.iter().all(|finding| finding.good != Some(false));
+    if all_good { printed } else { ExitCode::FAILURE }
+}
+
+/// Two threads are plenty: the work is done in the workers.
+fn runtime() -> tokio::runtime::Runtime {
+    let built = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    built.expect("a runtime needs only threads and an epoll handle")
+}
+
+fn say(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn complain(error: &dyn std::error::Error, code: ExitCode) -> ExitCode {
+    let _ = writeln!(io::stderr(), "island-agent: {error}");
+    code
+}

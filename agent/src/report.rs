@@ -1,0 +1,87 @@
+//! Brings an attempt's events to its owner coordinator.
+//!
+//! Events go out the moment they are there; only while the connection cannot take more do they gather into larger
+//! messages. The last message is a request, repeated until the coordinator has committed the end.
+
+use std::time::Duration;
+
+use island_daemon::chain::Chain;
+use island_protocol::{
+    FABRIC_VERSION,
+    event::AttemptEvent,
+    fabric::{Output, OutputReply},
+    subjects::HostTopic,
+};
+
+use crate::{clock, job::cell::JobCell, link::fabric::Fabric, spool::Spool};
+
+/// Most bytes of events in one message.
+const MAX_BYTES: usize = 256 << 10;
+/// Time the coordinator gets to commit an end.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between tries to have an end committed.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_MOST: Duration = Duration::from_secs(5);
+/// How often a silenced attempt looks whether it may speak again.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Reports until the end is committed.
+pub async fn run(cell: &JobCell, fabric: &Fabric) {
+    let mut next = cell.with_spool(Spool::first);
+    let mut retry = RETRY_FIRST;
+    loop {
+        fabric.up().await;
+        if let Some(from) = cell.take_replay() {
+            next = next.min(from.max(cell.with_spool(Spool::first)));
+        }
+        if cell.is_fenced(clock::boot_ms(), fabric.fence_ms()) {
+            let _ = tokio::time::timeout(LOOK_EVERY, cell.woken()).await;
+            continue;
+        }
+        let events = cell.with_spool(|spool| spool.read(next, MAX_BYTES));
+        let Some(last) = events.last() else {
+            cell.woken().await;
+            continue;
+        };
+        let last_number = last.n;
+        let is_end = matches!(last.event, AttemptEvent::Ended { .. });
+        let message = Output { v: FABRIC_VERSION, key: cell.key(), events };
+        if !is_end {
+            match fabric.publish(HostTopic::Output, &message).await {
+                Ok(()) => next = last_number + 1,
+                Err(error) => {
+                    tracing::debug!(key = %cell.key(), %error, "events wait");
+                    tokio::time::sleep(RETRY_FIRST).await;
+                }
+            }
+            continue;
+        }
+        match commit(fabric, &message).await {
+            Verdict::Committed => return,
+            Verdict::Replay(from) => next = from.max(cell.with_spool(Spool::first)).min(last_number),
+            Verdict::Again => {
+                let _ = tokio::time::timeout(retry, cell.woken()).await;
+                retry = (retry * 2).min(RETRY_MOST);
+            }
+        }
+    }
+}
+
+/// What became of a last message.
+enum Verdict {
+    Committed,
+    Replay(u64),
+    Again,
+}
+
+async fn commit(fabric: &Fabric, message: &Output) -> Verdict {
+    match fabric.request::<OutputReply>(HostTopic::Output, message, COMMIT_TIMEOUT).await {
+        Ok(reply) if reply.committed => Verdict::Committed,
+        Ok(OutputReply { replay_from: Some(from), .. }) => Verdict::Replay(from),
+        Ok(_) => Verdict::Again,
+        Err(error) => {
+            tracing::debug!(key = %message.key, error = %Chain(&error), "the end is not committed yet");
+            Verdict::Again
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What is measured for admission.
+
+use std::collections::BTreeMap;
+
+use island_protocol::fabric::{Assignment, Refusal, RefusalReason};
+
+use super::{Supervisor, pool::ModelKey};
+use crate::{
+    admission::{self, Demand, Supply},
+    artifacts,
+    eviction::Amount,
+    inventory::disk_mb,
+    job::state::JobState,
+};
+
+impl Supervisor {
+    /// Whether an attempt fits beside the `jobs` that are here.
+    pub(super) fn admit(&self, assignment: &Assignment, jobs: u32) -> Result<(), Refusal> {
+        let pool = &self.parts.pool;
+        let alone = assignment.isolated.then_some(assignment.key);
+        let model = ModelKey::of(&assignment.cargo, alone);
+        let demand = Demand {
+            disk_mb: artifacts::missing_mb(&self.parts.cache, &assignment.cargo.artifacts),
+            ..pool.demand(&model, &assignment.cargo)
+        };
+        let binary = pool.runtimes().binary(&assignment.cargo);
+        let room = pool.headroom().less(self.promised(&model));
+        let supply = Supply {
+            draining: self.is_draining(),
+            has_runtime: binary.is_ok(),
+            jobs,
+            max_jobs: self.parts.max_jobs,
+            ram_mb: room.ram_mb,
+            vram_mb: room.vram_mb,
+            disk_mb: disk_mb(&self.parts.cache_dir).map_or(0, |(free, _)| free),
+            sandbox: Some(self.capabilities().sandbox.level),
+            allow_weak_sandbox: self.parts.allow_weak_sandbox,
+        };
+        admission::admit(demand, &supply).map_err(|mut refusal| {
+            if let (RefusalReason::NoRuntime, Err(reason)) = (refusal.reason, binary) {
+                refusal.message = reason;
+            }
+            refusal
+        })
+    }
+
+    /// Memory promised to attempts whose worker is not started yet, other than one of this model.
+    fn promised(&self, model: &ModelKey) -> Amount {
+        let mut models = BTreeMap::new();
+        for cell in self.cells().iter().filter(|cell| cell.state() <= JobState::Preparing) {
+            let assignment = cell.assignment();
+            let other = ModelKey::of(&assignment.cargo, assignment.isolated.then_some(assignment.key));
+            let demand = self.parts.pool.demand(&other, &assignment.cargo);
+            models.insert(other, demand);
+        }
+        models.remove(model);
+        models.values().map(|demand| Amount { ram_mb: demand.ram_mb, vram_mb: demand.vram_mb }).sum()
+    }
+}

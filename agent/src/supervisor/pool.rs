@@ -1,0 +1,393 @@
+//! The workers of this Island: one per loaded model, started when first needed, stopped when room is.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use island_protocol::{
+    artifact::Artifact,
+    cargo::CargoSpec,
+    host::{SandboxLevel, SandboxReport},
+    ids::{AttemptKey, InstanceId},
+    job::{Failure, FailureCode},
+};
+use island_runtimes_worker::{
+    frame::HeldJob,
+    host::{self, HostError},
+    launch::{LAUNCH_FILE, Launch},
+};
+use serde::{Deserialize, Serialize};
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    admission::Demand,
+    eviction::{self, Amount, Candidate},
+    inventory::{
+        meter::{Memory, Sample},
+        runtimes::Runtimes,
+    },
+    worker::{self, Order, Visit, WorkerHandle},
+};
+
+/// Time a worker that was told to stop gets before it is killed.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+/// A worker found in its folder says this, next to what it was launched with.
+const KEY_SUFFIX: &str = "key";
+
+/// Jobs of one key share a worker: same engine, same files, same context, same settings.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ModelKey(String);
+
+impl ModelKey {
+    /// The key of a Cargo; an attempt that must be alone gets one of its own.
+    pub fn of(cargo: &CargoSpec, alone: Option<AttemptKey>) -> Self {
+        let file = |artifact: &Artifact| match artifact.sha256 {
+            Some(digest) => format!("{}={digest}", artifact.name),
+            None => format!("{}={}", artifact.name, artifact.url),
+        };
+        let files: Vec<String> = cargo.artifacts.iter().map(file).collect();
+        let task = cargo.onnx_task_type.as_deref().unwrap_or_default();
+        let alone = alone.map(|key| key.to_string()).unwrap_or_default();
+        let parts =
+            (cargo.runtime_type.as_str(), task, files, cargo.limits.context_tokens, &cargo.engine, alone);
+        Self(serde_json::to_string(&parts).expect("plain values serialise"))
+    }
+}
+
+/// Settings of the pool.
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    /// Folder of the workers' folders.
+    pub dir: PathBuf,
+    /// Processor threads per worker.
+    pub threads: u32,
+    /// Jobs at once per worker.
+    pub slots: u32,
+    /// Main memory that the owner keeps, megabytes.
+    pub reserve_ram_mb: u64,
+    /// GPU memory that the owner keeps, megabytes.
+    pub reserve_vram_mb: u64,
+    /// Go on where walls are missing.
+    pub allow_weak_sandbox: bool,
+}
+
+/// A worker that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SeatError {
+    /// No engine for it here.
+    #[error("no engine: {0}")]
+    NoRuntime(String),
+    /// Not now: other work takes the memory.
+    #[error("no room for a worker of {ram_mb} MB and {vram_mb} MB on a GPU")]
+    NoRoom {
+        /// Main memory wanted.
+        ram_mb: u64,
+        /// GPU memory wanted.
+        vram_mb: u64,
+    },
+    /// It did not start.
+    #[error("start a worker")]
+    Start(#[source] HostError),
+}
+
+impl SeatError {
+    /// What this means for the job that wanted it.
+    pub fn failure(&self) -> Failure {
+        let code = match self {
+            Self::NoRoom { .. } => FailureCode::OutOfMemory,
+            Self::NoRuntime(_) | Self::Start(_) => FailureCode::RuntimeCrashed,
+        };
+        Failure::of_host(code, self.to_string())
+    }
+}
+
+/// The workers.
+#[derive(Debug)]
+pub struct Pool {
+    config: PoolConfig,
+    runtimes: Runtimes,
+    load: tokio::sync::watch::Receiver<Sample>,
+    workers: Mutex<Vec<(ModelKey, Arc<WorkerHandle>)>>,
+    /// The strongest word on walls so far: every worker here reaches the same.
+    sandbox: Mutex<Option<SandboxReport>>,
+    /// Room is made and taken by one start at a time.
+    starting: tokio::sync::Mutex<()>,
+    tasks: TaskTracker,
+}
+
+impl Pool {
+    /// An empty pool.
+    pub fn new(
+        config: PoolConfig,
+        runtimes: Runtimes,
+        load: tokio::sync::watch::Receiver<Sample>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            runtimes,
+            load,
+            workers: Mutex::default(),
+            sandbox: Mutex::default(),
+            starting: tokio::sync::Mutex::default(),
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    /// The engines' programs.
+    pub fn runtimes(&self) -> &Runtimes {
+        &self.runtimes
+    }
+
+    /// All workers that are not gone.
+    pub fn workers(&self) -> Vec<Arc<WorkerHandle>> {
+        let workers = self.lock();
+        workers.iter().filter(|(_, worker)| !worker.is_gone()).map(|(_, worker)| Arc::clone(worker)).collect()
+    }
+
+    /// The walls that workers reach here, once one has told.
+    pub fn sandbox(&self) -> Option<SandboxReport> {
+        let told = self.workers().iter().find_map(|worker| worker.sandbox());
+        let mut known = self.sandbox.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if told.is_some() {
+            *known = told;
+        }
+        known.clone()
+    }
+
+    /// Just the level of [`Pool::sandbox`].
+    pub fn sandbox_level(&self) -> Option<SandboxLevel> {
+        self.sandbox().map(|report| report.level)
+    }
+
+    /// What a job of this key would take beyond what is there: nothing where its worker runs.
+    pub fn demand(&self, key: &ModelKey, cargo: &CargoSpec) -> Demand {
+        if self.find(key).is_some() {
+            return Demand::default();
+        }
+        Demand { ram_mb: cargo.required_ram_mb, vram_mb: cargo.required_vram_mb, disk_mb: 0 }
+    }
+
+    /// Memory that jobs may still use, measured, with what starting workers will take taken off and what idle ones
+    /// would give back added.
+    pub fn headroom(&self) -> Amount {
+        self.free().plus(eviction::reclaimable(&self.candidates()))
+    }
+
+    /// A place at the worker of `key`, which is started if there is none. It may still be loading.
+    pub async fn visit(
+        self: &Arc<Self>,
+        key: &ModelKey,
+        cargo: &CargoSpec,
+        artifacts: &BTreeMap<String, PathBuf>,
+    ) -> Result<Visit, SeatError> {
+        if let Some(worker) = self.find(key) {
+            return Ok(Visit::new(worker));
+        }
+        let _one_at_a_time = self.starting.lock().await;
+        if let Some(worker) = self.find(key) {
+            return Ok(Visit::new(worker));
+        }
+        self.make_room(Amount { ram_mb: cargo.required_ram_mb, vram_mb: cargo.required_vram_mb }).await?;
+        let worker = self.start(key, cargo, artifacts).await?;
+        Ok(Visit::new(worker))
+    }
+
+    /// Takes up the workers that an earlier agent left, and removes the folders of those that are gone. Gives the
+    /// attempts each holds.
+    pub async fn recover(self: &Arc<Self>) -> io::Result<Vec<(Arc<WorkerHandle>, Vec<HeldJob>)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.config.dir)? {
+            let dir = entry?.path();
+            if !dir.is_dir() {
+                continue;
+            }
+            match self.take_up(&dir).await {
+                Some(worker) => found.push(worker),
+                None => remove_worker(&dir),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Stops every worker: no process is left.
+    pub async fn stop_all(&self) {
+        let workers = self.workers();
+        for worker in &workers {
+            worker.order(Order::Stop { now: true });
+        }
+        futures::future::join_all(workers.iter().map(|worker| await_stop(worker))).await;
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    async fn take_up(self: &Arc<Self>, dir: &Path) -> Option<(Arc<WorkerHandle>, Vec<HeldJob>)> {
+        let launch: Launch = serde_json::from_slice(&fs::read(dir.join(LAUNCH_FILE)).ok()?).ok()?;
+        let key: ModelKey = serde_json::from_slice(&fs::read(dir.with_extension(KEY_SUFFIX)).ok()?).ok()?;
+        let running = host::attach(dir).await.ok()?;
+        let (worker, mut task) = WorkerHandle::of(running, launch, dir.to_owned());
+        let Some(held) = task.hello().await else {
+            tracing::warn!(dir = %dir.display(), "a process in a worker's folder does not say what it holds");
+            task.end().await;
+            return None;
+        };
+        tracing::info!(instance = %worker.instance, pid = worker.pid, jobs = held.len(), "found a running worker");
+        self.own(key, &worker, task);
+        Some((worker, held))
+    }
+
+    async fn start(
+        self: &Arc<Self>,
+        key: &ModelKey,
+        cargo: &CargoSpec,
+        artifacts: &BTreeMap<String, PathBuf>,
+    ) -> Result<Arc<WorkerHandle>, SeatError> {
+        let binary = self.runtimes.binary(cargo).map_err(SeatError::NoRuntime)?;
+        let instance = InstanceId(uuid::Uuid::new_v4());
+        let dir = self.config.dir.join(short_name(instance));
+        let free = self.free();
+        let launch = Launch {
+            instance,
+            cargo: cargo.clone(),
+            artifacts: artifacts.clone(),
+            memory_limit_mb: memory_limit(cargo.required_ram_mb, free.ram_mb),
+            threads: self.config.threads,
+            slots: self.config.slots,
+            vram_limit_mb: free.vram_mb,
+            allow_weak_sandbox: self.config.allow_weak_sandbox,
+            orphan_timeout_s: 60,
+        };
+        let text = serde_json::to_vec(key).expect("a key serialises");
+        let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
+        noted.map_err(|source| SeatError::Start(HostError::Prepare(dir.clone(), source)))?;
+        let running = host::spawn(&binary, &dir, &launch).await.map_err(SeatError::Start)?;
+        let (worker, task) = WorkerHandle::of(running, launch, dir);
+        tracing::info!(%instance, pid = worker.pid, cargo = %cargo.slug, "started a worker");
+        self.own(key.clone(), &worker, task);
+        Ok(worker)
+    }
+
+    /// Runs the worker's task, and cleans up after the worker.
+    fn own(self: &Arc<Self>, key: ModelKey, worker: &Arc<WorkerHandle>, task: worker::WorkerTask) {
+        self.lock().push((key, Arc::clone(worker)));
+        let (pool, worker) = (Arc::clone(self), Arc::clone(worker));
+        self.tasks.spawn(async move {
+            worker::run(task).await;
+            if let Some(report) = worker.sandbox() {
+                *pool.sandbox.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(report);
+            }
+            pool.lock().retain(|(_, other)| other.instance != worker.instance);
+            if worker.has_died() {
+                remove_worker(&worker.dir);
+            }
+        });
+    }
+
+    async fn make_room(&self, wanted: Amount) -> Result<(), SeatError> {
+        let victims = eviction::choose(&self.candidates(), wanted.less(self.free()));
+        let no_room = SeatError::NoRoom { ram_mb: wanted.ram_mb, vram_mb: wanted.vram_mb };
+        let victims = victims.ok_or(no_room)?;
+        let workers = self.workers();
+        for worker in workers.iter().filter(|worker| victims.contains(&worker.instance)) {
+            tracing::info!(instance = %worker.instance, "stopping an idle worker to make room");
+            self.lock().retain(|(_, other)| other.instance != worker.instance);
+            worker.order(Order::Stop { now: false });
+            await_stop(worker).await;
+        }
+        Ok(())
+    }
+
+    /// Free memory, less what workers that are loading will still take.
+    fn free(&self) -> Amount {
+        let due = |worker: &Arc<WorkerHandle>| Amount {
+            ram_mb: worker.launch.cargo.required_ram_mb.saturating_sub(worker.stats().rss_mb),
+            vram_mb: worker.launch.cargo.required_vram_mb,
+        };
+        let due = self.workers().iter().filter(|worker| !worker.is_ready()).map(due).sum();
+        let reserve = Amount { ram_mb: self.config.reserve_ram_mb, vram_mb: self.config.reserve_vram_mb };
+        let measured =
+            Amount { ram_mb: Memory::read().available_mb, vram_mb: self.load.borrow().vram_free_mb() };
+        measured.less(reserve).less(due)
+    }
+
+    fn candidates(&self) -> Vec<Candidate<InstanceId>> {
+        let candidate = |worker: &Arc<WorkerHandle>| {
+            let stats = worker.stats();
+            Candidate {
+                id: worker.instance,
+                jobs: stats.jobs,
+                memory: Amount { ram_mb: stats.rss_mb, vram_mb: stats.vram_mb },
+                resident: stats.since.elapsed(),
+                idle: stats.idle_since.elapsed(),
+                load: stats.load,
+                served: stats.served,
+            }
+        };
+        self.workers().iter().filter(|worker| worker.is_ready()).map(candidate).collect()
+    }
+
+    fn find(&self, key: &ModelKey) -> Option<Arc<WorkerHandle>> {
+        let workers = self.lock();
+        let found = workers.iter().find(|(other, worker)| other == key && !worker.is_gone());
+        found.map(|(_, worker)| Arc::clone(worker))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(ModelKey, Arc<WorkerHandle>)>> {
+        self.workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Most memory of a worker: room for what its Cargo says and as much again, within what is free.
+fn memory_limit(required_mb: u64, free_mb: u64) -> u64 {
+    if required_mb == 0 { free_mb } else { (required_mb * 2 + 512).min(free_mb).max(required_mb) }
+}
+
+/// Short, for a socket's path may have only 107 bytes.
+fn short_name(instance: InstanceId) -> String {
+    instance.0.simple().to_string()[..12].to_owned()
+}
+
+async fn await_stop(worker: &WorkerHandle) {
+    if tokio::time::timeout(STOP_GRACE, worker.death()).await.is_err() {
+        worker.order(Order::Kill);
+        worker.death().await;
+    }
+}
+
+fn remove_worker(dir: &Path) {
+    let removed = fs::remove_dir_all(dir);
+    let _ = fs::remove_file(dir.with_extension(KEY_SUFFIX));
+    if let Err(error) = removed
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(dir = %dir.display(), %error, "cannot remove a worker's folder");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_key_is_the_files_and_the_settings() {
+        let cargo = testing::assignment(1, 1).cargo;
+        let key = ModelKey::of(&cargo, None);
+        assert_eq!(key, ModelKey::of(&cargo.clone(), None));
+        let mut other = cargo.clone();
+        other.limits.context_tokens = 512;
+        assert_ne!(key, ModelKey::of(&other, None));
+        assert_ne!(key, ModelKey::of(&cargo, Some(testing::assignment(1, 1).key)));
+    }
+
+    #[test]
+    fn a_limit_is_generous_within_what_is_free() {
+        assert_eq!(memory_limit(0, 4000), 4000);
+        assert_eq!(memory_limit(1000, 8000), 2512);
+        assert_eq!(memory_limit(1000, 1200), 1200);
+        assert_eq!(memory_limit(1000, 900), 1000);
+    }
+}

@@ -1,0 +1,71 @@
+//! What the link tells others about this Island.
+
+use std::sync::MutexGuard;
+
+use island_protocol::{
+    fabric::LeasedJob,
+    host::{Capabilities, Headroom, HostModel, RunningJob},
+    ids::AttemptKey,
+};
+use tokio::sync::watch;
+
+use super::{Supervisor, warm};
+use crate::clock;
+
+impl Supervisor {
+    /// Changes when a heartbeat should not wait.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// What this Island has, for registration.
+    pub fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.parts.capabilities.clone();
+        if let Some(report) = self.parts.pool.sandbox() {
+            capabilities.sandbox = report;
+        }
+        capabilities.hub_reachable = *self.hub();
+        capabilities
+    }
+
+    /// Notes whether the hub answers; true if that is news.
+    pub fn set_hub_reachable(&self, reachable: bool) -> bool {
+        self.hub().replace(reachable) != Some(reachable)
+    }
+
+    /// Attempts here, for registration.
+    pub fn holding(&self) -> Vec<AttemptKey> {
+        self.cells().iter().map(|cell| cell.key()).collect()
+    }
+
+    /// Attempts here, for heartbeats.
+    pub fn running(&self) -> Vec<RunningJob> {
+        let now = clock::boot_ms();
+        self.cells().iter().map(|cell| cell.running(now)).collect()
+    }
+
+    /// Attempts here, for renewals.
+    pub fn leased(&self) -> Vec<LeasedJob> {
+        self.cells().iter().map(|cell| cell.leased()).collect()
+    }
+
+    /// Models here, for heartbeats.
+    pub fn models(&self) -> Vec<HostModel> {
+        warm::models(&self.parts.cache.list(), &self.parts.pool.workers())
+    }
+
+    /// What may still be started, for heartbeats.
+    pub fn headroom(&self) -> Headroom {
+        let live = self.lock().live();
+        let room = self.parts.pool.headroom();
+        Headroom {
+            job_slots: self.parts.max_jobs.saturating_sub(live),
+            ram_mb: room.ram_mb,
+            vram_mb: room.vram_mb,
+        }
+    }
+
+    fn hub(&self) -> MutexGuard<'_, Option<bool>> {
+        self.hub_reachable.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,34 @@
+//! The models that heartbeats list. Pure.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use island_cache::Entry;
+use island_protocol::host::HostModel;
+
+use crate::worker::WorkerHandle;
+
+/// Files on disk, and files loaded in workers with the places free there.
+pub(super) fn models(entries: &[Entry], workers: &[Arc<WorkerHandle>]) -> Vec<HostModel> {
+    let on_disk = entries.iter().map(|entry| HostModel {
+        url: entry.url.clone(),
+        sha256: Some(entry.digest),
+        size_mb: entry.size >> 20,
+        warm: false,
+        free_slots: 0,
+    });
+    let mut models: BTreeMap<String, HostModel> = on_disk.map(|model| (model.url.clone(), model)).collect();
+    for worker in workers.iter().filter(|worker| worker.is_ready()) {
+        for artifact in &worker.launch.cargo.artifacts {
+            let model = models.entry(artifact.url.clone()).or_insert_with(|| HostModel {
+                url: artifact.url.clone(),
+                sha256: artifact.sha256,
+                size_mb: artifact.size_bytes.unwrap_or(0) >> 20,
+                warm: false,
+                free_slots: 0,
+            });
+            model.warm = true;
+            model.free_slots += worker.slots.available_permits() as u32;
+        }
+    }
+    models.into_values().collect()
+}

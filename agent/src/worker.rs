@@ -1,0 +1,255 @@
+//! A worker as the agent holds it: one task per worker reads its frames, writes its commands and judges its life.
+//!
+//! Ends of the task: the worker's process is gone (it says how in [`WorkerState::Gone`]), or the agent lets go of it
+//! ([`Order::Detach`]) and the worker lives on.
+
+pub mod stall;
+mod task;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use island_protocol::{
+    event::{AttemptEvent, Numbered},
+    host::SandboxReport,
+    ids::{AttemptKey, InstanceId},
+    job::{Failure, FailureCode},
+};
+use island_runtimes_api::RunRequest;
+use island_runtimes_worker::{
+    host::{self, Exit},
+    launch::{EXIT_OUT_OF_MEMORY, EXIT_REFUSED, Launch},
+};
+use tokio::{
+    sync::{Semaphore, mpsc, watch},
+    time::Instant,
+};
+
+use crate::job::cell::JobCell;
+
+pub use task::{WorkerTask, run};
+
+/// What the agent asks of a worker's task.
+#[derive(Debug)]
+pub enum Order {
+    /// Run an attempt.
+    Run {
+        /// Its cell, for work seen.
+        cell: Arc<JobCell>,
+        /// Number of its first event.
+        first_event: u64,
+        /// What to run.
+        request: Box<RunRequest>,
+        /// Takes its events.
+        sink: Sink,
+    },
+    /// Take up an attempt that the worker holds.
+    Resume {
+        /// Its cell.
+        cell: Arc<JobCell>,
+        /// First event wanted.
+        from: u64,
+        /// Takes its events.
+        sink: Sink,
+    },
+    /// End an attempt.
+    Cancel(AttemptKey, Failure),
+    /// Events below a number are spooled.
+    Spooled(AttemptKey, u64),
+    /// Stop: once no attempt is left, or at once.
+    Stop {
+        /// At once.
+        now: bool,
+    },
+    /// Kill: an attempt did not end when told to.
+    Kill,
+    /// Let go of it; it lives on.
+    Detach,
+}
+
+/// Where an attempt's events go. Closed when the worker is gone.
+pub type Sink = mpsc::UnboundedSender<Vec<Numbered<AttemptEvent>>>;
+
+/// Where a worker stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WorkerState {
+    /// Loading its model.
+    Loading {
+        /// Parts loaded.
+        done: u64,
+        /// All parts; 0 while not known.
+        total: u64,
+    },
+    /// Taking jobs.
+    Ready,
+    /// Gone, and how.
+    Gone(Death),
+}
+
+/// How a worker ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Death {
+    /// Its model could not be loaded.
+    LoadFailed(Failure),
+    /// It was hung and killed.
+    Stalled,
+    /// It ended by itself.
+    Exited(Exit),
+    /// It was told to.
+    Stopped,
+}
+
+impl Death {
+    /// What this means for a job that was in it.
+    pub fn failure(&self) -> Failure {
+        let of_host = |code, message: &str| Failure::of_host(code, message);
+        match self {
+            Self::LoadFailed(failure) => failure.clone(),
+            Self::Stalled => {
+                of_host(FailureCode::RuntimeStalled, "the engine made no progress and was stopped")
+            }
+            Self::Exited(Exit::Code(EXIT_OUT_OF_MEMORY)) => {
+                of_host(FailureCode::OutOfMemory, "the engine ran out of memory")
+            }
+            Self::Exited(Exit::Code(EXIT_REFUSED)) => {
+                of_host(FailureCode::RuntimeCrashed, "the engine's process refused to start")
+            }
+            Self::Exited(_) | Self::Stopped => {
+                of_host(FailureCode::RuntimeCrashed, "the engine's process ended while the job ran")
+            }
+        }
+    }
+
+    /// Whether a fresh worker may do better.
+    pub fn is_worth_a_retry(&self) -> bool {
+        !matches!(self, Self::LoadFailed(_))
+    }
+}
+
+/// What was measured of a worker.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerStats {
+    /// Jobs in it or waiting for it.
+    pub jobs: u32,
+    /// Jobs it has had.
+    pub served: u64,
+    /// Resident memory, megabytes.
+    pub rss_mb: u64,
+    /// GPU memory, megabytes.
+    pub vram_mb: u64,
+    /// Since when it is here.
+    pub since: Instant,
+    /// When it became idle.
+    pub idle_since: Instant,
+    /// What loading took.
+    pub load: Duration,
+}
+
+/// Everybody's handle on a worker.
+#[derive(Debug)]
+pub struct WorkerHandle {
+    /// Which one.
+    pub instance: InstanceId,
+    /// What was asked of it when it was started.
+    pub launch: Launch,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its process, for logs.
+    pub pid: u32,
+    /// Free places; a place is held while a job is inside.
+    pub slots: Arc<Semaphore>,
+    orders: mpsc::UnboundedSender<Order>,
+    state: watch::Receiver<WorkerState>,
+    stats: Mutex<WorkerStats>,
+    sandbox: Mutex<Option<SandboxReport>>,
+}
+
+impl WorkerHandle {
+    /// Sends an order; to a worker that is gone it makes no difference.
+    pub fn order(&self, order: Order) {
+        let _ = self.orders.send(order);
+    }
+
+    /// Follows where it stands.
+    pub fn state(&self) -> watch::Receiver<WorkerState> {
+        self.state.clone()
+    }
+
+    /// Whether its process is gone.
+    pub fn has_died(&self) -> bool {
+        matches!(*self.state.borrow(), WorkerState::Gone(_))
+    }
+
+    /// Whether it takes no more orders: it is gone, or was let go of.
+    pub fn is_gone(&self) -> bool {
+        self.has_died() || self.orders.is_closed()
+    }
+
+    /// Whether it takes jobs.
+    pub fn is_ready(&self) -> bool {
+        *self.state.borrow() == WorkerState::Ready
+    }
+
+    /// What was measured.
+    pub fn stats(&self) -> WorkerStats {
+        *self.stats_mut()
+    }
+
+    /// The walls around it, once it has told.
+    pub fn sandbox(&self) -> Option<SandboxReport> {
+        self.sandbox.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// How it ended; waits for that.
+    pub async fn death(&self) -> Death {
+        let mut state = self.state();
+        let gone =
+            state.wait_for(|state| matches!(state, WorkerState::Gone(_))).await.map(|state| state.clone());
+        match gone {
+            Ok(WorkerState::Gone(death)) => death,
+            _ => Death::Stopped,
+        }
+    }
+
+    /// Last lines of its log.
+    pub fn log_tail(&self) -> String {
+        host::stderr_tail(&self.dir, 2000)
+    }
+
+    fn stats_mut(&self) -> MutexGuard<'_, WorkerStats> {
+        self.stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn set_sandbox(&self, report: SandboxReport) {
+        *self.sandbox.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(report);
+    }
+}
+
+/// A job's place at a worker: counted from the moment it waits for it.
+#[derive(Debug)]
+pub struct Visit(Arc<WorkerHandle>);
+
+impl Visit {
+    /// Counts a job in.
+    pub fn new(worker: Arc<WorkerHandle>) -> Self {
+        worker.stats_mut().jobs += 1;
+        Self(worker)
+    }
+
+    /// The worker.
+    pub fn worker(&self) -> &Arc<WorkerHandle> {
+        &self.0
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut stats = self.0.stats_mut();
+        stats.jobs -= 1;
+        stats.served += 1;
+        stats.idle_since = Instant::now();
+    }
+}

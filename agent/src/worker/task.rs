@@ -1,0 +1,255 @@
+//! The task of one worker.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use island_protocol::ids::AttemptKey;
+use island_runtimes_worker::{
+    frame::{FromWorker, HeldJob, ToWorker},
+    host::{Commands, Exit, Frames, Process, Worker},
+    launch::Launch,
+};
+use tokio::{
+    sync::{Semaphore, mpsc, watch},
+    time::{Instant, MissedTickBehavior},
+};
+
+use super::{Death, Order, Sink, WorkerHandle, WorkerState, WorkerStats, stall::StallWatch};
+use crate::job::cell::JobCell;
+
+/// Time a worker that was told to end gets before it is killed.
+const TERM_GRACE: Duration = Duration::from_secs(2);
+/// Time a worker that does not read its commands gets before it counts as hung.
+const WRITE_GRACE: Duration = Duration::from_secs(5);
+/// How often its life is judged.
+const JUDGE_EVERY: Duration = Duration::from_millis(500);
+
+/// A worker's task before it runs.
+#[derive(Debug)]
+pub struct WorkerTask {
+    handle: Arc<WorkerHandle>,
+    process: Process,
+    commands: Commands,
+    frames: Frames,
+    orders: mpsc::UnboundedReceiver<Order>,
+    state: watch::Sender<WorkerState>,
+    jobs: BTreeMap<AttemptKey, (Arc<JobCell>, Sink)>,
+    watch: StallWatch,
+    verdict: Option<Death>,
+}
+
+impl WorkerHandle {
+    /// A handle on a running worker and the task that must be run for it.
+    pub fn of(worker: Worker, launch: Launch, dir: PathBuf) -> (Arc<Self>, WorkerTask) {
+        let now = Instant::now();
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (progress, state) = watch::channel(WorkerState::Loading { done: 0, total: 0 });
+        let measured = WorkerStats {
+            jobs: 0,
+            served: 0,
+            rss_mb: 0,
+            vram_mb: 0,
+            since: now,
+            idle_since: now,
+            load: Duration::ZERO,
+        };
+        let handle = Arc::new(Self {
+            instance: launch.instance,
+            launch,
+            dir,
+            pid: worker.process.pid(),
+            slots: Arc::new(Semaphore::new(0)),
+            orders,
+            state,
+            stats: measured.into(),
+            sandbox: None.into(),
+        });
+        let (commands, frames) = worker.connection.split();
+        let task = WorkerTask {
+            handle: Arc::clone(&handle),
+            process: worker.process,
+            commands,
+            frames,
+            orders: inbox,
+            state: progress,
+            jobs: BTreeMap::new(),
+            watch: StallWatch::new(now),
+            verdict: None,
+        };
+        (handle, task)
+    }
+}
+
+impl WorkerTask {
+    /// Reads the first frame of a worker found running: the attempts it holds. `None`: it is no worker of ours.
+    pub async fn hello(&mut self) -> Option<Vec<HeldJob>> {
+        let first = tokio::time::timeout(Duration::from_secs(5), self.frames.next()).await.ok()??;
+        let Ok(FromWorker::Hello { instance, jobs, sandbox, ready, .. }) = first else { return None };
+        if instance != self.handle.instance {
+            return None;
+        }
+        self.handle.set_sandbox(sandbox);
+        if ready {
+            self.become_ready(self.handle.launch.slots);
+        }
+        Some(jobs)
+    }
+
+    fn become_ready(&self, slots: u32) {
+        let first = self.state.send_if_modified(|state| {
+            let first = *state != WorkerState::Ready;
+            *state = WorkerState::Ready;
+            first
+        });
+        if first {
+            let mut stats = self.handle.stats_mut();
+            stats.load = stats.since.elapsed();
+            drop(stats);
+            self.handle.slots.add_permits(slots.max(1) as usize);
+        }
+    }
+
+    fn take(&mut self, frame: FromWorker) {
+        self.watch.heard(Instant::now());
+        match frame {
+            FromWorker::Hello { sandbox, ready, .. } => {
+                self.handle.set_sandbox(sandbox);
+                if ready {
+                    self.become_ready(self.handle.launch.slots);
+                }
+            }
+            FromWorker::Loading { done, total } => {
+                self.state.send_if_modified(|state| {
+                    let loading = matches!(state, WorkerState::Loading { .. });
+                    if loading {
+                        *state = WorkerState::Loading { done, total };
+                    }
+                    loading
+                });
+            }
+            FromWorker::Ready { slots, vram_mb, .. } => {
+                self.handle.stats_mut().vram_mb = vram_mb;
+                self.become_ready(slots);
+            }
+            FromWorker::LoadFailed { failure } => self.verdict = Some(Death::LoadFailed(failure)),
+            FromWorker::Events { key, events } => {
+                if let Some((_, sink)) = self.jobs.get(&key)
+                    && sink.send(events).is_err()
+                {
+                    self.jobs.remove(&key);
+                }
+            }
+            FromWorker::Pulse { work, rss_mb } => {
+                self.handle.stats_mut().rss_mb = rss_mb;
+                self.watch.pulse(Instant::now(), &work);
+                for job in work {
+                    if let Some((cell, _)) = self.jobs.get(&job.key) {
+                        cell.note_work(job.phase, job.work);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Carries out an order. `Break`: the worker is to be let go of, or ended.
+    async fn obey(&mut self, order: Order) -> Next {
+        let command = match order {
+            Order::Run { cell, first_event, request, sink } => {
+                let key = cell.key();
+                self.jobs.insert(key, (cell, sink));
+                ToWorker::Run { key, first_event, request }
+            }
+            Order::Resume { cell, from, sink } => {
+                let key = cell.key();
+                self.jobs.insert(key, (cell, sink));
+                ToWorker::Replay { key, from }
+            }
+            Order::Cancel(key, failure) => ToWorker::Cancel { key, failure },
+            Order::Spooled(key, below) => ToWorker::Spooled { key, below },
+            Order::Stop { now } => {
+                self.verdict = Some(Death::Stopped);
+                ToWorker::Shutdown { now }
+            }
+            Order::Kill => {
+                self.verdict = Some(Death::Stalled);
+                return Next::End;
+            }
+            Order::Detach => return Next::Detach,
+        };
+        // A closed connection shows in the frames, too.
+        if tokio::time::timeout(WRITE_GRACE, self.commands.send(command)).await.is_ok() {
+            return Next::Go;
+        }
+        self.verdict = Some(Death::Stalled);
+        Next::End
+    }
+
+    /// Makes sure the process is gone, and tells how it ended.
+    pub async fn end(mut self) {
+        let told_to = self.verdict.is_some();
+        // A crash closes the socket a moment before the process can be waited for.
+        let grace = if told_to { Duration::ZERO } else { TERM_GRACE };
+        let exit = match tokio::time::timeout(grace, self.process.wait()).await {
+            Ok(exit) => exit,
+            Err(_) => self.force().await,
+        };
+        let exit = exit.unwrap_or(Exit::Gone);
+        let death = self.verdict.take().unwrap_or(Death::Exited(exit));
+        tracing::info!(instance = %self.handle.instance, pid = self.handle.pid, ?death, ?exit, "a worker is gone");
+        self.handle.slots.close();
+        self.state.send_replace(WorkerState::Gone(death));
+    }
+
+    async fn force(&mut self) -> std::io::Result<Exit> {
+        self.process.terminate()?;
+        if let Ok(exit) = tokio::time::timeout(TERM_GRACE, self.process.wait()).await {
+            return exit;
+        }
+        self.process.kill()?;
+        self.process.wait().await
+    }
+}
+
+enum Next {
+    Go,
+    End,
+    Detach,
+}
+
+/// Runs a worker's task until the worker is gone or let go of.
+pub async fn run(mut task: WorkerTask) {
+    let mut judge = tokio::time::interval(JUDGE_EVERY);
+    judge.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let next = tokio::select! {
+            biased;
+            frame = task.frames.next() => match frame {
+                Some(Ok(frame)) => {
+                    task.take(frame);
+                    Next::Go
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(instance = %task.handle.instance, %error, "a worker's connection broke");
+                    Next::End
+                }
+                None => Next::End,
+            },
+            order = task.orders.recv() => match order {
+                Some(order) => task.obey(order).await,
+                None => Next::Detach,
+            },
+            _ = judge.tick() => match task.watch.judge(Instant::now()) {
+                Some(stall) => {
+                    tracing::warn!(instance = %task.handle.instance, ?stall, "a worker is hung");
+                    task.verdict = Some(Death::Stalled);
+                    Next::End
+                }
+                None => Next::Go,
+            },
+        };
+        match next {
+            Next::Go => {}
+            Next::Detach => return,
+            Next::End => return task.end().await,
+        }
+    }
+}

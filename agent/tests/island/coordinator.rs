@@ -1,0 +1,264 @@
+//! A coordinator of a few lines: it enrols, confirms leases and remembers what Islands send.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use async_nats::{Client, HeaderMap, Message};
+use axum::{Json, Router, routing::post};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use futures::StreamExt;
+use island_protocol::{
+    FABRIC_VERSION,
+    api::{Data, HostCredentials},
+    event::{AttemptEvent, Numbered},
+    fabric::{
+        Assignment, AssignmentReply, Cancel, Heartbeat, Lease, LeaseRenewal, LeaseReply, Output, OutputReply,
+        Register, Registered, SIGNATURE_HEADER, Status, signed_bytes,
+    },
+    ids::{AttemptKey, HostId},
+    job::FailureCode,
+    subjects::{self, HostTopic},
+    time::Timestamp,
+};
+use nkeys::KeyPair;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{sync::watch, task::JoinSet};
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What Islands sent, and how to answer.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) registers: Vec<Register>,
+    pub(crate) heartbeats: Vec<Heartbeat>,
+    pub(crate) statuses: Vec<Status>,
+    pub(crate) renewals: usize,
+    /// Events per attempt, in order, each once.
+    pub(crate) events: BTreeMap<AttemptKey, Vec<Numbered<AttemptEvent>>>,
+    /// Messages with output, repeated ones included.
+    pub(crate) outputs: usize,
+    /// Attempts whose lease is gone.
+    pub(crate) denied: BTreeSet<AttemptKey>,
+    /// No lease is answered.
+    pub(crate) is_silent: bool,
+    /// The next so many output messages get lost.
+    pub(crate) lose_outputs: usize,
+}
+
+impl Seen {
+    fn take(&mut self, output: Output) -> Option<OutputReply> {
+        if self.lose_outputs > 0 {
+            self.lose_outputs -= 1;
+            return None;
+        }
+        self.outputs += 1;
+        let events = self.events.entry(output.key).or_default();
+        let mut ended = false;
+        for event in output.events {
+            let next = events.last().map_or(1, |last| last.n + 1);
+            if event.n > next {
+                let replay_from = Some(next);
+                return Some(OutputReply { v: FABRIC_VERSION, committed: false, replay_from });
+            }
+            ended |= matches!(event.event, AttemptEvent::Ended { .. });
+            if event.n == next {
+                events.push(event);
+            }
+        }
+        ended.then_some(OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None })
+    }
+
+    fn lease(&self, renewal: &LeaseRenewal) -> Vec<Lease> {
+        let lease = |job: &island_protocol::fabric::LeasedJob| {
+            let next =
+                self.events.get(&job.key).and_then(|events| events.last()).map_or(1, |last| last.n + 1);
+            let missing = next <= job.last_event;
+            Lease {
+                key: job.key,
+                held: !self.denied.contains(&job.key),
+                replay_from: missing.then_some(next),
+            }
+        };
+        renewal.jobs.iter().map(lease).collect()
+    }
+}
+
+/// The coordinator.
+pub(crate) struct Coordinator {
+    pub(crate) url: String,
+    key: Arc<KeyPair>,
+    fabric: Client,
+    seen: Arc<Mutex<Seen>>,
+    changed: watch::Sender<u64>,
+    given: Arc<AtomicUsize>,
+    _tasks: JoinSet<()>,
+}
+
+impl Coordinator {
+    /// A coordinator on the fabric at `nats_url`, with leases of `lease_ms` and credentials of
+    /// `credentials_ms`.
+    pub(crate) async fn start(nats_url: &str, lease_ms: u64, credentials_ms: i64) -> Self {
+        let key = Arc::new(KeyPair::new_account());
+        let fabric = async_nats::ConnectOptions::new().connect(nats_url).await.expect("connect");
+        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let changed = watch::Sender::new(0);
+        let mut tasks = JoinSet::new();
+
+        let all = ["coordinator.hosts.*", "host.*.heartbeat", "host.*.status", "host.*.output"];
+        for subject in all {
+            let mut messages = fabric.subscribe(subject).await.expect("subscribe");
+            let (fabric, seen, changed) = (fabric.clone(), Arc::clone(&seen), changed.clone());
+            tasks.spawn(async move {
+                while let Some(message) = messages.next().await {
+                    let answer = answer(&seen, &message, lease_ms);
+                    changed.send_modify(|number| *number += 1);
+                    if let (Some(reply), Some(answer)) = (message.reply, answer) {
+                        fabric.publish(reply, answer.into()).await.expect("answer");
+                    }
+                }
+            });
+        }
+        fabric.flush().await.expect("flush");
+
+        let credentials = HostCredentials {
+            nats_url: nats_url.to_owned(),
+            user_jwt: "not.checked.here".into(),
+            expires_at: now(),
+            coordinator_key: key.public_key(),
+        };
+        let given = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&given);
+        let give = move || async move {
+            counter.fetch_add(1, Ordering::Relaxed);
+            let expires_at = now().plus_ms(credentials_ms);
+            Json(Data { data: HostCredentials { expires_at, ..credentials } })
+        };
+        let router = Router::new()
+            .route("/api/v1/island/enroll", post(give.clone()))
+            .route("/api/v1/island/credentials", post(give));
+        let listener =
+            tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("bind");
+        let url = format!("http://{}", listener.local_addr().expect("address"));
+        tasks.spawn(async move { axum::serve(listener, router).await.expect("serve") });
+        Self { url, key, fabric, seen, changed, given, _tasks: tasks }
+    }
+
+    /// How often credentials were given.
+    pub(crate) fn given(&self) -> usize {
+        self.given.load(Ordering::Relaxed)
+    }
+
+    /// What was seen so far.
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().expect("no panic under this lock")
+    }
+
+    /// Waits until `look` finds something in what was seen.
+    pub(crate) async fn wait<T>(&self, what: &str, look: impl Fn(&Seen) -> Option<T>) -> T {
+        let mut changed = self.changed.subscribe();
+        let found = tokio::time::timeout(PATIENCE, async {
+            loop {
+                changed.mark_unchanged();
+                if let Some(found) = look(&self.seen()) {
+                    return found;
+                }
+                changed.changed().await.expect("the coordinator lives");
+            }
+        });
+        found.await.unwrap_or_else(|_| panic!("waited in vain for {what}: {:#?}", self.seen()))
+    }
+
+    /// Waits for the end of an attempt and gives all its events.
+    pub(crate) async fn end(&self, key: AttemptKey) -> Vec<Numbered<AttemptEvent>> {
+        self.wait(&format!("the end of {key}"), |seen| {
+            let events = seen.events.get(&key)?;
+            matches!(events.last()?.event, AttemptEvent::Ended { .. }).then(|| events.clone())
+        })
+        .await
+    }
+
+    /// Waits until an attempt has delivered `count` tokens.
+    pub(crate) async fn tokens(&self, key: AttemptKey, count: usize) {
+        let is_token = |event: &&Numbered<AttemptEvent>| matches!(event.event, AttemptEvent::Token { .. });
+        self.wait("tokens", |seen| {
+            (seen.events.get(&key)?.iter().filter(is_token).count() >= count).then_some(())
+        })
+        .await;
+    }
+
+    /// Sends a signed assignment.
+    pub(crate) async fn assign(&self, host: HostId, assignment: &Assignment) -> AssignmentReply {
+        self.assign_signed(host, assignment, &self.key).await
+    }
+
+    /// Sends an assignment signed by a key of one's choice.
+    pub(crate) async fn assign_signed(
+        &self,
+        host: HostId,
+        assignment: &Assignment,
+        key: &KeyPair,
+    ) -> AssignmentReply {
+        let subject = HostTopic::Jobs.of(host);
+        let payload = serde_json::to_vec(assignment).expect("encode");
+        let signature = key.sign(&signed_bytes(&subject, &payload)).expect("sign");
+        let mut headers = HeaderMap::new();
+        headers.insert(SIGNATURE_HEADER, BASE64.encode(signature).as_str());
+        let answer = self.fabric.request_with_headers(subject, headers, payload.into()).await;
+        parse(&answer.expect("an answer"))
+    }
+
+    /// Cancels an attempt.
+    pub(crate) async fn cancel(&self, host: HostId, key: AttemptKey) {
+        let cancel = Cancel { v: FABRIC_VERSION, key, code: FailureCode::CancelledByUser };
+        let payload = serde_json::to_vec(&cancel).expect("encode");
+        self.fabric.publish(HostTopic::Cancel.of(host), payload.into()).await.expect("publish");
+        self.fabric.flush().await.expect("flush");
+    }
+}
+
+fn answer(seen: &Mutex<Seen>, message: &Message, lease_ms: u64) -> Option<Vec<u8>> {
+    let mut seen = seen.lock().expect("no panic under this lock");
+    match message.subject.as_str() {
+        subjects::REGISTER => {
+            seen.registers.push(parse(message));
+            let answer = Registered { v: FABRIC_VERSION, heartbeat_ms: 500, lease_ms, drop: Vec::new() };
+            Some(encode(&answer))
+        }
+        subjects::LEASE => {
+            let renewal: LeaseRenewal = parse(message);
+            seen.renewals += 1;
+            let reply = LeaseReply { v: FABRIC_VERSION, leases: seen.lease(&renewal) };
+            (!seen.is_silent).then(|| encode(&reply))
+        }
+        subject => {
+            match subjects::parse_host(subject)?.1 {
+                HostTopic::Heartbeat => seen.heartbeats.push(parse(message)),
+                HostTopic::Status => seen.statuses.push(parse(message)),
+                HostTopic::Output => return seen.take(parse(message)).map(|reply| encode(&reply)),
+                _ => {}
+            }
+            None
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(message: &Message) -> T {
+    serde_json::from_slice(&message.payload).expect("a message of this version")
+}
+
+fn encode(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message).expect("encode")
+}
+
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    Timestamp::from_unix_ms(since.as_millis() as i64)
+}

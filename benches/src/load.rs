@@ -1,0 +1,92 @@
+//! Streaming chat requests, and the times of their frames. The same code reads every system.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use eventsource_stream::Eventsource;
+use futures::{StreamExt, future::try_join_all};
+use serde_json::{Value, json};
+
+/// One streamed reply.
+#[derive(Debug, Clone)]
+pub(crate) struct Reply {
+    /// Milliseconds from the request to the first text.
+    pub(crate) first_ms: f64,
+    /// Milliseconds from the request to the last frame.
+    pub(crate) total_ms: f64,
+    /// Milliseconds from the request to each frame with text.
+    pub(crate) frames_ms: Vec<f64>,
+    /// Tokens written, as the system counts them.
+    pub(crate) tokens: u64,
+}
+
+/// Where to send chat requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) http: reqwest::Client,
+    pub(crate) url: String,
+    pub(crate) key: String,
+    pub(crate) model: String,
+}
+
+impl Target {
+    pub(crate) fn new(url: String, key: &str, model: &str) -> Result<Self> {
+        let http = reqwest::Client::builder().tcp_nodelay(true).build()?;
+        Ok(Self { http, url, key: key.to_owned(), model: model.to_owned() })
+    }
+
+    /// Streams one reply.
+    pub(crate) async fn ask(&self, prompt: &str, tokens: u64) -> Result<Reply> {
+        let body = json!({
+            "model": self.model,
+            "messages": [{ "role": "user", "content": prompt }],
+            "max_tokens": tokens,
+            "temperature": 0,
+            "stream": true,
+            "stream_options": { "include_usage": true },
+            "cache_prompt": true,
+        });
+        let start = Instant::now();
+        let elapsed = || start.elapsed().as_secs_f64() * 1e3;
+        let response = self.http.post(&self.url).bearer_auth(&self.key).json(&body).send().await?;
+        if !response.status().is_success() {
+            bail!("{}: {}", response.status(), response.text().await?);
+        }
+        let mut frames = response.bytes_stream().eventsource();
+        let mut reply = Reply { first_ms: 0.0, total_ms: 0.0, frames_ms: Vec::new(), tokens: 0 };
+        while let Some(frame) = frames.next().await {
+            let frame = frame.context("read the stream")?;
+            if frame.data == "[DONE]" {
+                break;
+            }
+            let chunk: Value = serde_json::from_str(&frame.data)?;
+            if let Some(error) = chunk.get("error") {
+                bail!("the stream broke off: {error}");
+            }
+            if chunk["choices"][0]["delta"]["content"].as_str().is_some_and(|text| !text.is_empty()) {
+                reply.frames_ms.push(elapsed());
+            }
+            reply.tokens = chunk["usage"]["completion_tokens"].as_u64().unwrap_or(reply.tokens);
+        }
+        reply.total_ms = elapsed();
+        reply.first_ms = *reply.frames_ms.first().context("no text came")?;
+        Ok(reply)
+    }
+
+    /// Streams several replies at once.
+    pub(crate) async fn ask_many(&self, prompts: &[String], tokens: u64) -> Result<Vec<Reply>> {
+        try_join_all(prompts.iter().map(|prompt| self.ask(prompt, tokens))).await
+    }
+}
+
+/// Tokens per second over all replies, from the first request to the last frame.
+pub(crate) fn aggregate_rate(replies: &[Reply]) -> f64 {
+    let tokens: u64 = replies.iter().map(|reply| reply.tokens).sum();
+    let end = replies.iter().map(|reply| reply.total_ms).fold(0.0, f64::max);
+    tokens as f64 / end * 1e3
+}
+
+/// Tokens per second after the first token: decode alone.
+pub(crate) fn decode_rate(reply: &Reply) -> f64 {
+    reply.tokens.saturating_sub(1) as f64 / (reply.total_ms - reply.first_ms) * 1e3
+}

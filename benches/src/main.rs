@@ -1,0 +1,67 @@
+//! `island-bench`: every claim of speed, as a ratio against a peer or a floor in the same run.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `systems` | what is measured: an Island network, llama-server, a bare llama.cpp loop, a paced mock |
+//! | `load` | streaming chat requests, and the times of their frames |
+//! | `stats` | medians of per-round ratios |
+//! | `decode` | a1, a2: tokens per second and time to first token, 1 and 8 streams |
+//! | `overhead` | b3: what the network adds to a paced stream |
+//!
+//! Rounds are interleaved (A, B, C, A, B, C, …); the ratio of each round is taken, then the median of the ratios, with
+//! the least and the greatest beside it. Absolute figures belong to the machine and the minute; ratios travel better.
+
+#![expect(clippy::print_stdout, reason = "a report is what this program is for")]
+
+mod decode;
+mod load;
+mod overhead;
+mod stats;
+mod systems;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Measures Island against peers and floors in the same run.
+#[derive(Debug, Parser)]
+struct Cli {
+    /// Rounds; the first one warms up and is not counted
+    #[arg(long, default_value_t = 8, global = true)]
+    rounds: usize,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Decode speed through the whole network, against llama-server and a bare llama.cpp loop (a1, a2)
+    Decode {
+        /// The model file, the same for all three
+        #[arg(long)]
+        model: PathBuf,
+        /// llama-server program (see benches/peers.sh)
+        #[arg(long)]
+        llama_server: PathBuf,
+        /// Tokens per reply
+        #[arg(long, default_value_t = 64)]
+        tokens: u64,
+        /// Processor threads for each
+        #[arg(long, default_value_t = 2)]
+        threads: u32,
+    },
+    /// What the network adds to a stream paced at 20 ms, against the same stream served directly (b3)
+    Overhead,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let cli = Cli::parse();
+    match cli.what {
+        What::Decode { model, llama_server, tokens, threads } => {
+            decode::run(&decode::Plan { model, llama_server, tokens, threads, rounds: cli.rounds }).await
+        }
+        What::Overhead => overhead::run(cli.rounds).await,
+    }
+}

@@ -1,0 +1,103 @@
+//! Addresses of artifacts.
+
+use std::{path::PathBuf, str::FromStr};
+
+/// Where an artifact comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A repository on a model hub.
+    Hub(HubAddress),
+    /// A file on a web server.
+    Web(String),
+    /// A file of this machine, used where it lies.
+    Local(PathBuf),
+}
+
+/// `hf://owner/repo[:file][@revision]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HubAddress {
+    /// Who published it.
+    pub owner: String,
+    /// Its name there.
+    pub repo: String,
+    /// File inside the repository; absent, one is picked.
+    pub file: Option<String>,
+    /// Branch, tag or commit; absent, `main`.
+    pub revision: Option<String>,
+}
+
+/// Text that is not an address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not an artifact address: {must}")]
+pub struct InvalidAddress {
+    text: String,
+    must: &'static str,
+}
+
+impl FromStr for Address {
+    type Err = InvalidAddress;
+
+    fn from_str(text: &str) -> Result<Self, InvalidAddress> {
+        let invalid = |must| InvalidAddress { text: text.to_owned(), must };
+        if let Some(rest) = text.strip_prefix("hf://") {
+            return hub(rest).map(Self::Hub).ok_or_else(|| invalid("hf://owner/repo[:file][@revision]"));
+        }
+        if let Some(path) = text.strip_prefix("file://") {
+            let path = PathBuf::from(path);
+            return if path.is_absolute() {
+                Ok(Self::Local(path))
+            } else {
+                Err(invalid("file:// and an absolute path"))
+            };
+        }
+        let has_host = |scheme: &str| text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty());
+        if has_host("https://") || has_host("http://") {
+            return Ok(Self::Web(text.to_owned()));
+        }
+        Err(invalid("hf://, https:// or file://"))
+    }
+}
+
+fn hub(text: &str) -> Option<HubAddress> {
+    let (text, revision) = match text.rsplit_once('@') {
+        Some((before, revision)) => (before, Some(revision.to_owned())),
+        None => (text, None),
+    };
+    let (repo, file) = match text.split_once(':') {
+        Some((before, file)) => (before, Some(file.to_owned())),
+        None => (text, None),
+    };
+    let (owner, repo) = repo.split_once('/')?;
+    let name = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with('.')
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    };
+    let relative = |path: &str| path.split('/').all(name);
+    let is_fine = name(owner)
+        && name(repo)
+        && file.as_deref().is_none_or(relative)
+        && revision.as_deref().is_none_or(relative);
+    is_fine.then(|| HubAddress { owner: owner.to_owned(), repo: repo.to_owned(), file, revision })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let Ok(Address::Hub(hub)) = "hf://Qwen/Qwen2.5:a/b.gguf@main".parse() else {
+            panic!("a hub address")
+        };
+        assert_eq!((hub.owner.as_str(), hub.repo.as_str()), ("Qwen", "Qwen2.5"));
+        assert_eq!((hub.file.as_deref(), hub.revision.as_deref()), (Some("a/b.gguf"), Some("main")));
+        assert_eq!("file:///a/b".parse(), Ok(Address::Local("/a/b".into())));
+        assert!(matches!("https://x/y".parse(), Ok(Address::Web(_))));
+        for bad in
+            ["", "hf://", "hf://a", "hf://a/..", "hf://a/b:../c", "hf://a/b@..", "file://x", "ftp://a", "/a"]
+        {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A file on its way: the bytes, and a side file that says which pieces of them have landed.
+//!
+//! The side file's first line names the version of the file; then comes a byte per piece. A kill leaves both as they
+//! are. Neither is synced: after a power cut the hash at the end decides.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use island_protocol::digest::Digest;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{GetError, pieces::Pieces, web::About};
+
+/// Length of the side file's first line.
+const HEADER: usize = 512;
+/// Bytes hashed between two looks at the token.
+const HASH_BYTES: usize = 1 << 20;
+
+/// Which version of a file the pieces are of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Version {
+    total: Option<u64>,
+    validator: Option<String>,
+}
+
+/// A file on its way.
+#[derive(Debug)]
+pub(super) struct Part {
+    path: PathBuf,
+    file: Arc<File>,
+    marks: File,
+}
+
+impl Part {
+    /// Opens what an earlier try left of the same version, or starts over.
+    pub(super) fn resume(path: &Path, about: &About, total: u64) -> Result<(Self, Pieces), GetError> {
+        let mut pieces = Pieces::new(total);
+        let left = fs::read(marks_path(path)).unwrap_or_default();
+        let (header, marks) = left.split_at(left.len().min(HEADER));
+        let version: Option<Version> = serde_json::from_slice(header).ok();
+        let is_same = about.validator.is_some() && version == Some(Version::of(about));
+        if !is_same || fs::metadata(path).map_or(0, |metadata| metadata.len()) != total {
+            return Ok((Self::start_over(path, about)?, pieces));
+        }
+        pieces.restore(marks);
+        Ok((Self::open(path)?, pieces))
+    }
+
+    /// An empty file of this version.
+    pub(super) fn start_over(path: &Path, about: &About) -> Result<Self, GetError> {
+        Self::remove(path);
+        let part = Self::open(path)?;
+        let failed = |source| GetError::Write { path: path.to_owned(), source };
+        let mut header = serde_json::to_vec(&Version::of(about)).map_err(|error| failed(error.into()))?;
+        // A version too long to note is one that cannot be resumed.
+        header.resize(HEADER.max(header.len()), b' ');
+        part.marks.write_all_at(&header, 0).map_err(failed)?;
+        if about.has_ranges {
+            part.file.set_len(about.total.unwrap_or(0)).map_err(failed)?;
+        }
+        Ok(part)
+    }
+
+    /// Removes what there is.
+    pub(super) fn remove(path: &Path) {
+        let _ = fs::remove_file(path);
+        let _ = fs::remove_file(marks_path(path));
+    }
+
+    /// Notes that piece `index` has landed.
+    pub(super) fn mark(&self, index: usize) -> io::Result<()> {
+        self.marks.write_all_at(&[1], (HEADER + index) as u64)
+    }
+
+    /// Writes `bytes` and gives the emptied buffer back.
+    pub(super) async fn write_at(&self, mut bytes: Vec<u8>, start: u64) -> io::Result<Vec<u8>> {
+        let file = Arc::clone(&self.file);
+        let write = tokio::task::spawn_blocking(move || {
+            file.write_all_at(&bytes, start)?;
+            bytes.clear();
+            Ok(bytes)
+        });
+        write.await.map_err(io::Error::other)?
+    }
+
+    /// Hashes the first `total` bytes.
+    pub(super) async fn hash(&self, total: u64, cancel: &CancellationToken) -> Result<Digest, GetError> {
+        let (_sender, seen) = watch::channel(total);
+        self.follow(total, seen, cancel).await
+    }
+
+    /// Hashes the file while it grows, up to where `prefix` says that it has no hole. Fails when `prefix` ends early.
+    pub(super) async fn follow(
+        &self,
+        total: u64,
+        mut prefix: watch::Receiver<u64>,
+        cancel: &CancellationToken,
+    ) -> Result<Digest, GetError> {
+        let mut hasher = Sha256::new();
+        let mut done = 0;
+        while done < total {
+            let known = prefix.wait_for(|known| *known > done).await.map(|known| *known);
+            let Ok(upto) = known else { return Err(GetError::Cancelled) };
+            let (file, stop, from) = (Arc::clone(&self.file), cancel.clone(), done);
+            let span = tokio::task::spawn_blocking(move || hash_span(hasher, &file, from, upto, &stop)).await;
+            let span = span.map_err(io::Error::other).and_then(|read| read);
+            let span = span.map_err(|source| GetError::Read { path: self.path.clone(), source })?;
+            hasher = span.ok_or(GetError::Cancelled)?;
+            done = upto;
+        }
+        Ok(Digest::from_bytes(hasher.finalize().into()))
+    }
+
+    fn open(path: &Path) -> Result<Self, GetError> {
+        let open = |path: PathBuf| {
+            let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+            opened.map_err(|source| GetError::Write { path, source })
+        };
+        let (file, marks) = (open(path.to_owned())?, open(marks_path(path))?);
+        Ok(Self { path: path.to_owned(), file: Arc::new(file), marks })
+    }
+}
+
+impl Version {
+    fn of(about: &About) -> Self {
+        Self { total: about.total, validator: about.validator.clone() }
+    }
+}
+
+fn marks_path(path: &Path) -> PathBuf {
+    path.with_extension("pieces")
+}
+
+fn hash_span(
+    mut hasher: Sha256,
+    file: &File,
+    from: u64,
+    upto: u64,
+    stop: &CancellationToken,
+) -> io::Result<Option<Sha256>> {
+    let mut buffer = vec![0; HASH_BYTES];
+    let mut done = from;
+    while done < upto {
+        if stop.is_cancelled() {
+            return Ok(None);
+        }
+        let wanted = HASH_BYTES.min((upto - done) as usize);
+        file.read_exact_at(&mut buffer[..wanted], done)?;
+        hasher.update(&buffer[..wanted]);
+        done += wanted as u64;
+    }
+    Ok(Some(hasher))
+}

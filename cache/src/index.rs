@@ -1,0 +1,91 @@
+//! What each address was found to be: a small file per address, whose time of change says when it was last used.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use island_protocol::digest::Digest;
+use serde::{Deserialize, Serialize};
+
+use crate::{evict::Candidate, layout::Layout, local::Marker};
+
+/// An address and what it was found to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reference {
+    pub(crate) url: String,
+    pub(crate) digest: Digest,
+    pub(crate) size: u64,
+    /// Where the file lies, if not among the cache's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) elsewhere: Option<PathBuf>,
+}
+
+impl Reference {
+    /// The file, if it is still the one that was verified.
+    pub(crate) fn path(&self, layout: &Layout) -> Option<PathBuf> {
+        let path = self.elsewhere.clone().unwrap_or_else(|| layout.blob(self.digest));
+        let (digest, size) = Marker::lookup(&layout.markers(), &path)?;
+        (digest == self.digest && size == self.size).then_some(path)
+    }
+
+    /// Notes it, as used just now.
+    pub(crate) fn store(&self, layout: &Layout) -> io::Result<()> {
+        let target = layout.reference(&self.url);
+        let temporary = target.with_extension(format!("{}.tmp", std::process::id()));
+        fs::write(&temporary, serde_json::to_vec(self).map_err(io::Error::other)?)?;
+        fs::rename(temporary, target)
+    }
+}
+
+/// What is known of an address; using it makes it the most recently used.
+pub(crate) fn find(layout: &Layout, url: &str) -> Option<Reference> {
+    let reference = read(&layout.reference(url))?;
+    (reference.url == url).then_some(reference)
+}
+
+/// Notes that an address was used now.
+pub(crate) fn touch(layout: &Layout, url: &str) {
+    if let Ok(file) = File::options().append(true).open(layout.reference(url)) {
+        let _ = file.set_modified(SystemTime::now());
+    }
+}
+
+/// Everything known.
+pub(crate) fn all(layout: &Layout) -> Vec<Reference> {
+    list(&layout.refs()).into_iter().filter_map(|path| read(&path)).collect()
+}
+
+/// The cache's own files, with the last use of any address of theirs.
+pub(crate) fn candidates(layout: &Layout) -> Vec<Candidate> {
+    let mut used: BTreeMap<Digest, SystemTime> = BTreeMap::new();
+    for path in list(&layout.refs()) {
+        let Some(reference) = read(&path) else { continue };
+        let at = modified(&path);
+        let last = used.entry(reference.digest).or_insert(at);
+        *last = (*last).max(at);
+    }
+    let candidate = |path: PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        let digest: Digest = format!("sha256:{name}").parse().ok()?;
+        let size = fs::metadata(&path).ok()?.len();
+        let used = used.get(&digest).copied().unwrap_or_else(|| modified(&path));
+        Some(Candidate { digest, size, used })
+    };
+    list(&layout.blobs()).into_iter().filter_map(candidate).collect()
+}
+
+fn read(path: &Path) -> Option<Reference> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn list(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+fn modified(path: &Path) -> SystemTime {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+}

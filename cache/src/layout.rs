@@ -1,0 +1,62 @@
+//! Where things lie in the cache's folder. Names are rebuilt from digests: no text from outside becomes part of a path.
+
+use std::path::{Path, PathBuf};
+
+use island_protocol::digest::Digest;
+
+use crate::hash;
+
+/// Says that a folder is ours: nothing is ever removed from one without it.
+pub(crate) const MARK: &str = "ISLAND_CACHE";
+
+/// The cache's folder.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    pub(crate) fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// The folder itself.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Verified files, by digest.
+    pub(crate) fn blobs(&self) -> PathBuf {
+        self.root.join("blobs")
+    }
+
+    /// One verified file.
+    pub(crate) fn blob(&self, digest: Digest) -> PathBuf {
+        self.blobs().join(digest.hex())
+    }
+
+    /// What each address was found to be.
+    pub(crate) fn refs(&self) -> PathBuf {
+        self.root.join("refs")
+    }
+
+    /// What one address was found to be.
+    pub(crate) fn reference(&self, url: &str) -> PathBuf {
+        self.refs().join(hash::bytes(url.as_bytes()).hex()).with_extension("json")
+    }
+
+    /// Files on their way.
+    pub(crate) fn partial(&self) -> PathBuf {
+        self.root.join("partial")
+    }
+
+    /// A file on its way, without its extension.
+    pub(crate) fn part(&self, url: &str) -> PathBuf {
+        self.partial().join(hash::bytes(url.as_bytes()).hex())
+    }
+
+    /// What is known of files that were hashed where they lie.
+    pub(crate) fn markers(&self) -> PathBuf {
+        self.root.join("local")
+    }
+}

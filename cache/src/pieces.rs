@@ -1,0 +1,103 @@
+//! Which pieces of a file have landed. Pure.
+
+/// Bytes of a piece.
+pub(crate) const PIECE: u64 = 8 << 20;
+
+/// A file cut into pieces, the last one shorter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pieces {
+    total: u64,
+    landed: Vec<bool>,
+    taken: Vec<bool>,
+}
+
+impl Pieces {
+    /// A file of `total` bytes of which nothing is here.
+    pub(crate) fn new(total: u64) -> Self {
+        let count = total.div_ceil(PIECE) as usize;
+        Self { total, landed: vec![false; count], taken: vec![false; count] }
+    }
+
+    /// Marks what a side file says: a byte per piece, 1 for landed.
+    pub(crate) fn restore(&mut self, marks: &[u8]) {
+        for (landed, mark) in self.landed.iter_mut().zip(marks) {
+            *landed = *mark == 1;
+        }
+        self.taken.clone_from(&self.landed);
+    }
+
+    /// How many pieces there are.
+    pub(crate) fn count(&self) -> usize {
+        self.landed.len()
+    }
+
+    /// First byte and length of piece `index`.
+    pub(crate) fn span(&self, index: usize) -> (u64, u64) {
+        let start = index as u64 * PIECE;
+        (start, PIECE.min(self.total - start))
+    }
+
+    /// The first piece that nobody fetches yet; it is taken now.
+    pub(crate) fn take(&mut self) -> Option<usize> {
+        let index = self.taken.iter().position(|taken| !taken)?;
+        self.taken[index] = true;
+        Some(index)
+    }
+
+    /// Gives a piece back that could not be fetched.
+    pub(crate) fn give_back(&mut self, index: usize) {
+        self.taken[index] = self.landed[index];
+    }
+
+    /// Piece `index` is on disk.
+    pub(crate) fn land(&mut self, index: usize) {
+        self.landed[index] = true;
+    }
+
+    /// Bytes on disk without a hole from the start.
+    pub(crate) fn prefix(&self) -> u64 {
+        let whole = self.landed.iter().take_while(|landed| **landed).count();
+        (whole as u64 * PIECE).min(self.total)
+    }
+
+    /// Bytes on disk.
+    pub(crate) fn done(&self) -> u64 {
+        let landed = (0..self.count()).filter(|&index| self.landed[index]);
+        landed.map(|index| self.span(index).1).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn each_byte_is_fetched_once(total in 0_u64..(PIECE * 9), order in any::<u64>()) {
+            let mut pieces = Pieces::new(total);
+            let mut taken = Vec::new();
+            while let Some(index) = pieces.take() {
+                taken.push(index);
+            }
+            prop_assert_eq!(taken.iter().map(|&index| pieces.span(index).1).sum::<u64>(), total);
+            let count = taken.len().max(1);
+            taken.rotate_left(order as usize % count);
+            for index in taken {
+                prop_assert!(pieces.done() < total);
+                pieces.land(index);
+                prop_assert!(pieces.prefix() <= pieces.done());
+            }
+            prop_assert_eq!((pieces.prefix(), pieces.done()), (total, total));
+        }
+
+        #[test]
+        fn what_landed_is_not_fetched_again(marks in prop::collection::vec(0_u8..3, 0..20)) {
+            let mut pieces = Pieces::new(PIECE * 10 - 5);
+            pieces.restore(&marks);
+            while let Some(index) = pieces.take() {
+                prop_assert!(marks.get(index) != Some(&1));
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! A stand-in for a model hub and for the servers it sends to.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Path, State},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
+    routing::get,
+};
+use futures::stream;
+use island_protocol::digest::Digest;
+use sha2::{Digest as _, Sha256};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+/// How the servers behave; all well by default.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Mood {
+    /// Sends everything, whatever part is asked for.
+    pub(crate) ignores_ranges: bool,
+    /// Closes this many answers in the middle.
+    pub(crate) cuts: u32,
+    /// Answers so many requests with 503.
+    pub(crate) refusals: u32,
+    /// Flips a bit in the byte at this place.
+    pub(crate) flips: Option<usize>,
+    /// Redirects so many times before the file.
+    pub(crate) hops: u32,
+    /// Waits between chunks.
+    pub(crate) pause: Option<Duration>,
+    /// Names the file's hash on the way.
+    pub(crate) tells_hash: bool,
+    /// Text that changes with the file.
+    pub(crate) version: u32,
+    /// Stops for good after so many bytes in all.
+    pub(crate) stops_after: Option<u64>,
+}
+
+/// What the servers saw.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) requests: u32,
+    pub(crate) bytes: u64,
+    /// Hosts that were given a secret.
+    pub(crate) secrets: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    files: BTreeMap<String, Bytes>,
+    mood: Mood,
+    seen: Seen,
+    elsewhere: String,
+}
+
+type Shared = Arc<Mutex<Inner>>;
+
+/// A hub, and a second server that it sends to.
+pub(crate) struct Hub {
+    pub(crate) url: String,
+    inner: Shared,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Hub {
+    pub(crate) async fn start() -> Self {
+        let inner: Shared = Arc::default();
+        let (url, hub) = serve(Arc::clone(&inner)).await;
+        let (elsewhere, other) = serve(Arc::clone(&inner)).await;
+        // Another name of this machine is another host.
+        lock(&inner).elsewhere = elsewhere.replace("127.0.0.1", "localhost");
+        Self { url, inner, tasks: [hub, other] }
+    }
+
+    /// Puts a file of the repository `o/r` there.
+    pub(crate) fn put(&self, name: &str, bytes: &[u8]) -> Digest {
+        lock(&self.inner).files.insert(name.to_owned(), Bytes::copy_from_slice(bytes));
+        Digest::from_bytes(Sha256::digest(bytes).into())
+    }
+
+    /// Address of a file for whoever does not know hubs.
+    pub(crate) fn web(&self, name: &str) -> String {
+        format!("{}/o/r/resolve/main/{name}", self.url)
+    }
+
+    pub(crate) fn set(&self, mood: Mood) {
+        lock(&self.inner).mood = mood;
+    }
+
+    pub(crate) fn requests(&self) -> u32 {
+        lock(&self.inner).seen.requests
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        lock(&self.inner).seen.bytes
+    }
+
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        lock(&self.inner).seen.secrets.clone()
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+fn lock(inner: &Shared) -> MutexGuard<'_, Inner> {
+    inner.lock().expect("no panic under this lock")
+}
+
+async fn serve(inner: Shared) -> (String, JoinHandle<()>) {
+    let router = Router::new()
+        .route("/api/models/o/r", get(info))
+        .route("/api/models/o/r/revision/{revision}", get(info))
+        .route("/o/r/resolve/{revision}/{*file}", get(file))
+        .route("/bytes/{hop}/{*file}", get(hop))
+        .with_state(inner);
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("bind");
+    let url = format!("http://{}", listener.local_addr().expect("address"));
+    (url, tokio::spawn(async move { axum::serve(listener, router).await.expect("serve") }))
+}
+
+async fn info(State(inner): State<Shared>) -> axum::Json<serde_json::Value> {
+    let inner = lock(&inner);
+    let siblings: Vec<_> = inner.files.keys().map(|name| serde_json::json!({ "rfilename": name })).collect();
+    axum::Json(serde_json::json!({ "id": "o/r", "sha": "c0ffee", "siblings": siblings }))
+}
+
+async fn file(
+    State(inner): State<Shared>,
+    Path((_, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response<Body> {
+    let hops = lock(&inner).mood.hops;
+    if hops == 0 { send(&inner, &name, &headers) } else { redirect(&inner, &name, &headers, hops - 1) }
+}
+
+async fn hop(
+    State(inner): State<Shared>,
+    Path((left, name)): Path<(u32, String)>,
+    headers: HeaderMap,
+) -> Response<Body> {
+    if left == 0 { send(&inner, &name, &headers) } else { redirect(&inner, &name, &headers, left - 1) }
+}
+
+fn redirect(inner: &Shared, name: &str, headers: &HeaderMap, left: u32) -> Response<Body> {
+    let mut inner = lock(inner);
+    inner.note(headers);
+    let target = format!("{}/bytes/{left}/{name}", inner.elsewhere);
+    let mut answer = Response::builder().status(StatusCode::FOUND).header(header::LOCATION, target);
+    if inner.mood.tells_hash
+        && let Some(bytes) = inner.files.get(name)
+    {
+        let digest = Digest::from_bytes(Sha256::digest(bytes).into());
+        answer = answer.header("x-linked-etag", format!("\"{}\"", digest.hex()));
+    }
+    answer.body(Body::empty()).expect("an answer")
+}
+
+fn send(inner: &Shared, name: &str, headers: &HeaderMap) -> Response<Body> {
+    let mut inner = lock(inner);
+    inner.note(headers);
+    let status =
+        |status: StatusCode| Response::builder().status(status).body(Body::empty()).expect("an answer");
+    if inner.mood.refusals > 0 {
+        inner.mood.refusals -= 1;
+        return status(StatusCode::SERVICE_UNAVAILABLE);
+    }
+    if inner.mood.stops_after.is_some_and(|limit| inner.seen.bytes >= limit) {
+        return status(StatusCode::SERVICE_UNAVAILABLE);
+    }
+    let Some(bytes) = inner.files.get(name).cloned() else { return status(StatusCode::NOT_FOUND) };
+    let total = bytes.len();
+    let mut bytes = bytes.to_vec();
+    if let Some(place) = inner.mood.flips {
+        bytes[place] ^= 1;
+    }
+    let range = headers.get(header::RANGE).filter(|_| !inner.mood.ignores_ranges).and_then(parse_range);
+    let mut answer = Response::builder().header(header::ETAG, format!("\"v{}\"", inner.mood.version));
+    let part = match range {
+        Some((start, _)) if start >= total => {
+            let answer = answer.status(StatusCode::RANGE_NOT_SATISFIABLE);
+            let answer = answer.header(header::CONTENT_RANGE, format!("bytes */{total}"));
+            return answer.body(Body::empty()).expect("an answer");
+        }
+        Some((start, end)) => {
+            let end = end.min(total - 1);
+            answer = answer.status(StatusCode::PARTIAL_CONTENT);
+            answer = answer.header(header::CONTENT_RANGE, format!("bytes {start}-{end}/{total}"));
+            bytes[start..=end].to_vec()
+        }
+        None => bytes,
+    };
+    answer = answer.header(header::CONTENT_LENGTH, HeaderValue::from(part.len()));
+    inner.seen.bytes += part.len() as u64;
+    let cut = inner.mood.cuts > 0;
+    inner.mood.cuts = inner.mood.cuts.saturating_sub(1);
+    answer.body(body(&part, cut, inner.mood.pause)).expect("an answer")
+}
+
+/// The bytes in chunks; cut in the middle, the connection ends with an error.
+fn body(bytes: &[u8], cut: bool, pause: Option<Duration>) -> Body {
+    let keep = if cut { bytes.len() / 2 } else { bytes.len() };
+    let mut chunks: Vec<Result<Bytes, std::io::Error>> =
+        bytes[..keep].chunks(64 << 10).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
+    if cut {
+        chunks.push(Err(std::io::Error::other("cut")));
+    }
+    Body::from_stream(stream::unfold(chunks.into_iter(), move |mut chunks| async move {
+        let chunk = chunks.next()?;
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
+        }
+        Some((chunk, chunks))
+    }))
+}
+
+fn parse_range(value: &HeaderValue) -> Option<(usize, usize)> {
+    let (start, end) = value.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
+    Some((start.parse().ok()?, end.parse().ok()?))
+}
+
+impl Inner {
+    fn note(&mut self, headers: &HeaderMap) {
+        self.seen.requests += 1;
+        if headers.contains_key(header::AUTHORIZATION) {
+            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+            self.seen.secrets.push(host.to_owned());
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The cache against a hub on loopback that behaves as badly as real ones do.
+
+mod hub;
+mod stories;

@@ -1,0 +1,342 @@
+//! The stories.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use island_cache::{Cache, CacheConfig, GetError, Pinned, Progress, WebError};
+use island_protocol::{artifact::Artifact, digest::Digest};
+use tokio_util::sync::CancellationToken;
+
+use crate::hub::{Hub, Mood};
+
+/// Several pieces and a bit.
+const BIG: usize = (35 << 20) + 12_345;
+
+fn bytes(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+fn artifact(url: String, sha256: Option<Digest>) -> Artifact {
+    Artifact { name: "model".into(), url, sha256, size_bytes: None }
+}
+
+fn config(dir: &Path, hub: &Hub) -> CacheConfig {
+    CacheConfig {
+        dir: dir.to_owned(),
+        max_bytes: 1 << 40,
+        min_free_bytes: 0,
+        hub_endpoint: hub.url.clone(),
+        hub_token: None,
+        hf_home: None,
+        offline: false,
+    }
+}
+
+fn quiet() -> Arc<Progress> {
+    Arc::new(|_, _| {})
+}
+
+async fn get(cache: &Cache, artifact: &Artifact) -> Result<Pinned, GetError> {
+    cache.get(artifact, quiet(), &CancellationToken::new()).await
+}
+
+/// A hub with one file, a cache, and the artifact.
+struct World {
+    hub: Hub,
+    cache: Cache,
+    folder: tempfile::TempDir,
+    content: Vec<u8>,
+    artifact: Artifact,
+}
+
+impl World {
+    async fn new(length: usize) -> Self {
+        let hub = Hub::start().await;
+        let content = bytes(length, 42);
+        let digest = hub.put("m.gguf", &content);
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let cache = Cache::open(config(folder.path(), &hub)).expect("open");
+        let artifact = artifact(hub.web("m.gguf"), Some(digest));
+        Self { hub, cache, folder, content, artifact }
+    }
+
+    async fn assert_had(&self) {
+        let pinned = get(&self.cache, &self.artifact).await.expect("get");
+        assert!(fs::read(pinned.path()).expect("read") == self.content, "the bytes are the right ones");
+        assert_eq!(Some(pinned.digest()), self.artifact.sha256);
+        assert_eq!(pinned.size(), self.content.len() as u64);
+        assert!(self.left().is_empty(), "{:?}", self.left());
+    }
+
+    /// Files on their way, locks aside.
+    fn left(&self) -> Vec<String> {
+        let names = fs::read_dir(self.folder.path().join("partial")).expect("list").flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| Path::new(name).extension() != Some("lock".as_ref())).collect()
+    }
+}
+
+#[tokio::test]
+async fn fetches_in_pieces_with_progress_and_once() {
+    let world = World::new(BIG).await;
+    let told = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&told);
+    let progress: Arc<Progress> = Arc::new(move |done, total| {
+        assert_eq!(total, Some(BIG as u64));
+        seen.fetch_max(done, Ordering::Relaxed);
+    });
+    world.cache.get(&world.artifact, progress, &CancellationToken::new()).await.expect("get");
+    assert_eq!(told.load(Ordering::Relaxed), BIG as u64);
+    assert_eq!((world.hub.requests(), world.hub.bytes()), (5, BIG as u64));
+    world.assert_had().await;
+    assert_eq!(world.hub.requests(), 5, "the second time nothing is asked");
+    assert_eq!(world.cache.list().len(), 1);
+    assert_eq!(world.cache.lookup(&world.artifact).expect("here").size, BIG as u64);
+}
+
+#[tokio::test]
+async fn files_of_every_odd_size() {
+    for length in [0, 1, 8 << 20, (8 << 20) + 1, (16 << 20) - 1] {
+        World::new(length).await.assert_had().await;
+    }
+}
+
+#[tokio::test]
+async fn many_who_ask_at_once_cause_one_fetch() {
+    let world = World::new(BIG).await;
+    let other = Cache::open(config(world.folder.path(), &world.hub)).expect("as another process would");
+    let asks = (0..8).map(|number| get(if number % 2 == 0 { &world.cache } else { &other }, &world.artifact));
+    for pinned in futures::future::join_all(asks).await {
+        assert_eq!(pinned.expect("get").size(), BIG as u64);
+    }
+    assert_eq!(world.hub.bytes(), BIG as u64);
+}
+
+#[tokio::test]
+async fn a_server_without_ranges_will_do() {
+    let world = World::new(BIG).await;
+    world.hub.set(Mood { ignores_ranges: true, cuts: 1, ..Mood::default() });
+    world.assert_had().await;
+}
+
+#[tokio::test]
+async fn cut_connections_and_refusals_are_tried_again() {
+    let world = World::new(BIG).await;
+    world.hub.set(Mood { cuts: 3, refusals: 2, ..Mood::default() });
+    world.assert_had().await;
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_noticed_and_nothing_of_it_is_kept() {
+    let world = World::new(BIG).await;
+    world.hub.set(Mood { flips: Some(20 << 20), ..Mood::default() });
+    let error = get(&world.cache, &world.artifact).await.expect_err("bad bytes");
+    assert!(matches!(error, GetError::HashMismatch { .. }), "{error}");
+    assert!(world.left().is_empty() && world.cache.list().is_empty());
+    world.hub.set(Mood::default());
+    world.assert_had().await;
+}
+
+#[tokio::test]
+async fn the_hubs_own_hash_counts_where_the_artifact_names_none() {
+    let world = World::new(1 << 20).await;
+    let unnamed = artifact(world.artifact.url.clone(), None);
+    world.hub.set(Mood { hops: 1, tells_hash: true, flips: Some(5), ..Mood::default() });
+    let error = get(&world.cache, &unnamed).await.expect_err("bad bytes");
+    assert!(matches!(error, GetError::HashMismatch { .. }), "{error}");
+    world.hub.set(Mood { hops: 1, tells_hash: true, ..Mood::default() });
+    get(&world.cache, &unnamed).await.expect("good bytes");
+}
+
+#[tokio::test]
+async fn what_landed_before_an_interruption_is_not_fetched_again() {
+    let world = World::new(BIG).await;
+    world.hub.set(Mood { stops_after: Some(20 << 20), ..Mood::default() });
+    let error = get(&world.cache, &world.artifact).await.expect_err("the server stops");
+    assert!(matches!(error, GetError::Fetch { .. }), "{error}");
+    assert!(!world.left().is_empty());
+    let before = world.hub.bytes();
+    world.hub.set(Mood::default());
+    world.assert_had().await;
+    let second = world.hub.bytes() - before;
+    assert!(second <= (BIG as u64) - (16 << 20), "{second} bytes were fetched the second time");
+}
+
+#[tokio::test]
+async fn pieces_of_another_version_are_not_mixed() {
+    let mut world = World::new(BIG).await;
+    world.hub.set(Mood { stops_after: Some(20 << 20), ..Mood::default() });
+    get(&world.cache, &world.artifact).await.expect_err("the server stops");
+    world.content = bytes(BIG, 43);
+    let digest = world.hub.put("m.gguf", &world.content);
+    world.artifact.sha256 = Some(digest);
+    world.hub.set(Mood { version: 2, ..Mood::default() });
+    world.assert_had().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_fetch_stops_and_goes_on_later() {
+    let world = World::new(BIG).await;
+    world.hub.set(Mood { pause: Some(Duration::from_millis(5)), ..Mood::default() });
+    let cancel = CancellationToken::new();
+    let trigger = cancel.clone();
+    let progress: Arc<Progress> = Arc::new(move |_, _| trigger.cancel());
+    let stopped = world.cache.get(&world.artifact, progress, &cancel).await;
+    assert!(matches!(stopped, Err(GetError::Cancelled)));
+    let before = world.hub.bytes();
+    world.hub.set(Mood::default());
+    world.assert_had().await;
+    assert!(world.hub.bytes() - before < BIG as u64);
+}
+
+#[tokio::test]
+async fn redirects_are_few_and_secrets_stay_at_home() {
+    let world = World::new(1000).await;
+    let secret =
+        CacheConfig { hub_token: Some("hf_secret".into()), ..config(world.folder.path(), &world.hub) };
+    let cache = Cache::open(secret).expect("open");
+    world.hub.set(Mood { hops: 5, ..Mood::default() });
+    get(&cache, &world.artifact).await.expect("five redirects");
+    let home = world.hub.url.trim_start_matches("http://").to_owned();
+    let secrets = world.hub.secrets();
+    assert!(!secrets.is_empty() && secrets.iter().all(|host| *host == home), "{secrets:?}");
+
+    world.hub.put("other", b"other");
+    world.hub.set(Mood { hops: 6, ..Mood::default() });
+    let error = get(&cache, &artifact(world.hub.web("other"), None)).await.expect_err("six redirects");
+    assert!(matches!(error, GetError::Fetch { source: WebError::Redirects, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_repository_without_a_file_means_its_best_model() {
+    let hub = Hub::start().await;
+    hub.put("README.md", b"read me");
+    hub.put("m.Q8_0.gguf", b"large");
+    let digest = hub.put("m.Q4_K_M.gguf", b"small");
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let cache = Cache::open(config(folder.path(), &hub)).expect("open");
+    for url in ["hf://o/r", "hf://o/r@v1", "hf://o/r:m.Q4_K_M.gguf"] {
+        assert_eq!(get(&cache, &artifact(url.into(), None)).await.expect(url).digest(), digest, "{url}");
+    }
+    let error = get(&cache, &artifact("hf://o/nothing".into(), None)).await.expect_err("no such repository");
+    assert!(matches!(error, GetError::Hub { .. }), "{error}");
+    assert!(matches!(get(&cache, &artifact("hf://o/r:x".into(), None)).await, Err(GetError::Fetch { .. })));
+}
+
+#[tokio::test]
+async fn what_is_cached_needs_no_network() {
+    let world = World::new(1000).await;
+    world.assert_had().await;
+    let offline = CacheConfig { offline: true, ..config(world.folder.path(), &world.hub) };
+    let cache = Cache::open(offline).expect("open");
+    get(&cache, &artifact(world.artifact.url.clone(), None)).await.expect("cached");
+    // The same file under another address is known by its hash.
+    get(&cache, &artifact("https://elsewhere.invalid/x".into(), world.artifact.sha256))
+        .await
+        .expect("cached");
+    let error = get(&cache, &artifact("hf://o/r".into(), None)).await.expect_err("not cached");
+    assert!(matches!(error, GetError::Unavailable { .. }));
+}
+
+#[tokio::test]
+async fn a_cached_file_that_was_changed_is_fetched_again() {
+    let world = World::new(100_000).await;
+    world.assert_had().await;
+    let path = world.cache.lookup(&world.artifact).expect("here").path;
+    fs::write(&path, "rubbish").expect("damage");
+    assert_eq!(world.cache.lookup(&world.artifact), None);
+    world.assert_had().await;
+}
+
+#[tokio::test]
+async fn other_programs_hub_files_are_used_where_they_lie() {
+    let hub = Hub::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    let repo = home.path().join("hub/models--o--r");
+    fs::create_dir_all(repo.join("snapshots/c0ffee")).expect("folder");
+    fs::create_dir_all(repo.join("refs")).expect("folder");
+    fs::write(repo.join("refs/main"), "c0ffee").expect("write");
+    fs::write(repo.join("snapshots/c0ffee/m.gguf"), "theirs").expect("write");
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let hf_home = Some(home.path().to_owned());
+    let cache = Cache::open(CacheConfig { hf_home, ..config(folder.path(), &hub) }).expect("open");
+    let pinned = get(&cache, &artifact("hf://o/r:m.gguf".into(), None)).await.expect("get");
+    assert!(pinned.path().starts_with(fs::canonicalize(home.path()).expect("canonical")));
+    assert_eq!(hub.requests(), 0);
+    // One that is not what the Cargo names is not used.
+    let digest = hub.put("m.gguf", b"the right one");
+    let pinned = get(&cache, &artifact("hf://o/r:m.gguf".into(), Some(digest))).await.expect("get");
+    assert_eq!(fs::read(pinned.path()).expect("read"), b"the right one");
+}
+
+#[tokio::test]
+async fn the_least_recently_used_goes_and_what_is_pinned_stays() {
+    let hub = Hub::start().await;
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let small = CacheConfig { max_bytes: 2500, ..config(folder.path(), &hub) };
+    let cache = Cache::open(small).expect("open");
+    let artifacts: Vec<Artifact> = (0..4)
+        .map(|number| {
+            let name = format!("m{number}");
+            hub.put(&name, &bytes(1000, 2 * number + 101));
+            artifact(hub.web(&name), None)
+        })
+        .collect();
+    let first = get(&cache, &artifacts[0]).await.expect("first");
+    drop(get(&cache, &artifacts[1]).await.expect("second"));
+    let third = get(&cache, &artifacts[2]).await.expect("third");
+    assert!(cache.lookup(&artifacts[0]).is_some(), "pinned");
+    assert!(cache.lookup(&artifacts[1]).is_none(), "evicted");
+    let full = get(&cache, &artifacts[3]).await.expect_err("both others are pinned");
+    assert!(full.is_disk_full(), "{full}");
+    drop(first);
+    get(&cache, &artifacts[3]).await.expect("now there is room");
+    assert!(cache.lookup(&artifacts[0]).is_none() && third.path().exists());
+    let huge = hub.put("huge", &bytes(3000, 7));
+    let error = get(&cache, &artifact(hub.web("huge"), Some(huge))).await.expect_err("larger than the cache");
+    assert!(error.is_disk_full());
+}
+
+#[tokio::test]
+async fn a_full_disk_is_said_before_anything_is_written() {
+    let world = World::new(1000).await;
+    let greedy = CacheConfig { min_free_bytes: u64::MAX / 2, ..config(world.folder.path(), &world.hub) };
+    let cache = Cache::open(greedy).expect("open");
+    assert!(get(&cache, &world.artifact).await.expect_err("no room").is_disk_full());
+    world.assert_had().await;
+}
+
+#[tokio::test]
+async fn local_files_stay_where_they_are_and_are_hashed_once() {
+    let world = World::new(1000).await;
+    let path = world.folder.path().join("mine.gguf");
+    fs::write(&path, &world.content).expect("write");
+    let url = format!("file://{}", path.display());
+    let hashed = Arc::new(Mutex::new(0));
+    for expected in [1, 1] {
+        let count = Arc::clone(&hashed);
+        let progress: Arc<Progress> = Arc::new(move |_, _| *count.lock().expect("lock") += 1);
+        let mine = artifact(url.clone(), world.artifact.sha256);
+        let pinned = world.cache.get(&mine, progress, &CancellationToken::new()).await.expect("get");
+        assert_eq!(pinned.path(), path);
+        assert_eq!(*hashed.lock().expect("lock"), expected);
+    }
+    fs::write(&path, "changed").expect("write");
+    let error = get(&world.cache, &artifact(url, world.artifact.sha256)).await.expect_err("changed");
+    assert!(matches!(error, GetError::HashMismatch { .. }));
+    assert_eq!(world.hub.requests(), 0);
+}

@@ -1,0 +1,335 @@
+//! `island dev`: a whole network on this machine, in the foreground.
+//!
+//! Children are started in the order in which they need each other and stopped in the reverse order: Islands, the
+//! coordinator, NATS. Each has one owner, [`child::Spec::supervise`]; this module awaits them all.
+
+mod child;
+mod layout;
+mod ports;
+mod programs;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use island_coordinator_client::Client;
+use rustix::process::geteuid;
+use serde_json::json;
+use tokio::{
+    process::Command,
+    signal::unix::{SignalKind, signal},
+    task::JoinHandle,
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    child::Spec,
+    layout::{Accounts, DevInfo, Layout},
+    programs::Programs,
+};
+use crate::{args::Dev, output::Output, settings::island_home};
+
+/// How long a part gets to answer after its start. Generous: a debug build on a busy machine is slow.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// Credits the consumer's account begins with.
+const DEV_CREDITS: &str = "10000";
+
+/// Starts everything, says so, and waits for a signal.
+pub(crate) async fn run(options: Dev, nats_url: Option<String>, output: &Output) -> Result<ExitCode> {
+    let root = match &options.data_dir {
+        Some(root) => root.clone(),
+        None => island_home()?.join("dev"),
+    };
+    let layout = Layout::open(root)?;
+    layout.remove_info();
+    let mut network = Network {
+        programs: Programs::find(options.nats_server.clone(), nats_url.is_some(), options.cargos.clone())?,
+        layout,
+        parts: Vec::new(),
+    };
+    let mut terminate = signal(SignalKind::terminate()).context("handle SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("handle SIGINT")?;
+    let started = tokio::select! {
+        biased;
+        _ = terminate.recv() => Ok(None),
+        _ = interrupt.recv() => Ok(None),
+        started = network.start(&options, nats_url, output) => started.map(Some),
+    };
+    let failure = match started {
+        Ok(Some(info)) => {
+            announce(&info, &network.layout, output)?;
+            tokio::select! {
+                biased;
+                _ = terminate.recv() => None,
+                _ = interrupt.recv() => None,
+                error = network.first_failure() => Some(error),
+            }
+        }
+        Ok(None) => None,
+        Err(error) => Some(error),
+    };
+    network.layout.remove_info();
+    output.note("stopping");
+    network.stop(output).await;
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn announce(info: &DevInfo, layout: &Layout, output: &Output) -> Result<()> {
+    layout.write_info(info)?;
+    if output.is_json() {
+        return output.json_line(info);
+    }
+    let islands = info.host_ids.len();
+    let plural = if islands == 1 { "" } else { "s" };
+    output.line(&format!("ready: {} with {islands} Island{plural}; Ctrl-C stops it", info.api_url));
+    output.note(&format!(
+        "in another terminal:\n  export SERVICE_API_URL={} SERVICE_API_KEY={}\n  island chat \"Tell me about a walk.\"\nlogs: {}",
+        info.api_url,
+        info.api_key,
+        layout.root().join("logs").display()
+    ));
+    Ok(())
+}
+
+/// One supervised child.
+struct Part {
+    name: String,
+    stop: CancellationToken,
+    task: JoinHandle<Result<()>>,
+}
+
+struct Network {
+    programs: Programs,
+    layout: Layout,
+    parts: Vec<Part>,
+}
+
+impl Network {
+    async fn start(&mut self, options: &Dev, nats_url: Option<String>, output: &Output) -> Result<DevInfo> {
+        let progress = output.progress("starting NATS");
+        let nats_url = self.start_nats(options, nats_url).await?;
+        progress.say("starting the coordinator");
+        let api_url = self.start_coordinator(options, &nats_url).await?;
+        let accounts =
+            self.layout.accounts()?.context("accounts were made before the coordinator started")?;
+        let client = Client::new(&api_url, Some(accounts.consumer_key.clone()))?;
+        let islands = if options.no_island { 0 } else { options.islands };
+        for index in 1..=islands {
+            progress.say(&format!("starting Island {index} of {islands}"));
+            self.start_island(index, &api_url, options, &accounts)?;
+        }
+        progress.say("waiting for the Islands to come online");
+        let host_ids = self.wait_for_islands(&client, islands as usize).await?;
+        Ok(DevInfo {
+            api_url,
+            api_key: accounts.consumer_key,
+            nats_url,
+            host_id: host_ids.first().cloned(),
+            host_ids,
+        })
+    }
+
+    async fn start_nats(&mut self, options: &Dev, external: Option<String>) -> Result<String> {
+        let fabric = self.layout.fabric();
+        let port = ports::choose(options.nats_port, "NATS")?;
+        let store = self.layout.root().join("nats");
+        let mut init = Command::new(&self.programs.coordinator);
+        init.args(["fabric", "init", "--dir"]).arg(&fabric);
+        init.args(["--nats-port", &port.to_string(), "--store-dir"]).arg(&store);
+        run_to_end(init, "make the fabric's keys").await?;
+        let Some(program) = self.programs.nats_server.clone() else {
+            return external.context("an address was given");
+        };
+        let config = fabric.join("nats.conf").display().to_string();
+        self.supervise("nats-server", program, vec!["-c".into(), config], Duration::from_secs(10));
+        self.wait_until("nats-server", || async move {
+            tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok().then_some(())
+        })
+        .await?;
+        Ok(format!("nats://127.0.0.1:{port}"))
+    }
+
+    async fn start_coordinator(&mut self, options: &Dev, nats_url: &str) -> Result<String> {
+        let port = ports::choose(options.api_port, "the HTTP API")?;
+        let limit = |usual: u64| if options.no_limits { 1_000_000 } else { usual };
+        let config = json!({
+            "http": { "listen": format!("127.0.0.1:{port}") },
+            "database": { "path": self.layout.root().join("coordinator.sqlite") },
+            "fabric": { "url": nats_url, "dir": self.layout.fabric() },
+            "catalogue": { "dir": self.programs.cargos, "fixtures": options.fixtures },
+            "limits": {
+                "requests_per_minute": limit(100),
+                "concurrent_jobs": limit(10),
+                "concurrent_streams": limit(5),
+            },
+        });
+        self.layout.write("coordinator.toml", &toml::to_string(&config)?)?;
+        let config = self.layout.root().join("coordinator.toml").display().to_string();
+        self.make_accounts(&config).await?;
+        let program = self.programs.coordinator.clone();
+        let arguments = vec!["--config".into(), config, "serve".into()];
+        self.supervise("coordinator", program, arguments, Duration::from_secs(20));
+        let api_url = format!("http://127.0.0.1:{port}");
+        let client = Client::new(&api_url, None)?;
+        self.wait_until("coordinator", || {
+            let client = client.clone();
+            async move { client.health().await.ok().filter(|health| health.status == "ok").map(|_| ()) }
+        })
+        .await?;
+        Ok(api_url)
+    }
+
+    /// The consumer, who is operator too, and the Islands' owner: two accounts, so that charges are visible.
+    async fn make_accounts(&self, config: &str) -> Result<()> {
+        if self.layout.accounts()?.is_some() {
+            return Ok(());
+        }
+        let consumer = ["--email", "dev@island.localhost", "--operator", "--credits", DEV_CREDITS];
+        let owner = ["--email", "owner@island.localhost", "--credits", "0"];
+        let accounts = Accounts {
+            consumer_key: self.make_account(config, &consumer).await?,
+            owner_key: self.make_account(config, &owner).await?,
+        };
+        self.layout.write_accounts(&accounts)
+    }
+
+    async fn make_account(&self, config: &str, options: &[&str]) -> Result<String> {
+        let mut create = Command::new(&self.programs.coordinator);
+        create.args(["--config", config, "admin", "account", "create"]).args(options);
+        let account = run_to_end(create, "make an account").await?;
+        let account = account.trim();
+        let mut key = Command::new(&self.programs.coordinator);
+        key.args([
+            "--config",
+            config,
+            "admin",
+            "key",
+            "create",
+            "--account",
+            account,
+            "--name",
+            "island dev",
+        ]);
+        Ok(run_to_end(key, "make an API key").await?.trim().to_owned())
+    }
+
+    fn start_island(&mut self, index: u32, api_url: &str, options: &Dev, accounts: &Accounts) -> Result<()> {
+        let folder = self.layout.island(index);
+        std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+        let config = json!({
+            "state_dir": folder,
+            "api_url": api_url,
+            "api_key": accounts.owner_key,
+            "name": format!("dev-{index}"),
+            "allow_weak_sandbox": true,
+            "simulated": options.fixtures,
+            // Islands of one machine share one store: a model is fetched once.
+            "cache": { "dir": self.layout.root().join("cache") },
+        });
+        let name = format!("island-{index}");
+        let file = format!("{name}.toml");
+        self.layout.write(&file, &toml::to_string(&config)?)?;
+        let config = self.layout.root().join(file).display().to_string();
+        let program = self.programs.agent.clone();
+        let arguments = vec!["--config".into(), config, "run".into()];
+        self.supervise(&name, program, arguments, Duration::from_secs(45));
+        Ok(())
+    }
+
+    async fn wait_for_islands(&mut self, client: &Client, wanted: usize) -> Result<Vec<String>> {
+        self.wait_until("Island", || async move {
+            let hosts = client.hosts().await.ok()?;
+            let mut online: Vec<_> = hosts.into_iter().filter(|host| host.status == "online").collect();
+            online.sort_by(|a, b| a.name.cmp(&b.name));
+            (online.len() >= wanted).then(|| online.iter().map(|host| host.id.to_string()).collect())
+        })
+        .await
+    }
+
+    fn supervise(&mut self, name: &str, program: PathBuf, arguments: Vec<String>, grace: Duration) {
+        let spec = Spec {
+            name: name.to_owned(),
+            program,
+            arguments,
+            log: self.layout.log(name),
+            pid_file: self.layout.pid(name),
+            grace,
+        };
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(spec.supervise(stop.clone()));
+        self.parts.push(Part { name: name.to_owned(), stop, task });
+    }
+
+    /// Asks again and again until there is an answer, a child has been given up, or time is over.
+    async fn wait_until<T, F: Future<Output = Option<T>>>(
+        &mut self,
+        what: &str,
+        mut ask: impl FnMut() -> F,
+    ) -> Result<T> {
+        let end = Instant::now() + START_LIMIT;
+        loop {
+            if let Some(answer) = ask().await {
+                return Ok(answer);
+            }
+            if self.parts.iter().any(|part| part.task.is_finished()) {
+                return Err(self.first_failure().await);
+            }
+            if Instant::now() > end {
+                let log = self.parts.last().map(|part| self.layout.log(&part.name)).unwrap_or_default();
+                bail!("{what} did not answer; its log ends with:\n{}", child::tail(&log));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Resolves when a child cannot be kept running.
+    async fn first_failure(&mut self) -> anyhow::Error {
+        loop {
+            if let Some(at) = self.parts.iter().position(|part| part.task.is_finished()) {
+                let part = self.parts.remove(at);
+                return match part.task.await {
+                    Ok(Err(error)) => error,
+                    Ok(Ok(())) => anyhow::anyhow!("{} ended by itself", part.name),
+                    Err(panic) => anyhow::Error::new(panic).context(format!("supervise {}", part.name)),
+                };
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Stops Islands together, then the coordinator, then NATS.
+    async fn stop(&mut self, output: &Output) {
+        let (islands, rest): (Vec<Part>, Vec<Part>) =
+            self.parts.drain(..).partition(|part| part.name.starts_with("island-"));
+        for part in &islands {
+            part.stop.cancel();
+        }
+        for part in islands {
+            finish(part, output).await;
+        }
+        for part in rest.into_iter().rev() {
+            part.stop.cancel();
+            finish(part, output).await;
+        }
+    }
+}
+
+async fn finish(part: Part, output: &Output) {
+    match part.task.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => output.error(&format!("{error:#}"), None, None),
+        Err(panic) => output.error(&format!("supervising {} failed: {panic}", part.name), None, None),
+    }
+}
+
+/// Runs a helper program to its end and gives what it printed.
+async fn run_to_end(mut command: Command, what: &str) -> Result<String> {
+    let result = command.output().await.with_context(|| format!("{what} as user {}", geteuid().as_raw()))?;
+    if !result.status.success() {
+        bail!("{what}: {}", String::from_utf8_lossy(&result.stderr).trim());
+    }
+    String::from_utf8(result.stdout).with_context(|| format!("{what}: the answer is not text"))
+}

@@ -1,0 +1,99 @@
+//! A supervised child: started again when it dies, stopped when asked.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+/// Deaths within [`QUICK`] of the start after which a child is given up.
+const MAX_QUICK_DEATHS: u32 = 5;
+const QUICK: Duration = Duration::from_secs(5);
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub(super) struct Spec {
+    pub(super) name: String,
+    pub(super) program: PathBuf,
+    pub(super) arguments: Vec<String>,
+    pub(super) log: PathBuf,
+    pub(super) pid_file: PathBuf,
+    /// How long it gets to stop before it is killed.
+    pub(super) grace: Duration,
+}
+
+impl Spec {
+    /// Keeps the child running until `stop`, then ends it. An error means that it cannot be kept running.
+    pub(super) async fn supervise(self, stop: CancellationToken) -> Result<()> {
+        let mut quick_deaths = 0;
+        loop {
+            let started = Instant::now();
+            let mut child = self.start()?;
+            let died = tokio::select! {
+                biased;
+                () = stop.cancelled() => None,
+                status = child.wait() => Some(status),
+            };
+            let Some(status) = died else {
+                let stopped = self.end(child).await;
+                let _ = std::fs::remove_file(&self.pid_file);
+                return stopped;
+            };
+            let status = status.with_context(|| format!("wait for {}", self.name))?;
+            quick_deaths = if started.elapsed() < QUICK { quick_deaths + 1 } else { 0 };
+            if quick_deaths >= MAX_QUICK_DEATHS {
+                bail!("{} does not stay up ({status}); its log ends with:\n{}", self.name, tail(&self.log));
+            }
+            tokio::time::sleep(Duration::from_millis(200 * u64::from(quick_deaths))).await;
+        }
+    }
+
+    fn start(&self) -> Result<Child> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .with_context(|| format!("open {}", self.log.display()))?;
+        let child = Command::new(&self.program)
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("share the log file")?)
+            .stderr(log)
+            // Its own group, so that Ctrl-C reaches only us and the order of stopping is ours.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {}", self.program.display()))?;
+        let pid = child.id().context("a child that was just started has an id")?;
+        std::fs::write(&self.pid_file, pid.to_string())
+            .with_context(|| format!("write {}", self.pid_file.display()))?;
+        Ok(child)
+    }
+
+    /// Asks the child to stop; kills it when it takes too long.
+    async fn end(&self, mut child: Child) -> Result<()> {
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        if let Some(pid) = pid {
+            // It may have ended by itself just now.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        if tokio::time::timeout(self.grace, child.wait()).await.is_err() {
+            child.kill().await.with_context(|| format!("kill {}", self.name))?;
+            bail!("{} did not stop within {} s and was killed", self.name, self.grace.as_secs());
+        }
+        Ok(())
+    }
+}
+
+/// The last lines of a log.
+pub(super) fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(12).collect();
+    lines.into_iter().rev().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,76 @@
+//! Finding the programs that make up a network.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+
+/// Where each program is.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) coordinator: PathBuf,
+    pub(super) agent: PathBuf,
+    /// `None` when NATS runs elsewhere.
+    pub(super) nats_server: Option<PathBuf>,
+    pub(super) cargos: PathBuf,
+}
+
+impl Programs {
+    pub(super) fn find(
+        nats_server: Option<PathBuf>,
+        external_nats: bool,
+        cargos: Option<PathBuf>,
+    ) -> Result<Self> {
+        let own = env::current_exe().context("tell where this program lies")?;
+        let folder = own.parent().context("this program lies in a folder")?;
+        Ok(Self {
+            coordinator: sibling(folder, "island-coordinator")?,
+            agent: sibling(folder, "island-agent")?,
+            nats_server: if external_nats { None } else { Some(find_nats_server(nats_server)?) },
+            cargos: find_cargos(folder, cargos)?,
+        })
+    }
+}
+
+fn sibling(folder: &Path, name: &str) -> Result<PathBuf> {
+    let path = folder.join(name);
+    if !path.is_file() {
+        bail!("{name} is not in {}: build it with `cargo build --workspace`", folder.display());
+    }
+    Ok(path)
+}
+
+fn find_nats_server(given: Option<PathBuf>) -> Result<PathBuf> {
+    if let Some(path) = given.or_else(|| env::var_os("ISLAND_NATS_SERVER").map(PathBuf::from)) {
+        if !path.is_file() {
+            bail!("{} is not there", path.display());
+        }
+        return Ok(path);
+    }
+    let in_path = env::var_os("PATH").unwrap_or_default();
+    std::iter::once(source_tree().join(".tools/bin"))
+        .chain(env::split_paths(&in_path))
+        .map(|folder| folder.join("nats-server"))
+        .find(|path| path.is_file())
+        .context("nats-server is not installed: `make setup` brings it, or name one with --nats-server")
+}
+
+fn find_cargos(own_folder: &Path, given: Option<PathBuf>) -> Result<PathBuf> {
+    if let Some(path) = given {
+        if !path.is_dir() {
+            bail!("{} is not a folder", path.display());
+        }
+        return Ok(path);
+    }
+    [own_folder.join("../share/island/cargos"), source_tree().join("cargos")]
+        .into_iter()
+        .find(|path| path.is_dir())
+        .context("the catalogue is not installed: name its folder with --cargos")
+}
+
+/// The tree this program was built from, where it still is: an installed program finds everything beside itself.
+fn source_tree() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_owned)
+}

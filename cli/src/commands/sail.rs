@@ -1,0 +1,31 @@
+//! `island sail`: reading the message fabric.
+
+use anyhow::Result;
+use futures::StreamExt;
+use island_coordinator_client::fabric::FabricWatch;
+use serde_json::{Value, json};
+
+use crate::{args::Sail, output::Output, settings::Settings};
+
+pub(crate) async fn run(command: Sail, settings: &Settings, output: &Output) -> Result<()> {
+    let Sail::Subscribe { subject, max } = command;
+    let credentials = settings.client()?.watch_credentials().await?;
+    let mut watch = FabricWatch::connect(&credentials, settings.nats_url.as_deref()).await?;
+    let mut messages = watch.subscribe(&subject).await?;
+    output.note(&format!("listening on {subject}; Ctrl-C ends"));
+    let mut left = max.unwrap_or(u64::MAX);
+    while left > 0 {
+        let message = tokio::select! {
+            biased;
+            _ = tokio::signal::ctrl_c() => break,
+            refused = watch.refused() => return Err(refused.into()),
+            message = messages.next() => message,
+        };
+        let Some(message) = message else { break };
+        let payload: Value = serde_json::from_slice(&message.payload)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&message.payload).into_owned()));
+        output.json_line(&json!({ "subject": message.subject.as_str(), "message": payload }))?;
+        left -= 1;
+    }
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! `island`: the command line of an Island network.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `args` | flags and subcommands |
+//! | `settings` | where the address and the key come from |
+//! | `commands` | one file per command; `commands/dev` starts a whole network on this machine |
+//! | `output` | the only place that prints |
+//! | `failure` | exit codes, and what to try next |
+
+mod args;
+mod commands;
+mod failure;
+mod output;
+mod settings;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{args::Cli, output::Output};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(cli.format);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let result = runtime
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(commands::run(cli, &output)));
+    match result {
+        Ok(code) => code,
+        Err(error) => failure::report(&error, &output),
+    }
+}

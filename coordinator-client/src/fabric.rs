@@ -1,0 +1,77 @@
+//! Reading the message fabric with short-lived credentials from the coordinator.
+
+use std::sync::Arc;
+
+use async_nats::{ConnectOptions, Event, Subscriber};
+use island_protocol::api::WatchCredentials;
+use nkeys::KeyPair;
+use tokio::sync::mpsc;
+
+use crate::error::ClientError;
+
+/// A read-only link to the fabric.
+#[derive(Debug)]
+pub struct FabricWatch {
+    client: async_nats::Client,
+    url: String,
+    refusals: mpsc::UnboundedReceiver<String>,
+}
+
+/// Something the server does not allow with these credentials.
+#[derive(Debug, thiserror::Error)]
+#[error("the fabric refuses: {0}")]
+pub struct Refused(String);
+
+impl FabricWatch {
+    /// Connects with `credentials`; `url` replaces the address in them when given.
+    pub async fn connect(credentials: &WatchCredentials, url: Option<&str>) -> Result<Self, ClientError> {
+        let url = url.unwrap_or(&credentials.nats_url).to_owned();
+        let key = KeyPair::from_seed(&credentials.seed).map_err(|source| fabric_error(&url, source))?;
+        let key = Arc::new(key);
+        let options = ConnectOptions::with_jwt(credentials.user_jwt.clone(), move |nonce| {
+            let key = Arc::clone(&key);
+            async move { key.sign(&nonce).map_err(async_nats::AuthError::new) }
+        });
+        let (refused, refusals) = mpsc::unbounded_channel();
+        let client = options
+            .event_callback(move |event| {
+                let refused = refused.clone();
+                async move {
+                    if let Event::ServerError(error) = event {
+                        // A watch that was dropped is told nothing.
+                        let _ = refused.send(error.to_string());
+                    }
+                }
+            })
+            .name("island sail")
+            .custom_inbox_prefix(credentials.inbox_prefix.clone())
+            .connect(&url)
+            .await
+            .map_err(|source| fabric_error(&url, source))?;
+        Ok(Self { client, url, refusals })
+    }
+
+    /// Messages on `subject`. The server refuses what the credentials do not allow.
+    pub async fn subscribe(&self, subject: &str) -> Result<Subscriber, ClientError> {
+        let subscriber = self
+            .client
+            .subscribe(subject.to_owned())
+            .await
+            .map_err(|source| fabric_error(&self.url, source))?;
+        self.client.flush().await.map_err(|source| fabric_error(&self.url, source))?;
+        Ok(subscriber)
+    }
+
+    /// Resolves when the server refuses a subscription, which it says apart from the subscription itself.
+    pub async fn refused(&mut self) -> ClientError {
+        match self.refusals.recv().await {
+            Some(reason) => fabric_error(&self.url, Refused(reason)),
+            // The callback lives as long as the client, which this value owns.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn fabric_error(url: &str, source: impl std::error::Error + Send + Sync + 'static) -> ClientError {
+    ClientError::Fabric { url: url.to_owned(), source: Box::new(source) }
+}

@@ -1,0 +1,25 @@
+//! `GET /account`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::{
+    api::{AccountView, Data},
+    problem::Code,
+};
+
+use super::{Api, ApiError, auth::Caller};
+use crate::storage::{account, ledger};
+
+/// The caller's account. `credits` is what may be spent: the balance less what open jobs hold.
+pub(super) async fn account(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+) -> Result<Json<Data<AccountView>>, ApiError> {
+    let reader = api.owner.context().store.reader();
+    let account = account::get(reader, caller.account).await?;
+    let account = account.ok_or_else(|| ApiError::new(Code::InvalidApiKey, "this key's account is gone"))?;
+    let credits = ledger::balance(reader, account.id).await?;
+    let data = AccountView { id: account.id, email: account.email, credits, created_at: account.created_at };
+    Ok(Json(Data { data }))
+}

@@ -1,0 +1,227 @@
+//! From a job's events to a chat reply.
+
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, stream};
+use island_protocol::{
+    chat::{ChatChunk, ChatCompletion, ChatMessage, Choice, ChunkChoice, Delta},
+    event::JobEvent,
+    job::{FinishReason, Usage},
+    problem::Code,
+};
+use serde_json::Value;
+
+use super::CancelOnDrop;
+use crate::{
+    api::{ApiError, jobs::stream::KEEP_ALIVE, slots::Slot},
+    owner::{live::Live, log::Reader},
+    sse,
+};
+
+/// A reply on its way. Dropped before its end, it cancels the job.
+#[derive(Debug)]
+pub(super) struct Reply {
+    live: Arc<Live>,
+    reader: Reader,
+    _guard: CancelOnDrop,
+    id: String,
+    model: String,
+    created: i64,
+    /// Read and not used yet.
+    ready: VecDeque<Piece>,
+    wrote_text: bool,
+}
+
+/// What a chat client is told.
+#[derive(Debug)]
+enum Piece {
+    Text(String),
+    Done { usage: Usage, finish_reason: FinishReason },
+    Failed { code: String, message: String },
+}
+
+/// How a job that failed is answered.
+fn problem(code: &str, message: &str) -> ApiError {
+    let code = match code {
+        "context_length_exceeded" => Code::ContextLengthExceeded,
+        "invalid_input" => Code::InvalidInput,
+        "deadline_exceeded" => Code::JobTimeout,
+        "no_island_available" => Code::NoIslandAvailable,
+        _ => return ApiError::new(Code::JobFailed, format!("{message} ({code})")),
+    };
+    ApiError::new(code, message)
+}
+
+impl Reply {
+    pub(super) fn new(live: Arc<Live>, guard: CancelOnDrop, model: String, created: i64) -> Self {
+        let reader = live.log.read(0);
+        let id = format!("chatcmpl-{}", live.id);
+        Self { live, reader, _guard: guard, id, model, created, ready: VecDeque::new(), wrote_text: false }
+    }
+
+    /// Waits for the first piece. What goes wrong until then is a proper HTTP error.
+    pub(super) async fn begin(&mut self, wait: Duration) -> Result<(), ApiError> {
+        let taken = {
+            let live = self.live.clone();
+            tokio::select! {
+                biased;
+                read = self.fill() => Some(read),
+                () = live.accepted() => None,
+                () = tokio::time::sleep(wait) => {
+                    return Err(ApiError::new(Code::NoIslandAvailable, "no Island can serve this model right now"));
+                }
+            }
+        };
+        if taken.is_none() {
+            self.fill().await;
+        }
+        match self.ready.front() {
+            Some(Piece::Failed { code, message }) => Err(problem(code, message)),
+            Some(_) => Ok(()),
+            None => Err(ApiError::new(Code::ServiceUnavailable, "the job went on elsewhere; try again")),
+        }
+    }
+
+    /// Reads until there is a piece, or the log has ended. Safe to drop.
+    async fn fill(&mut self) -> bool {
+        while self.ready.is_empty() {
+            let Some(entries) = self.reader.next().await else { return false };
+            for entry in entries {
+                self.note(&entry.event.event);
+            }
+        }
+        true
+    }
+
+    fn note(&mut self, event: &JobEvent) {
+        match event {
+            JobEvent::Token { content } => {
+                self.wrote_text = true;
+                self.ready.push_back(Piece::Text(content.clone()));
+            }
+            JobEvent::Done { usage, output, finish_reason } => {
+                if let (false, Some(Value::String(text))) = (self.wrote_text, output) {
+                    self.ready.push_back(Piece::Text(text.clone()));
+                }
+                let finish_reason = finish_reason.unwrap_or(FinishReason::Stop);
+                self.ready.push_back(Piece::Done { usage: *usage, finish_reason });
+            }
+            JobEvent::Error { error, code } => {
+                self.ready.push_back(Piece::Failed { code: code.clone(), message: error.clone() });
+            }
+            JobEvent::Progress { .. } | JobEvent::Status { .. } | JobEvent::Image(_) => {}
+        }
+    }
+
+    /// The whole reply at once.
+    pub(super) async fn whole(mut self) -> Result<ChatCompletion, ApiError> {
+        let mut text = String::new();
+        while self.fill().await {
+            while let Some(piece) = self.ready.pop_front() {
+                match piece {
+                    Piece::Text(more) => text.push_str(&more),
+                    Piece::Failed { code, message } => return Err(problem(&code, &message)),
+                    Piece::Done { usage, finish_reason } => {
+                        let message =
+                            ChatMessage { role: "assistant".to_owned(), content: Value::String(text) };
+                        return Ok(ChatCompletion {
+                            id: self.id.clone(),
+                            object: "chat.completion".to_owned(),
+                            created: self.created,
+                            model: self.model.clone(),
+                            choices: vec![Choice { index: 0, message, finish_reason }],
+                            usage,
+                        });
+                    }
+                }
+            }
+        }
+        Err(ApiError::new(Code::ServiceUnavailable, "the job went on elsewhere; try again"))
+    }
+
+    /// The reply as Server-Sent Events; a failure on the way is told as one, and then there is no `[DONE]`.
+    pub(super) fn frames(
+        self,
+        include_usage: bool,
+        slot: Option<Slot>,
+    ) -> impl Stream<Item = Result<Bytes, Infallible>> {
+        let state = Streaming { reply: self, include_usage, _slot: slot, begun: false, over: false };
+        stream::unfold(state, |mut state| async move {
+            let frame = state.next().await?;
+            Some((Ok(frame), state))
+        })
+    }
+
+    fn chunk(&self, delta: Delta, finish_reason: Option<FinishReason>) -> Bytes {
+        self.chunk_of(vec![ChunkChoice { index: 0, delta, finish_reason }], None)
+    }
+
+    fn chunk_of(&self, choices: Vec<ChunkChoice>, usage: Option<Usage>) -> Bytes {
+        sse::data_frame(&ChatChunk {
+            id: self.id.clone(),
+            object: "chat.completion.chunk".to_owned(),
+            created: self.created,
+            model: self.model.clone(),
+            choices,
+            usage,
+        })
+    }
+}
+
+/// An error on the way, as the last event of a stream.
+fn broken(error: &ApiError) -> Bytes {
+    sse::data_frame(&error.body())
+}
+
+struct Streaming {
+    reply: Reply,
+    include_usage: bool,
+    _slot: Option<Slot>,
+    begun: bool,
+    over: bool,
+}
+
+impl Streaming {
+    /// The next bytes: everything that is there in one write, a comment after long silence, none at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
+        let more = tokio::select! {
+            biased;
+            more = self.reply.fill() => more,
+            () = tokio::time::sleep(KEEP_ALIVE) => return Some(sse::KEEP_ALIVE),
+        };
+        let mut bytes = BytesMut::new();
+        if !more {
+            self.over = true;
+            bytes.extend(broken(&ApiError::new(Code::ServiceUnavailable, "the job went on elsewhere")));
+        }
+        if !self.begun {
+            self.begun = true;
+            let role = Delta { role: Some("assistant".to_owned()), content: Some(String::new()) };
+            bytes.extend(self.reply.chunk(role, None));
+        }
+        while let Some(piece) = self.reply.ready.pop_front() {
+            match piece {
+                Piece::Text(text) => {
+                    bytes.extend(self.reply.chunk(Delta { role: None, content: Some(text) }, None));
+                }
+                Piece::Done { usage, finish_reason } => {
+                    bytes.extend(self.reply.chunk(Delta::default(), Some(finish_reason)));
+                    if self.include_usage {
+                        bytes.extend(self.reply.chunk_of(Vec::new(), Some(usage)));
+                    }
+                    bytes.extend(sse::CHAT_DONE);
+                    self.over = true;
+                }
+                Piece::Failed { code, message } => {
+                    bytes.extend(broken(&problem(&code, &message)));
+                    self.over = true;
+                }
+            }
+        }
+        Some(bytes.freeze())
+    }
+}

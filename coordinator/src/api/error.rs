@@ -1,0 +1,121 @@
+//! The one error that leaves a handler: a stable code, words for people, and a cause that stays in the log.
+
+use std::error::Error;
+
+use axum::{
+    Json,
+    http::{HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use island_daemon::chain::Chain;
+use island_protocol::problem::{Code, ErrorBody, Problem};
+use uuid::Uuid;
+
+use crate::storage::StoreError;
+
+/// An answer that is an error.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    code: Code,
+    message: String,
+    param: Option<String>,
+    retry_after: Option<u64>,
+    /// For the log, never for the client.
+    cause: Option<Box<dyn Error + Send + Sync>>,
+    /// Whether the caller speaks the chat API, whose errors carry a `type`.
+    chat: bool,
+}
+
+impl ApiError {
+    /// An error of this code.
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        let retry_after = match code.status() {
+            503 => Some(2),
+            429 => Some(1),
+            _ => None,
+        };
+        Self { code, message: message.into(), param: None, retry_after, cause: None, chat: false }
+    }
+
+    /// A field is to blame.
+    pub(crate) fn field(code: Code, param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { param: Some(param.into()), ..Self::new(code, message) }
+    }
+
+    /// A bug, or a database that cannot be used.
+    pub(crate) fn internal(cause: impl Error + Send + Sync + 'static) -> Self {
+        Self {
+            cause: Some(Box::new(cause)),
+            ..Self::new(Code::InternalError, "something went wrong on our side")
+        }
+    }
+
+    /// The same, in the words of the chat API.
+    pub(crate) fn in_chat(self) -> Self {
+        Self { chat: true, ..self }
+    }
+
+    /// The body, with a fresh request id on what is our fault.
+    pub(crate) fn body(&self) -> ErrorBody {
+        let status = self.code.status();
+        let request_id = (status >= 500).then(|| Uuid::now_v7().to_string());
+        if let Some(request_id) = &request_id {
+            let cause =
+                self.cause.as_ref().map(|cause| Chain(cause.as_ref()).to_string()).unwrap_or_default();
+            tracing::warn!(
+                request_id,
+                code = self.code.as_str(),
+                message = self.message,
+                cause,
+                "request failed"
+            );
+        }
+        ErrorBody {
+            error: Problem {
+                message: self.message.clone(),
+                code: self.code.as_str().to_owned(),
+                param: self.param.clone(),
+                retry_after: self.retry_after,
+                request_id,
+                kind: self.chat.then(|| kind(status).to_owned()),
+            },
+        }
+    }
+}
+
+/// Kind of error as chat clients know it.
+fn kind(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        402 => "insufficient_quota",
+        403 => "permission_error",
+        404 => "not_found_error",
+        429 => "rate_limit_error",
+        500.. => "server_error",
+        _ => "invalid_request_error",
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(cause: StoreError) -> Self {
+        let busy = Self::new(Code::ServiceUnavailable, "the database cannot be used right now");
+        Self { cause: Some(Box::new(cause)), ..busy }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(self.body())).into_response();
+        let mut header = |name: HeaderName, value: HeaderValue| {
+            response.headers_mut().insert(name, value);
+        };
+        if status == StatusCode::UNAUTHORIZED {
+            header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after {
+            header(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

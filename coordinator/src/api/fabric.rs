@@ -1,0 +1,47 @@
+//! `POST /fabric/credentials`: short-lived read access to the fabric for whoever holds an API key.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::api::{Data, WatchCredentials};
+use nkeys::KeyPair;
+
+use super::{Api, ApiError, auth::Caller};
+use crate::{fabric::permissions, storage::job};
+
+/// Jobs whose events a consumer's credentials cover: the newest ones.
+const WATCHED_JOBS: u32 = 100;
+
+/// An operator sees every public subject; a consumer sees heartbeats, status, and the events of its own jobs.
+pub(super) async fn credentials(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+) -> Result<Json<Data<WatchCredentials>>, ApiError> {
+    let context = api.owner.context();
+    let mut permissions = if caller.operator {
+        permissions::operator()
+    } else {
+        permissions::consumer(&job::recent(context.store.reader(), caller.account, WATCHED_JOBS).await?)
+    };
+    let subjects = permissions.subscribe.clone();
+    let pair = KeyPair::new_user();
+    let public_key = pair.public_key();
+    let inbox_prefix = format!("_INBOX_{public_key}");
+    permissions.subscribe.push(format!("{inbox_prefix}.>"));
+    let now = context.clock.now();
+    let expires_at = now.plus_ms(api.rules.watch_jwt_ms);
+    let user_jwt = api
+        .keys
+        .user_jwt(&public_key, "watcher", &permissions, now, expires_at)
+        .map_err(ApiError::internal)?;
+    let seed = pair.seed().map_err(ApiError::internal)?;
+    let data = WatchCredentials {
+        nats_url: api.nats_url.clone(),
+        user_jwt,
+        seed,
+        expires_at,
+        subjects,
+        inbox_prefix,
+    };
+    Ok(Json(Data { data }))
+}

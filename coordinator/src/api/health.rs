@@ -1,0 +1,21 @@
+//! `GET /health`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::api::Health;
+
+use super::Api;
+
+/// `ok`, or what is away. Always 200: the process answers.
+pub(super) async fn health(State(api): State<Arc<Api>>) -> Json<Health> {
+    let context = api.owner.context();
+    let status = if context.store.ping().await.is_err() {
+        "database away"
+    } else if !context.link.hearing().borrow().connected {
+        "fabric away"
+    } else {
+        "ok"
+    };
+    Json(Health { status: status.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() })
+}

@@ -1,0 +1,60 @@
+//! `POST /island/enroll`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::{
+    api::{Data, Enroll, HostCredentials},
+    problem::Code,
+};
+
+use super::{credentials_for, prove};
+use crate::{
+    api::{Api, ApiError, auth::Caller, body},
+    fleet::Enrolled,
+    storage::{self, host},
+};
+
+/// Ties an Island to the caller's account and hands out its first credentials. The same key may come again.
+pub(in crate::api) async fn enroll(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    body::Json(fields): body::Json,
+) -> Result<Json<Data<HostCredentials>>, ApiError> {
+    let wish: Enroll = fields.into_type()?;
+    if wish.name.trim().is_empty() || wish.name.chars().count() > 64 {
+        return Err(ApiError::field(Code::ValidationError, "name", "name must have 1 to 64 characters"));
+    }
+    if !is_user_key(&wish.public_key) {
+        return Err(ApiError::field(
+            Code::ValidationError,
+            "public_key",
+            "public_key must be a user NKey, U…",
+        ));
+    }
+    prove(&api, wish.host_id, wish.sent_at, &wish.signature, &wish.public_key)?;
+    let enrolled = Enrolled {
+        id: wish.host_id,
+        account: caller.account,
+        public_key: wish.public_key.clone(),
+        name: wish.name,
+        region: None,
+        capabilities: None,
+        karma_ms: 0,
+        last_seen: None,
+    };
+    let context = api.owner.context();
+    let mut tx = context.store.begin().await?;
+    if !host::enrol(&mut tx, &enrolled, context.clock.now()).await? {
+        return Err(ApiError::new(Code::HostConflict, "this Island id belongs to another key or account"));
+    }
+    storage::commit(tx).await?;
+    let credentials = credentials_for(&api, wish.host_id, &wish.public_key)?;
+    context.fleet.enrol(enrolled);
+    Ok(Json(Data { data: credentials }))
+}
+
+fn is_user_key(key: &str) -> bool {
+    nkeys::KeyPair::from_public_key(key)
+        .is_ok_and(|pair| matches!(pair.key_pair_type(), nkeys::KeyPairType::User))
+}

@@ -1,0 +1,27 @@
+//! `/jobs`.
+
+pub(super) mod cancel;
+pub(super) mod get;
+pub(super) mod list;
+pub(super) mod stream;
+pub(super) mod submit;
+
+use island_protocol::{ids::JobId, problem::Code};
+
+use super::{Api, ApiError, auth::Caller};
+use crate::{job::Job, storage};
+
+fn unknown() -> ApiError {
+    ApiError::new(Code::JobNotFound, "there is no such job")
+}
+
+fn parse_id(id: &str) -> Result<JobId, ApiError> {
+    id.parse().map_err(|_| unknown())
+}
+
+/// The caller's own job; somebody else's is as unknown as one that never was.
+async fn own(api: &Api, caller: &Caller, id: &str) -> Result<Job, ApiError> {
+    let id = parse_id(id)?;
+    let job = storage::job::get(api.owner.context().store.reader(), id).await?;
+    job.filter(|job| job.account == caller.account).ok_or_else(unknown)
+}

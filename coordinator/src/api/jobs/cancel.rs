@@ -1,0 +1,38 @@
+//! `DELETE /jobs/:id`.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use island_protocol::{
+    api::{CancelledJob, Data},
+    job::JobStatus,
+    problem::Code,
+};
+
+use super::{own, unknown};
+use crate::{
+    api::{Api, ApiError, auth::Caller},
+    owner::Cancelled,
+};
+
+/// Cancels a job. Cancelling it again is no error; any other end is.
+pub(in crate::api) async fn cancel(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Data<CancelledJob>>, ApiError> {
+    let job = own(&api, &caller, &id).await?;
+    match api.owner.cancel(job.id).await? {
+        Cancelled::Yes => Ok(Json(Data { data: CancelledJob { id: job.id, status: JobStatus::Cancelled } })),
+        Cancelled::AlreadyFinal(status) if status.is_final() => {
+            Err(ApiError::new(Code::JobAlreadyFinal, format!("this job is {status} already")))
+        }
+        Cancelled::AlreadyFinal(_) => {
+            Err(ApiError::new(Code::ServiceUnavailable, "this job is being moved between coordinators"))
+        }
+        Cancelled::Unknown => Err(unknown()),
+    }
+}

@@ -1,0 +1,102 @@
+//! `GET /jobs/:id/stream`.
+
+use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    body::Body,
+    extract::{Path, Query, State},
+    http::{HeaderMap, HeaderValue, header},
+    response::Response,
+};
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, stream};
+use island_protocol::problem::Code;
+use tokio_util::sync::CancellationToken;
+
+use super::own;
+use crate::{
+    api::{Api, ApiError, auth::Caller, slots::Slot},
+    owner::log::{Entry, Reader},
+    sse,
+    storage::job,
+};
+
+/// Longest silence on a stream.
+pub(in crate::api) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Streams a job's events from the one after `Last-Event-ID` to the last.
+pub(in crate::api) async fn stream(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(query): Query<HashMap<String, String>>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let after = last_event_id(&headers, &query)?;
+    let job = own(&api, &caller, &id).await?;
+    let slot = api.streams.take(caller.account)?;
+    if let Some(live) = api.owner.find(job.id) {
+        let reading = Reading { reader: live.log.read(after), soft: api.soft.clone(), _slot: slot };
+        return Ok(event_stream(reading.frames()));
+    }
+    let events = job::events(api.owner.context().store.reader(), job.id).await?;
+    let events = events.ok_or_else(|| {
+        ApiError::new(Code::ServiceUnavailable, "this job is being moved between coordinators")
+    })?;
+    let frames: Vec<Entry> = events.into_iter().filter(|event| event.n > after).map(Entry::new).collect();
+    let whole = joined(&frames);
+    Ok(event_stream(stream::iter([Ok(whole)])))
+}
+
+fn last_event_id(headers: &HeaderMap, query: &HashMap<String, String>) -> Result<u64, ApiError> {
+    let header = headers.get("last-event-id").map(|value| value.to_str().unwrap_or("?"));
+    let Some(text) = header.or(query.get("last_event_id").map(String::as_str)) else { return Ok(0) };
+    text.trim()
+        .parse()
+        .map_err(|_| ApiError::new(Code::InvalidRequest, "Last-Event-ID must be a number of an event"))
+}
+
+/// A response of Server-Sent Events that no proxy holds back.
+pub(in crate::api) fn event_stream(
+    frames: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static,
+) -> Response {
+    let mut response = Response::new(Body::from_stream(frames));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A reader on its way through a live job. Dropped with its connection, it gives its slot back.
+struct Reading {
+    reader: Reader,
+    soft: CancellationToken,
+    _slot: Slot,
+}
+
+impl Reading {
+    fn frames(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
+        stream::unfold(self, |mut reading| async move {
+            let frame = tokio::select! {
+                biased;
+                () = reading.soft.cancelled() => return None,
+                entries = reading.reader.next() => joined(&entries?),
+                () = tokio::time::sleep(KEEP_ALIVE) => sse::KEEP_ALIVE,
+            };
+            Some((Ok(frame), reading))
+        })
+    }
+}
+
+/// Frames that are there already leave in one write.
+fn joined(entries: &[Entry]) -> Bytes {
+    if let [entry] = entries {
+        return entry.frame.clone();
+    }
+    let mut bytes = BytesMut::with_capacity(entries.iter().map(|entry| entry.frame.len()).sum());
+    for entry in entries {
+        bytes.extend_from_slice(&entry.frame);
+    }
+    bytes.freeze()
+}

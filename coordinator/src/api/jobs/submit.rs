@@ -1,0 +1,134 @@
+//! `POST /jobs`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State, http::StatusCode};
+use island_protocol::{
+    api::{Data, SubmittedJob},
+    event::{JobEvent, Numbered},
+    ids::JobId,
+    job::JobStatus,
+    problem::Code,
+};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::{
+    api::{Api, ApiError, MAX_INPUT, auth::Caller, body},
+    catalogue::Cargo,
+    job::Job,
+    owner::live::Live,
+    storage::{
+        job::{self as jobs, AcceptError},
+        to_json,
+    },
+};
+
+/// Accepts a job. Nothing is answered before the job and its hold are committed.
+pub(in crate::api) async fn submit(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    body::Json(mut fields): body::Json,
+) -> Result<(StatusCode, Json<Data<SubmittedJob>>), ApiError> {
+    let invalid = |name: &str, must: &str| {
+        ApiError::field(Code::ValidationError, name, format!("{name} must be {must}"))
+    };
+    let Value::String(slug) = fields.required("workload")? else {
+        return Err(invalid("workload", "a string"));
+    };
+    let Value::Object(input) = fields.required("input")? else { return Err(invalid("input", "an object")) };
+    let priority = fields.integer("priority", 0..=100)?.unwrap_or(0) as u8;
+    fields.nothing_else()?;
+    let cargo = api.owner.context().catalogue.named(&slug);
+    let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
+    let (_, job) = accept(&api, caller, cargo, input, priority).await?;
+    let data = SubmittedJob {
+        id: job.id,
+        workload_id: job.workload_id,
+        workload_slug: job.workload,
+        status: JobStatus::Submitted,
+        input: job.input,
+        created_at: job.created_at,
+    };
+    Ok((StatusCode::CREATED, Json(Data { data })))
+}
+
+/// Checks the input, commits the job with its hold and gives it to the owner.
+pub(in crate::api) async fn accept(
+    api: &Api,
+    caller: Caller,
+    cargo: &Cargo,
+    input: Map<String, Value>,
+    priority: u8,
+) -> Result<(Arc<Live>, Job), ApiError> {
+    let input = Value::Object(input);
+    cargo.check_input(&input).map_err(|misfit| {
+        let param =
+            if misfit.field.is_empty() { "input".to_owned() } else { format!("input.{}", misfit.field) };
+        ApiError::field(Code::InvalidInput, param, misfit.message)
+    })?;
+    if to_json(&input).len() > MAX_INPUT {
+        return Err(ApiError::field(
+            Code::PayloadTooLarge,
+            "input",
+            format!("an input may have {MAX_INPUT} bytes"),
+        ));
+    }
+    if api.soft.is_cancelled() {
+        return Err(ApiError::new(Code::ServiceUnavailable, "this coordinator is stopping"));
+    }
+    let Value::Object(input) = input else {
+        return Err(ApiError::new(Code::InvalidInput, "input must be an object"));
+    };
+    let context = api.owner.context();
+    let job = new_job(api, caller, cargo, input, priority);
+    let limit = api.rules.concurrent_jobs;
+    jobs::accept(&context.store, &job, context.instance, limit).await.map_err(refused)?;
+    let live = api.owner.adopt(job.clone());
+    Ok((live, job))
+}
+
+fn new_job(api: &Api, caller: Caller, cargo: &Cargo, input: Map<String, Value>, priority: u8) -> Job {
+    let now = api.owner.context().clock.now();
+    let limits = &cargo.spec.limits;
+    let asked = input.get("max_tokens").and_then(Value::as_u64);
+    let most = Some(limits.max_tokens).filter(|most| *most > 0);
+    let max_tokens = match (asked, most) {
+        (Some(asked), Some(most)) => Some(asked.min(most)),
+        (asked, most) => asked.or(most),
+    };
+    let timeout_ms = i64::try_from(limits.timeout_s.saturating_mul(1000)).unwrap_or(i64::MAX / 4);
+    Job {
+        id: JobId(Uuid::now_v7()),
+        account: caller.account,
+        workload_id: cargo.number,
+        workload: cargo.entry.slug.clone(),
+        status: JobStatus::Submitted,
+        input,
+        priority,
+        price: cargo.entry.price_per_job,
+        max_tokens,
+        attempt: 0,
+        epoch: 0,
+        host: None,
+        head: vec![Numbered {
+            n: 1,
+            event: JobEvent::Status { state: JobStatus::Submitted.as_str().to_owned() },
+        }],
+        first_event: 2,
+        deadline: now.plus_ms(api.rules.max_wait_ms.saturating_add(timeout_ms)),
+        created_at: now,
+        started_at: None,
+        end: None,
+    }
+}
+
+fn refused(error: AcceptError) -> ApiError {
+    match error {
+        AcceptError::InsufficientCredits { .. } => {
+            ApiError::new(Code::InsufficientCredits, error.to_string())
+        }
+        AcceptError::TooMany { .. } => ApiError::new(Code::ConcurrentJobsExceeded, error.to_string()),
+        AcceptError::Store(error) => error.into(),
+    }
+}

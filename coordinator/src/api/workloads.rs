@@ -1,0 +1,31 @@
+//! `GET /workloads` and `GET /workloads/:slug`: the catalogue with schemas and examples.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use island_protocol::{
+    api::{Data, WorkloadView},
+    problem::Code,
+};
+
+use super::{Api, ApiError, auth::Caller};
+use crate::catalogue::Cargo;
+
+/// All Cargos.
+pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<Data<Vec<WorkloadView>>> {
+    Json(Data { data: api.owner.context().catalogue.iter().map(Cargo::view).collect() })
+}
+
+/// One Cargo.
+pub(super) async fn get(
+    State(api): State<Arc<Api>>,
+    _caller: Caller,
+    Path(slug): Path<String>,
+) -> Result<Json<Data<WorkloadView>>, ApiError> {
+    let cargo = api.owner.context().catalogue.get(&slug);
+    let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
+    Ok(Json(Data { data: cargo.view() }))
+}

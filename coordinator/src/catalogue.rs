@@ -1,0 +1,131 @@
+//! The Cargos: one TOML file each, checked whole before anything is served.
+
+pub(crate) mod cargo;
+pub(crate) mod choice;
+mod file;
+mod lines;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
+
+use island_protocol::ids::Slug;
+
+pub(crate) use cargo::Cargo;
+
+/// One thing that is wrong with a catalogue file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Which file.
+    pub file: PathBuf,
+    /// Which line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file.display(), self.line, self.message)
+    }
+}
+
+/// A catalogue that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogueError {
+    /// A folder or file cannot be read.
+    #[error("read {path}")]
+    Read {
+        /// Which one.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Files are wrong; every problem is here.
+    #[error("the catalogue has {} problems:\n{}", .0.len(), lines::joined(.0))]
+    Faulty(Vec<Fault>),
+}
+
+/// All Cargos, by slug and by alias.
+#[derive(Debug, Default)]
+pub(crate) struct Catalogue {
+    cargos: BTreeMap<Slug, Cargo>,
+    aliases: HashMap<String, Slug>,
+}
+
+impl Catalogue {
+    /// Loads every `*.toml` of `dir`, and of its folder `fixtures` when asked.
+    pub(crate) fn load(dir: &Path, fixtures: bool) -> Result<Self, CatalogueError> {
+        let mut paths = toml_files(dir)?;
+        if fixtures && dir.join("fixtures").is_dir() {
+            paths.extend(toml_files(&dir.join("fixtures"))?);
+        }
+        let mut catalogue = Self::default();
+        let mut faults = Vec::new();
+        for path in paths {
+            let text = fs::read_to_string(&path)
+                .map_err(|source| CatalogueError::Read { path: path.clone(), source })?;
+            match file::parse(&path, dir, &text) {
+                Ok((cargo, places)) => catalogue.add(cargo, &path, places, &mut faults),
+                Err(found) => faults.extend(found),
+            }
+        }
+        if faults.is_empty() { Ok(catalogue) } else { Err(CatalogueError::Faulty(faults)) }
+    }
+
+    fn add(&mut self, cargo: Cargo, path: &Path, places: file::Places, faults: &mut Vec<Fault>) {
+        let fault = |line, message| Fault { file: path.to_owned(), line, message };
+        let slug = cargo.entry.slug.clone();
+        if self.cargos.contains_key(&slug) {
+            faults.push(fault(places.slug, format!("slug {slug} is in another file already")));
+            return;
+        }
+        for (alias, line) in places.aliases {
+            if self.aliases.insert(alias.clone(), slug.clone()).is_some() {
+                faults.push(fault(line, format!("alias {alias:?} is another Cargo's already")));
+            }
+        }
+        self.cargos.insert(slug, cargo);
+    }
+
+    /// Gives every Cargo its number.
+    pub(crate) fn number(&mut self, numbers: &HashMap<Slug, i64>) {
+        for (slug, cargo) in &mut self.cargos {
+            cargo.number = numbers.get(slug).copied().unwrap_or_default();
+        }
+    }
+
+    /// The Cargo of this slug.
+    pub(crate) fn get(&self, slug: &str) -> Option<&Cargo> {
+        self.cargos.get(&slug.parse::<Slug>().ok()?)
+    }
+
+    /// The Cargo of this slug or alias.
+    pub(crate) fn named(&self, name: &str) -> Option<&Cargo> {
+        self.get(name).or_else(|| self.cargos.get(self.aliases.get(name)?))
+    }
+
+    /// All Cargos, by slug.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Cargo> {
+        self.cargos.values()
+    }
+}
+
+fn toml_files(dir: &Path) -> Result<Vec<PathBuf>, CatalogueError> {
+    let failed = |source| CatalogueError::Read { path: dir.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! One Cargo, checked.
+
+use std::sync::Arc;
+
+use island_protocol::{
+    api::WorkloadView,
+    cargo::{CargoEntry, CargoSpec, Category},
+};
+use jsonschema::{Validator, error::ValidationErrorKind};
+use serde_json::Value;
+
+/// A Cargo that passed every check.
+#[derive(Debug, Clone)]
+pub(crate) struct Cargo {
+    /// Its number in SQL.
+    pub number: i64,
+    pub entry: CargoEntry,
+    /// What an Island is told.
+    pub spec: Arc<CargoSpec>,
+    pub input_schema: Value,
+    pub output_schema: Value,
+    pub input: Arc<Validator>,
+    pub output: Arc<Validator>,
+    pub example: Value,
+}
+
+/// Where and why a value does not fit a schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    /// Dotted path of the value; empty for the whole.
+    pub field: String,
+    pub message: String,
+}
+
+impl Cargo {
+    /// Checks an input against the Cargo's schema.
+    pub(crate) fn check_input(&self, input: &Value) -> Result<(), Misfit> {
+        check(&self.input, input)
+    }
+
+    /// Checks an output against the Cargo's schema.
+    pub(crate) fn check_output(&self, output: &Value) -> Result<(), Misfit> {
+        check(&self.output, output)
+    }
+
+    /// Whether the input has a field of this name, as far as the schema says.
+    pub(crate) fn takes(&self, field: &str) -> bool {
+        self.input_schema.pointer("/properties").and_then(|fields| fields.get(field)).is_some()
+    }
+
+    /// Whether it answers chats, scripted stand-ins included.
+    pub(crate) fn is_chat(&self) -> bool {
+        self.entry.category == Some(Category::Llm)
+    }
+
+    /// Whether it is a real language model, and not a scripted stand-in.
+    pub(crate) fn is_language_model(&self) -> bool {
+        self.is_chat() && !self.spec.is_simulated()
+    }
+
+    /// What `GET /workloads/:slug` shows.
+    pub(crate) fn view(&self) -> WorkloadView {
+        WorkloadView {
+            id: self.number,
+            entry: self.entry.clone(),
+            is_enabled: true,
+            input_schema: self.input_schema.clone(),
+            output_schema: self.output_schema.clone(),
+            example: Some(self.example.clone()),
+        }
+    }
+}
+
+/// The first misfit, in words that name the field and never repeat a long value.
+pub(crate) fn check(schema: &Validator, value: &Value) -> Result<(), Misfit> {
+    let Some(error) = schema.iter_errors(value).next() else { return Ok(()) };
+    let at = error.instance_path().to_string();
+    let mut field = at.trim_start_matches('/').replace('/', ".");
+    if field.is_empty() {
+        field = named_by(error.kind()).unwrap_or_default();
+    }
+    Err(Misfit { field, message: error.masked_with("the value").to_string() })
+}
+
+/// The field that an error about the whole object speaks of.
+fn named_by(kind: &ValidationErrorKind) -> Option<String> {
+    match kind {
+        ValidationErrorKind::Required { property } => property.as_str().map(str::to_owned),
+        ValidationErrorKind::AdditionalProperties { unexpected } => unexpected.first().cloned(),
+        _ => None,
+    }
+}

@@ -1,0 +1,62 @@
+//! Which Cargo a chat model name means.
+//!
+//! A slug or alias means that Cargo. The five well-known names mean catalogue models by size. Anything else, and a
+//! model that no Island can serve now, means the best language model that one can: warm before on disk before to be
+//! downloaded, then the smaller; `llm-chat`, the model that comes with the project, only when nothing else is left.
+
+use std::collections::HashMap;
+
+use island_protocol::ids::Slug;
+
+use super::{Cargo, Catalogue};
+use crate::placement::Nearness;
+
+/// The model that comes with the project.
+const SHIPPED: &str = "llm-chat";
+
+/// Well-known names and the size, in megabytes of main memory, of the model each stands for. The last one means the
+/// largest there is.
+const WELL_KNOWN: [(&str, u64); 5] = [
+    ("gpt-3.5-turbo", 0),
+    ("gpt-4o-mini", 3_000),
+    ("gpt-4", 6_000),
+    ("gpt-4-turbo", 8_000),
+    ("gpt-4o", u64::MAX),
+];
+
+/// How near each language model is to the nearest Island that can serve it.
+pub(crate) type Usable = HashMap<Slug, Nearness>;
+
+/// The Cargo for a model name; none only if the catalogue has no language model at all.
+pub(crate) fn choose<'c>(catalogue: &'c Catalogue, model: &str, usable: &Usable) -> Option<&'c Cargo> {
+    let wanted = named(catalogue, model);
+    if let Some(cargo) = wanted
+        && usable.contains_key(&cargo.entry.slug)
+    {
+        return Some(cargo);
+    }
+    best(catalogue, usable).or(wanted).or_else(|| catalogue.get(SHIPPED)).or_else(|| models(catalogue).next())
+}
+
+/// The language model that a name means, whether or not it can be served now.
+fn named<'c>(catalogue: &'c Catalogue, model: &str) -> Option<&'c Cargo> {
+    if let Some(cargo) = catalogue.named(model).filter(|cargo| cargo.is_chat()) {
+        return Some(cargo);
+    }
+    let (_, size) = WELL_KNOWN.iter().find(|(name, _)| *name == model)?;
+    models(catalogue)
+        .filter(|cargo| cargo.entry.slug.as_str() != SHIPPED)
+        .min_by_key(|cargo| cargo.entry.required_ram_mb.abs_diff(*size))
+}
+
+fn best<'c>(catalogue: &'c Catalogue, usable: &Usable) -> Option<&'c Cargo> {
+    let servable = models(catalogue).filter_map(|cargo| Some((cargo, *usable.get(&cargo.entry.slug)?)));
+    let key = |(cargo, nearness): &(&Cargo, Nearness)| {
+        (cargo.entry.slug.as_str() == SHIPPED, *nearness, cargo.entry.required_ram_mb)
+    };
+    servable.min_by_key(key).map(|(cargo, _)| cargo)
+}
+
+fn models(catalogue: &Catalogue) -> impl Iterator<Item = &Cargo> {
+    catalogue.iter().filter(|cargo| cargo.is_language_model())
+}

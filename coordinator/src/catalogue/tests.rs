@@ -1,0 +1,139 @@
+use std::path::PathBuf;
+
+use super::*;
+use crate::placement::Nearness;
+
+/// A small valid Cargo file.
+pub(crate) fn cargo_toml(slug: &str, ram_mb: u64, extra: &str) -> String {
+    format!(
+        "slug = \"{slug}\"\nname = \"{slug}\"\ndescription = \"for tests\"\ncategory = \"llm\"\n\
+         runtime_type = \"llmcpp\"\nprice_per_job = 0.5\nrequired_vram_mb = 0\nrequired_ram_mb = {ram_mb}\n{extra}\n\
+         [input_schema]\ntype = \"object\"\nrequired = [\"prompt\"]\nadditionalProperties = false\n\
+         [input_schema.properties.prompt]\ntype = \"string\"\n\
+         [output_schema]\ntype = \"string\"\n\
+         [example]\ninput = {{ prompt = \"hello\" }}\n"
+    )
+}
+
+fn folder(files: &[(&str, String)]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    for (name, text) in files {
+        fs::create_dir_all(folder.path().join(name).parent().expect("parent")).expect("make folder");
+        fs::write(folder.path().join(name), text).expect("write");
+    }
+    let path = folder.path().to_owned();
+    (folder, path)
+}
+
+fn faults(files: &[(&str, String)]) -> Vec<String> {
+    let (_folder, path) = folder(files);
+    match Catalogue::load(&path, false) {
+        Err(CatalogueError::Faulty(faults)) => {
+            let strip = |fault: &Fault| fault.to_string().replace(&format!("{}/", path.display()), "");
+            faults.iter().map(strip).collect()
+        }
+        other => panic!("expected faults, got {other:?}"),
+    }
+}
+
+#[test]
+fn loads_and_resolves_local_files() {
+    let model = "model_url = \"file://m.gguf\"\naliases = [\"small\"]";
+    let files = [("a.toml", cargo_toml("a", 100, model)), ("fixtures/sim.toml", cargo_toml("sim", 1, ""))];
+    let (_folder, path) = folder(&files);
+    fs::write(path.join("m.gguf"), b"x").expect("write");
+    let catalogue = Catalogue::load(&path, false).expect("valid");
+    let cargo = catalogue.named("small").expect("alias");
+    assert_eq!(
+        cargo.spec.artifacts[0].url,
+        format!("file://{}", path.canonicalize().expect("path").join("m.gguf").display())
+    );
+    assert!(catalogue.get("sim").is_none());
+    assert!(Catalogue::load(&path, true).expect("valid").get("sim").is_some());
+}
+
+#[test]
+fn every_problem_is_named_by_file_and_line() {
+    let unknown = cargo_toml("a", 1, "colour = \"red\"");
+    assert_eq!(faults(&[("a.toml", unknown)]).len(), 1);
+    let typo = faults(&[("a.toml", cargo_toml("a", 1, "colour = \"red\""))]);
+    assert!(typo[0].starts_with("a.toml:9: unknown field `colour`"), "{typo:?}");
+
+    let wrong = cargo_toml("A b", 1, "onnx_task_type = \"x\"\nmodel_url = \"ftp://x\"\nmodel_hash = \"12\"")
+        .replace("prompt = \"hello\"", "text = 1");
+    let found = faults(&[("b.toml", wrong)]);
+    let lines: Vec<&str> = found.iter().map(|fault| fault.split(": ").next().expect("place")).collect();
+    assert_eq!(lines, ["b.toml:1", "b.toml:9", "b.toml:10", "b.toml:11", "b.toml:20"], "{found:#?}");
+}
+
+#[test]
+fn a_slug_or_alias_cannot_be_taken_twice() {
+    let files = [
+        ("a.toml", cargo_toml("a", 1, "aliases = [\"x\"]")),
+        ("b.toml", cargo_toml("b", 1, "aliases = [\"x\"]")),
+        ("c.toml", cargo_toml("a", 1, "")),
+    ];
+    let found = faults(&files);
+    assert!(found[0].starts_with("b.toml:9") && found[1].starts_with("c.toml:1"), "{found:?}");
+}
+
+#[test]
+fn input_errors_name_the_field() {
+    let (_folder, path) = folder(&[("a.toml", cargo_toml("a", 1, ""))]);
+    let catalogue = Catalogue::load(&path, false).expect("valid");
+    let cargo = catalogue.get("a").expect("there");
+    let field = |input| cargo.check_input(&input).expect_err("misfit").field;
+    assert_eq!(field(serde_json::json!({})), "prompt");
+    assert_eq!(field(serde_json::json!({"prompt": 1})), "prompt");
+    assert_eq!(field(serde_json::json!({"prompt": "", "more": 1})), "more");
+}
+
+fn models() -> (tempfile::TempDir, Catalogue) {
+    let files: Vec<(&str, String)> = vec![
+        ("1.toml", cargo_toml("llm-chat", 50, "")),
+        ("2.toml", cargo_toml("half-b", 700, "aliases = [\"half\"]")),
+        ("3.toml", cargo_toml("three-b", 3_200, "")),
+        ("4.toml", cargo_toml("seven-b", 6_100, "")),
+        ("5.toml", cargo_toml("nine-b", 8_200, "")),
+        ("6.toml", cargo_toml("large", 20_000, "")),
+        (
+            "7.toml",
+            cargo_toml("sim", 1, "")
+                .replace("[input_schema]\n", "[engine]\nsimulated = true\n[input_schema]\n"),
+        ),
+    ];
+    let (folder, path) = folder(&files);
+    let catalogue = Catalogue::load(&path, false).expect("valid");
+    (folder, catalogue)
+}
+
+fn choice(catalogue: &Catalogue, model: &str, usable: &[(&str, Nearness)]) -> String {
+    let usable = usable.iter().map(|(slug, near)| (slug.parse().expect("slug"), *near)).collect();
+    choice::choose(catalogue, model, &usable).expect("some model").entry.slug.to_string()
+}
+
+#[test]
+fn well_known_names_mean_models_by_size() {
+    let (_folder, catalogue) = models();
+    let all: Vec<(&str, Nearness)> = ["llm-chat", "half-b", "three-b", "seven-b", "nine-b", "large"]
+        .map(|slug| (slug, Nearness::OnDisk))
+        .into();
+    let chosen: Vec<String> =
+        ["gpt-3.5-turbo", "gpt-4o-mini", "gpt-4", "gpt-4-turbo", "gpt-4o", "half", "sim"]
+            .iter()
+            .map(|name| choice(&catalogue, name, &all))
+            .collect();
+    assert_eq!(chosen, ["half-b", "three-b", "seven-b", "nine-b", "large", "half-b", "half-b"]);
+}
+
+#[test]
+fn the_best_usable_model_stands_in() {
+    let (_folder, catalogue) = models();
+    let near = |near| [("llm-chat", Nearness::Warm), ("seven-b", near), ("half-b", Nearness::Remote)];
+    assert_eq!(choice(&catalogue, "whatever", &near(Nearness::Warm)), "seven-b");
+    assert_eq!(choice(&catalogue, "large", &near(Nearness::Remote)), "half-b");
+    assert_eq!(choice(&catalogue, "whatever", &[("llm-chat", Nearness::Warm)]), "llm-chat");
+    assert_eq!(choice(&catalogue, "whatever", &[]), "llm-chat");
+    assert_eq!(choice(&catalogue, "large", &[]), "large");
+    assert_eq!(choice(&catalogue, "sim", &[("sim", Nearness::OnDisk)]), "sim");
+}

@@ -1,0 +1,33 @@
+//! The wall clock as an argument, so that tests can hold it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use island_protocol::time::Timestamp;
+
+/// Where "now" comes from.
+#[derive(Debug, Clone)]
+pub enum Clock {
+    /// The machine's clock.
+    System,
+    /// Milliseconds since 1970, moved by hand.
+    Manual(Arc<AtomicI64>),
+}
+
+impl Clock {
+    /// The present moment.
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::System => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Timestamp::from_unix_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+            }
+            Self::Manual(ms) => Timestamp::from_unix_ms(ms.load(Ordering::Relaxed)),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What the program can be told to do.
+
+pub mod admin;
+mod fabric;
+mod serve;
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Parser, Subcommand};
+use island_daemon::{config, telemetry};
+use serde::Serialize;
+
+use crate::config::Config;
+
+/// Environment variables that set something begin with this.
+pub const ENV_PREFIX: &str = "ISLAND_COORDINATOR_";
+
+/// The coordinator of an Island network.
+#[derive(Debug, Parser)]
+#[command(name = "island-coordinator", version)]
+pub struct Cli {
+    /// What to do; without it, `serve`.
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the API (the default).
+    Serve,
+    /// Look at the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Set a fabric up.
+    #[command(subcommand)]
+    Fabric(fabric::FabricCommand),
+    /// Manage accounts and keys, directly in the database.
+    #[command(subcommand)]
+    Admin(admin::AdminCommand),
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+enum ConfigCommand {
+    /// Check the configuration and the catalogue; every problem is named.
+    Check,
+    /// Print the configuration in force, as TOML.
+    Show,
+}
+
+/// Settings on the command line; they win over the environment and the file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Settings {
+    /// TOML file with settings.
+    #[arg(long, global = true, env = "ISLAND_COORDINATOR_CONFIG_FILE", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address of the API; port 0 takes a free one.
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// File of the database.
+    #[arg(long, global = true, value_name = "FILE")]
+    database: Option<PathBuf>,
+    /// Where the NATS server is.
+    #[arg(long, global = true, value_name = "URL")]
+    nats_url: Option<String>,
+    /// Folder that `fabric init` wrote.
+    #[arg(long, global = true, value_name = "DIR")]
+    fabric_dir: Option<PathBuf>,
+    /// Folder of the catalogue.
+    #[arg(long, global = true, value_name = "DIR")]
+    catalogue: Option<PathBuf>,
+    /// Serve the catalogue's fixtures too.
+    #[arg(long, global = true)]
+    fixtures: bool,
+}
+
+/// Flags in the shape of the settings; absent ones are not there at all.
+fn overlay(settings: &Settings) -> impl Serialize + use<> {
+    let mut layer = serde_json::Map::new();
+    let mut set = |section: &str, key: &str, value: Option<serde_json::Value>| {
+        if let Some(value) = value {
+            let section = layer.entry(section).or_insert_with(|| serde_json::json!({}));
+            section[key] = value;
+        }
+    };
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| serde_json::json!(path));
+    set("http", "listen", settings.listen.map(|address| serde_json::json!(address)));
+    set("database", "path", path(&settings.database));
+    set("fabric", "url", settings.nats_url.as_ref().map(|url| serde_json::json!(url)));
+    set("fabric", "dir", path(&settings.fabric_dir));
+    set("catalogue", "dir", path(&settings.catalogue));
+    set("catalogue", "fixtures", settings.fixtures.then_some(serde_json::Value::Bool(true)));
+    layer
+}
+
+/// Merges file, environment and flags, and checks the result.
+pub fn load(settings: &Settings) -> Result<Config, config::ConfigError> {
+    let config: Config = config::load(settings.config.as_deref(), ENV_PREFIX, &overlay(settings))?;
+    config.validate()?;
+    Ok(config)
+}
+
+/// Does what the command line says.
+pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let config = match load(&cli.settings) {
+        Ok(config) => config,
+        Err(error) => {
+            telemetry::init(telemetry::LogFormat::Text, "info");
+            return Err(error.into());
+        }
+    };
+    telemetry::init(config.log.format, "info,sqlx=warn,async_nats=warn");
+    match cli.command.unwrap_or(Command::Serve) {
+        Command::Serve => serve::serve(&config).await,
+        Command::Config(ConfigCommand::Show) => {
+            print(&config::show(&config));
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Config(ConfigCommand::Check) => check(&config),
+        Command::Fabric(command) => fabric::run(&command),
+        Command::Admin(command) => admin::run(&config, &command).await,
+    }
+}
+
+fn check(config: &Config) -> anyhow::Result<ExitCode> {
+    let settings = &config.catalogue;
+    let catalogue = crate::catalogue::Catalogue::load(&settings.dir, settings.fixtures)?;
+    print(&format!("the configuration is fine; the catalogue has {} Cargos\n", catalogue.iter().count()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes to standard output, whose reader may be gone.
+fn print(text: &str) {
+    use std::io::Write as _;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

@@ -1,0 +1,158 @@
+//! `admin`: accounts and keys, directly in the database.
+
+use std::{fmt::Write as _, process::ExitCode};
+
+use clap::Subcommand;
+use island_protocol::{
+    credits::MicroCredits,
+    ids::{AccountId, ApiKeyId},
+    time::Timestamp,
+};
+use uuid::Uuid;
+
+use super::print;
+use crate::{
+    clock::Clock,
+    config::Config,
+    ledger,
+    secret::{self, NewKey},
+    storage::{
+        Store, StoreError,
+        account::{self, Account},
+        commit,
+        key::{self, StoredKey},
+        ledger as books,
+    },
+};
+
+/// What `admin` can do.
+#[derive(Debug, Subcommand)]
+pub enum AdminCommand {
+    /// Accounts.
+    #[command(subcommand)]
+    Account(AccountCommand),
+    /// API keys.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Check the books: all entries sum to zero, and every balance is the sum of its entries.
+    Audit,
+}
+
+/// What can be done with accounts.
+#[derive(Debug, Subcommand)]
+pub enum AccountCommand {
+    /// Make an account and print its id.
+    Create {
+        /// E-mail address, unique.
+        #[arg(long)]
+        email: String,
+        /// May watch the whole fabric.
+        #[arg(long)]
+        operator: bool,
+        /// Credits it begins with.
+        #[arg(long)]
+        credits: Option<u32>,
+    },
+    /// Print all accounts: id, e-mail, credits, role.
+    List,
+}
+
+/// What can be done with keys.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make a key and print it: it is shown this once.
+    Create {
+        /// Id of the account.
+        #[arg(long)]
+        account: AccountId,
+        /// Label.
+        #[arg(long)]
+        name: String,
+    },
+}
+
+pub(super) async fn run(config: &Config, command: &AdminCommand) -> anyhow::Result<ExitCode> {
+    let store = Store::open(&config.database.path).await?;
+    let now = Clock::System.now();
+    match command {
+        AdminCommand::Account(AccountCommand::Create { email, operator, credits }) => {
+            let credits = credits.unwrap_or(config.accounts.signup_credits);
+            let id =
+                create_account(&store, email, *operator, MicroCredits::from_credits(credits.into()), now)
+                    .await?;
+            print(&format!("{id}\n"));
+        }
+        AdminCommand::Account(AccountCommand::List) => print(&list_accounts(&store).await?),
+        AdminCommand::Key(KeyCommand::Create { account, name }) => {
+            print(&format!("{}\n", create_key(&store, *account, name, now).await?));
+        }
+        AdminCommand::Audit => return audit(store).await,
+    }
+    store.close().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn audit(store: Store) -> anyhow::Result<ExitCode> {
+    let (sum, wrong) = books::audit(store.reader()).await?;
+    store.close().await;
+    print(&format!("sum of all entries: {sum}; balances that differ from their entries: {wrong}\n"));
+    let fine = sum == MicroCredits::ZERO && wrong == 0;
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Makes an account with credits, in one transaction.
+pub async fn create_account(
+    store: &Store,
+    email: &str,
+    operator: bool,
+    credits: MicroCredits,
+    now: Timestamp,
+) -> anyhow::Result<AccountId> {
+    anyhow::ensure!(email.contains('@') && email.len() <= 254, "{email:?} is no e-mail address");
+    let id = AccountId(Uuid::now_v7());
+    let account = Account { id, email: email.to_owned(), operator, created_at: now };
+    let mut tx = store.begin().await?;
+    account::insert(&mut tx, &account).await.map_err(|error| taken(error, email))?;
+    if credits > MicroCredits::ZERO {
+        books::post(&mut tx, &ledger::grant(id, credits), None, now).await?;
+    }
+    commit(tx).await?;
+    Ok(id)
+}
+
+fn taken(error: StoreError, email: &str) -> anyhow::Error {
+    if error.is_duplicate() { anyhow::anyhow!("{email} has an account already") } else { error.into() }
+}
+
+/// Makes a key and returns the secret, which is kept nowhere.
+pub async fn create_key(
+    store: &Store,
+    account: AccountId,
+    name: &str,
+    now: Timestamp,
+) -> anyhow::Result<String> {
+    anyhow::ensure!(account::get(store.reader(), account).await?.is_some(), "there is no account {account}");
+    let NewKey { secret, prefix, hash } = secret::new_key();
+    let stored = StoredKey {
+        id: ApiKeyId(Uuid::now_v7()),
+        account,
+        name,
+        prefix: &prefix,
+        hash: &hash,
+        created_at: now,
+    };
+    let mut tx = store.begin().await?;
+    key::insert(&mut tx, &stored).await?;
+    commit(tx).await?;
+    Ok(secret)
+}
+
+async fn list_accounts(store: &Store) -> anyhow::Result<String> {
+    let mut lines = String::new();
+    for account in account::list(store.reader()).await? {
+        let credits = books::balance(store.reader(), account.id).await?;
+        let role = if account.operator { "operator" } else { "member" };
+        let _ = writeln!(lines, "{}\t{}\t{credits}\t{role}", account.id, account.email);
+    }
+    Ok(lines)
+}

@@ -1,0 +1,223 @@
+//! Settings: TOML sections, `ISLAND_COORDINATOR_<SECTION>__<KEY>` in the environment, flags.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use island_daemon::{config::ConfigError, telemetry::LogFormat};
+use serde::{Deserialize, Serialize};
+
+/// Everything that can be set.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The HTTP API.
+    pub http: Http,
+    /// SQL.
+    pub database: Database,
+    /// NATS.
+    pub fabric: FabricSettings,
+    /// The Cargos.
+    pub catalogue: CatalogueSettings,
+    /// Bounds per account.
+    pub limits: Limits,
+    /// How jobs are looked after.
+    pub jobs: Jobs,
+    /// New accounts.
+    pub accounts: Accounts,
+    /// Logs.
+    pub log: Log,
+}
+
+/// The HTTP API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    /// Address to listen on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Seconds for requests to finish when asked to stop.
+    pub drain_s: u64,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self { listen: (Ipv4Addr::LOCALHOST, 8080).into(), drain_s: 10 }
+    }
+}
+
+/// SQL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Database {
+    /// File of the embedded database, made if absent.
+    pub path: PathBuf,
+}
+
+impl Default for Database {
+    fn default() -> Self {
+        Self { path: "island.db".into() }
+    }
+}
+
+/// NATS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FabricSettings {
+    /// Where the server is.
+    pub url: String,
+    /// Where Islands and watchers are told it is, if they reach it elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_url: Option<String>,
+    /// Folder that `fabric init` wrote.
+    pub dir: PathBuf,
+    /// Life of an Island's credentials, seconds; a day at most.
+    pub island_credentials_s: u32,
+    /// Life of a watcher's credentials, seconds; a day at most.
+    pub watch_credentials_s: u32,
+}
+
+impl Default for FabricSettings {
+    fn default() -> Self {
+        Self {
+            url: "nats://127.0.0.1:4222".to_owned(),
+            public_url: None,
+            dir: "fabric".into(),
+            island_credentials_s: 3600,
+            watch_credentials_s: 900,
+        }
+    }
+}
+
+/// The Cargos.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CatalogueSettings {
+    /// Folder of `*.toml` files.
+    pub dir: PathBuf,
+    /// Whether its folder `fixtures` is served too.
+    pub fixtures: bool,
+}
+
+impl Default for CatalogueSettings {
+    fn default() -> Self {
+        Self { dir: "cargos".into(), fixtures: false }
+    }
+}
+
+/// Bounds per account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Requests in a minute. Read and shown, not enforced yet.
+    pub requests_per_minute: u32,
+    /// Jobs at once, chat included.
+    pub concurrent_jobs: u32,
+    /// Streams at once, chat included.
+    pub concurrent_streams: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { requests_per_minute: 100, concurrent_jobs: 10, concurrent_streams: 5 }
+    }
+}
+
+/// How jobs are looked after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Jobs {
+    /// Milliseconds from the last renewal to the loss of an attempt.
+    pub lease_ms: u64,
+    /// Milliseconds between heartbeats; after three missed ones an Island gets no new work.
+    pub heartbeat_ms: u64,
+    /// Milliseconds a decode may stand still, beyond the two heartbeats it takes to see that.
+    pub stall_ms: u64,
+    /// Milliseconds a download, a load or a prompt may stand still.
+    pub prepare_stall_ms: u64,
+    /// Further attempts while nothing was delivered.
+    pub retries: u32,
+    /// Seconds a chat request waits for an Island.
+    pub chat_wait_s: u64,
+    /// Seconds a job waits for an Island before it times out.
+    pub max_wait_s: u32,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self {
+            lease_ms: 30_000,
+            heartbeat_ms: 5_000,
+            stall_ms: 3_000,
+            prepare_stall_ms: 120_000,
+            retries: 2,
+            chat_wait_s: 30,
+            max_wait_s: 3_600,
+        }
+    }
+}
+
+/// New accounts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Accounts {
+    /// Credits a new account begins with, unless told otherwise.
+    pub signup_credits: u32,
+}
+
+/// Logs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// `text` or `json`.
+    pub format: LogFormat,
+}
+
+impl Config {
+    /// Checks what no single value shows.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let jobs = &self.jobs;
+        let day = 24 * 3600;
+        let rules = [
+            (jobs.heartbeat_ms >= 100, "jobs.heartbeat_ms must be at least 100"),
+            (
+                jobs.lease_ms >= 3 * jobs.heartbeat_ms,
+                "jobs.lease_ms must be at least three jobs.heartbeat_ms",
+            ),
+            (jobs.max_wait_s > 0, "jobs.max_wait_s must be above 0"),
+            (self.limits.concurrent_jobs > 0, "limits.concurrent_jobs must be above 0"),
+            (
+                (60..=day).contains(&self.fabric.island_credentials_s),
+                "fabric.island_credentials_s must be from 60 to 86400",
+            ),
+            (
+                (60..=day).contains(&self.fabric.watch_credentials_s),
+                "fabric.watch_credentials_s must be from 60 to 86400",
+            ),
+        ];
+        match rules.into_iter().find(|(holds, _)| !holds) {
+            None => Ok(()),
+            Some((_, rule)) => Err(ConfigError::Invalid(rule.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid_and_survive_being_shown() {
+        let config = Config::default();
+        config.validate().expect("valid");
+        let shown = island_daemon::config::show(&config);
+        assert_eq!(toml::from_str::<Config>(&shown).expect("parses"), config);
+    }
+
+    #[test]
+    fn a_lease_shorter_than_three_heartbeats_is_refused() {
+        let mut config = Config::default();
+        config.jobs.lease_ms = 10_000;
+        assert!(config.validate().is_err());
+    }
+}

@@ -1,0 +1,8 @@
+//! The coordinator's side of the message fabric: keys, user JWTs, the server's configuration and the link itself.
+
+pub mod init;
+pub(crate) mod jwt;
+pub(crate) mod keys;
+pub(crate) mod link;
+pub(crate) mod permissions;
+pub(crate) mod signature;

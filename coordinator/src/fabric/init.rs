@@ -1,0 +1,144 @@
+//! `fabric init`: the keys of a new fabric and a complete `nats.conf` for it.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use island_daemon::files::write_atomic;
+use island_protocol::time::Timestamp;
+use nkeys::KeyPair;
+use serde_json::{Value, json};
+
+use super::{
+    jwt::{self, Claims, MintError},
+    keys::{FabricKeys, KeysError},
+};
+
+/// What kind of fabric to make.
+#[derive(Debug, Clone)]
+pub struct Fabric {
+    /// Where keys and `nats.conf` go.
+    pub dir: PathBuf,
+    /// Port of the server.
+    pub port: u16,
+    /// Where JetStream keeps its files.
+    pub store_dir: PathBuf,
+    /// Bytes that JetStream may use on disk.
+    pub max_store_bytes: u64,
+}
+
+/// A fabric that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// A file cannot be written.
+    #[error("write {path}")]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A key that was just made has no seed.
+    #[error("encode a seed")]
+    Seed(#[source] nkeys::error::Error),
+    /// A key that exists already cannot be read.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// A JWT cannot be minted.
+    #[error(transparent)]
+    Mint(#[from] MintError),
+}
+
+/// Writes seeds (only their owner may read them), credentials and `nats.conf`; returns the path of the latter.
+///
+/// Keys that are there already are kept, so a second run changes the server's settings and nobody's identity.
+pub fn init(fabric: &Fabric, now: Timestamp) -> Result<PathBuf, InitError> {
+    let dir = &fabric.dir;
+    for folder in [dir, &fabric.store_dir, &dir.join("resolver")] {
+        fs::create_dir_all(folder).map_err(|source| InitError::Write { path: folder.clone(), source })?;
+    }
+    let operator = key(&dir.join("operator.seed"), KeyPair::new_operator)?;
+    let system = key(&dir.join("system.seed"), KeyPair::new_account)?;
+    let account = key(&dir.join("account.seed"), KeyPair::new_account)?;
+    let user = key(&dir.join("coordinator.seed"), KeyPair::new_user)?;
+
+    let issued_at = now.unix_ms() / 1000;
+    let sign = |issuer: &KeyPair, subject: &KeyPair, name: &str, nats: Value| {
+        let subject = subject.public_key();
+        jwt::mint(issuer, &Claims { subject: &subject, name, issued_at, expires_at: None, nats })
+    };
+    let operator_claims = json!({"type": "operator", "version": 2, "system_account": system.public_key()});
+    let operator_jwt = sign(&operator, &operator, "island", operator_claims)?;
+    let system_jwt = sign(&operator, &system, "SYS", account_claims(None))?;
+    let account_jwt = sign(&operator, &account, "ISLAND", account_claims(Some(fabric.max_store_bytes)))?;
+    let coordinator_jwt = FabricKeys::load(dir)?.coordinator_jwt(now)?;
+    let creds = creds(&coordinator_jwt, &user.seed().map_err(InitError::Seed)?);
+    write(&dir.join("coordinator.creds"), &creds, 0o600)?;
+
+    let preload = [(system.public_key(), system_jwt), (account.public_key(), account_jwt)];
+    let conf = dir.join("nats.conf");
+    write(&conf, &nats_conf(fabric, &operator_jwt, &system.public_key(), &preload), 0o600)?;
+    Ok(conf)
+}
+
+fn key(path: &Path, make: fn() -> KeyPair) -> Result<KeyPair, InitError> {
+    if let Ok(seed) = fs::read_to_string(path) {
+        let path = path.to_owned();
+        return Ok(KeyPair::from_seed(seed.trim()).map_err(|source| KeysError::Seed { path, source })?);
+    }
+    let pair = make();
+    write(path, &format!("{}\n", pair.seed().map_err(InitError::Seed)?), 0o600)?;
+    Ok(pair)
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), InitError> {
+    write_atomic(path, text.as_bytes(), mode)
+        .map_err(|source| InitError::Write { path: path.to_owned(), source })
+}
+
+/// Account limits; JetStream only where `store` says how much.
+fn account_claims(store: Option<u64>) -> Value {
+    let mut limits = json!({
+        "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,
+    });
+    if let Some(bytes) = store {
+        for (name, value) in [("mem_storage", json!(64 << 20)), ("disk_storage", json!(bytes))] {
+            limits[name] = value;
+        }
+        for (name, value) in [("streams", 8), ("consumer", -1)] {
+            limits[name] = json!(value);
+        }
+    }
+    json!({"limits": limits, "default_permissions": {"pub": {}, "sub": {}}, "type": "account", "version": 2})
+}
+
+fn creds(jwt: &str, seed: &str) -> String {
+    format!(
+        "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n\
+         -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    )
+}
+
+fn nats_conf(fabric: &Fabric, operator_jwt: &str, system: &str, preload: &[(String, String)]) -> String {
+    let quoted = |path: &Path| format!("{:?}", path.display().to_string());
+    let accounts: Vec<String> =
+        preload.iter().map(|(account, jwt)| format!("  {account}: {jwt}\n")).collect();
+    let accounts = accounts.concat();
+    format!(
+        "# Written by `island-coordinator fabric init`; run it again to change the port or the store.\n\
+         server_name: island\n\
+         host: 127.0.0.1\n\
+         port: {port}\n\
+         jetstream {{\n  store_dir: {store}\n  max_memory_store: 64MB\n  max_file_store: {bytes}\n}}\n\
+         operator: {operator_jwt}\n\
+         system_account: {system}\n\
+         resolver: {{\n  type: full\n  dir: {resolver}\n  allow_delete: false\n  interval: \"2m\"\n}}\n\
+         resolver_preload: {{\n{accounts}}}\n",
+        port = fabric.port,
+        store = quoted(&fabric.store_dir),
+        bytes = fabric.max_store_bytes,
+        resolver = quoted(&fabric.dir.join("resolver")),
+    )
+}

@@ -1,0 +1,129 @@
+//! The keys a coordinator holds, read from the folder that `fabric init` writes.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use island_protocol::{ids::HostId, time::Timestamp};
+use nkeys::KeyPair;
+
+use super::{
+    jwt::{self, Claims, MintError},
+    permissions::{self, Permissions},
+    signature,
+};
+
+/// A fabric folder that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// A file cannot be read.
+    #[error("read {path}; `island-coordinator fabric init` writes it")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A seed is not one.
+    #[error("{path} holds no NKey seed")]
+    Seed {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: nkeys::error::Error,
+    },
+    /// A JWT cannot be minted.
+    #[error(transparent)]
+    Mint(#[from] MintError),
+}
+
+/// The account key that admits users to the fabric, and the coordinators' own user key.
+#[derive(Clone)]
+pub(crate) struct FabricKeys {
+    account: Arc<KeyPair>,
+    coordinator: Arc<KeyPair>,
+}
+
+impl std::fmt::Debug for FabricKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FabricKeys({})", self.account.public_key())
+    }
+}
+
+impl FabricKeys {
+    /// Reads the folder.
+    pub(crate) fn load(dir: &Path) -> Result<Self, KeysError> {
+        Ok(Self {
+            account: Arc::new(seed(&dir.join("account.seed"))?),
+            coordinator: Arc::new(seed(&dir.join("coordinator.seed"))?),
+        })
+    }
+
+    /// Public key with which assignments are signed.
+    pub(crate) fn coordinator_key(&self) -> String {
+        self.coordinator.public_key()
+    }
+
+    /// Signs a fabric message.
+    pub(crate) fn sign(&self, subject: &str, payload: &[u8]) -> Result<String, nkeys::error::Error> {
+        signature::sign(&self.coordinator, subject, payload)
+    }
+
+    /// Answers the server's challenge.
+    pub(crate) fn sign_nonce(&self, nonce: &[u8]) -> Result<Vec<u8>, nkeys::error::Error> {
+        self.coordinator.sign(nonce)
+    }
+
+    /// The coordinator's own JWT: everything inside the account.
+    pub(crate) fn coordinator_jwt(&self, now: Timestamp) -> Result<String, MintError> {
+        let nats = serde_json::json!({
+            "pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1, "type": "user", "version": 2,
+        });
+        let subject = self.coordinator.public_key();
+        let issued_at = now.unix_ms() / 1000;
+        jwt::mint(
+            &self.account,
+            &Claims { subject: &subject, name: "coordinator", issued_at, expires_at: None, nats },
+        )
+    }
+
+    /// A JWT that lets an Island use its own subjects.
+    pub(crate) fn island_jwt(
+        &self,
+        host: HostId,
+        public_key: &str,
+        now: Timestamp,
+        expires_at: Timestamp,
+    ) -> Result<String, MintError> {
+        self.user_jwt(public_key, &format!("island-{host}"), &permissions::island(host), now, expires_at)
+    }
+
+    /// A JWT for the key of a user with these permissions.
+    pub(crate) fn user_jwt(
+        &self,
+        public_key: &str,
+        name: &str,
+        permissions: &Permissions,
+        now: Timestamp,
+        expires_at: Timestamp,
+    ) -> Result<String, MintError> {
+        let claims = Claims {
+            subject: public_key,
+            name,
+            issued_at: now.unix_ms() / 1000,
+            expires_at: Some(expires_at.unix_ms() / 1000),
+            nats: permissions.claims(),
+        };
+        jwt::mint(&self.account, &claims)
+    }
+}
+
+fn seed(path: &Path) -> Result<KeyPair, KeysError> {
+    let text =
+        fs::read_to_string(path).map_err(|source| KeysError::Read { path: path.to_owned(), source })?;
+    KeyPair::from_seed(text.trim()).map_err(|source| KeysError::Seed { path: path.to_owned(), source })
+}

@@ -1,0 +1,77 @@
+//! Who may publish and subscribe to what. Allow-lists only.
+
+use island_protocol::{
+    ids::{HostId, JobId},
+    subjects::{self, HostTopic},
+};
+use serde_json::{Value, json};
+
+/// How long an Island may take to answer a request, seconds.
+const RESPONSE_TTL_S: i64 = 60;
+
+/// Allow-lists of one user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Permissions {
+    pub publish: Vec<String>,
+    pub subscribe: Vec<String>,
+    /// May answer a request, once, wherever the requester listens.
+    pub respond: bool,
+}
+
+/// An Island: its own subjects, its own inbox, no JetStream.
+pub(crate) fn island(host: HostId) -> Permissions {
+    let publish = HostTopic::FROM_HOST.map(|topic| topic.of(host));
+    let subscribe = HostTopic::TO_HOST.map(|topic| topic.of(host));
+    let inbox = format!("{}.>", subjects::inbox_prefix(host));
+    Permissions {
+        publish: publish
+            .into_iter()
+            .chain([subjects::REGISTER.to_owned(), subjects::LEASE.to_owned()])
+            .collect(),
+        subscribe: subscribe.into_iter().chain([inbox]).collect(),
+        respond: true,
+    }
+}
+
+/// An operator who watches: every subject of the specification, and all jobs' events.
+pub(crate) fn operator() -> Permissions {
+    let topics = [HostTopic::Heartbeat, HostTopic::Status, HostTopic::Output, HostTopic::Jobs];
+    let subscribe = topics.map(HostTopic::of_all).into_iter();
+    Permissions {
+        publish: Vec::new(),
+        subscribe: subscribe
+            .chain([subjects::REGISTER.to_owned(), subjects::ALL_JOB_EVENTS.to_owned()])
+            .collect(),
+        respond: false,
+    }
+}
+
+/// A consumer who watches: what carries no text of others, and its own jobs.
+pub(crate) fn consumer(jobs: &[JobId]) -> Permissions {
+    let common = [HostTopic::Heartbeat, HostTopic::Status].map(HostTopic::of_all);
+    Permissions {
+        publish: Vec::new(),
+        subscribe: common.into_iter().chain(jobs.iter().copied().map(subjects::job_events)).collect(),
+        respond: false,
+    }
+}
+
+impl Permissions {
+    /// The `nats` part of a user JWT. An empty allow-list would allow everything, so it names a subject that nobody
+    /// listens to instead.
+    pub(crate) fn claims(&self) -> Value {
+        let list = |subjects: &[String]| {
+            if subjects.is_empty() { json!(["_ISLAND_NOTHING"]) } else { json!(subjects) }
+        };
+        let mut nats = json!({
+            "pub": {"allow": list(&self.publish)},
+            "sub": {"allow": list(&self.subscribe)},
+            "subs": -1, "data": -1, "payload": -1,
+            "type": "user", "version": 2,
+        });
+        if self.respond {
+            nats["resp"] = json!({"max": 1, "ttl": RESPONSE_TTL_S * 1_000_000_000});
+        }
+        nats
+    }
+}

@@ -1,0 +1,65 @@
+//! Signatures on fabric messages and claims.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use island_protocol::{
+    fabric::{SIGNATURE_WINDOW_MS, signed_bytes},
+    time::Timestamp,
+};
+use nkeys::KeyPair;
+
+/// Why a signature does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SignatureError {
+    /// There is none, or it is not base64.
+    #[error("the signature is missing or malformed")]
+    Malformed,
+    /// It is not by this key over these bytes.
+    #[error("the signature does not match")]
+    Wrong,
+    /// It is too old, or from the future.
+    #[error("the signature is outside its time window")]
+    Stale,
+}
+
+/// The header value for a message.
+pub(crate) fn sign(key: &KeyPair, subject: &str, payload: &[u8]) -> Result<String, nkeys::error::Error> {
+    Ok(STANDARD.encode(key.sign(&signed_bytes(subject, payload))?))
+}
+
+/// Checks a message against the signer's public key and the time it says it was signed.
+pub(crate) fn verify(
+    public_key: &str,
+    signature: Option<&str>,
+    signed: &[u8],
+    sent_at: Timestamp,
+    now: Timestamp,
+) -> Result<(), SignatureError> {
+    if (now.unix_ms() - sent_at.unix_ms()).abs() > SIGNATURE_WINDOW_MS {
+        return Err(SignatureError::Stale);
+    }
+    let signature = signature.and_then(|text| STANDARD.decode(text).ok()).ok_or(SignatureError::Malformed)?;
+    let key = KeyPair::from_public_key(public_key).map_err(|_| SignatureError::Wrong)?;
+    key.verify(signed, &signature).map_err(|_| SignatureError::Wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn covers_subject_payload_key_and_time() {
+        let (key, other) = (KeyPair::new_user(), KeyPair::new_user());
+        let now = Timestamp::from_unix_ms(1_000_000);
+        let signature = sign(&key, "a.b", b"{}").expect("sign");
+        let check = |public: &KeyPair, subject: &str, payload: &[u8], at: Timestamp| {
+            verify(&public.public_key(), Some(&signature), &signed_bytes(subject, payload), at, now)
+        };
+        assert_eq!(check(&key, "a.b", b"{}", now), Ok(()));
+        assert_eq!(check(&other, "a.b", b"{}", now), Err(SignatureError::Wrong));
+        assert_eq!(check(&key, "a.c", b"{}", now), Err(SignatureError::Wrong));
+        assert_eq!(check(&key, "a.b", b"{ }", now), Err(SignatureError::Wrong));
+        assert_eq!(check(&key, "a.b", b"{}", now.plus_ms(-120_001)), Err(SignatureError::Stale));
+        assert_eq!(check(&key, "a.b", b"{}", now.plus_ms(120_001)), Err(SignatureError::Stale));
+        assert_eq!(verify(&key.public_key(), None, b"", now, now), Err(SignatureError::Malformed));
+    }
+}

@@ -1,0 +1,291 @@
+//! The Islands as this coordinator knows them: in memory, built from registrations and heartbeats.
+//!
+//! An Island's headroom is what its last heartbeat said, less the attempts given to it since, plus the ones that have
+//! ended since.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use island_protocol::{
+    api::HostView,
+    cargo::CargoSpec,
+    fabric::{Heartbeat, Register},
+    host::Capabilities,
+    ids::{AccountId, AttemptKey, HostId, InstanceId},
+    time::Timestamp,
+};
+use tokio::{sync::Notify, time::Instant};
+
+use crate::placement::{self, Candidate, Ranking};
+
+/// An Island that belongs to an account, as SQL keeps it.
+#[derive(Debug, Clone)]
+pub(crate) struct Enrolled {
+    pub id: HostId,
+    pub account: AccountId,
+    pub public_key: String,
+    pub name: String,
+    pub region: Option<String>,
+    pub capabilities: Option<Capabilities>,
+    pub karma_ms: i64,
+    pub last_seen: Option<Timestamp>,
+}
+
+/// What a registration tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// Heard of for the first time.
+    New,
+    /// The run of the agent that was known.
+    Again,
+    /// Another run of the agent.
+    Restarted,
+}
+
+/// What one attempt takes from an Island.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    ram_mb: u64,
+    vram_mb: u64,
+}
+
+#[derive(Debug)]
+struct Island {
+    enrolled: Enrolled,
+    instance: Option<InstanceId>,
+    heard: Option<Instant>,
+    beat: Option<Heartbeat>,
+    claims: BTreeMap<AttemptKey, Claim>,
+    /// Attempts that the last heartbeat lists and that have ended since.
+    gone: BTreeMap<AttemptKey, Claim>,
+}
+
+/// The Islands. A clone of the handle is the same fleet.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    islands: Mutex<HashMap<HostId, Island>>,
+    offline_after: Duration,
+    changed: Notify,
+}
+
+impl Fleet {
+    /// A fleet in which an Island is offline once it was silent for `offline_after`.
+    pub(crate) fn new(offline_after: Duration) -> Self {
+        Self { islands: Mutex::default(), offline_after, changed: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<HostId, Island>> {
+        self.islands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there may be room where there was none.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Adds an Island, or renames one that is there already.
+    pub(crate) fn enrol(&self, enrolled: Enrolled) {
+        let mut islands = self.lock();
+        if let Some(island) = islands.get_mut(&enrolled.id) {
+            island.enrolled.name = enrolled.name;
+        } else {
+            islands.insert(enrolled.id, Island::new(enrolled));
+        }
+    }
+
+    /// Account and public key of an Island.
+    pub(crate) fn owner_and_key(&self, host: HostId) -> Option<(AccountId, String)> {
+        let islands = self.lock();
+        let enrolled = &islands.get(&host)?.enrolled;
+        Some((enrolled.account, enrolled.public_key.clone()))
+    }
+
+    /// An Island said who it is.
+    pub(crate) fn register(&self, message: &Register, now: Instant, at: Timestamp) -> Arrival {
+        let mut islands = self.lock();
+        let Some(island) = islands.get_mut(&message.host_id) else { return Arrival::Again };
+        let arrival = match island.instance {
+            None => Arrival::New,
+            Some(known) if known == message.instance => Arrival::Again,
+            Some(_) => Arrival::Restarted,
+        };
+        island.instance = Some(message.instance);
+        island.heard = Some(now);
+        island.enrolled.name.clone_from(&message.name);
+        island.enrolled.region.clone_from(&message.region);
+        island.enrolled.capabilities = Some(message.capabilities.clone());
+        island.enrolled.last_seen = Some(at);
+        if arrival == Arrival::Restarted {
+            island.beat = None;
+        }
+        drop(islands);
+        self.changed.notify_one();
+        arrival
+    }
+
+    /// An Island reported its load. Unknown Islands are ignored.
+    pub(crate) fn beat(&self, beat: Heartbeat, now: Instant, at: Timestamp) {
+        let mut islands = self.lock();
+        let Some(island) = islands.get_mut(&beat.host_id) else { return };
+        island.instance = Some(beat.instance);
+        island.heard = Some(now);
+        island.enrolled.last_seen = Some(at);
+        island.gone.clear();
+        island.beat = Some(beat);
+        drop(islands);
+        self.changed.notify_one();
+    }
+
+    /// Best Island for a job, claimed for `key` at once, or why there is none. `strikes` counts past failures.
+    pub(crate) fn place(
+        &self,
+        cargo: &CargoSpec,
+        key: AttemptKey,
+        strikes: &HashMap<HostId, u32>,
+        excluded: &BTreeSet<HostId>,
+        now: Instant,
+    ) -> Result<HostId, Ranking> {
+        let mut islands = self.lock();
+        let candidates =
+            islands.iter().filter(|(id, _)| !excluded.contains(id)).filter_map(|(id, island)| {
+                island.candidate(*id, self.offline_after, strikes.get(id).copied().unwrap_or(0), now)
+            });
+        let ranking = placement::rank(cargo, candidates);
+        let Some(&best) = ranking.hosts.first() else { return Err(ranking) };
+        if let Some(island) = islands.get_mut(&best) {
+            island
+                .claims
+                .insert(key, Claim { ram_mb: cargo.required_ram_mb, vram_mb: cargo.required_vram_mb });
+        }
+        Ok(best)
+    }
+
+    /// Counts an attempt that runs there already, found after a restart of this coordinator.
+    pub(crate) fn claim(&self, host: HostId, key: AttemptKey, cargo: &CargoSpec) {
+        if let Some(island) = self.lock().get_mut(&host) {
+            island
+                .claims
+                .insert(key, Claim { ram_mb: cargo.required_ram_mb, vram_mb: cargo.required_vram_mb });
+        }
+    }
+
+    /// An attempt is over there.
+    pub(crate) fn release(&self, host: HostId, key: AttemptKey) {
+        let mut islands = self.lock();
+        let Some(island) = islands.get_mut(&host) else { return };
+        let Some(claim) = island.claims.remove(&key) else { return };
+        if island.lists(&key) {
+            island.gone.insert(key, claim);
+        }
+        drop(islands);
+        self.changed.notify_one();
+    }
+
+    /// Calls `visit` with every Island that has a picture of itself, as a candidate without claims of the caller.
+    pub(crate) fn survey<T>(
+        &self,
+        now: Instant,
+        mut visit: impl FnMut(&Candidate<'_>) -> Option<T>,
+    ) -> Vec<T> {
+        let islands = self.lock();
+        let candidates =
+            islands.iter().filter_map(|(id, island)| island.candidate(*id, self.offline_after, 0, now));
+        candidates.filter_map(|candidate| visit(&candidate)).collect()
+    }
+
+    /// All Islands, as consumers see them.
+    pub(crate) fn views(&self, now: Instant) -> Vec<HostView> {
+        let islands = self.lock();
+        let mut views: Vec<_> = islands.values().map(|island| island.view(self.offline_after, now)).collect();
+        views.sort_by_key(|view| view.id);
+        views
+    }
+
+    /// One Island, as consumers see it.
+    pub(crate) fn view(&self, host: HostId, now: Instant) -> Option<HostView> {
+        self.lock().get(&host).map(|island| island.view(self.offline_after, now))
+    }
+
+    /// Adds to an Island's karma.
+    pub(crate) fn credit_karma(&self, host: HostId, ms: i64) {
+        if let Some(island) = self.lock().get_mut(&host) {
+            island.enrolled.karma_ms = island.enrolled.karma_ms.saturating_add(ms);
+        }
+    }
+}
+
+impl Island {
+    fn new(enrolled: Enrolled) -> Self {
+        Self {
+            enrolled,
+            instance: None,
+            heard: None,
+            beat: None,
+            claims: BTreeMap::new(),
+            gone: BTreeMap::new(),
+        }
+    }
+
+    fn online(&self, offline_after: Duration, now: Instant) -> bool {
+        self.heard.is_some_and(|heard| now.saturating_duration_since(heard) < offline_after)
+    }
+
+    fn lists(&self, key: &AttemptKey) -> bool {
+        self.beat.as_ref().is_some_and(|beat| beat.jobs.iter().any(|job| job.key == *key))
+    }
+
+    fn candidate(
+        &self,
+        id: HostId,
+        offline_after: Duration,
+        strikes: u32,
+        now: Instant,
+    ) -> Option<Candidate<'_>> {
+        let capabilities = self.enrolled.capabilities.as_ref()?;
+        let beat = self.beat.as_ref()?;
+        let new: Vec<_> =
+            self.claims.iter().filter(|(key, _)| !self.lists(key)).map(|(_, claim)| claim).collect();
+        let free = |headroom: u64, of: fn(&Claim) -> u64| {
+            let taken: u64 = new.iter().map(|claim| of(claim)).sum();
+            let back: u64 = self.gone.values().map(of).sum();
+            headroom as i64 - taken as i64 + back as i64
+        };
+        Some(Candidate {
+            id,
+            capabilities,
+            models: &beat.models,
+            online: self.online(offline_after, now),
+            draining: beat.status == "draining",
+            free_slots: i64::from(beat.headroom.job_slots) - new.len() as i64 + self.gone.len() as i64,
+            free_ram_mb: free(beat.headroom.ram_mb, |claim| claim.ram_mb),
+            free_vram_mb: free(beat.headroom.vram_mb, |claim| claim.vram_mb),
+            karma_ms: self.enrolled.karma_ms,
+            strikes,
+        })
+    }
+
+    fn view(&self, offline_after: Duration, now: Instant) -> HostView {
+        let status = match &self.beat {
+            _ if !self.online(offline_after, now) => "offline",
+            Some(beat) if beat.status == "draining" => "draining",
+            _ => "online",
+        };
+        let karma = self.enrolled.karma_ms as f64 / 3_600_000.0;
+        HostView {
+            id: self.enrolled.id,
+            name: self.enrolled.name.clone(),
+            status: status.to_owned(),
+            region: self.enrolled.region.clone(),
+            karma,
+            karma_score: karma,
+            capabilities: self.enrolled.capabilities.clone(),
+            last_heartbeat_at: self.enrolled.last_seen,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+use island_protocol::{
+    cargo::{Limits, RuntimeType},
+    host::{Headroom, RunningJob, RuntimeReport, SandboxReport, SystemLoad},
+    ids::JobId,
+};
+use uuid::Uuid;
+
+use super::*;
+
+const HOST: HostId = HostId(Uuid::from_u128(1));
+
+fn cargo() -> CargoSpec {
+    CargoSpec {
+        slug: "a".parse().expect("slug"),
+        runtime_type: RuntimeType::Llmcpp,
+        onnx_task_type: None,
+        artifacts: vec![],
+        required_vram_mb: 0,
+        required_ram_mb: 100,
+        limits: Limits::default(),
+        engine: serde_json::Value::Null,
+    }
+}
+
+fn key(n: u128) -> AttemptKey {
+    AttemptKey { job_id: JobId(Uuid::from_u128(n)), attempt: 1, epoch: 1 }
+}
+
+fn capabilities() -> Capabilities {
+    let report = RuntimeReport {
+        kind: RuntimeType::Llmcpp,
+        available: true,
+        reason: None,
+        version: None,
+        simulated: false,
+    };
+    Capabilities {
+        platform: "linux-x86_64".into(),
+        cpu_model: String::new(),
+        cpu_cores: 2,
+        ram_mb: 1_000,
+        gpus: vec![],
+        no_gpu_reason: None,
+        runtimes: vec![report],
+        sandbox: SandboxReport::default(),
+        hub_reachable: None,
+    }
+}
+
+fn beat(slots: u32, jobs: &[AttemptKey]) -> Heartbeat {
+    let job = |key: &AttemptKey| RunningJob {
+        key: *key,
+        slug: "a".parse().expect("slug"),
+        phase: "running".into(),
+        duration_ms: 0,
+        last_event: 0,
+    };
+    Heartbeat {
+        v: 1,
+        host_id: HOST,
+        instance: InstanceId(Uuid::from_u128(9)),
+        seq: 1,
+        status: "online".into(),
+        agent_version: "0".into(),
+        system: SystemLoad::default(),
+        gpus: vec![],
+        jobs: jobs.iter().map(job).collect(),
+        models: vec![],
+        headroom: Headroom { job_slots: slots, ram_mb: 1_000, vram_mb: 0 },
+        timestamp: Timestamp::from_unix_ms(0),
+    }
+}
+
+fn fleet() -> (Fleet, Instant) {
+    let fleet = Fleet::new(Duration::from_secs(15));
+    fleet.enrol(Enrolled {
+        id: HOST,
+        account: AccountId(Uuid::from_u128(2)),
+        public_key: String::new(),
+        name: "one".into(),
+        region: None,
+        capabilities: Some(capabilities()),
+        karma_ms: 0,
+        last_seen: None,
+    });
+    (fleet, Instant::now())
+}
+
+fn place(fleet: &Fleet, n: u128, now: Instant) -> bool {
+    fleet.place(&cargo(), key(n), &HashMap::new(), &BTreeSet::new(), now).is_ok()
+}
+
+#[test]
+fn slots_given_since_the_last_heartbeat_are_taken_and_ended_ones_are_free() {
+    let (fleet, now) = fleet();
+    let at = Timestamp::from_unix_ms(0);
+    assert!(!place(&fleet, 1, now), "no heartbeat yet");
+    fleet.beat(beat(2, &[]), now, at);
+    assert!(place(&fleet, 1, now) && place(&fleet, 2, now));
+    assert!(!place(&fleet, 3, now), "both slots are given away");
+    fleet.release(HOST, key(1));
+    assert!(place(&fleet, 3, now), "one was given back before any heartbeat listed it");
+    fleet.beat(beat(0, &[key(2), key(3)]), now, at);
+    assert!(!place(&fleet, 4, now));
+    fleet.release(HOST, key(3));
+    assert!(place(&fleet, 4, now), "one ended since the heartbeat that listed it");
+    assert!(!place(&fleet, 5, now));
+}
+
+#[test]
+fn silence_makes_an_island_offline_and_a_heartbeat_brings_it_back() {
+    let (fleet, now) = fleet();
+    fleet.beat(beat(2, &[]), now, Timestamp::from_unix_ms(0));
+    let later = now + Duration::from_secs(15);
+    assert_eq!(fleet.views(later)[0].status, "offline");
+    assert!(!place(&fleet, 1, later));
+    fleet.beat(beat(2, &[]), later, Timestamp::from_unix_ms(0));
+    assert_eq!(fleet.views(later)[0].status, "online");
+    assert!(place(&fleet, 1, later));
+}

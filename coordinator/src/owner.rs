@@ -1,0 +1,200 @@
+//! Owns the jobs that run: one task per job (`runner`), beside it one that writes the job's events to the fabric
+//! (`publisher`). Around them: `placer` chooses Islands, `inbox` brings what Islands send, `clerk` writes what may be
+//! written late, `recover` takes jobs up again after a restart.
+//!
+//! A runner alone changes its job. Everybody else sends it a command, or reads the job's log and live state.
+
+mod clerk;
+mod finish;
+pub(crate) mod inbox;
+pub(crate) mod live;
+pub(crate) mod log;
+mod placer;
+mod publisher;
+mod recover;
+mod runner;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use island_protocol::{
+    ids::{InstanceId, JobId},
+    job::JobStatus,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    catalogue::Catalogue,
+    clock::Clock,
+    fabric::link::Link,
+    fleet::Fleet,
+    job::Job,
+    lease::Patience,
+    storage::{Store, StoreError, job as jobs},
+};
+use live::{Command, Live};
+use log::Log;
+
+/// What the owner of jobs works with.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub store: Store,
+    pub link: Link,
+    pub fleet: Arc<Fleet>,
+    pub catalogue: Arc<Catalogue>,
+    pub clock: Clock,
+    pub instance: InstanceId,
+    pub patience: Patience,
+    pub heartbeat: Duration,
+    /// Attempts after the first one, while nothing was delivered.
+    pub retries: u32,
+}
+
+/// The running jobs. A clone of the `Arc` is the same owner.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    context: Arc<Context>,
+    live: Mutex<HashMap<JobId, Arc<Live>>>,
+    placer: mpsc::UnboundedSender<placer::Ask>,
+    clerk: mpsc::UnboundedSender<clerk::Started>,
+    tasks: TaskTracker,
+    hard: CancellationToken,
+    /// Triggered when one of the tasks panicked.
+    failed: CancellationToken,
+}
+
+/// Reports the panic of the task that holds it.
+struct PanicGuard(CancellationToken);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
+    }
+}
+
+/// What came of a cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cancelled {
+    /// The job is cancelled now, or was before.
+    Yes,
+    /// It had ended otherwise.
+    AlreadyFinal(JobStatus),
+    /// There is no such job.
+    Unknown,
+}
+
+impl Owner {
+    /// Starts the tasks around the jobs and takes up the jobs that have not ended. They stop when `hard` is triggered.
+    pub(crate) async fn start(context: Context, hard: CancellationToken) -> Result<Arc<Self>, StoreError> {
+        let (placer, asks) = mpsc::unbounded_channel();
+        let (clerk, notes) = mpsc::unbounded_channel();
+        let context = Arc::new(context);
+        let tasks = TaskTracker::new();
+        let failed = CancellationToken::new();
+        let owner = Arc::new(Self {
+            context: context.clone(),
+            live: Mutex::default(),
+            placer,
+            clerk,
+            tasks,
+            hard,
+            failed,
+        });
+        owner.spawn_task(placer::run(context.fleet.clone(), asks, owner.hard.clone()));
+        owner.spawn_task(clerk::run(context.store.clone(), notes, owner.hard.clone()));
+        recover::recover(&owner).await?;
+        Ok(owner)
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Arc<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up a job that was just accepted: its first event is there when this returns.
+    pub(crate) fn adopt(self: &Arc<Self>, job: Job) -> Arc<Live> {
+        let log = Log::new(job.head.clone());
+        self.spawn(job, log, publisher::Published::default(), None)
+    }
+
+    fn spawn(
+        self: &Arc<Self>,
+        job: Job,
+        log: Log,
+        published: publisher::Published,
+        run: Option<live::Run>,
+    ) -> Arc<Live> {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let live = Arc::new(Live::new(&job, log, commands));
+        live.state().run = run;
+        self.lock().insert(job.id, live.clone());
+        let runner = runner::Runner::new(self.clone(), live.clone(), job, inbox);
+        self.spawn_task(runner.run());
+        let (link, hard) = (self.context.link.clone(), self.hard.clone());
+        self.spawn_task(publisher::run(link, live.clone(), published, hard));
+        live
+    }
+
+    /// Runs a task that [`Self::stopped`] waits for; its panic is noticed.
+    fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let guard = PanicGuard(self.failed.clone());
+        self.tasks.spawn(async move {
+            let _guard = guard;
+            task.await;
+        });
+    }
+
+    /// Waits until one of the tasks has panicked: the program must stop then.
+    pub(crate) async fn failed(&self) {
+        self.failed.cancelled().await;
+    }
+
+    /// A job that runs here.
+    pub(crate) fn find(&self, job: JobId) -> Option<Arc<Live>> {
+        self.lock().get(&job).cloned()
+    }
+
+    fn forget(&self, job: JobId) {
+        self.lock().remove(&job);
+    }
+
+    fn all(&self) -> Vec<Arc<Live>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Cancels a job; whose it is was checked before.
+    pub(crate) async fn cancel(&self, job: JobId) -> Result<Cancelled, StoreError> {
+        if let Some(live) = self.find(job) {
+            let (answer, answered) = oneshot::channel();
+            live.send(Command::Cancel { answer });
+            if let Ok(cancelled) = answered.await {
+                return Ok(cancelled);
+            }
+        }
+        let Some(job) = jobs::get(self.context.store.reader(), job).await? else {
+            return Ok(Cancelled::Unknown);
+        };
+        Ok(Cancelled::of(job.status))
+    }
+
+    /// Waits until every task has ended; they do once `hard` is triggered.
+    pub(crate) async fn stopped(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Cancelled {
+    fn of(status: JobStatus) -> Self {
+        if status == JobStatus::Cancelled { Self::Yes } else { Self::AlreadyFinal(status) }
+    }
+}

@@ -1,0 +1,281 @@
+//! How a job ends, or begins again: the part of a runner that decides about money and retries.
+
+use std::time::Duration;
+
+use island_protocol::{
+    api::JobError,
+    credits::MicroCredits,
+    event::{JobEvent, Numbered},
+    ids::AttemptKey,
+    job::{Failure, FailureCode, Fault, FinishReason, JobStatus, Outcome, Usage},
+};
+use serde_json::Value;
+
+use super::runner::{Next, Runner};
+use crate::{
+    job::{
+        End,
+        state::{self, Trigger},
+    },
+    storage::job::{self as jobs, Ending},
+};
+
+/// Why an attempt is taken away from its Island.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// It was not heard of.
+    Island,
+    /// Its run does not move.
+    Stall,
+}
+
+/// What an ended job leaves behind.
+#[derive(Debug)]
+struct Leaving {
+    trigger: Trigger,
+    output: Option<Value>,
+    usage: Usage,
+    error: Option<JobError>,
+    charged: MicroCredits,
+    event: JobEvent,
+}
+
+/// Whether another attempt may follow a failed one: never for the job's own fault, never after delivered output.
+fn may_retry(fault: Fault, delivered: bool, attempt: u32, retries: u32) -> bool {
+    fault != Fault::Job && !delivered && attempt <= retries
+}
+
+/// What a cancelled job costs: the delivered share of what was asked for.
+fn share(price: MicroCredits, delivered: bool, tokens: u64, max_tokens: Option<u64>) -> MicroCredits {
+    match max_tokens {
+        _ if !delivered => MicroCredits::ZERO,
+        Some(max) => price.share(tokens.max(1), max),
+        None => price,
+    }
+}
+
+fn without_result(
+    trigger: Trigger,
+    code: FailureCode,
+    message: &str,
+    usage: Usage,
+    charged: MicroCredits,
+) -> Leaving {
+    let error = JobError { code: code.as_str().to_owned(), message: message.to_owned() };
+    let event = JobEvent::Error { error: error.message.clone(), code: error.code.clone() };
+    let usage = Usage { credits_used: Some(charged), ..usage };
+    Leaving { trigger, output: None, usage, error: Some(error), charged, event }
+}
+
+impl Runner {
+    /// The attempt's own account of how it ended.
+    pub(super) async fn ended(&mut self, outcome: Outcome) -> Next {
+        match outcome {
+            Outcome::Completed { usage, output, finish_reason } => {
+                self.completed(usage, output, finish_reason).await
+            }
+            Outcome::Failed { failure, usage } => self.attempt_failed(failure, usage).await,
+        }
+    }
+
+    async fn completed(
+        &mut self,
+        claimed: Usage,
+        output: Option<Value>,
+        reason: Option<FinishReason>,
+    ) -> Next {
+        if let Some(misfit) = self.misfit(output.as_ref()) {
+            let failure = Failure::of_host(FailureCode::InvalidOutput, misfit);
+            return self.attempt_failed(failure, claimed).await;
+        }
+        let mut usage = self.usage(claimed);
+        usage.credits_used = Some(self.job.price);
+        let stored = output.clone().unwrap_or_else(|| Value::String(self.live.log.text()));
+        let event = JobEvent::Done { usage, output, finish_reason: reason };
+        let leaving = Leaving {
+            trigger: Trigger::Complete,
+            output: Some(stored),
+            usage,
+            error: None,
+            charged: self.job.price,
+            event,
+        };
+        self.end(leaving).await
+    }
+
+    /// Why an output is not what the Cargo declares.
+    fn misfit(&self, output: Option<&Value>) -> Option<String> {
+        let misfit = self.cargo()?.check_output(output?).err()?;
+        Some(format!("the output does not fit the Cargo's schema: {}: {}", misfit.field, misfit.message))
+    }
+
+    /// Tokens as counted here, never more than were asked for; the prompt's as the Island says.
+    fn usage(&self, claimed: Usage) -> Usage {
+        let cap = self.job.max_tokens.unwrap_or(u64::MAX);
+        let completion = self.tokens.unwrap_or(claimed.completion_tokens).min(cap);
+        Usage::tokens(claimed.prompt_tokens.min(u64::from(u32::MAX)), completion)
+    }
+
+    async fn attempt_failed(&mut self, failure: Failure, claimed: Usage) -> Next {
+        let delivered = self.live.log.has_output();
+        let retries = self.owner.context.retries;
+        if may_retry(failure.fault, delivered, self.job.attempt, retries) {
+            tracing::info!(key = %self.job.key(), code = %failure.code, "attempt failed, another follows");
+            return self.again().await;
+        }
+        let code = match (failure.fault, failure.code) {
+            (Fault::Interrupted, FailureCode::DeadlineExceeded) => return self.timed_out().await,
+            (Fault::Interrupted, _) => FailureCode::IslandLost,
+            (_, code) => code,
+        };
+        let usage = self.usage(claimed);
+        self.fail(code, &failure.message, usage).await
+    }
+
+    async fn fail(&mut self, code: FailureCode, message: &str, usage: Usage) -> Next {
+        self.end(without_result(Trigger::Fail, code, message, usage, MicroCredits::ZERO)).await
+    }
+
+    /// Takes the attempt away from its Island: again elsewhere if nothing was delivered, else the end.
+    pub(super) async fn lost(&mut self, loss: Loss) -> Next {
+        let (code, message) = match loss {
+            Loss::Island => (FailureCode::IslandLost, "the Island was lost while the job ran"),
+            Loss::Stall => (FailureCode::RuntimeStalled, "the run stopped making progress"),
+        };
+        tracing::warn!(key = %self.job.key(), host = ?self.job.host, code = %code, "attempt lost");
+        self.stop_island(code).await;
+        self.attempt_failed(Failure::of_host(code, message), Usage::default()).await
+    }
+
+    /// More output than any honest engine sends.
+    pub(super) async fn flooded(&mut self) -> Next {
+        self.stop_island(FailureCode::OutputLimit).await;
+        let usage = self.usage(Usage::default());
+        self.fail(FailureCode::OutputLimit, "the job produced more output than allowed", usage).await
+    }
+
+    pub(super) async fn timed_out(&mut self) -> Next {
+        self.stop_island(FailureCode::DeadlineExceeded).await;
+        let usage = self.usage(Usage::default());
+        let message = "the time limit was met";
+        let code = FailureCode::DeadlineExceeded;
+        self.end(without_result(Trigger::Expire, code, message, usage, MicroCredits::ZERO)).await
+    }
+
+    pub(super) async fn cancelled(&mut self) -> Next {
+        self.stop_island(FailureCode::CancelledByUser).await;
+        let usage = self.usage(Usage::default());
+        let delivered = self.live.log.has_output();
+        let charged = share(self.job.price, delivered, usage.completion_tokens, self.job.max_tokens);
+        let code = FailureCode::CancelledByUser;
+        self.end(without_result(Trigger::Cancel, code, "cancelled by its consumer", usage, charged)).await
+    }
+
+    async fn stop_island(&self, code: FailureCode) {
+        if let Some(run) = self.current() {
+            self.tell_cancel(run.host, run.key, code).await;
+        }
+    }
+
+    /// Back to waiting, with the next attempt's fence, committed before anybody is told.
+    async fn again(&mut self) -> Next {
+        let Ok(status) = state::next(self.job.status, Trigger::Requeue) else { return Next::Stop };
+        let to = AttemptKey { attempt: self.job.attempt + 1, epoch: self.job.epoch + 1, job_id: self.job.id };
+        let mut head = self.live.log.events();
+        let event = JobEvent::Status { state: status.as_str().to_owned() };
+        head.push(Numbered { n: head.len() as u64 + 1, event });
+        if !self.step(to, status, None, &head).await {
+            return Next::Stop;
+        }
+        if let Some(run) = self.live.state().run.take() {
+            *self.strikes.entry(run.host).or_default() += 1;
+            self.owner.context.fleet.release(run.host, run.key);
+        }
+        self.transit(Trigger::Requeue);
+        self.tell_status(status);
+        self.tokens = Some(0);
+        self.ask();
+        Next::Continue
+    }
+
+    /// Commits the end, then tells it.
+    async fn end(&mut self, leaving: Leaving) -> Next {
+        let context = self.owner.context.clone();
+        if leaving.trigger == Trigger::Complete && self.job.status == JobStatus::Queued {
+            self.job.started_at.get_or_insert(context.clock.now());
+        }
+        let Ok(status) = state::next(self.job.status, leaving.trigger) else { return Next::Continue };
+        let run = self.current();
+        let now = context.clock.now();
+        let end =
+            End { completed_at: now, output: leaving.output, usage: leaving.usage, error: leaving.error };
+        let mut events = self.live.log.events();
+        events.push(Numbered { n: events.len() as u64 + 1, event: leaving.event.clone() });
+        let earner =
+            run.as_ref().and_then(|run| context.fleet.owner_and_key(run.host)).map(|(account, _)| account);
+        let ran_ms = self.job.started_at.map_or(0, |started| (now.unix_ms() - started.unix_ms()).max(0));
+        let karma = run.as_ref().filter(|_| status == JobStatus::Completed).map(|run| (run.host, ran_ms));
+        let charged = leaving.charged;
+        let ending = Ending { job: &self.job, status, end: &end, charged, earner, karma, events: &events };
+        if !self.commit(&ending).await {
+            return Next::Stop;
+        }
+        if let Some(run) = self.live.state().run.take() {
+            context.fleet.release(run.host, run.key);
+        }
+        if let Some((host, ms)) = karma {
+            context.fleet.credit_karma(host, ms);
+        }
+        self.transit(leaving.trigger);
+        self.live.log.append([leaving.event]);
+        Next::Stop
+    }
+
+    /// Writes the end for as long as it takes; false: the job belongs to somebody else.
+    async fn commit(&self, ending: &Ending<'_>) -> bool {
+        let mut pause = Duration::from_millis(50);
+        loop {
+            match jobs::end(&self.owner.context.store, ending).await {
+                Ok(true) => return true,
+                Ok(false) => {
+                    tracing::warn!(job = %self.job.id, "the job was ended elsewhere");
+                    self.live.log.abandon();
+                    return false;
+                }
+                Err(error) => {
+                    tracing::error!(job = %self.job.id, error = %island_daemon::chain::Chain(&error), "end not committed yet");
+                }
+            }
+            if self.owner.hard.is_cancelled() {
+                return false;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(5));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn nothing_delivered_is_never_run_twice_in_front_of_a_reader(attempt in 1_u32..9, retries in 0_u32..5) {
+            for fault in [Fault::Job, Fault::Host, Fault::Interrupted] {
+                prop_assert!(!may_retry(fault, true, attempt, retries));
+            }
+            prop_assert!(!may_retry(Fault::Job, false, attempt, retries));
+            prop_assert_eq!(may_retry(Fault::Host, false, attempt, retries), attempt <= retries);
+        }
+
+        #[test]
+        fn a_cancelled_job_costs_at_most_its_price(price in 0_i64..10_000_000, tokens in any::<u64>(), max in any::<Option<u64>>()) {
+            let price = MicroCredits(price);
+            prop_assert_eq!(share(price, false, tokens, max), MicroCredits::ZERO);
+            let charged = share(price, true, tokens, max);
+            prop_assert!(charged >= MicroCredits::ZERO && charged <= price);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The numbered events of one job, from 1 without gaps, and readers that wait for more.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use island_protocol::event::{JobEvent, Numbered};
+use tokio::sync::watch;
+
+use crate::sse;
+
+/// One event, with its SSE frame built once for all readers.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub event: Arc<Numbered<JobEvent>>,
+    pub frame: Bytes,
+}
+
+/// How far a log has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Up to this number, and more may come.
+    Open(u64),
+    /// Up to this number, and nothing follows.
+    Ended(u64),
+    /// This coordinator lost the job to another one: what follows is not known here.
+    Abandoned,
+}
+
+/// The log. Only the job's runner appends.
+#[derive(Debug)]
+pub(crate) struct Log {
+    entries: Mutex<Vec<Entry>>,
+    extent: watch::Sender<Extent>,
+}
+
+impl Log {
+    /// A log that begins with `head`.
+    pub(crate) fn new(head: Vec<Numbered<JobEvent>>) -> Self {
+        let entries: Vec<Entry> = head.into_iter().map(Entry::new).collect();
+        let extent = watch::Sender::new(Extent::Open(entries.len() as u64));
+        Self { entries: Mutex::new(entries), extent }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of the event that comes next.
+    pub(crate) fn next(&self) -> u64 {
+        self.lock().len() as u64 + 1
+    }
+
+    /// Appends events that are numbered from [`Self::next`] on, and wakes the readers once.
+    pub(crate) fn append(&self, events: impl IntoIterator<Item = JobEvent>) {
+        let mut entries = self.lock();
+        let mut last = false;
+        for event in events {
+            last |= event.is_last();
+            let n = entries.len() as u64 + 1;
+            entries.push(Entry::new(Numbered { n, event }));
+        }
+        let length = entries.len() as u64;
+        drop(entries);
+        self.extent.send_replace(if last { Extent::Ended(length) } else { Extent::Open(length) });
+    }
+
+    /// Ends every reader: the job goes on elsewhere.
+    pub(crate) fn abandon(&self) {
+        self.extent.send_replace(Extent::Abandoned);
+    }
+
+    /// All events so far.
+    pub(crate) fn events(&self) -> Vec<Numbered<JobEvent>> {
+        self.lock().iter().map(|entry| entry.event.as_ref().clone()).collect()
+    }
+
+    /// The text of all tokens so far.
+    pub(crate) fn text(&self) -> String {
+        let entries = self.lock();
+        let tokens = entries.iter().filter_map(|entry| match &entry.event.event {
+            JobEvent::Token { content } => Some(content.as_str()),
+            _ => None,
+        });
+        tokens.collect()
+    }
+
+    /// Whether a consumer may have seen part of the result.
+    pub(crate) fn has_output(&self) -> bool {
+        self.lock().iter().any(|entry| entry.event.event.is_output())
+    }
+
+    /// A reader that begins after event `after`.
+    pub(crate) fn read(self: &Arc<Self>, after: u64) -> Reader {
+        Reader { extent: self.extent.subscribe(), log: self.clone(), after }
+    }
+}
+
+impl Entry {
+    /// An event with its frame.
+    pub(crate) fn new(event: Numbered<JobEvent>) -> Self {
+        let frame = sse::job_frame(&event);
+        Self { event: Arc::new(event), frame }
+    }
+}
+
+/// Reads a log from some point to its end.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    log: Arc<Log>,
+    extent: watch::Receiver<Extent>,
+    after: u64,
+}
+
+impl Reader {
+    /// What is new, at least one event; none once the log has ended and all was read. Safe to drop.
+    pub(crate) async fn next(&mut self) -> Option<Vec<Entry>> {
+        loop {
+            let extent = *self.extent.borrow_and_update();
+            let new = self.take();
+            if !new.is_empty() {
+                return Some(new);
+            }
+            if !matches!(extent, Extent::Open(_)) || self.extent.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    fn take(&mut self) -> Vec<Entry> {
+        let entries = self.log.lock();
+        let from = usize::try_from(self.after).unwrap_or(usize::MAX);
+        let new = entries.get(from..).unwrap_or_default().to_vec();
+        self.after += new.len() as u64;
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(content: &str) -> JobEvent {
+        JobEvent::Token { content: content.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn readers_get_exactly_what_comes_after_their_mark() {
+        let log = Arc::new(Log::new(vec![Numbered { n: 1, event: token("a") }]));
+        let (mut whole, mut later) = (log.read(0), log.read(2));
+        let numbers = |entries: Option<Vec<Entry>>| -> Vec<u64> {
+            entries.unwrap_or_default().iter().map(|entry| entry.event.n).collect()
+        };
+        assert_eq!(numbers(whole.next().await), [1]);
+        log.append([token("b")]);
+        assert_eq!(numbers(whole.next().await), [2]);
+        log.append([token("c"), JobEvent::Error { error: "x".into(), code: "y".into() }]);
+        assert_eq!(numbers(whole.next().await), [3, 4]);
+        assert_eq!(numbers(later.next().await), [3, 4]);
+        assert!(whole.next().await.is_none() && later.next().await.is_none());
+        assert_eq!(log.text(), "abc");
+    }
+}

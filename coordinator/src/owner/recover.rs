@@ -1,0 +1,129 @@
+//! After a restart: every open job is taken up where it stood.
+//!
+//! Its events are what SQL keeps of the time before the current attempt, then what the fabric's stream has; what is
+//! still missing the Island sends again, because its lease renewals are answered with the first missing number.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt as _;
+use island_protocol::{
+    event::{JobEvent, Numbered},
+    fabric::JobEvents,
+    ids::JobId,
+    subjects::{JOB_EVENTS_STREAM, job_events},
+};
+use tokio::time::Instant;
+
+use super::{
+    Owner,
+    live::Run,
+    log::Log,
+    publisher::{self, Last, Published},
+};
+use crate::{
+    job::Job,
+    storage::{StoreError, job as jobs},
+};
+
+/// How long the stream of one job may take to read.
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Takes up every job that has not ended.
+pub(super) async fn recover(owner: &Arc<Owner>) -> Result<(), StoreError> {
+    let jobs = jobs::open(owner.context.store.reader()).await?;
+    if !jobs.is_empty() {
+        tracing::info!(jobs = jobs.len(), "taking up open jobs");
+    }
+    for job in jobs {
+        take_up(owner, job).await;
+    }
+    Ok(())
+}
+
+async fn take_up(owner: &Arc<Owner>, job: Job) {
+    let context = &owner.context;
+    let subject = job_events(job.id);
+    let last = publisher::last(&context.link, &subject).await;
+    let replayed = match last {
+        Last::Message { sequence, .. } => replay(owner, job.id, sequence).await,
+        Last::Nothing | Last::Unknown => Vec::new(),
+    };
+    let events = joined(job.head.clone(), replayed);
+    let published = match last {
+        Last::Message { sequence, last_event } => {
+            Published { last_event: last_event.min(events.len() as u64), sequence }
+        }
+        Last::Nothing | Last::Unknown => Published::default(),
+    };
+    let log = Log::new(events);
+    let run = job.host.map(|host| Run::new(job.key(), host, Instant::now(), true));
+    if let (Some(host), Some(cargo)) = (job.host, context.catalogue.get(job.workload.as_str())) {
+        context.fleet.claim(host, job.key(), &cargo.spec);
+    }
+    owner.spawn(job, log, published, run);
+}
+
+/// The head and what follows it without a gap. An end that was published but not committed cannot be: ends are
+/// committed first.
+fn joined(head: Vec<Numbered<JobEvent>>, replayed: Vec<Numbered<JobEvent>>) -> Vec<Numbered<JobEvent>> {
+    let mut events = head;
+    for event in replayed {
+        let due = events.len() as u64 + 1;
+        if event.n == due && !event.event.is_last() {
+            events.push(event);
+        }
+    }
+    events
+}
+
+/// Everything the stream has of a job up to message `last`; on trouble, what could be read.
+async fn replay(owner: &Owner, job: JobId, last: u64) -> Vec<Numbered<JobEvent>> {
+    let mut events = Vec::new();
+    let read = read_stream(owner, job, last, &mut events);
+    match tokio::time::timeout(REPLAY_TIMEOUT, read).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%job, %error, "stream not read whole"),
+        Err(_) => tracing::warn!(%job, "stream not read in time"),
+    }
+    events
+}
+
+async fn read_stream(
+    owner: &Owner,
+    job: JobId,
+    last: u64,
+    events: &mut Vec<Numbered<JobEvent>>,
+) -> Result<(), async_nats::Error> {
+    let stream = owner.context.link.jetstream().get_stream_no_info(JOB_EVENTS_STREAM).await?;
+    let config = async_nats::jetstream::consumer::pull::OrderedConfig {
+        filter_subject: job_events(job),
+        ..Default::default()
+    };
+    let mut messages = stream.create_consumer(config).await?.messages().await?;
+    while let Some(message) = messages.next().await {
+        let message = message?;
+        if let Ok(batch) = serde_json::from_slice::<JobEvents>(&message.payload) {
+            events.extend(batch.events);
+        }
+        if message.info()?.stream_sequence >= last {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(numbers: &[u64]) -> Vec<Numbered<JobEvent>> {
+        let event = |n: &u64| Numbered { n: *n, event: JobEvent::Token { content: n.to_string() } };
+        numbers.iter().map(event).collect()
+    }
+
+    #[test]
+    fn what_overlaps_is_there_once_and_nothing_follows_a_gap() {
+        let events = joined(numbered(&[1, 2]), numbered(&[2, 3, 4, 4, 6, 7]));
+        assert_eq!(events, numbered(&[1, 2, 3, 4]));
+    }
+}

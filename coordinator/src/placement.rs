@@ -1,0 +1,178 @@
+//! Who can run a job, and who runs it best: pure.
+//!
+//! Hard filters first (engine, reachable files, memory, slots), then order: not tried already, model warm, model on
+//! disk, whole model on a GPU, free slots, karma. Language and ONNX models that do not fit a GPU run in main memory;
+//! other engines need the GPU memory they ask for.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use island_protocol::{
+    artifact::Artifact,
+    cargo::{CargoSpec, RuntimeType},
+    host::{Capabilities, HostModel},
+    ids::HostId,
+};
+
+/// One Island as placement sees it, with what is already promised to others taken off.
+#[derive(Debug, Clone)]
+pub(crate) struct Candidate<'a> {
+    pub id: HostId,
+    pub capabilities: &'a Capabilities,
+    pub models: &'a [HostModel],
+    pub online: bool,
+    pub draining: bool,
+    pub free_slots: i64,
+    pub free_ram_mb: i64,
+    pub free_vram_mb: i64,
+    pub karma_ms: i64,
+    /// Attempts of this job that went wrong here.
+    pub strikes: u32,
+}
+
+/// Why an Island cannot take a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Reason {
+    Offline,
+    Draining,
+    NoRuntime,
+    ModelUnreachable,
+    NoRam,
+    NoVram,
+    NoSlot,
+}
+
+impl Reason {
+    /// The name in `waiting`.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Offline => "offline",
+            Self::Draining => "draining",
+            Self::NoRuntime => "no_runtime",
+            Self::ModelUnreachable => "model_unreachable",
+            Self::NoRam => "no_ram",
+            Self::NoVram => "no_vram",
+            Self::NoSlot => "no_slot",
+        }
+    }
+}
+
+/// How near a Cargo's files are. Nearer is smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Nearness {
+    /// Loaded in a worker that has room.
+    Warm,
+    /// On disk, or nothing to fetch.
+    OnDisk,
+    /// To be downloaded first.
+    Remote,
+}
+
+/// Islands that can take a job, best first, and why the others cannot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Ranking {
+    pub hosts: Vec<HostId>,
+    pub reasons: BTreeMap<Reason, u64>,
+}
+
+/// Orders the Islands that can take a job of `cargo` now.
+pub(crate) fn rank<'a>(cargo: &CargoSpec, fleet: impl IntoIterator<Item = Candidate<'a>>) -> Ranking {
+    let mut ranking = Ranking::default();
+    let mut scored = Vec::new();
+    for island in fleet {
+        match fits_now(cargo, &island) {
+            Ok(nearness) => scored.push((score(cargo, &island, nearness), island.id)),
+            Err(reason) => *ranking.reasons.entry(reason).or_default() += 1,
+        }
+    }
+    scored.sort();
+    ranking.hosts = scored.into_iter().map(|(_, id)| id).collect();
+    ranking
+}
+
+/// Whether this Island could serve the Cargo at all, and how near its files are: what model choice asks.
+pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearness, Reason> {
+    if !island.online {
+        return Err(Reason::Offline);
+    }
+    if island.draining {
+        return Err(Reason::Draining);
+    }
+    let simulated = cargo.is_simulated();
+    let mut reports = island.capabilities.runtimes.iter();
+    if !reports.any(|r| r.kind == cargo.runtime_type && r.available && r.simulated == simulated) {
+        return Err(Reason::NoRuntime);
+    }
+    let nearness = nearness(cargo, island.models);
+    if nearness == Nearness::Remote && !reachable(cargo, island) {
+        return Err(Reason::ModelUnreachable);
+    }
+    if nearness != Nearness::Warm {
+        memory(cargo, island)?;
+    }
+    Ok(nearness)
+}
+
+fn fits_now(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearness, Reason> {
+    let nearness = usable(cargo, island)?;
+    if island.free_slots <= 0 {
+        return Err(Reason::NoSlot);
+    }
+    Ok(nearness)
+}
+
+fn score(cargo: &CargoSpec, island: &Candidate<'_>, nearness: Nearness) -> impl Ord + use<> {
+    let off_gpu = !fits_gpu(cargo, island);
+    (island.strikes, nearness, off_gpu, Reverse(island.free_slots), Reverse(island.karma_ms))
+}
+
+fn memory(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<(), Reason> {
+    let needs_gpu = cargo.required_vram_mb > 0
+        && !matches!(cargo.runtime_type, RuntimeType::Llmcpp | RuntimeType::Onnx | RuntimeType::Wasm);
+    if needs_gpu && !fits_gpu(cargo, island) {
+        return Err(Reason::NoVram);
+    }
+    let on_gpu = cargo.required_vram_mb > 0 && fits_gpu(cargo, island);
+    if !on_gpu && island.free_ram_mb < megabytes(cargo.required_ram_mb) {
+        return Err(Reason::NoRam);
+    }
+    Ok(())
+}
+
+fn fits_gpu(cargo: &CargoSpec, island: &Candidate<'_>) -> bool {
+    island.free_vram_mb > 0 && island.free_vram_mb >= megabytes(cargo.required_vram_mb)
+}
+
+fn megabytes(mb: u64) -> i64 {
+    i64::try_from(mb).unwrap_or(i64::MAX)
+}
+
+fn nearness(cargo: &CargoSpec, models: &[HostModel]) -> Nearness {
+    if cargo.artifacts.is_empty() {
+        return Nearness::OnDisk;
+    }
+    let held: Option<Vec<&HostModel>> = cargo.artifacts.iter().map(|file| held(file, models)).collect();
+    match held {
+        None => Nearness::Remote,
+        Some(held) if held.iter().all(|model| model.warm && model.free_slots > 0) => Nearness::Warm,
+        Some(_) => Nearness::OnDisk,
+    }
+}
+
+/// The Island's copy of a file: by digest where both are known, else by address. A warm copy wins.
+fn held<'m>(file: &Artifact, models: &'m [HostModel]) -> Option<&'m HostModel> {
+    let same = |model: &&HostModel| match (file.sha256, model.sha256) {
+        (Some(wanted), Some(found)) => wanted == found,
+        _ => model.url == file.url,
+    };
+    models.iter().filter(same).max_by_key(|model| (model.warm, model.free_slots))
+}
+
+/// Whether what is missing can be fetched. A local file may be there: the Island says so when asked to run it.
+fn reachable(cargo: &CargoSpec, island: &Candidate<'_>) -> bool {
+    let offline = island.capabilities.hub_reachable == Some(false);
+    let missing = cargo.artifacts.iter().filter(|file| held(file, island.models).is_none());
+    missing.into_iter().all(|file| !offline || file.url.starts_with("file://"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+use island_protocol::host::RuntimeReport;
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::*;
+
+fn cargo(ram: u64, vram: u64) -> CargoSpec {
+    CargoSpec {
+        slug: "m".parse().expect("slug"),
+        runtime_type: RuntimeType::Llmcpp,
+        onnx_task_type: None,
+        artifacts: vec![Artifact {
+            name: "model".into(),
+            url: "hf://a/b:m.gguf".into(),
+            sha256: None,
+            size_bytes: None,
+        }],
+        required_vram_mb: vram,
+        required_ram_mb: ram,
+        limits: island_protocol::cargo::Limits::default(),
+        engine: serde_json::Value::Null,
+    }
+}
+
+fn capabilities(hub: Option<bool>) -> Capabilities {
+    let report = RuntimeReport {
+        kind: RuntimeType::Llmcpp,
+        available: true,
+        reason: None,
+        version: None,
+        simulated: false,
+    };
+    Capabilities {
+        platform: "linux-x86_64".into(),
+        cpu_model: String::new(),
+        cpu_cores: 4,
+        ram_mb: 16_000,
+        gpus: vec![],
+        no_gpu_reason: None,
+        runtimes: vec![report],
+        sandbox: island_protocol::host::SandboxReport::default(),
+        hub_reachable: hub,
+    }
+}
+
+fn candidate<'a>(n: u128, capabilities: &'a Capabilities, models: &'a [HostModel]) -> Candidate<'a> {
+    Candidate {
+        id: HostId(Uuid::from_u128(n)),
+        capabilities,
+        models,
+        online: true,
+        draining: false,
+        free_slots: 2,
+        free_ram_mb: 8_000,
+        free_vram_mb: 0,
+        karma_ms: 0,
+        strikes: 0,
+    }
+}
+
+fn model(warm: bool) -> HostModel {
+    HostModel { url: "hf://a/b:m.gguf".into(), sha256: None, size_mb: 400, warm, free_slots: 1 }
+}
+
+#[test]
+fn warm_before_disk_before_download_and_fresh_before_tried() {
+    let caps = capabilities(Some(true));
+    let (warm, disk) = ([model(true)], [model(false)]);
+    let mut tried = candidate(4, &caps, &warm);
+    tried.strikes = 1;
+    let fleet = [candidate(1, &caps, &[]), candidate(2, &caps, &disk), tried, candidate(3, &caps, &warm)];
+    let order: Vec<u128> = rank(&cargo(1_000, 0), fleet).hosts.iter().map(|h| h.0.as_u128()).collect();
+    assert_eq!(order, [3, 2, 1, 4]);
+}
+
+#[test]
+fn reasons_are_counted() {
+    let (online, offline) = (capabilities(Some(true)), capabilities(Some(false)));
+    let mut small = candidate(1, &online, &[]);
+    small.free_ram_mb = 10;
+    let mut away = candidate(2, &online, &[]);
+    away.online = false;
+    let mut full = candidate(3, &online, &[]);
+    full.free_slots = 0;
+    let ranking = rank(&cargo(1_000, 0), [small, away, full, candidate(4, &offline, &[])]);
+    assert!(ranking.hosts.is_empty());
+    let reasons: Vec<_> = ranking.reasons.into_iter().collect();
+    assert_eq!(
+        reasons,
+        [(Reason::Offline, 1), (Reason::ModelUnreachable, 1), (Reason::NoRam, 1), (Reason::NoSlot, 1)]
+    );
+}
+
+#[test]
+fn a_language_model_too_big_for_the_gpu_runs_in_main_memory_and_an_image_model_does_not() {
+    let caps = capabilities(Some(true));
+    let mut island = candidate(1, &caps, &[]);
+    island.free_vram_mb = 4_000;
+    let mut big = cargo(6_000, 6_000);
+    assert_eq!(usable(&big, &island), Ok(Nearness::Remote));
+    big.runtime_type = RuntimeType::Diffusers;
+    assert_eq!(usable(&big, &island), Err(Reason::NoRuntime));
+}
+
+proptest! {
+    #[test]
+    fn everybody_is_either_ranked_or_counted_and_nobody_beyond_capacity(
+        islands in prop::collection::vec((any::<bool>(), any::<bool>(), -2_i64..4, 0_i64..10_000, 0_i64..10_000, 0_u8..3), 0..20),
+        ram in 0_u64..10_000, vram in 0_u64..10_000,
+    ) {
+        let caps = capabilities(Some(true));
+        let (warm, disk) = ([model(true)], [model(false)]);
+        let fleet: Vec<_> = islands.iter().enumerate().map(|(n, (online, draining, slots, ram, vram, held))| {
+            let models: &[HostModel] = match held { 0 => &[], 1 => &disk, _ => &warm };
+            let mut island = candidate(n as u128, &caps, models);
+            (island.online, island.draining, island.free_slots) = (*online, *draining, *slots);
+            (island.free_ram_mb, island.free_vram_mb) = (*ram, *vram);
+            island
+        }).collect();
+        let cargo = cargo(ram, vram);
+        let ranking = rank(&cargo, fleet.iter().cloned());
+        prop_assert_eq!(ranking.hosts.len() as u64 + ranking.reasons.values().sum::<u64>(), fleet.len() as u64);
+        for id in ranking.hosts {
+            let island = fleet.iter().find(|island| island.id == id).expect("ranked islands come from the fleet");
+            prop_assert!(island.online && !island.draining && island.free_slots > 0);
+            let warm = island.models.iter().any(|model| model.warm);
+            prop_assert!(warm || island.free_ram_mb >= ram as i64 || (vram > 0 && island.free_vram_mb >= vram as i64));
+        }
+    }
+}

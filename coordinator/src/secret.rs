@@ -1,0 +1,57 @@
+//! API keys: made here, shown once, kept only as hashes.
+
+use rand::distr::{Alphanumeric, SampleString as _};
+use sha2::{Digest as _, Sha256};
+
+/// Letters and digits after `ak_`: 36 of 62 kinds are 214 bits.
+const LENGTH: usize = 36;
+/// Leading characters that are kept in the clear, to name a key and to find it.
+const PREFIX: usize = 11;
+
+/// A new key.
+#[derive(Clone)]
+pub(crate) struct NewKey {
+    /// The whole secret.
+    pub secret: String,
+    pub prefix: String,
+    pub hash: String,
+}
+
+/// Makes a key.
+pub(crate) fn new_key() -> NewKey {
+    let secret = format!("ak_{}", Alphanumeric.sample_string(&mut rand::rng(), LENGTH));
+    NewKey { prefix: prefix(&secret).unwrap_or_default().to_owned(), hash: hash(&secret), secret }
+}
+
+/// The part of a key that is kept in the clear; none if this is no key of ours.
+pub(crate) fn prefix(secret: &str) -> Option<&str> {
+    let plain = secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    (plain && secret.starts_with("ak_") && secret.len() > PREFIX && secret.len() <= 128)
+        .then(|| &secret[..PREFIX])
+}
+
+/// SHA-256 in hex. A key has more entropy than the hash, so nothing slower is needed.
+pub(crate) fn hash(secret: &str) -> String {
+    island_protocol::digest::Digest::from_bytes(Sha256::digest(secret.as_bytes()).into()).hex()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_differ_and_are_found_by_what_is_kept() {
+        let (one, two) = (new_key(), new_key());
+        assert_ne!(one.secret, two.secret);
+        assert_eq!(prefix(&one.secret), Some(one.prefix.as_str()));
+        assert_eq!(hash(&one.secret), one.hash);
+        assert!(!one.hash.contains(&one.secret[3..]));
+    }
+
+    #[test]
+    fn other_text_is_no_key() {
+        for text in ["", "ak_", "sk_aaaaaaaaaaaa", "ak_éééééééééé", "ak_a b c d e f g h"] {
+            assert_eq!(prefix(text), None, "{text}");
+        }
+    }
+}

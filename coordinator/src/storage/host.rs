@@ -1,0 +1,93 @@
+//! Islands and the accounts they belong to.
+
+use island_protocol::{host::Capabilities, ids::HostId, time::Timestamp};
+use sqlx::{Row as _, SqliteConnection, SqlitePool};
+
+use super::{Attempt as _, StoreError, json, parsed, to_json};
+use crate::fleet::Enrolled;
+
+/// All Islands.
+pub(crate) async fn list(pool: &SqlitePool) -> Result<Vec<Enrolled>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT id, account_id, public_key, name, region, capabilities, karma_ms, last_seen_at FROM hosts",
+    )
+    .fetch_all(pool)
+    .await
+    .attempt("list Islands")?;
+    rows.iter()
+        .map(|row| {
+            Ok(Enrolled {
+                id: parsed(row, "id")?,
+                account: parsed(row, "account_id")?,
+                public_key: row.try_get("public_key").attempt("read a column")?,
+                name: row.try_get("name").attempt("read a column")?,
+                region: row.try_get("region").attempt("read a column")?,
+                capabilities: json(row, "capabilities")?,
+                karma_ms: row.try_get("karma_ms").attempt("read a column")?,
+                last_seen: row
+                    .try_get::<Option<i64>, _>("last_seen_at")
+                    .attempt("read a column")?
+                    .map(Timestamp::from_unix_ms),
+            })
+        })
+        .collect()
+}
+
+/// Adds an Island, or renames it if it is the same key of the same account. False: the id is somebody else's.
+pub(crate) async fn enrol(
+    conn: &mut SqliteConnection,
+    host: &Enrolled,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "INSERT INTO hosts (id, account_id, public_key, name, created_at) VALUES ($1, $2, $3, $4, $5) \
+         ON CONFLICT (id) DO UPDATE SET name = excluded.name \
+         WHERE hosts.account_id = excluded.account_id AND hosts.public_key = excluded.public_key",
+    )
+    .bind(host.id.to_string())
+    .bind(host.account.to_string())
+    .bind(&host.public_key)
+    .bind(&host.name)
+    .bind(now.unix_ms())
+    .execute(conn)
+    .await
+    .attempt("enrol an Island")?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Keeps what an Island said at registration.
+pub(crate) async fn registered(
+    conn: &mut SqliteConnection,
+    id: HostId,
+    name: &str,
+    region: Option<&str>,
+    agent_version: &str,
+    capabilities: &Capabilities,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE hosts SET name = $2, region = $3, agent_version = $4, capabilities = $5, last_seen_at = $6 \
+         WHERE id = $1",
+    )
+    .bind(id.to_string())
+    .bind(name)
+    .bind(region)
+    .bind(agent_version)
+    .bind(to_json(capabilities))
+    .bind(now.unix_ms())
+    .execute(conn)
+    .await
+    .attempt("store a registration")?;
+    Ok(())
+}
+
+/// Adds to an Island's karma.
+pub(crate) async fn credit_karma(conn: &mut SqliteConnection, id: HostId, ms: i64) -> Result<(), StoreError> {
+    sqlx::query("UPDATE hosts SET karma_ms = karma_ms + $2 WHERE id = $1")
+        .bind(id.to_string())
+        .bind(ms)
+        .execute(conn)
+        .await
+        .attempt("credit karma")?;
+    Ok(())
+}

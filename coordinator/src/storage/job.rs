@@ -1,0 +1,151 @@
+//! Jobs: accepted, assigned, ended. Every write after the first is a compare-and-set on the fence.
+
+mod end;
+mod read;
+
+pub(crate) use end::{Ending, end};
+pub(crate) use read::{events, get, open, page, recent};
+
+use island_protocol::{
+    credits::MicroCredits,
+    event::{JobEvent, Numbered},
+    ids::{AccountId, AttemptKey, HostId, InstanceId},
+    job::JobStatus,
+    time::Timestamp,
+};
+use sqlx::{Row as _, SqliteConnection};
+
+use super::{Attempt as _, Store, StoreError, commit, ledger as books, to_json};
+use crate::{job::Job, ledger};
+
+/// Why a job is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AcceptError {
+    /// The hold is more than what is left.
+    #[error("{needed} credits are needed and {available} are available")]
+    InsufficientCredits { needed: MicroCredits, available: MicroCredits },
+    /// Too many jobs at once.
+    #[error("{limit} jobs run already")]
+    TooMany { limit: u32 },
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Stores a new job with its credit hold, in one transaction.
+pub(crate) async fn accept(
+    store: &Store,
+    job: &Job,
+    owner: InstanceId,
+    limit: u32,
+) -> Result<(), AcceptError> {
+    let mut tx = store.begin().await?;
+    if count_open(&mut tx, job.account).await? >= i64::from(limit) {
+        return Err(AcceptError::TooMany { limit });
+    }
+    let available = books::balance_in(&mut tx, job.account).await?;
+    if available < job.price {
+        return Err(AcceptError::InsufficientCredits { needed: job.price, available });
+    }
+    insert(&mut tx, job, owner).await?;
+    if job.price > MicroCredits::ZERO {
+        books::post(&mut tx, &ledger::hold(job.account, job.price), Some(job.id), job.created_at).await?;
+    }
+    Ok(commit(tx).await?)
+}
+
+async fn count_open(conn: &mut SqliteConnection, account: AccountId) -> Result<i64, StoreError> {
+    sqlx::query(
+        "SELECT COUNT(*) AS n FROM jobs \
+         WHERE account_id = $1 AND status IN ('submitted', 'pending', 'queued', 'running')",
+    )
+    .bind(account.to_string())
+    .fetch_one(conn)
+    .await
+    .and_then(|row| row.try_get("n"))
+    .attempt("count open jobs")
+}
+
+async fn insert(conn: &mut SqliteConnection, job: &Job, owner: InstanceId) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO jobs (id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
+         owner, head, first_event, deadline, created_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+    )
+    .bind(job.id.to_string())
+    .bind(job.account.to_string())
+    .bind(job.workload_id)
+    .bind(job.workload.as_str())
+    .bind(job.status.as_str())
+    .bind(to_json(&job.input))
+    .bind(i64::from(job.priority))
+    .bind(job.price.0)
+    .bind(job.max_tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX)))
+    .bind(owner.0.to_string())
+    .bind(to_json(&job.head))
+    .bind(job.first_event as i64)
+    .bind(job.deadline.unix_ms())
+    .bind(job.created_at.unix_ms())
+    .execute(conn)
+    .await
+    .attempt("insert a job")?;
+    Ok(())
+}
+
+/// The row's next fence and what goes with it.
+#[derive(Debug)]
+pub(crate) struct Step<'a> {
+    /// What the row must hold now.
+    pub from: AttemptKey,
+    /// What it holds afterwards.
+    pub to: AttemptKey,
+    pub status: JobStatus,
+    pub host: Option<HostId>,
+    pub head: &'a [Numbered<JobEvent>],
+    pub first_event: u64,
+    pub owner: InstanceId,
+}
+
+/// Moves a job to another attempt or epoch. False: somebody else moved it, and nothing is written.
+pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreError> {
+    let mut tx = store.begin().await?;
+    let done = sqlx::query(
+        "UPDATE jobs SET attempt = $4, epoch = $5, status = $6, host_id = $7, head = $8, first_event = $9, \
+         owner = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 \
+         AND status IN ('submitted', 'pending', 'queued', 'running')",
+    )
+    .bind(step.from.job_id.to_string())
+    .bind(i64::from(step.from.attempt))
+    .bind(step.from.epoch as i64)
+    .bind(i64::from(step.to.attempt))
+    .bind(step.to.epoch as i64)
+    .bind(step.status.as_str())
+    .bind(step.host.map(|host| host.to_string()))
+    .bind(to_json(&step.head))
+    .bind(step.first_event as i64)
+    .bind(step.owner.0.to_string())
+    .execute(&mut *tx)
+    .await
+    .attempt("step a job")?;
+    commit(tx).await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Notes that attempts began to execute.
+pub(crate) async fn started(store: &Store, started: &[(AttemptKey, Timestamp)]) -> Result<(), StoreError> {
+    let mut tx = store.begin().await?;
+    for (key, at) in started {
+        sqlx::query(
+            "UPDATE jobs SET status = 'running', started_at = COALESCE(started_at, $4) \
+             WHERE id = $1 AND attempt = $2 AND epoch = $3 AND status = 'queued'",
+        )
+        .bind(key.job_id.to_string())
+        .bind(i64::from(key.attempt))
+        .bind(key.epoch as i64)
+        .bind(at.unix_ms())
+        .execute(&mut *tx)
+        .await
+        .attempt("note the start of a job")?;
+    }
+    commit(tx).await
+}

@@ -1,0 +1,74 @@
+//! The end of a job: status, output, usage, money and events in one transaction.
+
+use island_protocol::{
+    credits::MicroCredits,
+    event::{JobEvent, Numbered},
+    ids::{AccountId, HostId},
+    job::JobStatus,
+    time::Timestamp,
+};
+
+use crate::{
+    job::{End, Job},
+    ledger,
+    storage::{Attempt as _, Store, StoreError, commit, host, ledger as books, to_json},
+};
+
+/// How a job ends.
+#[derive(Debug)]
+pub(crate) struct Ending<'a> {
+    /// The job as it stands, with its fence.
+    pub job: &'a Job,
+    pub status: JobStatus,
+    pub end: &'a End,
+    /// Part of the held price that is charged.
+    pub charged: MicroCredits,
+    /// Owner of the Island that earns it.
+    pub earner: Option<AccountId>,
+    /// Karma for the Island that completed it, milliseconds of compute.
+    pub karma: Option<(HostId, i64)>,
+    /// The whole sequence, last event included.
+    pub events: &'a [Numbered<JobEvent>],
+}
+
+/// Commits the end. False: the fence did not match or the job had ended, and nothing is written.
+pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, StoreError> {
+    let Ending { job, end, .. } = ending;
+    let now = end.completed_at;
+    let mut tx = store.begin().await?;
+    let done = sqlx::query(
+        "UPDATE jobs SET status = $4, completed_at = $5, started_at = $6, output = $7, usage = $8, error_code = $9, \
+         error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 \
+         AND status IN ('submitted', 'pending', 'queued', 'running')",
+    )
+    .bind(job.id.to_string())
+    .bind(i64::from(job.attempt))
+    .bind(job.epoch as i64)
+    .bind(ending.status.as_str())
+    .bind(now.unix_ms())
+    .bind(job.started_at.map(Timestamp::unix_ms))
+    .bind(end.output.as_ref().map(to_json))
+    .bind(to_json(&end.usage))
+    .bind(end.error.as_ref().map(|error| error.code.clone()))
+    .bind(end.error.as_ref().map(|error| error.message.clone()))
+    .execute(&mut *tx)
+    .await
+    .attempt("end a job")?;
+    if done.rows_affected() == 0 {
+        return Ok(false);
+    }
+    for posting in ledger::close(job.account, ending.earner, job.price, ending.charged) {
+        books::post(&mut tx, &posting, Some(job.id), now).await?;
+    }
+    if let Some((island, ms)) = ending.karma {
+        host::credit_karma(&mut tx, island, ms).await?;
+    }
+    sqlx::query("INSERT INTO job_events (job_id, events) VALUES ($1, $2)")
+        .bind(job.id.to_string())
+        .bind(to_json(&ending.events))
+        .execute(&mut *tx)
+        .await
+        .attempt("store the events of a job")?;
+    commit(tx).await?;
+    Ok(true)
+}

@@ -1,0 +1,164 @@
+//! Reading jobs.
+
+use island_protocol::{
+    api::{JobError, JobSummary},
+    credits::MicroCredits,
+    event::{JobEvent, Numbered},
+    ids::{AccountId, JobId},
+    job::JobStatus,
+    time::Timestamp,
+};
+use sqlx::{Row as _, SqlitePool, sqlite::SqliteRow};
+
+use crate::{
+    job::{End, Job, duration_ms},
+    storage::{Attempt as _, StoreError, json, parsed},
+};
+
+fn integer(row: &SqliteRow, column: &'static str) -> Result<i64, StoreError> {
+    row.try_get(column).attempt("read a column")
+}
+
+fn moment(row: &SqliteRow, column: &'static str) -> Result<Option<Timestamp>, StoreError> {
+    let ms: Option<i64> = row.try_get(column).attempt("read a column")?;
+    Ok(ms.map(Timestamp::from_unix_ms))
+}
+
+fn status(row: &SqliteRow) -> Result<JobStatus, StoreError> {
+    let name: String = row.try_get("status").attempt("read a column")?;
+    JobStatus::from_name(&name).ok_or(StoreError::Corrupt { what: "status" })
+}
+
+fn read(row: &SqliteRow) -> Result<Job, StoreError> {
+    let corrupt = |what| StoreError::Corrupt { what };
+    let max_tokens: Option<i64> = row.try_get("max_tokens").attempt("read a column")?;
+    let host: Option<String> = row.try_get("host_id").attempt("read a column")?;
+    Ok(Job {
+        id: parsed(row, "id")?,
+        account: parsed(row, "account_id")?,
+        workload_id: integer(row, "workload_id")?,
+        workload: parsed(row, "workload_slug")?,
+        status: status(row)?,
+        input: json(row, "input")?.unwrap_or_default(),
+        priority: u8::try_from(integer(row, "priority")?).map_err(|_| corrupt("priority"))?,
+        price: MicroCredits(integer(row, "price")?),
+        max_tokens: max_tokens.map(|tokens| tokens.max(0) as u64),
+        attempt: u32::try_from(integer(row, "attempt")?).map_err(|_| corrupt("attempt"))?,
+        epoch: integer(row, "epoch")? as u64,
+        host: host.map(|host| host.parse()).transpose().map_err(|_| corrupt("host_id"))?,
+        head: json(row, "head")?.unwrap_or_default(),
+        first_event: integer(row, "first_event")? as u64,
+        deadline: Timestamp::from_unix_ms(integer(row, "deadline")?),
+        created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
+        started_at: moment(row, "started_at")?,
+        end: read_end(row)?,
+    })
+}
+
+fn read_end(row: &SqliteRow) -> Result<Option<End>, StoreError> {
+    let Some(completed_at) = moment(row, "completed_at")? else { return Ok(None) };
+    let code: Option<String> = row.try_get("error_code").attempt("read a column")?;
+    let message: Option<String> = row.try_get("error_message").attempt("read a column")?;
+    Ok(Some(End {
+        completed_at,
+        output: json(row, "output")?,
+        usage: json(row, "usage")?.unwrap_or_default(),
+        error: code.map(|code| JobError { code, message: message.unwrap_or_default() }),
+    }))
+}
+
+/// One job.
+pub(crate) async fn get(pool: &SqlitePool, id: JobId) -> Result<Option<Job>, StoreError> {
+    let row = sqlx::query("SELECT * FROM jobs WHERE id = $1")
+        .bind(id.to_string())
+        .fetch_optional(pool)
+        .await
+        .attempt("read a job")?;
+    row.as_ref().map(read).transpose()
+}
+
+/// Every job that has not ended, oldest first.
+pub(crate) async fn open(pool: &SqlitePool) -> Result<Vec<Job>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT * FROM jobs WHERE status IN ('submitted', 'pending', 'queued', 'running') ORDER BY created_at, id",
+    )
+    .fetch_all(pool)
+    .await
+    .attempt("list open jobs")?;
+    rows.iter().map(read).collect()
+}
+
+/// A page of an account's jobs.
+#[derive(Debug)]
+pub(crate) struct JobPage {
+    pub jobs: Vec<JobSummary>,
+    pub total: u64,
+}
+
+/// An account's jobs, newest first.
+pub(crate) async fn page(
+    pool: &SqlitePool,
+    account: AccountId,
+    limit: u64,
+    offset: u64,
+) -> Result<JobPage, StoreError> {
+    let total = sqlx::query("SELECT COUNT(*) AS n FROM jobs WHERE account_id = $1")
+        .bind(account.to_string())
+        .fetch_one(pool)
+        .await
+        .and_then(|row| row.try_get::<i64, _>("n"))
+        .attempt("count jobs")?;
+    let rows = sqlx::query(
+        "SELECT id, workload_slug, status, created_at, started_at, completed_at FROM jobs WHERE account_id = $1 \
+         ORDER BY created_at DESC, id DESC LIMIT $2 OFFSET $3",
+    )
+    .bind(account.to_string())
+    .bind(limit as i64)
+    .bind(i64::try_from(offset).unwrap_or(i64::MAX))
+    .fetch_all(pool)
+    .await
+    .attempt("list jobs")?;
+    let jobs = rows.iter().map(summary).collect::<Result<_, _>>()?;
+    Ok(JobPage { jobs, total: total as u64 })
+}
+
+fn summary(row: &SqliteRow) -> Result<JobSummary, StoreError> {
+    let completed_at = moment(row, "completed_at")?;
+    Ok(JobSummary {
+        id: parsed(row, "id")?,
+        workload_slug: parsed(row, "workload_slug")?,
+        status: status(row)?,
+        created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
+        completed_at,
+        duration_ms: duration_ms(moment(row, "started_at")?, completed_at),
+    })
+}
+
+/// An account's newest jobs.
+pub(crate) async fn recent(
+    pool: &SqlitePool,
+    account: AccountId,
+    limit: u32,
+) -> Result<Vec<JobId>, StoreError> {
+    let rows =
+        sqlx::query("SELECT id FROM jobs WHERE account_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2")
+            .bind(account.to_string())
+            .bind(i64::from(limit))
+            .fetch_all(pool)
+            .await
+            .attempt("list recent jobs")?;
+    rows.iter().map(|row| parsed(row, "id")).collect()
+}
+
+/// The whole sequence of an ended job.
+pub(crate) async fn events(
+    pool: &SqlitePool,
+    id: JobId,
+) -> Result<Option<Vec<Numbered<JobEvent>>>, StoreError> {
+    let row = sqlx::query("SELECT events FROM job_events WHERE job_id = $1")
+        .bind(id.to_string())
+        .fetch_optional(pool)
+        .await
+        .attempt("read the events of a job")?;
+    Ok(row.map(|row| json(&row, "events")).transpose()?.flatten())
+}

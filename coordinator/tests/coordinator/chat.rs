@@ -1,0 +1,204 @@
+//! `POST /chat/completions`.
+
+use island_protocol::job::{Failure, FailureCode, Outcome};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+
+use crate::support::{
+    island::{Island, completed, token},
+    network::{Event, Events, Network},
+};
+
+fn chat(network: &Network, change: impl FnOnce(&mut Value)) -> RequestBuilder {
+    let mut body = json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}]});
+    change(&mut body);
+    network.call(Method::POST, "/chat/completions").json(&body)
+}
+
+async fn problem(request: RequestBuilder) -> (u16, Value) {
+    let response = request.send().await.expect("answer");
+    (response.status().as_u16(), response.json::<Value>().await.expect("json")["error"].clone())
+}
+
+#[tokio::test]
+async fn a_whole_reply() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let request = chat(&network, |body| {
+        body["max_tokens"] = json!(5_000);
+        body["temperature"] = json!(0.5);
+        body["top_k"] = json!(3);
+        body["messages"] = json!([
+            {"role": "system", "content": "Be short."},
+            {"role": "user", "content": [{"type": "text", "text": "Say "}, {"type": "text", "text": "hi."}]},
+        ]);
+    });
+    let (answer, ()) = tokio::join!(request.send(), async {
+        let assignment = island.take().await;
+        assert_eq!(
+            assignment.input,
+            json!({
+                "messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Say hi."}],
+                "max_tokens": 100, "temperature": 0.5,
+            }),
+            "bounded by the Cargo, without what it does not know"
+        );
+        island.send(assignment.key, assignment.first_event, vec![token("Hi"), token(".")]).await;
+        island.end(assignment.key, assignment.first_event + 2, completed(7, 2)).await;
+    });
+    let body: Value = answer.expect("answer").json().await.expect("json");
+    assert_eq!((&body["object"], &body["model"]), (&json!("chat.completion"), &json!("echo")));
+    assert!(body["id"].as_str().expect("id").starts_with("chatcmpl-"));
+    let choice =
+        json!({"index": 0, "message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"});
+    assert_eq!(body["choices"], json!([choice]));
+    assert_eq!(body["usage"]["total_tokens"], 9);
+    assert!((network.credits(&network.consumer).await - 9.0).abs() < 1e-9);
+}
+
+#[tokio::test]
+async fn a_streamed_reply_in_the_order_clients_expect() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let request = chat(&network, |body| {
+        body["stream"] = json!(true);
+        body["stream_options"] = json!({"include_usage": true});
+    });
+    let (answer, assignment) = tokio::join!(request.send(), async {
+        let assignment = island.take().await;
+        island.send(assignment.key, assignment.first_event, vec![token("He"), token("y\n\n")]).await;
+        assignment
+    });
+    let answer = answer.expect("answer");
+    assert_eq!(answer.headers()["content-type"], "text/event-stream");
+    assert_eq!(answer.headers()["x-accel-buffering"], "no");
+    island.end(assignment.key, assignment.first_event + 2, completed(1, 2)).await;
+    let events = Events::of(answer).rest().await;
+    assert_eq!(events.last().expect("end").data, "[DONE]");
+    let chunks: Vec<Value> = events[..events.len() - 1].iter().map(Event::json).collect();
+    assert!(
+        chunks
+            .iter()
+            .all(|chunk| chunk["object"] == "chat.completion.chunk" && chunk["id"] == chunks[0]["id"])
+    );
+    let deltas: Vec<&Value> = chunks.iter().filter_map(|chunk| chunk["choices"].get(0)).collect();
+    assert_eq!(deltas[0]["delta"], json!({"role": "assistant", "content": ""}));
+    let text: String = deltas.iter().filter_map(|delta| delta["delta"]["content"].as_str()).collect();
+    assert_eq!(text, "Hey\n\n");
+    let reasons: Vec<&Value> = deltas.iter().map(|delta| &delta["finish_reason"]).collect();
+    assert_eq!(reasons, [&Value::Null, &Value::Null, &Value::Null, &json!("stop")]);
+    let last = chunks.last().expect("usage");
+    assert_eq!((&last["choices"], &last["usage"]["total_tokens"]), (&json!([]), &json!(3)));
+}
+
+type Change = fn(&mut Value);
+
+#[tokio::test]
+async fn bad_requests_name_the_field() {
+    let network = Network::start().await;
+    let cases: [(Change, &str); 12] = [
+        (|b| b["messages"] = json!([]), "messages"),
+        (|b| b["messages"] = json!("hi"), "messages"),
+        (|b| b["messages"] = Value::Null, "messages"),
+        (|b| b["messages"][0]["role"] = json!("king"), "messages.0.role"),
+        (|b| b["messages"][0]["content"] = json!(1), "messages.0.content"),
+        (|b| b["messages"][0]["content"] = json!([{"type": "image_url"}]), "messages.0.content"),
+        (|b| b["temperature"] = json!(2.1), "temperature"),
+        (|b| b["temperature"] = json!("hot"), "temperature"),
+        (|b| b["max_tokens"] = json!(0), "max_tokens"),
+        (|b| b["max_tokens"] = json!(1.5), "max_tokens"),
+        (|b| b["stream"] = json!("yes"), "stream"),
+        (|b| b["stop"] = json!(5), "stop"),
+    ];
+    for (change, param) in cases {
+        let (status, error) = problem(chat(&network, change)).await;
+        assert_eq!((status, &error["param"]), (422, &json!(param)), "{error}");
+        assert_eq!(
+            (&error["code"], &error["type"]),
+            (&json!("validation_error"), &json!("invalid_request_error"))
+        );
+    }
+    assert_eq!(network.get("/jobs").await["meta"]["total"], 0);
+}
+
+#[tokio::test]
+async fn a_missing_key_is_told_in_the_words_of_the_chat_api() {
+    let network = Network::start().await;
+    let request = network.http.post(format!("{}/chat/completions", network.url)).json(&json!({}));
+    let (status, error) = problem(request).await;
+    assert_eq!((status, &error["type"]), (401, &json!("authentication_error")));
+}
+
+#[tokio::test]
+async fn an_unknown_model_is_no_error() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    for model in ["gpt-4o", "no such model", "parrot", ""] {
+        let request = chat(&network, |body| body["model"] = json!(model));
+        let (answer, ()) = tokio::join!(request.send(), async {
+            let assignment = island.take().await;
+            island.end(assignment.key, assignment.first_event, completed(1, 0)).await;
+        });
+        let body: Value = answer.expect("answer").json().await.expect("json");
+        assert_eq!(body["model"], "echo", "{model}");
+    }
+}
+
+#[tokio::test]
+async fn without_an_island_there_is_a_503_and_no_charge() {
+    let network = Network::start_with(|config| config.jobs.chat_wait_s = 0).await;
+    let (status, error) = problem(chat(&network, |_| {})).await;
+    assert_eq!((status, &error["code"]), (503, &json!("no_island_available")));
+    let jobs = network.get("/jobs").await;
+    let id = jobs["data"][0]["id"].as_str().expect("id").to_owned();
+    let events = network.stream(&id, 0).await.rest().await;
+    assert_eq!(events.last().expect("end").json()["code"], "cancelled_by_user");
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+}
+
+#[tokio::test]
+async fn a_failure_before_the_first_chunk_is_an_http_error_and_a_later_one_is_not() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let streamed = || chat(&network, |body| body["stream"] = json!(true));
+    let (early, ()) = tokio::join!(problem(streamed()), async {
+        let assignment = island.take().await;
+        let failure = Failure::of_job(FailureCode::ContextLengthExceeded, "the prompt has 5000 tokens");
+        island.end(assignment.key, assignment.first_event, Outcome::failed(failure)).await;
+    });
+    assert_eq!((early.0, &early.1["code"]), (422, &json!("context_length_exceeded")));
+
+    let (answer, assignment) = tokio::join!(streamed().send(), async {
+        let assignment = island.take().await;
+        island.send(assignment.key, assignment.first_event, vec![token("half")]).await;
+        assignment
+    });
+    let answer = answer.expect("answer");
+    assert_eq!(answer.status(), StatusCode::OK);
+    let failure = Failure::of_host(FailureCode::RuntimeCrashed, "aborted");
+    island.end(assignment.key, assignment.first_event + 1, Outcome::failed(failure)).await;
+    let events = Events::of(answer).rest().await;
+    let last = events.last().expect("error").json();
+    assert_eq!(last["error"]["code"], "job_failed");
+    assert!(events.iter().all(|event| event.data != "[DONE]"));
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_cancels_its_job() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let request = chat(&network, |body| body["stream"] = json!(true));
+    let (answer, assignment) = tokio::join!(request.send(), async {
+        let assignment = island.take().await;
+        island.send(assignment.key, assignment.first_event, vec![token("a")]).await;
+        assignment
+    });
+    drop(answer);
+    let cancel = island.cancelled().await;
+    assert_eq!((cancel.key, cancel.code), (assignment.key, FailureCode::CancelledByUser));
+    let id = assignment.key.job_id.to_string();
+    assert_eq!(network.stream(&id, 0).await.rest().await.last().expect("end").name, "error");
+    assert!((network.credits(&network.owner).await - 0.01).abs() < 1e-9, "one of a hundred tokens");
+    network.audit().await;
+}

@@ -1,0 +1,239 @@
+//! Who may publish and subscribe to what, asked of the live server.
+
+use async_nats::ConnectOptions;
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use island_protocol::{
+    api::WatchCredentials,
+    ids::HostId,
+    subjects::{self, HostTopic},
+};
+use nkeys::KeyPair;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpStream,
+};
+use uuid::Uuid;
+
+use crate::support::{
+    island::{Island, enrol},
+    network::Network,
+    soon,
+};
+
+/// A bare connection. The server answers in order, so a PONG shows that it has judged everything before the PING.
+struct Probe(BufReader<TcpStream>);
+
+impl Probe {
+    async fn connect(url: &str, jwt: &str, key: &KeyPair) -> Self {
+        let address = url.strip_prefix("nats://").expect("nats url").to_owned();
+        let mut probe = Self(BufReader::new(TcpStream::connect(address).await.expect("connect")));
+        let info = probe.line().await;
+        let info: Value =
+            serde_json::from_str(info.strip_prefix("INFO ").expect("info first")).expect("json");
+        let signature = key.sign(info["nonce"].as_str().expect("nonce").as_bytes()).expect("sign");
+        let options = json!({
+            "jwt": jwt, "sig": URL_SAFE_NO_PAD.encode(signature), "verbose": false, "pedantic": false, "lang": "test",
+        });
+        assert!(probe.passes(&format!("CONNECT {options}\r\n")).await, "admitted");
+        probe
+    }
+
+    async fn line(&mut self) -> String {
+        let mut line = String::new();
+        soon("a line from the server", self.0.read_line(&mut line)).await.expect("read");
+        line
+    }
+
+    /// Whether the server took this without complaint.
+    async fn passes(&mut self, command: &str) -> bool {
+        self.0.get_mut().write_all(format!("{command}PING\r\n").as_bytes()).await.expect("write");
+        let mut fine = true;
+        loop {
+            let line = self.line().await;
+            fine &= !line.starts_with("-ERR");
+            if line.starts_with("PONG") {
+                return fine;
+            }
+            assert!(!line.is_empty(), "the server closed the connection");
+        }
+    }
+
+    async fn may_publish(&mut self, subject: &str) -> bool {
+        self.passes(&format!("PUB {subject} 2\r\n{{}}\r\n")).await
+    }
+
+    async fn may_subscribe(&mut self, subject: &str) -> bool {
+        let fine = self.passes(&format!("SUB {subject} 1\r\n")).await;
+        self.passes("UNSUB 1\r\n").await;
+        fine
+    }
+}
+
+async fn watcher(network: &Network, key: &str) -> (Probe, WatchCredentials) {
+    let request = network.http.post(format!("{}/fabric/credentials", network.url)).bearer_auth(key);
+    let body: Value = request.send().await.expect("answer").json().await.expect("json");
+    let credentials: WatchCredentials = serde_json::from_value(body["data"].clone()).expect("credentials");
+    let pair = KeyPair::from_seed(&credentials.seed).expect("seed");
+    (Probe::connect(&credentials.nats_url, &credentials.user_jwt, &pair).await, credentials)
+}
+
+/// Every subject of the fabric, with one concrete Island and job.
+fn all_subjects(host: HostId, job: &str) -> Vec<String> {
+    let topics = HostTopic::FROM_HOST.into_iter().chain(HostTopic::TO_HOST);
+    let mut all: Vec<String> = topics.map(|topic| topic.of(host)).collect();
+    all.extend([subjects::REGISTER.to_owned(), subjects::LEASE.to_owned(), format!("job.{job}.events")]);
+    all.extend([
+        "$JS.API.INFO".to_owned(),
+        "$JS.API.STREAM.PURGE.JOB_EVENTS".to_owned(),
+        "$SYS.REQ.SERVER.PING".to_owned(),
+    ]);
+    all.push("_INBOX.someone.1".to_owned());
+    all
+}
+
+async fn allowed(probe: &mut Probe, subjects: &[String]) -> (Vec<String>, Vec<String>) {
+    let (mut publish, mut subscribe) = (Vec::new(), Vec::new());
+    for subject in subjects {
+        if probe.may_publish(subject).await {
+            publish.push(subject.clone());
+        }
+        if probe.may_subscribe(subject).await {
+            subscribe.push(subject.clone());
+        }
+    }
+    (publish, subscribe)
+}
+
+#[tokio::test]
+async fn an_island_has_its_own_subjects_and_nothing_else() {
+    let network = Network::start().await;
+    let island = Island::start(&network).await;
+    let inbox = subjects::inbox_prefix(island.id);
+    let credentials = &island.credentials;
+    let mut probe = Probe::connect(&credentials.nats_url, &credentials.user_jwt, &island.key).await;
+    let job = Uuid::new_v4().to_string();
+    let (publish, subscribe) = allowed(&mut probe, &all_subjects(island.id, &job)).await;
+    let own = |topics: &[HostTopic]| topics.iter().map(|topic| topic.of(island.id)).collect::<Vec<_>>();
+    let mut may_publish = own(&HostTopic::FROM_HOST);
+    may_publish.extend([subjects::REGISTER.to_owned(), subjects::LEASE.to_owned()]);
+    assert_eq!(publish, may_publish);
+    assert_eq!(subscribe, own(&HostTopic::TO_HOST));
+    assert!(probe.may_subscribe(&format!("{inbox}.x.*")).await);
+    let other = all_subjects(HostId(Uuid::new_v4()), &job);
+    let (publish, subscribe) = allowed(&mut probe, &other).await;
+    assert_eq!(
+        publish,
+        [subjects::REGISTER, subjects::LEASE],
+        "the shared ones, which take its own signature only"
+    );
+    assert!(subscribe.is_empty(), "{subscribe:?}");
+    for wildcard in [">", "host.>", "host.*.jobs", "job.>", "_INBOX.>", "coordinator.>"] {
+        assert!(!probe.may_subscribe(wildcard).await, "{wildcard}");
+    }
+}
+
+#[tokio::test]
+async fn a_consumer_sees_load_status_and_its_own_jobs() {
+    let network = Network::start().await;
+    let job = network.submit().await;
+    let (mut probe, credentials) = watcher(&network, &network.consumer.key).await;
+    let host = HostId(Uuid::new_v4());
+    let (publish, subscribe) = allowed(&mut probe, &all_subjects(host, &job)).await;
+    assert!(publish.is_empty(), "{publish:?}");
+    let seen = [HostTopic::Heartbeat.of(host), HostTopic::Status.of(host), format!("job.{job}.events")];
+    assert_eq!(subscribe, seen);
+    assert!(!probe.may_subscribe(&format!("job.{}.events", Uuid::new_v4())).await);
+    assert!(!probe.may_subscribe("job.*.events").await);
+    assert_eq!(credentials.subjects.len(), 3);
+
+    let (mut stranger, _) = watcher(&network, &network.owner.key).await;
+    assert!(!stranger.may_subscribe(&format!("job.{job}.events")).await);
+}
+
+#[tokio::test]
+async fn an_operator_sees_all_public_subjects_and_publishes_nothing() {
+    let network = Network::start().await;
+    let pool = network.sql().await;
+    sqlx::query("UPDATE accounts SET operator = 1 WHERE id = $1")
+        .bind(network.consumer.id.to_string())
+        .execute(&pool)
+        .await
+        .expect("promotion");
+    let (mut probe, credentials) = watcher(&network, &network.consumer.key).await;
+    let (host, job) = (HostId(Uuid::new_v4()), Uuid::new_v4().to_string());
+    let (publish, subscribe) = allowed(&mut probe, &all_subjects(host, &job)).await;
+    assert!(publish.is_empty(), "{publish:?}");
+    let public =
+        [HostTopic::Heartbeat, HostTopic::Status, HostTopic::Output, HostTopic::Jobs].map(|t| t.of(host));
+    let mut expected = public.to_vec();
+    expected.extend([subjects::REGISTER.to_owned(), format!("job.{job}.events")]);
+    assert_eq!(subscribe, expected);
+    assert_eq!(credentials.subjects.len(), 6);
+}
+
+#[tokio::test]
+async fn a_watcher_reads_the_ordered_events_of_its_job() {
+    let network = Network::start().await;
+    let id = network.submit().await;
+    let (mut probe, _) = watcher(&network, &network.consumer.key).await;
+    assert!(probe.passes(&format!("SUB job.{id}.events 1\r\n")).await);
+    let mut island = Island::start(&network).await;
+    let assignment = island.take().await;
+    let end =
+        island.end(assignment.key, assignment.first_event, crate::support::island::completed(1, 0)).await;
+    assert!(end.committed);
+    let mut numbers = Vec::new();
+    let mut done = false;
+    while !done {
+        let Ok(batch) = serde_json::from_str::<Value>(&probe.line().await) else { continue };
+        for event in batch["events"].as_array().expect("events") {
+            numbers.push(event["n"].as_u64().expect("number"));
+            done |= event["type"] == "done";
+        }
+    }
+    let first = numbers[0];
+    assert_eq!(numbers, (first..first + numbers.len() as u64).collect::<Vec<_>>(), "in order, none twice");
+}
+
+#[tokio::test]
+async fn without_a_jwt_of_this_account_nobody_connects() {
+    let network = Network::start().await;
+    assert!(async_nats::connect(network.nats.url()).await.is_err());
+    let seed = KeyPair::new_user().seed().expect("seed");
+    assert!(ConnectOptions::with_nkey(seed).connect(network.nats.url()).await.is_err());
+}
+
+#[tokio::test]
+async fn an_id_belongs_to_one_key_of_one_account() {
+    let network = Network::start().await;
+    let (id, key, other) = (HostId(Uuid::new_v4()), KeyPair::new_user(), KeyPair::new_user());
+    assert_eq!(enrol(&network, &network.owner, id, &key).await.0, StatusCode::OK);
+    assert_eq!(enrol(&network, &network.owner, id, &key).await.0, StatusCode::OK, "again is no error");
+    let (status, body) = enrol(&network, &network.owner, id, &other).await;
+    assert_eq!((status, &body["error"]["code"]), (StatusCode::CONFLICT, &"host_conflict".into()));
+    assert_eq!(enrol(&network, &network.consumer, id, &key).await.0, StatusCode::CONFLICT);
+    let hosts = network.get("/hosts").await;
+    assert_eq!(hosts["data"].as_array().expect("list").len(), 1);
+    assert_eq!(network.get(&format!("/hosts/{id}")).await["data"]["status"], "offline");
+}
+
+#[tokio::test]
+async fn credentials_are_renewed_by_the_islands_own_signature_alone() {
+    let network = Network::start().await;
+    let island = Island::start(&network).await;
+    let renew = async |key: &KeyPair| {
+        let sent_at = island_coordinator::clock::Clock::System.now();
+        let claim = island_protocol::api::credentials_claim(island.id, sent_at);
+        let signature = STANDARD.encode(key.sign(claim.as_bytes()).expect("sign"));
+        let body = json!({"host_id": island.id, "sent_at": sent_at, "signature": signature});
+        let request = network.http.request(Method::POST, format!("{}/island/credentials", network.url));
+        request.json(&body).send().await.expect("answer").status()
+    };
+    assert_eq!(renew(&island.key).await, StatusCode::OK);
+    assert_eq!(renew(&KeyPair::new_user()).await, StatusCode::UNPROCESSABLE_ENTITY);
+}

@@ -1,0 +1,263 @@
+//! What happens when an Island, a run or a message is lost.
+
+use island_protocol::{
+    event::AttemptEvent,
+    fabric::Status,
+    ids::{AttemptKey, InstanceId},
+    job::{Failure, FailureCode, Outcome},
+    subjects::HostTopic,
+};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::support::{
+    island::{Island, completed, output, token},
+    network::{Event, Network},
+};
+
+/// A network in which leases are short.
+async fn hasty() -> Network {
+    Network::start_with(|config| {
+        config.jobs.heartbeat_ms = 300;
+        config.jobs.lease_ms = 1_000;
+        config.jobs.stall_ms = 300;
+    })
+    .await
+}
+
+fn text(events: &[Event]) -> String {
+    events.iter().filter_map(|event| event.json()["content"].as_str().map(str::to_owned)).collect()
+}
+
+fn numbers(events: &[Event]) -> Vec<u64> {
+    events.iter().map(|event| event.id.expect("id")).collect()
+}
+
+#[tokio::test]
+async fn a_refusal_goes_to_the_next_island() {
+    let network = Network::start().await;
+    let mut one = Island::start(&network).await;
+    let mut two = Island::start(&network).await;
+    let id = network.submit().await;
+    let (refuser, taker, offer) = tokio::select! {
+        offer = one.offer() => (&one, &mut two, offer),
+        offer = two.offer() => (&two, &mut one, offer),
+    };
+    refuser.refuse(&offer).await;
+    let assignment = taker.take().await;
+    assert!(assignment.key.epoch > offer.assignment.key.epoch);
+    assert_eq!(assignment.first_event, offer.assignment.first_event, "nobody was told anything new");
+    taker.end(assignment.key, assignment.first_event, completed(1, 0)).await;
+    assert_eq!(network.job(&id).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn an_island_lost_before_any_output_is_replaced_silently() {
+    let network = hasty().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let lost = island.take().await;
+    let progress = AttemptEvent::Progress { step: 1, total: 2, phase: Some("load".into()) };
+    island.send(lost.key, lost.first_event, vec![progress]).await;
+    assert_eq!(island.cancelled().await.key, lost.key, "the lease ran out");
+    island.beat(&[]).await;
+    let again = island.take().await;
+    assert_eq!(again.key.attempt, 2);
+    island.send(lost.key, lost.first_event + 1, vec![token("stale")]).await;
+    let stale = island.end(lost.key, lost.first_event + 2, completed(1, 1)).await;
+    assert!(stale.committed, "nobody waits for it any more");
+    island.send(again.key, again.first_event, vec![token("fresh")]).await;
+    island.end(again.key, again.first_event + 1, completed(1, 1)).await;
+    let events = network.stream(&id, 0).await.rest().await;
+    assert_eq!(text(&events), "fresh");
+    assert_eq!(numbers(&events), (1..=events.len() as u64).collect::<Vec<_>>());
+    assert!((network.credits(&network.consumer).await - 9.0).abs() < 1e-9);
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn an_island_lost_after_output_fails_the_job_and_refunds_it() {
+    let network = hasty().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let stream = network.stream(&id, 0).await;
+    let assignment = island.take().await;
+    island.send(assignment.key, assignment.first_event, vec![token("half")]).await;
+    let events = stream.rest().await;
+    assert_eq!(events.last().expect("end").json()["code"], "island_lost");
+    let job = network.job(&id).await;
+    assert_eq!((&job["status"], &job["error"]["code"]), (&json!("failed"), &json!("island_lost")));
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn a_renewed_lease_holds_and_a_frozen_decode_does_not() {
+    let network = hasty().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    island.send(assignment.key, assignment.first_event, vec![token("x")]).await;
+    let mut renewals = 0;
+    let cancel = loop {
+        tokio::select! {
+            cancel = island.cancelled() => break cancel,
+            () = tokio::time::sleep(std::time::Duration::from_millis(100)) => {}
+        }
+        let reply = island.renew(assignment.key, "run", 7, assignment.first_event).await;
+        renewals += u32::from(reply.leases.iter().any(|lease| lease.held));
+    };
+    assert!(renewals > 0);
+    assert_eq!(cancel.code, FailureCode::RuntimeStalled);
+    assert_eq!(
+        network.stream(&id, 0).await.rest().await.last().expect("end").json()["code"],
+        "runtime_stalled"
+    );
+}
+
+#[tokio::test]
+async fn a_fault_of_the_job_is_final_and_one_of_the_host_is_retried_at_most_twice() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let first = island.take().await;
+    let of_job = Failure::of_job(FailureCode::ContextLengthExceeded, "too long");
+    island.end(first.key, first.first_event, Outcome::failed(of_job)).await;
+    assert_eq!(network.job(&id).await["error"]["code"], "context_length_exceeded");
+
+    let id = network.submit().await;
+    for attempt in 1..=3 {
+        let assignment = island.take().await;
+        assert_eq!(assignment.key.attempt, attempt);
+        let of_host = Failure::of_host(FailureCode::RuntimeCrashed, "aborted");
+        island.end(assignment.key, assignment.first_event, Outcome::failed(of_host)).await;
+    }
+    let job = network.job(&id).await;
+    assert_eq!((&job["status"], &job["error"]["code"]), (&json!("failed"), &json!("runtime_crashed")));
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn a_lost_message_is_asked_for_again_and_a_repeated_one_is_dropped() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    let (key, first) = (assignment.key, assignment.first_event);
+    island.send(key, first, vec![token("a")]).await;
+    island.send(key, first, vec![token("a"), token("b")]).await;
+    // Event first + 2 is lost on the way.
+    island.send(key, first + 3, vec![token("d")]).await;
+    let reply = island.end(key, first + 4, completed(1, 4)).await;
+    assert_eq!((reply.committed, reply.replay_from), (false, Some(first + 2)));
+    let lease = island.renew(key, "ended", 1, first + 4).await.leases.remove(0);
+    assert_eq!((lease.held, lease.replay_from), (true, Some(first + 2)));
+    island.send(key, first + 2, vec![token("c"), token("d")]).await;
+    assert!(island.end(key, first + 4, completed(1, 4)).await.committed);
+    let events = network.stream(&id, 0).await.rest().await;
+    assert_eq!(text(&events), "abcd");
+    assert_eq!(numbers(&events), (1..=events.len() as u64).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn another_island_another_epoch_or_another_job_changes_nothing() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    let (key, first) = (assignment.key, assignment.first_event);
+    let mut intruder = Island::start(&network).await;
+    intruder.send(key, first, vec![token("forged")]).await;
+    assert!(intruder.end(key, first, completed(1, 0)).await.committed, "told to forget it");
+    assert!(!intruder.renew(key, "run", 1, 1).await.leases[0].held);
+    for forged in [AttemptKey { epoch: key.epoch + 1, ..key }, AttemptKey { attempt: key.attempt + 1, ..key }]
+    {
+        island.send(forged, first, vec![token("forged")]).await;
+        assert!(!island.renew(forged, "run", 1, 1).await.leases[0].held);
+    }
+    // The fabric itself refuses other Islands' subjects.
+    let payload = serde_json::to_vec(&output(key, first, vec![token("forged")])).expect("json");
+    intruder.client.publish(HostTopic::Output.of(island.id), payload.into()).await.expect("queued locally");
+    intruder.client.flush().await.expect("flush");
+    island.send(key, first, vec![token("true")]).await;
+    assert!(island.end(key, first + 1, completed(1, 1)).await.committed);
+    assert_eq!(text(&network.stream(&id, 0).await.rest().await), "true");
+    let _ = &mut intruder;
+}
+
+#[tokio::test]
+async fn an_answer_goes_to_the_senders_own_inbox_or_nowhere() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    let mut victim = Island::start(&network).await;
+    let ended = output(
+        assignment.key,
+        assignment.first_event,
+        vec![AttemptEvent::Ended { outcome: completed(1, 0) }],
+    );
+    // The committed end would be announced to the victim as if it were an assignment.
+    let payload = serde_json::to_vec(&ended).expect("json");
+    let (subject, aim) = (HostTopic::Output.of(island.id), HostTopic::Jobs.of(victim.id));
+    island.client.publish_with_reply(subject, aim, payload.into()).await.expect("publish");
+    assert!(island.end(assignment.key, assignment.first_event, completed(1, 0)).await.committed);
+    assert_eq!(network.job(&id).await["status"], "completed");
+    // The first thing the victim hears is a real assignment.
+    drop(island);
+    let next = network.submit().await;
+    let heard = victim.offer().await;
+    assert!([next, id].contains(&heard.assignment.key.job_id.to_string()));
+}
+
+#[tokio::test]
+async fn an_agent_that_restarted_without_the_attempt_has_lost_it() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let kept = island.take().await;
+    let status = Status {
+        v: 1,
+        key: kept.key,
+        state: "started".into(),
+        code: None,
+        timestamp: island_protocol::time::Timestamp::from_unix_ms(0),
+    };
+    island.publish(HostTopic::Status, &status).await;
+    island.instance = InstanceId(Uuid::new_v4());
+    assert!(island.register(&[kept.key]).await.drop.is_empty(), "it held on to it");
+    island.instance = InstanceId(Uuid::new_v4());
+    let unknown = AttemptKey { job_id: island_protocol::ids::JobId(Uuid::new_v4()), attempt: 1, epoch: 1 };
+    assert_eq!(island.register(&[unknown]).await.drop, [unknown]);
+    assert_eq!(island.cancelled().await.key, kept.key);
+    island.beat(&[]).await;
+    let again = island.take().await;
+    assert_eq!(again.key.attempt, 2);
+    island.end(again.key, again.first_event, completed(1, 0)).await;
+    assert_eq!(network.job(&id).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_run_past_its_time_limit_times_out() {
+    let network = Network::start().await;
+    std::fs::write(
+        network.path("cargos/echo.toml"),
+        crate::support::network::ECHO.replace("timeout_s = 60", "timeout_s = 1"),
+    )
+    .expect("cargo file");
+    let mut network = network;
+    network.down().await;
+    network.up().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    assert_eq!(island.cancelled().await.code, FailureCode::DeadlineExceeded);
+    let events = network.stream(&id, 0).await.rest().await;
+    assert_eq!(events.last().expect("end").json()["code"], "deadline_exceeded");
+    assert_eq!(network.job(&id).await["status"], "timeout");
+    assert!(island.end(assignment.key, assignment.first_event, completed(1, 0)).await.committed);
+    assert_eq!(network.job(&id).await["status"], "timeout", "a final state never changes");
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+    network.audit().await;
+}

@@ -1,0 +1,103 @@
+//! A coordinator, or the fabric, that goes away and comes back.
+
+use crate::support::{
+    island::{Island, completed, token},
+    network::{Event, Network},
+};
+
+fn text(events: &[Event]) -> String {
+    events.iter().filter_map(|event| event.json()["content"].as_str().map(str::to_owned)).collect()
+}
+
+fn numbers(events: &[Event]) -> Vec<u64> {
+    events.iter().map(|event| event.id.expect("id")).collect()
+}
+
+#[tokio::test]
+async fn a_killed_coordinator_takes_the_job_up_and_the_client_resumes() {
+    let mut network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let mut stream = network.stream(&id, 0).await;
+    let assignment = island.take().await;
+    let (key, first) = (assignment.key, assignment.first_event);
+    island.send(key, first, vec![token("a"), token("b")]).await;
+    let mut seen = Vec::new();
+    while text(&seen) != "ab" {
+        seen.push(stream.next().await.expect("event"));
+    }
+    network.kill().await;
+    // Nobody hears these two.
+    island.send(key, first + 2, vec![token("c"), token("d")]).await;
+    network.up().await;
+
+    let resumed = network.stream(&id, seen.last().and_then(|event| event.id).expect("id")).await;
+    let lease = island.renew(key, "run", 1, first + 3).await.leases.remove(0);
+    assert!(lease.held, "the same attempt goes on under the same epoch");
+    let from = lease.replay_from.expect("events are missing");
+    assert!(from <= first + 2);
+    let all = ["a", "b", "c", "d"].map(token);
+    island.send(key, from, all[(from - first) as usize..].to_vec()).await;
+    assert!(island.end(key, first + 4, completed(1, 4)).await.committed);
+    seen.extend(resumed.rest().await);
+    assert_eq!(text(&seen), "abcd");
+    assert_eq!(numbers(&seen), (1..=seen.len() as u64).collect::<Vec<_>>());
+    assert_eq!(network.stream(&id, 0).await.rest().await, seen);
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn a_job_nobody_took_survives_a_restart() {
+    let mut network = Network::start().await;
+    let id = network.submit().await;
+    network.down().await;
+    network.up().await;
+    let mut island = Island::start(&network).await;
+    let assignment = island.take().await;
+    assert_eq!(assignment.key.job_id.to_string(), id);
+    island.end(assignment.key, assignment.first_event, completed(1, 0)).await;
+    let events = network.stream(&id, 0).await.rest().await;
+    assert_eq!(numbers(&events), (1..=events.len() as u64).collect::<Vec<_>>());
+    assert_eq!(network.job(&id).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn an_end_sent_while_nobody_listened_is_taken_later() {
+    let mut network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    let (key, first) = (assignment.key, assignment.first_event);
+    network.down().await;
+    network.up().await;
+    let reply = island.end(key, first + 1, completed(1, 1)).await;
+    assert_eq!((reply.committed, reply.replay_from), (false, Some(first)));
+    island.send(key, first, vec![token("x")]).await;
+    assert!(island.end(key, first + 1, completed(1, 1)).await.committed);
+    assert_eq!(text(&network.stream(&id, 0).await.rest().await), "x");
+}
+
+#[tokio::test]
+async fn a_restarted_fabric_leaves_no_gap_and_no_repeat() {
+    let mut network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let mut stream = network.stream(&id, 0).await;
+    let assignment = island.take().await;
+    let (key, first) = (assignment.key, assignment.first_event);
+    island.send(key, first, vec![token("a")]).await;
+    let mut seen = Vec::new();
+    while text(&seen) != "a" {
+        seen.push(stream.next().await.expect("event"));
+    }
+    network.nats.down();
+    network.nats.up();
+    // Both sides come back on their own; what was sent meanwhile is sent again on request.
+    let lease = island.renew_until_answered(key, "run", 2, first + 2).await.leases.remove(0);
+    assert_eq!((lease.held, lease.replay_from), (true, Some(first + 1)));
+    island.send(key, first + 1, vec![token("b"), token("c")]).await;
+    assert!(island.end(key, first + 3, completed(1, 3)).await.committed);
+    seen.extend(stream.rest().await);
+    assert_eq!(text(&seen), "abc");
+    assert_eq!(numbers(&seen), (1..=seen.len() as u64).collect::<Vec<_>>());
+}

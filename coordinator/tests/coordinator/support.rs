@@ -1,0 +1,16 @@
+//! What the stories stand on.
+
+pub(crate) mod island;
+pub(crate) mod nats;
+pub(crate) mod network;
+
+use std::time::Duration;
+
+/// Longest wait for anything that must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits for something that must happen soon.
+pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    let happened = tokio::time::timeout(PATIENCE, event).await;
+    happened.unwrap_or_else(|_| panic!("{what} did not happen in {PATIENCE:?}"))
+}

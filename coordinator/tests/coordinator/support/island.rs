@@ -1,0 +1,289 @@
+//! A scripted Island: it speaks the protocol and does what the test says.
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::{Client, ConnectOptions, HeaderMap, Message, Request, Subscriber};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures::StreamExt as _;
+use island_coordinator::clock::Clock;
+use island_protocol::{
+    FABRIC_VERSION,
+    api::{HostCredentials, credentials_claim},
+    cargo::RuntimeType,
+    event::{AttemptEvent, Numbered},
+    fabric::{
+        Assignment, AssignmentReply, Cancel, Heartbeat, LeaseRenewal, LeaseReply, LeasedJob, Output,
+        OutputReply, Refusal, RefusalReason, Register, Registered, SIGNATURE_HEADER, signed_bytes,
+    },
+    host::{Capabilities, Headroom, RuntimeReport, SandboxReport, SystemLoad},
+    ids::{AttemptKey, HostId, InstanceId},
+    job::{FinishReason, Outcome, Usage},
+    subjects::{self, HostTopic},
+};
+use nkeys::KeyPair;
+use reqwest::StatusCode;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{
+    network::{Account, Network},
+    soon,
+};
+
+pub(crate) struct Island {
+    pub(crate) id: HostId,
+    pub(crate) key: Arc<KeyPair>,
+    pub(crate) client: Client,
+    pub(crate) credentials: HostCredentials,
+    pub(crate) instance: InstanceId,
+    jobs: Subscriber,
+    cancels: Subscriber,
+    slots: u32,
+}
+
+/// An assignment and where its answer goes.
+pub(crate) struct Offer {
+    pub(crate) assignment: Assignment,
+    message: Message,
+}
+
+/// Enrols an Island of this key and returns the answer.
+pub(crate) async fn enrol(
+    network: &Network,
+    account: &Account,
+    id: HostId,
+    key: &KeyPair,
+) -> (StatusCode, Value) {
+    let sent_at = Clock::System.now();
+    let signature = STANDARD.encode(key.sign(credentials_claim(id, sent_at).as_bytes()).expect("sign"));
+    let body = json!({
+        "host_id": id, "public_key": key.public_key(), "name": "scripted", "sent_at": sent_at, "signature": signature,
+    });
+    let request = network.http.post(format!("{}/island/enroll", network.url)).bearer_auth(&account.key);
+    let response = request.json(&body).send().await.expect("answer");
+    (response.status(), response.json().await.expect("json"))
+}
+
+/// Connects as an Island does.
+pub(crate) async fn connect(credentials: &HostCredentials, id: HostId, key: &Arc<KeyPair>) -> Client {
+    let key = key.clone();
+    let sign = move |nonce: Vec<u8>| {
+        let key = key.clone();
+        async move { key.sign(&nonce).map_err(async_nats::AuthError::new) }
+    };
+    ConnectOptions::with_jwt(credentials.user_jwt.clone(), sign)
+        .custom_inbox_prefix(subjects::inbox_prefix(id))
+        .reconnect_delay_callback(|_| Duration::from_millis(50))
+        .connect(&credentials.nats_url)
+        .await
+        .expect("fabric")
+}
+
+impl Island {
+    /// Enrols, connects, registers and beats once: ready for work.
+    pub(crate) async fn start(network: &Network) -> Self {
+        let (id, key) = (HostId(Uuid::new_v4()), Arc::new(KeyPair::new_user()));
+        let (status, body) = enrol(network, &network.owner, id, &key).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        let credentials: HostCredentials = serde_json::from_value(body["data"].clone()).expect("credentials");
+        let client = connect(&credentials, id, &key).await;
+        let jobs = client.subscribe(HostTopic::Jobs.of(id)).await.expect("subscribe");
+        let cancels = client.subscribe(HostTopic::Cancel.of(id)).await.expect("subscribe");
+        let instance = InstanceId(Uuid::new_v4());
+        let island = Self { id, key, client, credentials, instance, jobs, cancels, slots: 4 };
+        island.client.flush().await.expect("flush");
+        island.register(&[]).await;
+        island.beat(&[]).await;
+        island
+    }
+
+    fn signed(&self, subject: &str, payload: &[u8]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let signature = self.key.sign(&signed_bytes(subject, payload)).expect("sign");
+        headers.insert(SIGNATURE_HEADER, STANDARD.encode(signature));
+        headers
+    }
+
+    async fn request<A: DeserializeOwned>(&self, subject: &str, message: &impl Serialize) -> A {
+        let payload = serde_json::to_vec(message).expect("json");
+        let request = Request::new().headers(self.signed(subject, &payload)).payload(payload.into());
+        let answer =
+            soon("an answer", self.client.send_request(subject.to_owned(), request)).await.expect("answer");
+        serde_json::from_slice(&answer.payload).expect("json")
+    }
+
+    pub(crate) async fn register(&self, holding: &[AttemptKey]) -> Registered {
+        let report = RuntimeReport {
+            kind: RuntimeType::Llmcpp,
+            available: true,
+            reason: None,
+            version: None,
+            simulated: false,
+        };
+        let capabilities = Capabilities {
+            platform: "linux-x86_64".into(),
+            cpu_model: "scripted".into(),
+            cpu_cores: 4,
+            ram_mb: 16_000,
+            gpus: vec![],
+            no_gpu_reason: Some("scripted".into()),
+            runtimes: vec![report],
+            sandbox: SandboxReport::default(),
+            hub_reachable: Some(false),
+        };
+        let message = Register {
+            v: FABRIC_VERSION,
+            host_id: self.id,
+            instance: self.instance,
+            name: "scripted".into(),
+            region: Some("test".into()),
+            agent_version: "0".into(),
+            capabilities,
+            holding: holding.to_vec(),
+            sent_at: Clock::System.now(),
+        };
+        self.request(subjects::REGISTER, &message).await
+    }
+
+    pub(crate) async fn beat(&self, _jobs: &[AttemptKey]) {
+        let message = Heartbeat {
+            v: FABRIC_VERSION,
+            host_id: self.id,
+            instance: self.instance,
+            seq: 1,
+            status: "online".into(),
+            agent_version: "0".into(),
+            system: SystemLoad::default(),
+            gpus: vec![],
+            jobs: vec![],
+            models: vec![],
+            headroom: Headroom { job_slots: self.slots, ram_mb: 8_000, vram_mb: 0 },
+            timestamp: Clock::System.now(),
+        };
+        self.publish(HostTopic::Heartbeat, &message).await;
+    }
+
+    pub(crate) async fn publish(&self, topic: HostTopic, message: &impl Serialize) {
+        let payload = serde_json::to_vec(message).expect("json");
+        self.client.publish(topic.of(self.id), payload.into()).await.expect("publish");
+        self.client.flush().await.expect("flush");
+    }
+
+    /// The next assignment.
+    pub(crate) async fn offer(&mut self) -> Offer {
+        let message = soon("an assignment", self.jobs.next()).await.expect("subscription");
+        let assignment: Assignment = serde_json::from_slice(&message.payload).expect("assignment");
+        let header = message.headers.as_ref().and_then(|h| h.get(SIGNATURE_HEADER)).expect("signature");
+        let signature = STANDARD.decode(header.as_str()).expect("base64");
+        KeyPair::from_public_key(&self.credentials.coordinator_key)
+            .expect("key")
+            .verify(&signed_bytes(&message.subject, &message.payload), &signature)
+            .expect("signed by the coordinator");
+        Offer { assignment, message }
+    }
+
+    pub(crate) async fn accept(&self, offer: &Offer) {
+        self.reply(offer, &AssignmentReply { v: FABRIC_VERSION, accepted: true, refusal: None }).await;
+    }
+
+    pub(crate) async fn refuse(&self, offer: &Offer) {
+        let refusal = Refusal { reason: RefusalReason::NoSlot, message: "scripted".into() };
+        self.reply(offer, &AssignmentReply { v: FABRIC_VERSION, accepted: false, refusal: Some(refusal) })
+            .await;
+    }
+
+    async fn reply(&self, offer: &Offer, reply: &AssignmentReply) {
+        let to = offer.message.reply.clone().expect("a request");
+        self.client.publish(to, serde_json::to_vec(reply).expect("json").into()).await.expect("publish");
+        self.client.flush().await.expect("flush");
+    }
+
+    /// The next assignment, accepted.
+    pub(crate) async fn take(&mut self) -> Assignment {
+        let offer = self.offer().await;
+        self.accept(&offer).await;
+        offer.assignment
+    }
+
+    pub(crate) async fn cancelled(&mut self) -> Cancel {
+        let message = soon("a cancellation", self.cancels.next()).await.expect("subscription");
+        serde_json::from_slice(&message.payload).expect("cancel")
+    }
+
+    /// Sends events numbered from `first`.
+    pub(crate) async fn send(&self, key: AttemptKey, first: u64, events: Vec<AttemptEvent>) {
+        self.publish(HostTopic::Output, &output(key, first, events)).await;
+    }
+
+    /// Sends the end as a request.
+    pub(crate) async fn end(&self, key: AttemptKey, n: u64, outcome: Outcome) -> OutputReply {
+        self.request(&HostTopic::Output.of(self.id), &output(key, n, vec![AttemptEvent::Ended { outcome }]))
+            .await
+    }
+
+    /// Renews until an answer comes: the fabric, or the coordinator's subscription, may be on its way back.
+    pub(crate) async fn renew_until_answered(
+        &self,
+        key: AttemptKey,
+        phase: &str,
+        work: u64,
+        last_event: u64,
+    ) -> LeaseReply {
+        let asked = async {
+            loop {
+                let attempt = self.try_renew(key, phase, work, last_event);
+                if let Ok(Some(reply)) = tokio::time::timeout(Duration::from_millis(500), attempt).await {
+                    return reply;
+                }
+            }
+        };
+        soon("an answer to a renewal", asked).await
+    }
+
+    async fn try_renew(
+        &self,
+        key: AttemptKey,
+        phase: &str,
+        work: u64,
+        last_event: u64,
+    ) -> Option<LeaseReply> {
+        let payload = serde_json::to_vec(&self.renewal(key, phase, work, last_event)).expect("json");
+        let headers = self.signed(subjects::LEASE, &payload);
+        let request = Request::new().headers(headers).payload(payload.into());
+        let answer = self.client.send_request(subjects::LEASE, request).await.ok()?;
+        serde_json::from_slice(&answer.payload).ok()
+    }
+
+    pub(crate) async fn renew(&self, key: AttemptKey, phase: &str, work: u64, last_event: u64) -> LeaseReply {
+        self.request(subjects::LEASE, &self.renewal(key, phase, work, last_event)).await
+    }
+
+    fn renewal(&self, key: AttemptKey, phase: &str, work: u64, last_event: u64) -> LeaseRenewal {
+        let job = LeasedJob { key, phase: phase.into(), work, last_event };
+        LeaseRenewal {
+            v: FABRIC_VERSION,
+            host_id: self.id,
+            instance: self.instance,
+            jobs: vec![job],
+            sent_at: Clock::System.now(),
+        }
+    }
+}
+
+pub(crate) fn output(key: AttemptKey, first: u64, events: Vec<AttemptEvent>) -> Output {
+    let numbered = events.into_iter().zip(first..).map(|(event, n)| Numbered { n, event });
+    Output { v: FABRIC_VERSION, key, events: numbered.collect() }
+}
+
+pub(crate) fn token(content: &str) -> AttemptEvent {
+    AttemptEvent::Token { content: content.to_owned(), count: 1 }
+}
+
+pub(crate) fn completed(prompt: u64, completion: u64) -> Outcome {
+    Outcome::Completed {
+        usage: Usage::tokens(prompt, completion),
+        output: None,
+        finish_reason: Some(FinishReason::Stop),
+    }
+}

@@ -1,0 +1,89 @@
+//! A nats-server of one test's own.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Instant,
+};
+
+use island_coordinator::fabric::init::{Fabric, init};
+use island_protocol::time::Timestamp;
+
+use super::PATIENCE;
+
+/// A running server; dropped, it is killed.
+pub(crate) struct Nats {
+    child: Option<Child>,
+    conf: PathBuf,
+    pub(crate) port: u16,
+}
+
+/// `ISLAND_NATS_SERVER`, else `.tools/bin` of the project, else the search path.
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("ISLAND_NATS_SERVER") {
+        return path.into();
+    }
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let candidates =
+        std::iter::once(tools).chain(std::env::split_paths(&search).map(|dir| dir.join("nats-server")));
+    let found = candidates.into_iter().find(|path| path.is_file());
+    found.expect("nats-server is missing: run `make setup`, or set ISLAND_NATS_SERVER")
+}
+
+impl Nats {
+    /// Sets a fabric up in `dir` and starts its server on a free port.
+    pub(crate) fn start(dir: &Path) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("free port").port();
+        let fabric = Fabric {
+            dir: dir.to_owned(),
+            port,
+            store_dir: dir.join("jetstream"),
+            max_store_bytes: 256 << 20,
+        };
+        let conf = init(&fabric, Timestamp::from_unix_ms(1_700_000_000_000)).expect("fabric");
+        let mut nats = Self { child: None, conf, port };
+        nats.up();
+        nats
+    }
+
+    /// Starts the server, again after [`Self::down`].
+    pub(crate) fn up(&mut self) {
+        let log = fs::File::create(self.conf.with_extension("log")).expect("log file");
+        let child = Command::new(binary())
+            .arg("-c")
+            .arg(&self.conf)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("nats-server starts");
+        self.child = Some(child);
+        let begin = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            let log = fs::read_to_string(self.conf.with_extension("log")).unwrap_or_default();
+            assert!(begin.elapsed() < PATIENCE, "nats-server does not answer:\n{log}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Kills the server.
+    pub(crate) fn down(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("kill nats-server");
+            child.wait().expect("reap nats-server");
+        }
+    }
+
+    /// Where it listens.
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        self.down();
+    }
+}

@@ -1,0 +1,300 @@
+//! A coordinator with its fabric, its database and two accounts.
+
+use std::{fs, path::PathBuf};
+
+use island_coordinator::{
+    app::App,
+    clock::Clock,
+    commands::admin::{create_account, create_key},
+    config::Config,
+    storage::Store,
+};
+use island_protocol::{credits::MicroCredits, ids::AccountId};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{nats::Nats, soon};
+
+/// An account and its key.
+#[derive(Clone)]
+pub(crate) struct Account {
+    pub(crate) id: AccountId,
+    pub(crate) key: String,
+}
+
+/// Everything of one test.
+pub(crate) struct Network {
+    pub(crate) nats: Nats,
+    pub(crate) config: Config,
+    pub(crate) url: String,
+    pub(crate) consumer: Account,
+    pub(crate) owner: Account,
+    pub(crate) http: Client,
+    soft: CancellationToken,
+    hard: CancellationToken,
+    running: Option<JoinHandle<std::io::Result<()>>>,
+    folder: tempfile::TempDir,
+}
+
+/// A chat Cargo that scripted Islands can run: nothing to fetch, one credit.
+pub(crate) const ECHO: &str = r#"
+slug = "echo"
+name = "Echo"
+description = "Says what the script says."
+category = "llm"
+runtime_type = "llmcpp"
+price_per_job = 1
+required_vram_mb = 0
+required_ram_mb = 100
+aliases = ["parrot"]
+[limits]
+timeout_s = 60
+max_tokens = 100
+[input_schema]
+type = "object"
+additionalProperties = false
+[input_schema.properties]
+prompt = { type = "string", maxLength = 1000 }
+messages = { type = "array" }
+max_tokens = { type = "integer", minimum = 1 }
+temperature = { type = "number" }
+[output_schema]
+type = "string"
+[example]
+input = { prompt = "hello" }
+"#;
+
+/// A Cargo whose result is an object.
+pub(crate) const COUNT: &str = r#"
+slug = "count"
+name = "Count"
+description = "Counts."
+category = "text"
+runtime_type = "llmcpp"
+price_per_job = 0.25
+required_vram_mb = 0
+required_ram_mb = 100
+[input_schema]
+type = "object"
+required = ["text"]
+properties = { text = { type = "string" } }
+[output_schema]
+type = "object"
+required = ["count"]
+properties = { count = { type = "integer" } }
+[example]
+input = { text = "a b" }
+output = { count = 2 }
+"#;
+
+impl Network {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// Starts everything, with other settings than the defaults.
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = |name: &str| folder.path().join(name);
+        let nats = Nats::start(&path("fabric"));
+        fs::create_dir(path("cargos")).expect("folder");
+        fs::write(path("cargos/echo.toml"), ECHO).expect("cargo file");
+        fs::write(path("cargos/count.toml"), COUNT).expect("cargo file");
+
+        let mut config = Config::default();
+        config.http.listen = "127.0.0.1:0".parse().expect("address");
+        config.http.drain_s = 1;
+        config.database.path = path("island.db");
+        config.fabric.url = nats.url();
+        config.fabric.dir = path("fabric");
+        config.catalogue.dir = path("cargos");
+        change(&mut config);
+
+        let store = Store::open(&config.database.path).await.expect("database");
+        let consumer = account(&store, "consumer@example.org", 10).await;
+        let owner = account(&store, "owner@example.org", 0).await;
+        store.close().await;
+        let mut network = Self {
+            nats,
+            config,
+            url: String::new(),
+            consumer,
+            owner,
+            http: Client::new(),
+            soft: CancellationToken::new(),
+            hard: CancellationToken::new(),
+            running: None,
+            folder,
+        };
+        network.up().await;
+        network
+    }
+
+    /// Starts the coordinator, again after [`Self::down`] or [`Self::kill`].
+    pub(crate) async fn up(&mut self) {
+        (self.soft, self.hard) = (CancellationToken::new(), CancellationToken::new());
+        let built = App::build(&self.config, Clock::System, self.soft.clone(), self.hard.clone()).await;
+        let app = built.unwrap_or_else(|error| panic!("{}", island_daemon::chain::Chain(&error)));
+        self.url = format!("http://{}/api/v1", app.address().expect("address"));
+        self.running = Some(tokio::spawn(app.run()));
+    }
+
+    /// Stops the coordinator in order.
+    pub(crate) async fn down(&mut self) {
+        self.soft.cancel();
+        self.ended().await;
+    }
+
+    /// Stops the coordinator at once, in the middle of whatever it does.
+    pub(crate) async fn kill(&mut self) {
+        self.hard.cancel();
+        self.ended().await;
+    }
+
+    async fn ended(&mut self) {
+        if let Some(running) = self.running.take() {
+            soon("the coordinator's end", running).await.expect("no panic").expect("served");
+        }
+    }
+
+    /// A second connection to the database.
+    pub(crate) async fn sql(&self) -> sqlx::SqlitePool {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&self.config.database.path);
+        sqlx::SqlitePool::connect_with(options).await.expect("database")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A request with the consumer's key.
+    pub(crate) fn call(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.url)).bearer_auth(&self.consumer.key)
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let response = self.call(Method::GET, path).send().await.expect("answer");
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        response.json().await.expect("json")
+    }
+
+    /// Submits a job of `echo` and returns its id.
+    pub(crate) async fn submit(&self) -> String {
+        let body = json!({"workload": "echo", "input": {"prompt": "hi", "max_tokens": 10}});
+        let response = self.call(Method::POST, "/jobs").json(&body).send().await.expect("answer");
+        assert_eq!(response.status(), StatusCode::CREATED);
+        let body: Value = response.json().await.expect("json");
+        assert_eq!(body["data"]["status"], "submitted");
+        body["data"]["id"].as_str().expect("id").to_owned()
+    }
+
+    pub(crate) async fn job(&self, id: &str) -> Value {
+        self.get(&format!("/jobs/{id}")).await["data"].clone()
+    }
+
+    /// Opens the stream of a job after event `after`.
+    pub(crate) async fn stream(&self, id: &str, after: u64) -> Events {
+        let request = self.call(Method::GET, &format!("/jobs/{id}/stream"));
+        let request = if after > 0 { request.header("Last-Event-ID", after.to_string()) } else { request };
+        let response = request.send().await.expect("answer");
+        assert_eq!(response.status(), StatusCode::OK);
+        Events { response, buffer: String::new() }
+    }
+
+    pub(crate) async fn credits(&self, account: &Account) -> f64 {
+        let request = self.http.get(format!("{}/account", self.url)).bearer_auth(&account.key);
+        let body: Value = request.send().await.expect("answer").json().await.expect("json");
+        body["data"]["credits"].as_f64().expect("credits")
+    }
+
+    /// The books must always balance.
+    pub(crate) async fn audit(&self) {
+        let pool = self.sql().await;
+        let sum: i64 = sqlx::query_scalar("SELECT COALESCE(SUM(amount), 0) FROM ledger_entries")
+            .fetch_one(&pool)
+            .await
+            .expect("sum");
+        let wrong: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM balances b WHERE amount <> \
+             (SELECT SUM(amount) FROM ledger_entries e WHERE e.ledger = b.ledger)",
+        )
+        .fetch_one(&pool)
+        .await
+        .expect("balances");
+        assert_eq!((sum, wrong), (0, 0));
+        pool.close().await;
+    }
+}
+
+async fn account(store: &Store, email: &str, credits: i64) -> Account {
+    let now = Clock::System.now();
+    let credits = MicroCredits::from_credits(credits);
+    let id = create_account(store, email, false, credits, now).await.expect("account");
+    Account { id, key: create_key(store, id, "test", now).await.expect("key") }
+}
+
+/// Server-Sent Events of one response.
+pub(crate) struct Events {
+    response: Response,
+    buffer: String,
+}
+
+/// One event: id, name, data.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Event {
+    pub(crate) id: Option<u64>,
+    pub(crate) name: String,
+    pub(crate) data: String,
+}
+
+impl Event {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.data).expect("json data")
+    }
+}
+
+impl Events {
+    pub(crate) fn of(response: Response) -> Self {
+        Self { response, buffer: String::new() }
+    }
+
+    /// The next event; none at the end of the stream.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some((frame, rest)) = self.buffer.split_once("\n\n") {
+                let event = parse(frame);
+                self.buffer = String::from(rest);
+                if let Some(event) = event {
+                    return Some(event);
+                }
+                continue;
+            }
+            let chunk = soon("an event", self.response.chunk()).await.expect("stream")?;
+            self.buffer.push_str(std::str::from_utf8(&chunk).expect("whole characters"));
+        }
+    }
+
+    /// Everything until the end.
+    pub(crate) async fn rest(mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
+    }
+}
+
+fn parse(frame: &str) -> Option<Event> {
+    let mut event = Event { id: None, name: "message".to_owned(), data: String::new() };
+    for line in frame.lines() {
+        match line.split_once(": ")? {
+            ("id", id) => event.id = Some(id.parse().expect("number")),
+            ("event", name) => event.name = String::from(name),
+            ("data", data) => event.data = String::from(data),
+            _ => return None,
+        }
+    }
+    Some(event)
+}

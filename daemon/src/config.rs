@@ -1,0 +1,128 @@
+//! Configuration: flags over environment over a TOML file over defaults.
+//!
+//! A program describes its settings as one `serde` struct with `#[serde(default, deny_unknown_fields)]` on each
+//! section. [`load`] merges the layers; a wrong key or value names the file or variable it came from.
+
+use std::path::{Path, PathBuf};
+
+use figment::{
+    Figment,
+    providers::{Env, Format, Serialized, Toml},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Exit code for a configuration that cannot be used (`EX_USAGE`).
+pub const EXIT_BAD_CONFIG: u8 = 64;
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The named file is not there.
+    #[error("config file {0} does not exist")]
+    Missing(PathBuf),
+    /// A key is unknown or a value does not fit.
+    #[error("bad configuration: {0}")]
+    Bad(String),
+    /// Values fit one by one, but not together.
+    #[error("bad configuration: {0}")]
+    Invalid(String),
+}
+
+/// Loads settings of type `T`.
+///
+/// `file` must exist when given. Environment variables are `<prefix><SECTION>__<KEY>`, such as
+/// `ISLAND_AGENT_CACHE__MAX_GB`. `flags` holds what was given on the command line: a struct whose absent options are
+/// skipped when serialised.
+pub fn load<T: Serialize + DeserializeOwned + Default>(
+    file: Option<&Path>,
+    prefix: &str,
+    flags: &impl Serialize,
+) -> Result<T, ConfigError> {
+    let mut layers = Figment::from(Serialized::defaults(T::default()));
+    if let Some(file) = file {
+        if !file.is_file() {
+            return Err(ConfigError::Missing(file.to_owned()));
+        }
+        layers = layers.merge(Toml::file_exact(file));
+    }
+    layers
+        .merge(Env::prefixed(prefix).split("__"))
+        .merge(Serialized::defaults(flags))
+        .extract()
+        .map_err(|error| ConfigError::Bad(describe(error)))
+}
+
+/// Settings as TOML, for `config show`.
+pub fn show<T: Serialize>(settings: &T) -> String {
+    toml::to_string_pretty(settings).unwrap_or_else(|error| format!("# cannot be shown: {error}\n"))
+}
+
+/// Every problem on its own line, each with where the value came from.
+fn describe(error: figment::Error) -> String {
+    let lines: Vec<String> = error.into_iter().map(|problem| problem.to_string()).collect();
+    lines.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Settings {
+        listen: String,
+        cache: Cache,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Cache {
+        max_gb: u64,
+    }
+
+    impl Default for Cache {
+        fn default() -> Self {
+            Self { max_gb: 20 }
+        }
+    }
+
+    #[derive(Serialize)]
+    struct Flags {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        listen: Option<&'static str>,
+    }
+
+    fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("config.toml");
+        std::fs::write(&path, text).expect("write");
+        (folder, path)
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_defaults_fill_the_rest() {
+        let (_folder, path) = file("listen = 'from file'");
+        let flags = Flags { listen: Some("from flag") };
+        let settings: Settings = load(Some(&path), "ISLAND_TEST_CONFIG_", &flags).expect("load");
+        assert_eq!(settings, Settings { listen: "from flag".into(), cache: Cache { max_gb: 20 } });
+        let settings: Settings =
+            load(Some(&path), "ISLAND_TEST_CONFIG_", &Flags { listen: None }).expect("load");
+        assert_eq!(settings.listen, "from file");
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_it_and_the_file() {
+        let (_folder, path) = file("[cache]\nmax_gigs = 3");
+        let error =
+            load::<Settings>(Some(&path), "ISLAND_TEST_CONFIG_", &Flags { listen: None }).expect_err("typo");
+        let text = error.to_string();
+        assert!(text.contains("max_gigs") && text.contains("config.toml"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_file_is_an_error() {
+        let gone = load::<Settings>(Some(Path::new("/no/such.toml")), "X_", &Flags { listen: None });
+        assert!(matches!(gone, Err(ConfigError::Missing(_))));
+    }
+}

@@ -1,0 +1,54 @@
+//! Whole-or-not-at-all writes.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+/// Writes `bytes` to `path` so that a reader, or the next start after a crash, finds the old file or the new one whole.
+///
+/// # Errors
+/// The file system's, with nothing left behind but possibly a file with the extension `tmp`.
+pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    let written = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&temporary, path));
+    if let Err(error) = written {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    // The rename itself must survive a power cut.
+    File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn replaces_whole_and_keeps_the_mode() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("secret");
+        write_atomic(&path, b"one", 0o600).expect("first write");
+        write_atomic(&path, b"two", 0o600).expect("second write");
+        assert_eq!(fs::read(&path).expect("read"), b"two");
+        assert_eq!(fs::metadata(&path).expect("metadata").permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 1);
+    }
+
+    #[test]
+    fn a_missing_folder_is_an_error() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        assert!(write_atomic(&folder.path().join("no/such"), b"x", 0o600).is_err());
+    }
+}

@@ -1,0 +1,10 @@
+//! Stories about a whole network: real NATS, a real coordinator, real Islands, each test with its own.
+//!
+//! A [`Network`] is an `island dev` in a temporary folder. Scripted jobs (`sim-chat`) give volume and exact text; the
+//! shipped model gives the real engine. [`processes`] finds and kills the parts.
+
+pub mod expect;
+pub mod network;
+pub mod processes;
+
+pub use network::{Network, Options};

@@ -1,0 +1,172 @@
+//! An `island dev` in a temporary folder.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use island_coordinator_client::Client;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::processes;
+
+/// How a network differs from the usual one: one Island, fixtures loaded, limits out of the way.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How many Islands.
+    pub islands: u32,
+    /// Whether the limits per account are raised.
+    pub no_limits: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { islands: 1, no_limits: true }
+    }
+}
+
+/// A running network. Dropping it kills what is left of it.
+#[derive(Debug)]
+pub struct Network {
+    folder: TempDir,
+    dev: Child,
+    info: Value,
+}
+
+impl Network {
+    /// Starts the usual network.
+    pub fn start() -> Self {
+        Self::start_with(&Options::default())
+    }
+
+    /// Starts a network.
+    pub fn start_with(options: &Options) -> Self {
+        let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
+        Self::start_in(folder, options)
+    }
+
+    /// Starts a network on a folder that may hold an earlier one's data.
+    pub fn start_in(folder: TempDir, options: &Options) -> Self {
+        let log = fs::File::options().create(true).append(true).open(folder.path().join("dev.log"));
+        let log = log.expect("open the log");
+        let mut command = Command::new(program("island"));
+        command.args(["dev", "--fixtures", "--data-dir"]).arg(folder.path());
+        if options.islands == 0 {
+            command.arg("--no-island");
+        } else {
+            command.args(["--islands", &options.islands.to_string()]);
+        }
+        if options.no_limits {
+            command.arg("--no-limits");
+        }
+        let dev = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("share the log"))
+            .stderr(log)
+            .spawn()
+            .expect("start `island dev`");
+        let mut network = Self { folder, dev, info: Value::Null };
+        network.wait_until_ready();
+        network
+    }
+
+    fn wait_until_ready(&mut self) {
+        let path = self.folder.path().join("dev.json");
+        let end = Instant::now() + Duration::from_secs(120);
+        loop {
+            if let Ok(text) = fs::read_to_string(&path) {
+                self.info = serde_json::from_str(&text).expect("dev.json is JSON");
+                return;
+            }
+            let ended = self.dev.try_wait().expect("ask for the state of `island dev`");
+            assert!(ended.is_none() && Instant::now() < end, "`island dev` did not start:\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A field of `dev.json`.
+    pub fn info(&self, field: &str) -> &str {
+        self.info[field].as_str().unwrap_or_else(|| panic!("dev.json has {field}"))
+    }
+
+    /// The data directory.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A client with the dev account's key.
+    pub fn client(&self) -> Client {
+        self.client_with(Some(self.info("api_key").to_owned()))
+    }
+
+    /// A client with another key, or none.
+    pub fn client_with(&self, key: Option<String>) -> Client {
+        Client::new(self.info("api_url"), key).expect("client")
+    }
+
+    /// Process id of a part: `nats-server`, `coordinator`, `island-1`.
+    pub fn pid(&self, part: &str) -> i32 {
+        let path = self.folder().join("pids").join(format!("{part}.pid"));
+        let text = fs::read_to_string(&path).expect("read the pid file");
+        text.trim().parse().expect("a process id")
+    }
+
+    /// Kills a part without warning; `island dev` starts it again.
+    pub fn kill(&self, part: &str) {
+        processes::kill(self.pid(part));
+    }
+
+    /// Asks `island dev` to stop and waits; gives its exit status and the folder.
+    pub fn stop(mut self) -> (ExitStatus, TempDir) {
+        let pid = Pid::from_raw(self.dev.id().cast_signed()).expect("a process id");
+        kill_process(pid, Signal::TERM).expect("ask it to stop");
+        let status = self.dev.wait().expect("wait for it");
+        let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().expect("temporary folder"));
+        (status, folder)
+    }
+
+    /// Every log of the network, for a failing test's message.
+    pub fn logs(&self) -> String {
+        let mut all = String::new();
+        let parts = fs::read_dir(self.folder().join("logs")).into_iter().flatten().flatten();
+        let files = std::iter::once(self.folder().join("dev.log")).chain(parts.map(|entry| entry.path()));
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            let tail: Vec<&str> = text.lines().rev().take(40).collect();
+            let tail: Vec<&str> = tail.into_iter().rev().collect();
+            all.push_str(&format!("--- {}\n{}\n", file.display(), tail.join("\n")));
+        }
+        all
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            #[expect(clippy::print_stderr, reason = "a failing test shows what its network said")]
+            {
+                eprintln!("{}", self.logs());
+            }
+        }
+        let _ = self.dev.kill();
+        let _ = self.dev.wait();
+        for process in processes::of(self.folder.path()) {
+            if let Some(pid) = Pid::from_raw(process.pid) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// A program of the workspace, built beside this test.
+pub fn program(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("this test's path");
+    let folder = own.parent().and_then(Path::parent).expect("tests lie in target/<profile>/deps");
+    let path = folder.join(name);
+    assert!(path.is_file(), "{} is not built: run `cargo build --workspace` first", path.display());
+    path
+}

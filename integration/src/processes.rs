@@ -1,0 +1,40 @@
+//! Finding and killing the processes of one network, by the data directory on their command lines.
+
+use std::{fs, path::Path};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A process and its command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: i32,
+    /// Its arguments, joined by spaces.
+    pub command: String,
+}
+
+/// Every process that names `folder` on its command line, zombies left out.
+pub fn of(folder: &Path) -> Vec<Process> {
+    let wanted = folder.display().to_string();
+    let entries = fs::read_dir("/proc").expect("list /proc");
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| *pid != std::process::id().cast_signed())
+        .filter_map(|pid| {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let command = String::from_utf8_lossy(&command).replace('\0', " ");
+            command.contains(&wanted).then_some(Process { pid, command })
+        })
+        .collect()
+}
+
+/// The workers of a network.
+pub fn workers(folder: &Path) -> Vec<Process> {
+    of(folder).into_iter().filter(|process| process.command.contains("island-worker-")).collect()
+}
+
+/// Sends SIGKILL.
+pub fn kill(pid: i32) {
+    let pid = Pid::from_raw(pid).expect("a process id");
+    kill_process(pid, Signal::KILL).expect("kill");
+}

@@ -1,0 +1,23 @@
+//! The files a Cargo needs.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+
+/// One file of a Cargo, named by the role it plays there (`model` for a single-file model).
+///
+/// What was not read from a source is absent, never guessed: a missing digest is resolved by the coordinator
+/// before strangers' Islands are asked to load it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// Role inside the Cargo, such as `model`.
+    pub name: String,
+    /// `hf://owner/repo[:file][@revision]`, `https://…` or `file://…`.
+    pub url: String,
+    /// SHA-256 of the whole file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<Digest>,
+    /// Length in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+}

@@ -1,0 +1,132 @@
+//! Bodies of `POST /chat/completions`. Fields that this build does not know are ignored, as other servers do.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::job::{FinishReason, Usage};
+
+/// A chat request.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChatRequest {
+    /// A well-known name, a slug, an alias or anything else: never an error.
+    #[serde(default)]
+    pub model: String,
+    /// The conversation so far.
+    pub messages: Vec<ChatMessage>,
+    /// Most tokens to write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// Newer name of `max_tokens`; wins when both are given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_completion_tokens: Option<u64>,
+    /// 0 to 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// Nucleus sampling, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f64>,
+    /// Seed of the random draws.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<i64>,
+    /// One text or a list of texts that end the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Value>,
+    /// -2 to 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub presence_penalty: Option<f64>,
+    /// -2 to 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frequency_penalty: Option<f64>,
+    /// Whether to answer with Server-Sent Events.
+    #[serde(default)]
+    pub stream: bool,
+    /// What a stream carries besides text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream_options: Option<StreamOptions>,
+}
+
+/// What a stream carries besides text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamOptions {
+    /// Whether a last chunk carries the usage.
+    #[serde(default)]
+    pub include_usage: bool,
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChatMessage {
+    /// `system`, `developer`, `user`, `assistant` or `tool`.
+    pub role: String,
+    /// A text, or a list of parts of type `text`.
+    #[serde(default)]
+    pub content: Value,
+}
+
+/// A whole reply.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChatCompletion {
+    /// `chatcmpl-` and the job id.
+    pub id: String,
+    /// `chat.completion`.
+    pub object: String,
+    /// Unix seconds.
+    pub created: i64,
+    /// Slug of the Cargo that ran.
+    pub model: String,
+    /// One choice.
+    pub choices: Vec<Choice>,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// The reply inside a [`ChatCompletion`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// 0.
+    pub index: u32,
+    /// The reply.
+    pub message: ChatMessage,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+}
+
+/// A piece of a streamed reply.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChatChunk {
+    /// `chatcmpl-` and the job id.
+    pub id: String,
+    /// `chat.completion.chunk`.
+    pub object: String,
+    /// Unix seconds.
+    pub created: i64,
+    /// Slug of the Cargo that runs.
+    pub model: String,
+    /// One choice; none in the chunk that carries only usage.
+    pub choices: Vec<ChunkChoice>,
+    /// Usage, in the last chunk when asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+/// The piece inside a [`ChatChunk`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChunkChoice {
+    /// 0.
+    pub index: u32,
+    /// What is new.
+    pub delta: Delta,
+    /// Null until the end.
+    pub finish_reason: Option<FinishReason>,
+}
+
+/// What is new in a chunk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delta {
+    /// `assistant`, in the first chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+}

@@ -1,0 +1,172 @@
+//! What an Island has, and how loaded it is.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cargo::RuntimeType,
+    digest::Digest,
+    ids::{AttemptKey, Slug},
+};
+
+/// What an Island has. Sent at registration, and again when it changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// Operating system and processor, such as `linux-x86_64`.
+    pub platform: String,
+    /// Marketing name of the processor.
+    #[serde(default)]
+    pub cpu_model: String,
+    /// Logical processors.
+    pub cpu_cores: u32,
+    /// Main memory, megabytes.
+    pub ram_mb: u64,
+    /// GPUs the owner offers.
+    #[serde(default)]
+    pub gpus: Vec<Gpu>,
+    /// Why there are no GPUs, when there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_gpu_reason: Option<String>,
+    /// Engines and whether they work here.
+    #[serde(default)]
+    pub runtimes: Vec<RuntimeReport>,
+    /// Walls around strangers' jobs.
+    #[serde(default)]
+    pub sandbox: SandboxReport,
+    /// Whether the hub can be reached for models that are not cached. `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub_reachable: Option<bool>,
+}
+
+/// One GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Index as its driver counts.
+    pub index: u32,
+    /// Marketing name.
+    pub name: String,
+    /// Memory, megabytes.
+    pub vram_mb: u64,
+}
+
+/// Whether one engine works on this Island, or why not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuntimeReport {
+    /// Which engine.
+    pub kind: RuntimeType,
+    /// Whether jobs for it are taken.
+    pub available: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Version of the engine underneath.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Whether this is the scripted stand-in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
+}
+
+/// How strong the walls around a worker are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxLevel {
+    /// No walls.
+    #[default]
+    None,
+    /// Some of them; `missing` says which not.
+    Partial,
+    /// File system, system calls, network and memory are all confined.
+    Full,
+}
+
+/// Walls reached and walls missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxReport {
+    /// Overall level.
+    pub level: SandboxLevel,
+    /// Walls in force, such as `landlock-abi-7`, `seccomp`, `no-network`, `memory-watchdog`.
+    #[serde(default)]
+    pub walls: Vec<String>,
+    /// Walls this kernel or build lacks, with the reason.
+    #[serde(default)]
+    pub missing: Vec<String>,
+}
+
+/// Load of the whole machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SystemLoad {
+    /// Busy share of all processors, 0 to 100.
+    pub cpu_percent: f32,
+    /// Memory in use, megabytes.
+    pub memory_used_mb: u64,
+    /// All memory, megabytes.
+    pub memory_total_mb: u64,
+    /// Disk in use where the cache lies, gigabytes.
+    pub disk_used_gb: f64,
+    /// Size of that disk, gigabytes.
+    pub disk_total_gb: f64,
+}
+
+/// Load of one GPU. A field its driver does not report is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuLoad {
+    /// Index as its driver counts.
+    pub index: u32,
+    /// Busy share, 0 to 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization_percent: Option<u32>,
+    /// Memory in use, megabytes.
+    pub memory_used_mb: u64,
+    /// All memory, megabytes.
+    pub memory_total_mb: u64,
+    /// Degrees Celsius.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_c: Option<u32>,
+    /// Watts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_draw_w: Option<f32>,
+}
+
+/// A job on an Island, as its heartbeat lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningJob {
+    /// Which attempt.
+    #[serde(flatten)]
+    pub key: AttemptKey,
+    /// The Cargo.
+    pub slug: Slug,
+    /// Where it stands: `preparing`, `running`, `ended`.
+    pub phase: String,
+    /// Milliseconds since it was accepted.
+    pub duration_ms: u64,
+    /// Number of the last event emitted.
+    pub last_event: u64,
+}
+
+/// A model on an Island.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostModel {
+    /// Address it was fetched from: how catalogue entries are matched when no digest is known.
+    pub url: String,
+    /// Digest of the verified file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<Digest>,
+    /// Size on disk, megabytes.
+    pub size_mb: u64,
+    /// Loaded in a worker right now.
+    pub warm: bool,
+    /// Free places in that worker.
+    #[serde(default)]
+    pub free_slots: u32,
+}
+
+/// What may still be started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Headroom {
+    /// More jobs this Island would take.
+    pub job_slots: u32,
+    /// Main memory jobs may still use, measured, megabytes; memory of evictable idle workers is included.
+    pub ram_mb: u64,
+    /// GPU memory jobs may still use, measured, megabytes.
+    pub vram_mb: u64,
+}

@@ -1,0 +1,36 @@
+//! What travels between the programs of Island, and nothing else: no I/O, no clock, no randomness.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`ids`] | newtypes for every identifier |
+//! | [`time`] | the one timestamp type, ISO 8601 UTC with milliseconds |
+//! | [`credits`] | money as integer micro-credits |
+//! | [`digest`], [`artifact`] | content hashes, and the files a Cargo needs |
+//! | [`cargo`] | catalogue entries and what an Island is told about one |
+//! | [`job`] | job states and their only transitions, usage, outcomes |
+//! | [`event`] | numbered job events, as consumers see them and as Islands send them |
+//! | [`host`] | what an Island has and how loaded it is |
+//! | [`fabric`] | the messages on NATS |
+//! | [`subjects`] | building and parsing subject names; nobody formats one by hand |
+//! | [`api`], [`chat`] | HTTP bodies |
+//! | [`problem`] | the error body and its stable codes |
+//!
+//! Within one version messages only gain optional fields; committed snapshots prove that old ones still parse.
+
+pub mod api;
+pub mod artifact;
+pub mod cargo;
+pub mod chat;
+pub mod credits;
+pub mod digest;
+pub mod event;
+pub mod fabric;
+pub mod host;
+pub mod ids;
+pub mod job;
+pub mod problem;
+pub mod subjects;
+pub mod time;
+
+/// Version of the fabric messages in this crate; each carries it as `v`.
+pub const FABRIC_VERSION: u32 = 1;

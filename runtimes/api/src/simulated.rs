@@ -1,0 +1,206 @@
+//! A scripted engine: tokens that follow from the prompt, delays, hangs, crashes and lies. It behaves as its script says, which is
+//! read from the Cargo's `[engine]` table and the job's input, the input winning.
+
+mod script;
+
+use std::time::Duration;
+
+use island_protocol::{
+    cargo::RuntimeType,
+    job::{Failure, FailureCode, Fault, FinishReason, Outcome, Usage},
+};
+use tokio::sync::Semaphore;
+
+pub use script::{Lie, Script, ScriptError};
+
+use crate::{
+    job::{Phase, RunContext, RunRequest},
+    runtime::{Probe, Runtime, Unavailable},
+};
+
+/// Longest sleep without a sign of work, so that a slow script does not look like a frozen one.
+const SLICE: Duration = Duration::from_millis(200);
+
+/// What a scripted crash does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Crash {
+    /// Ends the job with the code of a crash; for hosts that share a process with the engine.
+    #[default]
+    Pretend,
+    /// Panics.
+    Panic,
+    /// Aborts the process, as a fault in native code would.
+    Abort,
+}
+
+/// The scripted engine.
+#[derive(Debug)]
+pub struct Simulated {
+    crash: Crash,
+    slots: u32,
+    free: Semaphore,
+}
+
+impl Simulated {
+    /// An engine that runs `slots` jobs at once.
+    pub fn new(slots: u32, crash: Crash) -> Self {
+        let slots = slots.max(1);
+        Self { crash, slots, free: Semaphore::new(slots as usize) }
+    }
+}
+
+/// Token `index` of the reply to `prompt`: its words in turn, numbered.
+pub fn token(prompt: &str, index: u64) -> String {
+    let words = prompt.split_whitespace().count().max(1) as u64;
+    let word = prompt.split_whitespace().nth((index % words) as usize).unwrap_or("word");
+    let space = if index == 0 { "" } else { " " };
+    format!("{space}{word}{index}")
+}
+
+/// The whole reply to `prompt`, as one text.
+pub fn reply(prompt: &str, tokens: u64) -> String {
+    (0..tokens).map(|index| token(prompt, index)).collect()
+}
+
+impl Runtime for Simulated {
+    fn kind(&self) -> RuntimeType {
+        RuntimeType::Llmcpp
+    }
+
+    async fn probe(&self) -> Result<Probe, Unavailable> {
+        Ok(Probe {
+            version: concat!("simulated ", env!("CARGO_PKG_VERSION")).to_owned(),
+            devices: vec!["script".to_owned()],
+            slots: self.slots,
+            ..Probe::default()
+        })
+    }
+
+    fn admit(&self, request: &RunRequest) -> Result<(), Failure> {
+        Script::of(request).map(drop).map_err(Failure::from)
+    }
+
+    async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
+        let script = match Script::of(&request) {
+            Ok(script) => script,
+            Err(error) => return Outcome::failed(error.into()),
+        };
+        context.work.enter(Phase::Wait);
+        tokio::select! {
+            biased;
+            () = context.cancel.cancelled() => Outcome::failed(cancelled()),
+            place = self.free.acquire() => {
+                let _place = place.expect("the semaphore is never closed");
+                Performance { script, context, crash: self.crash }.run().await
+            }
+        }
+    }
+}
+
+fn cancelled() -> Failure {
+    Failure::interrupted(FailureCode::CancelledByUser, "the run was cancelled")
+}
+
+/// One job as it plays.
+struct Performance {
+    script: Script,
+    context: RunContext,
+    crash: Crash,
+}
+
+/// Why a job stops before its last token.
+enum Stop {
+    Failure(Failure),
+    Cancelled,
+}
+
+impl Performance {
+    async fn run(self) -> Outcome {
+        let prompt_tokens = self.script.prompt_tokens();
+        self.context.work.enter(Phase::Prompt);
+        self.context.work.advance(prompt_tokens);
+        self.context.work.enter(Phase::Run);
+        let mut written = 0;
+        let stopped = self.play(&mut written).await;
+        let usage = Usage::tokens(prompt_tokens, written);
+        match stopped {
+            Ok(()) => Outcome::Completed {
+                usage: self.script.claimed(usage),
+                output: None,
+                finish_reason: Some(FinishReason::Length),
+            },
+            Err(Stop::Failure(failure)) => Outcome::Failed { failure, usage },
+            Err(Stop::Cancelled) => Outcome::Failed { failure: cancelled(), usage },
+        }
+    }
+
+    async fn play(&self, written: &mut u64) -> Result<(), Stop> {
+        let script = &self.script;
+        while *written < script.max_tokens || script.lie == Some(Lie::Flood) {
+            self.act(*written).await?;
+            self.pause().await?;
+            let mut content = token(&script.prompt, *written);
+            if script.lie == Some(Lie::Giant) {
+                content = content.repeat((32 << 20) / content.len());
+            }
+            self.context.events.token(content, script.claimed_count());
+            self.context.work.advance(1);
+            *written += 1;
+        }
+        self.act(*written).await
+    }
+
+    /// What the script has in store once `written` tokens are out.
+    async fn act(&self, written: u64) -> Result<(), Stop> {
+        let script = &self.script;
+        if script.hang_after == Some(written) {
+            // A frozen engine hears no cancellation either: only killing it helps.
+            std::future::pending::<()>().await;
+        }
+        if script.crash_after == Some(written) {
+            return Err(Stop::Failure(self.crash()));
+        }
+        if script.fail_after == Some(written) {
+            let message = "the script says so".to_owned();
+            return Err(Stop::Failure(Failure { fault: script.fail_fault, code: script.fail_code, message }));
+        }
+        Ok(())
+    }
+
+    fn crash(&self) -> Failure {
+        match self.crash {
+            Crash::Abort => std::process::abort(),
+            Crash::Panic => panic!("the script asks for a crash"),
+            Crash::Pretend => Failure {
+                fault: Fault::Host,
+                code: FailureCode::RuntimeCrashed,
+                message: "a scripted crash".to_owned(),
+            },
+        }
+    }
+
+    async fn pause(&self) -> Result<(), Stop> {
+        let mut left = Duration::from_millis(self.script.delay_ms);
+        loop {
+            let slice = left.min(SLICE);
+            tokio::select! {
+                biased;
+                () = self.context.cancel.cancelled() => return Err(Stop::Cancelled),
+                () = sleep_or_yield(slice) => {}
+            }
+            left -= slice;
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.context.work.advance(1);
+        }
+    }
+}
+
+async fn sleep_or_yield(slice: Duration) {
+    if slice.is_zero() {
+        tokio::task::yield_now().await;
+    } else {
+        tokio::time::sleep(slice).await;
+    }
+}

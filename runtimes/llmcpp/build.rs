@@ -1,0 +1,62 @@
+//! Puts llama.cpp's libraries where the worker finds them: beside the binary, and its CPU variants in `backends/` beside it.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+fn main() -> io::Result<()> {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=DEP_LLAMA_ROOT");
+    let Some(root) = env::var_os("DEP_LLAMA_ROOT").map(PathBuf::from) else { return Ok(()) };
+    let target = target_dir();
+    let libraries = root.join("lib");
+    install(&libraries, &target)?;
+    install(&libraries, &target.join("deps"))?;
+    let built = env::var_os("DEP_LLAMA_BACKENDS_DIR").map_or_else(|| root.join("backends"), PathBuf::from);
+    install(&built, &target.join("backends"))?;
+    println!("cargo::rustc-env=ISLAND_BUILT_BACKENDS={}", built.display());
+    if cfg!(target_os = "linux") {
+        // RPATH rather than RUNPATH: it also serves the libraries that these libraries need.
+        for path in ["$ORIGIN", "$ORIGIN/../lib/island", "$ORIGIN/..", &libraries.display().to_string()] {
+            println!("cargo::rustc-link-arg=-Wl,--disable-new-dtags,-rpath,{path}");
+        }
+    }
+    if cfg!(target_os = "macos") {
+        for path in ["@executable_path", "@executable_path/../lib/island", &libraries.display().to_string()] {
+            println!("cargo::rustc-link-arg=-Wl,-rpath,{path}");
+        }
+    }
+    Ok(())
+}
+
+/// `<target>/<profile>`, where binaries end up.
+fn target_dir() -> PathBuf {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    out.ancestors().nth(3).expect("OUT_DIR lies in <profile>/build/<package>/out").to_owned()
+}
+
+/// Copies the shared libraries of one folder to another, under the names by which they are loaded.
+fn install(from: &Path, to: &Path) -> io::Result<()> {
+    if !from.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let path = entry?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let loaded_by_name = [".so", ".so.0", ".dylib"].iter().any(|ending| name.ends_with(ending));
+        let Ok(real) = path.canonicalize() else { continue };
+        if loaded_by_name && real.is_file() {
+            replace(&real, &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Through a second name, so that a running worker keeps the library it has.
+fn replace(from: &Path, to: &Path) -> io::Result<()> {
+    let fresh = to.with_extension("new");
+    fs::copy(from, &fresh)?;
+    fs::rename(fresh, to)
+}

@@ -1,0 +1,45 @@
+//! The one thread that owns the context. Each of its steps decodes one token of every running reply, and beside them a piece of the
+//! prompts that wait: as much as lets the replies flow on. Everything else happens on other threads.
+
+mod budget;
+mod sequences;
+mod slot;
+mod step;
+mod thread;
+
+pub use budget::Budget;
+pub use sequences::{Placed, Sequences};
+pub use thread::{EngineHandle, EngineOptions, Started, start};
+
+use island_protocol::job::Outcome;
+use island_runtimes_api::RunContext;
+use llama_cpp_2::token::LlamaToken;
+use tokio::sync::oneshot;
+
+use crate::sampling::Sampling;
+
+/// A job ready to run: all that is left is arithmetic.
+#[derive(Debug)]
+pub struct Job {
+    /// The prompt; never empty.
+    pub prompt: Vec<LlamaToken>,
+    /// Most tokens to write; prompt and reply fit the context together.
+    pub max_tokens: u64,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Texts that end the reply.
+    pub stops: Vec<String>,
+    /// Whose cached prefixes it may use.
+    pub scope: String,
+    /// Whom to tell, and when to stop.
+    pub context: RunContext,
+    /// Takes the outcome; closed when nobody waits any more.
+    pub done: oneshot::Sender<Outcome>,
+}
+
+impl Job {
+    /// Whether it was cancelled, or dropped by whoever waited.
+    pub fn is_stopped(&self) -> bool {
+        self.context.cancel.is_cancelled() || self.done.is_closed()
+    }
+}

@@ -1,0 +1,88 @@
+//! How much of a prompt to read in one step.
+
+use std::time::Duration;
+
+/// Longest step while replies flow: the gap between two tokens that a reader does not mind.
+const WHILE_WRITING: Duration = Duration::from_millis(40);
+/// Longest step otherwise: how late a cancellation is noticed.
+const WHILE_READING: Duration = Duration::from_millis(250);
+/// Fewest prompt tokens in a step; also the first guess.
+const LEAST: usize = 16;
+/// Most prompt tokens in a step: one physical batch.
+pub(super) const MOST: usize = 512;
+/// Weight of the newest measurement.
+const NEWEST: f64 = 0.3;
+
+/// Learns what a step costs and says how many prompt tokens the next one can take.
+#[derive(Debug, Default)]
+pub struct Budget {
+    /// Seconds of a step that only writes.
+    writing: Option<f64>,
+    /// Seconds for each prompt token besides.
+    reading: Option<f64>,
+}
+
+impl Budget {
+    /// Prompt tokens for the next step, beside `writing` replies.
+    pub fn prompt_tokens(&self, writing: usize) -> usize {
+        let Some(each) = self.reading else { return 4 * LEAST };
+        let (most, spent) = if writing > 0 {
+            (WHILE_WRITING.as_secs_f64(), self.writing.unwrap_or(0.0))
+        } else {
+            (WHILE_READING.as_secs_f64(), 0.0)
+        };
+        let fit = (most - spent).max(0.0) / each.max(1e-9);
+        (fit as usize).clamp(LEAST, MOST)
+    }
+
+    /// Learns from a step with `writing` replies and `reading` prompt tokens.
+    pub fn learn(&mut self, writing: usize, reading: usize, took: Duration) {
+        let took = took.as_secs_f64();
+        if reading == 0 {
+            self.writing = Some(blend(self.writing, took));
+        } else {
+            let base = if writing > 0 { self.writing.unwrap_or(0.0) } else { 0.0 };
+            // A small batch still reads all weights once, so its tokens seem dear; the next, larger one corrects that.
+            let each = (took - base).max(took / 10.0) / reading as f64;
+            self.reading = Some(blend(self.reading, each));
+        }
+    }
+}
+
+fn blend(old: Option<f64>, new: f64) -> f64 {
+    old.map_or(new, |old| old + NEWEST * (new - old))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn stays_in_bounds(steps in proptest::collection::vec((0_usize..16, 0_usize..512, 0_u64..10_000_000), 0..50), writing in 0_usize..16) {
+            let mut budget = Budget::default();
+            for (writing, reading, micros) in steps {
+                budget.learn(writing, reading, Duration::from_micros(micros));
+                prop_assert!((LEAST..=MOST).contains(&budget.prompt_tokens(writing)));
+            }
+            prop_assert!((LEAST..=MOST).contains(&budget.prompt_tokens(writing)));
+        }
+    }
+
+    #[test]
+    fn converges_to_the_target() {
+        let mut budget = Budget::default();
+        let cost = |writing: usize, reading: usize| {
+            let base = if writing > 0 { 10_000 } else { 0 };
+            Duration::from_micros(base + reading as u64 * 500)
+        };
+        for _ in 0..50 {
+            budget.learn(4, 0, cost(4, 0));
+            let reading = budget.prompt_tokens(4);
+            budget.learn(4, reading, cost(4, reading));
+        }
+        let reading = budget.prompt_tokens(4);
+        assert!((50..=65).contains(&reading), "30 ms are left for tokens of 0.5 ms each, got {reading}");
+    }
+}

@@ -1,0 +1,152 @@
+//! One running job: what it has read, what it has written, and how its text leaves.
+
+use island_protocol::job::{Failure, FailureCode, FinishReason, Outcome, Usage};
+use island_runtimes_api::Phase;
+use llama_cpp_2::{context::LlamaContext, token::LlamaToken};
+
+use super::Job;
+use crate::{model::Model, sampling::Sampler, stop::StopMatcher, text::Characters};
+
+/// Prompts of at least so many tokens report how far their reading is.
+const LONG_PROMPT: usize = 256;
+
+/// A job that has a sequence.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) job: Job,
+    pub(super) sequence: usize,
+    /// Tokens of the prompt that are in the cache.
+    pub(super) read: usize,
+    /// The last token chosen, not in the cache yet.
+    pub(super) next: Option<LlamaToken>,
+    written: u64,
+    sampler: Sampler,
+    characters: Characters,
+    stop: StopMatcher,
+    /// Tokens whose text has not left yet.
+    unsent: u32,
+}
+
+impl Slot {
+    /// A slot in `sequence` whose first `keep` prompt tokens are in the cache already.
+    pub(super) fn new(mut job: Job, sequence: usize, keep: usize, model: &Model) -> Self {
+        job.context.work.enter(Phase::Prompt);
+        let sampler = Sampler::new(job.sampling, model.llama.n_vocab(), &job.prompt, job.max_tokens);
+        let stop = StopMatcher::new(std::mem::take(&mut job.stops));
+        Self {
+            job,
+            sequence,
+            read: keep,
+            next: None,
+            written: 0,
+            sampler,
+            characters: Characters::default(),
+            stop,
+            unsent: 0,
+        }
+    }
+
+    /// Whether its prompt is not read to the end.
+    pub(super) fn is_reading(&self) -> bool {
+        self.read < self.job.prompt.len()
+    }
+
+    /// Position in the sequence of the next token to decode.
+    pub(super) fn position(&self) -> usize {
+        if self.is_reading() { self.read } else { self.job.prompt.len() + self.written as usize - 1 }
+    }
+
+    /// A piece of the prompt is in the cache.
+    pub(super) fn has_read(&mut self, tokens: usize) {
+        self.read += tokens;
+        self.job.context.work.advance(tokens as u64);
+        let total = self.job.prompt.len();
+        if total >= LONG_PROMPT {
+            self.job.context.events.progress("prompt", self.read as u64, total as u64);
+        }
+        if !self.is_reading() {
+            self.job.context.work.enter(Phase::Run);
+        }
+    }
+
+    /// Chooses the token that follows, by a row of the batch just decoded, and sends its text. Gives the reason if it was the last.
+    pub(super) fn write(
+        &mut self,
+        context: &LlamaContext<'_>,
+        row: i32,
+        model: &Model,
+    ) -> Option<FinishReason> {
+        let token = self.sampler.choose(context, row);
+        self.job.context.work.advance(1);
+        let vocab = model.llama.vocab();
+        if vocab.is_eog(token) {
+            self.finish_text();
+            return Some(FinishReason::Stop);
+        }
+        self.written += 1;
+        self.unsent += 1;
+        self.next = Some(token);
+        let characters = self.characters.push(&vocab.token_to_piece(token, false, None));
+        let shown = self.stop.push(&characters);
+        self.send(shown.text);
+        if shown.stopped {
+            return Some(FinishReason::Stop);
+        }
+        if self.written >= self.job.max_tokens {
+            self.finish_text();
+            return Some(FinishReason::Length);
+        }
+        None
+    }
+
+    /// Ends the job as completed.
+    pub(super) fn complete(self, reason: FinishReason) {
+        let outcome = Outcome::Completed { usage: self.usage(), output: None, finish_reason: Some(reason) };
+        self.end(outcome);
+    }
+
+    /// Ends the job because it was stopped from outside.
+    pub(super) fn interrupt(self) {
+        let usage = self.usage();
+        self.end(Outcome::Failed { failure: interrupted(), usage });
+    }
+
+    /// Ends the job because of a failure.
+    pub(super) fn fail(self, failure: Failure) {
+        let usage = self.usage();
+        self.end(Outcome::Failed { failure, usage });
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::tokens(self.job.prompt.len() as u64, self.written)
+    }
+
+    fn finish_text(&mut self) {
+        let held = self.stop.finish();
+        self.send(held);
+    }
+
+    fn send(&mut self, text: String) {
+        if !text.is_empty() {
+            self.job.context.events.token(text, std::mem::take(&mut self.unsent));
+        }
+    }
+
+    fn end(self, outcome: Outcome) {
+        end(self.job, outcome);
+    }
+}
+
+/// Ends a job that has no slot.
+pub(super) fn end(job: Job, outcome: Outcome) {
+    let Job { context, done, .. } = job;
+    // The sink goes first: whoever hears the outcome has heard all events.
+    drop(context);
+    // Nobody waiting is a job that was dropped.
+    let _ = done.send(outcome);
+}
+
+/// Why a stopped job ended.
+pub(super) fn interrupted() -> Failure {
+    Failure::interrupted(FailureCode::CancelledByUser, "the run was cancelled")
+}

@@ -1,0 +1,145 @@
+//! One step of the engine: fill a batch, decode it, hand out what came of it.
+
+use std::time::Instant;
+
+use island_protocol::job::{Failure, FailureCode};
+use llama_cpp_2::{DecodeError, context::LlamaContext, llama_batch::LlamaBatch};
+
+use super::{budget::Budget, sequences::Sequences, slot::Slot};
+use crate::model::Model;
+
+/// What a slot has in the batch.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    /// Prompt tokens; 0 for one that is writing.
+    reading: usize,
+    /// Row whose logits choose its next token.
+    row: Option<i32>,
+}
+
+/// The context and the jobs in it.
+pub(super) struct Stage<'m> {
+    pub(super) model: &'m Model,
+    pub(super) context: LlamaContext<'m>,
+    pub(super) batch: LlamaBatch<'static>,
+    pub(super) sequences: Sequences,
+    pub(super) slots: Vec<Slot>,
+    pub(super) budget: Budget,
+    /// Whose turn it is to read first, so that no prompt waits for all others.
+    pub(super) turn: usize,
+}
+
+impl Stage<'_> {
+    /// Decodes one batch for all slots.
+    pub(super) fn step(&mut self) {
+        let shares = self.fill();
+        let reading: usize = shares.iter().map(|share| share.reading).sum();
+        let writing = shares.iter().filter(|share| share.reading == 0 && share.row.is_some()).count();
+        let began = Instant::now();
+        if let Err(error) = self.decode() {
+            tracing::error!(%error, reading, writing, "a batch cannot be decoded");
+            return self.fail_all(&error);
+        }
+        self.budget.learn(writing, reading, began.elapsed());
+        self.hand_out(&shares);
+    }
+
+    /// Writing slots first, one token each; then prompts, as far as the budget goes.
+    fn fill(&mut self) -> Vec<Share> {
+        self.batch.clear();
+        let mut shares = vec![Share { reading: 0, row: None }; self.slots.len()];
+        for (slot, share) in self.slots.iter().zip(&mut shares) {
+            if let Some(token) = slot.next.filter(|_| !slot.is_reading()) {
+                share.row = Some(self.batch.n_tokens());
+                add(&mut self.batch, token, slot.position(), slot.sequence, true);
+                self.sequences.push(slot.sequence, token);
+            }
+        }
+        let writing = self.batch.n_tokens() as usize;
+        let mut left = self.budget.prompt_tokens(writing);
+        let count = self.slots.len();
+        self.turn = self.turn.wrapping_add(1);
+        for index in (0..count).map(|offset| (self.turn + offset) % count) {
+            let slot = &self.slots[index];
+            let unread = slot.job.prompt.len() - slot.read;
+            let take = unread.min(left);
+            for offset in 0..take {
+                let (token, position) = (slot.job.prompt[slot.read + offset], slot.read + offset);
+                let is_last = offset + 1 == unread;
+                if is_last {
+                    shares[index].row = Some(self.batch.n_tokens());
+                }
+                add(&mut self.batch, token, position, slot.sequence, is_last);
+                self.sequences.push(slot.sequence, token);
+            }
+            shares[index].reading = take;
+            left -= take;
+        }
+        shares
+    }
+
+    fn decode(&mut self) -> Result<(), DecodeError> {
+        match self.context.decode(&mut self.batch) {
+            Err(DecodeError::NoKvCacheSlot) => {
+                // The books say there is room; if the cache disagrees, what is only kept for later goes first.
+                self.forget_idle();
+                self.context.decode(&mut self.batch)
+            }
+            decoded => decoded,
+        }
+    }
+
+    fn forget_idle(&mut self) {
+        let idle: Vec<usize> = self.sequences.idle().collect();
+        for sequence in idle {
+            self.remove(sequence, 0);
+            self.sequences.forget(sequence);
+        }
+    }
+
+    /// Removes a sequence's tokens from position `from` on; false if the context cannot remove a part.
+    pub(super) fn remove(&mut self, sequence: usize, from: usize) -> bool {
+        self.context.kv_cache_seq_rm(sequence as i32, Some(from as u32), None).is_ok()
+    }
+
+    fn hand_out(&mut self, shares: &[Share]) {
+        let mut finished = Vec::new();
+        for (index, (slot, share)) in self.slots.iter_mut().zip(shares).enumerate() {
+            if share.reading > 0 {
+                slot.has_read(share.reading);
+            }
+            let Some(row) = share.row else { continue };
+            if let Some(reason) = slot.write(&self.context, row, self.model) {
+                finished.push((index, reason));
+            }
+        }
+        for (index, reason) in finished.into_iter().rev() {
+            let slot = self.slots.swap_remove(index);
+            self.sequences.release(slot.sequence);
+            slot.complete(reason);
+        }
+    }
+
+    fn fail_all(&mut self, error: &DecodeError) {
+        let failure =
+            Failure::of_host(FailureCode::InternalError, format!("llama.cpp cannot decode a batch: {error}"));
+        for slot in std::mem::take(&mut self.slots) {
+            self.remove(slot.sequence, 0);
+            self.sequences.forget(slot.sequence);
+            self.sequences.release(slot.sequence);
+            slot.fail(failure.clone());
+        }
+    }
+}
+
+fn add(
+    batch: &mut LlamaBatch<'_>,
+    token: llama_cpp_2::token::LlamaToken,
+    position: usize,
+    sequence: usize,
+    logits: bool,
+) {
+    batch
+        .add(token, position as i32, &[sequence as i32], logits)
+        .expect("the batch has room for every slot and the largest budget");
+}

@@ -1,0 +1,223 @@
+//! The engine's thread: takes jobs, gives them sequences, and steps while any runs.
+
+use std::{
+    collections::VecDeque,
+    num::NonZeroU32,
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+};
+
+use island_protocol::job::{Failure, FailureCode, Outcome};
+use island_runtimes_api::Phase;
+use llama_cpp_2::{
+    context::{LlamaContext, params::LlamaContextParams},
+    llama_backend::LlamaBackend,
+    llama_batch::LlamaBatch,
+    token::LlamaToken,
+};
+use tokio::sync::oneshot;
+
+use super::{
+    Job,
+    budget::{Budget, MOST},
+    sequences::Sequences,
+    slot::{Slot, end, interrupted},
+    step::Stage,
+};
+use crate::model::Model;
+
+/// Most sequences llama.cpp keeps apart.
+const MAX_SEQUENCES: usize = 64;
+
+/// How to run a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Jobs at once.
+    pub slots: usize,
+    /// Tokens of context for each job.
+    pub context_tokens: u32,
+    /// Tokens of context for all jobs together.
+    pub total_tokens: u32,
+    /// Processor threads.
+    pub threads: i32,
+}
+
+/// What the thread has once it runs.
+#[derive(Debug)]
+pub struct Started {
+    /// The model, for whoever encodes prompts.
+    pub model: Arc<Model>,
+    /// Tokens of context for each job.
+    pub context_tokens: u32,
+}
+
+/// The thread, and the way to it.
+#[derive(Debug)]
+pub struct EngineHandle {
+    /// Takes jobs; the thread ends once it is dropped and all jobs are done.
+    pub jobs: mpsc::Sender<Job>,
+    /// Ends with the thread.
+    pub thread: JoinHandle<()>,
+}
+
+/// Starts the thread. `load` runs on it, and `started` hears what came of it.
+pub fn start(
+    backend: &'static LlamaBackend,
+    load: impl FnOnce() -> Result<(Arc<Model>, EngineOptions), Failure> + Send + 'static,
+    started: oneshot::Sender<Result<Started, Failure>>,
+) -> std::io::Result<EngineHandle> {
+    let (jobs, incoming) = mpsc::channel();
+    let body = move || {
+        let (model, options) = match load() {
+            Ok(loaded) => loaded,
+            Err(failure) => return drop(started.send(Err(failure))),
+        };
+        match Engine::new(backend, &model, options, incoming) {
+            Ok(engine) => {
+                let context_tokens = engine.context_tokens.min(options.context_tokens);
+                let told = started.send(Ok(Started { model: Arc::clone(&model), context_tokens }));
+                if told.is_ok() {
+                    engine.run();
+                }
+            }
+            Err(failure) => drop(started.send(Err(failure))),
+        }
+    };
+    let thread = std::thread::Builder::new().name("llama".into()).stack_size(8 << 20).spawn(body)?;
+    Ok(EngineHandle { jobs, thread })
+}
+
+struct Engine<'m> {
+    stage: Stage<'m>,
+    waiting: VecDeque<Job>,
+    incoming: mpsc::Receiver<Job>,
+    max_slots: usize,
+    context_tokens: u32,
+}
+
+impl<'m> Engine<'m> {
+    fn new(
+        backend: &LlamaBackend,
+        model: &'m Model,
+        options: EngineOptions,
+        incoming: mpsc::Receiver<Job>,
+    ) -> Result<Self, Failure> {
+        let slots = options.slots.clamp(1, MAX_SEQUENCES / 2);
+        // Half of the sequences keep finished conversations for the next message.
+        let sequences = 2 * slots;
+        let params = LlamaContextParams::default()
+            .with_n_ctx(NonZeroU32::new(options.total_tokens))
+            .with_n_batch((MOST + slots) as u32)
+            .with_n_ubatch(MOST as u32)
+            .with_n_seq_max(sequences as u32)
+            .with_kv_unified(true)
+            .with_n_threads(options.threads)
+            .with_n_threads_batch(options.threads)
+            .with_no_perf(true);
+        let context = model.llama.new_context(backend, params).map_err(|_| {
+            Failure::of_host(FailureCode::OutOfMemory, "llama.cpp cannot make a context; its log says why")
+        })?;
+        let capacity = context.n_ctx();
+        let mut stage = Stage {
+            model,
+            context,
+            batch: LlamaBatch::new(MOST + slots, 1),
+            sequences: Sequences::new(sequences, capacity as usize, model.can_rewind()),
+            slots: Vec::new(),
+            budget: Budget::default(),
+            turn: 0,
+        };
+        warm_up(&mut stage.context, &mut stage.batch, model)?;
+        Ok(Self { stage, waiting: VecDeque::new(), incoming, max_slots: slots, context_tokens: capacity })
+    }
+
+    fn run(mut self) {
+        while self.take_jobs() {
+            self.drop_stopped();
+            self.admit();
+            if !self.stage.slots.is_empty() {
+                self.stage.step();
+            }
+        }
+    }
+
+    /// Takes in what has come; waits only if there is nothing to do. False once nothing can come any more.
+    fn take_jobs(&mut self) -> bool {
+        if self.stage.slots.is_empty() && self.waiting.is_empty() {
+            match self.incoming.recv() {
+                Ok(job) => self.queue(job),
+                Err(mpsc::RecvError) => return false,
+            }
+        }
+        while let Ok(job) = self.incoming.try_recv() {
+            self.queue(job);
+        }
+        true
+    }
+
+    fn queue(&mut self, job: Job) {
+        job.context.work.enter(Phase::Wait);
+        self.waiting.push_back(job);
+    }
+
+    fn drop_stopped(&mut self) {
+        let (stopped, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(Job::is_stopped);
+        self.waiting = waiting;
+        for job in stopped {
+            end(job, Outcome::failed(interrupted()));
+        }
+        for index in (0..self.stage.slots.len()).rev() {
+            if self.stage.slots[index].job.is_stopped() {
+                let slot = self.stage.slots.swap_remove(index);
+                self.stage.sequences.release(slot.sequence);
+                slot.interrupt();
+            }
+        }
+    }
+
+    /// Gives sequences to waiting jobs, in their order, while there is room.
+    fn admit(&mut self) {
+        while self.stage.slots.len() < self.max_slots
+            && let Some(job) = self.waiting.front()
+        {
+            let cells = job.prompt.len() + job.max_tokens as usize;
+            let Some(mut placed) = self.stage.sequences.place(&job.prompt, cells, &job.scope) else { return };
+            for &sequence in &placed.evict {
+                self.stage.remove(sequence, 0);
+            }
+            if !self.keep(placed.sequence, placed.copy_from, placed.keep) {
+                self.stage.remove(placed.sequence, 0);
+                self.stage.sequences.forget(placed.sequence);
+                placed.keep = 0;
+            }
+            let job = self.waiting.pop_front().expect("it was looked at above");
+            self.stage.slots.push(Slot::new(job, placed.sequence, placed.keep, self.stage.model));
+        }
+    }
+
+    /// Leaves exactly the kept tokens in the sequence; false if the context cannot.
+    fn keep(&mut self, sequence: usize, copy_from: Option<usize>, keep: usize) -> bool {
+        let Some(from) = copy_from else { return self.stage.remove(sequence, keep) };
+        let copied = self.stage.remove(sequence, 0)
+            && self
+                .stage
+                .context
+                .kv_cache_seq_cp(from as i32, sequence as i32, Some(0), Some(keep as u32))
+                .is_ok();
+        copied && self.stage.context.kv_cache_seq_pos_max(sequence as i32) + 1 == keep as i32
+    }
+}
+
+/// One decode before the first job: memory is touched and kernels are chosen.
+fn warm_up(context: &mut LlamaContext<'_>, batch: &mut LlamaBatch<'_>, model: &Model) -> Result<(), Failure> {
+    let failed = |what: String| {
+        Failure::of_job(FailureCode::ModelRejected, format!("the model cannot be run: {what}"))
+    };
+    let vocab = model.llama.vocab();
+    let token = [vocab.bos(), vocab.eos()].into_iter().find(|token| token.0 >= 0).unwrap_or(LlamaToken(0));
+    batch.clear();
+    batch.add(token, 0, &[0], true).map_err(|error| failed(error.to_string()))?;
+    context.decode(batch).map_err(|error| failed(error.to_string()))?;
+    context.clear_kv_cache();
+    Ok(())
+}

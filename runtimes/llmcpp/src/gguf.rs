@@ -1,0 +1,173 @@
+//! The check of a model file before llama.cpp sees it. Only the header is read: a file of any size is judged at once.
+//!
+//! Every number in the header is a claim of a stranger: counts are capped, products are checked, offsets must lie in the file.
+
+mod reader;
+mod tensor;
+mod value;
+
+use std::{collections::HashSet, fs::File, io, path::Path};
+
+use reader::Reader;
+pub use tensor::Tensor;
+pub use value::Value;
+
+const MAGIC: [u8; 4] = *b"GGUF";
+const MAX_TENSORS: u64 = 1 << 16;
+const MAX_ENTRIES: u64 = 1 << 14;
+const MAX_KEY_BYTES: u64 = 1 << 12;
+/// Longest tensor name llama.cpp keeps, less its closing zero.
+const MAX_NAME_BYTES: u64 = 63;
+const DEFAULT_ALIGNMENT: u64 = 32;
+
+/// A file that is no sound GGUF file.
+#[derive(Debug, thiserror::Error)]
+pub enum GgufError {
+    /// Reading the file.
+    #[error("read the model file")]
+    Read(#[source] io::Error),
+    /// It ends inside its header.
+    #[error("the file ends inside {0}")]
+    Truncated(&'static str),
+    /// It is something else.
+    #[error("the file does not begin like a GGUF file")]
+    Magic,
+    /// A version nobody here reads.
+    #[error("version {0} of the format is not supported")]
+    Version(u32),
+    /// A count or length beyond what any model has.
+    #[error("{what} of {claimed} is over the limit of {limit}")]
+    TooMany {
+        /// What is counted.
+        what: &'static str,
+        /// What the file claims.
+        claimed: u64,
+        /// What is accepted.
+        limit: u64,
+    },
+    /// A name that occurs twice.
+    #[error("{0:?} occurs twice")]
+    Duplicate(String),
+    /// Text that is not UTF-8 where names are expected.
+    #[error("a name is not text")]
+    Name,
+    /// A value of a type that does not exist, or where it may not be.
+    #[error("value type {0} is not known or not allowed here")]
+    ValueType(u32),
+    /// An alignment that is no power of two.
+    #[error("alignment {0} is not usable")]
+    Alignment(u64),
+    /// A tensor whose description makes no sense.
+    #[error("tensor {name:?}: {what}")]
+    Tensor {
+        /// Which one.
+        name: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+/// What the header says, once it is known to be sound.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Header {
+    /// Metadata that is a single value; arrays are only checked.
+    pub entries: Vec<(String, Value)>,
+    /// All tensors.
+    pub tensors: Vec<Tensor>,
+}
+
+impl Header {
+    /// Checks the file at `path`.
+    pub fn check(path: &Path) -> Result<Self, GgufError> {
+        let file = File::open(path).map_err(GgufError::Read)?;
+        let length = file.metadata().map_err(GgufError::Read)?.len();
+        Self::read(io::BufReader::with_capacity(1 << 18, file), length)
+    }
+
+    /// Checks a file of `length` bytes from its beginning.
+    pub fn read<R: io::BufRead + io::Seek>(source: R, length: u64) -> Result<Self, GgufError> {
+        let mut reader = Reader::new(source, length);
+        let magic = reader.bytes::<4>("the magic number")?;
+        if magic != MAGIC {
+            return Err(GgufError::Magic);
+        }
+        let version = reader.u32("the version")?;
+        if !(2..=3).contains(&version) {
+            return Err(GgufError::Version(version));
+        }
+        let tensors = reader.count("number of tensors", MAX_TENSORS)?;
+        let entries = reader.count("number of metadata entries", MAX_ENTRIES)?;
+        let entries = read_entries(&mut reader, entries)?;
+        let alignment = alignment(&entries)?;
+        let tensors = read_tensors(&mut reader, tensors)?;
+        let data = reader.position().next_multiple_of(alignment);
+        tensor::check_layout(&tensors, alignment, length.saturating_sub(data))?;
+        Ok(Self { entries, tensors })
+    }
+
+    /// A metadata entry that is a single value.
+    pub fn entry(&self, key: &str) -> Option<&Value> {
+        self.entries.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    /// Bytes of the tensors of each layer, first to last.
+    pub fn layer_bytes(&self) -> Vec<u64> {
+        let mut layers: Vec<u64> = Vec::new();
+        for tensor in &self.tensors {
+            let Some(index) = tensor.layer().filter(|&index| index < self.tensors.len()) else { continue };
+            if layers.len() <= index {
+                layers.resize(index + 1, 0);
+            }
+            layers[index] = layers[index].saturating_add(tensor.bytes);
+        }
+        layers
+    }
+
+    /// Bytes of the tensors that belong to no layer.
+    pub fn other_bytes(&self) -> u64 {
+        self.tensors.iter().filter(|tensor| tensor.layer().is_none()).map(|tensor| tensor.bytes).sum()
+    }
+}
+
+fn read_entries<R: io::BufRead + io::Seek>(
+    reader: &mut Reader<R>,
+    count: u64,
+) -> Result<Vec<(String, Value)>, GgufError> {
+    let (mut entries, mut seen) = (Vec::new(), HashSet::new());
+    for _ in 0..count {
+        let key = reader.text("a metadata key", MAX_KEY_BYTES)?;
+        if !seen.insert(key.clone()) {
+            return Err(GgufError::Duplicate(key));
+        }
+        if let Some(value) = value::read(reader)? {
+            entries.push((key, value));
+        }
+    }
+    Ok(entries)
+}
+
+fn alignment(entries: &[(String, Value)]) -> Result<u64, GgufError> {
+    let given = entries.iter().find(|(key, _)| key == "general.alignment");
+    let Some((_, value)) = given else { return Ok(DEFAULT_ALIGNMENT) };
+    let &Value::Unsigned(alignment) = value else { return Err(GgufError::Alignment(0)) };
+    let usable = alignment.is_power_of_two() && alignment <= 1 << 20;
+    if usable { Ok(alignment) } else { Err(GgufError::Alignment(alignment)) }
+}
+
+fn read_tensors<R: io::BufRead + io::Seek>(
+    reader: &mut Reader<R>,
+    count: u64,
+) -> Result<Vec<Tensor>, GgufError> {
+    let (mut tensors, mut seen) = (Vec::new(), HashSet::new());
+    for _ in 0..count {
+        let name = reader.text("a tensor's name", MAX_NAME_BYTES)?;
+        if !seen.insert(name.clone()) {
+            return Err(GgufError::Duplicate(name));
+        }
+        tensors.push(tensor::read(reader, name)?);
+    }
+    Ok(tensors)
+}
+
+#[cfg(test)]
+mod tests;

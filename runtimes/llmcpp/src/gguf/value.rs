@@ -1,0 +1,78 @@
+//! Metadata values.
+
+use std::io::{BufRead, Seek};
+
+use super::{GgufError, reader::Reader};
+
+const MAX_TEXT_BYTES: u64 = 8 << 20;
+const MAX_ARRAY: u64 = 1 << 26;
+/// Entries of an array of texts: vocabularies and merges are the largest there are.
+const MAX_TEXTS: u64 = 1 << 22;
+
+const BOOL: u32 = 7;
+const TEXT: u32 = 8;
+const ARRAY: u32 = 9;
+
+/// A single metadata value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Any unsigned integer.
+    Unsigned(u64),
+    /// Any signed integer.
+    Signed(i64),
+    /// Any floating point number.
+    Float(f64),
+    /// True or false.
+    Bool(bool),
+    /// Text.
+    Text(String),
+}
+
+/// Reads one value. Arrays are checked, passed over, and give `None`.
+pub(super) fn read<R: BufRead + Seek>(reader: &mut Reader<R>) -> Result<Option<Value>, GgufError> {
+    let kind = reader.u32("a metadata value's type")?;
+    if kind == ARRAY { skip_array(reader).map(|()| None) } else { read_single(reader, kind).map(Some) }
+}
+
+fn read_single<R: BufRead + Seek>(reader: &mut Reader<R>, kind: u32) -> Result<Value, GgufError> {
+    let what = "a metadata value";
+    Ok(match kind {
+        0 => Value::Unsigned(u8::from_le_bytes(reader.bytes(what)?).into()),
+        1 => Value::Signed(i8::from_le_bytes(reader.bytes(what)?).into()),
+        2 => Value::Unsigned(u16::from_le_bytes(reader.bytes(what)?).into()),
+        3 => Value::Signed(i16::from_le_bytes(reader.bytes(what)?).into()),
+        4 => Value::Unsigned(u32::from_le_bytes(reader.bytes(what)?).into()),
+        5 => Value::Signed(i32::from_le_bytes(reader.bytes(what)?).into()),
+        6 => Value::Float(f32::from_le_bytes(reader.bytes(what)?).into()),
+        BOOL => Value::Bool(reader.bytes::<1>(what)? != [0]),
+        TEXT => Value::Text(reader.text(what, MAX_TEXT_BYTES)?),
+        10 => Value::Unsigned(u64::from_le_bytes(reader.bytes(what)?)),
+        11 => Value::Signed(i64::from_le_bytes(reader.bytes(what)?)),
+        12 => Value::Float(f64::from_le_bytes(reader.bytes(what)?)),
+        unknown => return Err(GgufError::ValueType(unknown)),
+    })
+}
+
+fn skip_array<R: BufRead + Seek>(reader: &mut Reader<R>) -> Result<(), GgufError> {
+    let kind = reader.u32("an array's type")?;
+    let bytes_each = match kind {
+        0 | 1 | BOOL => 1,
+        2 | 3 => 2,
+        4..=6 => 4,
+        10..=12 => 8,
+        TEXT => return skip_texts(reader),
+        // Arrays of arrays: no model has them, and they nest without end.
+        unknown => return Err(GgufError::ValueType(unknown)),
+    };
+    let count = reader.count("length of an array", MAX_ARRAY)?;
+    reader.skip(count * bytes_each, "an array")
+}
+
+fn skip_texts<R: BufRead + Seek>(reader: &mut Reader<R>) -> Result<(), GgufError> {
+    let count = reader.count("length of an array of texts", MAX_TEXTS)?;
+    for _ in 0..count {
+        let length = reader.count("length of a text", MAX_TEXT_BYTES)?;
+        reader.skip(length, "an array of texts")?;
+    }
+    Ok(())
+}

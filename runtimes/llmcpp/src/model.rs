@@ -1,0 +1,141 @@
+//! A loaded model: its vocabulary, its template and its sizes.
+
+use std::path::Path;
+
+use island_protocol::job::{Failure, FailureCode};
+use llama_cpp_2::{
+    llama_backend::LlamaBackend,
+    model::{LlamaModel, params::LlamaModelParams},
+    token::LlamaToken,
+    token_type::LlamaTokenAttr,
+};
+
+use crate::{
+    backend,
+    gguf::Header,
+    offload::{self, Parts},
+    template::Template,
+};
+
+/// How to load a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// GPU memory it may use, bytes; 0 keeps it on the processor.
+    pub gpu_bytes: u64,
+    /// Tokens of context it will be used with, all jobs together.
+    pub context_tokens: u64,
+}
+
+/// A loaded model.
+#[derive(Debug)]
+pub struct Model {
+    /// llama.cpp's.
+    pub llama: LlamaModel,
+    /// Its chat template.
+    pub template: Template,
+    /// Texts that its vocabulary takes for control tokens.
+    pub specials: Vec<String>,
+    /// Layers on the GPU.
+    pub gpu_layers: u32,
+}
+
+impl Model {
+    /// Loads the file, which must have passed its check. `progress` hears shares from 0 to 1.
+    pub fn load(
+        backend: &LlamaBackend,
+        path: &Path,
+        header: &Header,
+        options: LoadOptions,
+        progress: impl Fn(f32) + 'static,
+    ) -> Result<Self, Failure> {
+        let gpu_layers = gpu_layers(header, options);
+        let params =
+            LlamaModelParams::default().with_n_gpu_layers(gpu_layers).with_progress_callback(move |share| {
+                progress(share);
+                true
+            });
+        let llama = LlamaModel::load_from_file(backend, path, &params)
+            .map_err(|_| rejected("llama.cpp cannot load the model; its log says why"))?;
+        let source = template_source(&llama)?;
+        let special = |token| token_text(&llama, token);
+        let (bos, eos) = (special(llama.vocab().bos()), special(llama.vocab().eos()));
+        let template = Template::compile(source, bos, eos)?;
+        let specials = specials(&llama);
+        Ok(Self { llama, template, specials, gpu_layers })
+    }
+
+    /// Tokens of context the model was trained with.
+    pub fn trained_context(&self) -> u32 {
+        self.llama.n_ctx_train()
+    }
+
+    /// Whether tokens can be taken back from its memory, so that a prefix can be kept and the rest replaced.
+    pub fn can_rewind(&self) -> bool {
+        !self.llama.is_recurrent() && !self.llama.is_hybrid()
+    }
+}
+
+/// Bytes of cached keys and values per token and layer, from the header alone, in 16 bits each.
+pub fn cache_bytes_per_layer(header: &Header) -> u64 {
+    use crate::gguf::Value;
+    let Some(Value::Text(architecture)) = header.entry("general.architecture") else { return 0 };
+    let number = |name: &str| match header.entry(&format!("{architecture}.{name}")) {
+        Some(&Value::Unsigned(number)) => Some(number),
+        _ => None,
+    };
+    let heads = number("attention.head_count").unwrap_or(1).max(1);
+    let heads_kv = number("attention.head_count_kv").unwrap_or(heads);
+    let width = number("embedding_length").unwrap_or(0) / heads;
+    let key = number("attention.key_length").unwrap_or(width);
+    let value = number("attention.value_length").unwrap_or(width);
+    heads_kv.saturating_mul(key.saturating_add(value)).saturating_mul(2)
+}
+
+fn gpu_layers(header: &Header, options: LoadOptions) -> u32 {
+    let free = backend::free_gpu_memory().min(options.gpu_bytes);
+    if free == 0 {
+        return 0;
+    }
+    let parts = Parts {
+        layers: header.layer_bytes(),
+        cache_per_layer: cache_bytes_per_layer(header).saturating_mul(options.context_tokens),
+        output: header.other_bytes(),
+    };
+    offload::layers_that_fit(&parts, free)
+}
+
+fn template_source(llama: &LlamaModel) -> Result<Option<String>, Failure> {
+    match llama.chat_template(None) {
+        Ok(template) => {
+            template.to_string().map(Some).map_err(|_| rejected("the model's chat template is not text"))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// A token as its vocabulary writes it; empty for tokens that the model lacks.
+pub(crate) fn token_text(llama: &LlamaModel, token: LlamaToken) -> String {
+    if token.0 < 0 {
+        return String::new();
+    }
+    let text = llama.vocab().text(token).map(|text| text.to_string_lossy().into_owned());
+    text.unwrap_or_default()
+}
+
+fn specials(llama: &LlamaModel) -> Vec<String> {
+    let vocab = llama.vocab();
+    let special = |&token: &LlamaToken| {
+        let attributes = vocab.attr(token);
+        attributes.contains(LlamaTokenAttr::Control) || attributes.contains(LlamaTokenAttr::UserDefined)
+    };
+    vocab
+        .tokens()
+        .filter(special)
+        .map(|token| token_text(llama, token))
+        .filter(|text| !text.is_empty())
+        .collect()
+}
+
+fn rejected(message: &str) -> Failure {
+    Failure::of_job(FailureCode::ModelRejected, message)
+}

@@ -1,0 +1,141 @@
+//! Conversation to tokens. What a user wrote is never taken for control tokens: `<|im_end|>` in a message is eleven letters.
+
+use island_protocol::job::{Failure, FailureCode};
+use llama_cpp_2::token::LlamaToken;
+
+use crate::{
+    model::{Model, token_text},
+    template::Message,
+};
+
+/// Surrounds the number of a message in a rendering that holds numbers in place of texts. From the private use area.
+const MARK: char = '\u{f8f7}';
+
+/// Tokens of the prompt for a conversation. `now` is the time in seconds since 1970.
+pub fn encode(model: &Model, messages: &[Message], now: i64) -> Result<Vec<LlamaToken>, Failure> {
+    let rendered = model.template.render(messages, now)?;
+    let rendered = without_bos(model, &rendered);
+    let harmless = messages.iter().all(|message| is_harmless(model, &message.content));
+    if harmless {
+        return Ok(with_bos(model, tokenize(model, rendered, true)));
+    }
+    if let Some(pieces) = marked_pieces(model, messages, rendered, now) {
+        let tokens = pieces.iter().flat_map(|(text, ours)| tokenize(model, text, *ours)).collect();
+        return Ok(with_bos(model, tokens));
+    }
+    encode_defused(model, messages, now)
+}
+
+/// Whether a text means the same with and without control tokens.
+fn is_harmless(model: &Model, text: &str) -> bool {
+    tokenize(model, text, true) == tokenize(model, text, false)
+}
+
+/// The rendered prompt in pieces, each the template's own or a user's; `None` if the template does more with texts than place them.
+fn marked_pieces(
+    model: &Model,
+    messages: &[Message],
+    rendered: &str,
+    now: i64,
+) -> Option<Vec<(String, bool)>> {
+    let mark = |(index, message): (usize, &Message)| Message {
+        role: message.role.clone(),
+        content: format!("{MARK}{index}{MARK}"),
+    };
+    let marked: Vec<Message> = messages.iter().enumerate().map(mark).collect();
+    let text = model.template.render(&marked, now).ok()?;
+    let text = without_bos(model, &text);
+    for prepare in [str::to_owned as fn(&str) -> String, |text: &str| text.trim().to_owned()] {
+        let contents: Vec<String> = messages.iter().map(|message| prepare(&message.content)).collect();
+        let pieces = split(text, &contents)?;
+        let joined: String = pieces.iter().map(|(piece, _)| piece.as_str()).collect();
+        if joined == rendered {
+            return Some(pieces);
+        }
+    }
+    None
+}
+
+/// Cuts a rendering at its marks and puts the contents in their place.
+fn split(text: &str, contents: &[String]) -> Option<Vec<(String, bool)>> {
+    let mut pieces = Vec::new();
+    for (position, part) in text.split(MARK).enumerate() {
+        // Between the marks of a pair lies the number of a message.
+        let piece =
+            if position % 2 == 0 { part } else { contents.get(part.parse::<usize>().ok()?)?.as_str() };
+        if !piece.is_empty() {
+            pieces.push((piece.to_owned(), position % 2 == 0));
+        }
+    }
+    Some(pieces)
+}
+
+/// For templates that work on the texts themselves: what looks like a control token is broken by an invisible character.
+fn encode_defused(model: &Model, messages: &[Message], now: i64) -> Result<Vec<LlamaToken>, Failure> {
+    let mut defused = messages.to_vec();
+    for message in &mut defused {
+        message.content = defuse(&message.content, &model.specials);
+        if !is_harmless(model, &message.content) {
+            let refusal = "a message holds text that the model takes for control";
+            return Err(Failure::of_job(FailureCode::InvalidInput, refusal));
+        }
+    }
+    let rendered = model.template.render(&defused, now)?;
+    Ok(with_bos(model, tokenize(model, without_bos(model, &rendered), true)))
+}
+
+fn defuse(text: &str, specials: &[String]) -> String {
+    let present = specials.iter().filter(|special| text.contains(special.as_str()));
+    present.fold(text.to_owned(), |text, special| {
+        let mut broken = special.clone();
+        let after_first = broken.chars().next().map_or(0, char::len_utf8);
+        broken.insert(after_first, '\u{200b}');
+        text.replace(special.as_str(), &broken)
+    })
+}
+
+/// A template that writes the first token itself, and a vocabulary that adds it too, must not give two.
+fn without_bos<'a>(model: &Model, rendered: &'a str) -> &'a str {
+    let vocab = model.llama.vocab();
+    let bos = token_text(&model.llama, vocab.bos());
+    if vocab.should_add_bos() && !bos.is_empty() {
+        rendered.strip_prefix(bos.as_str()).unwrap_or(rendered)
+    } else {
+        rendered
+    }
+}
+
+fn with_bos(model: &Model, tokens: Vec<LlamaToken>) -> Vec<LlamaToken> {
+    let vocab = model.llama.vocab();
+    let bos = vocab.should_add_bos().then(|| vocab.bos()).filter(|bos| bos.0 >= 0);
+    bos.into_iter().chain(tokens).collect()
+}
+
+fn tokenize(model: &Model, text: &str, parse_special: bool) -> Vec<LlamaToken> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    model.llama.vocab().tokenize(text.as_bytes(), false, parse_special)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_replaced_by_what_they_stand_for() {
+        let text = format!("a{MARK}1{MARK}b{MARK}0{MARK}");
+        let contents = ["x".to_owned(), "y".to_owned()];
+        let pieces = split(&text, &contents).expect("sound marks");
+        let ours: Vec<_> = pieces.iter().map(|(piece, ours)| (piece.as_str(), *ours)).collect();
+        assert_eq!(ours, [("a", true), ("y", false), ("b", true), ("x", false)]);
+        assert!(split(&format!("{MARK}9{MARK}"), &contents).is_none());
+    }
+
+    #[test]
+    fn control_texts_are_broken_and_others_kept() {
+        let specials = ["<|im_end|>".to_owned()];
+        assert_eq!(defuse("a<|im_end|>b", &specials), "a<\u{200b}|im_end|>b");
+        assert_eq!(defuse("plain", &specials), "plain");
+    }
+}

@@ -1,0 +1,246 @@
+//! What a job asks for. Every number is checked here, whatever a schema said before.
+
+use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_api::RunRequest;
+use serde_json::{Map, Value};
+
+use crate::{sampling::Sampling, template::Message};
+
+/// Stop texts of one request.
+const MAX_STOPS: usize = 16;
+/// Bytes of one stop text.
+const MAX_STOP_BYTES: usize = 1024;
+
+/// A checked request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// The conversation.
+    pub messages: Vec<Message>,
+    /// Most tokens to write; as many as fit if absent.
+    pub max_tokens: Option<u64>,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Texts that end the reply.
+    pub stops: Vec<String>,
+}
+
+/// Input that this engine cannot take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Not an object.
+    #[error("the input must be an object")]
+    Shape,
+    /// Nothing to reply to.
+    #[error("messages, prompt or text is needed")]
+    Nothing,
+    /// A field of the wrong type or out of its range.
+    #[error("{field} must be {must}")]
+    Field {
+        /// Which one.
+        field: &'static str,
+        /// What it must be.
+        must: &'static str,
+    },
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        Self::of_job(FailureCode::InvalidInput, error.to_string())
+    }
+}
+
+impl Request {
+    /// Reads a job's input. What it leaves open is taken from `[engine.defaults]` of the Cargo; a missing seed is `seed`.
+    pub fn of(request: &RunRequest, seed: u64) -> Result<Self, RequestError> {
+        let input = request.input.as_object().ok_or(RequestError::Shape)?;
+        let mut fields =
+            request.cargo.engine.get("defaults").and_then(Value::as_object).cloned().unwrap_or_default();
+        fields.extend(
+            input
+                .iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(key, value)| (key.clone(), value.clone())),
+        );
+        let fields = Fields(&fields);
+        let limit = Some(request.cargo.limits.max_tokens).filter(|&limit| limit > 0);
+        let asked = fields.whole("max_completion_tokens")?.or(fields.whole("max_tokens")?);
+        Ok(Self {
+            messages: messages(&fields)?,
+            max_tokens: asked.into_iter().chain(limit).min(),
+            sampling: sampling(&fields, seed)?,
+            stops: stops(&fields)?,
+        })
+    }
+}
+
+struct Fields<'a>(&'a Map<String, Value>);
+
+impl Fields<'_> {
+    fn text(&self, field: &'static str) -> Result<Option<String>, RequestError> {
+        let Some(value) = self.0.get(field) else { return Ok(None) };
+        let text = value.as_str().ok_or(RequestError::Field { field, must: "a text" })?;
+        Ok(Some(text.to_owned()))
+    }
+
+    fn number(
+        &self,
+        field: &'static str,
+        range: (f64, f64),
+        must: &'static str,
+    ) -> Result<Option<f64>, RequestError> {
+        let Some(value) = self.0.get(field) else { return Ok(None) };
+        let number = value.as_f64().filter(|number| (range.0..=range.1).contains(number));
+        number.map(Some).ok_or(RequestError::Field { field, must })
+    }
+
+    fn whole(&self, field: &'static str) -> Result<Option<u64>, RequestError> {
+        let Some(value) = self.0.get(field) else { return Ok(None) };
+        let whole = value.as_u64().filter(|&whole| whole > 0);
+        whole.map(Some).ok_or(RequestError::Field { field, must: "a whole number of at least 1" })
+    }
+}
+
+fn messages(fields: &Fields<'_>) -> Result<Vec<Message>, RequestError> {
+    if let Some(given) = fields.0.get("messages") {
+        let wrong =
+            RequestError::Field { field: "messages", must: "a list of messages, each with role and content" };
+        let list = given.as_array().filter(|list| !list.is_empty()).ok_or(wrong.clone())?;
+        return list.iter().map(|message| read_message(message).ok_or(wrong.clone())).collect();
+    }
+    let prompt = fields.text("prompt")?.or(fields.text("text")?).ok_or(RequestError::Nothing)?;
+    let system = fields.text("system_prompt")?.filter(|system| !system.is_empty());
+    let system = system.map(|content| Message { role: "system".to_owned(), content });
+    Ok(system.into_iter().chain([Message { role: "user".to_owned(), content: prompt }]).collect())
+}
+
+fn read_message(message: &Value) -> Option<Message> {
+    let role = match message.get("role")?.as_str()? {
+        // The newer name of the same role; templates know the older.
+        "developer" => "system",
+        role @ ("system" | "user" | "assistant" | "tool") => role,
+        _ => return None,
+    };
+    let content = match message.get("content")? {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::Array(parts) => parts.iter().map(read_part).collect::<Option<Vec<_>>>()?.join("\n"),
+        _ => return None,
+    };
+    Some(Message { role: role.to_owned(), content })
+}
+
+fn read_part(part: &Value) -> Option<&str> {
+    (part.get("type")?.as_str()? == "text").then(|| part.get("text")?.as_str()).flatten()
+}
+
+fn sampling(fields: &Fields<'_>, seed: u64) -> Result<Sampling, RequestError> {
+    let usual = Sampling::default();
+    let number = |field, low, high, must, usual: f32| {
+        Ok::<_, RequestError>(fields.number(field, (low, high), must)?.map_or(usual, |number| number as f32))
+    };
+    let top_k = match fields.0.get("top_k") {
+        None => usual.top_k,
+        Some(value) => value
+            .as_u64()
+            .and_then(|top_k| i32::try_from(top_k).ok())
+            .ok_or(RequestError::Field { field: "top_k", must: "a whole number" })?,
+    };
+    let seed = match fields.0.get("seed") {
+        None => seed,
+        Some(value) => value
+            .as_i64()
+            .map(i64::cast_unsigned)
+            .or_else(|| value.as_u64())
+            .ok_or(RequestError::Field { field: "seed", must: "a whole number" })?,
+    };
+    let penalty = "from -2 to 2";
+    Ok(Sampling {
+        temperature: number("temperature", 0.0, 10.0, "from 0 to 10", usual.temperature)?,
+        top_p: number("top_p", 0.0, 1.0, "from 0 to 1", usual.top_p)?,
+        min_p: number("min_p", 0.0, 1.0, "from 0 to 1", usual.min_p)?,
+        repetition: number("repetition_penalty", 0.1, 10.0, "from 0.1 to 10", usual.repetition)?,
+        presence: number("presence_penalty", -2.0, 2.0, penalty, usual.presence)?,
+        frequency: number("frequency_penalty", -2.0, 2.0, penalty, usual.frequency)?,
+        top_k,
+        seed,
+    })
+}
+
+fn stops(fields: &Fields<'_>) -> Result<Vec<String>, RequestError> {
+    let wrong = RequestError::Field { field: "stop", must: "a text, or up to 16 texts of up to 1024 bytes" };
+    let given = match fields.0.get("stop") {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(list)) => list.as_slice(),
+        Some(one) => std::slice::from_ref(one),
+    };
+    let fits = |value: &Value| value.as_str().filter(|stop| stop.len() <= MAX_STOP_BYTES).map(str::to_owned);
+    let stops: Option<Vec<String>> = given.iter().map(fits).collect();
+    stops.filter(|stops| stops.len() <= MAX_STOPS).ok_or(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(input: Value) -> Result<Request, RequestError> {
+        let cargo = json!({"slug": "m", "runtime_type": "llmcpp", "limits": {"max_tokens": 100}, "engine": {"defaults": {"top_k": 7, "temperature": 0.5}}});
+        let request = RunRequest {
+            cargo: serde_json::from_value(cargo).expect("a Cargo"),
+            input,
+            artifacts: std::collections::BTreeMap::new(),
+            scope: String::new(),
+        };
+        Request::of(&request, 42)
+    }
+
+    #[test]
+    fn input_wins_over_defaults_and_limits_over_input() {
+        let request =
+            read(json!({"prompt": "hi", "temperature": 0, "max_tokens": 500, "stop": "x", "top_p": null}))
+                .expect("valid");
+        assert_eq!(
+            (request.sampling.top_k, request.sampling.temperature, request.sampling.seed),
+            (7, 0.0, 42)
+        );
+        assert_eq!((request.max_tokens, request.stops), (Some(100), vec!["x".to_owned()]));
+    }
+
+    #[test]
+    fn conversations_in_all_their_forms() {
+        let parts = read(
+            json!({"messages": [{"role": "developer", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}),
+        );
+        let messages = parts.expect("valid").messages;
+        assert_eq!((messages[0].role.as_str(), messages[1].content.as_str()), ("system", "a\nb"));
+        let prompt = read(json!({"prompt": "p", "system_prompt": "s"})).expect("valid").messages;
+        assert_eq!(prompt.len(), 2);
+        assert_eq!(read(json!({"text": "t"})).expect("valid").messages[0].content, "t");
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused() {
+        let bad = [
+            json!(null),
+            json!({}),
+            json!({"prompt": 7}),
+            json!({"messages": []}),
+            json!({"messages": [{"role": "god", "content": "x"}]}),
+            json!({"prompt": "x", "temperature": -1}),
+            json!({"prompt": "x", "temperature": "hot"}),
+            json!({"prompt": "x", "top_p": 1.5}),
+            json!({"prompt": "x", "top_k": -4}),
+            json!({"prompt": "x", "top_k": 1_u64 << 40}),
+            json!({"prompt": "x", "max_tokens": 0}),
+            json!({"prompt": "x", "max_tokens": 1.5}),
+            json!({"prompt": "x", "stop": 5}),
+            json!({"prompt": "x", "stop": vec!["s"; 17]}),
+            json!({"prompt": "x", "seed": "s"}),
+            json!({"prompt": "x", "presence_penalty": 3}),
+            json!({"prompt": "x", "repetition_penalty": 0}),
+        ];
+        for input in bad {
+            assert!(read(input.clone()).is_err(), "{input}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The seam to the rest: jobs are checked and encoded here, on other threads than the engine's.
+
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, Hasher, RandomState},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use island_protocol::{
+    cargo::{CargoSpec, RuntimeType},
+    job::{Failure, FailureCode, Outcome},
+};
+use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
+use llama_cpp_2::token::LlamaToken;
+use tokio::sync::oneshot;
+
+use crate::{
+    backend,
+    engine::{self, EngineHandle, EngineOptions, Job, Started},
+    gguf::Header,
+    model::{LoadOptions, Model, cache_bytes_per_layer},
+    prompt,
+    request::Request,
+};
+
+/// Version of the bindings, which names the llama.cpp inside.
+const VERSION: &str = "0.1.160";
+/// Context of a job where its Cargo names none, tokens.
+const USUAL_CONTEXT: u32 = 4096;
+/// Share of the memory limit that cached keys and values may take.
+const CACHE_SHARE: u64 = 4;
+
+/// How to run a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The model file.
+    pub path: PathBuf,
+    /// The Cargo it belongs to.
+    pub cargo: CargoSpec,
+    /// Jobs at once.
+    pub slots: u32,
+    /// Processor threads; 0 takes as many as there are.
+    pub threads: u32,
+    /// Main memory it may allocate, megabytes; 0 is no limit.
+    pub memory_limit_mb: u64,
+    /// GPU memory it may use, megabytes.
+    pub vram_limit_mb: u64,
+}
+
+/// A loaded language model.
+#[derive(Debug)]
+pub struct Llmcpp {
+    model: Arc<Model>,
+    context_tokens: u64,
+    slots: u32,
+    vram_mb: u64,
+    engine: Mutex<Option<EngineHandle>>,
+}
+
+impl Llmcpp {
+    /// Checks and loads a model. `progress` hears parts done and all parts, from another thread.
+    pub async fn load(
+        settings: Settings,
+        progress: impl Fn(u64, u64) + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let unusable =
+            |error: &dyn std::fmt::Display| Failure::of_host(FailureCode::InternalError, error.to_string());
+        let backend = backend::start().map_err(|error| unusable(&error))?;
+        let slots = settings.slots.max(1);
+        let free_before = backend::free_gpu_memory();
+        let (sender, started) = oneshot::channel();
+        let load = move || load(backend, &settings, slots, progress);
+        let engine = engine::start(backend, load, sender).map_err(|error| unusable(&error))?;
+        let Started { model, context_tokens } =
+            started.await.map_err(|_| unusable(&"the engine's thread died"))??;
+        let vram_mb = free_before.saturating_sub(backend::free_gpu_memory()) >> 20;
+        Ok(Self {
+            model,
+            context_tokens: context_tokens.into(),
+            slots,
+            vram_mb,
+            engine: Mutex::new(Some(engine)),
+        })
+    }
+
+    /// Memory it allocated on GPUs, megabytes.
+    pub fn vram_mb(&self) -> u64 {
+        self.vram_mb
+    }
+
+    /// Jobs at once.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Tokens of context for each job.
+    pub fn context_tokens(&self) -> u64 {
+        self.context_tokens
+    }
+
+    async fn encode(&self, request: &Request) -> Result<Vec<LlamaToken>, Failure> {
+        let (model, messages) = (Arc::clone(&self.model), request.messages.clone());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        let encoding = tokio::task::spawn_blocking(move || prompt::encode(&model, &messages, now));
+        let broke = |_| Failure::of_host(FailureCode::InternalError, "encoding the prompt broke down");
+        encoding.await.map_err(broke)?
+    }
+
+    /// How many tokens may be written after `prompt`.
+    fn reply_tokens(&self, prompt: usize, asked: Option<u64>) -> Result<u64, Failure> {
+        let left = self.context_tokens.saturating_sub(prompt as u64);
+        if prompt == 0 {
+            return Err(Failure::of_job(FailureCode::InvalidInput, "the prompt is empty"));
+        }
+        if left == 0 {
+            let message =
+                format!("the prompt has {prompt} tokens, the context takes {}", self.context_tokens);
+            return Err(Failure::of_job(FailureCode::ContextLengthExceeded, message));
+        }
+        Ok(asked.map_or(left, |asked| asked.min(left)))
+    }
+
+    async fn attempt(&self, request: RunRequest, context: RunContext) -> Result<Outcome, Failure> {
+        context.work.enter(Phase::Wait);
+        let asked = Request::of(&request, RandomState::new().build_hasher().finish())?;
+        let prompt = self.encode(&asked).await?;
+        let max_tokens = self.reply_tokens(prompt.len(), asked.max_tokens)?;
+        let (done, outcome) = oneshot::channel();
+        let Request { sampling, stops, .. } = asked;
+        let job = Job { prompt, max_tokens, sampling, stops, scope: request.scope, context, done };
+        let gone = || Failure::of_host(FailureCode::RuntimeCrashed, "the engine is gone");
+        self.jobs().and_then(|jobs| jobs.send(job).ok()).ok_or_else(gone)?;
+        outcome.await.map_err(|_| gone())
+    }
+
+    fn jobs(&self) -> Option<mpsc::Sender<Job>> {
+        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        engine.as_ref().map(|engine| engine.jobs.clone())
+    }
+}
+
+impl Runtime for Llmcpp {
+    fn kind(&self) -> RuntimeType {
+        RuntimeType::Llmcpp
+    }
+
+    async fn probe(&self) -> Result<Probe, Unavailable> {
+        probe().map(|probe| Probe { slots: self.slots, ..probe })
+    }
+
+    fn admit(&self, request: &RunRequest) -> Result<(), Failure> {
+        Request::of(request, 0).map(drop).map_err(Failure::from)
+    }
+
+    async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
+        self.attempt(request, context).await.unwrap_or_else(Outcome::failed)
+    }
+
+    async fn shutdown(&self) {
+        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(EngineHandle { jobs, thread }) = engine {
+            drop(jobs);
+            // A thread that panicked has said so on its way out.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
+
+/// What llama.cpp offers here.
+pub fn probe() -> Result<Probe, Unavailable> {
+    backend::start().map_err(|error| Unavailable { reason: error.to_string() })?;
+    let devices =
+        backend::devices().into_iter().map(|device| format!("{}: {}", device.name, device.description));
+    let variant = backend::cpu_variant().map(|variant| ("cpu_variant".to_owned(), variant));
+    Ok(Probe {
+        version: format!("llama.cpp through llama-cpp-2 {VERSION}"),
+        devices: devices.collect(),
+        slots: 0,
+        details: variant.into_iter().collect::<BTreeMap<_, _>>(),
+    })
+}
+
+fn load(
+    backend: &'static llama_cpp_2::llama_backend::LlamaBackend,
+    settings: &Settings,
+    slots: u32,
+    progress: impl Fn(u64, u64) + Send + 'static,
+) -> Result<(Arc<Model>, EngineOptions), Failure> {
+    let header = check(&settings.path)?;
+    let (context_tokens, total_tokens) = context_sizes(settings, &header, slots);
+    let options =
+        LoadOptions { gpu_bytes: settings.vram_limit_mb << 20, context_tokens: total_tokens.into() };
+    let report = move |share: f32| progress((share * 100.0) as u64, 100);
+    let model = Model::load(backend, &settings.path, &header, options, report)?;
+    tracing::info!(context_tokens, total_tokens, gpu_layers = model.gpu_layers, "model loaded");
+    let threads = match settings.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from) as i32,
+        threads => threads as i32,
+    };
+    Ok((Arc::new(model), EngineOptions { slots: slots as usize, context_tokens, total_tokens, threads }))
+}
+
+fn check(path: &Path) -> Result<Header, Failure> {
+    Header::check(path).map_err(|error| {
+        let message = format!("the model file is not sound: {error}");
+        match error {
+            crate::gguf::GgufError::Read(_) => Failure::of_host(FailureCode::ModelUnavailable, message),
+            _ => Failure::of_job(FailureCode::ModelRejected, message),
+        }
+    })
+}
+
+/// Tokens of context for each job and for all together: every slot its full context if the memory allows.
+fn context_sizes(settings: &Settings, header: &Header, slots: u32) -> (u32, u32) {
+    let trained = trained_context(header).unwrap_or(USUAL_CONTEXT);
+    let wanted = match settings.cargo.limits.context_tokens {
+        0 => USUAL_CONTEXT,
+        named => u32::try_from(named).unwrap_or(u32::MAX),
+    };
+    let each = wanted.min(trained).max(64);
+    let per_token = cache_bytes_per_layer(header).saturating_mul(header.layer_bytes().len() as u64).max(1);
+    let affordable = match settings.memory_limit_mb {
+        0 => u64::MAX,
+        limit => (limit << 20) / CACHE_SHARE / per_token,
+    };
+    let total = (u64::from(each) * u64::from(slots)).min(affordable.max(each.into()));
+    (each, u32::try_from(total).unwrap_or(u32::MAX))
+}
+
+fn trained_context(header: &Header) -> Option<u32> {
+    use crate::gguf::Value;
+    let Some(Value::Text(architecture)) = header.entry("general.architecture") else { return None };
+    match header.entry(&format!("{architecture}.context_length")) {
+        Some(&Value::Unsigned(tokens)) if tokens > 0 => Some(u32::try_from(tokens).unwrap_or(u32::MAX)),
+        _ => None,
+    }
+}

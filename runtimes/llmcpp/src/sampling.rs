@@ -1,0 +1,231 @@
+//! From logits to a token. The random draw for a position is a function of the seed and that position alone, so that a reply can be
+//! continued elsewhere as if it had never moved.
+
+use llama_cpp_2::{
+    context::LlamaContext,
+    sampling::LlamaSampler,
+    token::{LlamaToken, data::LlamaTokenData, data_array::LlamaTokenDataArray},
+};
+
+/// Tokens that the repetition penalty looks back on.
+const REPETITION_WINDOW: i32 = 64;
+
+/// How tokens are chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// 0 takes the likeliest token always.
+    pub temperature: f32,
+    /// Share of probability to draw from.
+    pub top_p: f32,
+    /// Number of tokens to draw from; 0 takes all.
+    pub top_k: i32,
+    /// Least probability, as a share of the likeliest token's.
+    pub min_p: f32,
+    /// Seed of the draws.
+    pub seed: u64,
+    /// Divides the logits of tokens seen lately; 1 does nothing.
+    pub repetition: f32,
+    /// Lowers the logits of tokens written before.
+    pub presence: f32,
+    /// Lowers them once for each time they were written.
+    pub frequency: f32,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            temperature: 0.8,
+            top_p: 0.95,
+            top_k: 40,
+            min_p: 0.05,
+            seed: 0,
+            repetition: 1.0,
+            presence: 0.0,
+            frequency: 0.0,
+        }
+    }
+}
+
+/// Chooses the tokens of one reply.
+#[derive(Debug)]
+pub struct Sampler {
+    settings: Sampling,
+    /// Penalises what was seen lately, prompt included.
+    repetition: Option<LlamaSampler>,
+    /// Penalises what was written.
+    writing: Option<LlamaSampler>,
+    filters: LlamaSampler,
+    drawn: u64,
+}
+
+impl Sampler {
+    /// A sampler for a vocabulary of `n_vocab` that has read `prompt` and may write `max_tokens`.
+    pub fn new(settings: Sampling, n_vocab: i32, prompt: &[LlamaToken], max_tokens: u64) -> Self {
+        let repetition = (settings.repetition - 1.0).abs() > f32::EPSILON;
+        let writing = settings.presence != 0.0 || settings.frequency != 0.0;
+        let window = i32::try_from(max_tokens).unwrap_or(i32::MAX);
+        let mut repetition = repetition
+            .then(|| LlamaSampler::penalties(n_vocab, REPETITION_WINDOW, settings.repetition, 0.0, 0.0));
+        if let Some(sampler) = &mut repetition {
+            sampler.accept_many(&prompt[prompt.len().saturating_sub(REPETITION_WINDOW as usize)..]);
+        }
+        Self {
+            settings,
+            repetition,
+            writing: writing.then(|| {
+                LlamaSampler::penalties(n_vocab, window, 1.0, settings.frequency, settings.presence)
+            }),
+            filters: filters(&settings),
+            drawn: 0,
+        }
+    }
+
+    /// Chooses the next token by row `row` of the batch that was just decoded.
+    pub fn choose(&mut self, context: &LlamaContext<'_>, row: i32) -> LlamaToken {
+        let logits = context.get_logits_ith(row);
+        self.choose_by(logits)
+    }
+
+    fn choose_by(&mut self, logits: &[f32]) -> LlamaToken {
+        let token = if self.is_plain() { likeliest(logits) } else { self.choose_among(logits) };
+        self.drawn += 1;
+        for penalties in [&mut self.repetition, &mut self.writing].into_iter().flatten() {
+            penalties.accept(token);
+        }
+        token
+    }
+
+    fn is_greedy(&self) -> bool {
+        self.settings.temperature <= 0.0
+    }
+
+    fn is_plain(&self) -> bool {
+        self.is_greedy() && self.repetition.is_none() && self.writing.is_none()
+    }
+
+    fn choose_among(&mut self, logits: &[f32]) -> LlamaToken {
+        let numbered = (0..).zip(logits).map(|(id, &logit)| LlamaTokenData::new(LlamaToken(id), logit, 0.0));
+        let mut candidates = LlamaTokenDataArray::from_iter(numbered, false);
+        for penalties in [&mut self.repetition, &mut self.writing].into_iter().flatten() {
+            candidates.apply_sampler(penalties);
+        }
+        if self.is_greedy() {
+            let best = candidates.data.iter().max_by(|a, b| a.logit().total_cmp(&b.logit()));
+            return best.map_or(LlamaToken(0), LlamaTokenData::id);
+        }
+        candidates.apply_sampler(&mut self.filters);
+        let logits: Vec<f32> = candidates.data.iter().map(LlamaTokenData::logit).collect();
+        let at = pick(&logits, draw(self.settings.seed, self.drawn));
+        candidates.data.get(at).map_or(LlamaToken(0), LlamaTokenData::id)
+    }
+}
+
+fn filters(settings: &Sampling) -> LlamaSampler {
+    let chain = [
+        (settings.top_k > 0).then(|| LlamaSampler::top_k(settings.top_k)),
+        (settings.top_p < 1.0).then(|| LlamaSampler::top_p(settings.top_p, 1)),
+        (settings.min_p > 0.0).then(|| LlamaSampler::min_p(settings.min_p, 1)),
+        Some(LlamaSampler::temp(settings.temperature)),
+    ];
+    LlamaSampler::chain(chain.into_iter().flatten(), true)
+}
+
+/// The first of the likeliest tokens. Not-a-number never wins.
+fn likeliest(logits: &[f32]) -> LlamaToken {
+    let (mut best, mut highest) = (0, f32::NEG_INFINITY);
+    for (id, &logit) in (0..).zip(logits) {
+        if logit > highest {
+            (best, highest) = (id, logit);
+        }
+    }
+    LlamaToken(best)
+}
+
+/// Index of the entry in which `point`, from 0 to 1, falls when all share the line by their probability.
+fn pick(logits: &[f32], point: f64) -> usize {
+    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weight = |logit: &f32| f64::from(logit - highest).exp();
+    let mut left = point * logits.iter().map(weight).sum::<f64>();
+    for (index, logit) in logits.iter().enumerate() {
+        left -= weight(logit);
+        if left < 0.0 {
+            return index;
+        }
+    }
+    logits.len().saturating_sub(1)
+}
+
+/// A number from 0 up to 1 that follows from seed and position (two rounds of splitmix64).
+fn draw(seed: u64, position: u64) -> f64 {
+    let mixed = mix(mix(seed).wrapping_add(position));
+    (mixed >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn draws_stay_in_range_and_follow_from_their_arguments(seed: u64, position: u64) {
+            let point = draw(seed, position);
+            prop_assert!((0.0..1.0).contains(&point));
+            prop_assert_eq!(point.to_bits(), draw(seed, position).to_bits());
+        }
+
+        #[test]
+        fn a_pick_is_always_an_entry(logits in proptest::collection::vec(-50_f32..50.0, 1..50), point in 0_f64..1.0) {
+            prop_assert!(pick(&logits, point) < logits.len());
+        }
+    }
+
+    #[test]
+    fn picks_follow_the_probabilities() {
+        let logits = [0.0, 1.0_f32.exp().ln(), f32::NEG_INFINITY];
+        let mut counts = [0_u32; 3];
+        for position in 0..20_000 {
+            counts[pick(&logits, draw(7, position))] += 1;
+        }
+        let share = f64::from(counts[1]) / 20_000.0;
+        assert!((share - 0.731).abs() < 0.02, "{share}");
+        assert_eq!(counts[2], 0);
+    }
+
+    fn chosen(settings: Sampling, prompt: &[LlamaToken]) -> Vec<i32> {
+        let mut sampler = Sampler::new(settings, 3, prompt, 100);
+        (0..4).map(|_| sampler.choose_by(&[2.0, 1.5, 1.0]).0).collect()
+    }
+
+    #[test]
+    fn penalties_count_what_was_written() {
+        let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+        assert_eq!(chosen(greedy, &[]), [0, 0, 0, 0]);
+        assert_eq!(chosen(Sampling { presence: 1.6, ..greedy }, &[LlamaToken(0)]), [0, 1, 2, 0]);
+        assert_eq!(chosen(Sampling { frequency: 0.6, ..greedy }, &[LlamaToken(0)]), [0, 1, 0, 2]);
+        assert_eq!(
+            chosen(Sampling { repetition: 1.5, ..greedy }, &[LlamaToken(0)])[0],
+            1,
+            "the prompt counts too"
+        );
+    }
+
+    #[test]
+    fn one_candidate_leaves_no_choice() {
+        let hot = Sampling { temperature: 2.0, seed: 9, ..Sampling::default() };
+        assert_eq!(chosen(Sampling { top_k: 1, ..hot }, &[]), [0, 0, 0, 0]);
+        assert_eq!(chosen(Sampling { top_p: 0.0, ..hot }, &[]), [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn not_a_number_never_wins() {
+        assert_eq!(likeliest(&[f32::NAN, -1.0, 2.0, f32::NAN, 2.0]), LlamaToken(2));
+    }
+}

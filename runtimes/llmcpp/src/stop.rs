@@ -1,0 +1,92 @@
+//! Ends a reply at a stop text, which may be spread over several tokens and is never shown.
+
+/// Watches a text that grows for the first of several stop texts.
+#[derive(Debug, Default)]
+pub struct StopMatcher {
+    stops: Vec<String>,
+    /// Text that could be the beginning of a stop.
+    held: String,
+}
+
+/// What may be shown after more text came.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// The text.
+    pub text: String,
+    /// Whether a stop was met: nothing may follow.
+    pub stopped: bool,
+}
+
+impl StopMatcher {
+    /// A matcher for these texts; empty ones are ignored.
+    pub fn new(stops: Vec<String>) -> Self {
+        Self { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
+    }
+
+    /// Takes more text and gives what can no longer become a stop.
+    pub fn push(&mut self, text: &str) -> Shown {
+        let mut all = std::mem::take(&mut self.held);
+        all.push_str(text);
+        let first = self.stops.iter().filter_map(|stop| all.find(stop.as_str())).min();
+        if let Some(at) = first {
+            all.truncate(at);
+            return Shown { text: all, stopped: true };
+        }
+        self.held = all.split_off(self.safe_length(&all));
+        Shown { text: all, stopped: false }
+    }
+
+    /// What was held back and turned out to be no stop, once nothing follows.
+    pub fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Where the longest ending begins that is the beginning of a stop.
+    fn safe_length(&self, all: &str) -> usize {
+        let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
+        let from = all.ceil_char_boundary(all.len().saturating_sub(longest));
+        let begins_stop =
+            |&(at, _): &(usize, char)| self.stops.iter().any(|stop| stop.starts_with(&all[from + at..]));
+        all[from..].char_indices().find(begins_stop).map_or(all.len(), |(at, _)| from + at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn same_as_searching_the_whole_text(
+            text in "[abé]{0,30}",
+            stops in proptest::collection::vec("[abé]{1,4}", 0..4),
+            cuts in proptest::collection::vec(1_usize..4, 0..30),
+        ) {
+            let expected = stops.iter().filter_map(|stop| text.find(stop.as_str())).min();
+            let mut matcher = StopMatcher::new(stops);
+            let (mut shown, mut stopped) = (String::new(), false);
+            let mut characters = text.chars();
+            for cut in cuts.into_iter().chain(std::iter::repeat_n(1, 30)) {
+                let part: String = characters.by_ref().take(cut).collect();
+                let step = matcher.push(&part);
+                shown.push_str(&step.text);
+                stopped = step.stopped;
+                if stopped { break }
+            }
+            if !stopped {
+                shown.push_str(&matcher.finish());
+            }
+            prop_assert_eq!(stopped, expected.is_some());
+            prop_assert_eq!(shown, &text[..expected.unwrap_or(text.len())]);
+        }
+    }
+
+    #[test]
+    fn without_stops_nothing_is_held() {
+        assert_eq!(
+            StopMatcher::new(vec![String::new()]).push("ab"),
+            Shown { text: "ab".into(), stopped: false }
+        );
+    }
+}

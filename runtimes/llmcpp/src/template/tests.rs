@@ -1,0 +1,72 @@
+//! Templates in the styles of well-known models, and hostile ones.
+
+use super::*;
+
+fn message(role: &str, content: &str) -> Message {
+    Message { role: role.to_owned(), content: content.to_owned() }
+}
+
+fn conversation() -> Vec<Message> {
+    vec![
+        message("system", "Be kind."),
+        message("user", "Hi"),
+        message("assistant", "Hello"),
+        message("user", "Bye"),
+    ]
+}
+
+fn render(source: &str, messages: &[Message]) -> Result<String, TemplateError> {
+    let template = Template::compile(Some(source.to_owned()), "<s>".to_owned(), "</s>".to_owned())?;
+    template.render(messages, 1_795_210_800)
+}
+
+#[test]
+fn blocks_on_their_own_lines_leave_no_trace() {
+    let source = "{%- for message in messages %}\n    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}\n{%- endfor %}\n{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' }}\n{%- endif %}\n";
+    let text = render(source, &[message("user", "Hi")]).expect("renders");
+    assert_eq!(text, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+}
+
+#[test]
+fn python_methods_slices_and_namespaces_work() {
+    let source = "{%- set ns = namespace(n=0) -%}{{ bos_token }}{%- for m in messages[1:] -%}{% set ns.n = ns.n + 1 %}[{{ m['content'].strip() | trim }}{{ loop.index0 }}]{%- endfor -%}{{ ns.n }}{{ strftime_now('%d %b %Y') }}{% if tools is defined %}no{% endif %}";
+    assert_eq!(render(source, &conversation()).expect("renders"), "<s>[Hi0][Hello1][Bye2]320 Nov 2026");
+}
+
+#[test]
+fn a_model_without_system_messages_hears_it_from_the_user() {
+    let source = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+    let text = render(source, &[message("system", "S"), message("user", "U")]).expect("renders");
+    assert_eq!(text, "user:S\n\nU;");
+}
+
+#[test]
+fn a_refusal_is_told_in_the_templates_words() {
+    let refused = render("{{ raise_exception('roles must alternate') }}", &[message("user", "x")]);
+    assert!(matches!(refused, Err(TemplateError::Refused(words)) if words == "roles must alternate"));
+}
+
+#[test]
+fn what_never_ends_or_grows_without_end_meets_a_limit() {
+    let hostile = [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for a in range(99999) %}{{ 'x' * 100000 }}{% endfor %}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ 'x' * 99999999 }}",
+    ];
+    for source in hostile {
+        let outcome = render(source, &[message("user", "x")]);
+        assert!(matches!(outcome, Err(TemplateError::Limit)), "{source}: {outcome:?}");
+    }
+    assert!(matches!(
+        Template::compile(Some("x".repeat(2 << 20)), String::new(), String::new()),
+        Err(TemplateError::Limit)
+    ));
+}
+
+#[test]
+fn without_a_template_roles_are_written_out() {
+    let template = Template::compile(None, String::new(), String::new()).expect("nothing to compile");
+    let text = template.render(&[message("user", "Hi")], 0).expect("renders");
+    assert_eq!(text, "User: Hi\n\nAssistant:");
+}

@@ -1,0 +1,95 @@
+//! What the worker binary brings: llama.cpp is loaded before the walls stand, the model after.
+
+use island_protocol::{
+    cargo::RuntimeType,
+    job::{Failure, FailureCode},
+};
+use island_runtimes_api::{Probe, Unavailable};
+use island_runtimes_worker::{
+    inside::{Engine, LoadProgress, Loaded},
+    launch::Launch,
+    lockdown::Profile,
+};
+
+use crate::{
+    backend,
+    runtime::{Llmcpp, Settings, probe},
+};
+
+/// Name of the artifact that is the model.
+const MODEL: &str = "model";
+
+/// llama.cpp in a worker.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LlmcppEngine;
+
+impl Engine for LlmcppEngine {
+    type Runtime = Llmcpp;
+
+    fn kind(&self) -> RuntimeType {
+        RuntimeType::Llmcpp
+    }
+
+    fn probe(&mut self) -> Result<Probe, Unavailable> {
+        probe()
+    }
+
+    fn prepare(&mut self, _launch: &Launch) -> Result<(), Failure> {
+        backend::start().map_err(|error| Failure::of_host(FailureCode::InternalError, error.to_string()))?;
+        tracing::info!(variant = backend::cpu_variant(), "processor variant");
+        Ok(())
+    }
+
+    fn profile(&self, launch: &Launch) -> Profile {
+        if launch.vram_limit_mb == 0 {
+            return Profile::default();
+        }
+        // Drivers open their devices and load more libraries when a model is placed on them.
+        let paths = |paths: &[&str]| paths.iter().map(Into::into).collect();
+        Profile {
+            read: paths(&[
+                "/proc",
+                "/sys",
+                "/etc/ld.so.cache",
+                "/etc/vulkan",
+                "/usr/share/vulkan",
+                "/usr/share/nvidia",
+            ]),
+            libraries: paths(&["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/cuda"]),
+            devices: paths(&[
+                "/dev/nvidia0",
+                "/dev/nvidia1",
+                "/dev/nvidia2",
+                "/dev/nvidia3",
+                "/dev/nvidia4",
+                "/dev/nvidia5",
+                "/dev/nvidia6",
+                "/dev/nvidia7",
+                "/dev/nvidiactl",
+                "/dev/nvidia-uvm",
+                "/dev/nvidia-uvm-tools",
+                "/dev/dri",
+                "/dev/kfd",
+            ]),
+            ..Profile::default()
+        }
+    }
+
+    async fn load(self, launch: Launch, progress: LoadProgress) -> Result<Loaded<Llmcpp>, Failure> {
+        let path =
+            launch.artifacts.get(MODEL).or_else(|| launch.artifacts.values().next()).cloned().ok_or_else(
+                || Failure::of_job(FailureCode::ModelUnavailable, "the Cargo names no model file"),
+            )?;
+        let settings = Settings {
+            path,
+            cargo: launch.cargo,
+            slots: launch.slots,
+            threads: launch.threads,
+            memory_limit_mb: launch.memory_limit_mb,
+            vram_limit_mb: launch.vram_limit_mb,
+        };
+        let runtime = Llmcpp::load(settings, move |done, total| progress.report(done, total)).await?;
+        let version = probe().map(|probe| probe.version).unwrap_or_default();
+        Ok(Loaded { slots: runtime.slots(), vram_mb: runtime.vram_mb(), version, runtime })
+    }
+}

@@ -1,0 +1,56 @@
+//! A worker around the scripted engine: for tests, demonstrations and load tests of everything but inference.
+
+use std::{process::ExitCode, time::Duration};
+
+use island_protocol::{
+    cargo::RuntimeType,
+    job::{Failure, FailureCode, Fault},
+};
+use island_runtimes_api::{
+    Probe, Unavailable,
+    simulated::{Crash, Script, Simulated},
+};
+use island_runtimes_worker::{
+    inside::{self, Engine, LoadProgress, Loaded},
+    launch::Launch,
+};
+
+const VERSION: &str = concat!("simulated ", env!("CARGO_PKG_VERSION"));
+/// Parts in which a scripted load advances.
+const LOAD_PARTS: u64 = 20;
+
+struct SimulatedEngine;
+
+impl Engine for SimulatedEngine {
+    type Runtime = Simulated;
+
+    fn kind(&self) -> RuntimeType {
+        RuntimeType::Llmcpp
+    }
+
+    fn probe(&mut self) -> Result<Probe, Unavailable> {
+        Ok(Probe { version: VERSION.to_owned(), devices: vec!["script".to_owned()], ..Probe::default() })
+    }
+
+    async fn load(self, launch: Launch, progress: LoadProgress) -> Result<Loaded<Simulated>, Failure> {
+        let script: Script = match launch.cargo.engine {
+            serde_json::Value::Null => Script::default(),
+            engine => serde_json::from_value(engine).map_err(|error| {
+                Failure::of_job(FailureCode::ModelRejected, format!("read the script: {error}"))
+            })?,
+        };
+        for part in 0..LOAD_PARTS {
+            progress.report(part, LOAD_PARTS);
+            tokio::time::sleep(Duration::from_millis(script.load_ms / LOAD_PARTS)).await;
+        }
+        if let Some(code) = script.load_fails {
+            return Err(Failure { fault: Fault::Host, code, message: "the script says so".to_owned() });
+        }
+        let runtime = Simulated::new(launch.slots, Crash::Abort);
+        Ok(Loaded { runtime, version: VERSION.to_owned(), slots: launch.slots.max(1), vram_mb: 0 })
+    }
+}
+
+fn main() -> ExitCode {
+    inside::main(SimulatedEngine)
+}

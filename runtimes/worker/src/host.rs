@@ -1,0 +1,116 @@
+//! The agent's side: starts a worker, attaches to one that is running, relays frames.
+//!
+//! [`spawn`] and [`attach`] both give a [`Worker`]: its [`Process`], to signal and await, and its [`Connection`]. A worker outlives
+//! both: dropping them ends neither the process nor its jobs. The first frame of a connection is always `Hello`.
+
+mod connection;
+mod process;
+mod socket;
+
+use std::{
+    fs, io,
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+pub use connection::{Closed, Commands, Connection, Frames};
+pub use process::{Exit, Process};
+
+use crate::launch::{LAUNCH_FILE, Launch, SCRATCH_DIR, SOCKET_FILE, STDERR_FILE};
+
+/// Exit code of a worker whose memory watchdog ended it.
+pub use crate::launch::EXIT_OUT_OF_MEMORY;
+
+/// Variables that reach a worker; everything else of the agent's environment, secrets included, does not.
+const KEPT_VARIABLES: [&str; 8] = [
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_MODULE_LOADING",
+    "RUST_LOG",
+    "RUST_BACKTRACE",
+    "ISLAND_BACKENDS_DIR",
+    "ISLAND_WORKER_LOG",
+];
+
+/// A worker that could not be started or reached.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// Making the worker's directory or a file in it.
+    #[error("prepare {}", .0.display())]
+    Prepare(PathBuf, #[source] io::Error),
+    /// Starting the binary.
+    #[error("start {}", .0.display())]
+    Start(PathBuf, #[source] io::Error),
+    /// Connecting to the socket: the worker is gone, or never was.
+    #[error("connect to the worker in {}", .0.display())]
+    Connect(PathBuf, #[source] io::Error),
+}
+
+/// A running worker.
+#[derive(Debug)]
+pub struct Worker {
+    /// To signal it and to wait for its end.
+    pub process: Process,
+    /// To speak with it.
+    pub connection: Connection,
+}
+
+/// Starts `binary` in `dir`, which is made if it is missing, and connects to it. Not yet loaded: wait for `Ready` or `LoadFailed`.
+///
+/// The worker leads its own process group, so neither the agent's end nor Ctrl-C at a terminal ends it.
+pub async fn spawn(binary: &Path, dir: &Path, launch: &Launch) -> Result<Worker, HostError> {
+    let (listener, stderr) = prepare(dir, launch)?;
+    let mut command = tokio::process::Command::new(binary);
+    command
+        .arg("--dir")
+        .arg(dir)
+        .current_dir(dir)
+        .env_clear()
+        .envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+        .env("TMPDIR", dir.join(SCRATCH_DIR))
+        .stdin(Stdio::from(listener))
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(stderr))
+        .process_group(0);
+    let child = command.spawn().map_err(|error| HostError::Start(binary.to_owned(), error))?;
+    let process = Process::of_child(child).map_err(|error| HostError::Start(binary.to_owned(), error))?;
+    let stream = socket::connect(dir).await.map_err(|error| HostError::Connect(dir.to_owned(), error))?;
+    Ok(Worker { process, connection: Connection::new(stream) })
+}
+
+/// Connects to the worker that runs in `dir`, started by this agent or an earlier one.
+///
+/// The process is the one the kernel names as the socket's owner, never one that the worker claims to be.
+pub async fn attach(dir: &Path) -> Result<Worker, HostError> {
+    let error = |error| HostError::Connect(dir.to_owned(), error);
+    let stream = socket::connect(dir).await.map_err(error)?;
+    let owner = rustix::net::sockopt::socket_peercred(&stream).map_err(|cause| error(cause.into()))?;
+    let process = Process::of_pid(owner.pid).map_err(error)?;
+    Ok(Worker { process, connection: Connection::new(stream) })
+}
+
+/// Last lines a worker wrote to its log, at most `bytes`; empty if there are none.
+pub fn stderr_tail(dir: &Path, bytes: usize) -> String {
+    let text = fs::read(dir.join(STDERR_FILE)).unwrap_or_default();
+    let tail = &text[text.len().saturating_sub(bytes)..];
+    String::from_utf8_lossy(tail).into_owned()
+}
+
+fn prepare(dir: &Path, launch: &Launch) -> Result<(OwnedFd, fs::File), HostError> {
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |error| HostError::Prepare(path, error)
+    };
+    let scratch = dir.join(SCRATCH_DIR);
+    fs::create_dir_all(&scratch).map_err(at(&scratch))?;
+    fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700)).map_err(at(dir))?;
+    let file = dir.join(LAUNCH_FILE);
+    let text = serde_json::to_vec_pretty(launch).map_err(|error| at(&file)(error.into()))?;
+    fs::write(&file, text).map_err(at(&file))?;
+    let log = dir.join(STDERR_FILE);
+    let stderr = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(at(&log))?;
+    let listener = socket::listen(dir).map_err(at(&dir.join(SOCKET_FILE)))?;
+    Ok((listener.into(), stderr))
+}

@@ -1,0 +1,82 @@
+//! A worker's process, addressed by a handle that a recycled process id cannot fool.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::{io::unix::AsyncFd, process::Child};
+
+/// How a worker ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+    /// It is gone; how is known only to whoever started it.
+    Gone,
+}
+
+/// A worker's process. Dropping it leaves the process alone.
+#[derive(Debug)]
+pub struct Process {
+    pid: Pid,
+    handle: AsyncFd<OwnedFd>,
+    child: Option<Child>,
+}
+
+impl Process {
+    /// The process that a child of ours runs in.
+    pub(super) fn of_child(child: Child) -> io::Result<Self> {
+        let pid = child.id().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self { child: Some(child), ..Self::of_pid(pid)? })
+    }
+
+    /// A process that somebody else started.
+    #[expect(unsafe_code, reason = "registering a descriptor asks for a promise that it stays open")]
+    pub(super) fn of_pid(pid: Pid) -> io::Result<Self> {
+        let opened = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
+        // SAFETY: an `OwnedFd` refers to the same open file until it is dropped, which `AsyncFd` does after deregistering it.
+        let handle = unsafe { AsyncFd::register(opened) }?;
+        Ok(Self { pid, handle, child: None })
+    }
+
+    /// Its process id, for logs and for people.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get() as u32
+    }
+
+    /// Asks it to end (SIGTERM): the worker cancels its jobs and exits.
+    pub fn terminate(&self) -> io::Result<()> {
+        self.signal(Signal::TERM)
+    }
+
+    /// Ends it (SIGKILL).
+    pub fn kill(&self) -> io::Result<()> {
+        self.signal(Signal::KILL)
+    }
+
+    /// Waits for its end. May be called again, and given up at any time.
+    pub async fn wait(&mut self) -> io::Result<Exit> {
+        use std::os::unix::process::ExitStatusExt;
+        let Some(child) = &mut self.child else {
+            let _ended = self.handle.readable().await?;
+            return Ok(Exit::Gone);
+        };
+        let status = child.wait().await?;
+        Ok(match (status.code(), status.signal()) {
+            (Some(code), _) => Exit::Code(code),
+            (None, Some(signal)) => Exit::Signal(signal),
+            (None, None) => Exit::Gone,
+        })
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        match pidfd_send_signal(self.handle.get_ref(), signal) {
+            // Already gone: what was wanted.
+            Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The inside of a worker: what a thin binary calls with its engine.
+//!
+//! [`main`] reads `launch.json`, holds the model's files against eviction, lets the engine open what it needs, raises the walls while
+//! the process has one thread, and only then starts the async runtime, loads the model and serves the socket.
+
+mod attempt;
+mod connection;
+mod engine;
+mod log;
+mod outbox;
+mod pins;
+mod run;
+mod server;
+mod state;
+
+use std::{
+    fs, io,
+    os::{fd::AsFd, unix::net::UnixListener},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Parser;
+use island_protocol::{
+    host::{SandboxLevel, SandboxReport},
+    job::{Failure, FailureCode},
+};
+
+pub use engine::{Engine, LoadProgress, Loaded};
+
+use crate::{
+    launch::{EXIT_REFUSED, LAUNCH_FILE, Launch, ProbeReport, SCRATCH_DIR},
+    lockdown::{self, Memory},
+};
+
+/// Arguments of every worker binary.
+#[derive(Debug, Parser)]
+#[command(version, about = "Runs one model for an Island's agent; not meant to be started by hand.")]
+struct Arguments {
+    /// The worker's directory, with launch.json; the listening socket is standard input.
+    #[arg(long, required_unless_present = "probe")]
+    dir: Option<PathBuf>,
+    /// Say as JSON what this engine and this kernel offer, and exit.
+    #[arg(long)]
+    probe: bool,
+}
+
+/// What went wrong before the socket could be served.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("read {}", .0.display())]
+    Launch(PathBuf, #[source] io::Error),
+    #[error("parse {}", .0.display())]
+    Parse(PathBuf, #[source] serde_json::Error),
+    #[error("take the listening socket from standard input")]
+    Socket(#[source] io::Error),
+    #[error("open the memory counter")]
+    Memory(#[source] io::Error),
+    #[error("start the async runtime")]
+    Runtime(#[source] io::Error),
+}
+
+/// Runs a worker with this engine to its end.
+pub fn main<E: Engine>(engine: E) -> ExitCode {
+    let arguments = Arguments::parse();
+    let Some(dir) = arguments.dir else { return probe(engine) };
+    log::start();
+    match start(engine, &dir) {
+        Ok(code) => code,
+        Err(error) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "the worker cannot start");
+            ExitCode::from(EXIT_REFUSED as u8)
+        }
+    }
+}
+
+fn start<E: Engine>(mut engine: E, dir: &Path) -> Result<ExitCode, StartError> {
+    let launch = read_launch(dir)?;
+    let listener = inherited_listener().map_err(StartError::Socket)?;
+    let memory = Memory::open().map_err(StartError::Memory)?;
+    let resident_mb = memory.resident_mb();
+    let pins = pins::hold(launch.artifacts.values());
+    let prepared = engine.prepare(&launch);
+    let sandbox = raise_walls(&engine, &launch, dir);
+    // From here on other threads may exist, and untrusted bytes may be read.
+    memory.watch(launch.memory_limit_mb).map_err(StartError::Memory)?;
+    let mut ready = prepared.and_then(|()| strong_enough(&launch, &sandbox));
+    let _pins = pins.map_err(|failure| ready = Err(failure));
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Runtime)?;
+    let world = server::World { launch, scratch: dir.join(SCRATCH_DIR), sandbox, resident_mb };
+    runtime
+        .block_on(async { server::serve(engine, world, listener, ready).await.map_err(StartError::Socket) })
+}
+
+fn read_launch(dir: &Path) -> Result<Launch, StartError> {
+    let path = dir.join(LAUNCH_FILE);
+    let text = fs::read(&path).map_err(|error| StartError::Launch(path.clone(), error))?;
+    serde_json::from_slice(&text).map_err(|error| StartError::Parse(path, error))
+}
+
+/// Adopts the socket that the agent made. Listening again names this process as its owner to whoever connects.
+fn inherited_listener() -> io::Result<UnixListener> {
+    let listener = UnixListener::from(io::stdin().as_fd().try_clone_to_owned()?);
+    rustix::net::listen(&listener, 16)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn raise_walls<E: Engine>(engine: &E, launch: &Launch, dir: &Path) -> SandboxReport {
+    let mut profile = engine.profile(launch);
+    profile.read.extend(launch.artifacts.values().cloned());
+    profile.write.push(dir.join(SCRATCH_DIR));
+    let report = lockdown::raise(&profile);
+    tracing::info!(level = ?report.level, walls = ?report.walls, missing = ?report.missing, "walls raised");
+    report
+}
+
+fn strong_enough(launch: &Launch, sandbox: &SandboxReport) -> Result<(), Failure> {
+    if sandbox.level == SandboxLevel::Full || launch.allow_weak_sandbox {
+        return Ok(());
+    }
+    let message = format!(
+        "this kernel cannot wall in the engine ({}), and weak walls are not allowed",
+        sandbox.missing.join("; ")
+    );
+    Err(Failure::of_host(FailureCode::InternalError, message))
+}
+
+/// Reports what the engine finds and which walls this kernel gives, after raising them for real.
+fn probe<E: Engine>(mut engine: E) -> ExitCode {
+    let found = engine.probe();
+    let sandbox = lockdown::raise(&lockdown::Profile::default());
+    let (available, unavailable) = match found {
+        Ok(probe) => (probe, None),
+        Err(reason) => (island_runtimes_api::Probe::default(), Some(reason.reason)),
+    };
+    let report = ProbeReport {
+        kind: engine.kind(),
+        version: available.version,
+        devices: available.devices,
+        details: available.details,
+        unavailable,
+        sandbox,
+    };
+    let text = serde_json::to_string(&report).expect("a report is plain data");
+    match io::Write::write_all(&mut io::stdout(), format!("{text}\n").as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,142 @@
+//! One attempt this worker holds.
+
+use island_protocol::{
+    event::AttemptEvent,
+    job::{Failure, FailureCode, Outcome},
+};
+use island_runtimes_api::WorkCounter;
+use tokio_util::sync::CancellationToken;
+
+use super::outbox::{Outbox, weight};
+
+/// Longest text of one token event; a longer one is cut into several.
+const MAX_TOKEN_BYTES: usize = 64 << 10;
+
+/// An attempt: its events, and the handles to its run.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) outbox: Outbox,
+    /// Next event for the connection; `None` until it asks.
+    pub(super) cursor: Option<u64>,
+    pub(super) cancel: CancellationToken,
+    pub(super) work: WorkCounter,
+    /// Why it was stopped from outside the engine: becomes the failure of its outcome.
+    stop: Option<Failure>,
+    bytes_left: u64,
+}
+
+impl Attempt {
+    pub(super) fn new(first_event: u64, max_output_bytes: u64) -> Self {
+        Self {
+            outbox: Outbox::starting_at(first_event),
+            cursor: Some(first_event),
+            cancel: CancellationToken::new(),
+            work: WorkCounter::default(),
+            stop: None,
+            bytes_left: max_output_bytes,
+        }
+    }
+
+    /// Stops the run; the first reason stands.
+    pub(super) fn stop(&mut self, failure: Failure) {
+        self.stop.get_or_insert(failure);
+        self.cancel.cancel();
+    }
+
+    /// Appends an event of the engine, within the output limit.
+    pub(super) fn append(&mut self, event: AttemptEvent) {
+        // An engine's word is not the end; and after a stop nothing more is owed.
+        if self.stop.is_some() || matches!(event, AttemptEvent::Ended { .. }) {
+            return;
+        }
+        let Some(left) = self.bytes_left.checked_sub(weight(&event) as u64) else {
+            let message = "the job made more output than its Cargo allows";
+            return self.stop(Failure::of_job(FailureCode::OutputLimit, message));
+        };
+        self.bytes_left = left;
+        match event {
+            AttemptEvent::Token { content, count } if content.len() > MAX_TOKEN_BYTES => {
+                self.append_in_parts(&content, count);
+            }
+            event => self.outbox.push(event),
+        }
+    }
+
+    /// Appends the end. A run that was stopped and did not complete failed for the reason it was stopped for.
+    pub(super) fn end(&mut self, outcome: Outcome) {
+        let outcome = match (self.stop.take(), outcome) {
+            (Some(failure), Outcome::Failed { usage, .. }) => Outcome::Failed { failure, usage },
+            // Some of what it made was withheld, so it did not complete.
+            (Some(failure), Outcome::Completed { usage, .. }) if failure.code == FailureCode::OutputLimit => {
+                Outcome::Failed { failure, usage }
+            }
+            (_, outcome) => outcome,
+        };
+        self.outbox.push(AttemptEvent::Ended { outcome });
+    }
+
+    fn append_in_parts(&mut self, content: &str, count: u32) {
+        let (mut rest, mut count) = (content, count);
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(rest.floor_char_boundary(MAX_TOKEN_BYTES));
+            self.outbox
+                .push(AttemptEvent::Token { content: part.to_owned(), count: std::mem::take(&mut count) });
+            rest = after;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use island_protocol::job::Usage;
+
+    fn completed() -> Outcome {
+        Outcome::Completed { usage: Usage::tokens(1, 2), output: None, finish_reason: None }
+    }
+
+    fn events(attempt: &Attempt) -> Vec<AttemptEvent> {
+        attempt.outbox.batch(0).into_iter().map(|event| event.event).collect()
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_characters() {
+        let mut attempt = Attempt::new(1, u64::MAX);
+        let text = "é".repeat(100_000);
+        attempt.append(AttemptEvent::Token { content: text.clone(), count: 3 });
+        let (mut joined, mut count) = (String::new(), 0);
+        let mut from = 1;
+        while let [event, ..] = attempt.outbox.batch(from).as_slice() {
+            let AttemptEvent::Token { content, count: part } = &event.event else { panic!("no token") };
+            assert!(content.len() <= MAX_TOKEN_BYTES);
+            joined.push_str(content);
+            count += part;
+            from += 1;
+        }
+        assert_eq!((joined, count), (text, 3));
+    }
+
+    #[test]
+    fn past_the_limit_the_run_is_stopped_and_fails() {
+        let mut attempt = Attempt::new(1, 100);
+        for _ in 0..9 {
+            attempt.append(AttemptEvent::Token { content: "x".repeat(20), count: 1 });
+        }
+        assert!(attempt.cancel.is_cancelled());
+        attempt.end(completed());
+        let events = events(&attempt);
+        assert_eq!(events.len(), 3, "two tokens fit, then the end");
+        let Some(AttemptEvent::Ended { outcome: Outcome::Failed { failure, usage } }) = events.last() else {
+            panic!("it must fail");
+        };
+        assert_eq!((failure.code, usage.total_tokens), (FailureCode::OutputLimit, 3));
+    }
+
+    #[test]
+    fn a_run_that_completes_in_spite_of_a_cancellation_completed() {
+        let mut attempt = Attempt::new(1, 100);
+        attempt.stop(Failure::interrupted(FailureCode::CancelledByUser, "bye"));
+        attempt.end(completed());
+        assert_eq!(events(&attempt), vec![AttemptEvent::Ended { outcome: completed() }]);
+    }
+}

@@ -1,0 +1,131 @@
+//! One connection of the agent: commands are read, frames are written, until either side closes or a newer connection takes over.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::StreamExt;
+use island_protocol::{host::SandboxReport, ids::InstanceId};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::{mpsc, watch},
+    time::{MissedTickBehavior, interval},
+};
+use tokio_util::{
+    bytes::BytesMut,
+    codec::{Encoder, FramedRead},
+};
+
+use super::state::{LoadState, State};
+use crate::{
+    codec::{FrameCodec, FrameError},
+    frame::{FromWorker, ToWorker},
+};
+
+/// Between two pulses.
+const PULSE: Duration = Duration::from_secs(1);
+
+/// What every connection tells.
+#[derive(Debug, Clone)]
+pub(super) struct Teller {
+    pub(super) instance: InstanceId,
+    pub(super) sandbox: SandboxReport,
+    pub(super) resident_mb: Arc<AtomicU64>,
+    pub(super) load: watch::Receiver<LoadState>,
+    pub(super) state: Arc<State>,
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve(stream: UnixStream, teller: Teller, commands: mpsc::Sender<ToWorker>) {
+    let (read, write) = stream.into_split();
+    let ended = tokio::select! {
+        ended = listen(read, commands) => ended,
+        ended = teller.tell(write) => ended,
+    };
+    match ended {
+        Ok(()) => tracing::debug!("the agent's connection ended"),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the agent's connection was closed");
+        }
+    }
+}
+
+async fn listen(read: OwnedReadHalf, commands: mpsc::Sender<ToWorker>) -> Result<(), FrameError> {
+    let mut frames = FramedRead::new(read, FrameCodec::<ToWorker>::default());
+    while let Some(frame) = frames.next().await {
+        if commands.send(frame?).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Teller {
+    async fn tell(mut self, mut socket: OwnedWriteHalf) -> Result<(), FrameError> {
+        let mut bytes = BytesMut::new();
+        encode(&self.hello(), &mut bytes)?;
+        let first = self.load.borrow_and_update().clone();
+        encode(&first.frame(), &mut bytes)?;
+        socket.write_all_buf(&mut bytes).await?;
+        if matches!(first, LoadState::Failed(_)) {
+            return Ok(());
+        }
+        let mut pulse = interval(PULSE);
+        pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            // Whatever gathers while a frame is on its way goes out together in the next.
+            tokio::select! {
+                biased;
+                Ok(()) = self.load.changed() => {
+                    let load = self.load.borrow_and_update().clone();
+                    encode(&load.frame(), &mut bytes)?;
+                    if matches!(load, LoadState::Failed(_)) {
+                        return Ok(socket.write_all_buf(&mut bytes).await?);
+                    }
+                }
+                () = self.state.changed.notified() => {}
+                _ = pulse.tick() => encode(&self.pulse(), &mut bytes)?,
+            }
+            self.send_events(&mut socket, &mut bytes).await?;
+        }
+    }
+
+    async fn send_events(&self, socket: &mut OwnedWriteHalf, bytes: &mut BytesMut) -> Result<(), FrameError> {
+        loop {
+            let frames = self.state.take_batches();
+            for frame in &frames {
+                encode(frame, bytes)?;
+            }
+            socket.write_all_buf(bytes).await?;
+            if frames.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn hello(&self) -> FromWorker {
+        FromWorker::Hello {
+            instance: self.instance,
+            pid: std::process::id(),
+            jobs: self.state.held(),
+            sandbox: self.sandbox.clone(),
+            ready: matches!(&*self.load.borrow(), LoadState::Ready { .. }),
+        }
+    }
+
+    fn pulse(&self) -> FromWorker {
+        FromWorker::Pulse { work: self.state.work(), rss_mb: self.resident_mb.load(Ordering::Relaxed) }
+    }
+}
+
+fn encode(frame: &FromWorker, bytes: &mut BytesMut) -> Result<(), FrameError> {
+    FrameCodec::<ToWorker>::default().encode(frame, bytes)
+}

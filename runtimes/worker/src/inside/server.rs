@@ -1,0 +1,259 @@
+//! The server loop: it owns the listener, the connection, the load and every run, and awaits them all.
+
+use std::{
+    future::pending,
+    io,
+    os::unix::net::UnixListener as StdListener,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use island_protocol::{
+    host::SandboxReport,
+    ids::AttemptKey,
+    job::{Failure, FailureCode},
+};
+use island_runtimes_api::{RunRequest, Runtime};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    signal::unix::{SignalKind, signal},
+    sync::{mpsc, watch},
+    task::{JoinError, JoinHandle, JoinSet},
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    connection::{self, Teller},
+    engine::{Engine, LoadProgress, Loaded},
+    run,
+    state::{LoadState, State},
+};
+use crate::{
+    frame::ToWorker,
+    launch::{EXIT_LOAD_FAILED, Launch},
+};
+
+/// Commands read but not acted on yet.
+const QUEUE: usize = 64;
+/// For runs to end once they are all cancelled, and for their ends to reach the agent.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// What the server was started with.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) launch: Launch,
+    pub(super) scratch: PathBuf,
+    pub(super) sandbox: SandboxReport,
+    pub(super) resident_mb: Arc<AtomicU64>,
+}
+
+/// Loads the engine and serves the socket until told to stop, or left alone for too long.
+pub(super) async fn serve<E: Engine>(
+    engine: E,
+    world: World,
+    listener: StdListener,
+    ready: Result<(), Failure>,
+) -> io::Result<ExitCode> {
+    let listener = UnixListener::from_std(listener)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let (progress, load) = watch::channel(LoadState::Loading { done: 0, total: 0 });
+    let (commands, mut incoming) = mpsc::channel(QUEUE);
+    let mut server = Server::<E::Runtime>::new(world, load, commands);
+    let loading = tokio::spawn(load_engine(engine, server.world.launch.clone(), progress.clone(), ready));
+    let mut loading = Some(loading);
+    loop {
+        if server.is_done() {
+            return Ok(server.finish().await);
+        }
+        let due = server.due();
+        tokio::select! {
+            biased;
+            _ = terminate.recv() => server.shut_down(true),
+            loaded = join(&mut loading) => {
+                loading = None;
+                server.loaded(&progress, loaded);
+            }
+            accepted = listener.accept() => server.connect(accepted?.0).await,
+            Some(command) = incoming.recv() => server.obey(command),
+            Some(ended) = server.runs.join_next() => note_panic(ended),
+            () = closed(&mut server.connection) => server.disconnected(),
+            () = until(due) => {}
+        }
+    }
+}
+
+struct Server<R> {
+    world: World,
+    state: Arc<State>,
+    load: watch::Receiver<LoadState>,
+    commands: mpsc::Sender<ToWorker>,
+    engine: watch::Sender<Option<Arc<R>>>,
+    runs: JoinSet<()>,
+    connection: Option<JoinHandle<()>>,
+    /// When nobody was connected last; the clock of loneliness starts there.
+    alone_since: Instant,
+    /// Set once it is to stop: until when runs may take to end.
+    leave_by: Option<Instant>,
+    draining: bool,
+    failure_told: bool,
+}
+
+impl<R: Runtime> Server<R> {
+    fn new(world: World, load: watch::Receiver<LoadState>, commands: mpsc::Sender<ToWorker>) -> Self {
+        Self {
+            world,
+            state: Arc::default(),
+            load,
+            commands,
+            engine: watch::Sender::new(None),
+            runs: JoinSet::new(),
+            connection: None,
+            alone_since: Instant::now(),
+            leave_by: None,
+            draining: false,
+            failure_told: false,
+        }
+    }
+
+    fn loaded(&mut self, progress: &watch::Sender<LoadState>, loaded: Result<Loaded<R>, Failure>) {
+        match loaded {
+            Ok(Loaded { runtime, version, slots, vram_mb }) => {
+                self.engine.send_replace(Some(Arc::new(runtime)));
+                progress.send_replace(LoadState::Ready { version, slots, vram_mb });
+            }
+            Err(failure) => {
+                tracing::error!(code = %failure.code, message = failure.message, "the model cannot be loaded");
+                self.state.stop_all(&failure);
+                progress.send_replace(LoadState::Failed(failure));
+            }
+        }
+    }
+
+    /// The newest connection is the one that counts.
+    async fn connect(&mut self, stream: UnixStream) {
+        if let Some(older) = self.connection.take() {
+            older.abort();
+            // Its place is free once it has really ended.
+            let _ = older.await;
+        }
+        self.state.forget_cursors();
+        let teller = Teller {
+            instance: self.world.launch.instance,
+            sandbox: self.world.sandbox.clone(),
+            resident_mb: Arc::clone(&self.world.resident_mb),
+            load: self.load.clone(),
+            state: Arc::clone(&self.state),
+        };
+        self.connection = Some(tokio::spawn(connection::serve(stream, teller, self.commands.clone())));
+    }
+
+    fn disconnected(&mut self) {
+        self.connection = None;
+        self.alone_since = Instant::now();
+        self.failure_told = self.load_failed();
+    }
+
+    fn obey(&mut self, command: ToWorker) {
+        match command {
+            ToWorker::Run { key, first_event, request } => self.run(key, first_event, *request),
+            ToWorker::Cancel { key, failure } => self.state.stop(key, failure),
+            ToWorker::Replay { key, from } => self.state.replay(key, from),
+            ToWorker::Spooled { key, below } => self.state.spooled(key, below),
+            ToWorker::Shutdown { now } => self.shut_down(now),
+        }
+    }
+
+    fn run(&mut self, key: AttemptKey, first_event: u64, request: RunRequest) {
+        let Some(handles) = self.state.admit(key, first_event, request.cargo.limits.max_output_bytes) else {
+            return;
+        };
+        let scratch = self.world.scratch.join(format!("{}-{}-{}", key.job_id, key.attempt, key.epoch));
+        let (engine, state) = (self.engine.subscribe(), Arc::clone(&self.state));
+        self.runs.spawn(run::run(engine, state, key, request, handles, scratch));
+    }
+
+    fn shut_down(&mut self, now: bool) {
+        self.draining = true;
+        if now && self.leave_by.is_none() {
+            self.leave_by = Some(Instant::now() + GRACE);
+            self.state
+                .stop_all(&Failure::interrupted(FailureCode::CancelledByUser, "the worker was told to stop"));
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let (now, lonely, idle) = (Instant::now(), self.connection.is_none(), self.runs.is_empty());
+        let failed = self.failure_told && lonely && idle;
+        let drained = self.draining && idle && self.state.is_empty();
+        let leaving = self.leave_by.is_some_and(|by| now >= by || (idle && lonely));
+        failed || drained || leaving || (lonely && now >= self.orphaned_at())
+    }
+
+    fn load_failed(&self) -> bool {
+        matches!(&*self.load.borrow(), LoadState::Failed(_))
+    }
+
+    fn orphaned_at(&self) -> Instant {
+        self.alone_since + Duration::from_secs(self.world.launch.orphan_timeout_s)
+    }
+
+    /// When something is due that no event announces.
+    fn due(&self) -> Option<Instant> {
+        let orphaned = self.connection.is_none().then(|| self.orphaned_at());
+        orphaned.into_iter().chain(self.leave_by).min()
+    }
+
+    async fn finish(mut self) -> ExitCode {
+        self.runs.shutdown().await;
+        if let Some(connection) = self.connection.take() {
+            connection.abort();
+            let _ = connection.await;
+        }
+        let runtime = self.engine.borrow().clone();
+        if let Some(runtime) = runtime {
+            // Past the grace the process ends all the same, and everything with it.
+            let _ = timeout(GRACE, runtime.shutdown()).await;
+        }
+        if self.load_failed() { ExitCode::from(EXIT_LOAD_FAILED as u8) } else { ExitCode::SUCCESS }
+    }
+}
+
+async fn load_engine<E: Engine>(
+    engine: E,
+    launch: Launch,
+    progress: watch::Sender<LoadState>,
+    ready: Result<(), Failure>,
+) -> Result<Loaded<E::Runtime>, Failure> {
+    ready?;
+    engine.load(launch, LoadProgress(progress)).await
+}
+
+async fn join<T>(loading: &mut Option<JoinHandle<Result<T, Failure>>>) -> Result<T, Failure> {
+    let Some(task) = loading else { return pending().await };
+    task.await.unwrap_or_else(|_| {
+        Err(Failure::of_host(FailureCode::RuntimeCrashed, "the engine broke down while loading the model"))
+    })
+}
+
+async fn closed(connection: &mut Option<JoinHandle<()>>) {
+    match connection {
+        // Its errors are its own affair; that it ended is what counts.
+        Some(connection) => drop(connection.await),
+        None => pending().await,
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => pending().await,
+    }
+}
+
+fn note_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a run's task broke down");
+    }
+}

@@ -1,0 +1,71 @@
+//! The file system wall: landlock.
+
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+
+use super::Profile;
+
+/// Newest kernel interface whose rights are asked for; an older kernel gives those it knows.
+const NEWEST: ABI = ABI::V7;
+/// Oldest one with which no file can be changed behind the wall: truncation is covered since then.
+const NEEDED: ABI = ABI::V3;
+
+/// Harmless facts that the C library and threads ask for.
+const FACTS: [&str; 3] = ["/sys/devices/system/cpu", "/dev/null", "/dev/urandom"];
+
+/// Confines this thread, and all it starts, to the profile's files; TCP, abstract sockets and signals to others are refused too.
+pub(super) fn confine(profile: &Profile) -> Result<(), String> {
+    restrict(profile).map_err(|error| error.to_string()).and_then(|status| match status {
+        RulesetStatus::NotEnforced => Err("this kernel does not offer it".to_owned()),
+        RulesetStatus::PartiallyEnforced | RulesetStatus::FullyEnforced => Ok(()),
+    })
+}
+
+fn restrict(profile: &Profile) -> Result<RulesetStatus, RulesetError> {
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(NEEDED))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?;
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
+    for fact in FACTS {
+        rules = allow(rules, Path::new(fact), read)?;
+    }
+    for path in &profile.read {
+        rules = allow(rules, path, read)?;
+    }
+    for path in &profile.libraries {
+        rules = allow(rules, path, read | AccessFs::Execute)?;
+    }
+    for path in &profile.devices {
+        rules = allow(rules, path, device)?;
+    }
+    for path in &profile.write {
+        let never = AccessFs::Execute
+            | AccessFs::MakeBlock
+            | AccessFs::MakeChar
+            | AccessFs::MakeSym
+            | AccessFs::IoctlDev;
+        rules = allow(rules, path, AccessFs::from_all(NEWEST) & !never)?;
+    }
+    Ok(rules.restrict_self()?.ruleset)
+}
+
+/// Opens `path` to `access`, as far as it applies to what is there. A path that does not exist needs no rule.
+fn allow(
+    rules: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    let Ok(opened) = PathFd::new(path) else { return Ok(rules) };
+    let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
+    rules.set_compatibility(CompatLevel::BestEffort).add_rule(PathBeneath::new(opened, access))
+}

@@ -1,0 +1,26 @@
+//! Limits of the kernel that need no wall: core dumps, open files, file sizes, threads, and tracing by others.
+
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+
+/// Largest file a worker writes.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+/// Files and sockets it holds open.
+const MAX_OPEN_FILES: u64 = 1024;
+/// Processes and threads of its user together; a user's other programs count too, hence the size.
+const MAX_TASKS: u64 = 8192;
+
+pub(super) fn set() -> Result<(), String> {
+    // No core dump: it would hold prompts.
+    lower(Resource::Core, 0)?;
+    lower(Resource::Fsize, MAX_FILE_BYTES)?;
+    lower(Resource::Nofile, MAX_OPEN_FILES)?;
+    lower(Resource::Nproc, MAX_TASKS)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| format!("forbid tracing: {error}"))
+}
+
+fn lower(resource: Resource, most: u64) -> Result<(), String> {
+    let now = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let limit = Some(now.min(most));
+    setrlimit(resource, Rlimit { current: limit, maximum: limit })
+        .map_err(|error| format!("lower {resource:?}: {error}"))
+}

@@ -1,0 +1,376 @@
+//! A worker that has been taken over tries everything; all of it must fail while it goes on serving. This program is both: started by
+//! the test runner it is the agent, started with `--dir` it is the worker.
+
+#![expect(unsafe_code, reason = "an attacker does not go through the standard library")]
+#![expect(clippy::print_stdout, reason = "what a test runner expects of a test program")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use island_protocol::{
+    cargo::RuntimeType,
+    event::AttemptEvent,
+    ids::{AttemptKey, InstanceId, JobId},
+    job::{Failure, Outcome, Usage},
+};
+use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
+use island_runtimes_worker::{
+    frame::{FromWorker, ToWorker},
+    host::{self, EXIT_OUT_OF_MEMORY, Exit, Worker},
+    inside::{self, Engine, LoadProgress, Loaded},
+    launch::Launch,
+};
+use libc::{c_long, c_void, syscall};
+use serde_json::{Value, json};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == "--dir") {
+        return inside::main(Hostile);
+    }
+    let tests: [(&str, fn()); 2] = [("walls_hold", walls_hold), ("memory_is_bounded", memory_is_bounded)];
+    if arguments.iter().any(|argument| argument == "--list") {
+        if !arguments.iter().any(|argument| argument == "--ignored") {
+            for (name, _) in &tests {
+                println!("{name}: test");
+            }
+        }
+        return ExitCode::SUCCESS;
+    }
+    let named = |name: &str| arguments.iter().any(|argument| argument == name);
+    let all = !tests.iter().any(|(name, _)| named(name));
+    for (name, test) in tests {
+        if all || named(name) {
+            test();
+            println!("test {name} ... ok");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+// The worker's side.
+
+struct Hostile;
+
+impl Engine for Hostile {
+    type Runtime = Self;
+
+    fn kind(&self) -> RuntimeType {
+        RuntimeType::Unknown("hostile".to_owned())
+    }
+
+    fn probe(&mut self) -> Result<Probe, Unavailable> {
+        Ok(Probe::default())
+    }
+
+    async fn load(self, _launch: Launch, _progress: LoadProgress) -> Result<Loaded<Self>, Failure> {
+        Ok(Loaded { runtime: self, version: String::new(), slots: 1, vram_mb: 0 })
+    }
+}
+
+impl Runtime for Hostile {
+    fn kind(&self) -> RuntimeType {
+        RuntimeType::Unknown("hostile".to_owned())
+    }
+
+    async fn probe(&self) -> Result<Probe, Unavailable> {
+        Ok(Probe::default())
+    }
+
+    async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
+        let name = request.input["try"].as_str().unwrap_or_default().to_owned();
+        let said = attempt(&name, &request.input, &context.scratch);
+        context.events.token(said, 1);
+        Outcome::Completed { usage: Usage::tokens(1, 1), output: None, finish_reason: None }
+    }
+}
+
+/// What each attempt came to: `refused`, or how it got through.
+fn attempt(name: &str, input: &Value, scratch: &Path) -> String {
+    let path = |key: &str| PathBuf::from(input[key].as_str().unwrap_or_default());
+    let agent = input["agent"].as_i64().unwrap_or_default();
+    let zero = std::ptr::null::<c_void>();
+    let number = |call: c_long, arguments: [c_long; 5]| {
+        // SAFETY: the kernel checks what it is given; no call here is allowed to succeed, and those that could write are given null.
+        made(unsafe { syscall(call, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4]) })
+    };
+    let call = |name: c_long| number(name, [0; 5]);
+    match name {
+        "serve" => "served".to_owned(),
+        "write scratch" => io(fs::write(scratch.join("fine"), "x")),
+        "read passwd" => io(fs::read("/etc/passwd")),
+        "read home" => io(fs::read_dir("/root").or_else(|_| fs::read_dir("/home"))),
+        "list root" => io(fs::read_dir("/")),
+        "read agent's environment" => io(fs::read(format!("/proc/{agent}/environ"))),
+        "read own memory map" => io(fs::read("/proc/self/maps")),
+        "read launch file" => io(fs::read(path("launch"))),
+        "read secret" => io(fs::read(path("secret"))),
+        "write secret" => io(fs::write(path("secret"), "x")),
+        "delete secret" => io(fs::remove_file(path("secret"))),
+        "write model" => io(fs::OpenOptions::new().write(true).open(path("model"))),
+        "truncate model" => io(fs::OpenOptions::new().write(true).truncate(true).open(path("model"))),
+        "write beside scratch" => io(fs::write(scratch.join("../../beside"), "x")),
+        "link secret" => io(fs::hard_link(path("secret"), scratch.join("link"))),
+        "move out of scratch" => {
+            fs::write(scratch.join("out"), "x").expect("scratch is writable");
+            io(fs::rename(scratch.join("out"), path("secret").with_file_name("moved")))
+        }
+        "chmod model" => {
+            io(fs::set_permissions(path("model"), std::os::unix::fs::PermissionsExt::from_mode(0o777)))
+        }
+        "internet socket" => {
+            number(libc::SYS_socket, [libc::AF_INET.into(), libc::SOCK_STREAM.into(), 0, 0, 0])
+        }
+        "internet socket 6" => {
+            number(libc::SYS_socket, [libc::AF_INET6.into(), libc::SOCK_DGRAM.into(), 0, 0, 0])
+        }
+        "unix socket" => number(libc::SYS_socket, [libc::AF_UNIX.into(), libc::SOCK_STREAM.into(), 0, 0, 0]),
+        "netlink socket" => {
+            number(libc::SYS_socket, [libc::AF_NETLINK.into(), libc::SOCK_RAW.into(), 0, 0, 0])
+        }
+        "tcp connection" => io(std::net::TcpStream::connect("127.0.0.1:1")),
+        "fork" => number(libc::SYS_clone, [libc::SIGCHLD.into(), 0, 0, 0, 0]),
+        "new clone" => number(libc::SYS_clone3, [0, 88, 0, 0, 0]),
+        "start a program" => io(std::process::Command::new("/bin/true").status()),
+        "execute" => {
+            number(libc::SYS_execve, [c"/bin/true".as_ptr() as c_long, zero as c_long, zero as c_long, 0, 0])
+        }
+        "trace agent" => number(libc::SYS_ptrace, [libc::PTRACE_ATTACH.into(), agent, 0, 0, 0]),
+        "read agent's memory" => number(libc::SYS_process_vm_readv, [agent, 0, 0, 0, 0]),
+        "signal agent" => number(libc::SYS_kill, [agent, 0, 0, 0, 0]),
+        "signal agent's thread" => number(libc::SYS_tgkill, [agent, agent, 0, 0, 0]),
+        "handle on agent" => number(libc::SYS_pidfd_open, [agent, 0, 0, 0, 0]),
+        "mount" => number(
+            libc::SYS_mount,
+            [c"none".as_ptr() as c_long, c"/mnt".as_ptr() as c_long, c"tmpfs".as_ptr() as c_long, 0, 0],
+        ),
+        "unmount" => number(libc::SYS_umount2, [c"/proc".as_ptr() as c_long, 0, 0, 0, 0]),
+        "new user namespace" => number(libc::SYS_unshare, [libc::CLONE_NEWUSER.into(), 0, 0, 0, 0]),
+        "join namespace" => number(libc::SYS_setns, [0, 0, 0, 0, 0]),
+        "change root" => number(libc::SYS_chroot, [c"/".as_ptr() as c_long, 0, 0, 0, 0]),
+        "keyring" => call(libc::SYS_keyctl),
+        "add key" => call(libc::SYS_add_key),
+        "performance events" => call(libc::SYS_perf_event_open),
+        "io_uring" => number(libc::SYS_io_uring_setup, [8, 0, 0, 0, 0]),
+        "bpf" => call(libc::SYS_bpf),
+        "userfaultfd" => call(libc::SYS_userfaultfd),
+        "become root" => call(libc::SYS_setuid),
+        "set all users" => number(libc::SYS_setresuid, [0, 0, 0, 0, 0]),
+        "load module" => call(libc::SYS_init_module),
+        "load kernel" => call(libc::SYS_kexec_load),
+        "reboot" => call(libc::SYS_reboot),
+        "set time" => call(libc::SYS_settimeofday),
+        "set host name" => call(libc::SYS_sethostname),
+        "be dumpable" => number(libc::SYS_prctl, [libc::PR_SET_DUMPABLE.into(), 1, 0, 0, 0]),
+        "personality" => number(libc::SYS_personality, [0, 0, 0, 0, 0]),
+        "memory file" => number(libc::SYS_memfd_create, [c"x".as_ptr() as c_long, 0, 0, 0, 0]),
+        "executable memory" => {
+            let (code, private) =
+                (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            number(libc::SYS_mmap, [0, 4096, code.into(), private.into(), -1])
+        }
+        "raise limits" => {
+            let limit = libc::rlimit { rlim_cur: 1 << 40, rlim_max: 1 << 40 };
+            number(libc::SYS_prlimit64, [0, libc::RLIMIT_FSIZE.into(), (&raw const limit) as c_long, 0, 0])
+        }
+        "pin agent to a processor" => number(libc::SYS_sched_setaffinity, [agent, 0, 0, 0, 0]),
+        "hoard" => hoard(),
+        unknown => format!("no attempt is called {unknown:?}"),
+    }
+}
+
+fn io<T>(result: std::io::Result<T>) -> String {
+    result.map_or_else(|_| "refused".to_owned(), |_| "got through".to_owned())
+}
+
+fn made(result: c_long) -> String {
+    let error = std::io::Error::last_os_error();
+    match (result, error.raw_os_error()) {
+        (-1, Some(libc::EPERM | libc::ENOSYS)) => "refused".to_owned(),
+        // Any other error came from the call itself: the wall let it through.
+        (-1, _) => format!("let through: {error}"),
+        _ => "got through".to_owned(),
+    }
+}
+
+fn hoard() -> String {
+    let mut all = Vec::new();
+    loop {
+        all.push(std::hint::black_box(vec![1_u8; 16 << 20]));
+        if all.len() > 1 << 12 {
+            return "got through".to_owned();
+        }
+    }
+}
+
+// The agent's side.
+
+struct Scene {
+    dir: tempfile::TempDir,
+    launch: Launch,
+}
+
+impl Scene {
+    fn new(memory_limit_mb: u64) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let model = dir.path().join("model");
+        fs::write(&model, "weights").expect("a model");
+        fs::write(dir.path().join("secret"), "secret").expect("a secret");
+        let launch = Launch {
+            instance: InstanceId(uuid::Uuid::now_v7()),
+            cargo: serde_json::from_value(json!({"slug": "hostile", "runtime_type": "hostile"}))
+                .expect("a Cargo"),
+            artifacts: BTreeMap::from([("model".to_owned(), model)]),
+            memory_limit_mb,
+            threads: 1,
+            slots: 1,
+            vram_limit_mb: 0,
+            allow_weak_sandbox: false,
+            orphan_timeout_s: 60,
+        };
+        Self { dir, launch }
+    }
+
+    fn worker_dir(&self) -> PathBuf {
+        self.dir.path().join("worker")
+    }
+
+    async fn spawn(&self) -> Worker {
+        let own = std::env::current_exe().expect("own path");
+        host::spawn(&own, &self.worker_dir(), &self.launch).await.expect("a worker")
+    }
+
+    fn run(&self, name: &str) -> (AttemptKey, ToWorker) {
+        let at = |name: &str| self.dir.path().join(name).display().to_string();
+        let launch = self.worker_dir().join("launch.json").display().to_string();
+        let input = json!({
+            "try": name, "agent": std::process::id(), "model": at("model"), "secret": at("secret"), "launch": launch,
+        });
+        let (cargo, artifacts) = (self.launch.cargo.clone(), self.launch.artifacts.clone());
+        let request = Box::new(RunRequest { cargo, input, artifacts, scope: String::new() });
+        let key = AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 };
+        (key, ToWorker::Run { key, first_event: 1, request })
+    }
+
+    /// What came of an attempt; `None` if the worker died of it.
+    async fn attempt(&self, worker: &mut Worker, name: &str) -> Option<String> {
+        let (key, run) = self.run(name);
+        worker.connection.commands.send(run).await.ok()?;
+        loop {
+            let frame = within(worker.connection.frames.next()).await?.ok()?;
+            let FromWorker::Events { key: of, events } = frame else { continue };
+            let said = events.into_iter().find_map(|event| match event.event {
+                AttemptEvent::Token { content, .. } => Some(content),
+                _ => None,
+            });
+            if of == key && said.is_some() {
+                return said;
+            }
+        }
+    }
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("in time")
+}
+
+fn block_on(future: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(future);
+}
+
+const HOSTILE: &[&str] = &[
+    "read passwd",
+    "read home",
+    "list root",
+    "read agent's environment",
+    "read own memory map",
+    "read launch file",
+    "read secret",
+    "write secret",
+    "delete secret",
+    "write model",
+    "truncate model",
+    "write beside scratch",
+    "link secret",
+    "move out of scratch",
+    "chmod model",
+    "internet socket",
+    "internet socket 6",
+    "unix socket",
+    "netlink socket",
+    "tcp connection",
+    "fork",
+    "new clone",
+    "start a program",
+    "execute",
+    "trace agent",
+    "read agent's memory",
+    "signal agent",
+    "signal agent's thread",
+    "handle on agent",
+    "mount",
+    "unmount",
+    "new user namespace",
+    "join namespace",
+    "change root",
+    "keyring",
+    "add key",
+    "performance events",
+    "io_uring",
+    "bpf",
+    "userfaultfd",
+    "become root",
+    "set all users",
+    "load module",
+    "load kernel",
+    "reboot",
+    "set time",
+    "set host name",
+    "be dumpable",
+    "personality",
+    "memory file",
+    "executable memory",
+    "raise limits",
+    "pin agent to a processor",
+];
+
+fn walls_hold() {
+    block_on(async {
+        let scene = Scene::new(1024);
+        let mut worker = scene.spawn().await;
+        let mut through = Vec::new();
+        for name in HOSTILE {
+            match scene.attempt(&mut worker, name).await.as_deref() {
+                Some("refused") => {}
+                other => through.push(format!("{name}: {other:?}")),
+            }
+            assert_eq!(scene.attempt(&mut worker, "serve").await.as_deref(), Some("served"), "after {name}");
+        }
+        assert!(through.is_empty(), "walls gave way: {through:#?}");
+        assert_eq!(
+            scene.attempt(&mut worker, "write scratch").await.as_deref(),
+            Some("got through"),
+            "scratch is its own"
+        );
+        assert_eq!(fs::read_to_string(scene.dir.path().join("secret")).expect("the secret"), "secret");
+        assert_eq!(fs::read_to_string(scene.dir.path().join("model")).expect("the model"), "weights");
+        let file = fs::File::open(scene.dir.path().join("model")).expect("the model");
+        assert!(file.try_lock().is_err(), "the worker holds its model against eviction");
+        worker.process.kill().expect("kill");
+    });
+}
+
+fn memory_is_bounded() {
+    block_on(async {
+        let scene = Scene::new(256);
+        let mut worker = scene.spawn().await;
+        assert_eq!(scene.attempt(&mut worker, "hoard").await, None, "memory without end");
+        assert_eq!(within(worker.process.wait()).await.expect("wait"), Exit::Code(EXIT_OUT_OF_MEMORY));
+    });
+}

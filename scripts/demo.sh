@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Starts a network in a temporary folder, asks its model something, and stops it again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin="${CARGO_TARGET_DIR:-target}/debug"
+data=$(mktemp -d)
+cleanup() {
+    [ -z "${network:-}" ] || { kill -TERM "$network" 2>/dev/null || true; wait "$network" 2>/dev/null || true; }
+    rm -rf "$data"
+}
+trap cleanup EXIT
+
+printf '\033[1m$ island dev\033[0m\n'
+"$bin/island" dev --data-dir "$data" >"$data.out" 2>&1 &
+network=$!
+for _ in $(seq 600); do
+    [ -s "$data/dev.json" ] && break
+    kill -0 "$network" 2>/dev/null || { cat "$data.out" >&2; rm -f "$data.out"; exit 1; }
+    sleep 0.1
+done
+grep -m1 '^ready' "$data.out" || true
+rm -f "$data.out"
+
+read -r SERVICE_API_URL SERVICE_API_KEY < <(python3 -c '
+import json, sys
+info = json.load(open(sys.argv[1]))
+print(info["api_url"], info["api_key"])' "$data/dev.json")
+export SERVICE_API_URL SERVICE_API_KEY
+
+question="Tell me about a walk in the country."
+printf '\n\033[1m$ island chat "%s"\033[0m\n' "$question"
+"$bin/island" chat --max-tokens 96 "$question"
+printf '\n\033[1m$ island jobs list\033[0m\n'
+"$bin/island" jobs list
+printf '\n\033[1m$ island account\033[0m\n'
+"$bin/island" account
+
+cat <<TEXT
+
+That reply came from a small model on your own Island, through the HTTP API, NATS, an agent and a sandboxed worker.
+To keep a network running:  $bin/island dev
+TEXT

