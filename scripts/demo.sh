@@ -27,9 +27,12 @@ info = json.load(open(sys.argv[1]))
 print(info["api_url"], info["api_key"])' "$data/dev.json")
 export SERVICE_API_URL SERVICE_API_KEY
 
-question="Tell me about a walk in the country."
-printf '\n\033[1m$ island chat "%s"\033[0m\n' "$question"
-"$bin/island" chat --max-tokens 96 "$question"
+ask() {
+    printf '\n\033[1m$ island chat "%s"\033[0m\n' "$1"
+    "$bin/island" chat --max-tokens 64 "$1"
+}
+ask "What is Island?"
+ask "Write about a ball."
 printf '\n\033[1m$ island jobs list\033[0m\n'
 "$bin/island" jobs list
 printf '\n\033[1m$ island account\033[0m\n'
@@ -37,6 +40,6 @@ printf '\n\033[1m$ island account\033[0m\n'
 
 cat <<TEXT
 
-That reply came from a small model on your own Island, through the HTTP API, NATS, an agent and a sandboxed worker.
+Those replies came from a small model on your own Island, through the HTTP API, NATS, an agent and a sandboxed worker.
 To keep a network running:  $bin/island dev
 TEXT

@@ -8,7 +8,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use island_protocol::{
     artifact::Artifact,
-    cargo::{CargoSpec, RuntimeType},
+    cargo::CargoSpec,
     host::{Capabilities, HostModel},
     ids::HostId,
 };
@@ -126,8 +126,7 @@ fn score(cargo: &CargoSpec, island: &Candidate<'_>, nearness: Nearness) -> impl 
 }
 
 fn memory(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<(), Reason> {
-    let needs_gpu = cargo.required_vram_mb > 0
-        && !matches!(cargo.runtime_type, RuntimeType::Llmcpp | RuntimeType::Onnx | RuntimeType::Wasm);
+    let needs_gpu = cargo.required_vram_mb > 0 && !cargo.runtime_type.gpu_is_optional();
     if needs_gpu && !fits_gpu(cargo, island) {
         return Err(Reason::NoVram);
     }

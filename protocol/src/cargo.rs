@@ -44,6 +44,11 @@ impl RuntimeType {
             Self::Unknown(name) => name,
         }
     }
+
+    /// Whether the engine runs in main memory where a GPU has no room: GPU memory is then a wish, not a need.
+    pub fn gpu_is_optional(&self) -> bool {
+        matches!(self, Self::Llmcpp | Self::Onnx | Self::Wasm)
+    }
 }
 
 impl From<String> for RuntimeType {

@@ -86,7 +86,7 @@ fn announce(info: &DevInfo, layout: &Layout, output: &Output) -> Result<()> {
     let plural = if islands == 1 { "" } else { "s" };
     output.line(&format!("ready: {} with {islands} Island{plural}; Ctrl-C stops it", info.api_url));
     output.note(&format!(
-        "in another terminal:\n  export SERVICE_API_URL={} SERVICE_API_KEY={}\n  island chat \"Tell me about a walk.\"\nlogs: {}",
+        "in another terminal:\n  export SERVICE_API_URL={} SERVICE_API_KEY={}\n  island chat \"What is Island?\"\nlogs: {}",
         info.api_url,
         info.api_key,
         layout.root().join("logs").display()

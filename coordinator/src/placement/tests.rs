@@ -1,4 +1,4 @@
-use island_protocol::host::RuntimeReport;
+use island_protocol::{cargo::RuntimeType, host::RuntimeReport};
 use proptest::prelude::*;
 use uuid::Uuid;
 

@@ -27,8 +27,7 @@ impl StopMatcher {
     pub fn push(&mut self, text: &str) -> Shown {
         let mut all = std::mem::take(&mut self.held);
         all.push_str(text);
-        let first = self.stops.iter().filter_map(|stop| all.find(stop.as_str())).min();
-        if let Some(at) = first {
+        if let Some(at) = first_stop(&self.stops, &all) {
             all.truncate(at);
             return Shown { text: all, stopped: true };
         }
@@ -51,6 +50,12 @@ impl StopMatcher {
     }
 }
 
+/// Where the stop begins that ends first: the one a reader of the text would have met first, however it is cut.
+fn first_stop(stops: &[String], text: &str) -> Option<usize> {
+    let found = stops.iter().filter_map(|stop| text.find(stop.as_str()).map(|at| (at + stop.len(), at)));
+    found.min().map(|(_, at)| at)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,7 +68,7 @@ mod tests {
             stops in proptest::collection::vec("[abé]{1,4}", 0..4),
             cuts in proptest::collection::vec(1_usize..4, 0..30),
         ) {
-            let expected = stops.iter().filter_map(|stop| text.find(stop.as_str())).min();
+            let expected = first_stop(&stops, &text);
             let mut matcher = StopMatcher::new(stops);
             let (mut shown, mut stopped) = (String::new(), false);
             let mut characters = text.chars();
@@ -80,6 +85,12 @@ mod tests {
             prop_assert_eq!(stopped, expected.is_some());
             prop_assert_eq!(shown, &text[..expected.unwrap_or(text.len())]);
         }
+    }
+
+    #[test]
+    fn of_two_stops_the_one_that_ends_first_counts() {
+        let mut matcher = StopMatcher::new(vec!["b".into(), "abc".into()]);
+        assert_eq!(matcher.push("xabc"), Shown { text: "xa".into(), stopped: true });
     }
 
     #[test]
