@@ -30,8 +30,7 @@ lint: ## Clippy, and dependency rules where cargo-deny is installed
 	@if command -v cargo-deny >/dev/null; then cargo deny --locked check; else echo "lint: cargo-deny is not installed, deny.toml was not checked"; fi
 
 bench: setup ## Every claim of speed, each against a peer in the same run
-	cargo build --locked --workspace --bins
 	@benches/peers.sh
-	cargo build --locked --workspace --examples
-	cargo run --locked --package island-benches -- decode --model .tools/bench/qwen2.5-0.5b-q8_0.gguf --llama-server .tools/bench/llama-server
-	cargo run --locked --package island-benches -- overhead
+	cargo build --locked --workspace --all-targets
+	$(CARGO_TARGET_DIR)/debug/island-bench decode --model .tools/bench/qwen2.5-0.5b-q8_0.gguf --llama-server .tools/bench/llama-server
+	$(CARGO_TARGET_DIR)/debug/island-bench overhead

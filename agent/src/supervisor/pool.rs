@@ -168,7 +168,8 @@ impl Pool {
         if self.find(key).is_some() {
             return Demand::default();
         }
-        Demand { ram_mb: cargo.required_ram_mb, vram_mb: cargo.required_vram_mb, disk_mb: 0 }
+        let need = need(cargo, self.headroom().vram_mb);
+        Demand { ram_mb: need.ram_mb, vram_mb: need.vram_mb, disk_mb: 0 }
     }
 
     /// Memory that jobs may still use, measured, with what starting workers will take taken off and what idle ones
@@ -191,7 +192,7 @@ impl Pool {
         if let Some(worker) = self.find(key) {
             return Ok(Visit::new(worker));
         }
-        self.make_room(Amount { ram_mb: cargo.required_ram_mb, vram_mb: cargo.required_vram_mb }).await?;
+        self.make_room(need(cargo, self.headroom().vram_mb)).await?;
         let worker = self.start(key, cargo, artifacts).await?;
         Ok(Visit::new(worker))
     }
@@ -304,7 +305,7 @@ impl Pool {
     fn free(&self) -> Amount {
         let due = |worker: &Arc<WorkerHandle>| Amount {
             ram_mb: worker.launch.cargo.required_ram_mb.saturating_sub(worker.stats().rss_mb),
-            vram_mb: worker.launch.cargo.required_vram_mb,
+            vram_mb: worker.launch.cargo.required_vram_mb.min(worker.launch.vram_limit_mb),
         };
         let due = self.workers().iter().filter(|worker| !worker.is_ready()).map(due).sum();
         let reserve = Amount { ram_mb: self.config.reserve_ram_mb, vram_mb: self.config.reserve_vram_mb };
@@ -338,6 +339,13 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, Vec<(ModelKey, Arc<WorkerHandle>)>> {
         self.workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+/// What a worker of this Cargo takes: no GPU memory where there is too little of it and the engine can do without.
+fn need(cargo: &CargoSpec, free_vram_mb: u64) -> Amount {
+    let does_without = cargo.runtime_type.gpu_is_optional() && cargo.required_vram_mb > free_vram_mb;
+    let vram_mb = if does_without { 0 } else { cargo.required_vram_mb };
+    Amount { ram_mb: cargo.required_ram_mb, vram_mb }
 }
 
 /// Most memory of a worker: room for what its Cargo says and as much again, within what is free.
@@ -381,6 +389,17 @@ mod tests {
         other.limits.context_tokens = 512;
         assert_ne!(key, ModelKey::of(&other, None));
         assert_ne!(key, ModelKey::of(&cargo, Some(testing::assignment(1, 1).key)));
+    }
+
+    #[test]
+    fn gpu_memory_is_a_wish_for_engines_that_do_without() {
+        let mut cargo = testing::assignment(1, 1).cargo;
+        (cargo.required_ram_mb, cargo.required_vram_mb) = (4000, 6000);
+        cargo.runtime_type = island_protocol::cargo::RuntimeType::Llmcpp;
+        assert_eq!(need(&cargo, 8000), Amount { ram_mb: 4000, vram_mb: 6000 });
+        assert_eq!(need(&cargo, 5000), Amount { ram_mb: 4000, vram_mb: 0 });
+        cargo.runtime_type = island_protocol::cargo::RuntimeType::Diffusers;
+        assert_eq!(need(&cargo, 5000), Amount { ram_mb: 4000, vram_mb: 6000 });
     }
 
     #[test]
