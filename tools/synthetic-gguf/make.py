@@ -72,7 +72,7 @@ def layout(quant, name, cols, layer=0, layers=1):
 
 
 def vocabulary(size):
-    """256 byte symbols, a few merges, ChatML's control tokens, and unused entries up to the size."""
+    """256 byte symbols, a few merges, ChatML's control tokens, and made-up words up to the size."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [b for b in range(256) if b not in printable]
     symbols = [chr(b) for b in printable] + [chr(256 + i) for i in range(len(rest))]  # GPT-2's byte alphabet
@@ -84,8 +84,9 @@ def vocabulary(size):
     kinds = [gguf.TokenType.NORMAL] * len(tokens) + [gguf.TokenType.CONTROL] * 3
     tokens += specials
     spare = size - len(tokens)
-    tokens += [f"<|unused_{i}|>" for i in range(spare)]
-    kinds += [gguf.TokenType.UNUSED] * spare
+    # Ordinary words, which no merge produces, so that every token a model picks has a text to stream.
+    tokens += [f"Ġword{i}" for i in range(spare)]
+    kinds += [gguf.TokenType.NORMAL] * spare
     return tokens, kinds, merges
 
 
