@@ -4,6 +4,9 @@ use std::time::Duration;
 
 /// Longest step while replies flow: the gap between two tokens that a reader does not mind.
 const WHILE_WRITING: Duration = Duration::from_millis(40);
+/// The same where a step that only writes is slow by itself: so many times its length. Shorter steps would read the
+/// weights again and again for a few prompt tokens each.
+const TIMES_WRITING: f64 = 4.0;
 /// Longest step otherwise: how late a cancellation is noticed.
 const WHILE_READING: Duration = Duration::from_millis(250);
 /// Fewest prompt tokens in a step; also the first guess.
@@ -27,7 +30,8 @@ impl Budget {
     pub fn prompt_tokens(&self, writing: usize) -> usize {
         let Some(each) = self.reading else { return 4 * LEAST };
         let (most, spent) = if writing > 0 {
-            (WHILE_WRITING.as_secs_f64(), self.writing.unwrap_or(0.0))
+            let alone = self.writing.unwrap_or(0.0);
+            (WHILE_WRITING.as_secs_f64().max(TIMES_WRITING * alone), alone)
         } else {
             (WHILE_READING.as_secs_f64(), 0.0)
         };

@@ -57,9 +57,7 @@ impl Stage<'_> {
         }
         let writing = self.batch.n_tokens() as usize;
         let mut left = self.budget.prompt_tokens(writing);
-        let count = self.slots.len();
-        self.turn = self.turn.wrapping_add(1);
-        for index in (0..count).map(|offset| (self.turn + offset) % count) {
+        for index in self.reading_order() {
             let slot = &self.slots[index];
             let unread = slot.job.prompt.len() - slot.read;
             let take = unread.min(left);
@@ -76,6 +74,16 @@ impl Stage<'_> {
             left -= take;
         }
         shares
+    }
+
+    /// Prompts that have begun come first: read one after another they begin to write earlier than read all at once.
+    /// Among the others the turn goes round, so that none waits for ever.
+    fn reading_order(&mut self) -> Vec<usize> {
+        let count = self.slots.len();
+        self.turn = self.turn.wrapping_add(1);
+        let mut order: Vec<usize> = (0..count).map(|offset| (self.turn + offset) % count).collect();
+        order.sort_by_key(|&index| self.slots[index].read == 0);
+        order
     }
 
     fn decode(&mut self) -> Result<(), DecodeError> {
