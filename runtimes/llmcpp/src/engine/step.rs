@@ -76,8 +76,8 @@ impl Stage<'_> {
         shares
     }
 
-    /// Prompts that have begun come first: read one after another they begin to write earlier than read all at once.
-    /// Among the others the turn goes round, so that none waits for ever.
+    /// Prompts that have begun come before those that have not; among equals the turn goes round, so that none waits for
+    /// ever. One that reuses a prefix counts as begun.
     fn reading_order(&mut self) -> Vec<usize> {
         let count = self.slots.len();
         self.turn = self.turn.wrapping_add(1);
