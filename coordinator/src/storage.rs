@@ -83,6 +83,13 @@ pub(crate) fn to_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
+/// What one statement runs on.
+pub(crate) type Connection = sqlx::SqliteConnection;
+/// Where reading statements run.
+pub(crate) type Pool = sqlx::SqlitePool;
+/// What a statement answers.
+pub(crate) type Row = sqlx::sqlite::SqliteRow;
+
 /// The database. A clone is the same database.
 #[derive(Debug, Clone)]
 pub struct Store {

@@ -1,5 +1,10 @@
 //! HTTP bodies of `/api/v1`, except chat.
 
+pub mod books;
+pub mod key;
+pub mod market;
+pub mod recommendation;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

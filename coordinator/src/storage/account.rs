@@ -1,9 +1,9 @@
 //! Accounts.
 
 use island_protocol::{ids::AccountId, time::Timestamp};
-use sqlx::{Row as _, SqliteConnection, SqlitePool, sqlite::SqliteRow};
+use sqlx::Row as _;
 
-use super::{Attempt as _, StoreError, parsed};
+use super::{Attempt as _, Connection, Pool, Row, StoreError, parsed};
 
 /// An account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    fn read(row: &SqliteRow) -> Result<Self, StoreError> {
+    fn read(row: &Row) -> Result<Self, StoreError> {
         Ok(Self {
             id: parsed(row, "id")?,
             email: row.try_get("email").attempt("read a column")?,
@@ -26,7 +26,7 @@ impl Account {
 }
 
 /// Adds an account.
-pub(crate) async fn insert(conn: &mut SqliteConnection, account: &Account) -> Result<(), StoreError> {
+pub(crate) async fn insert(conn: &mut Connection, account: &Account) -> Result<(), StoreError> {
     sqlx::query("INSERT INTO accounts (id, email, operator, created_at) VALUES ($1, $2, $3, $4)")
         .bind(account.id.to_string())
         .bind(&account.email)
@@ -39,7 +39,7 @@ pub(crate) async fn insert(conn: &mut SqliteConnection, account: &Account) -> Re
 }
 
 /// One account.
-pub(crate) async fn get(pool: &SqlitePool, id: AccountId) -> Result<Option<Account>, StoreError> {
+pub(crate) async fn get(pool: &Pool, id: AccountId) -> Result<Option<Account>, StoreError> {
     let row = sqlx::query("SELECT id, email, operator, created_at FROM accounts WHERE id = $1")
         .bind(id.to_string())
         .fetch_optional(pool)
@@ -49,7 +49,7 @@ pub(crate) async fn get(pool: &SqlitePool, id: AccountId) -> Result<Option<Accou
 }
 
 /// All accounts, oldest first.
-pub(crate) async fn list(pool: &SqlitePool) -> Result<Vec<Account>, StoreError> {
+pub(crate) async fn list(pool: &Pool) -> Result<Vec<Account>, StoreError> {
     let rows = sqlx::query("SELECT id, email, operator, created_at FROM accounts ORDER BY created_at, id")
         .fetch_all(pool)
         .await

@@ -1,13 +1,13 @@
 //! Islands and the accounts they belong to.
 
 use island_protocol::{host::Capabilities, ids::HostId, time::Timestamp};
-use sqlx::{Row as _, SqliteConnection, SqlitePool};
+use sqlx::Row as _;
 
-use super::{Attempt as _, StoreError, json, parsed, to_json};
+use super::{Attempt as _, Connection, Pool, StoreError, json, parsed, to_json};
 use crate::fleet::Enrolled;
 
 /// All Islands.
-pub(crate) async fn list(pool: &SqlitePool) -> Result<Vec<Enrolled>, StoreError> {
+pub(crate) async fn list(pool: &Pool) -> Result<Vec<Enrolled>, StoreError> {
     let rows = sqlx::query(
         "SELECT id, account_id, public_key, name, region, capabilities, karma_ms, last_seen_at FROM hosts",
     )
@@ -35,7 +35,7 @@ pub(crate) async fn list(pool: &SqlitePool) -> Result<Vec<Enrolled>, StoreError>
 
 /// Adds an Island, or renames it if it is the same key of the same account. False: the id is somebody else's.
 pub(crate) async fn enrol(
-    conn: &mut SqliteConnection,
+    conn: &mut Connection,
     host: &Enrolled,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
@@ -57,7 +57,7 @@ pub(crate) async fn enrol(
 
 /// Keeps what an Island said at registration.
 pub(crate) async fn registered(
-    conn: &mut SqliteConnection,
+    conn: &mut Connection,
     id: HostId,
     name: &str,
     region: Option<&str>,
@@ -82,7 +82,7 @@ pub(crate) async fn registered(
 }
 
 /// Adds to an Island's karma.
-pub(crate) async fn credit_karma(conn: &mut SqliteConnection, id: HostId, ms: i64) -> Result<(), StoreError> {
+pub(crate) async fn credit_karma(conn: &mut Connection, id: HostId, ms: i64) -> Result<(), StoreError> {
     sqlx::query("UPDATE hosts SET karma_ms = karma_ms + $2 WHERE id = $1")
         .bind(id.to_string())
         .bind(ms)

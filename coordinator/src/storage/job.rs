@@ -13,9 +13,9 @@ use island_protocol::{
     job::JobStatus,
     time::Timestamp,
 };
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::Row as _;
 
-use super::{Attempt as _, Store, StoreError, commit, ledger as books, to_json};
+use super::{Attempt as _, Connection, Store, StoreError, commit, ledger as books, to_json};
 use crate::{job::Job, ledger};
 
 /// Why a job is not accepted.
@@ -54,7 +54,7 @@ pub(crate) async fn accept(
     Ok(commit(tx).await?)
 }
 
-async fn count_open(conn: &mut SqliteConnection, account: AccountId) -> Result<i64, StoreError> {
+async fn count_open(conn: &mut Connection, account: AccountId) -> Result<i64, StoreError> {
     sqlx::query(
         "SELECT COUNT(*) AS n FROM jobs \
          WHERE account_id = $1 AND status IN ('submitted', 'pending', 'queued', 'running')",
@@ -66,7 +66,7 @@ async fn count_open(conn: &mut SqliteConnection, account: AccountId) -> Result<i
     .attempt("count open jobs")
 }
 
-async fn insert(conn: &mut SqliteConnection, job: &Job, owner: InstanceId) -> Result<(), StoreError> {
+async fn insert(conn: &mut Connection, job: &Job, owner: InstanceId) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO jobs (id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
          owner, head, first_event, deadline, created_at) \

@@ -4,9 +4,9 @@ use island_protocol::{
     ids::{AccountId, ApiKeyId},
     time::Timestamp,
 };
-use sqlx::{Row as _, SqliteConnection, SqlitePool};
+use sqlx::Row as _;
 
-use super::{Attempt as _, StoreError, parsed};
+use super::{Attempt as _, Connection, Pool, StoreError, parsed};
 
 /// A key as it is stored.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub(crate) struct KeyOwner {
 }
 
 /// Adds a key.
-pub(crate) async fn insert(conn: &mut SqliteConnection, key: &StoredKey<'_>) -> Result<(), StoreError> {
+pub(crate) async fn insert(conn: &mut Connection, key: &StoredKey<'_>) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO api_keys (id, account_id, name, prefix, hash, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
     )
@@ -45,11 +45,7 @@ pub(crate) async fn insert(conn: &mut SqliteConnection, key: &StoredKey<'_>) -> 
 }
 
 /// The owner of the unrevoked key of this prefix and hash.
-pub(crate) async fn find(
-    pool: &SqlitePool,
-    prefix: &str,
-    hash: &str,
-) -> Result<Option<KeyOwner>, StoreError> {
+pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option<KeyOwner>, StoreError> {
     let row = sqlx::query(
         "SELECT k.id, k.account_id, a.operator FROM api_keys k JOIN accounts a ON a.id = k.account_id \
          WHERE k.prefix = $1 AND k.hash = $2 AND k.revoked_at IS NULL",

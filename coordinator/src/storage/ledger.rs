@@ -5,15 +5,15 @@ use island_protocol::{
     ids::{AccountId, JobId},
     time::Timestamp,
 };
-use sqlx::{Row as _, SqliteConnection, SqlitePool};
+use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{Attempt as _, StoreError};
+use super::{Attempt as _, Connection, Pool, StoreError};
 use crate::ledger::{Ledger, Posting};
 
 /// Writes a posting: two entries and two balances. Fails, and with it the transaction, below zero.
 pub(crate) async fn post(
-    conn: &mut SqliteConnection,
+    conn: &mut Connection,
     posting: &Posting,
     job: Option<JobId>,
     now: Timestamp,
@@ -49,7 +49,7 @@ pub(crate) async fn post(
 
 /// What an account may spend, as this transaction sees it.
 pub(crate) async fn balance_in(
-    conn: &mut SqliteConnection,
+    conn: &mut Connection,
     account: AccountId,
 ) -> Result<MicroCredits, StoreError> {
     let row = sqlx::query("SELECT amount FROM balances WHERE ledger = $1")
@@ -61,13 +61,13 @@ pub(crate) async fn balance_in(
 }
 
 /// What an account may spend.
-pub(crate) async fn balance(pool: &SqlitePool, account: AccountId) -> Result<MicroCredits, StoreError> {
+pub(crate) async fn balance(pool: &Pool, account: AccountId) -> Result<MicroCredits, StoreError> {
     let mut conn = pool.acquire().await.attempt("take a reader")?;
     balance_in(&mut conn, account).await
 }
 
 /// What the books say all together: the sum of all entries, and the number of balances that differ from theirs.
-pub(crate) async fn audit(pool: &SqlitePool) -> Result<(MicroCredits, i64), StoreError> {
+pub(crate) async fn audit(pool: &Pool) -> Result<(MicroCredits, i64), StoreError> {
     let row = sqlx::query(
         "SELECT (SELECT COALESCE(SUM(amount), 0) FROM ledger_entries) AS total, \
          (SELECT COUNT(*) FROM balances b WHERE b.amount <> \

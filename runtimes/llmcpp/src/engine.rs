@@ -2,6 +2,7 @@
 //! prompts that wait: as much as lets the replies flow on. Everything else happens on other threads.
 
 mod budget;
+mod order;
 mod sequences;
 mod slot;
 mod step;

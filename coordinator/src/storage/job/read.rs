@@ -8,28 +8,28 @@ use island_protocol::{
     job::JobStatus,
     time::Timestamp,
 };
-use sqlx::{Row as _, SqlitePool, sqlite::SqliteRow};
+use sqlx::Row as _;
 
 use crate::{
     job::{End, Job, duration_ms},
-    storage::{Attempt as _, StoreError, json, parsed},
+    storage::{Attempt as _, Pool, Row, StoreError, json, parsed},
 };
 
-fn integer(row: &SqliteRow, column: &'static str) -> Result<i64, StoreError> {
+fn integer(row: &Row, column: &'static str) -> Result<i64, StoreError> {
     row.try_get(column).attempt("read a column")
 }
 
-fn moment(row: &SqliteRow, column: &'static str) -> Result<Option<Timestamp>, StoreError> {
+fn moment(row: &Row, column: &'static str) -> Result<Option<Timestamp>, StoreError> {
     let ms: Option<i64> = row.try_get(column).attempt("read a column")?;
     Ok(ms.map(Timestamp::from_unix_ms))
 }
 
-fn status(row: &SqliteRow) -> Result<JobStatus, StoreError> {
+fn status(row: &Row) -> Result<JobStatus, StoreError> {
     let name: String = row.try_get("status").attempt("read a column")?;
     JobStatus::from_name(&name).ok_or(StoreError::Corrupt { what: "status" })
 }
 
-fn read(row: &SqliteRow) -> Result<Job, StoreError> {
+fn read(row: &Row) -> Result<Job, StoreError> {
     let corrupt = |what| StoreError::Corrupt { what };
     let max_tokens: Option<i64> = row.try_get("max_tokens").attempt("read a column")?;
     let host: Option<String> = row.try_get("host_id").attempt("read a column")?;
@@ -55,7 +55,7 @@ fn read(row: &SqliteRow) -> Result<Job, StoreError> {
     })
 }
 
-fn read_end(row: &SqliteRow) -> Result<Option<End>, StoreError> {
+fn read_end(row: &Row) -> Result<Option<End>, StoreError> {
     let Some(completed_at) = moment(row, "completed_at")? else { return Ok(None) };
     let code: Option<String> = row.try_get("error_code").attempt("read a column")?;
     let message: Option<String> = row.try_get("error_message").attempt("read a column")?;
@@ -68,7 +68,7 @@ fn read_end(row: &SqliteRow) -> Result<Option<End>, StoreError> {
 }
 
 /// One job.
-pub(crate) async fn get(pool: &SqlitePool, id: JobId) -> Result<Option<Job>, StoreError> {
+pub(crate) async fn get(pool: &Pool, id: JobId) -> Result<Option<Job>, StoreError> {
     let row = sqlx::query("SELECT * FROM jobs WHERE id = $1")
         .bind(id.to_string())
         .fetch_optional(pool)
@@ -78,7 +78,7 @@ pub(crate) async fn get(pool: &SqlitePool, id: JobId) -> Result<Option<Job>, Sto
 }
 
 /// Every job that has not ended, oldest first.
-pub(crate) async fn open(pool: &SqlitePool) -> Result<Vec<Job>, StoreError> {
+pub(crate) async fn open(pool: &Pool) -> Result<Vec<Job>, StoreError> {
     let rows = sqlx::query(
         "SELECT * FROM jobs WHERE status IN ('submitted', 'pending', 'queued', 'running') ORDER BY created_at, id",
     )
@@ -97,7 +97,7 @@ pub(crate) struct JobPage {
 
 /// An account's jobs, newest first.
 pub(crate) async fn page(
-    pool: &SqlitePool,
+    pool: &Pool,
     account: AccountId,
     limit: u64,
     offset: u64,
@@ -122,7 +122,7 @@ pub(crate) async fn page(
     Ok(JobPage { jobs, total: total as u64 })
 }
 
-fn summary(row: &SqliteRow) -> Result<JobSummary, StoreError> {
+fn summary(row: &Row) -> Result<JobSummary, StoreError> {
     let completed_at = moment(row, "completed_at")?;
     Ok(JobSummary {
         id: parsed(row, "id")?,
@@ -135,11 +135,7 @@ fn summary(row: &SqliteRow) -> Result<JobSummary, StoreError> {
 }
 
 /// An account's newest jobs.
-pub(crate) async fn recent(
-    pool: &SqlitePool,
-    account: AccountId,
-    limit: u32,
-) -> Result<Vec<JobId>, StoreError> {
+pub(crate) async fn recent(pool: &Pool, account: AccountId, limit: u32) -> Result<Vec<JobId>, StoreError> {
     let rows =
         sqlx::query("SELECT id FROM jobs WHERE account_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2")
             .bind(account.to_string())
@@ -151,10 +147,7 @@ pub(crate) async fn recent(
 }
 
 /// The whole sequence of an ended job.
-pub(crate) async fn events(
-    pool: &SqlitePool,
-    id: JobId,
-) -> Result<Option<Vec<Numbered<JobEvent>>>, StoreError> {
+pub(crate) async fn events(pool: &Pool, id: JobId) -> Result<Option<Vec<Numbered<JobEvent>>>, StoreError> {
     let row = sqlx::query("SELECT events FROM job_events WHERE job_id = $1")
         .bind(id.to_string())
         .fetch_optional(pool)

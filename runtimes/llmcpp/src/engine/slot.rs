@@ -4,7 +4,7 @@ use island_protocol::job::{Failure, FailureCode, FinishReason, Outcome, Usage};
 use island_runtimes_api::Phase;
 use llama_cpp_2::{context::LlamaContext, token::LlamaToken};
 
-use super::Job;
+use super::{Job, order::Prompt};
 use crate::{model::Model, sampling::Sampler, stop::StopMatcher, text::Characters};
 
 /// Prompts of at least so many tokens report how far their reading is.
@@ -17,6 +17,8 @@ pub(super) struct Slot {
     pub(super) sequence: usize,
     /// Tokens of the prompt that are in the cache.
     pub(super) read: usize,
+    /// Steps since it has a sequence.
+    pub(super) waited: usize,
     /// The last token chosen, not in the cache yet.
     pub(super) next: Option<LlamaToken>,
     written: u64,
@@ -37,6 +39,7 @@ impl Slot {
             job,
             sequence,
             read: keep,
+            waited: 0,
             next: None,
             written: 0,
             sampler,
@@ -49,6 +52,11 @@ impl Slot {
     /// Whether its prompt is not read to the end.
     pub(super) fn is_reading(&self) -> bool {
         self.read < self.job.prompt.len()
+    }
+
+    /// What is left of its prompt.
+    pub(super) fn prompt(&self) -> Prompt {
+        Prompt { unread: self.job.prompt.len() - self.read, waited: self.waited }
     }
 
     /// Position in the sequence of the next token to decode.

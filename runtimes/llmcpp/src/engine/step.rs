@@ -5,7 +5,7 @@ use std::time::Instant;
 use island_protocol::job::{Failure, FailureCode};
 use llama_cpp_2::{DecodeError, context::LlamaContext, llama_batch::LlamaBatch};
 
-use super::{budget::Budget, sequences::Sequences, slot::Slot};
+use super::{budget::Budget, order, sequences::Sequences, slot::Slot};
 use crate::model::Model;
 
 /// What a slot has in the batch.
@@ -25,8 +25,6 @@ pub(super) struct Stage<'m> {
     pub(super) sequences: Sequences,
     pub(super) slots: Vec<Slot>,
     pub(super) budget: Budget,
-    /// Whose turn it is to read first, so that no prompt waits for all others.
-    pub(super) turn: usize,
 }
 
 impl Stage<'_> {
@@ -76,14 +74,13 @@ impl Stage<'_> {
         shares
     }
 
-    /// Prompts that have begun come before those that have not; among equals the turn goes round, so that none waits for
-    /// ever. One that reuses a prefix counts as begun.
-    fn reading_order(&mut self) -> Vec<usize> {
-        let count = self.slots.len();
-        self.turn = self.turn.wrapping_add(1);
-        let mut order: Vec<usize> = (0..count).map(|offset| (self.turn + offset) % count).collect();
-        order.sort_by_key(|&index| self.slots[index].read == 0);
-        order
+    fn reading_order(&self) -> Vec<usize> {
+        let mut prompts: Vec<_> = (self.slots.iter().enumerate())
+            .filter(|(_, slot)| slot.is_reading())
+            .map(|(index, slot)| (index, slot.prompt()))
+            .collect();
+        order::sort(&mut prompts);
+        prompts.into_iter().map(|(index, _)| index).collect()
     }
 
     fn decode(&mut self) -> Result<(), DecodeError> {
@@ -113,6 +110,7 @@ impl Stage<'_> {
     fn hand_out(&mut self, shares: &[Share]) {
         let mut finished = Vec::new();
         for (index, (slot, share)) in self.slots.iter_mut().zip(shares).enumerate() {
+            slot.waited += 1;
             if share.reading > 0 {
                 slot.has_read(share.reading);
             }

@@ -125,7 +125,6 @@ impl<'m> Engine<'m> {
             sequences: Sequences::new(sequences, capacity as usize, model.can_rewind()),
             slots: Vec::new(),
             budget: Budget::default(),
-            turn: 0,
         };
         warm_up(&mut stage.context, &mut stage.batch, model)?;
         Ok(Self { stage, waiting: VecDeque::new(), incoming, max_slots: slots, context_tokens: capacity })

@@ -1,0 +1,23 @@
+//! `/account/ledger`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{credits::MicroCredits, ids::JobId, time::Timestamp};
+
+/// One entry of an account's ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerEntry {
+    /// The entry.
+    pub id: String,
+    /// `grant`, `hold`, `settle` (paid, or earned by an Island of the account) or `release`.
+    pub kind: String,
+    /// Which of the account's books it moves: `balance` or `holds`.
+    pub book: String,
+    /// Credits; negative leaves the book.
+    pub amount: MicroCredits,
+    /// The job it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<JobId>,
+    /// When.
+    pub created_at: Timestamp,
+}

@@ -1,0 +1,36 @@
+//! `/island/recommendations`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cargo::RuntimeType,
+    ids::{HostId, Slug},
+};
+
+/// Answer to `GET /island/recommendations`: best first, only what the Island can serve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recommendations {
+    /// The Island.
+    pub host_id: HostId,
+    /// Sorted by `demand_score`, largest first.
+    pub recommendations: Vec<Recommendation>,
+}
+
+/// A Cargo worth having on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recommendation {
+    /// The Cargo.
+    pub workload_slug: Slug,
+    /// Where its model is.
+    pub model_url: String,
+    /// SHA-256 of it; null if nobody has pinned it.
+    pub model_hash: Option<String>,
+    /// Runtime it needs.
+    pub runtime_type: RuntimeType,
+    /// Credits for a completed job, as a decimal text.
+    pub estimated_earnings_per_job: String,
+    /// Jobs that wait for it now.
+    pub queued_demand: u64,
+    /// `queued_demand * 10 + completions of the last hour * 2`.
+    pub demand_score: u64,
+}
