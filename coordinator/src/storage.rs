@@ -9,6 +9,7 @@
 //! takes a connection, and whoever began a transaction commits it.
 
 pub(crate) mod account;
+pub(crate) mod coordinator;
 pub(crate) mod host;
 pub(crate) mod job;
 pub(crate) mod key;
@@ -123,6 +124,8 @@ pub struct Store {
     dialect: Dialect,
     writer: Pool,
     readers: Pool,
+    /// One connection that no load takes away, for saying that this coordinator lives. None where it is the only one.
+    pulse: Option<Pool>,
 }
 
 impl Store {
@@ -148,6 +151,11 @@ impl Store {
         &self.readers
     }
 
+    /// Where to say that this coordinator lives, if others share the database.
+    pub(crate) fn pulse(&self) -> Option<&Pool> {
+        self.pulse.as_ref()
+    }
+
     /// Whether the database answers.
     pub(crate) async fn ping(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1").execute(&self.readers).await.attempt("ask the database").map(|_| ())
@@ -155,6 +163,9 @@ impl Store {
 
     /// Waits for what runs and closes every connection.
     pub async fn close(&self) {
+        if let Some(pulse) = &self.pulse {
+            pulse.close().await;
+        }
         self.readers.close().await;
         self.writer.close().await;
     }

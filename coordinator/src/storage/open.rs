@@ -34,7 +34,7 @@ pub(super) async fn sqlite(path: &Path) -> Result<Store, StoreError> {
     let writer = pool(&file.clone().create_if_missing(true), 1, &[SQLITE, SQLITE_WRITER]).await?;
     migrations::run(Dialect::Sqlite, &writer).await?;
     let readers = pool(&file.read_only(true), READERS, &[SQLITE]).await?;
-    Ok(Store { dialect: Dialect::Sqlite, writer, readers })
+    Ok(Store { dialect: Dialect::Sqlite, writer, readers, pulse: None })
 }
 
 async fn pool(
@@ -56,15 +56,16 @@ async fn pool(
 pub(super) async fn postgres(url: &DatabaseUrl, connections: u32) -> Result<Store, StoreError> {
     sqlx::any::install_default_drivers();
     let options = url.secret().parse::<AnyConnectOptions>().map_err(StoreError::Open)?;
-    let pool = AnyPoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(ACQUIRE)
-        .after_connect(|conn, _| Box::pin(say(conn, &[POSTGRES])))
-        .connect_with(options)
-        .await
-        .map_err(StoreError::Open)?;
-    migrations::run(Dialect::Postgres, &pool).await?;
-    Ok(Store { dialect: Dialect::Postgres, writer: pool.clone(), readers: pool })
+    let pool = |connections| {
+        AnyPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE)
+            .after_connect(|conn, _| Box::pin(say(conn, &[POSTGRES])))
+    };
+    let shared = pool(connections).connect_with(options.clone()).await.map_err(StoreError::Open)?;
+    migrations::run(Dialect::Postgres, &shared).await?;
+    let pulse = Some(pool(1).connect_lazy_with(options));
+    Ok(Store { dialect: Dialect::Postgres, writer: shared.clone(), readers: shared, pulse })
 }
 
 async fn say(conn: &mut AnyConnection, statements: &[&'static str]) -> Result<(), sqlx::Error> {

@@ -16,9 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::own;
 use crate::{
     api::{Api, ApiError, auth::Caller, slots::Slot},
-    owner::log::{Entry, Reader},
+    owner::{feed::Feed, log::Entry},
     sse,
-    storage::job,
 };
 
 /// Longest silence on a stream.
@@ -35,17 +34,9 @@ pub(in crate::api) async fn stream(
     let after = last_event_id(&headers, &query)?;
     let job = own(&api, &caller, &id).await?;
     let slot = api.streams.take(caller.account)?;
-    if let Some(live) = api.owner.find(job.id) {
-        let reading = Reading { reader: live.log.read(after), soft: api.soft.clone(), _slot: slot };
-        return Ok(event_stream(reading.frames()));
-    }
-    let events = job::events(api.owner.context().store.reader(), job.id).await?;
-    let events = events.ok_or_else(|| {
-        ApiError::new(Code::ServiceUnavailable, "this job is being moved between coordinators")
-    })?;
-    let frames: Vec<Entry> = events.into_iter().filter(|event| event.n > after).map(Entry::new).collect();
-    let whole = joined(&frames);
-    Ok(event_stream(stream::iter([Ok(whole)])))
+    let feed = Feed::open(api.owner.clone(), job.id, after).await?;
+    let reading = Reading { feed, soft: api.soft.clone(), _slot: slot };
+    Ok(event_stream(reading.frames()))
 }
 
 fn last_event_id(headers: &HeaderMap, query: &HashMap<String, String>) -> Result<u64, ApiError> {
@@ -68,9 +59,9 @@ pub(in crate::api) fn event_stream(
     response
 }
 
-/// A reader on its way through a live job. Dropped with its connection, it gives its slot back.
+/// A reader on its way through a job. Dropped with its connection, it gives its slot back.
 struct Reading {
-    reader: Reader,
+    feed: Feed,
     soft: CancellationToken,
     _slot: Slot,
 }
@@ -81,7 +72,7 @@ impl Reading {
             let frame = tokio::select! {
                 biased;
                 () = reading.soft.cancelled() => return None,
-                entries = reading.reader.next() => joined(&entries?),
+                entries = reading.feed.next() => joined(&entries?),
                 () = tokio::time::sleep(KEEP_ALIVE) => sse::KEEP_ALIVE,
             };
             Some((Ok(frame), reading))
