@@ -15,7 +15,7 @@ use island_protocol::{
 };
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, Store, StoreError, commit, ledger as books, to_json};
+use super::{Attempt as _, Connection, Store, StoreError, account, commit, ledger as books, to_json};
 use crate::{job::Job, ledger};
 
 /// Why a job is not accepted.
@@ -40,6 +40,7 @@ pub(crate) async fn accept(
     limit: u32,
 ) -> Result<(), AcceptError> {
     let mut tx = store.begin().await?;
+    account::lock(&mut tx, [job.account]).await?;
     if count_open(&mut tx, job.account).await? >= i64::from(limit) {
         return Err(AcceptError::TooMany { limit });
     }

@@ -6,7 +6,7 @@ use island_protocol::{
 };
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, Pool, StoreError, parsed};
+use super::{Attempt as _, Connection, Pool, StoreError, parsed, to_text};
 
 /// A key as it is stored.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub(crate) async fn insert(conn: &mut Connection, key: &StoredKey<'_>) -> Result
     )
     .bind(key.id.to_string())
     .bind(key.account.to_string())
-    .bind(key.name)
+    .bind(to_text(key.name))
     .bind(key.prefix)
     .bind(key.hash)
     .bind(key.created_at.unix_ms())

@@ -11,7 +11,7 @@ use island_protocol::{
 use crate::{
     job::{End, Job},
     ledger,
-    storage::{Attempt as _, Store, StoreError, commit, host, ledger as books, to_json},
+    storage::{Attempt as _, Store, StoreError, account, commit, host, ledger as books, to_json, to_text},
 };
 
 /// How a job ends.
@@ -36,6 +36,7 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     let Ending { job, end, .. } = ending;
     let now = end.completed_at;
     let mut tx = store.begin().await?;
+    account::lock(&mut tx, [job.account].into_iter().chain(ending.earner)).await?;
     let done = sqlx::query(
         "UPDATE jobs SET status = $4, completed_at = $5, started_at = $6, output = $7, usage = $8, error_code = $9, \
          error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 \
@@ -50,7 +51,7 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     .bind(end.output.as_ref().map(to_json))
     .bind(to_json(&end.usage))
     .bind(end.error.as_ref().map(|error| error.code.clone()))
-    .bind(end.error.as_ref().map(|error| error.message.clone()))
+    .bind(end.error.as_ref().map(|error| to_text(&error.message)))
     .execute(&mut *tx)
     .await
     .attempt("end a job")?;
