@@ -4,7 +4,9 @@
 //! whoever began a transaction commits it.
 
 pub(crate) mod account;
+pub(crate) mod counters;
 pub(crate) mod host;
+pub(crate) mod idempotency;
 pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod ledger;
@@ -16,6 +18,8 @@ use sqlx::{
     Sqlite, SqlitePool, Transaction,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous},
 };
+
+use counters::Counters;
 
 /// What is not in order with the database.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +99,7 @@ pub(crate) type Row = sqlx::sqlite::SqliteRow;
 pub struct Store {
     writer: SqlitePool,
     readers: SqlitePool,
+    counters: Counters,
 }
 
 /// A write transaction; dropped without [`Transaction::commit`] it never happened.
@@ -125,7 +130,8 @@ impl Store {
             .connect_with(options.read_only(true))
             .await
             .map_err(StoreError::Open)?;
-        Ok(Self { writer, readers })
+        let counters = Counters::beside(path).await?;
+        Ok(Self { writer, readers, counters })
     }
 
     /// Begins a write transaction; waits for the one before it.
@@ -138,6 +144,11 @@ impl Store {
         &self.readers
     }
 
+    /// What counts against the limits.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
     /// Whether the database answers.
     pub(crate) async fn ping(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1").execute(&self.readers).await.attempt("ask the database").map(|_| ())
@@ -145,6 +156,7 @@ impl Store {
 
     /// Waits for what runs and closes every connection.
     pub async fn close(&self) {
+        self.counters.close().await;
         self.readers.close().await;
         self.writer.close().await;
     }
