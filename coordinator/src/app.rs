@@ -82,7 +82,7 @@ impl App {
         soft: CancellationToken,
         hard: CancellationToken,
     ) -> Result<Self, BuildError> {
-        let store = Store::open(&config.database.path).await?;
+        let store = Store::open(&config.database).await?;
         let catalogue = catalogue(config, &store).await?;
         let keys = FabricKeys::load(&config.fabric.dir)?;
         let link = Link::open(&config.fabric.url, &keys, &clock, FABRIC_PATIENCE).await?;

@@ -1,5 +1,7 @@
 //! Settings: TOML sections, `ISLAND_COORDINATOR_<SECTION>__<KEY>` in the environment, flags.
 
+mod database;
+
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
@@ -7,6 +9,8 @@ use std::{
 
 use island_daemon::{config::ConfigError, telemetry::LogFormat};
 use serde::{Deserialize, Serialize};
+
+pub use database::{Database, DatabaseUrl, NotADatabaseUrl};
 
 /// Everything that can be set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -43,20 +47,6 @@ pub struct Http {
 impl Default for Http {
     fn default() -> Self {
         Self { listen: (Ipv4Addr::LOCALHOST, 8080).into(), drain_s: 10 }
-    }
-}
-
-/// SQL.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Database {
-    /// File of the embedded database, made if absent.
-    pub path: PathBuf,
-}
-
-impl Default for Database {
-    fn default() -> Self {
-        Self { path: "island.db".into() }
     }
 }
 
@@ -185,6 +175,7 @@ impl Config {
                 "jobs.lease_ms must be at least three jobs.heartbeat_ms",
             ),
             (jobs.max_wait_s > 0, "jobs.max_wait_s must be above 0"),
+            (self.database.connections > 0, "database.connections must be above 0"),
             (
                 (60..=day).contains(&self.fabric.island_credentials_s),
                 "fabric.island_credentials_s must be from 60 to 86400",

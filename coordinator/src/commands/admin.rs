@@ -72,7 +72,7 @@ pub enum KeyCommand {
 }
 
 pub(super) async fn run(config: &Config, command: &AdminCommand) -> anyhow::Result<ExitCode> {
-    let store = Store::open(&config.database.path).await?;
+    let store = Store::open(&config.database).await?;
     let now = Clock::System.now();
     match command {
         AdminCommand::Account(AccountCommand::Create { email, operator, credits }) => {

@@ -1,19 +1,18 @@
 //! What counts against the limits: requests of the last minute and open streams. Kept apart from the books, because it
 //! is written at every request and may be lost with the machine.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use island_protocol::ids::{AccountId, InstanceId};
-use sqlx::{
-    Row as _,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
-};
+use sqlx::{Row as _, sqlite::SqliteConnectOptions};
 use uuid::Uuid;
 
-use super::{Attempt as _, Pool, StoreError};
+use super::{Attempt as _, Pool, StoreError, open};
 use crate::window::{Admission, Window};
 
-/// Made anew if absent: nothing in it outlives a minute.
+/// Said to the connection to the file.
+const SAID: &str = "PRAGMA busy_timeout = 5000; PRAGMA synchronous = OFF; PRAGMA journal_mode = WAL;";
+/// Made anew if absent: nothing in it outlives a minute. On PostgreSQL a migration makes the same.
 const SCHEMA: [&str; 2] = [
     "CREATE TABLE IF NOT EXISTS request_windows (\
      who TEXT PRIMARY KEY, turn BIGINT NOT NULL, hits TEXT NOT NULL, changed_at BIGINT NOT NULL)",
@@ -31,22 +30,17 @@ pub(crate) struct Counters {
 impl Counters {
     /// Opens the file beside the database at `books`. It survives the process, not the machine: nothing is synced.
     pub(super) async fn beside(books: &Path) -> Result<Self, StoreError> {
-        let options = SqliteConnectOptions::new()
+        let file = SqliteConnectOptions::new()
             .filename(books.with_extension("limits.db"))
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Off)
-            .busy_timeout(Duration::from_secs(5));
-        let pool = SqlitePoolOptions::new()
-            .max_connections(1)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_with(options)
-            .await
-            .map_err(StoreError::Open)?;
-        let counters = Self { pool };
+            .create_if_missing(true);
+        let counters = Self { pool: open::pool(&file, 1, &[SAID]).await? };
         counters.prepare().await?;
         Ok(counters)
+    }
+
+    /// Uses the unlogged tables of the database that the coordinators share.
+    pub(super) fn shared(pool: Pool) -> Self {
+        Self { pool }
     }
 
     async fn prepare(&self) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 use island_protocol::{host::Capabilities, ids::HostId, time::Timestamp};
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, Pool, StoreError, json, parsed, to_json};
+use super::{Attempt as _, Connection, Pool, StoreError, json, parsed, to_json, to_text};
 use crate::fleet::Enrolled;
 
 /// All Islands.
@@ -47,7 +47,7 @@ pub(crate) async fn enrol(
     .bind(host.id.to_string())
     .bind(host.account.to_string())
     .bind(&host.public_key)
-    .bind(&host.name)
+    .bind(to_text(&host.name))
     .bind(now.unix_ms())
     .execute(conn)
     .await
@@ -70,9 +70,9 @@ pub(crate) async fn registered(
          WHERE id = $1",
     )
     .bind(id.to_string())
-    .bind(name)
-    .bind(region)
-    .bind(agent_version)
+    .bind(to_text(name))
+    .bind(region.map(to_text))
+    .bind(to_text(agent_version))
     .bind(to_json(capabilities))
     .bind(now.unix_ms())
     .execute(conn)

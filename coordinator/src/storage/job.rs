@@ -16,7 +16,7 @@ use island_protocol::{
 use sqlx::Row as _;
 
 use super::{
-    Attempt as _, Connection, Store, StoreError, commit,
+    Attempt as _, Connection, Store, StoreError, account, commit,
     idempotency::{self, Claim, Known},
     key::{self, Spending},
     ledger as books, to_json,
@@ -71,6 +71,7 @@ pub(crate) enum Accepted {
 /// Stores a new job with its credit hold and its idempotency key, in one transaction.
 pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Result<Accepted, AcceptError> {
     let mut tx = store.begin().await?;
+    account::lock(&mut tx, [job.account]).await?;
     if let Some(claim) = &terms.claim {
         match idempotency::claim(&mut tx, claim, &job.id.to_string(), job.created_at).await? {
             Known::New => {}

@@ -10,7 +10,7 @@ use island_protocol::{
 };
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, Pool, Row, StoreError, parsed};
+use super::{Attempt as _, Connection, Pool, Row, StoreError, parsed, to_text};
 
 /// What a key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub(crate) async fn insert(conn: &mut Connection, key: &StoredKey<'_>) -> Result
     )
     .bind(key.id.to_string())
     .bind(key.account.to_string())
-    .bind(key.name)
+    .bind(to_text(key.name))
     .bind(key.prefix)
     .bind(key.hash)
     .bind(key.scopes.to_text())

@@ -1,4 +1,5 @@
-//! The coordinator with a real database, a real nats-server and scripted Islands.
+// The coordinator with a real database, a real nats-server and scripted Islands. This target runs the stories on SQLite,
+// the target `postgres` runs the same ones on PostgreSQL.
 
 mod support;
 

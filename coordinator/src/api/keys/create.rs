@@ -25,7 +25,7 @@ use crate::{
     },
     secret::{self, NewKey},
     storage::{
-        StoreError, commit,
+        StoreError, account, commit,
         idempotency::{self, KEYS, Known},
         key::{self, Spending, StoredKey},
     },
@@ -47,6 +47,7 @@ pub(in crate::api) async fn create(
     let NewKey { secret, prefix, hash } = secret::new_key();
     let id = ApiKeyId(Uuid::now_v7());
     let mut tx = context.store.begin().await?;
+    account::lock(&mut tx, [caller.account]).await?;
     if let Some(once) = &once {
         match idempotency::claim(&mut tx, &once.claim(caller.account), &id.to_string(), now).await? {
             Known::New => {}

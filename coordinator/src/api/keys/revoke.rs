@@ -11,7 +11,7 @@ use island_protocol::{
 
 use crate::{
     api::{Api, ApiError, auth::Caller, segment::Segment},
-    storage::{commit, key},
+    storage::{account, commit, key},
 };
 
 /// Revokes a key of the account, the one in use too. It is refused everywhere from the answer on.
@@ -25,6 +25,7 @@ pub(in crate::api) async fn revoke(
     let context = api.owner.context();
     let revoked_at = context.clock.now();
     let mut tx = context.store.begin().await?;
+    account::lock(&mut tx, [caller.account]).await?;
     if !key::revoke(&mut tx, caller.account, id, revoked_at).await? {
         return Err(unknown());
     }

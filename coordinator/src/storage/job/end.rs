@@ -12,9 +12,9 @@ use crate::{
     job::{End, Job},
     ledger::{self, Kind},
     storage::{
-        Attempt as _, Connection, Store, StoreError, commit, host,
+        Attempt as _, Connection, Store, StoreError, account, commit, host,
         idempotency::{self, CHAT},
-        ledger as books, to_json,
+        ledger as books, to_json, to_text,
     },
 };
 
@@ -40,6 +40,7 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     let Ending { job, end, .. } = ending;
     let now = end.completed_at;
     let mut tx = store.begin().await?;
+    account::lock(&mut tx, [job.account].into_iter().chain(ending.earner)).await?;
     let done = sqlx::query(
         "UPDATE jobs SET status = $4, completed_at = $5, started_at = $6, output = $7, usage = $8, error_code = $9, \
          error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 \
@@ -54,7 +55,7 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     .bind(end.output.as_ref().map(to_json))
     .bind(to_json(&end.usage))
     .bind(end.error.as_ref().map(|error| error.code.clone()))
-    .bind(end.error.as_ref().map(|error| error.message.clone()))
+    .bind(end.error.as_ref().map(|error| to_text(&error.message)))
     .execute(&mut *tx)
     .await
     .attempt("end a job")?;

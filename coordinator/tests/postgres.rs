@@ -1,0 +1,3 @@
+//! Every story of the coordinator again, with PostgreSQL under it instead of SQLite.
+
+include!("coordinator/main.rs");
