@@ -164,10 +164,7 @@ impl Client {
             |_| Problem {
                 message: text.lines().next().unwrap_or("no message").chars().take(200).collect(),
                 code: "unknown".into(),
-                param: None,
-                retry_after: None,
-                request_id: None,
-                kind: None,
+                ..Problem::default()
             },
             |body| body.error,
         );

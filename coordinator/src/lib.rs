@@ -15,6 +15,8 @@
 //! | [`fabric`] | NATS: keys, user JWTs, permissions, the link |
 //! | `storage` | SQL |
 //! | `sse` | Server-Sent Event frames |
+//! | `window` | requests in any minute, pure |
+//! | `upkeep` | what may be written late: use of keys, stream slots, sweeping |
 //! | `sweep` | notices when this process was held up |
 //!
 //! SQL is the only truth. A job and its hold commit before anything is answered; its end, its output and its
@@ -42,3 +44,5 @@ pub(crate) mod secret;
 pub(crate) mod sse;
 pub mod storage;
 pub(crate) mod sweep;
+pub(crate) mod upkeep;
+pub(crate) mod window;

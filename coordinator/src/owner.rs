@@ -161,7 +161,7 @@ impl Owner {
     }
 
     /// Runs a task that [`Self::stopped`] waits for; its panic is noticed.
-    fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
         let guard = PanicGuard(self.failed.clone());
         self.tasks.spawn(async move {
             let _guard = guard;

@@ -10,7 +10,9 @@
 
 pub(crate) mod account;
 pub(crate) mod coordinator;
+pub(crate) mod counters;
 pub(crate) mod host;
+pub(crate) mod idempotency;
 pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod ledger;
@@ -23,6 +25,7 @@ use std::str::FromStr;
 use sqlx::Transaction;
 
 use crate::config::Database;
+use counters::Counters;
 
 /// What is not in order with the database.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +129,7 @@ pub struct Store {
     readers: Pool,
     /// One connection that no load takes away, for saying that this coordinator lives. None where it is the only one.
     pulse: Option<Pool>,
+    counters: Counters,
 }
 
 impl Store {
@@ -156,6 +160,11 @@ impl Store {
         self.pulse.as_ref()
     }
 
+    /// What counts against the limits.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
     /// Whether the database answers.
     pub(crate) async fn ping(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1").execute(&self.readers).await.attempt("ask the database").map(|_| ())
@@ -166,6 +175,7 @@ impl Store {
         if let Some(pulse) = &self.pulse {
             pulse.close().await;
         }
+        self.counters.close().await;
         self.readers.close().await;
         self.writer.close().await;
     }

@@ -3,6 +3,7 @@
 pub mod books;
 pub mod key;
 pub mod market;
+pub mod network;
 pub mod recommendation;
 
 use serde::{Deserialize, Serialize};
@@ -147,6 +148,15 @@ pub struct JobView {
     /// Milliseconds of execution, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
+}
+
+/// `GET /jobs/:id/output`: the output alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobOutput {
+    /// The job.
+    pub id: JobId,
+    /// Joined tokens for text Cargos, otherwise what the Cargo's output schema says.
+    pub output: Value,
 }
 
 /// Why a job did not complete.

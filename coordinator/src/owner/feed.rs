@@ -43,6 +43,11 @@ impl Feed {
         Ok(feed)
     }
 
+    /// Whether the job has ended and everything is at hand.
+    pub(crate) fn is_stored(&self) -> bool {
+        matches!(self.source, Source::Stored(_))
+    }
+
     /// What is new, at least one event; none once the job has ended and all was read. Safe to drop.
     pub(crate) async fn next(&mut self) -> Option<Vec<Entry>> {
         while !self.ended {

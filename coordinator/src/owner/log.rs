@@ -34,10 +34,12 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// A log that begins with `head`.
+    /// A log that begins with `head`, which may be all of it.
     pub(crate) fn new(head: Vec<Numbered<JobEvent>>) -> Self {
         let entries: Vec<Entry> = head.into_iter().map(Entry::new).collect();
-        let extent = watch::Sender::new(Extent::Open(entries.len() as u64));
+        let length = entries.len() as u64;
+        let ended = entries.last().is_some_and(|entry| entry.event.event.is_last());
+        let extent = watch::Sender::new(if ended { Extent::Ended(length) } else { Extent::Open(length) });
         Self { entries: Mutex::new(entries), extent }
     }
 

@@ -8,7 +8,7 @@ use sqlx::{
     sqlite::SqliteConnectOptions,
 };
 
-use super::{Dialect, Pool, Store, StoreError, migrations};
+use super::{Dialect, Pool, Store, StoreError, counters::Counters, migrations};
 use crate::config::DatabaseUrl;
 
 /// Readers of the embedded database.
@@ -30,14 +30,15 @@ const POSTGRES: &str = "SET application_name = 'island-coordinator'; \
 /// Opens the file, made if absent: one writer, some readers.
 pub(super) async fn sqlite(path: &Path) -> Result<Store, StoreError> {
     let path = std::path::absolute(path).map_err(|error| StoreError::Open(error.into()))?;
-    let file = SqliteConnectOptions::new().filename(path);
+    let file = SqliteConnectOptions::new().filename(&path);
     let writer = pool(&file.clone().create_if_missing(true), 1, &[SQLITE, SQLITE_WRITER]).await?;
     migrations::run(Dialect::Sqlite, &writer).await?;
     let readers = pool(&file.read_only(true), READERS, &[SQLITE]).await?;
-    Ok(Store { dialect: Dialect::Sqlite, writer, readers, pulse: None })
+    let counters = Counters::beside(path.as_path()).await?;
+    Ok(Store { dialect: Dialect::Sqlite, writer, readers, pulse: None, counters })
 }
 
-async fn pool(
+pub(super) async fn pool(
     options: &SqliteConnectOptions,
     connections: u32,
     said: &'static [&'static str],
@@ -65,7 +66,8 @@ pub(super) async fn postgres(url: &DatabaseUrl, connections: u32) -> Result<Stor
     let shared = pool(connections).connect_with(options.clone()).await.map_err(StoreError::Open)?;
     migrations::run(Dialect::Postgres, &shared).await?;
     let pulse = Some(pool(1).connect_lazy_with(options));
-    Ok(Store { dialect: Dialect::Postgres, writer: shared.clone(), readers: shared, pulse })
+    let counters = Counters::shared(shared.clone());
+    Ok(Store { dialect: Dialect::Postgres, writer: shared.clone(), readers: shared, pulse, counters })
 }
 
 async fn say(conn: &mut AnyConnection, statements: &[&'static str]) -> Result<(), sqlx::Error> {

@@ -326,3 +326,51 @@ async fn three_jobs_at_once_are_three_whoever_is_asked() {
     assert_eq!(accepted, 3);
     peer.kill().await;
 }
+
+#[tokio::test]
+async fn a_key_made_at_one_works_at_the_other_until_it_is_revoked() {
+    let (network, peer) = two().await;
+    let body = json!({"name": "of one"});
+    let made = network.call(Method::POST, "/api-keys").json(&body).send().await.expect("answer");
+    assert_eq!(made.status(), StatusCode::CREATED);
+    let made: Value = made.json().await.expect("json");
+    let secret = made["key"].as_str().expect("key").to_owned();
+    let ask = || network.http.get(format!("{}/account", peer.url)).bearer_auth(&secret).send();
+    assert_eq!(ask().await.expect("answer").status(), StatusCode::OK);
+    let path = format!("/api-keys/{}", made["data"]["id"].as_str().expect("id"));
+    let revoked = network.call(Method::DELETE, &path).send().await.expect("answer");
+    assert_eq!(revoked.status(), StatusCode::OK);
+    assert_eq!(ask().await.expect("answer").status(), StatusCode::UNAUTHORIZED, "from the answer on");
+}
+
+#[tokio::test]
+async fn requests_and_streams_are_counted_together() {
+    let network = Network::start_with(|config| {
+        config.limits.requests_per_minute = 20;
+        config.limits.concurrent_streams = 2;
+    })
+    .await;
+    let peer = Peer::start(&network).await;
+    let id = network.submit().await;
+    let path = format!("/jobs/{id}/stream");
+    let _streams = (network.stream(&id, 0).await, peer.stream(&network, &id, 0).await);
+    for refused in [network.call(Method::GET, &path), peer.call(&network, Method::GET, &path)] {
+        let refused = refused.send().await.expect("answer");
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        let body: Value = refused.json().await.expect("json");
+        assert_eq!(body["error"]["code"], "concurrent_streams_exceeded");
+    }
+    let mut answers = tokio::task::JoinSet::new();
+    for n in 0..40 {
+        let path = "/account";
+        let request =
+            if n % 2 == 0 { network.call(Method::GET, path) } else { peer.call(&network, Method::GET, path) };
+        answers.spawn(request.send());
+    }
+    let mut admitted = 0;
+    while let Some(answer) = answers.join_next().await {
+        admitted += usize::from(answer.expect("no panic").expect("answer").status() == StatusCode::OK);
+    }
+    // One submission and four streams came before.
+    assert_eq!(admitted, 15);
+}

@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct Reply {
     live: Arc<Live>,
     reader: Reader,
-    _guard: CancelOnDrop,
+    guard: CancelOnDrop,
     id: String,
     model: String,
     created: i64,
@@ -58,7 +58,7 @@ impl Reply {
     pub(super) fn new(live: Arc<Live>, guard: CancelOnDrop, model: String, created: i64) -> Self {
         let reader = live.log.read(0);
         let id = format!("chatcmpl-{}", live.id);
-        Self { live, reader, _guard: guard, id, model, created, ready: VecDeque::new(), wrote_text: false }
+        Self { live, reader, guard, id, model, created, ready: VecDeque::new(), wrote_text: false }
     }
 
     /// Waits for the first piece. What goes wrong until then is a proper HTTP error.
@@ -82,6 +82,11 @@ impl Reply {
             Some(_) => Ok(()),
             None => Err(ApiError::new(Code::ServiceUnavailable, "the job went on elsewhere; try again")),
         }
+    }
+
+    /// From now on the job runs to its end whether or not somebody listens.
+    pub(super) fn outlive_client(&mut self) {
+        self.guard.armed = false;
     }
 
     /// Reads until there is a piece, or the log has ended. Safe to drop.
@@ -157,7 +162,7 @@ impl Reply {
         include_usage: bool,
         slot: Option<Slot>,
     ) -> impl Stream<Item = Result<Bytes, Infallible>> {
-        let state = Streaming { reply: self, include_usage, _slot: slot, begun: false, over: false };
+        let state = Streaming { reply: self, include_usage, slot, begun: false, over: false };
         stream::unfold(state, |mut state| async move {
             let frame = state.next().await?;
             Some((Ok(frame), state))
@@ -188,7 +193,7 @@ fn broken(error: &ApiError) -> Bytes {
 struct Streaming {
     reply: Reply,
     include_usage: bool,
-    _slot: Option<Slot>,
+    slot: Option<Slot>,
     begun: bool,
     over: bool,
 }
@@ -238,6 +243,12 @@ impl Streaming {
                     self.over = true;
                 }
             }
+        }
+        // The slot is free before the client can know that the stream is over.
+        if self.over
+            && let Some(slot) = self.slot.take()
+        {
+            slot.free().await;
         }
         Some(bytes.freeze())
     }
