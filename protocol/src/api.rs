@@ -3,7 +3,9 @@
 pub mod books;
 pub mod key;
 pub mod market;
+pub mod model;
 pub mod recommendation;
+pub mod stats;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -147,6 +149,15 @@ pub struct JobView {
     /// Milliseconds of execution, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
+}
+
+/// Answer to `GET /jobs/:id/output`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobOutput {
+    /// The job.
+    pub id: JobId,
+    /// As in [`JobView`].
+    pub output: Value,
 }
 
 /// Why a job did not complete.
