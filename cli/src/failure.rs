@@ -31,10 +31,12 @@ fn exit_code(error: &ClientError) -> u8 {
         ClientError::Transport { .. } | ClientError::StreamLost { .. } | ClientError::Fabric { .. } => {
             UNREACHABLE
         }
-        ClientError::Api { status: 401 | 403, .. } => AUTHENTICATION,
-        ClientError::Api { status: 402, .. } => CREDITS,
-        ClientError::Api { status: 404, .. } => NOT_FOUND,
-        _ => GENERAL,
+        other => match other.refusal().map(|refusal| refusal.status) {
+            Some(401 | 403) => AUTHENTICATION,
+            Some(402) => CREDITS,
+            Some(404) => NOT_FOUND,
+            _ => GENERAL,
+        },
     }
 }
 
@@ -43,10 +45,10 @@ fn hint(error: &ClientError) -> Option<&'static str> {
         ClientError::Transport { source, .. } if source.is_connect() => {
             "no coordinator answers there: start one with `island dev`, or set --api-url or SERVICE_API_URL"
         }
-        ClientError::Api { status: 401, .. } => {
+        ClientError::Refused(refusal) if refusal.status == 401 => {
             "save a key with `island auth login`, or set --api-key or SERVICE_API_KEY"
         }
-        ClientError::Api { problem, .. } => match problem.code.as_str() {
+        ClientError::Refused(refusal) => match refusal.code.as_str() {
             "workload_not_found" => "`island workloads list` shows every Cargo",
             "job_not_found" => "`island jobs list` shows your jobs",
             "host_not_found" => "`island hosts list` shows every Island",
