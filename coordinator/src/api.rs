@@ -8,6 +8,7 @@ pub(crate) mod auth;
 mod body;
 mod cargos;
 mod chat;
+mod embeddings;
 mod error;
 mod fabric;
 mod health;
@@ -16,6 +17,7 @@ mod island;
 mod jobs;
 mod keys;
 mod limits;
+mod models;
 pub(crate) mod once;
 mod query;
 mod segment;
@@ -106,6 +108,9 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .route("/jobs/{id}/stream", get(jobs::stream::stream))
         .route("/jobs/{id}/output", get(jobs::get::output))
         .route("/chat/completions", post(chat::complete))
+        .route("/models", get(models::list))
+        .route("/models/{name}", get(models::get))
+        .route("/embeddings", post(embeddings::create))
         .route("/account", get(account::account))
         .route("/api-keys", get(keys::list::list).post(keys::create::create))
         .route("/api-keys/{id}", delete(keys::revoke::revoke))

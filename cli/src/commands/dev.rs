@@ -84,7 +84,7 @@ fn announce(info: &DevInfo, layout: &Layout, output: &Output) -> Result<()> {
     }
     let islands = info.host_ids.len();
     let plural = if islands == 1 { "" } else { "s" };
-    output.line(&format!("ready: {} with {islands} Island{plural}; Ctrl-C stops it", info.api_url));
+    output.line(&format!("ready: {} with {islands} Island{plural}; Ctrl-C stops it", info.api_url))?;
     output.note(&format!(
         "in another terminal:\n  export SERVICE_API_URL={} SERVICE_API_KEY={}\n  island chat \"What is Island?\"\nlogs: {}",
         info.api_url,
@@ -320,8 +320,8 @@ impl Network {
 async fn finish(part: Part, output: &Output) {
     match part.task.await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => output.error(&format!("{error:#}"), None, None),
-        Err(panic) => output.error(&format!("supervising {} failed: {panic}", part.name), None, None),
+        Ok(Err(error)) => output.warn(&format!("{error:#}")),
+        Err(panic) => output.warn(&format!("supervising {} failed: {panic}", part.name)),
     }
 }
 

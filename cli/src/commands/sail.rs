@@ -1,13 +1,15 @@
 //! `island sail`: reading the message fabric.
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use futures::StreamExt;
 use island_coordinator_client::fabric::FabricWatch;
 use serde_json::{Value, json};
 
-use crate::{args::Sail, output::Output, settings::Settings};
+use crate::{args::Sail, failure::INTERRUPTED, output::Output, settings::Settings};
 
-pub(crate) async fn run(command: Sail, settings: &Settings, output: &Output) -> Result<()> {
+pub(super) async fn run(command: Sail, settings: &Settings, output: &Output) -> Result<ExitCode> {
     let Sail::Subscribe { subject, max } = command;
     let credentials = settings.client()?.watch_credentials().await?;
     let mut watch = FabricWatch::connect(&credentials, settings.nats_url.as_deref()).await?;
@@ -17,7 +19,7 @@ pub(crate) async fn run(command: Sail, settings: &Settings, output: &Output) -> 
     while left > 0 {
         let message = tokio::select! {
             biased;
-            _ = tokio::signal::ctrl_c() => break,
+            _ = tokio::signal::ctrl_c() => return Ok(ExitCode::from(INTERRUPTED)),
             refused = watch.refused() => return Err(refused.into()),
             message = messages.next() => message,
         };
@@ -27,5 +29,5 @@ pub(crate) async fn run(command: Sail, settings: &Settings, output: &Output) -> 
         output.json_line(&json!({ "subject": message.subject.as_str(), "message": payload }))?;
         left -= 1;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
