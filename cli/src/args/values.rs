@@ -52,7 +52,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn temperatures(value in -1.0..3.0) {
+        fn temperatures(value in -1.0_f64..3.0) {
             prop_assert_eq!(temperature(&value.to_string()).is_ok(), (0.0..=2.0).contains(&value));
         }
 
