@@ -12,6 +12,8 @@ command -v cargo >/dev/null || die "Rust is not installed. Install it with rustu
 
 # --- Debian packages: a C++ tool chain for llama.cpp, and Python to unpack wheels.
 packages=(cmake clang libclang-dev pkg-config g++ make python3 python3-pip python3-venv)
+# The tests run their own PostgreSQL servers.
+[ "${1:-}" = test ] && packages+=(postgresql)
 missing=()
 if command -v dpkg-query >/dev/null; then
     for package in "${packages[@]}"; do

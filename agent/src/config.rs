@@ -136,7 +136,7 @@ impl Default for CacheSection {
 
 impl Default for WorkersSection {
     fn default() -> Self {
-        Self { bin_dir: None, slots_per_model: 4, max_jobs: 16, threads: 0 }
+        Self { bin_dir: None, slots_per_model: 8, max_jobs: 16, threads: 0 }
     }
 }
 

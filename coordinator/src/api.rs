@@ -1,7 +1,7 @@
 //! HTTP under `/api/v1`: one module per noun, one file per verb.
 //!
-//! Checks come in one order everywhere: route, method, size, key, media type, JSON, fields, ownership, limits, credits,
-//! commit. [`auth::Caller`] does size and key, [`body::Json`] media type and JSON, handlers the rest.
+//! Checks come in one order everywhere: route, method, size, key, requests a minute, scope, media type, JSON, fields,
+//! ownership, idempotency, limits, credits, commit. [`auth::Caller`] does size to scope, [`body::Json`] media type and JSON, handlers the rest.
 
 mod account;
 pub(crate) mod auth;
@@ -14,6 +14,11 @@ mod health;
 mod hosts;
 mod island;
 mod jobs;
+mod keys;
+mod limits;
+pub(crate) mod once;
+mod query;
+mod segment;
 mod slots;
 mod workloads;
 
@@ -24,7 +29,7 @@ use axum::{
     extract::Request,
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
-    routing::{get, post},
+    routing::{delete, get, post},
 };
 use futures::FutureExt as _;
 use island_protocol::{api::PREFIX, problem::Code};
@@ -32,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use error::ApiError;
 
-use crate::{fabric::keys::FabricKeys, owner::Owner};
+use crate::{fabric::keys::FabricKeys, owner::Owner, upkeep::Notes};
 
 /// Bytes a request body may have.
 pub(crate) const MAX_BODY: usize = 1 << 20;
@@ -42,6 +47,8 @@ pub(crate) const MAX_INPUT: usize = 768 << 10;
 /// Bounds per account, and times.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
+    /// 0: no limit, as with the next two.
+    pub requests_per_minute: u32,
     pub concurrent_jobs: u32,
     pub concurrent_streams: u32,
     /// How long a chat request waits for an Island.
@@ -61,8 +68,9 @@ pub(crate) struct Api {
     pub keys: FabricKeys,
     pub nats_url: String,
     pub rules: Rules,
-    pub auth: auth::Cache,
     pub streams: slots::Slots,
+    /// To what is written late.
+    pub notes: Notes,
     /// Triggered: streams end, so that their readers resume elsewhere.
     pub soft: CancellationToken,
 }
@@ -73,10 +81,18 @@ impl Api {
         keys: FabricKeys,
         nats_url: String,
         rules: Rules,
+        notes: Notes,
         soft: CancellationToken,
     ) -> Self {
-        let streams = slots::Slots::new(rules.concurrent_streams);
-        Self { owner, keys, nats_url, rules, auth: auth::Cache::default(), streams, soft }
+        let context = owner.context();
+        let streams = slots::Slots {
+            counters: context.store.counters().clone(),
+            instance: context.instance,
+            clock: context.clock.clone(),
+            notes: notes.clone(),
+            limit: rules.concurrent_streams,
+        };
+        Self { owner, keys, nats_url, rules, streams, notes, soft }
     }
 }
 
@@ -91,6 +107,8 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .route("/jobs/{id}/output", get(jobs::get::output))
         .route("/chat/completions", post(chat::complete))
         .route("/account", get(account::account))
+        .route("/api-keys", get(keys::list::list).post(keys::create::create))
+        .route("/api-keys/{id}", delete(keys::revoke::revoke))
         .route("/workloads", get(workloads::list))
         .route("/workloads/{slug}", get(workloads::get))
         .route("/hosts", get(hosts::list))
@@ -104,6 +122,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .method_not_allowed_fallback(|| async {
             ApiError::new(Code::MethodNotAllowed, "this route does not take that method")
         })
+        .layer(middleware::from_fn(limits::show))
         .layer(middleware::from_fn(contain_panics))
         .with_state(api)
 }

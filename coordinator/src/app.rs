@@ -3,8 +3,8 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, serve::ListenerExt as _};
-use island_protocol::ids::InstanceId;
-use tokio::net::TcpListener;
+use island_protocol::{ids::InstanceId, time::Timestamp};
+use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -22,10 +22,16 @@ use crate::{
     owner::{Context, Owner, inbox::Inbox},
     storage::{Store, StoreError, host, workload},
     sweep,
+    upkeep::Upkeep,
 };
 
 /// How long a fabric that is just starting is waited for.
 const FABRIC_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long sent bytes may stay unacknowledged. With the comment that every silent stream gets after 15 s, a client that
+/// vanished is noticed within 35 s.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED_MS: u32 = 20_000;
 
 /// A coordinator that cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -76,17 +82,18 @@ impl App {
         soft: CancellationToken,
         hard: CancellationToken,
     ) -> Result<Self, BuildError> {
-        let store = Store::open(&config.database.path).await?;
+        let store = Store::open(&config.database).await?;
         let catalogue = catalogue(config, &store).await?;
         let keys = FabricKeys::load(&config.fabric.dir)?;
         let link = Link::open(&config.fabric.url, &keys, &clock, FABRIC_PATIENCE).await?;
         let heartbeat = Duration::from_millis(config.jobs.heartbeat_ms);
         let fleet = Arc::new(Fleet::new(heartbeat * 3));
-        for enrolled in host::list(store.reader()).await? {
+        for enrolled in host::changed(store.reader(), Timestamp::from_unix_ms(0)).await? {
             fleet.enrol(enrolled);
         }
         // What Islands send waits in the subscriptions until the open jobs are taken up.
-        let inbox = Inbox::open(&link).await?;
+        let instance = InstanceId(Uuid::new_v4());
+        let inbox = Inbox::open(&link, instance).await?;
         let stop_jobs = hard.child_token();
         let context = Context {
             store: store.clone(),
@@ -94,10 +101,11 @@ impl App {
             fleet,
             catalogue: Arc::new(catalogue),
             clock,
-            instance: InstanceId(Uuid::new_v4()),
+            instance,
             patience: patience(&config.jobs),
             heartbeat,
             retries: config.jobs.retries,
+            takeover: Duration::from_millis(config.jobs.takeover_ms),
         };
         let owner = Owner::start(context, stop_jobs.clone()).await?;
         inbox.spawn(&owner);
@@ -106,7 +114,19 @@ impl App {
             .await
             .map_err(|source| BuildError::Listen { address: listen, source })?;
         let nats_url = config.fabric.public_url.clone().unwrap_or_else(|| config.fabric.url.clone());
-        let api = Api::new(owner.clone(), keys, nats_url, rules(config), soft.clone());
+        let (notes, noted) = mpsc::unbounded_channel();
+        owner.spawn_task(
+            Upkeep {
+                store: store.clone(),
+                clock: owner.context().clock.clone(),
+                instance: owner.context().instance,
+                notes: noted,
+                stop: stop_jobs.clone(),
+                hard: hard.clone(),
+            }
+            .run(),
+        );
+        let api = Api::new(owner.clone(), keys, nats_url, rules(config), notes, soft.clone());
         let router = api::router(Arc::new(api));
         let drain = Duration::from_secs(config.http.drain_s);
         Ok(Self { listener, router, owner, link, store, drain, soft, hard, stop_jobs })
@@ -117,15 +137,11 @@ impl App {
         self.listener.local_addr()
     }
 
-    /// Serves until asked to stop. Jobs are left as they are: Islands go on, the next start takes them up.
+    /// Serves until asked to stop. Jobs are left as they are: Islands go on, another coordinator or the next start takes
+    /// them up.
     pub async fn run(self) -> io::Result<()> {
         let (soft, hard) = (self.soft.clone(), self.hard.clone());
-        // A reply must leave at once, not when the client has acknowledged the one before.
-        let listener = self.listener.tap_io(|stream| {
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "TCP_NODELAY not set");
-            }
-        });
+        let listener = self.listener.tap_io(|stream| prepare(stream));
         let stopping = soft.clone();
         let http = axum::serve(listener, self.router)
             .with_graceful_shutdown(async move { stopping.cancelled().await });
@@ -141,12 +157,30 @@ impl App {
             () = drained => Ok(()),
             () = watch => Ok(()),
             () = self.owner.failed() => Err(io::Error::other("a task that looks after jobs panicked")),
+            () = self.owner.deposed() => {
+                Err(io::Error::other("silent for so long that other coordinators took the jobs over"))
+            }
         };
         self.stop_jobs.cancel();
         self.owner.stopped().await;
+        if !hard.is_cancelled() {
+            self.owner.leave().await;
+        }
         self.link.close().await;
         self.store.close().await;
         ended
+    }
+}
+
+/// A reply must leave at once, not when the client has acknowledged the one before; and a client that vanished without
+/// a word must be noticed by what it does not acknowledge.
+fn prepare(stream: &tokio::net::TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY not set");
+    }
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(stream, UNACKNOWLEDGED_MS) {
+        tracing::debug!(%error, "TCP_USER_TIMEOUT not set");
     }
 }
 
@@ -168,6 +202,7 @@ fn patience(jobs: &Jobs) -> Patience {
 
 fn rules(config: &Config) -> Rules {
     Rules {
+        requests_per_minute: config.limits.requests_per_minute,
         concurrent_jobs: config.limits.concurrent_jobs,
         concurrent_streams: config.limits.concurrent_streams,
         chat_wait: Duration::from_secs(config.jobs.chat_wait_s),

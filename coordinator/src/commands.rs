@@ -58,9 +58,13 @@ pub struct Settings {
     /// Address of the API; port 0 takes a free one.
     #[arg(long, global = true, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// File of the database.
+    /// File of the embedded database.
     #[arg(long, global = true, value_name = "FILE")]
     database: Option<PathBuf>,
+    /// PostgreSQL instead of a file, `postgres://user@host/name`. Others on this machine see a password given here:
+    /// better in PGPASSWORD, in ~/.pgpass, or the whole URL in ISLAND_COORDINATOR_DATABASE__URL.
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "database")]
+    database_url: Option<String>,
     /// Where the NATS server is.
     #[arg(long, global = true, value_name = "URL")]
     nats_url: Option<String>,
@@ -87,6 +91,7 @@ fn overlay(settings: &Settings) -> impl Serialize + use<> {
     let path = |path: &Option<PathBuf>| path.as_ref().map(|path| serde_json::json!(path));
     set("http", "listen", settings.listen.map(|address| serde_json::json!(address)));
     set("database", "path", path(&settings.database));
+    set("database", "url", settings.database_url.as_ref().map(|url| serde_json::json!(url)));
     set("fabric", "url", settings.nats_url.as_ref().map(|url| serde_json::json!(url)));
     set("fabric", "dir", path(&settings.fabric_dir));
     set("catalogue", "dir", path(&settings.catalogue));

@@ -1,5 +1,7 @@
 //! Settings: TOML sections, `ISLAND_COORDINATOR_<SECTION>__<KEY>` in the environment, flags.
 
+mod database;
+
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
@@ -7,6 +9,8 @@ use std::{
 
 use island_daemon::{config::ConfigError, telemetry::LogFormat};
 use serde::{Deserialize, Serialize};
+
+pub use database::{Database, DatabaseUrl, NotADatabaseUrl};
 
 /// Everything that can be set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -43,20 +47,6 @@ pub struct Http {
 impl Default for Http {
     fn default() -> Self {
         Self { listen: (Ipv4Addr::LOCALHOST, 8080).into(), drain_s: 10 }
-    }
-}
-
-/// SQL.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Database {
-    /// File of the embedded database, made if absent.
-    pub path: PathBuf,
-}
-
-impl Default for Database {
-    fn default() -> Self {
-        Self { path: "island.db".into() }
     }
 }
 
@@ -105,11 +95,11 @@ impl Default for CatalogueSettings {
     }
 }
 
-/// Bounds per account.
+/// Bounds per account; 0 is no bound.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Requests in a minute. Read and shown, not enforced yet.
+    /// Requests in any minute.
     pub requests_per_minute: u32,
     /// Jobs at once, chat included.
     pub concurrent_jobs: u32,
@@ -137,6 +127,8 @@ pub struct Jobs {
     pub prepare_stall_ms: u64,
     /// Further attempts while nothing was delivered.
     pub retries: u32,
+    /// Milliseconds a coordinator may be silent before others that share its database take its jobs over.
+    pub takeover_ms: u64,
     /// Seconds a chat request waits for an Island.
     pub chat_wait_s: u64,
     /// Seconds a job waits for an Island before it times out.
@@ -151,6 +143,7 @@ impl Default for Jobs {
             stall_ms: 3_000,
             prepare_stall_ms: 120_000,
             retries: 2,
+            takeover_ms: 8_000,
             chat_wait_s: 30,
             max_wait_s: 3_600,
         }
@@ -184,8 +177,12 @@ impl Config {
                 jobs.lease_ms >= 3 * jobs.heartbeat_ms,
                 "jobs.lease_ms must be at least three jobs.heartbeat_ms",
             ),
+            (
+                (400..=jobs.lease_ms / 2).contains(&jobs.takeover_ms),
+                "jobs.takeover_ms must be from 400 to half of jobs.lease_ms",
+            ),
             (jobs.max_wait_s > 0, "jobs.max_wait_s must be above 0"),
-            (self.limits.concurrent_jobs > 0, "limits.concurrent_jobs must be above 0"),
+            (self.database.connections > 0, "database.connections must be above 0"),
             (
                 (60..=day).contains(&self.fabric.island_credentials_s),
                 "fabric.island_credentials_s must be from 60 to 86400",

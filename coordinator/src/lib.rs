@@ -8,12 +8,15 @@
 //! | `job::state` | the transition table of jobs, pure |
 //! | `placement` | who can run a job and who runs it best, pure |
 //! | `lease` | leases and stalls, pure |
+//! | `peers` | which other coordinators are alive, pure |
 //! | `ledger` | double-entry accounting, pure |
 //! | `fleet` | the Islands, in memory |
 //! | `owner` | the tasks that own running jobs, their event logs and their retries |
 //! | [`fabric`] | NATS: keys, user JWTs, permissions, the link |
 //! | `storage` | SQL |
 //! | `sse` | Server-Sent Event frames |
+//! | `window` | requests in any minute, pure |
+//! | `upkeep` | what may be written late: use of keys, stream slots, sweeping |
 //! | `sweep` | notices when this process was held up |
 //!
 //! SQL is the only truth. A job and its hold commit before anything is answered; its end, its output and its
@@ -35,8 +38,11 @@ pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod ledger;
 pub(crate) mod owner;
+pub(crate) mod peers;
 pub(crate) mod placement;
 pub(crate) mod secret;
 pub(crate) mod sse;
 pub mod storage;
 pub(crate) mod sweep;
+pub(crate) mod upkeep;
+pub(crate) mod window;

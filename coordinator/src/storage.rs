@@ -1,21 +1,31 @@
-//! SQL: one writer with `BEGIN IMMEDIATE`, a pool of readers, WAL with `synchronous=FULL`.
+//! SQL: SQLite embedded, or PostgreSQL for several coordinators, behind one set of statements.
 //!
-//! Statements keep to what PostgreSQL understands too; each noun has its module, each function takes a connection, and
-//! whoever began a transaction commits it.
+//! SQLite has one writer with `BEGIN IMMEDIATE` and a pool of readers, WAL with `synchronous=FULL`. PostgreSQL has one
+//! pool, `READ COMMITTED`. What the one writer gives for free on SQLite is asked for by name, so that it holds on both:
+//! a transaction that moves money begins with [`account::lock`], and every other write that depends on what was read is
+//! one conditional statement.
+//!
+//! Statements keep to what both understand, with text and 64-bit integers only; each noun has its module, each function
+//! takes a connection, and whoever began a transaction commits it.
 
 pub(crate) mod account;
+pub(crate) mod coordinator;
+pub(crate) mod counters;
 pub(crate) mod host;
+pub(crate) mod idempotency;
 pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod ledger;
+mod migrations;
+mod open;
 pub(crate) mod workload;
 
-use std::{path::Path, str::FromStr, time::Duration};
+use std::str::FromStr;
 
-use sqlx::{
-    Sqlite, SqlitePool, Transaction,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous},
-};
+use sqlx::Transaction;
+
+use crate::config::Database;
+use counters::Counters;
 
 /// What is not in order with the database.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +72,7 @@ impl<T> Attempt<T> for Result<T, sqlx::Error> {
 }
 
 /// Reads a text column into its type.
-pub(crate) fn parsed<T: FromStr>(row: &SqliteRow, column: &'static str) -> Result<T, StoreError> {
+pub(crate) fn parsed<T: FromStr>(row: &Row, column: &'static str) -> Result<T, StoreError> {
     use sqlx::Row as _;
     let text: String = row.try_get(column).attempt("read a column")?;
     text.parse().map_err(|_| StoreError::Corrupt { what: column })
@@ -70,7 +80,7 @@ pub(crate) fn parsed<T: FromStr>(row: &SqliteRow, column: &'static str) -> Resul
 
 /// Reads a JSON column into its type.
 pub(crate) fn json<T: serde::de::DeserializeOwned>(
-    row: &SqliteRow,
+    row: &Row,
     column: &'static str,
 ) -> Result<Option<T>, StoreError> {
     use sqlx::Row as _;
@@ -83,59 +93,76 @@ pub(crate) fn to_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
+/// Text for a column. PostgreSQL keeps no NUL, so neither database does.
+pub(crate) fn to_text(value: &str) -> String {
+    value.replace('\0', "\u{fffd}")
+}
+
 /// What one statement runs on.
-pub(crate) type Connection = sqlx::SqliteConnection;
+pub(crate) type Connection = sqlx::AnyConnection;
 /// Where reading statements run.
-pub(crate) type Pool = sqlx::SqlitePool;
+pub(crate) type Pool = sqlx::AnyPool;
 /// What a statement answers.
-pub(crate) type Row = sqlx::sqlite::SqliteRow;
+pub(crate) type Row = sqlx::any::AnyRow;
+/// A write transaction; dropped without [`commit`] it never happened.
+pub(crate) type Tx = Transaction<'static, sqlx::Any>;
+
+/// Which database it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+impl Dialect {
+    /// What a connection speaks.
+    fn of(conn: &Connection) -> Self {
+        if conn.backend_name() == "SQLite" { Self::Sqlite } else { Self::Postgres }
+    }
+}
 
 /// The database. A clone is the same database.
 #[derive(Debug, Clone)]
 pub struct Store {
-    writer: SqlitePool,
-    readers: SqlitePool,
+    dialect: Dialect,
+    writer: Pool,
+    readers: Pool,
+    /// One connection that no load takes away, for saying that this coordinator lives. None where it is the only one.
+    pulse: Option<Pool>,
+    counters: Counters,
 }
 
-/// A write transaction; dropped without [`Transaction::commit`] it never happened.
-pub(crate) type Tx = Transaction<'static, Sqlite>;
-
 impl Store {
-    /// Opens the database at `path`, made if absent, and brings it to this version.
-    pub async fn open(path: &Path) -> Result<Self, StoreError> {
-        let options = SqliteConnectOptions::new()
-            .filename(path)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(Duration::from_secs(5))
-            .foreign_keys(true);
-        let writer = SqlitePoolOptions::new()
-            .max_connections(1)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_with(options.clone())
-            .await
-            .map_err(StoreError::Open)?;
-        sqlx::migrate!("./migrations").run(&writer).await.map_err(StoreError::Migrate)?;
-        let readers = SqlitePoolOptions::new()
-            .max_connections(4)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_with(options.read_only(true))
-            .await
-            .map_err(StoreError::Open)?;
-        Ok(Self { writer, readers })
+    /// Opens the database, made if it is a file that is absent, and brings it to this version.
+    pub async fn open(settings: &Database) -> Result<Self, StoreError> {
+        match &settings.url {
+            Some(url) => open::postgres(url, settings.connections).await,
+            None => open::sqlite(&settings.path).await,
+        }
     }
 
-    /// Begins a write transaction; waits for the one before it.
+    /// Begins a write transaction. On SQLite it waits for the one before it.
     pub(crate) async fn begin(&self) -> Result<Tx, StoreError> {
-        self.writer.begin_with("BEGIN IMMEDIATE").await.attempt("begin a transaction")
+        let begun = match self.dialect {
+            Dialect::Sqlite => self.writer.begin_with("BEGIN IMMEDIATE").await,
+            Dialect::Postgres => self.writer.begin().await,
+        };
+        begun.attempt("begin a transaction")
     }
 
     /// Where to read.
-    pub(crate) fn reader(&self) -> &SqlitePool {
+    pub(crate) fn reader(&self) -> &Pool {
         &self.readers
+    }
+
+    /// Where to say that this coordinator lives, if others share the database.
+    pub(crate) fn pulse(&self) -> Option<&Pool> {
+        self.pulse.as_ref()
+    }
+
+    /// What counts against the limits.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Whether the database answers.
@@ -145,6 +172,10 @@ impl Store {
 
     /// Waits for what runs and closes every connection.
     pub async fn close(&self) {
+        if let Some(pulse) = &self.pulse {
+            pulse.close().await;
+        }
+        self.counters.close().await;
         self.readers.close().await;
         self.writer.close().await;
     }

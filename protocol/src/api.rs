@@ -4,8 +4,8 @@ pub mod books;
 pub mod key;
 pub mod market;
 pub mod model;
+pub mod network;
 pub mod recommendation;
-pub mod stats;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -151,12 +151,12 @@ pub struct JobView {
     pub duration_ms: Option<u64>,
 }
 
-/// Answer to `GET /jobs/:id/output`.
+/// `GET /jobs/:id/output`: the output alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobOutput {
     /// The job.
     pub id: JobId,
-    /// As in [`JobView`].
+    /// Joined tokens for text Cargos, otherwise what the Cargo's output schema says.
     pub output: Value,
 }
 

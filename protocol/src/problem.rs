@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::credits::MicroCredits;
+
 /// `{"error": {"message", "code"}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
@@ -10,7 +12,7 @@ pub struct ErrorBody {
 }
 
 /// What went wrong: a stable code for programs, a message for people, without secrets, paths or SQL.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// For people.
     pub message: String,
@@ -22,6 +24,12 @@ pub struct Problem {
     /// Seconds to wait before trying again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
+    /// Credits that were needed, when they were not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required: Option<MicroCredits>,
+    /// Credits that were there instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available: Option<MicroCredits>,
     /// Names this failure in the coordinator's log; present on every 5xx.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
@@ -94,6 +102,8 @@ codes! {
     InvalidInput = (422, "invalid_input"),
     /// Prompt longer than the model's context.
     ContextLengthExceeded = (422, "context_length_exceeded"),
+    /// An image or a sound that cannot be read, or is too large.
+    InvalidMedia = (422, "invalid_media"),
     /// The job has ended already.
     JobAlreadyFinal = (422, "job_already_final"),
     /// The same idempotency key came with another body.

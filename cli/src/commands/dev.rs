@@ -154,7 +154,7 @@ impl Network {
 
     async fn start_coordinator(&mut self, options: &Dev, nats_url: &str) -> Result<String> {
         let port = ports::choose(options.api_port, "the HTTP API")?;
-        let limit = |usual: u64| if options.no_limits { 1_000_000 } else { usual };
+        let limit = |usual: u64| if options.no_limits { 0 } else { usual };
         let config = json!({
             "http": { "listen": format!("127.0.0.1:{port}") },
             "database": { "path": self.layout.root().join("coordinator.sqlite") },

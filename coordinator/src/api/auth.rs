@@ -1,54 +1,39 @@
-//! Who calls: `Authorization: Bearer ak_…`, looked up by prefix and hash, remembered for a few seconds.
+//! Who calls: `Authorization: Bearer ak_…`, looked up by prefix and hash. Nothing is remembered between requests, so
+//! a revoked key ends with the commit of its revocation.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use axum::{
     extract::FromRequestParts,
-    http::{header, request::Parts},
+    http::{Method, header, request::Parts},
 };
-use island_protocol::{ids::AccountId, problem::Code};
-use tokio::time::Instant;
+use island_protocol::{
+    api::key::Scope,
+    credits::MicroCredits,
+    ids::{AccountId, ApiKeyId},
+    problem::Code,
+    time::Timestamp,
+};
 
-use super::{Api, ApiError, MAX_BODY};
+use super::{Api, ApiError, MAX_BODY, limits};
 use crate::{
     secret,
-    storage::key::{self, KeyOwner},
+    storage::key::{self, KeyOwner, Scopes},
+    upkeep::Note,
 };
 
-/// How long a key that was good may be taken for good.
-const REMEMBERED: Duration = Duration::from_secs(5);
-/// Keys remembered at once.
-const CAPACITY: usize = 10_000;
+/// To what the last use of a key is rounded.
+const MINUTE_MS: i64 = 60_000;
 
-/// Keys that were good a moment ago, by hash.
-#[derive(Debug, Default)]
-pub(crate) struct Cache(Mutex<HashMap<String, (KeyOwner, Instant)>>);
-
-impl Cache {
-    fn get(&self, hash: &str, now: Instant) -> Option<KeyOwner> {
-        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (owner, seen) = cache.get(hash)?;
-        (now.saturating_duration_since(*seen) < REMEMBERED).then_some(*owner)
-    }
-
-    fn put(&self, hash: String, owner: KeyOwner, now: Instant) {
-        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if cache.len() >= CAPACITY {
-            cache.clear();
-        }
-        cache.insert(hash, (owner, now));
-    }
-}
-
-/// The account behind a request.
+/// The account behind a request, and the key it came with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller {
     pub account: AccountId,
     pub operator: bool,
+    pub key: ApiKeyId,
+    pub scopes: Scopes,
+    pub expires_at: Option<Timestamp>,
+    pub spend_cap: Option<MicroCredits>,
 }
 
 impl FromRequestParts<Arc<Api>> for Caller {
@@ -69,20 +54,43 @@ impl FromRequestParts<Arc<Api>> for Caller {
             return Err(missing());
         }
         let owner = identify(api, secret.trim()).await?;
-        Ok(Self { account: owner.account, operator: owner.operator })
+        limits::count(api, owner.account, &parts.extensions).await?;
+        let scope = needed(&parts.method);
+        if !owner.scopes.allow(scope) {
+            let message = format!("this API key lacks the scope {}", scope.as_str());
+            return Err(ApiError::new(Code::Forbidden, message));
+        }
+        Ok(Self {
+            account: owner.account,
+            operator: owner.operator,
+            key: owner.key,
+            scopes: owner.scopes,
+            expires_at: owner.expires_at,
+            spend_cap: owner.spend_cap,
+        })
     }
 }
 
+/// What a key must be allowed for a method.
+fn needed(method: &Method) -> Scope {
+    if method.is_safe() { Scope::Read } else { Scope::Write }
+}
+
 async fn identify(api: &Api, secret: &str) -> Result<KeyOwner, ApiError> {
-    let invalid = || ApiError::new(Code::InvalidApiKey, "this API key is unknown or revoked");
-    let prefix = secret::prefix(secret).ok_or_else(invalid)?;
-    let hash = secret::hash(secret);
-    let now = Instant::now();
-    if let Some(owner) = api.auth.get(&hash, now) {
-        return Ok(owner);
+    let invalid = |why: &str| ApiError::new(Code::InvalidApiKey, format!("this API key {why}"));
+    let unknown = || invalid("is unknown or revoked");
+    let prefix = secret::prefix(secret).ok_or_else(unknown)?;
+    let context = api.owner.context();
+    let found = key::find(context.store.reader(), prefix, &secret::hash(secret)).await?;
+    let owner = found.ok_or_else(unknown)?;
+    let now = context.clock.now();
+    if owner.expires_at.is_some_and(|end| end <= now) {
+        return Err(invalid("has expired"));
     }
-    let found = key::find(api.owner.context().store.reader(), prefix, &hash).await?;
-    let owner = found.ok_or_else(invalid)?;
-    api.auth.put(hash, owner, now);
+    let minute = Timestamp::from_unix_ms(now.unix_ms() - now.unix_ms().rem_euclid(MINUTE_MS));
+    if owner.last_used_at.is_none_or(|last| last < minute) {
+        // Without the upkeep the coordinator is about to end.
+        let _ = api.notes.send(Note::Used(owner.key, minute));
+    }
     Ok(owner)
 }

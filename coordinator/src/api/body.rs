@@ -35,13 +35,21 @@ impl<S: Send + Sync> FromRequest<S> for Json {
         let bytes = to_bytes(request.into_body(), MAX_BODY).await.map_err(|_| {
             ApiError::new(Code::PayloadTooLarge, format!("a body may have {MAX_BODY} bytes, sent whole"))
         })?;
-        let value = parse(&bytes)
-            .map_err(|error| ApiError::new(Code::InvalidJson, format!("the body is no JSON: {error}")))?;
+        let value = parse(&bytes).map_err(|error| unreadable(&error))?;
         match value {
             Value::Object(fields) => Ok(Self(Fields(fields))),
             _ => Err(ApiError::new(Code::ValidationError, "the body must be a JSON object")),
         }
     }
+}
+
+fn unreadable(error: &serde_json::Error) -> ApiError {
+    let text = error.to_string();
+    // `1e999` is JSON; it is the value that nobody can use.
+    if text.starts_with("number out of range") {
+        return ApiError::new(Code::ValidationError, format!("a {text}"));
+    }
+    ApiError::new(Code::InvalidJson, format!("the body is no JSON: {text}"))
 }
 
 /// Parses one JSON text; duplicate names, deep nesting and anything behind it are errors.
@@ -133,6 +141,11 @@ fn invalid(name: &str, must: &str) -> ApiError {
 }
 
 impl Fields {
+    /// Every field that nobody took.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.0.iter()
+    }
+
     /// The raw field.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
         self.0.shift_remove(name).filter(|value| !value.is_null())
@@ -200,6 +213,15 @@ impl Fields {
                 None => ApiError::new(Code::ValidationError, text),
             }
         })
+    }
+}
+
+/// Fields as a request would bring them.
+#[cfg(test)]
+pub(crate) fn fields(value: Value) -> Fields {
+    match value {
+        Value::Object(fields) => Fields(fields),
+        other => panic!("{other} is no object"),
     }
 }
 

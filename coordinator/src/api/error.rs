@@ -8,7 +8,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use island_daemon::chain::Chain;
-use island_protocol::problem::{Code, ErrorBody, Problem};
+use island_protocol::{
+    credits::MicroCredits,
+    problem::{Code, ErrorBody, Problem},
+};
 use uuid::Uuid;
 
 use crate::storage::StoreError;
@@ -20,6 +23,8 @@ pub(crate) struct ApiError {
     message: String,
     param: Option<String>,
     retry_after: Option<u64>,
+    /// What was needed and what was there.
+    credits: Option<(MicroCredits, MicroCredits)>,
     /// For the log, never for the client.
     cause: Option<Box<dyn Error + Send + Sync>>,
     /// Whether the caller speaks the chat API, whose errors carry a `type`.
@@ -31,15 +36,34 @@ impl ApiError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         let retry_after = match code.status() {
             503 => Some(2),
+            409 if code == Code::IdempotencyInProgress => Some(1),
             429 => Some(1),
             _ => None,
         };
-        Self { code, message: message.into(), param: None, retry_after, cause: None, chat: false }
+        Self {
+            code,
+            message: message.into(),
+            param: None,
+            retry_after,
+            credits: None,
+            cause: None,
+            chat: false,
+        }
     }
 
     /// A field is to blame.
     pub(crate) fn field(code: Code, param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..Self::new(code, message) }
+    }
+
+    /// The hold is more than what may be spent.
+    pub(crate) fn credits(message: impl Into<String>, needed: MicroCredits, available: MicroCredits) -> Self {
+        Self { credits: Some((needed, available)), ..Self::new(Code::InsufficientCredits, message) }
+    }
+
+    /// Worth trying again after so many seconds.
+    pub(crate) fn after(self, seconds: u64) -> Self {
+        Self { retry_after: Some(seconds), ..self }
     }
 
     /// A bug, or a database that cannot be used.
@@ -76,6 +100,8 @@ impl ApiError {
                 code: self.code.as_str().to_owned(),
                 param: self.param.clone(),
                 retry_after: self.retry_after,
+                required: self.credits.map(|(needed, _)| needed),
+                available: self.credits.map(|(_, available)| available),
                 request_id,
                 kind: self.chat.then(|| kind(status).to_owned()),
             },

@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use island_protocol::{
     api::{Data, HostView},
     problem::Code,
 };
 use tokio::time::Instant;
 
-use super::{Api, ApiError, auth::Caller};
+use super::{Api, ApiError, auth::Caller, segment::Segment};
 
 /// All Islands.
 pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<Data<Vec<HostView>>> {
@@ -23,7 +20,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<D
 pub(super) async fn get(
     State(api): State<Arc<Api>>,
     _caller: Caller,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Json<Data<HostView>>, ApiError> {
     let view = id.parse().ok().and_then(|id| api.owner.context().fleet.view(id, Instant::now()));
     let data = view.ok_or_else(|| ApiError::new(Code::HostNotFound, "there is no such Island"))?;

@@ -1,73 +1,76 @@
-//! Streams at once per account. A slot is given back when its stream ends or its reader is gone.
+//! Streams at once per account: leased rows that every coordinator sees. A slot is given back before the last bytes of
+//! its stream leave, or when its reader is gone; the slots of a coordinator that died run out by themselves.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+use island_daemon::chain::Chain;
+use island_protocol::{
+    ids::{AccountId, InstanceId},
+    problem::Code,
 };
-
-use island_protocol::{ids::AccountId, problem::Code};
+use uuid::Uuid;
 
 use super::ApiError;
-
-type Counts = Arc<Mutex<HashMap<AccountId, u32>>>;
+use crate::{
+    clock::Clock,
+    storage::counters::{Counters, SlotRow},
+    upkeep::{Note, Notes, SLOT_LEASE_MS},
+};
 
 /// The slots of all accounts.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    counts: Counts,
-    limit: u32,
+    pub counters: Counters,
+    pub instance: InstanceId,
+    pub clock: Clock,
+    pub notes: Notes,
+    /// Per account; 0: no limit.
+    pub limit: u32,
 }
 
 /// One taken slot.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    counts: Counts,
-    account: AccountId,
+    /// None: there is no limit, or it is given back.
+    row: Option<SlotRow>,
+    counters: Counters,
+    notes: Notes,
 }
 
 impl Slots {
-    pub(crate) fn new(limit: u32) -> Self {
-        Self { counts: Counts::default(), limit }
-    }
-
     /// Takes a slot, if one is left.
-    pub(crate) fn take(&self, account: AccountId) -> Result<Slot, ApiError> {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(account).or_default();
-        if *count >= self.limit {
-            let message = format!("{} streams are open already", self.limit);
-            return Err(ApiError::new(Code::ConcurrentStreamsExceeded, message));
+    pub(crate) async fn take(&self, account: AccountId) -> Result<Slot, ApiError> {
+        let mut slot = Slot { row: None, counters: self.counters.clone(), notes: self.notes.clone() };
+        if self.limit == 0 {
+            return Ok(slot);
         }
-        *count += 1;
-        Ok(Slot { counts: self.counts.clone(), account })
+        let now = self.clock.now();
+        // In the slot before it is in SQL: a caller that goes away meanwhile leaves nothing taken.
+        let row = *slot.row.insert(SlotRow { account, holder: Uuid::new_v4(), instance: self.instance });
+        let until = now.plus_ms(SLOT_LEASE_MS).unix_ms();
+        if self.counters.take_slot(&row, self.limit, now.unix_ms(), until).await? {
+            return Ok(slot);
+        }
+        slot.row = None;
+        let message = format!("{} streams are open already", self.limit);
+        Err(ApiError::new(Code::ConcurrentStreamsExceeded, message))
+    }
+}
+
+impl Slot {
+    /// Gives the slot back; it is free when this returns.
+    pub(crate) async fn free(mut self) {
+        let Some(row) = self.row else { return };
+        match self.counters.free_slot(&row).await {
+            Ok(()) => self.row = None,
+            Err(error) => tracing::warn!(error = %Chain(&error), "stream slot not freed yet"),
+        }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.account) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.account);
-            }
+        if let Some(row) = self.row.take() {
+            // Without the upkeep the coordinator is about to end, and the lease with it.
+            let _ = self.notes.send(Note::Freed(row));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dropped_slot_is_free_again() {
-        let slots = Slots::new(2);
-        let (one, other) = (AccountId(uuid::Uuid::from_u128(1)), AccountId(uuid::Uuid::from_u128(2)));
-        let first = slots.take(one).expect("free");
-        let _second = slots.take(one).expect("free");
-        assert!(slots.take(one).is_err());
-        assert!(slots.take(other).is_ok());
-        drop(first);
-        assert!(slots.take(one).is_ok());
     }
 }

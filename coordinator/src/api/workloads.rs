@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use island_protocol::{
     api::{Data, WorkloadView},
     problem::Code,
 };
 
-use super::{Api, ApiError, auth::Caller};
+use super::{Api, ApiError, auth::Caller, segment::Segment};
 use crate::catalogue::Cargo;
 
 /// All Cargos.
@@ -23,7 +20,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<D
 pub(super) async fn get(
     State(api): State<Arc<Api>>,
     _caller: Caller,
-    Path(slug): Path<String>,
+    Segment(slug): Segment,
 ) -> Result<Json<Data<WorkloadView>>, ApiError> {
     let cargo = api.owner.context().catalogue.get(&slug);
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;

@@ -20,7 +20,7 @@ use crate::{
         Store, StoreError,
         account::{self, Account},
         commit,
-        key::{self, StoredKey},
+        key::{self, Scopes, StoredKey},
         ledger as books,
     },
 };
@@ -72,7 +72,7 @@ pub enum KeyCommand {
 }
 
 pub(super) async fn run(config: &Config, command: &AdminCommand) -> anyhow::Result<ExitCode> {
-    let store = Store::open(&config.database.path).await?;
+    let store = Store::open(&config.database).await?;
     let now = Clock::System.now();
     match command {
         AdminCommand::Account(AccountCommand::Create { email, operator, credits }) => {
@@ -139,6 +139,10 @@ pub async fn create_key(
         name,
         prefix: &prefix,
         hash: &hash,
+        scopes: Scopes::ALL,
+        expires_at: None,
+        spend_cap: None,
+        parent: None,
         created_at: now,
     };
     let mut tx = store.begin().await?;

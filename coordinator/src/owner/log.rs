@@ -34,10 +34,12 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// A log that begins with `head`.
+    /// A log that begins with `head`, which may be all of it.
     pub(crate) fn new(head: Vec<Numbered<JobEvent>>) -> Self {
         let entries: Vec<Entry> = head.into_iter().map(Entry::new).collect();
-        let extent = watch::Sender::new(Extent::Open(entries.len() as u64));
+        let length = entries.len() as u64;
+        let ended = entries.last().is_some_and(|entry| entry.event.event.is_last());
+        let extent = watch::Sender::new(if ended { Extent::Ended(length) } else { Extent::Open(length) });
         Self { entries: Mutex::new(entries), extent }
     }
 
@@ -67,6 +69,11 @@ impl Log {
     /// Ends every reader: the job goes on elsewhere.
     pub(crate) fn abandon(&self) {
         self.extent.send_replace(Extent::Abandoned);
+    }
+
+    /// Whether the job goes on elsewhere.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        *self.extent.borrow() == Extent::Abandoned
     }
 
     /// All events so far.
@@ -124,6 +131,11 @@ impl Reader {
                 return None;
             }
         }
+    }
+
+    /// Whether the log has ended, with everything in it.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(*self.extent.borrow(), Extent::Ended(_))
     }
 
     fn take(&mut self) -> Vec<Entry> {

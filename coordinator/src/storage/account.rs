@@ -1,9 +1,11 @@
 //! Accounts.
 
+use std::collections::BTreeSet;
+
 use island_protocol::{ids::AccountId, time::Timestamp};
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, Pool, Row, StoreError, parsed};
+use super::{Attempt as _, Connection, Dialect, Pool, Row, StoreError, parsed, to_text};
 
 /// An account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,12 +31,32 @@ impl Account {
 pub(crate) async fn insert(conn: &mut Connection, account: &Account) -> Result<(), StoreError> {
     sqlx::query("INSERT INTO accounts (id, email, operator, created_at) VALUES ($1, $2, $3, $4)")
         .bind(account.id.to_string())
-        .bind(&account.email)
+        .bind(to_text(&account.email))
         .bind(i64::from(account.operator))
         .bind(account.created_at.unix_ms())
         .execute(conn)
         .await
         .attempt("insert an account")?;
+    Ok(())
+}
+
+/// Makes every other transaction that moves the money of these accounts, or counts their jobs, wait until this one ends.
+/// Always in the same order, so that no two wait for each other. SQLite has but one writer, which is lock enough.
+pub(crate) async fn lock(
+    conn: &mut Connection,
+    accounts: impl IntoIterator<Item = AccountId>,
+) -> Result<(), StoreError> {
+    if Dialect::of(conn) == Dialect::Sqlite {
+        return Ok(());
+    }
+    let accounts: BTreeSet<String> = accounts.into_iter().map(|id| id.to_string()).collect();
+    for id in accounts {
+        sqlx::query("SELECT id FROM accounts WHERE id = $1 FOR NO KEY UPDATE")
+            .bind(id)
+            .execute(&mut *conn)
+            .await
+            .attempt("lock an account")?;
+    }
     Ok(())
 }
 

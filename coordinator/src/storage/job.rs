@@ -1,21 +1,28 @@
-//! Jobs: accepted, assigned, ended. Every write after the first is a compare-and-set on the fence.
+//! Jobs: accepted, assigned, ended. Every write after the first is a compare-and-set on the owner and the fence.
 
+mod adopt;
 mod end;
 mod read;
 
+pub(crate) use adopt::{adopt, held};
 pub(crate) use end::{Ending, end};
-pub(crate) use read::{events, get, open, page, recent};
+pub(crate) use read::{events, get, page, recent};
 
 use island_protocol::{
     credits::MicroCredits,
     event::{JobEvent, Numbered},
-    ids::{AccountId, AttemptKey, HostId, InstanceId},
+    ids::{AccountId, ApiKeyId, AttemptKey, HostId, InstanceId, JobId},
     job::JobStatus,
     time::Timestamp,
 };
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, Store, StoreError, commit, ledger as books, to_json};
+use super::{
+    Attempt as _, Connection, Store, StoreError, account, commit,
+    idempotency::{self, Claim, Known},
+    key::{self, Spending},
+    ledger as books, to_json,
+};
 use crate::{job::Job, ledger};
 
 /// Why a job is not accepted.
@@ -24,34 +31,77 @@ pub(crate) enum AcceptError {
     /// The hold is more than what is left.
     #[error("{needed} credits are needed and {available} are available")]
     InsufficientCredits { needed: MicroCredits, available: MicroCredits },
+    /// The hold is more than what the key's cap leaves.
+    #[error("{needed} credits are needed and this key's spend_cap of {cap} leaves {left}")]
+    Capped { needed: MicroCredits, cap: MicroCredits, left: MicroCredits },
+    /// The key was revoked meanwhile.
+    #[error("this API key is unknown or revoked")]
+    Revoked,
     /// Too many jobs at once.
     #[error("{limit} jobs run already")]
     TooMany { limit: u32 },
+    /// The idempotency key came before with another body.
+    #[error("the idempotency key came before with another body")]
+    Reused,
     /// The database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Stores a new job with its credit hold, in one transaction.
-pub(crate) async fn accept(
-    store: &Store,
-    job: &Job,
-    owner: InstanceId,
-    limit: u32,
-) -> Result<(), AcceptError> {
+/// What a job is accepted under.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    /// Coordinator that will own it.
+    pub owner: InstanceId,
+    /// Key it comes with.
+    pub key: ApiKeyId,
+    /// Jobs an account may have open; 0: no limit.
+    pub limit: u32,
+    /// Its idempotency key, if it has one.
+    pub claim: Option<Claim<'a>>,
+}
+
+/// What became of a job that was to be accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// It is stored.
+    New,
+    /// The same request made this job before; nothing is stored.
+    Before(JobId),
+}
+
+/// Stores a new job with its credit hold and its idempotency key, in one transaction.
+pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Result<Accepted, AcceptError> {
     let mut tx = store.begin().await?;
-    if count_open(&mut tx, job.account).await? >= i64::from(limit) {
+    account::lock(&mut tx, [job.account]).await?;
+    if let Some(claim) = &terms.claim {
+        match idempotency::claim(&mut tx, claim, &job.id.to_string(), job.created_at).await? {
+            Known::New => {}
+            Known::Before(made) => {
+                return Ok(Accepted::Before(made.parse().map_err(|_| StoreError::Corrupt { what: "made" })?));
+            }
+            Known::Reused => return Err(AcceptError::Reused),
+        }
+    }
+    let limit = terms.limit;
+    if limit > 0 && count_open(&mut tx, job.account).await? >= i64::from(limit) {
         return Err(AcceptError::TooMany { limit });
     }
-    let available = books::balance_in(&mut tx, job.account).await?;
-    if available < job.price {
-        return Err(AcceptError::InsufficientCredits { needed: job.price, available });
+    let (needed, available) = (job.price, books::balance_in(&mut tx, job.account).await?);
+    if available < needed {
+        return Err(AcceptError::InsufficientCredits { needed, available });
     }
-    insert(&mut tx, job, owner).await?;
+    match key::spend(&mut tx, terms.key, needed).await? {
+        Spending::Taken => {}
+        Spending::Capped { cap, left } => return Err(AcceptError::Capped { needed, cap, left }),
+        Spending::Revoked => return Err(AcceptError::Revoked),
+    }
+    insert(&mut tx, job, terms).await?;
     if job.price > MicroCredits::ZERO {
         books::post(&mut tx, &ledger::hold(job.account, job.price), Some(job.id), job.created_at).await?;
     }
-    Ok(commit(tx).await?)
+    commit(tx).await?;
+    Ok(Accepted::New)
 }
 
 async fn count_open(conn: &mut Connection, account: AccountId) -> Result<i64, StoreError> {
@@ -66,11 +116,11 @@ async fn count_open(conn: &mut Connection, account: AccountId) -> Result<i64, St
     .attempt("count open jobs")
 }
 
-async fn insert(conn: &mut Connection, job: &Job, owner: InstanceId) -> Result<(), StoreError> {
+async fn insert(conn: &mut Connection, job: &Job, terms: &Terms<'_>) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO jobs (id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
-         owner, head, first_event, deadline, created_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+         owner, head, first_event, deadline, created_at, api_key_id) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
     )
     .bind(job.id.to_string())
     .bind(job.account.to_string())
@@ -81,11 +131,12 @@ async fn insert(conn: &mut Connection, job: &Job, owner: InstanceId) -> Result<(
     .bind(i64::from(job.priority))
     .bind(job.price.0)
     .bind(job.max_tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX)))
-    .bind(owner.0.to_string())
+    .bind(terms.owner.to_string())
     .bind(to_json(&job.head))
     .bind(job.first_event as i64)
     .bind(job.deadline.unix_ms())
     .bind(job.created_at.unix_ms())
+    .bind(terms.key.to_string())
     .execute(conn)
     .await
     .attempt("insert a job")?;
@@ -103,6 +154,7 @@ pub(crate) struct Step<'a> {
     pub host: Option<HostId>,
     pub head: &'a [Numbered<JobEvent>],
     pub first_event: u64,
+    /// Who looks after it, before and afterwards.
     pub owner: InstanceId,
 }
 
@@ -110,8 +162,8 @@ pub(crate) struct Step<'a> {
 pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreError> {
     let mut tx = store.begin().await?;
     let done = sqlx::query(
-        "UPDATE jobs SET attempt = $4, epoch = $5, status = $6, host_id = $7, head = $8, first_event = $9, \
-         owner = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 \
+        "UPDATE jobs SET attempt = $4, epoch = $5, status = $6, host_id = $7, head = $8, first_event = $9 \
+         WHERE id = $1 AND attempt = $2 AND epoch = $3 AND owner = $10 \
          AND status IN ('submitted', 'pending', 'queued', 'running')",
     )
     .bind(step.from.job_id.to_string())
@@ -123,7 +175,7 @@ pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreEr
     .bind(step.host.map(|host| host.to_string()))
     .bind(to_json(&step.head))
     .bind(step.first_event as i64)
-    .bind(step.owner.0.to_string())
+    .bind(step.owner.to_string())
     .execute(&mut *tx)
     .await
     .attempt("step a job")?;
@@ -131,18 +183,25 @@ pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreEr
     Ok(done.rows_affected() == 1)
 }
 
-/// Notes that attempts began to execute.
-pub(crate) async fn started(store: &Store, started: &[(AttemptKey, Timestamp)]) -> Result<(), StoreError> {
+/// Notes that attempts of jobs of `owner` began to execute. In the order of their ids, so that no two such
+/// transactions wait for each other.
+pub(crate) async fn started(
+    store: &Store,
+    owner: InstanceId,
+    started: &mut [(AttemptKey, Timestamp)],
+) -> Result<(), StoreError> {
+    started.sort_unstable_by_key(|(key, _)| *key);
     let mut tx = store.begin().await?;
-    for (key, at) in started {
+    for (key, at) in &*started {
         sqlx::query(
             "UPDATE jobs SET status = 'running', started_at = COALESCE(started_at, $4) \
-             WHERE id = $1 AND attempt = $2 AND epoch = $3 AND status = 'queued'",
+             WHERE id = $1 AND attempt = $2 AND epoch = $3 AND owner = $5 AND status = 'queued'",
         )
         .bind(key.job_id.to_string())
         .bind(i64::from(key.attempt))
         .bind(key.epoch as i64)
         .bind(at.unix_ms())
+        .bind(owner.to_string())
         .execute(&mut *tx)
         .await
         .attempt("note the start of a job")?;

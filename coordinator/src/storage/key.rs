@@ -1,12 +1,62 @@
-//! API keys: hashes only.
+//! API keys: hashes only, with what each may do and has spent.
+
+use std::collections::HashMap;
 
 use island_protocol::{
+    api::key::{KeyView, Scope},
+    credits::MicroCredits,
     ids::{AccountId, ApiKeyId},
     time::Timestamp,
 };
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, Pool, StoreError, parsed};
+use super::{Attempt as _, Connection, Pool, Row, StoreError, parsed, to_text};
+
+/// What a key may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scopes {
+    read: bool,
+    write: bool,
+}
+
+impl Scopes {
+    /// Everything.
+    pub(crate) const ALL: Self = Self { read: true, write: true };
+
+    /// Whether `scope` is among them.
+    pub(crate) fn allow(self, scope: Scope) -> bool {
+        match scope {
+            Scope::Read => self.read,
+            Scope::Write => self.write,
+        }
+    }
+
+    /// Them, in their usual order.
+    pub(crate) fn list(self) -> Vec<Scope> {
+        Scope::ALL.into_iter().filter(|scope| self.allow(*scope)).collect()
+    }
+
+    /// `read,write` and its parts; none for anything else, the empty text too.
+    pub(crate) fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        let mut scopes = Self { read: false, write: false };
+        for name in names {
+            match Scope::from_name(name.trim())? {
+                Scope::Read => scopes.read = true,
+                Scope::Write => scopes.write = true,
+            }
+        }
+        (scopes.read || scopes.write).then_some(scopes)
+    }
+
+    fn to_text(self) -> String {
+        self.list().into_iter().map(Scope::as_str).collect::<Vec<_>>().join(",")
+    }
+
+    fn read(row: &Row) -> Result<Self, StoreError> {
+        let text: String = row.try_get("scopes").attempt("read a column")?;
+        Self::from_names(text.split(',')).ok_or(StoreError::Corrupt { what: "scopes" })
+    }
+}
 
 /// A key as it is stored.
 #[derive(Debug, Clone)]
@@ -16,27 +66,51 @@ pub(crate) struct StoredKey<'a> {
     pub name: &'a str,
     pub prefix: &'a str,
     pub hash: &'a str,
+    pub scopes: Scopes,
+    pub expires_at: Option<Timestamp>,
+    pub spend_cap: Option<MicroCredits>,
+    /// The capped key whose cap this one's comes out of.
+    pub parent: Option<ApiKeyId>,
     pub created_at: Timestamp,
 }
 
-/// Who a key speaks for.
+/// Who a key speaks for, and how far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyOwner {
     pub key: ApiKeyId,
     pub account: AccountId,
     pub operator: bool,
+    pub scopes: Scopes,
+    pub expires_at: Option<Timestamp>,
+    pub last_used_at: Option<Timestamp>,
+    pub spend_cap: Option<MicroCredits>,
+}
+
+fn moment(row: &Row, column: &'static str) -> Result<Option<Timestamp>, StoreError> {
+    let ms: Option<i64> = row.try_get(column).attempt("read a column")?;
+    Ok(ms.map(Timestamp::from_unix_ms))
+}
+
+fn credits(row: &Row, column: &'static str) -> Result<Option<MicroCredits>, StoreError> {
+    let amount: Option<i64> = row.try_get(column).attempt("read a column")?;
+    Ok(amount.map(MicroCredits))
 }
 
 /// Adds a key.
 pub(crate) async fn insert(conn: &mut Connection, key: &StoredKey<'_>) -> Result<(), StoreError> {
     sqlx::query(
-        "INSERT INTO api_keys (id, account_id, name, prefix, hash, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
+        "INSERT INTO api_keys (id, account_id, name, prefix, hash, scopes, expires_at, spend_cap, parent_id, created_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     )
     .bind(key.id.to_string())
     .bind(key.account.to_string())
-    .bind(key.name)
+    .bind(to_text(key.name))
     .bind(key.prefix)
     .bind(key.hash)
+    .bind(key.scopes.to_text())
+    .bind(key.expires_at.map(Timestamp::unix_ms))
+    .bind(key.spend_cap.map(|cap| cap.0))
+    .bind(key.parent.map(|parent| parent.to_string()))
     .bind(key.created_at.unix_ms())
     .execute(conn)
     .await
@@ -44,14 +118,16 @@ pub(crate) async fn insert(conn: &mut Connection, key: &StoredKey<'_>) -> Result
     Ok(())
 }
 
-/// The owner of the unrevoked key of this prefix and hash.
+/// The owner of the unrevoked key of this prefix and hash. Asked for every request: a revocation that is committed
+/// holds from then on, wherever it was made.
 pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option<KeyOwner>, StoreError> {
     let row = sqlx::query(
-        "SELECT k.id, k.account_id, a.operator FROM api_keys k JOIN accounts a ON a.id = k.account_id \
-         WHERE k.prefix = $1 AND k.hash = $2 AND k.revoked_at IS NULL",
+        "SELECT k.id, k.account_id, k.scopes, k.expires_at, k.last_used_at, k.spend_cap, a.operator \
+         FROM api_keys k JOIN accounts a ON a.id = k.account_id \
+         WHERE k.hash = $1 AND k.prefix = $2 AND k.revoked_at IS NULL",
     )
-    .bind(prefix)
     .bind(hash)
+    .bind(prefix)
     .fetch_optional(pool)
     .await
     .attempt("look an API key up")?;
@@ -60,5 +136,169 @@ pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option
         key: parsed(&row, "id")?,
         account: parsed(&row, "account_id")?,
         operator: row.try_get::<i64, _>("operator").attempt("read a column")? != 0,
+        scopes: Scopes::read(&row)?,
+        expires_at: moment(&row, "expires_at")?,
+        last_used_at: moment(&row, "last_used_at")?,
+        spend_cap: credits(&row, "spend_cap")?,
     }))
+}
+
+fn view(row: &Row) -> Result<KeyView, StoreError> {
+    Ok(KeyView {
+        id: parsed(row, "id")?,
+        name: row.try_get("name").attempt("read a column")?,
+        prefix: row.try_get("prefix").attempt("read a column")?,
+        scopes: Scopes::read(row)?.list(),
+        created_at: moment(row, "created_at")?.ok_or(StoreError::Corrupt { what: "created_at" })?,
+        last_used_at: moment(row, "last_used_at")?,
+        expires_at: moment(row, "expires_at")?,
+        spend_cap: credits(row, "spend_cap")?,
+        spent: credits(row, "spent")?.unwrap_or_default(),
+    })
+}
+
+/// An account's keys that are not revoked, oldest first.
+pub(crate) async fn list(pool: &Pool, account: AccountId) -> Result<Vec<KeyView>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT id, name, prefix, scopes, created_at, last_used_at, expires_at, spend_cap, spent FROM api_keys \
+         WHERE account_id = $1 AND revoked_at IS NULL ORDER BY created_at, id",
+    )
+    .bind(account.to_string())
+    .fetch_all(pool)
+    .await
+    .attempt("list API keys")?;
+    rows.iter().map(view).collect()
+}
+
+/// One key, revoked or not.
+pub(crate) async fn get(pool: &Pool, id: ApiKeyId) -> Result<Option<KeyView>, StoreError> {
+    let row = sqlx::query(
+        "SELECT id, name, prefix, scopes, created_at, last_used_at, expires_at, spend_cap, spent FROM api_keys \
+         WHERE id = $1",
+    )
+    .bind(id.to_string())
+    .fetch_optional(pool)
+    .await
+    .attempt("read an API key")?;
+    row.as_ref().map(view).transpose()
+}
+
+/// How a key stands against its cap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spending {
+    /// The amount is taken.
+    Taken,
+    /// The cap leaves less.
+    Capped { cap: MicroCredits, left: MicroCredits },
+    /// The key was revoked meanwhile.
+    Revoked,
+}
+
+/// Takes an amount out of a key's cap.
+pub(crate) async fn spend(
+    conn: &mut Connection,
+    id: ApiKeyId,
+    amount: MicroCredits,
+) -> Result<Spending, StoreError> {
+    let done = sqlx::query(
+        "UPDATE api_keys SET spent = spent + $2 \
+         WHERE id = $1 AND revoked_at IS NULL AND (spend_cap IS NULL OR spent + $2 <= spend_cap)",
+    )
+    .bind(id.to_string())
+    .bind(amount.0)
+    .execute(&mut *conn)
+    .await
+    .attempt("spend with an API key")?;
+    if done.rows_affected() == 1 {
+        return Ok(Spending::Taken);
+    }
+    let row = sqlx::query("SELECT spend_cap, spent FROM api_keys WHERE id = $1 AND revoked_at IS NULL")
+        .bind(id.to_string())
+        .fetch_optional(conn)
+        .await
+        .attempt("read the cap of an API key")?;
+    let Some(row) = row else { return Ok(Spending::Revoked) };
+    let cap = credits(&row, "spend_cap")?.unwrap_or_default();
+    let spent = credits(&row, "spent")?.unwrap_or_default();
+    Ok(Spending::Capped { cap, left: MicroCredits((cap.0 - spent.0).max(0)) })
+}
+
+/// Gives an amount back to a key's cap.
+pub(crate) async fn give_back(
+    conn: &mut Connection,
+    id: &str,
+    amount: MicroCredits,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE api_keys SET spent = spent - $2 WHERE id = $1")
+        .bind(id)
+        .bind(amount.0)
+        .execute(conn)
+        .await
+        .attempt("give back to the cap of an API key")?;
+    Ok(())
+}
+
+/// Revokes an account's key; what it could still have spent goes back to the key that made it. False: there is no such
+/// key, or no more.
+pub(crate) async fn revoke(
+    conn: &mut Connection,
+    account: AccountId,
+    id: ApiKeyId,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let row = sqlx::query(
+        "UPDATE api_keys SET revoked_at = $3 WHERE id = $1 AND account_id = $2 AND revoked_at IS NULL \
+         RETURNING spend_cap, spent, parent_id",
+    )
+    .bind(id.to_string())
+    .bind(account.to_string())
+    .bind(now.unix_ms())
+    .fetch_optional(&mut *conn)
+    .await
+    .attempt("revoke an API key")?;
+    let Some(row) = row else { return Ok(false) };
+    let parent: Option<String> = row.try_get("parent_id").attempt("read a column")?;
+    let spent = credits(&row, "spent")?.unwrap_or_default();
+    if let (Some(parent), Some(cap)) = (parent, credits(&row, "spend_cap")?) {
+        give_back(conn, &parent, cap - spent).await?;
+    }
+    Ok(true)
+}
+
+/// Notes when keys were last used.
+pub(crate) async fn used(
+    conn: &mut Connection,
+    uses: &HashMap<ApiKeyId, Timestamp>,
+) -> Result<(), StoreError> {
+    // In one order everywhere, so that no two of these wait for each other.
+    let mut uses: Vec<_> = uses.iter().collect();
+    uses.sort_unstable_by_key(|(id, _)| **id);
+    for (id, at) in uses {
+        sqlx::query(
+            "UPDATE api_keys SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)",
+        )
+        .bind(id.to_string())
+        .bind(at.unix_ms())
+        .execute(&mut *conn)
+        .await
+        .attempt("note the use of an API key")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_are_read_as_they_are_written() {
+        for names in ["read", "write", "read,write"] {
+            let scopes = Scopes::from_names(names.split(',')).expect("scopes");
+            assert_eq!(scopes.to_text(), names);
+        }
+        assert_eq!(Scopes::from_names(["write", " read"]), Some(Scopes::ALL));
+        for bad in ["", "admin", "read,", "READ"] {
+            assert_eq!(Scopes::from_names(bad.split(',')), None, "{bad}");
+        }
+    }
 }

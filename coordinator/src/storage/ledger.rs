@@ -11,7 +11,8 @@ use uuid::Uuid;
 use super::{Attempt as _, Connection, Pool, StoreError};
 use crate::ledger::{Ledger, Posting};
 
-/// Writes a posting: two entries and two balances. Fails, and with it the transaction, below zero.
+/// Writes a posting: two entries and two balances. Fails, and with it the transaction, below zero. The accounts are
+/// locked before, so that no two transactions write the same balances in turn.
 pub(crate) async fn post(
     conn: &mut Connection,
     posting: &Posting,
@@ -69,7 +70,7 @@ pub(crate) async fn balance(pool: &Pool, account: AccountId) -> Result<MicroCred
 /// What the books say all together: the sum of all entries, and the number of balances that differ from theirs.
 pub(crate) async fn audit(pool: &Pool) -> Result<(MicroCredits, i64), StoreError> {
     let row = sqlx::query(
-        "SELECT (SELECT COALESCE(SUM(amount), 0) FROM ledger_entries) AS total, \
+        "SELECT (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM ledger_entries) AS total, \
          (SELECT COUNT(*) FROM balances b WHERE b.amount <> \
           (SELECT COALESCE(SUM(e.amount), 0) FROM ledger_entries e WHERE e.ledger = b.ledger)) AS wrong",
     )

@@ -5,24 +5,39 @@ use std::collections::HashMap;
 use island_protocol::ids::Slug;
 use sqlx::Row as _;
 
-use super::{Attempt as _, Store, StoreError, commit, parsed};
+use super::{Attempt as _, Pool, Store, StoreError, commit, parsed};
 
-/// Numbers every slug that has none yet and returns all numbers.
+/// Numbers every slug that has none yet and returns all numbers. Coordinators may do it at the same time: whoever
+/// loses a number to another one takes the next.
 pub(crate) async fn number(
     store: &Store,
     slugs: impl Iterator<Item = &Slug>,
 ) -> Result<HashMap<Slug, i64>, StoreError> {
-    let mut tx = store.begin().await?;
-    for slug in slugs {
-        sqlx::query("INSERT INTO workloads (slug) VALUES ($1) ON CONFLICT (slug) DO NOTHING")
+    let slugs: Vec<&Slug> = slugs.collect();
+    loop {
+        let known = numbers(store.reader()).await?;
+        let new: Vec<_> = slugs.iter().filter(|slug| !known.contains_key(*slug)).collect();
+        if new.is_empty() {
+            return Ok(known);
+        }
+        for slug in new {
+            let mut tx = store.begin().await?;
+            sqlx::query(
+                "INSERT INTO workloads (id, slug) SELECT COALESCE(MAX(id), 0) + 1, $1 FROM workloads WHERE true \
+                 ON CONFLICT DO NOTHING",
+            )
             .bind(slug.as_str())
             .execute(&mut *tx)
             .await
             .attempt("number a workload")?;
+            commit(tx).await?;
+        }
     }
-    commit(tx).await?;
+}
+
+async fn numbers(pool: &Pool) -> Result<HashMap<Slug, i64>, StoreError> {
     let rows = sqlx::query("SELECT id, slug FROM workloads")
-        .fetch_all(store.reader())
+        .fetch_all(pool)
         .await
         .attempt("list workload numbers")?;
     rows.iter().map(|row| Ok((parsed(row, "slug")?, row.try_get("id").attempt("read a column")?))).collect()

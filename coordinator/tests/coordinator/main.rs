@@ -1,11 +1,3 @@
-//! The coordinator with a real database, a real nats-server and scripted Islands.
+//! The stories of the coordinator with a real nats-server, scripted Islands, and SQLite.
 
-mod support;
-
-mod accounts;
-mod chat;
-mod fabric;
-mod happy;
-mod loss;
-mod requests;
-mod restart;
+include!("stories.rs");

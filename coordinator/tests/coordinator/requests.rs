@@ -62,7 +62,7 @@ async fn every_bad_request_has_its_code() {
         (network.call(Method::POST, "/jobs").body("{}"), 415, "unsupported_media_type", None),
         (get("/jobs?limit=0"), 422, "validation_error", Some("limit")),
         (get("/jobs?limit=101"), 422, "validation_error", Some("limit")),
-        (get("/jobs?limit=abc"), 400, "invalid_request", None),
+        (get("/jobs?limit=abc"), 400, "invalid_request", Some("limit")),
         (get("/jobs?offset=-1"), 400, "invalid_request", Some("offset")),
         (get("/cargos?runtime_type=java"), 422, "validation_error", Some("runtime_type")),
         (get("/cargos?category=fun"), 422, "validation_error", Some("category")),

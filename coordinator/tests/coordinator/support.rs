@@ -1,8 +1,10 @@
 //! What the stories stand on.
 
+pub(crate) mod database;
 pub(crate) mod island;
 pub(crate) mod nats;
 pub(crate) mod network;
+mod postgres;
 
 use std::time::Duration;
 

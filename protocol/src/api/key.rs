@@ -52,7 +52,7 @@ pub struct KeyView {
     pub expires_at: Option<Timestamp>,
     /// Most credits it may ever spend.
     pub spend_cap: Option<MicroCredits>,
-    /// Credits its jobs have spent or hold now.
+    /// Credits its jobs have spent or hold now, and the caps it gave to keys it made.
     pub spent: MicroCredits,
 }
 

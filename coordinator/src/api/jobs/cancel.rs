@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use island_protocol::{
     api::{CancelledJob, Data},
     job::JobStatus,
@@ -14,7 +11,7 @@ use island_protocol::{
 
 use super::{own, unknown};
 use crate::{
-    api::{Api, ApiError, auth::Caller},
+    api::{Api, ApiError, auth::Caller, segment::Segment},
     owner::Cancelled,
 };
 
@@ -22,15 +19,15 @@ use crate::{
 pub(in crate::api) async fn cancel(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Json<Data<CancelledJob>>, ApiError> {
     let job = own(&api, &caller, &id).await?;
     match api.owner.cancel(job.id).await? {
         Cancelled::Yes => Ok(Json(Data { data: CancelledJob { id: job.id, status: JobStatus::Cancelled } })),
-        Cancelled::AlreadyFinal(status) if status.is_final() => {
+        Cancelled::AlreadyFinal(status) => {
             Err(ApiError::new(Code::JobAlreadyFinal, format!("this job is {status} already")))
         }
-        Cancelled::AlreadyFinal(_) => {
+        Cancelled::Moving => {
             Err(ApiError::new(Code::ServiceUnavailable, "this job is being moved between coordinators"))
         }
         Cancelled::Unknown => Err(unknown()),

@@ -2,24 +2,20 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use island_protocol::{
-    api::{Data, JobView},
+    api::{Data, JobOutput, JobView},
     problem::Code,
 };
-use serde_json::{Value, json};
 
 use super::own;
-use crate::api::{Api, ApiError, auth::Caller};
+use crate::api::{Api, ApiError, auth::Caller, segment::Segment};
 
 /// One job.
 pub(in crate::api) async fn get(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Json<Data<JobView>>, ApiError> {
     let job = own(&api, &caller, &id).await?;
     let live = api.owner.find(job.id);
@@ -34,11 +30,11 @@ pub(in crate::api) async fn get(
 pub(in crate::api) async fn output(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    Path(id): Path<String>,
-) -> Result<Json<Data<Value>>, ApiError> {
+    Segment(id): Segment,
+) -> Result<Json<Data<JobOutput>>, ApiError> {
     let job = own(&api, &caller, &id).await?;
     let output = job.end.and_then(|end| end.output);
     let output =
         output.ok_or_else(|| ApiError::new(Code::NotFound, format!("this job is {}", job.status)))?;
-    Ok(Json(Data { data: json!({ "id": job.id, "output": output }) }))
+    Ok(Json(Data { data: JobOutput { id: job.id, output } }))
 }

@@ -1,10 +1,10 @@
 //! `GET /jobs/:id/stream`.
 
-use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
-    extract::{Path, Query, State},
+    extract::State,
     http::{HeaderMap, HeaderValue, header},
     response::Response,
 };
@@ -15,10 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::own;
 use crate::{
-    api::{Api, ApiError, auth::Caller, slots::Slot},
-    owner::log::{Entry, Reader},
+    api::{Api, ApiError, auth::Caller, query::Query, segment::Segment, slots::Slot},
+    owner::{feed::Feed, log::Entry},
     sse,
-    storage::job,
 };
 
 /// Longest silence on a stream.
@@ -28,29 +27,22 @@ pub(in crate::api) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub(in crate::api) async fn stream(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    Path(id): Path<String>,
-    Query(query): Query<HashMap<String, String>>,
+    Segment(id): Segment,
+    query: Query,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let after = last_event_id(&headers, &query)?;
     let job = own(&api, &caller, &id).await?;
-    let slot = api.streams.take(caller.account)?;
-    if let Some(live) = api.owner.find(job.id) {
-        let reading = Reading { reader: live.log.read(after), soft: api.soft.clone(), _slot: slot };
-        return Ok(event_stream(reading.frames()));
-    }
-    let events = job::events(api.owner.context().store.reader(), job.id).await?;
-    let events = events.ok_or_else(|| {
-        ApiError::new(Code::ServiceUnavailable, "this job is being moved between coordinators")
-    })?;
-    let frames: Vec<Entry> = events.into_iter().filter(|event| event.n > after).map(Entry::new).collect();
-    let whole = joined(&frames);
-    Ok(event_stream(stream::iter([Ok(whole)])))
+    let feed = Feed::open(api.owner.clone(), job.id, after).await?;
+    // The events of an ended job are one answer and need no slot.
+    let slot = if feed.is_stored() { None } else { Some(api.streams.take(caller.account).await?) };
+    let reading = Reading { feed, soft: api.soft.clone(), slot };
+    Ok(event_stream(reading.frames()))
 }
 
-fn last_event_id(headers: &HeaderMap, query: &HashMap<String, String>) -> Result<u64, ApiError> {
+fn last_event_id(headers: &HeaderMap, query: &Query) -> Result<u64, ApiError> {
     let header = headers.get("last-event-id").map(|value| value.to_str().unwrap_or("?"));
-    let Some(text) = header.or(query.get("last_event_id").map(String::as_str)) else { return Ok(0) };
+    let Some(text) = header.or(query.get("last_event_id")) else { return Ok(0) };
     text.trim()
         .parse()
         .map_err(|_| ApiError::new(Code::InvalidRequest, "Last-Event-ID must be a number of an event"))
@@ -68,11 +60,11 @@ pub(in crate::api) fn event_stream(
     response
 }
 
-/// A reader on its way through a live job. Dropped with its connection, it gives its slot back.
+/// A reader on its way through a job. Dropped with its connection, it gives its slot back.
 struct Reading {
-    reader: Reader,
+    feed: Feed,
     soft: CancellationToken,
-    _slot: Slot,
+    slot: Option<Slot>,
 }
 
 impl Reading {
@@ -81,11 +73,21 @@ impl Reading {
             let frame = tokio::select! {
                 biased;
                 () = reading.soft.cancelled() => return None,
-                entries = reading.reader.next() => joined(&entries?),
+                entries = reading.feed.next() => reading.last_freed(&entries?).await,
                 () = tokio::time::sleep(KEEP_ALIVE) => sse::KEEP_ALIVE,
             };
             Some((Ok(frame), reading))
         })
+    }
+
+    /// The bytes of what is new. The slot is free before a reader can know that the stream is over.
+    async fn last_freed(&mut self, entries: &[Entry]) -> Bytes {
+        if entries.iter().any(|entry| entry.event.event.is_last())
+            && let Some(slot) = self.slot.take()
+        {
+            slot.free().await;
+        }
+        joined(entries)
     }
 }
 

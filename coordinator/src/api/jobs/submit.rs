@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
 use island_protocol::{
     api::{Data, SubmittedJob},
     event::{JobEvent, Numbered},
@@ -14,12 +18,19 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::{
-    api::{Api, ApiError, MAX_INPUT, auth::Caller, body},
+    api::{
+        Api, ApiError, MAX_INPUT,
+        auth::Caller,
+        body,
+        once::{self, Once, Replayed},
+    },
     catalogue::Cargo,
     job::Job,
     owner::live::Live,
     storage::{
-        job::{self as jobs, AcceptError},
+        StoreError,
+        idempotency::JOBS,
+        job::{self as jobs, AcceptError, Accepted, Terms},
         to_json,
     },
 };
@@ -28,8 +39,10 @@ use crate::{
 pub(in crate::api) async fn submit(
     State(api): State<Arc<Api>>,
     caller: Caller,
+    headers: HeaderMap,
     body::Json(mut fields): body::Json,
-) -> Result<(StatusCode, Json<Data<SubmittedJob>>), ApiError> {
+) -> Result<(StatusCode, Replayed, Json<Data<SubmittedJob>>), ApiError> {
+    let once = Once::read(&headers, JOBS, &fields)?;
     let invalid = |name: &str, must: &str| {
         ApiError::field(Code::ValidationError, name, format!("{name} must be {must}"))
     };
@@ -41,7 +54,10 @@ pub(in crate::api) async fn submit(
     fields.nothing_else()?;
     let cargo = api.owner.context().catalogue.named(&slug);
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
-    let (_, job) = accept(&api, caller, cargo, input, priority).await?;
+    let (job, replayed) = match accept(&api, caller, cargo, input, priority, once.as_ref()).await? {
+        Taken::New(_, job) => (job, false),
+        Taken::Before(job) => (job, true),
+    };
     let data = SubmittedJob {
         id: job.id,
         workload_id: job.workload_id,
@@ -50,17 +66,27 @@ pub(in crate::api) async fn submit(
         input: job.input,
         created_at: job.created_at,
     };
-    Ok((StatusCode::CREATED, Json(Data { data })))
+    Ok((StatusCode::CREATED, Replayed(replayed), Json(Data { data })))
 }
 
-/// Checks the input, commits the job with its hold and gives it to the owner.
+/// A job that was accepted, now or before.
+#[derive(Debug)]
+pub(in crate::api) enum Taken {
+    /// It runs here.
+    New(Arc<Live>, Job),
+    /// The same request made it before.
+    Before(Job),
+}
+
+/// Checks the input, commits the job with its hold and gives it to the owner; unless the same request came before.
 pub(in crate::api) async fn accept(
     api: &Api,
     caller: Caller,
     cargo: &Cargo,
     input: Map<String, Value>,
     priority: u8,
-) -> Result<(Arc<Live>, Job), ApiError> {
+    once: Option<&Once>,
+) -> Result<Taken, ApiError> {
     let input = Value::Object(input);
     cargo.check_input(&input).map_err(|misfit| {
         let param =
@@ -82,10 +108,19 @@ pub(in crate::api) async fn accept(
     };
     let context = api.owner.context();
     let job = new_job(api, caller, cargo, input, priority);
-    let limit = api.rules.concurrent_jobs;
-    jobs::accept(&context.store, &job, context.instance, limit).await.map_err(refused)?;
-    let live = api.owner.adopt(job.clone());
-    Ok((live, job))
+    let terms = Terms {
+        owner: context.instance,
+        key: caller.key,
+        limit: api.rules.concurrent_jobs,
+        claim: once.map(|once| once.claim(caller.account)),
+    };
+    match jobs::accept(&context.store, &job, &terms).await.map_err(refused)? {
+        Accepted::New => Ok(Taken::New(api.owner.adopt(job.clone()), job)),
+        Accepted::Before(id) => {
+            let before = jobs::get(context.store.reader(), id).await?;
+            before.map(Taken::Before).ok_or_else(|| StoreError::Corrupt { what: "made" }.into())
+        }
+    }
 }
 
 fn new_job(api: &Api, caller: Caller, cargo: &Cargo, input: Map<String, Value>, priority: u8) -> Job {
@@ -124,11 +159,15 @@ fn new_job(api: &Api, caller: Caller, cargo: &Cargo, input: Map<String, Value>, 
 }
 
 fn refused(error: AcceptError) -> ApiError {
+    let message = error.to_string();
     match error {
-        AcceptError::InsufficientCredits { .. } => {
-            ApiError::new(Code::InsufficientCredits, error.to_string())
+        AcceptError::InsufficientCredits { needed, available } => {
+            ApiError::credits(message, needed, available)
         }
-        AcceptError::TooMany { .. } => ApiError::new(Code::ConcurrentJobsExceeded, error.to_string()),
+        AcceptError::Capped { needed, left, .. } => ApiError::credits(message, needed, left),
+        AcceptError::Revoked => ApiError::new(Code::InvalidApiKey, message),
+        AcceptError::TooMany { .. } => ApiError::new(Code::ConcurrentJobsExceeded, message),
+        AcceptError::Reused => once::reused(),
         AcceptError::Store(error) => error.into(),
     }
 }

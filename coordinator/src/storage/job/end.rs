@@ -3,15 +3,19 @@
 use island_protocol::{
     credits::MicroCredits,
     event::{JobEvent, Numbered},
-    ids::{AccountId, HostId},
+    ids::{AccountId, HostId, InstanceId, JobId},
     job::JobStatus,
     time::Timestamp,
 };
 
 use crate::{
     job::{End, Job},
-    ledger,
-    storage::{Attempt as _, Store, StoreError, commit, host, ledger as books, to_json},
+    ledger::{self, Kind},
+    storage::{
+        Attempt as _, Connection, Store, StoreError, account, commit, host,
+        idempotency::{self, CHAT},
+        ledger as books, to_json, to_text,
+    },
 };
 
 /// How a job ends.
@@ -19,6 +23,8 @@ use crate::{
 pub(crate) struct Ending<'a> {
     /// The job as it stands, with its fence.
     pub job: &'a Job,
+    /// Who looks after it.
+    pub owner: InstanceId,
     pub status: JobStatus,
     pub end: &'a End,
     /// Part of the held price that is charged.
@@ -31,14 +37,15 @@ pub(crate) struct Ending<'a> {
     pub events: &'a [Numbered<JobEvent>],
 }
 
-/// Commits the end. False: the fence did not match or the job had ended, and nothing is written.
+/// Commits the end. False: it is not the owner's to end, or has ended, and nothing is written.
 pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, StoreError> {
     let Ending { job, end, .. } = ending;
     let now = end.completed_at;
     let mut tx = store.begin().await?;
+    account::lock(&mut tx, [job.account].into_iter().chain(ending.earner)).await?;
     let done = sqlx::query(
         "UPDATE jobs SET status = $4, completed_at = $5, started_at = $6, output = $7, usage = $8, error_code = $9, \
-         error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 \
+         error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 AND owner = $11 \
          AND status IN ('submitted', 'pending', 'queued', 'running')",
     )
     .bind(job.id.to_string())
@@ -50,18 +57,26 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     .bind(end.output.as_ref().map(to_json))
     .bind(to_json(&end.usage))
     .bind(end.error.as_ref().map(|error| error.code.clone()))
-    .bind(end.error.as_ref().map(|error| error.message.clone()))
+    .bind(end.error.as_ref().map(|error| to_text(&error.message)))
+    .bind(ending.owner.to_string())
     .execute(&mut *tx)
     .await
     .attempt("end a job")?;
     if done.rows_affected() == 0 {
         return Ok(false);
     }
-    for posting in ledger::close(job.account, ending.earner, job.price, ending.charged) {
-        books::post(&mut tx, &posting, Some(job.id), now).await?;
+    let postings = ledger::close(job.account, ending.earner, job.price, ending.charged);
+    for posting in &postings {
+        books::post(&mut tx, posting, Some(job.id), now).await?;
+    }
+    let released = postings.iter().filter(|posting| posting.kind == Kind::Release);
+    give_back(&mut tx, job.id, released.map(|posting| posting.amount).sum()).await?;
+    // A chat that was given up before it said anything may be asked again under the same key.
+    if ending.status == JobStatus::Cancelled && ending.charged == MicroCredits::ZERO {
+        idempotency::forget(&mut tx, CHAT, &job.id.to_string()).await?;
     }
     if let Some((island, ms)) = ending.karma {
-        host::credit_karma(&mut tx, island, ms).await?;
+        host::credit_karma(&mut tx, island, ms, now).await?;
     }
     sqlx::query("INSERT INTO job_events (job_id, events) VALUES ($1, $2)")
         .bind(job.id.to_string())
@@ -71,4 +86,20 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
         .attempt("store the events of a job")?;
     commit(tx).await?;
     Ok(true)
+}
+
+/// What a job did not cost may be spent again with the key it came with.
+async fn give_back(conn: &mut Connection, job: JobId, amount: MicroCredits) -> Result<(), StoreError> {
+    if amount == MicroCredits::ZERO {
+        return Ok(());
+    }
+    sqlx::query(
+        "UPDATE api_keys SET spent = spent - $2 WHERE id = (SELECT api_key_id FROM jobs WHERE id = $1)",
+    )
+    .bind(job.to_string())
+    .bind(amount.0)
+    .execute(conn)
+    .await
+    .attempt("give back to the cap of an API key")?;
+    Ok(())
 }

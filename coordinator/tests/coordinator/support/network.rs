@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{nats::Nats, soon};
+use super::{database, nats::Nats, soon};
 
 /// An account and its key.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ pub(crate) struct Network {
     pub(crate) http: Client,
     soft: CancellationToken,
     hard: CancellationToken,
-    running: Option<JoinHandle<std::io::Result<()>>>,
+    pub(crate) running: Option<JoinHandle<std::io::Result<()>>>,
     folder: tempfile::TempDir,
 }
 
@@ -106,13 +106,14 @@ impl Network {
         let mut config = Config::default();
         config.http.listen = "127.0.0.1:0".parse().expect("address");
         config.http.drain_s = 1;
-        config.database.path = path("island.db");
+        config.database = database::fresh(folder.path());
         config.fabric.url = nats.url();
         config.fabric.dir = path("fabric");
         config.catalogue.dir = path("cargos");
+        config.jobs.takeover_ms = 1_000;
         change(&mut config);
 
-        let store = Store::open(&config.database.path).await.expect("database");
+        let store = Store::open(&config.database).await.expect("database");
         let consumer = account(&store, "consumer@example.org", 10).await;
         let owner = account(&store, "owner@example.org", 0).await;
         store.close().await;
@@ -159,10 +160,9 @@ impl Network {
         }
     }
 
-    /// A second connection to the database.
-    pub(crate) async fn sql(&self) -> sqlx::SqlitePool {
-        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&self.config.database.path);
-        sqlx::SqlitePool::connect_with(options).await.expect("database")
+    /// A second way into the database.
+    pub(crate) async fn sql(&self) -> sqlx::AnyPool {
+        database::connect(&self.config.database).await
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -212,10 +212,11 @@ impl Network {
     /// The books must always balance.
     pub(crate) async fn audit(&self) {
         let pool = self.sql().await;
-        let sum: i64 = sqlx::query_scalar("SELECT COALESCE(SUM(amount), 0) FROM ledger_entries")
-            .fetch_one(&pool)
-            .await
-            .expect("sum");
+        let sum: i64 =
+            sqlx::query_scalar("SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM ledger_entries")
+                .fetch_one(&pool)
+                .await
+                .expect("sum");
         let wrong: i64 = sqlx::query_scalar(
             "SELECT COUNT(*) FROM balances b WHERE amount <> \
              (SELECT SUM(amount) FROM ledger_entries e WHERE e.ledger = b.ledger)",

@@ -1,0 +1,6 @@
+//! `/api-keys`.
+
+pub(super) mod create;
+pub(super) mod list;
+pub(super) mod revoke;
+mod wish;

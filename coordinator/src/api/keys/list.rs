@@ -1,0 +1,20 @@
+//! `GET /api-keys`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::api::{Data, key::KeyView};
+
+use crate::{
+    api::{Api, ApiError, auth::Caller},
+    storage::key,
+};
+
+/// The account's keys that are not revoked, oldest first.
+pub(in crate::api) async fn list(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+) -> Result<Json<Data<Vec<KeyView>>>, ApiError> {
+    let data = key::list(api.owner.context().store.reader(), caller.account).await?;
+    Ok(Json(Data { data }))
+}

@@ -1,0 +1,34 @@
+//! `DELETE /api-keys/:id`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::{
+    api::{Data, key::RevokedKey},
+    ids::ApiKeyId,
+    problem::Code,
+};
+
+use crate::{
+    api::{Api, ApiError, auth::Caller, segment::Segment},
+    storage::{account, commit, key},
+};
+
+/// Revokes a key of the account, the one in use too. It is refused everywhere from the answer on.
+pub(in crate::api) async fn revoke(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Segment(id): Segment,
+) -> Result<Json<Data<RevokedKey>>, ApiError> {
+    let unknown = || ApiError::new(Code::ApiKeyNotFound, "there is no such API key");
+    let id: ApiKeyId = id.parse().map_err(|_| unknown())?;
+    let context = api.owner.context();
+    let revoked_at = context.clock.now();
+    let mut tx = context.store.begin().await?;
+    account::lock(&mut tx, [caller.account]).await?;
+    if !key::revoke(&mut tx, caller.account, id, revoked_at).await? {
+        return Err(unknown());
+    }
+    commit(tx).await?;
+    Ok(Json(Data { data: RevokedKey { id, revoked_at } }))
+}

@@ -1,0 +1,64 @@
+//! What follows the `?`: names with one text each. Unknown names are ignored, as with headers.
+
+use std::collections::HashMap;
+
+use axum::{
+    extract::{FromRequestParts, Query as Plain},
+    http::request::Parts,
+};
+use island_protocol::{api::PageMeta, problem::Code};
+
+use super::ApiError;
+
+/// The parameters of a request.
+#[derive(Debug)]
+pub(crate) struct Query(HashMap<String, String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Query {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let unreadable = || ApiError::new(Code::InvalidRequest, "the query cannot be read");
+        let Plain(pairs) = Plain::<Vec<(String, String)>>::from_request_parts(parts, state)
+            .await
+            .map_err(|_| unreadable())?;
+        let mut query = HashMap::new();
+        for (name, value) in pairs {
+            let shown: String = name.chars().take(64).collect();
+            if query.insert(name, value).is_some() {
+                let message = format!("{shown:?} is in the query twice");
+                return Err(ApiError::field(Code::InvalidRequest, shown, message));
+            }
+        }
+        Ok(Self(query))
+    }
+}
+
+impl Query {
+    /// One parameter.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// `limit` (1 to 100, else 20) and `offset` (0 if absent). The total is not known here.
+    pub(crate) fn page(&self) -> Result<PageMeta, ApiError> {
+        let limit = self.integer("limit")?.unwrap_or(20);
+        if !(1..=100).contains(&limit) {
+            return Err(ApiError::field(Code::ValidationError, "limit", "limit must be from 1 to 100"));
+        }
+        let offset = u64::try_from(self.integer("offset")?.unwrap_or(0))
+            .map_err(|_| ApiError::field(Code::InvalidRequest, "offset", "offset must not be negative"))?;
+        Ok(PageMeta { total: 0, limit: limit.unsigned_abs(), offset })
+    }
+
+    /// An integer; one that is too large for us becomes the largest we have.
+    fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(ApiError::field(Code::InvalidRequest, name, format!("{name} must be an integer")));
+        }
+        let beyond = if text.starts_with('-') { i64::MIN } else { i64::MAX };
+        Ok(Some(text.parse().unwrap_or(beyond)))
+    }
+}

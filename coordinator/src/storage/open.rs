@@ -1,0 +1,78 @@
+//! Opening the database: what each of the two must be told.
+
+use std::{path::Path, time::Duration};
+
+use sqlx::{
+    AnyConnection, ConnectOptions as _, Executor as _,
+    any::{AnyConnectOptions, AnyPoolOptions},
+    sqlite::SqliteConnectOptions,
+};
+
+use super::{Dialect, Pool, Store, StoreError, counters::Counters, migrations};
+use crate::config::DatabaseUrl;
+
+/// Readers of the embedded database.
+const READERS: u32 = 4;
+/// How long a statement waits for a connection to PostgreSQL.
+const ACQUIRE: Duration = Duration::from_secs(5);
+
+/// Said to every connection to SQLite; the mode of the journal is kept in the file.
+const SQLITE: &str = "PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000; PRAGMA synchronous = FULL;";
+const SQLITE_WRITER: &str = "PRAGMA journal_mode = WAL;";
+/// Said to every connection to PostgreSQL. A coordinator that hangs must not hold locks for ever.
+const POSTGRES: &str = "SET application_name = 'island-coordinator'; \
+     SET default_transaction_isolation = 'read committed'; \
+     SET synchronous_commit = on; \
+     SET lock_timeout = '20s'; \
+     SET statement_timeout = '60s'; \
+     SET idle_in_transaction_session_timeout = '30s';";
+
+/// Opens the file, made if absent: one writer, some readers.
+pub(super) async fn sqlite(path: &Path) -> Result<Store, StoreError> {
+    let path = std::path::absolute(path).map_err(|error| StoreError::Open(error.into()))?;
+    let file = SqliteConnectOptions::new().filename(&path);
+    let writer = pool(&file.clone().create_if_missing(true), 1, &[SQLITE, SQLITE_WRITER]).await?;
+    migrations::run(Dialect::Sqlite, &writer).await?;
+    let readers = pool(&file.read_only(true), READERS, &[SQLITE]).await?;
+    let counters = Counters::beside(path.as_path()).await?;
+    Ok(Store { dialect: Dialect::Sqlite, writer, readers, pulse: None, counters })
+}
+
+pub(super) async fn pool(
+    options: &SqliteConnectOptions,
+    connections: u32,
+    said: &'static [&'static str],
+) -> Result<Pool, StoreError> {
+    sqlx::any::install_default_drivers();
+    let options = AnyConnectOptions::from_url(&options.to_url_lossy()).map_err(StoreError::Open)?;
+    let pool = AnyPoolOptions::new()
+        .max_connections(connections)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .after_connect(move |conn, _| Box::pin(say(conn, said)));
+    pool.connect_with(options).await.map_err(StoreError::Open)
+}
+
+/// Connects to a server; reading and writing share one pool.
+pub(super) async fn postgres(url: &DatabaseUrl, connections: u32) -> Result<Store, StoreError> {
+    sqlx::any::install_default_drivers();
+    let options = url.secret().parse::<AnyConnectOptions>().map_err(StoreError::Open)?;
+    let pool = |connections| {
+        AnyPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE)
+            .after_connect(|conn, _| Box::pin(say(conn, &[POSTGRES])))
+    };
+    let shared = pool(connections).connect_with(options.clone()).await.map_err(StoreError::Open)?;
+    migrations::run(Dialect::Postgres, &shared).await?;
+    let pulse = Some(pool(1).connect_lazy_with(options));
+    let counters = Counters::shared(shared.clone());
+    Ok(Store { dialect: Dialect::Postgres, writer: shared.clone(), readers: shared, pulse, counters })
+}
+
+async fn say(conn: &mut AnyConnection, statements: &[&'static str]) -> Result<(), sqlx::Error> {
+    for statements in statements {
+        conn.execute(sqlx::raw_sql(*statements)).await?;
+    }
+    Ok(())
+}

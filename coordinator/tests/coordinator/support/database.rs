@@ -1,0 +1,32 @@
+//! The books of one test: a file, or a database of a PostgreSQL server that this process runs.
+
+use std::{path::Path, sync::OnceLock};
+
+use island_coordinator::config::Database;
+use sqlx::AnyPool;
+
+use super::postgres::Server;
+
+/// Whether this is the target that runs the stories on PostgreSQL.
+pub(crate) const ON_POSTGRES: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"postgres");
+
+static SERVER: OnceLock<Server> = OnceLock::new();
+
+/// Settings of an empty database.
+pub(crate) fn fresh(folder: &Path) -> Database {
+    let file = Database { path: folder.join("island.db"), ..Database::default() };
+    if !ON_POSTGRES {
+        return file;
+    }
+    let url = SERVER.get_or_init(Server::start).database();
+    Database { url: Some(url.parse().expect("URL")), connections: 6, ..file }
+}
+
+/// A second way into the database.
+pub(crate) async fn connect(settings: &Database) -> AnyPool {
+    sqlx::any::install_default_drivers();
+    // Without a password there is nothing to hide in the address as it is shown.
+    let url = settings.url.as_ref().map(ToString::to_string);
+    let url = url.unwrap_or_else(|| format!("sqlite://{}", settings.path.display()));
+    AnyPool::connect(&url).await.expect("database")
+}

@@ -1,0 +1,146 @@
+//! A PostgreSQL server that lives exactly as long as this process, however that ends. The stories of the whole network
+//! use this file, too.
+
+use std::{
+    env, fs,
+    os::unix::{fs::MetadataExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+/// Longest wait for its first answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Starts the server, waits until this process has gone, stops the server and removes its folder. The end of its
+/// standard input tells it, so that neither a panic nor a kill leaves anything behind.
+const GUARD: &str = r#"
+trap '' INT
+dir=$1; shift
+"$@" & server=$!
+read -r _
+kill -QUIT "$server"; wait "$server"
+rm -rf "$dir"
+"#;
+
+/// Kept small and fast: what it holds is thrown away.
+const SETTINGS: [&str; 6] = [
+    "listen_addresses=",
+    "fsync=off",
+    "full_page_writes=off",
+    "shared_buffers=16MB",
+    "wal_level=minimal",
+    "max_wal_senders=0",
+];
+
+/// The server. It listens on a socket in its own folder and nowhere else.
+#[derive(Debug)]
+pub(crate) struct Server {
+    programs: PathBuf,
+    folder: PathBuf,
+    databases: AtomicU32,
+    /// Its standard input is what keeps the server alive.
+    _guard: Child,
+}
+
+impl Server {
+    /// Makes a cluster in a temporary folder and starts it.
+    pub(crate) fn start() -> Self {
+        let programs = programs();
+        let user = user();
+        let folder = tempfile::Builder::new().prefix("island-pg-").tempdir().expect("folder").keep();
+        if let Some((uid, gid)) = user {
+            std::os::unix::fs::chown(&folder, Some(uid), Some(gid)).expect("folder of another user");
+        }
+        let mut initdb = as_user(&programs.join("initdb"), user);
+        initdb.args([
+            "--no-sync",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--username=island",
+            "-D",
+            "data",
+        ]);
+        run(initdb.current_dir(&folder));
+        let guard = guard(&programs.join("postgres"), &folder, user);
+        let server = Self { programs, folder, databases: AtomicU32::new(0), _guard: guard };
+        server.wait();
+        server
+    }
+
+    fn wait(&self) {
+        let begin = Instant::now();
+        let answers = || self.command("pg_isready").arg("-q").status().expect("pg_isready starts").success();
+        while !answers() {
+            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            assert!(begin.elapsed() < PATIENCE, "PostgreSQL does not answer:\n{log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.programs.join(program));
+        command.arg("-h").arg(&self.folder).args(["-U", "island"]);
+        command
+    }
+
+    /// Makes an empty database; this is where it is.
+    pub(crate) fn database(&self) -> String {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        run(self.command("createdb").arg(&name));
+        format!("postgres://island@localhost/{name}?host={}", self.folder.display())
+    }
+}
+
+fn guard(program: &Path, folder: &Path, user: Option<(u32, u32)>) -> Child {
+    let log = fs::File::create(folder.join("log")).expect("log");
+    let mut guard = as_user(Path::new("/bin/sh"), user);
+    guard.args(["-c", GUARD, "guard"]).arg(folder).arg(program).args(["-D", "data"]);
+    guard.arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
+    guard.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+    guard.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+    guard.spawn().expect("the guard starts")
+}
+
+fn run(command: &mut Command) {
+    let done = command.output().expect("a program of PostgreSQL starts");
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// `ISLAND_POSTGRES_BIN`, else the newest version that the distribution installed, else the search path.
+fn programs() -> PathBuf {
+    if let Some(folder) = env::var_os("ISLAND_POSTGRES_BIN") {
+        return folder.into();
+    }
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut installed: Vec<(u32, PathBuf)> = versions
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .collect();
+    installed.sort();
+    let search = env::var_os("PATH").unwrap_or_default();
+    let folders = installed.into_iter().rev().map(|(_, folder)| folder).chain(env::split_paths(&search));
+    let found = folders.into_iter().find(|folder| folder.join("initdb").is_file());
+    found.expect("PostgreSQL is missing: run `scripts/setup.sh test`, or set ISLAND_POSTGRES_BIN to the folder of initdb")
+}
+
+/// Whom to become: PostgreSQL refuses to run as root.
+fn user() -> Option<(u32, u32)> {
+    let own = fs::metadata("/proc/self").expect("own process").uid();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let of = |name: &str| {
+        let line = users.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        let mut fields = line.split(':').skip(1);
+        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    };
+    (own == 0).then(|| of("postgres").or_else(|| of("nobody")).expect("a user to run PostgreSQL as"))
+}
+
+fn as_user(program: &Path, user: Option<(u32, u32)>) -> Command {
+    let mut command = Command::new(program);
+    if let Some((uid, gid)) = user {
+        command.uid(uid).gid(gid);
+    }
+    command
+}

@@ -1,0 +1,27 @@
+//! `/hosts/:id/karma` and `/network/stats`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::HostId;
+
+/// Answer to `GET /hosts/:id/karma`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostKarma {
+    /// The Island.
+    pub host_id: HostId,
+    /// Hours of successful compute.
+    pub karma: f64,
+    /// The same under the name older clients read.
+    pub karma_score: f64,
+}
+
+/// Answer to `GET /network/stats`: needs no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkStats {
+    /// Islands that are online.
+    pub online_islands: u64,
+    /// Different regions among them.
+    pub regions: u64,
+    /// Jobs that ever completed.
+    pub jobs_completed: u64,
+}
