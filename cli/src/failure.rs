@@ -90,6 +90,8 @@ fn details(refusal: &Refusal) -> serde_json::Value {
         "status": refusal.status,
         "param": refusal.param,
         "retry_after": refusal.retry_after.map(|wait| wait.as_secs()),
+        "required": refusal.required,
+        "available": refusal.available,
         "request_id": refusal.request_id,
     })
 }

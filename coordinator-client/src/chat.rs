@@ -35,9 +35,12 @@ impl Client {
     }
 
     /// `POST /chat/completions`, streamed. Tried again only until the reply begins; dropping the stream cancels the job.
+    ///
+    /// It carries no `Idempotency-Key`: with one, the job would go on after the stream was dropped, and be paid for. A try
+    /// that breaks off is cancelled before its first word, so that the next one is not paid for twice either.
     pub async fn chat_stream(&self, request: &ChatRequest) -> Result<ChatStream, ClientError> {
         let request = ChatRequest { stream: true, ..request.clone() };
-        let response = self.open(&Call::post_once(WHAT, &PATH, &request)).await?;
+        let response = self.open(&Call::post(WHAT, &PATH, &request).harmless()).await?;
         if !sse::is_event_stream(&response) {
             let status = response.status().as_u16();
             let text = response.text().await.map_err(|source| self.transport(WHAT, source))?;

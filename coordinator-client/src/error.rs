@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use island_protocol::{
+    credits::MicroCredits,
     ids::JobId,
     problem::{Code, Problem},
 };
@@ -100,6 +101,10 @@ pub struct Refusal {
     pub param: Option<String>,
     /// How long to wait before trying again, where that helps.
     pub retry_after: Option<Duration>,
+    /// Credits that were needed, when they were not there.
+    pub required: Option<MicroCredits>,
+    /// Credits that were there instead.
+    pub available: Option<MicroCredits>,
     /// Names the failure in the coordinator's log.
     pub request_id: Option<String>,
 }
@@ -113,6 +118,8 @@ impl Refusal {
             message: problem.message,
             param: problem.param,
             retry_after: problem.retry_after.map(Duration::from_secs).or(header),
+            required: problem.required,
+            available: problem.available,
             request_id: problem.request_id,
         }
     }
@@ -236,14 +243,7 @@ mod tests {
     use super::*;
 
     fn refusal(status: u16, code: &str) -> ClientError {
-        let problem = Problem {
-            message: "no".into(),
-            code: code.into(),
-            param: None,
-            retry_after: None,
-            request_id: None,
-            kind: None,
-        };
+        let problem = Problem { message: "no".into(), code: code.into(), ..Problem::default() };
         ClientError::Refused(Box::new(Refusal::new("submit the job", status, problem, None)))
     }
 

@@ -1,7 +1,11 @@
 //! `/health`, `/network/stats`, `/hosts` and `/market`.
 
 use island_protocol::{
-    api::{Health, HostView, market::MarketRate, network::NetworkStats},
+    api::{
+        Health, HostView,
+        market::MarketRate,
+        network::{HostKarma, NetworkStats},
+    },
     ids::HostId,
 };
 
@@ -13,7 +17,7 @@ impl Client {
         Request::plain(self, Call::get("ask for the coordinator's health", &["health"]))
     }
 
-    /// `GET /network/stats`.
+    /// `GET /network/stats`; needs no key.
     pub fn network_stats(&self) -> Request<NetworkStats> {
         Request::data(self, Call::get("read the network's numbers", &["network", "stats"]))
     }
@@ -26,6 +30,11 @@ impl Client {
     /// `GET /hosts/:id`.
     pub fn host(&self, id: HostId) -> Request<HostView> {
         Request::data(self, Call::get("read the Island", &["hosts", &id.to_string()]))
+    }
+
+    /// `GET /hosts/:id/karma`: hours of successful compute.
+    pub fn host_karma(&self, id: HostId) -> Request<HostKarma> {
+        Request::data(self, Call::get("read the Island's karma", &["hosts", &id.to_string(), "karma"]))
     }
 
     /// `GET /market/rates`: every Cargo's price over the last day.

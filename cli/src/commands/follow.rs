@@ -4,10 +4,11 @@ mod printer;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use island_coordinator_client::Client;
 use island_protocol::ids::JobId;
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::printer::Printer;
 use crate::{
@@ -32,10 +33,12 @@ pub(super) struct Follow {
 pub(super) async fn follow(client: &Client, job: JobId, how: Follow, output: &Output) -> Result<ExitCode> {
     let mut events = client.job_events(job, how.after);
     let mut printer = Printer::new(job, &how, output);
+    // One listener for the whole time: a signal between two events must not be lost.
+    let mut interrupts = signal(SignalKind::interrupt()).context("handle SIGINT")?;
     loop {
         let event = tokio::select! {
             biased;
-            _ = tokio::signal::ctrl_c() => {
+            _ = interrupts.recv() => {
                 printer.clear();
                 return interrupted(client, job, events.last_event(), &how, output).await;
             }

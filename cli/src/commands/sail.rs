@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use futures::StreamExt;
 use island_coordinator_client::fabric::FabricWatch;
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{args::Sail, failure::INTERRUPTED, output::Output, settings::Settings};
 
@@ -15,11 +16,12 @@ pub(super) async fn run(command: Sail, settings: &Settings, output: &Output) -> 
     let mut watch = FabricWatch::connect(&credentials, settings.nats_url.as_deref()).await?;
     let mut messages = watch.subscribe(&subject).await?;
     output.note(&format!("listening on {subject}; Ctrl-C ends"));
+    let mut interrupts = signal(SignalKind::interrupt()).context("handle SIGINT")?;
     let mut left = max.unwrap_or(u64::MAX);
     while left > 0 {
         let message = tokio::select! {
             biased;
-            _ = tokio::signal::ctrl_c() => return Ok(ExitCode::from(INTERRUPTED)),
+            _ = interrupts.recv() => return Ok(ExitCode::from(INTERRUPTED)),
             refused = watch.refused() => return Err(refused.into()),
             message = messages.next() => message,
         };

@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn no_name_forges_a_row() {
         let rows = vec![vec!["x\nforged  row".to_owned(), "\x1b[2Jy".to_owned()]];
-        assert_eq!(lines(&["a", "b"], rows, false), ["A              B", "x forged row   [2Jy"]);
+        assert_eq!(lines(&["a", "b"], rows, false), ["A             B", "x forged row  [2Jy"]);
         assert_eq!(fields(&[("Name", "x\nId  forged".to_owned())], false), ["Name  x Id forged"]);
     }
 

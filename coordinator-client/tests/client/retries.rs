@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use island_coordinator_client::{Client, ClientError, protocol::problem::Code};
+use island_coordinator_client::{
+    Client, ClientError,
+    protocol::{credits::MicroCredits, problem::Code},
+};
 use serde_json::json;
 
 use crate::script::{Script, Step, problem};
@@ -93,12 +96,16 @@ async fn refusals_are_not_repeated() {
 #[tokio::test]
 async fn every_field_of_a_refusal_is_read() {
     let body = r#"{"error":{"message":"too hot","code":"validation_error","param":"temperature",
-        "retry_after":2,"request_id":"r-1","type":"invalid_request_error"}}"#;
+        "retry_after":2,"required":1.5,"available":0.5,"request_id":"r-1","type":"invalid_request_error"}}"#;
     let script = Script::play(vec![Step::Answer(422, "", body.into())]).await;
     let error = script.client().account().await.expect_err("refused");
     let refusal = error.refusal().expect("an answer");
     assert_eq!(refusal.param.as_deref(), Some("temperature"));
     assert_eq!(refusal.retry_after, Some(Duration::from_secs(2)));
+    assert_eq!(
+        (refusal.required, refusal.available),
+        (Some(MicroCredits(1_500_000)), Some(MicroCredits(500_000)))
+    );
     assert_eq!(refusal.request_id.as_deref(), Some("r-1"));
     assert!(error.to_string().ends_with("request r-1"), "{error}");
     assert_eq!(error.advice().as_deref(), Some("correct 'temperature'"));

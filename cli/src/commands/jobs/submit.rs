@@ -17,6 +17,10 @@ pub(super) async fn submit(options: Submit, client: &Client, output: &Output) ->
     let request = client.submit_job(options.workload.as_str(), input, options.priority);
     let answer = request.answer().await?;
     if options.stream {
+        if output.is_json() {
+            // Programs need the id to come back to the job.
+            output.json_line(&answer.body)?;
+        }
         let how = Follow { images: options.output, ..Follow::default() };
         return follow(client, answer.value.id, how, output).await;
     }
