@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, serve::ListenerExt as _};
-use island_protocol::ids::InstanceId;
+use island_protocol::{ids::InstanceId, time::Timestamp};
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -88,11 +88,12 @@ impl App {
         let link = Link::open(&config.fabric.url, &keys, &clock, FABRIC_PATIENCE).await?;
         let heartbeat = Duration::from_millis(config.jobs.heartbeat_ms);
         let fleet = Arc::new(Fleet::new(heartbeat * 3));
-        for enrolled in host::list(store.reader()).await? {
+        for enrolled in host::changed(store.reader(), Timestamp::from_unix_ms(0)).await? {
             fleet.enrol(enrolled);
         }
         // What Islands send waits in the subscriptions until the open jobs are taken up.
-        let inbox = Inbox::open(&link).await?;
+        let instance = InstanceId(Uuid::new_v4());
+        let inbox = Inbox::open(&link, instance).await?;
         let stop_jobs = hard.child_token();
         let context = Context {
             store: store.clone(),
@@ -100,10 +101,11 @@ impl App {
             fleet,
             catalogue: Arc::new(catalogue),
             clock,
-            instance: InstanceId(Uuid::new_v4()),
+            instance,
             patience: patience(&config.jobs),
             heartbeat,
             retries: config.jobs.retries,
+            takeover: Duration::from_millis(config.jobs.takeover_ms),
         };
         let owner = Owner::start(context, stop_jobs.clone()).await?;
         inbox.spawn(&owner);
@@ -135,7 +137,8 @@ impl App {
         self.listener.local_addr()
     }
 
-    /// Serves until asked to stop. Jobs are left as they are: Islands go on, the next start takes them up.
+    /// Serves until asked to stop. Jobs are left as they are: Islands go on, another coordinator or the next start takes
+    /// them up.
     pub async fn run(self) -> io::Result<()> {
         let (soft, hard) = (self.soft.clone(), self.hard.clone());
         let listener = self.listener.tap_io(|stream| prepare(stream));
@@ -154,9 +157,15 @@ impl App {
             () = drained => Ok(()),
             () = watch => Ok(()),
             () = self.owner.failed() => Err(io::Error::other("a task that looks after jobs panicked")),
+            () = self.owner.deposed() => {
+                Err(io::Error::other("silent for so long that other coordinators took the jobs over"))
+            }
         };
         self.stop_jobs.cancel();
         self.owner.stopped().await;
+        if !hard.is_cancelled() {
+            self.owner.leave().await;
+        }
         self.link.close().await;
         self.store.close().await;
         ended

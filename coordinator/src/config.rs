@@ -127,6 +127,8 @@ pub struct Jobs {
     pub prepare_stall_ms: u64,
     /// Further attempts while nothing was delivered.
     pub retries: u32,
+    /// Milliseconds a coordinator may be silent before others that share its database take its jobs over.
+    pub takeover_ms: u64,
     /// Seconds a chat request waits for an Island.
     pub chat_wait_s: u64,
     /// Seconds a job waits for an Island before it times out.
@@ -141,6 +143,7 @@ impl Default for Jobs {
             stall_ms: 3_000,
             prepare_stall_ms: 120_000,
             retries: 2,
+            takeover_ms: 8_000,
             chat_wait_s: 30,
             max_wait_s: 3_600,
         }
@@ -173,6 +176,10 @@ impl Config {
             (
                 jobs.lease_ms >= 3 * jobs.heartbeat_ms,
                 "jobs.lease_ms must be at least three jobs.heartbeat_ms",
+            ),
+            (
+                (400..=jobs.lease_ms / 2).contains(&jobs.takeover_ms),
+                "jobs.takeover_ms must be from 400 to half of jobs.lease_ms",
             ),
             (jobs.max_wait_s > 0, "jobs.max_wait_s must be above 0"),
             (self.database.connections > 0, "database.connections must be above 0"),

@@ -96,6 +96,17 @@ impl Fleet {
         }
     }
 
+    /// Takes what SQL says by now.
+    pub(crate) fn refresh(&self, enrolled: Enrolled) {
+        let mut islands = self.lock();
+        if let Some(island) = islands.get_mut(&enrolled.id) {
+            island.enrolled.name = enrolled.name;
+            island.enrolled.karma_ms = enrolled.karma_ms;
+        } else {
+            islands.insert(enrolled.id, Island::new(enrolled));
+        }
+    }
+
     /// Account and public key of an Island.
     pub(crate) fn owner_and_key(&self, host: HostId) -> Option<(AccountId, String)> {
         let islands = self.lock();

@@ -8,6 +8,7 @@
 //! | `job::state` | the transition table of jobs, pure |
 //! | `placement` | who can run a job and who runs it best, pure |
 //! | `lease` | leases and stalls, pure |
+//! | `peers` | which other coordinators are alive, pure |
 //! | `ledger` | double-entry accounting, pure |
 //! | `fleet` | the Islands, in memory |
 //! | `owner` | the tasks that own running jobs, their event logs and their retries |
@@ -37,6 +38,7 @@ pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod ledger;
 pub(crate) mod owner;
+pub(crate) mod peers;
 pub(crate) mod placement;
 pub(crate) mod secret;
 pub(crate) mod sse;

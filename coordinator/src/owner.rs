@@ -1,17 +1,22 @@
 //! Owns the jobs that run: one task per job (`runner`), beside it one that writes the job's events to the fabric
 //! (`publisher`). Around them: `placer` chooses Islands, `inbox` brings what Islands send, `clerk` writes what may be
-//! written late, `recover` takes jobs up again after a restart.
+//! written late, `peers` takes jobs over from coordinators that are gone, `recover` takes them up where they stood,
+//! `feed` follows a job for a reader wherever it runs (`relay`: elsewhere), `errand` asks other coordinators.
 //!
 //! A runner alone changes its job. Everybody else sends it a command, or reads the job's log and live state.
 
 mod clerk;
+mod errand;
+pub(crate) mod feed;
 mod finish;
 pub(crate) mod inbox;
 pub(crate) mod live;
 pub(crate) mod log;
+mod peers;
 mod placer;
 mod publisher;
 mod recover;
+mod relay;
 mod runner;
 
 use std::{
@@ -21,10 +26,10 @@ use std::{
 };
 
 use island_protocol::{
-    ids::{InstanceId, JobId},
+    ids::{AccountId, HostId, InstanceId, JobId},
     job::JobStatus,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -34,9 +39,9 @@ use crate::{
     fleet::Fleet,
     job::Job,
     lease::Patience,
-    storage::{Store, StoreError, job as jobs},
+    storage::{self, Store, StoreError, coordinator},
 };
-use live::{Command, Live};
+use live::Live;
 use log::Log;
 
 /// What the owner of jobs works with.
@@ -52,6 +57,8 @@ pub(crate) struct Context {
     pub heartbeat: Duration,
     /// Attempts after the first one, while nothing was delivered.
     pub retries: u32,
+    /// How long another coordinator may be silent before its jobs are taken over.
+    pub takeover: Duration,
 }
 
 /// The running jobs. A clone of the `Arc` is the same owner.
@@ -65,6 +72,8 @@ pub(crate) struct Owner {
     hard: CancellationToken,
     /// Triggered when one of the tasks panicked.
     failed: CancellationToken,
+    /// Triggered when other coordinators have taken this one for dead.
+    deposed: CancellationToken,
 }
 
 /// Reports the panic of the task that holds it.
@@ -85,18 +94,21 @@ pub(crate) enum Cancelled {
     Yes,
     /// It had ended otherwise.
     AlreadyFinal(JobStatus),
+    /// It is between two coordinators.
+    Moving,
     /// There is no such job.
     Unknown,
 }
 
 impl Owner {
-    /// Starts the tasks around the jobs and takes up the jobs that have not ended. They stop when `hard` is triggered.
+    /// Starts the tasks around the jobs and takes up the jobs that nobody looks after. They stop when `hard` is triggered.
     pub(crate) async fn start(context: Context, hard: CancellationToken) -> Result<Arc<Self>, StoreError> {
         let (placer, asks) = mpsc::unbounded_channel();
         let (clerk, notes) = mpsc::unbounded_channel();
         let context = Arc::new(context);
         let tasks = TaskTracker::new();
-        let failed = CancellationToken::new();
+        let (failed, deposed) = (CancellationToken::new(), CancellationToken::new());
+        coordinator::enter(&context.store, context.instance).await?;
         let owner = Arc::new(Self {
             context: context.clone(),
             live: Mutex::default(),
@@ -105,10 +117,14 @@ impl Owner {
             tasks,
             hard,
             failed,
+            deposed,
         });
         owner.spawn_task(placer::run(context.fleet.clone(), asks, owner.hard.clone()));
-        owner.spawn_task(clerk::run(context.store.clone(), notes, owner.hard.clone()));
-        recover::recover(&owner).await?;
+        owner.spawn_task(clerk::run(context.store.clone(), context.instance, notes, owner.hard.clone()));
+        peers::adopt(&owner).await?;
+        if let Some(pulse) = context.store.pulse() {
+            owner.spawn_task(peers::run(owner.clone(), pulse.clone()));
+        }
         Ok(owner)
     }
 
@@ -158,6 +174,30 @@ impl Owner {
         self.failed.cancelled().await;
     }
 
+    /// Waits until other coordinators have taken this one for dead: whatever it would write is refused then.
+    pub(crate) async fn deposed(&self) {
+        self.deposed.cancelled().await;
+    }
+
+    /// Lets others take the open jobs over at once. Nothing may run here any more.
+    pub(crate) async fn leave(&self) {
+        if let Err(error) = coordinator::leave(&self.context.store, self.context.instance).await {
+            tracing::warn!(error = %island_daemon::chain::Chain(&error), "left without a word: others take over later");
+        }
+    }
+
+    /// Account and public key of an Island, which another coordinator may have enrolled.
+    pub(crate) async fn known(&self, host: HostId) -> Result<Option<(AccountId, String)>, StoreError> {
+        let fleet = &self.context.fleet;
+        if let Some(known) = fleet.owner_and_key(host) {
+            return Ok(Some(known));
+        }
+        if let Some(enrolled) = storage::host::get(self.context.store.reader(), host).await? {
+            fleet.enrol(enrolled);
+        }
+        Ok(fleet.owner_and_key(host))
+    }
+
     /// A job that runs here.
     pub(crate) fn find(&self, job: JobId) -> Option<Arc<Live>> {
         self.lock().get(&job).cloned()
@@ -169,21 +209,6 @@ impl Owner {
 
     fn all(&self) -> Vec<Arc<Live>> {
         self.lock().values().cloned().collect()
-    }
-
-    /// Cancels a job; whose it is was checked before.
-    pub(crate) async fn cancel(&self, job: JobId) -> Result<Cancelled, StoreError> {
-        if let Some(live) = self.find(job) {
-            let (answer, answered) = oneshot::channel();
-            live.send(Command::Cancel { answer });
-            if let Ok(cancelled) = answered.await {
-                return Ok(cancelled);
-            }
-        }
-        let Some(job) = jobs::get(self.context.store.reader(), job).await? else {
-            return Ok(Cancelled::Unknown);
-        };
-        Ok(Cancelled::of(job.status))
     }
 
     /// Waits until every task has ended; they do once `hard` is triggered.

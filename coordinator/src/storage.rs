@@ -9,6 +9,7 @@
 //! takes a connection, and whoever began a transaction commits it.
 
 pub(crate) mod account;
+pub(crate) mod coordinator;
 pub(crate) mod counters;
 pub(crate) mod host;
 pub(crate) mod idempotency;
@@ -127,6 +128,8 @@ pub struct Store {
     dialect: Dialect,
     writer: Pool,
     readers: Pool,
+    /// One connection that no load takes away, for saying that this coordinator lives. None where it is the only one.
+    pulse: Option<Pool>,
     counters: Counters,
 }
 
@@ -153,6 +156,11 @@ impl Store {
         &self.readers
     }
 
+    /// Where to say that this coordinator lives, if others share the database.
+    pub(crate) fn pulse(&self) -> Option<&Pool> {
+        self.pulse.as_ref()
+    }
+
     /// What counts against the limits.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
@@ -165,6 +173,9 @@ impl Store {
 
     /// Waits for what runs and closes every connection.
     pub async fn close(&self) {
+        if let Some(pulse) = &self.pulse {
+            pulse.close().await;
+        }
         self.counters.close().await;
         self.readers.close().await;
         self.writer.close().await;

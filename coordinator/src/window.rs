@@ -34,8 +34,7 @@ impl Window {
         let step = now.div_euclid(STEP_MS);
         // A clock that was set back must not lock anybody out: what lies far ahead counts no more.
         let length = Self::LENGTH_MS / STEP_MS;
-        let mut steps: Vec<(i64, u32)> =
-            parse(hits).filter(|(at, _)| (at - step).abs() <= length).collect();
+        let mut steps: Vec<(i64, u32)> = parse(hits).filter(|(at, _)| (at - step).abs() <= length).collect();
         let counted: u64 = steps.iter().map(|(_, count)| u64::from(*count)).sum();
         let admitted = counted < u64::from(self.limit);
         if admitted {

@@ -5,6 +5,8 @@
 
 pub mod expect;
 pub mod network;
+#[path = "../../coordinator/tests/coordinator/support/postgres.rs"]
+mod postgres;
 pub mod processes;
 
 pub use network::{Network, Options};

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -12,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::processes;
+use crate::{postgres::Server, processes};
 
 /// How a network differs from the usual one: one Island, fixtures loaded, limits out of the way.
 #[derive(Debug, Clone)]
@@ -21,11 +22,15 @@ pub struct Options {
     pub islands: u32,
     /// Whether the limits per account are raised.
     pub no_limits: bool,
+    /// Whether its books are in a PostgreSQL server of its own.
+    pub postgres: bool,
+    /// Settings of the coordinators that differ, as environment variables without their prefix.
+    pub coordinator: Vec<(&'static str, String)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { islands: 1, no_limits: true }
+        Self { islands: 1, no_limits: true, postgres: false, coordinator: Vec::new() }
     }
 }
 
@@ -35,6 +40,10 @@ pub struct Network {
     folder: TempDir,
     dev: Child,
     info: Value,
+    coordinator: Vec<(&'static str, String)>,
+    others: Vec<Child>,
+    /// Stops with the network.
+    _postgres: Option<Server>,
 }
 
 impl Network {
@@ -51,6 +60,9 @@ impl Network {
 
     /// Starts a network on a folder that may hold an earlier one's data.
     pub fn start_in(folder: TempDir, options: &Options) -> Self {
+        let postgres = options.postgres.then(Server::start);
+        let mut coordinator = options.coordinator.clone();
+        coordinator.extend(postgres.as_ref().map(|server| ("DATABASE__URL", server.database())));
         let log = fs::File::options().create(true).append(true).open(folder.path().join("dev.log"));
         let log = log.expect("open the log");
         let mut command = Command::new(program("island"));
@@ -63,13 +75,17 @@ impl Network {
         if options.no_limits {
             command.arg("--no-limits");
         }
+        for (name, value) in &coordinator {
+            command.env(format!("ISLAND_COORDINATOR_{name}"), value);
+        }
         let dev = command
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log"))
             .stderr(log)
             .spawn()
             .expect("start `island dev`");
-        let mut network = Self { folder, dev, info: Value::Null };
+        let mut network =
+            Self { folder, dev, info: Value::Null, coordinator, others: Vec::new(), _postgres: postgres };
         network.wait_until_ready();
         network
     }
@@ -106,6 +122,25 @@ impl Network {
     /// A client with another key, or none.
     pub fn client_with(&self, key: Option<String>) -> Client {
         Client::new(self.info("api_url"), key).expect("client")
+    }
+
+    /// Starts another coordinator on the same database and fabric; gives its address. It ends with the network.
+    pub fn another_coordinator(&mut self) -> String {
+        let log = fs::File::create(self.folder().join("logs/another.log")).expect("log");
+        let mut command = Command::new(program("island-coordinator"));
+        command.arg("--config").arg(self.folder().join("coordinator.toml"));
+        command.args(["--listen", "127.0.0.1:0", "serve"]);
+        for (name, value) in &self.coordinator {
+            command.env(format!("ISLAND_COORDINATOR_{name}"), value);
+        }
+        let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
+        let mut another = started.expect("start a coordinator");
+        let mut line = String::new();
+        let output = another.stdout.take().expect("its output");
+        self.others.push(another);
+        BufReader::new(output).read_line(&mut line).expect("its address");
+        assert!(line.starts_with("http://"), "no address:\n{}", self.logs());
+        line.trim().to_owned()
     }
 
     /// Process id of a part: `nats-server`, `coordinator`, `island-1`.
@@ -152,8 +187,10 @@ impl Drop for Network {
                 eprintln!("{}", self.logs());
             }
         }
-        let _ = self.dev.kill();
-        let _ = self.dev.wait();
+        for process in std::iter::once(&mut self.dev).chain(&mut self.others) {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
         for process in processes::of(self.folder.path()) {
             if let Some(pid) = Pid::from_raw(process.pid) {
                 let _ = kill_process(pid, Signal::KILL);

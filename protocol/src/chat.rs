@@ -43,6 +43,18 @@ pub struct ChatRequest {
     /// What a stream carries besides text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_options: Option<StreamOptions>,
+    /// Replies wanted; 1 is all there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n: Option<u32>,
+    /// `{"type": "text" | "json_object"}`, or `{"type": "json_schema", "json_schema": {"name", "schema"}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_format: Option<Value>,
+    /// Functions that the reply may call: `{"type": "function", "function": {"name", "description", "parameters"}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<Value>>,
+    /// `none`, `auto`, `required`, or one function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_choice: Option<Value>,
 }
 
 /// What a stream carries besides text.
@@ -58,9 +70,46 @@ pub struct StreamOptions {
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// A text, or a list of parts of type `text`.
+    /// A text, or a list of parts of type `text`; null beside calls.
     #[serde(default)]
     pub content: Value,
+    /// Functions that the assistant calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Vec<ToolCall>>,
+    /// The call that a message of the role `tool` answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+}
+
+/// A call of a function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// Names the call in the answer to it.
+    pub id: String,
+    /// `function`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What is called.
+    pub function: FunctionCall,
+}
+
+/// What is called, and with what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionCall {
+    /// Name of the function.
+    pub name: String,
+    /// Its arguments, a JSON text as the model wrote it.
+    pub arguments: String,
+}
+
+/// A [`ToolCall`] in a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCallDelta {
+    /// Which call of the reply.
+    pub index: u32,
+    /// The call.
+    #[serde(flatten)]
+    pub call: ToolCall,
 }
 
 /// A whole reply.
@@ -129,4 +178,7 @@ pub struct Delta {
     /// Text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// Functions that are called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Vec<ToolCallDelta>>,
 }

@@ -251,7 +251,7 @@ pub struct LeasedJob {
 pub struct LeaseReply {
     /// Message version.
     pub v: u32,
-    /// One answer per attempt asked for.
+    /// One answer per attempt that the coordinator can speak for. With several coordinators, each answers for its own.
     pub leases: Vec<Lease>,
 }
 

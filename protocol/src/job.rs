@@ -107,6 +107,8 @@ pub enum FinishReason {
     Stop,
     /// The token limit was met.
     Length,
+    /// It calls functions.
+    ToolCalls,
 }
 
 /// Whose fault a failure is. Billing and retry read only this.

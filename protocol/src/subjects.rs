@@ -1,6 +1,6 @@
 //! Subject names, built and parsed here and nowhere else.
 
-use crate::ids::{HostId, JobId};
+use crate::ids::{HostId, InstanceId, JobId};
 
 /// Registration of Islands.
 pub const REGISTER: &str = "coordinator.hosts.register";
@@ -69,6 +69,11 @@ pub fn parse_host(subject: &str) -> Option<(HostId, HostTopic)> {
     let topic =
         HostTopic::FROM_HOST.into_iter().chain(HostTopic::TO_HOST).find(|known| known.as_str() == topic)?;
     Some((id.parse().ok()?, topic))
+}
+
+/// `coordinator.<id>.cancel`: a request among coordinators; no Island may publish there.
+pub fn coordinator_cancel(coordinator: InstanceId) -> String {
+    format!("coordinator.{coordinator}.cancel")
 }
 
 /// `job.<id>.events`.

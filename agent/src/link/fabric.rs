@@ -8,8 +8,9 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{Client, HeaderMap, Request, client::RequestErrorKind, connection::State};
+use async_nats::{Client, HeaderMap, Request, StatusCode, client::RequestErrorKind, connection::State};
 use bytes::Bytes;
+use futures::StreamExt as _;
 use island_protocol::{
     fabric::{Registered, SIGNATURE_HEADER, Status},
     ids::{HostId, InstanceId},
@@ -32,6 +33,9 @@ pub enum FabricError {
     /// The client refused the message.
     #[error("publish")]
     Publish(#[source] async_nats::PublishError),
+    /// No subscription for the answers.
+    #[error("subscribe to answers")]
+    Subscribe(#[source] async_nats::SubscribeError),
     /// Nobody listens there: the coordinator is away.
     #[error("no coordinator answers")]
     NobodyThere,
@@ -151,10 +155,49 @@ impl Fabric {
         timeout: Duration,
     ) -> Result<T, FabricError> {
         let payload = encode(message)?;
-        let mut headers = HeaderMap::new();
-        headers.insert(SIGNATURE_HEADER, self.identity.sign_message(subject, &payload).as_str());
+        let headers = self.signed(subject, &payload);
         let request = Request::new().payload(payload).headers(headers);
         self.send(subject.to_owned(), request, timeout).await
+    }
+
+    /// Asks everybody who listens, with a signature on the message. Answers are taken until `take` has heard enough and
+    /// says so; fewer than that are no error, none at all is.
+    pub async fn ask_all<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        message: &impl Serialize,
+        timeout: Duration,
+        mut take: impl FnMut(T) -> bool,
+    ) -> Result<(), FabricError> {
+        let client = self.connected()?;
+        let payload = encode(message)?;
+        let headers = self.signed(subject, &payload);
+        let inbox = client.new_inbox();
+        let mut answers = client.subscribe(inbox.clone()).await.map_err(FabricError::Subscribe)?;
+        let sent = client.publish_with_reply_and_headers(subject.to_owned(), inbox, headers, payload);
+        sent.await.map_err(FabricError::Publish)?;
+        let end = tokio::time::sleep(timeout);
+        tokio::pin!(end);
+        let mut heard = false;
+        loop {
+            let answer = tokio::select! {
+                () = &mut end => return if heard { Ok(()) } else { Err(FabricError::TimedOut) },
+                answer = answers.next() => answer.ok_or(FabricError::NotConnected)?,
+            };
+            if answer.status == Some(StatusCode::NO_RESPONDERS) {
+                return Err(FabricError::NobodyThere);
+            }
+            heard = true;
+            if take(serde_json::from_slice(&answer.payload).map_err(FabricError::Json)?) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn signed(&self, subject: &str, payload: &[u8]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(SIGNATURE_HEADER, self.identity.sign_message(subject, payload).as_str());
+        headers
     }
 
     /// Answers a request.

@@ -1,13 +1,15 @@
 //! Lease renewals: every few seconds, and at once after registering.
 //!
-//! An answer confirms attempts from the moment its request was sent. Renewals go out without attempts, too, now and
+//! An answer confirms attempts from the moment its request was sent. Each coordinator answers for its own jobs, so
+//! answers are taken until every attempt has one. Renewals go out without attempts, too, now and
 //! then: a connection on which no answer comes back is deaf and is made anew.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use island_protocol::{
     FABRIC_VERSION,
     fabric::{LeaseRenewal, LeaseReply},
+    ids::AttemptKey,
     subjects::LEASE,
 };
 use tokio::time::Instant;
@@ -69,16 +71,21 @@ pub async fn run(fabric: Arc<Fabric>, supervisor: Arc<Supervisor>, stop: Cancell
 
 async fn renew(fabric: &Fabric, supervisor: &Supervisor) -> Result<(), FabricError> {
     let sent_ms = clock::boot_ms();
+    let jobs = supervisor.leased();
+    let mut unanswered: BTreeSet<AttemptKey> = jobs.iter().map(|job| job.key).collect();
     let message = LeaseRenewal {
         v: FABRIC_VERSION,
         host_id: fabric.host_id(),
         instance: fabric.instance(),
-        jobs: supervisor.leased(),
+        jobs,
         sent_at: clock::now(),
     };
-    let answer: LeaseReply = fabric.request_signed(LEASE, &message, TIMEOUT).await?;
-    for lease in answer.leases {
-        supervisor.take_lease(&lease, sent_ms);
-    }
-    Ok(())
+    let take = |answer: LeaseReply| {
+        for lease in answer.leases {
+            unanswered.remove(&lease.key);
+            supervisor.take_lease(&lease, sent_ms);
+        }
+        unanswered.is_empty()
+    };
+    fabric.ask_all(LEASE, &message, TIMEOUT, take).await
 }

@@ -12,10 +12,7 @@ use island_protocol::{
 use super::{Api, ApiError, query::Query};
 
 /// Lists the Cargos that are served.
-pub(super) async fn list(
-    State(api): State<Arc<Api>>,
-    query: Query,
-) -> Result<Json<CargoList>, ApiError> {
+pub(super) async fn list(State(api): State<Arc<Api>>, query: Query) -> Result<Json<CargoList>, ApiError> {
     let runtime = query.get("runtime_type").map(runtime_type).transpose()?;
     let category = query.get("category").map(category).transpose()?;
     let cargos: Vec<_> = api

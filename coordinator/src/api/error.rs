@@ -40,7 +40,15 @@ impl ApiError {
             429 => Some(1),
             _ => None,
         };
-        Self { code, message: message.into(), param: None, retry_after, credits: None, cause: None, chat: false }
+        Self {
+            code,
+            message: message.into(),
+            param: None,
+            retry_after,
+            credits: None,
+            cause: None,
+            chat: false,
+        }
     }
 
     /// A field is to blame.
@@ -49,11 +57,7 @@ impl ApiError {
     }
 
     /// The hold is more than what may be spent.
-    pub(crate) fn credits(
-        message: impl Into<String>,
-        needed: MicroCredits,
-        available: MicroCredits,
-    ) -> Self {
+    pub(crate) fn credits(message: impl Into<String>, needed: MicroCredits, available: MicroCredits) -> Self {
         Self { credits: Some((needed, available)), ..Self::new(Code::InsufficientCredits, message) }
     }
 

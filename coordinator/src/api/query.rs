@@ -19,8 +19,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let unreadable = || ApiError::new(Code::InvalidRequest, "the query cannot be read");
-        let Plain(pairs) =
-            Plain::<Vec<(String, String)>>::from_request_parts(parts, state).await.map_err(|_| unreadable())?;
+        let Plain(pairs) = Plain::<Vec<(String, String)>>::from_request_parts(parts, state)
+            .await
+            .map_err(|_| unreadable())?;
         let mut query = HashMap::new();
         for (name, value) in pairs {
             let shown: String = name.chars().take(64).collect();

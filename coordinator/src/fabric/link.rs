@@ -206,6 +206,13 @@ impl Link {
         }
     }
 
+    /// Answers another coordinator.
+    pub(crate) async fn answer_peer(&self, reply: &str, message: &impl Serialize) {
+        if let Err(error) = self.client.publish(reply.to_owned(), encode(message)).await {
+            tracing::warn!(%error, "answer to another coordinator not published");
+        }
+    }
+
     fn signed(&self, subject: &str, payload: &[u8]) -> Result<HeaderMap, nkeys::error::Error> {
         let mut headers = HeaderMap::new();
         headers.insert(SIGNATURE_HEADER, self.keys.sign(subject, payload)?);

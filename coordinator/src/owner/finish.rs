@@ -6,12 +6,15 @@ use island_protocol::{
     api::JobError,
     credits::MicroCredits,
     event::{JobEvent, Numbered},
-    ids::AttemptKey,
+    ids::{AccountId, AttemptKey},
     job::{Failure, FailureCode, Fault, FinishReason, JobStatus, Outcome, Usage},
 };
 use serde_json::Value;
 
-use super::runner::{Next, Runner};
+use super::{
+    live::Run,
+    runner::{Next, Runner},
+};
 use crate::{
     job::{
         End,
@@ -211,12 +214,20 @@ impl Runner {
             End { completed_at: now, output: leaving.output, usage: leaving.usage, error: leaving.error };
         let mut events = self.live.log.events();
         events.push(Numbered { n: events.len() as u64 + 1, event: leaving.event.clone() });
-        let earner =
-            run.as_ref().and_then(|run| context.fleet.owner_and_key(run.host)).map(|(account, _)| account);
+        let Some(earner) = self.earner(run.as_ref()).await else { return Next::Stop };
         let ran_ms = self.job.started_at.map_or(0, |started| (now.unix_ms() - started.unix_ms()).max(0));
         let karma = run.as_ref().filter(|_| status == JobStatus::Completed).map(|run| (run.host, ran_ms));
         let charged = leaving.charged;
-        let ending = Ending { job: &self.job, status, end: &end, charged, earner, karma, events: &events };
+        let ending = Ending {
+            job: &self.job,
+            owner: context.instance,
+            status,
+            end: &end,
+            charged,
+            earner,
+            karma,
+            events: &events,
+        };
         if !self.commit(&ending).await {
             return Next::Stop;
         }
@@ -229,6 +240,23 @@ impl Runner {
         self.transit(leaving.trigger);
         self.live.log.append([leaving.event]);
         Next::Stop
+    }
+
+    /// Account of the Island that ran the job, if one did. Asked for as long as it takes; none: told to stop.
+    async fn earner(&self, run: Option<&Run>) -> Option<Option<AccountId>> {
+        let Some(run) = run else { return Some(None) };
+        loop {
+            match self.owner.known(run.host).await {
+                Ok(known) => return Some(known.map(|(account, _)| account)),
+                Err(error) => {
+                    tracing::error!(host = %run.host, error = %island_daemon::chain::Chain(&error), "Island not read yet");
+                }
+            }
+            if self.owner.hard.is_cancelled() {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
     }
 
     /// Writes the end for as long as it takes; false: the job belongs to somebody else.

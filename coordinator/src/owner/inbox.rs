@@ -1,4 +1,5 @@
-//! What Islands send: one task per subject. Nothing here decides about a job; runners do.
+//! What Islands send, and what other coordinators ask: one task per subject. Nothing here decides about a job; runners
+//! do. Every coordinator hears everything and answers what it can answer for: its own jobs, and what SQL says is over.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use island_protocol::{
         Heartbeat, LeaseRenewal, LeaseReply, Output, OutputReply, Register, Registered, SIGNATURE_HEADER,
         Status, signed_bytes,
     },
-    ids::{AttemptKey, HostId},
+    ids::{AttemptKey, HostId, InstanceId},
     subjects::{self, HostTopic},
     time::Timestamp,
 };
@@ -31,17 +32,19 @@ pub(crate) struct Inbox {
     heartbeat: async_nats::Subscriber,
     register: async_nats::Subscriber,
     lease: async_nats::Subscriber,
+    wishes: async_nats::Subscriber,
 }
 
 impl Inbox {
     /// Subscribes to everything. Messages wait in the subscriptions until [`Self::spawn`].
-    pub(crate) async fn open(link: &crate::fabric::link::Link) -> Result<Self, LinkError> {
+    pub(crate) async fn open(link: &crate::fabric::link::Link, own: InstanceId) -> Result<Self, LinkError> {
         Ok(Self {
             output: link.subscribe(&HostTopic::Output.of_all()).await?,
             status: link.subscribe(&HostTopic::Status.of_all()).await?,
             heartbeat: link.subscribe(&HostTopic::Heartbeat.of_all()).await?,
             register: link.subscribe(subjects::REGISTER).await?,
             lease: link.subscribe(subjects::LEASE).await?,
+            wishes: link.subscribe(&subjects::coordinator_cancel(own)).await?,
         })
     }
 
@@ -52,6 +55,7 @@ impl Inbox {
         owner.listen(self.heartbeat, |owner, message| async move { owner.on_heartbeat(&message) });
         owner.listen(self.register, |owner, message| async move { owner.on_register(&message).await });
         owner.listen(self.lease, |owner, message| async move { owner.on_lease(&message).await });
+        owner.listen(self.wishes, |owner, message| async move { owner.on_wish(message) });
     }
 }
 
@@ -134,10 +138,17 @@ impl Owner {
     }
 
     /// Whether a request is signed by the Island it speaks for, with the key it was enrolled with.
-    fn is_signed(&self, host: HostId, sent_at: Timestamp, message: &async_nats::Message) -> bool {
-        let Some((_, public_key)) = self.context.fleet.owner_and_key(host) else {
-            tracing::warn!(%host, "message of an Island that is not enrolled dropped");
-            return false;
+    async fn is_signed(&self, host: HostId, sent_at: Timestamp, message: &async_nats::Message) -> bool {
+        let public_key = match self.known(host).await {
+            Ok(Some((_, public_key))) => public_key,
+            Ok(None) => {
+                tracing::warn!(%host, "message of an Island that is not enrolled dropped");
+                return false;
+            }
+            Err(error) => {
+                tracing::warn!(%host, error = %island_daemon::chain::Chain(&error), "message dropped");
+                return false;
+            }
         };
         let header = message.headers.as_ref().and_then(|headers| headers.get(SIGNATURE_HEADER));
         let signed = signed_bytes(&message.subject, &message.payload);
@@ -155,7 +166,7 @@ impl Owner {
     async fn on_register(&self, message: &async_nats::Message) {
         let Ok(register) = serde_json::from_slice::<Register>(&message.payload) else { return };
         let host = register.host_id;
-        if !self.is_signed(host, register.sent_at, message) {
+        if !self.is_signed(host, register.sent_at, message).await {
             return;
         }
         let now = self.context.clock.now();
@@ -224,7 +235,7 @@ impl Owner {
     async fn on_lease(&self, message: &async_nats::Message) {
         let Ok(renewal) = serde_json::from_slice::<LeaseRenewal>(&message.payload) else { return };
         let host = renewal.host_id;
-        if !self.is_signed(host, renewal.sent_at, message) {
+        if !self.is_signed(host, renewal.sent_at, message).await {
             return;
         }
         let heard_since = self.context.link.hearing().borrow().since;
@@ -238,6 +249,9 @@ impl Owner {
             }
         }
         let Some(reply) = &message.reply else { return };
+        if leases.is_empty() && !renewal.jobs.is_empty() {
+            return;
+        }
         self.context.link.answer(host, reply, &LeaseReply { v: FABRIC_VERSION, leases }).await;
     }
 }

@@ -17,7 +17,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Cancelled, log::Log};
+use super::log::Log;
 use crate::{job::Job, lease::Lease};
 
 /// What a runner can be told.
@@ -33,8 +33,8 @@ pub(crate) enum Command {
     Started { host: HostId, key: AttemptKey },
     /// The Island's agent restarted and does not hold this attempt.
     Lost { key: AttemptKey },
-    /// The consumer does not want it any more.
-    Cancel { answer: oneshot::Sender<Cancelled> },
+    /// The consumer does not want it any more; the answer is where the job stands then.
+    Cancel { answer: oneshot::Sender<JobStatus> },
 }
 
 /// The attempt that runs.

@@ -71,6 +71,11 @@ impl Log {
         self.extent.send_replace(Extent::Abandoned);
     }
 
+    /// Whether the job goes on elsewhere.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        *self.extent.borrow() == Extent::Abandoned
+    }
+
     /// All events so far.
     pub(crate) fn events(&self) -> Vec<Numbered<JobEvent>> {
         self.lock().iter().map(|entry| entry.event.as_ref().clone()).collect()
@@ -126,6 +131,11 @@ impl Reader {
                 return None;
             }
         }
+    }
+
+    /// Whether the log has ended, with everything in it.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(*self.extent.borrow(), Extent::Ended(_))
     }
 
     fn take(&mut self) -> Vec<Entry> {

@@ -1,4 +1,4 @@
-//! After a restart: every open job is taken up where it stood.
+//! Taking up a job where it stood, after a restart or from a coordinator that is gone.
 //!
 //! Its events are what SQL keeps of the time before the current attempt, then what the fabric's stream has; what is
 //! still missing the Island sends again, because its lease renewals are answered with the first missing number.
@@ -10,7 +10,7 @@ use island_protocol::{
     event::{JobEvent, Numbered},
     fabric::JobEvents,
     ids::JobId,
-    subjects::{JOB_EVENTS_STREAM, job_events},
+    subjects::job_events,
 };
 use tokio::time::Instant;
 
@@ -19,28 +19,15 @@ use super::{
     live::Run,
     log::Log,
     publisher::{self, Last, Published},
+    relay,
 };
-use crate::{
-    job::Job,
-    storage::{StoreError, job as jobs},
-};
+use crate::job::Job;
 
 /// How long the stream of one job may take to read.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Takes up every job that has not ended.
-pub(super) async fn recover(owner: &Arc<Owner>) -> Result<(), StoreError> {
-    let jobs = jobs::open(owner.context.store.reader()).await?;
-    if !jobs.is_empty() {
-        tracing::info!(jobs = jobs.len(), "taking up open jobs");
-    }
-    for job in jobs {
-        take_up(owner, job).await;
-    }
-    Ok(())
-}
-
-async fn take_up(owner: &Arc<Owner>, job: Job) {
+/// Takes up one job that is ours now.
+pub(super) async fn take_up(owner: &Arc<Owner>, job: Job) {
     let context = &owner.context;
     let subject = job_events(job.id);
     let last = publisher::last(&context.link, &subject).await;
@@ -57,6 +44,11 @@ async fn take_up(owner: &Arc<Owner>, job: Job) {
     };
     let log = Log::new(events);
     let run = job.host.map(|host| Run::new(job.key(), host, Instant::now(), true));
+    if let Some(host) = job.host
+        && let Err(error) = owner.known(host).await
+    {
+        tracing::warn!(%host, error = %island_daemon::chain::Chain(&error), "Island of a job not read yet");
+    }
     if let (Some(host), Some(cargo)) = (job.host, context.catalogue.get(job.workload.as_str())) {
         context.fleet.claim(host, job.key(), &cargo.spec);
     }
@@ -94,12 +86,7 @@ async fn read_stream(
     last: u64,
     events: &mut Vec<Numbered<JobEvent>>,
 ) -> Result<(), async_nats::Error> {
-    let stream = owner.context.link.jetstream().get_stream_no_info(JOB_EVENTS_STREAM).await?;
-    let config = async_nats::jetstream::consumer::pull::OrderedConfig {
-        filter_subject: job_events(job),
-        ..Default::default()
-    };
-    let mut messages = stream.create_consumer(config).await?.messages().await?;
+    let mut messages = relay::messages(&owner.context.link, job).await?;
     while let Some(message) = messages.next().await {
         let message = message?;
         if let Ok(batch) = serde_json::from_slice::<JobEvents>(&message.payload) {

@@ -20,7 +20,7 @@ use island_protocol::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Cancelled, Owner,
+    Owner,
     finish::Loss,
     live::{Command, Live, Run},
     placer::{Ask, Waiter},
@@ -121,7 +121,9 @@ impl Runner {
         self.commands.close();
         while let Some(command) = self.commands.recv().await {
             match command {
-                Command::Cancel { answer } => drop(answer.send(Cancelled::of(self.job.status))),
+                Command::Cancel { answer } => drop(answer.send(self.job.status)),
+                // Whoever has the job now answers for it.
+                Command::Output { .. } if self.live.log.is_abandoned() => {}
                 Command::Output { host, output, reply: Some(reply) } => {
                     let done = OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None };
                     tracing::debug!(key = %output.key, "the end came again");
@@ -150,7 +152,7 @@ impl Runner {
             },
             Command::Cancel { answer } => {
                 let next = self.cancelled().await;
-                let _ = answer.send(Cancelled::of(self.job.status));
+                let _ = answer.send(self.job.status);
                 next
             }
         }

@@ -1,36 +1,45 @@
 //! Islands and the accounts they belong to.
 
 use island_protocol::{host::Capabilities, ids::HostId, time::Timestamp};
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{Attempt as _, Connection, Pool, StoreError, json, parsed, to_json, to_text};
+use super::{Attempt as _, Connection, Pool, Row, StoreError, json, parsed, to_json, to_text};
 use crate::fleet::Enrolled;
 
-/// All Islands.
-pub(crate) async fn list(pool: &Pool) -> Result<Vec<Enrolled>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT id, account_id, public_key, name, region, capabilities, karma_ms, last_seen_at FROM hosts",
-    )
-    .fetch_all(pool)
-    .await
-    .attempt("list Islands")?;
-    rows.iter()
-        .map(|row| {
-            Ok(Enrolled {
-                id: parsed(row, "id")?,
-                account: parsed(row, "account_id")?,
-                public_key: row.try_get("public_key").attempt("read a column")?,
-                name: row.try_get("name").attempt("read a column")?,
-                region: row.try_get("region").attempt("read a column")?,
-                capabilities: json(row, "capabilities")?,
-                karma_ms: row.try_get("karma_ms").attempt("read a column")?,
-                last_seen: row
-                    .try_get::<Option<i64>, _>("last_seen_at")
-                    .attempt("read a column")?
-                    .map(Timestamp::from_unix_ms),
-            })
-        })
-        .collect()
+const COLUMNS: &str = "id, account_id, public_key, name, region, capabilities, karma_ms, last_seen_at";
+
+fn read(row: &Row) -> Result<Enrolled, StoreError> {
+    let last_seen: Option<i64> = row.try_get("last_seen_at").attempt("read a column")?;
+    Ok(Enrolled {
+        id: parsed(row, "id")?,
+        account: parsed(row, "account_id")?,
+        public_key: row.try_get("public_key").attempt("read a column")?,
+        name: row.try_get("name").attempt("read a column")?,
+        region: row.try_get("region").attempt("read a column")?,
+        capabilities: json(row, "capabilities")?,
+        karma_ms: row.try_get("karma_ms").attempt("read a column")?,
+        last_seen: last_seen.map(Timestamp::from_unix_ms),
+    })
+}
+
+/// One Island.
+pub(crate) async fn get(pool: &Pool, id: HostId) -> Result<Option<Enrolled>, StoreError> {
+    let row = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM hosts WHERE id = $1")))
+        .bind(id.to_string())
+        .fetch_optional(pool)
+        .await
+        .attempt("read an Island")?;
+    row.as_ref().map(read).transpose()
+}
+
+/// The Islands that were enrolled, renamed or credited since; all of them since the beginning.
+pub(crate) async fn changed(pool: &Pool, since: Timestamp) -> Result<Vec<Enrolled>, StoreError> {
+    let rows = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM hosts WHERE changed_at >= $1")))
+        .bind(since.unix_ms())
+        .fetch_all(pool)
+        .await
+        .attempt("list Islands")?;
+    rows.iter().map(read).collect()
 }
 
 /// Adds an Island, or renames it if it is the same key of the same account. False: the id is somebody else's.
@@ -40,8 +49,9 @@ pub(crate) async fn enrol(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let done = sqlx::query(
-        "INSERT INTO hosts (id, account_id, public_key, name, created_at) VALUES ($1, $2, $3, $4, $5) \
-         ON CONFLICT (id) DO UPDATE SET name = excluded.name \
+        "INSERT INTO hosts (id, account_id, public_key, name, created_at, changed_at) \
+         VALUES ($1, $2, $3, $4, $5, $5) \
+         ON CONFLICT (id) DO UPDATE SET name = excluded.name, changed_at = excluded.changed_at \
          WHERE hosts.account_id = excluded.account_id AND hosts.public_key = excluded.public_key",
     )
     .bind(host.id.to_string())
@@ -82,10 +92,16 @@ pub(crate) async fn registered(
 }
 
 /// Adds to an Island's karma.
-pub(crate) async fn credit_karma(conn: &mut Connection, id: HostId, ms: i64) -> Result<(), StoreError> {
-    sqlx::query("UPDATE hosts SET karma_ms = karma_ms + $2 WHERE id = $1")
+pub(crate) async fn credit_karma(
+    conn: &mut Connection,
+    id: HostId,
+    ms: i64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE hosts SET karma_ms = karma_ms + $2, changed_at = $3 WHERE id = $1")
         .bind(id.to_string())
         .bind(ms)
+        .bind(now.unix_ms())
         .execute(conn)
         .await
         .attempt("credit karma")?;

@@ -1,10 +1,12 @@
-//! Jobs: accepted, assigned, ended. Every write after the first is a compare-and-set on the fence.
+//! Jobs: accepted, assigned, ended. Every write after the first is a compare-and-set on the owner and the fence.
 
+mod adopt;
 mod end;
 mod read;
 
+pub(crate) use adopt::{adopt, held};
 pub(crate) use end::{Ending, end};
-pub(crate) use read::{events, get, open, page, recent};
+pub(crate) use read::{events, get, page, recent};
 
 use island_protocol::{
     credits::MicroCredits,
@@ -129,7 +131,7 @@ async fn insert(conn: &mut Connection, job: &Job, terms: &Terms<'_>) -> Result<(
     .bind(i64::from(job.priority))
     .bind(job.price.0)
     .bind(job.max_tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX)))
-    .bind(terms.owner.0.to_string())
+    .bind(terms.owner.to_string())
     .bind(to_json(&job.head))
     .bind(job.first_event as i64)
     .bind(job.deadline.unix_ms())
@@ -152,6 +154,7 @@ pub(crate) struct Step<'a> {
     pub host: Option<HostId>,
     pub head: &'a [Numbered<JobEvent>],
     pub first_event: u64,
+    /// Who looks after it, before and afterwards.
     pub owner: InstanceId,
 }
 
@@ -159,8 +162,8 @@ pub(crate) struct Step<'a> {
 pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreError> {
     let mut tx = store.begin().await?;
     let done = sqlx::query(
-        "UPDATE jobs SET attempt = $4, epoch = $5, status = $6, host_id = $7, head = $8, first_event = $9, \
-         owner = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 \
+        "UPDATE jobs SET attempt = $4, epoch = $5, status = $6, host_id = $7, head = $8, first_event = $9 \
+         WHERE id = $1 AND attempt = $2 AND epoch = $3 AND owner = $10 \
          AND status IN ('submitted', 'pending', 'queued', 'running')",
     )
     .bind(step.from.job_id.to_string())
@@ -172,7 +175,7 @@ pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreEr
     .bind(step.host.map(|host| host.to_string()))
     .bind(to_json(&step.head))
     .bind(step.first_event as i64)
-    .bind(step.owner.0.to_string())
+    .bind(step.owner.to_string())
     .execute(&mut *tx)
     .await
     .attempt("step a job")?;
@@ -180,18 +183,25 @@ pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreEr
     Ok(done.rows_affected() == 1)
 }
 
-/// Notes that attempts began to execute.
-pub(crate) async fn started(store: &Store, started: &[(AttemptKey, Timestamp)]) -> Result<(), StoreError> {
+/// Notes that attempts of jobs of `owner` began to execute. In the order of their ids, so that no two such
+/// transactions wait for each other.
+pub(crate) async fn started(
+    store: &Store,
+    owner: InstanceId,
+    started: &mut [(AttemptKey, Timestamp)],
+) -> Result<(), StoreError> {
+    started.sort_unstable_by_key(|(key, _)| *key);
     let mut tx = store.begin().await?;
-    for (key, at) in started {
+    for (key, at) in &*started {
         sqlx::query(
             "UPDATE jobs SET status = 'running', started_at = COALESCE(started_at, $4) \
-             WHERE id = $1 AND attempt = $2 AND epoch = $3 AND status = 'queued'",
+             WHERE id = $1 AND attempt = $2 AND epoch = $3 AND owner = $5 AND status = 'queued'",
         )
         .bind(key.job_id.to_string())
         .bind(i64::from(key.attempt))
         .bind(key.epoch as i64)
         .bind(at.unix_ms())
+        .bind(owner.to_string())
         .execute(&mut *tx)
         .await
         .attempt("note the start of a job")?;

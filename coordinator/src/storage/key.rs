@@ -270,6 +270,9 @@ pub(crate) async fn used(
     conn: &mut Connection,
     uses: &HashMap<ApiKeyId, Timestamp>,
 ) -> Result<(), StoreError> {
+    // In one order everywhere, so that no two of these wait for each other.
+    let mut uses: Vec<_> = uses.iter().collect();
+    uses.sort_unstable_by_key(|(id, _)| **id);
     for (id, at) in uses {
         sqlx::query(
             "UPDATE api_keys SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)",

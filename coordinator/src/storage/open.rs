@@ -35,7 +35,7 @@ pub(super) async fn sqlite(path: &Path) -> Result<Store, StoreError> {
     migrations::run(Dialect::Sqlite, &writer).await?;
     let readers = pool(&file.read_only(true), READERS, &[SQLITE]).await?;
     let counters = Counters::beside(path.as_path()).await?;
-    Ok(Store { dialect: Dialect::Sqlite, writer, readers, counters })
+    Ok(Store { dialect: Dialect::Sqlite, writer, readers, pulse: None, counters })
 }
 
 pub(super) async fn pool(
@@ -57,16 +57,17 @@ pub(super) async fn pool(
 pub(super) async fn postgres(url: &DatabaseUrl, connections: u32) -> Result<Store, StoreError> {
     sqlx::any::install_default_drivers();
     let options = url.secret().parse::<AnyConnectOptions>().map_err(StoreError::Open)?;
-    let pool = AnyPoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(ACQUIRE)
-        .after_connect(|conn, _| Box::pin(say(conn, &[POSTGRES])))
-        .connect_with(options)
-        .await
-        .map_err(StoreError::Open)?;
-    migrations::run(Dialect::Postgres, &pool).await?;
-    let counters = Counters::shared(pool.clone());
-    Ok(Store { dialect: Dialect::Postgres, writer: pool.clone(), readers: pool, counters })
+    let pool = |connections| {
+        AnyPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE)
+            .after_connect(|conn, _| Box::pin(say(conn, &[POSTGRES])))
+    };
+    let shared = pool(connections).connect_with(options.clone()).await.map_err(StoreError::Open)?;
+    migrations::run(Dialect::Postgres, &shared).await?;
+    let pulse = Some(pool(1).connect_lazy_with(options));
+    let counters = Counters::shared(shared.clone());
+    Ok(Store { dialect: Dialect::Postgres, writer: shared.clone(), readers: shared, pulse, counters })
 }
 
 async fn say(conn: &mut AnyConnection, statements: &[&'static str]) -> Result<(), sqlx::Error> {

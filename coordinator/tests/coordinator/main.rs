@@ -1,17 +1,3 @@
-// The coordinator with a real database, a real nats-server and scripted Islands. This target runs the stories on SQLite,
-// the target `postgres` runs the same ones on PostgreSQL.
+//! The stories of the coordinator with a real nats-server, scripted Islands, and SQLite.
 
-mod support;
-
-mod accounts;
-mod chat;
-mod errors;
-mod fabric;
-mod happy;
-mod keys;
-mod limits;
-mod loss;
-mod market;
-mod once;
-mod requests;
-mod restart;
+include!("stories.rs");

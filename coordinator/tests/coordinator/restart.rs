@@ -32,7 +32,7 @@ async fn a_killed_coordinator_takes_the_job_up_and_the_client_resumes() {
     network.up().await;
 
     let resumed = network.stream(&id, seen.last().and_then(|event| event.id).expect("id")).await;
-    let lease = island.renew(key, "run", 1, first + 3).await.leases.remove(0);
+    let lease = island.renew_until_answered(key, "run", 1, first + 3).await.leases.remove(0);
     assert!(lease.held, "the same attempt goes on under the same epoch");
     let from = lease.replay_from.expect("events are missing");
     assert!(from <= first + 2);

@@ -14,10 +14,10 @@ pub use thread::{EngineHandle, EngineOptions, Started, start};
 
 use island_protocol::job::Outcome;
 use island_runtimes_api::RunContext;
-use llama_cpp_2::token::LlamaToken;
+use llama_cpp_2::{sampling::LlamaSampler, token::LlamaToken};
 use tokio::sync::oneshot;
 
-use crate::sampling::Sampling;
+use crate::{sampling::Sampling, tools::Offer};
 
 /// A job ready to run: all that is left is arithmetic.
 #[derive(Debug)]
@@ -30,6 +30,10 @@ pub struct Job {
     pub sampling: Sampling,
     /// Texts that end the reply.
     pub stops: Vec<String>,
+    /// Functions that the reply may call.
+    pub offer: Option<Offer>,
+    /// Allows only some tokens.
+    pub grammar: Option<LlamaSampler>,
     /// Whose cached prefixes it may use.
     pub scope: String,
     /// Whom to tell, and when to stop.

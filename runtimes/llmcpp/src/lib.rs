@@ -9,6 +9,8 @@
 //! | [`request`] | what a job asks for, checked |
 //! | [`template`] | the model's own chat template, rendered within bounds |
 //! | [`prompt`] | conversation to tokens; a user's text is never taken for control tokens |
+//! | [`grammar`] | replies held to a JSON Schema |
+//! | [`tools`] | functions that a reply may call |
 //! | [`sampling`] | from logits to a token; the draw is a function of seed and position |
 //! | [`text`], [`stop`] | tokens to whole characters, and the end at a stop text |
 //! | [`engine`] | the one thread that owns the context and batches all running jobs |
@@ -18,6 +20,7 @@
 pub mod backend;
 pub mod engine;
 pub mod gguf;
+pub mod grammar;
 pub mod model;
 pub mod offload;
 pub mod prompt;
@@ -27,6 +30,7 @@ pub mod sampling;
 pub mod stop;
 pub mod template;
 pub mod text;
+pub mod tools;
 pub mod worker;
 
 pub use runtime::{Llmcpp, Settings};

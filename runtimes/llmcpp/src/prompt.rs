@@ -5,25 +5,32 @@ use llama_cpp_2::token::LlamaToken;
 
 use crate::{
     model::{Model, token_text},
-    template::Message,
+    template::{Conversation, Message},
 };
 
 /// Surrounds the number of a message in a rendering that holds numbers in place of texts. From the private use area.
 const MARK: char = '\u{f8f7}';
 
 /// Tokens of the prompt for a conversation. `now` is the time in seconds since 1970.
-pub fn encode(model: &Model, messages: &[Message], now: i64) -> Result<Vec<LlamaToken>, Failure> {
-    let rendered = model.template.render(messages, now)?;
+pub fn encode(model: &Model, conversation: &Conversation, now: i64) -> Result<Vec<LlamaToken>, Failure> {
+    let Conversation { messages, tools } = conversation;
+    // A template takes functions and calls apart, so their texts cannot be marked: they must be harmless as they are.
+    let parts = tools.iter().chain(messages.iter().flat_map(|message| &message.calls));
+    if !parts.map(ToString::to_string).all(|part| is_harmless(model, &part)) {
+        let refusal = "a function or a call of one holds text that the model takes for control";
+        return Err(Failure::of_job(FailureCode::InvalidInput, refusal));
+    }
+    let rendered = model.template.render(conversation, now)?;
     let rendered = without_bos(model, &rendered);
     let harmless = messages.iter().all(|message| is_harmless(model, &message.content));
     if harmless {
         return Ok(with_bos(model, tokenize(model, rendered, true)));
     }
-    if let Some(pieces) = marked_pieces(model, messages, rendered, now) {
+    if let Some(pieces) = marked_pieces(model, conversation, rendered, now) {
         let tokens = pieces.iter().flat_map(|(text, ours)| tokenize(model, text, *ours)).collect();
         return Ok(with_bos(model, tokens));
     }
-    encode_defused(model, messages, now)
+    encode_defused(model, conversation, now)
 }
 
 /// Whether a text means the same with and without control tokens.
@@ -34,15 +41,17 @@ fn is_harmless(model: &Model, text: &str) -> bool {
 /// The rendered prompt in pieces, each the template's own or a user's; `None` if the template does more with texts than place them.
 fn marked_pieces(
     model: &Model,
-    messages: &[Message],
+    conversation: &Conversation,
     rendered: &str,
     now: i64,
 ) -> Option<Vec<(String, bool)>> {
+    let messages = &conversation.messages;
     let mark = |(index, message): (usize, &Message)| Message {
-        role: message.role.clone(),
         content: format!("{MARK}{index}{MARK}"),
+        ..message.clone()
     };
-    let marked: Vec<Message> = messages.iter().enumerate().map(mark).collect();
+    let marked = messages.iter().enumerate().map(mark).collect();
+    let marked = Conversation { messages: marked, tools: conversation.tools.clone() };
     let text = model.template.render(&marked, now).ok()?;
     let text = without_bos(model, &text);
     for prepare in [str::to_owned as fn(&str) -> String, |text: &str| text.trim().to_owned()] {
@@ -71,9 +80,9 @@ fn split(text: &str, contents: &[String]) -> Option<Vec<(String, bool)>> {
 }
 
 /// For templates that work on the texts themselves: what looks like a control token is broken by an invisible character.
-fn encode_defused(model: &Model, messages: &[Message], now: i64) -> Result<Vec<LlamaToken>, Failure> {
-    let mut defused = messages.to_vec();
-    for message in &mut defused {
+fn encode_defused(model: &Model, conversation: &Conversation, now: i64) -> Result<Vec<LlamaToken>, Failure> {
+    let mut defused = conversation.clone();
+    for message in &mut defused.messages {
         message.content = defuse(&message.content, &model.specials);
         if !is_harmless(model, &message.content) {
             let refusal = "a message holds text that the model takes for control";

@@ -2,9 +2,9 @@
 
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_api::RunRequest;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::{sampling::Sampling, template::Message};
+use crate::{sampling::Sampling, template::Message, tools::Offer};
 
 /// Stop texts of one request.
 const MAX_STOPS: usize = 16;
@@ -22,6 +22,10 @@ pub struct Request {
     pub sampling: Sampling,
     /// Texts that end the reply.
     pub stops: Vec<String>,
+    /// Functions it may call.
+    pub offer: Option<Offer>,
+    /// JSON Schema that the whole reply must fit.
+    pub schema: Option<Value>,
 }
 
 /// Input that this engine cannot take.
@@ -64,11 +68,15 @@ impl Request {
         let fields = Fields(&fields);
         let limit = Some(request.cargo.limits.max_tokens).filter(|&limit| limit > 0);
         let asked = fields.whole("max_completion_tokens")?.or(fields.whole("max_tokens")?);
+        let offer = Offer::read(fields.0).map_err(|must| RequestError::Field { field: "tools", must })?;
+        let schema = offer.as_ref().and_then(Offer::forced_schema).or(schema(&fields)?);
         Ok(Self {
             messages: messages(&fields)?,
             max_tokens: asked.into_iter().chain(limit).min(),
             sampling: sampling(&fields, seed)?,
             stops: stops(&fields)?,
+            offer,
+            schema,
         })
     }
 }
@@ -100,6 +108,23 @@ impl Fields<'_> {
     }
 }
 
+fn schema(fields: &Fields<'_>) -> Result<Option<Value>, RequestError> {
+    let wrong = RequestError::Field {
+        field: "response_format",
+        must: "of type text, json_object, or json_schema with a schema",
+    };
+    let Some(format) = fields.0.get("response_format") else { return Ok(None) };
+    match format.get("type").and_then(Value::as_str) {
+        Some("text") => Ok(None),
+        Some("json_object") => Ok(Some(json!({ "type": "object" }))),
+        Some("json_schema") => {
+            let schema = format.get("json_schema").and_then(|named| named.get("schema"));
+            schema.filter(|schema| schema.is_object()).cloned().map(Some).ok_or(wrong)
+        }
+        _ => Err(wrong),
+    }
+}
+
 fn messages(fields: &Fields<'_>) -> Result<Vec<Message>, RequestError> {
     if let Some(given) = fields.0.get("messages") {
         let wrong =
@@ -109,8 +134,8 @@ fn messages(fields: &Fields<'_>) -> Result<Vec<Message>, RequestError> {
     }
     let prompt = fields.text("prompt")?.or(fields.text("text")?).ok_or(RequestError::Nothing)?;
     let system = fields.text("system_prompt")?.filter(|system| !system.is_empty());
-    let system = system.map(|content| Message { role: "system".to_owned(), content });
-    Ok(system.into_iter().chain([Message { role: "user".to_owned(), content: prompt }]).collect())
+    let system = system.map(|content| Message::new("system", content));
+    Ok(system.into_iter().chain([Message::new("user", prompt)]).collect())
 }
 
 fn read_message(message: &Value) -> Option<Message> {
@@ -120,13 +145,31 @@ fn read_message(message: &Value) -> Option<Message> {
         role @ ("system" | "user" | "assistant" | "tool") => role,
         _ => return None,
     };
-    let content = match message.get("content")? {
+    let content = match message.get("content").unwrap_or(&Value::Null) {
         Value::String(text) => text.clone(),
-        Value::Null => String::new(),
+        // Only a message that calls functions may say nothing.
+        Value::Null if message.get("tool_calls").is_some() => String::new(),
         Value::Array(parts) => parts.iter().map(read_part).collect::<Option<Vec<_>>>()?.join("\n"),
         _ => return None,
     };
-    Some(Message { role: role.to_owned(), content })
+    let calls = match message.get("tool_calls") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(calls) => calls.as_array()?.iter().map(read_call).collect::<Option<_>>()?,
+    };
+    let text = |field: &str| message.get(field).and_then(Value::as_str).map(str::to_owned);
+    Some(Message { calls, call_id: text("tool_call_id"), name: text("name"), ..Message::new(role, content) })
+}
+
+/// A call made earlier. Templates want the arguments as an object, clients send them as a text.
+fn read_call(call: &Value) -> Option<Value> {
+    let function = call.get("function")?;
+    let name = function.get("name")?.as_str()?;
+    let arguments = match function.get("arguments")? {
+        Value::String(text) => serde_json::from_str(text).ok()?,
+        given => given.clone(),
+    };
+    let id = call.get("id").cloned().unwrap_or(Value::Null);
+    Some(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}))
 }
 
 fn read_part(part: &Value) -> Option<&str> {
@@ -181,7 +224,6 @@ fn stops(fields: &Fields<'_>) -> Result<Vec<String>, RequestError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn read(input: Value) -> Result<Request, RequestError> {
         let cargo = json!({"slug": "m", "runtime_type": "llmcpp", "limits": {"max_tokens": 100}, "engine": {"defaults": {"top_k": 7, "temperature": 0.5}}});
@@ -238,6 +280,10 @@ mod tests {
             json!({"prompt": "x", "seed": "s"}),
             json!({"prompt": "x", "presence_penalty": 3}),
             json!({"prompt": "x", "repetition_penalty": 0}),
+            json!({"prompt": "x", "response_format": "json"}),
+            json!({"prompt": "x", "response_format": {"type": "json_schema"}}),
+            json!({"prompt": "x", "tools": [{}]}),
+            json!({"messages": [{"role": "user", "content": null}]}),
         ];
         for input in bad {
             assert!(read(input.clone()).is_err(), "{input}");

@@ -13,13 +13,14 @@ use island_protocol::{
     job::{Failure, FailureCode, Outcome},
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
-use llama_cpp_2::token::LlamaToken;
+use llama_cpp_2::{sampling::LlamaSampler, token::LlamaToken};
 use tokio::sync::oneshot;
 
 use crate::{
     backend,
     engine::{self, EngineHandle, EngineOptions, Job, Started},
     gguf::Header,
+    grammar,
     model::{LoadOptions, Model, cache_bytes_per_layer},
     prompt,
     request::Request,
@@ -100,10 +101,15 @@ impl Llmcpp {
         self.context_tokens
     }
 
-    async fn encode(&self, request: &Request) -> Result<Vec<LlamaToken>, Failure> {
-        let (model, messages) = (Arc::clone(&self.model), request.messages.clone());
+    /// The prompt's tokens, and the grammar of the reply if it must have a form.
+    async fn encode(&self, request: &Request) -> Result<(Vec<LlamaToken>, Option<LlamaSampler>), Failure> {
+        let (model, schema) = (Arc::clone(&self.model), request.schema.clone());
+        let conversation = model.template.conversation(&request.messages, request.offer.as_ref());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        let encoding = tokio::task::spawn_blocking(move || prompt::encode(&model, &messages, now));
+        let encoding = tokio::task::spawn_blocking(move || {
+            let grammar = schema.map(|schema| grammar::for_schema(&model, &schema)).transpose()?;
+            Ok((prompt::encode(&model, &conversation, now)?, grammar))
+        });
         let broke = |_| Failure::of_host(FailureCode::InternalError, "encoding the prompt broke down");
         encoding.await.map_err(broke)?
     }
@@ -125,11 +131,12 @@ impl Llmcpp {
     async fn attempt(&self, request: RunRequest, context: RunContext) -> Result<Outcome, Failure> {
         context.work.enter(Phase::Wait);
         let asked = Request::of(&request, RandomState::new().build_hasher().finish())?;
-        let prompt = self.encode(&asked).await?;
+        let (prompt, grammar) = self.encode(&asked).await?;
         let max_tokens = self.reply_tokens(prompt.len(), asked.max_tokens)?;
         let (done, outcome) = oneshot::channel();
-        let Request { sampling, stops, .. } = asked;
-        let job = Job { prompt, max_tokens, sampling, stops, scope: request.scope, context, done };
+        let Request { sampling, stops, offer, .. } = asked;
+        let scope = request.scope;
+        let job = Job { prompt, max_tokens, sampling, stops, offer, grammar, scope, context, done };
         let gone = || Failure::of_host(FailureCode::RuntimeCrashed, "the engine is gone");
         self.jobs().and_then(|jobs| jobs.send(job).ok()).ok_or_else(gone)?;
         outcome.await.map_err(|_| gone())

@@ -55,12 +55,20 @@ pub struct Sampler {
     /// Penalises what was written.
     writing: Option<LlamaSampler>,
     filters: LlamaSampler,
+    /// Allows only some tokens.
+    grammar: Option<LlamaSampler>,
     drawn: u64,
 }
 
 impl Sampler {
     /// A sampler for a vocabulary of `n_vocab` that has read `prompt` and may write `max_tokens`.
-    pub fn new(settings: Sampling, n_vocab: i32, prompt: &[LlamaToken], max_tokens: u64) -> Self {
+    pub fn new(
+        settings: Sampling,
+        n_vocab: i32,
+        prompt: &[LlamaToken],
+        max_tokens: u64,
+        grammar: Option<LlamaSampler>,
+    ) -> Self {
         let repetition = (settings.repetition - 1.0).abs() > f32::EPSILON;
         let writing = settings.presence != 0.0 || settings.frequency != 0.0;
         let window = i32::try_from(max_tokens).unwrap_or(i32::MAX);
@@ -76,6 +84,7 @@ impl Sampler {
                 LlamaSampler::penalties(n_vocab, window, 1.0, settings.frequency, settings.presence)
             }),
             filters: filters(&settings),
+            grammar,
             drawn: 0,
         }
     }
@@ -87,8 +96,15 @@ impl Sampler {
     }
 
     fn choose_by(&mut self, logits: &[f32]) -> LlamaToken {
-        let token = if self.is_plain() { likeliest(logits) } else { self.choose_among(logits) };
+        let mut token = if self.is_plain() { likeliest(logits) } else { self.choose_among(logits, false) };
+        // A grammar is asked about one token first: asking about a whole vocabulary takes longer than decoding.
+        if self.grammar.is_some() && !self.allows(token) {
+            token = self.choose_among(logits, true);
+        }
         self.drawn += 1;
+        if let Some(grammar) = &mut self.grammar {
+            grammar.accept(token);
+        }
         for penalties in [&mut self.repetition, &mut self.writing].into_iter().flatten() {
             penalties.accept(token);
         }
@@ -103,9 +119,19 @@ impl Sampler {
         self.is_greedy() && self.repetition.is_none() && self.writing.is_none()
     }
 
-    fn choose_among(&mut self, logits: &[f32]) -> LlamaToken {
+    fn allows(&mut self, token: LlamaToken) -> bool {
+        let Some(grammar) = &mut self.grammar else { return true };
+        let mut alone = LlamaTokenDataArray::new(vec![LlamaTokenData::new(token, 0.0, 0.0)], false);
+        alone.apply_sampler(grammar);
+        alone.data.first().is_some_and(|token| token.logit() > f32::NEG_INFINITY)
+    }
+
+    fn choose_among(&mut self, logits: &[f32], by_grammar: bool) -> LlamaToken {
         let numbered = (0..).zip(logits).map(|(id, &logit)| LlamaTokenData::new(LlamaToken(id), logit, 0.0));
         let mut candidates = LlamaTokenDataArray::from_iter(numbered, false);
+        if let Some(grammar) = self.grammar.as_mut().filter(|_| by_grammar) {
+            candidates.apply_sampler(grammar);
+        }
         for penalties in [&mut self.repetition, &mut self.writing].into_iter().flatten() {
             candidates.apply_sampler(penalties);
         }
@@ -200,7 +226,7 @@ mod tests {
     }
 
     fn chosen(settings: Sampling, prompt: &[LlamaToken]) -> Vec<i32> {
-        let mut sampler = Sampler::new(settings, 3, prompt, 100);
+        let mut sampler = Sampler::new(settings, 3, prompt, 100, None);
         (0..4).map(|_| sampler.choose_by(&[2.0, 1.5, 1.0]).0).collect()
     }
 

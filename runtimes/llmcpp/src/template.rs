@@ -5,7 +5,10 @@ mod clock;
 use std::io::{self, Write};
 
 use island_protocol::job::{Failure, FailureCode};
-use minijinja::{Environment, Error, ErrorKind, Value, context, syntax::SyntaxConfig};
+use minijinja::{Environment, Error, ErrorKind, Value, context, syntax::SyntaxConfig, value::Serde};
+use serde_json::Value as Json;
+
+use crate::tools::Offer;
 
 /// Longest template that is compiled.
 const MAX_TEMPLATE_BYTES: usize = 1 << 20;
@@ -18,18 +21,58 @@ const MAX_RECURSION: usize = 64;
 const NAME: &str = "chat";
 
 /// One message of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Message {
     /// `system`, `user`, `assistant` or `tool`.
     pub role: String,
     /// Its text.
     pub content: String,
+    /// Functions it called, their arguments as objects.
+    pub calls: Vec<Json>,
+    /// The call that a message of the role `tool` answers.
+    pub call_id: Option<String>,
+    /// Who says it: of a tool, the function.
+    pub name: Option<String>,
 }
 
 impl Message {
-    fn as_value(&self) -> Value {
-        Value::from_pairs([("role", self.role.as_str()), ("content", self.content.as_str())])
+    /// A message that is only text.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into(), ..Self::default() }
     }
+
+    fn as_value(&self) -> Value {
+        let mut fields =
+            vec![("role", Value::from(self.role.as_str())), ("content", Value::from(self.content.as_str()))];
+        if !self.calls.is_empty() {
+            fields.push(("tool_calls", Value::from(Serde(&self.calls))));
+        }
+        for (field, value) in [("tool_call_id", &self.call_id), ("name", &self.name)] {
+            fields.extend(value.as_deref().map(|value| (field, Value::from(value))));
+        }
+        Value::from_pairs(fields)
+    }
+
+    /// The same in words, for a template that knows no calls.
+    fn in_words(&self) -> Self {
+        if self.role == "tool" {
+            let name = self.name.as_deref().or(self.call_id.as_deref()).unwrap_or("the function");
+            return Self::new("user", format!("{name} returned: {}", self.content));
+        }
+        let calls = self.calls.iter().map(|call| call["function"].to_string());
+        let lines: Vec<String> =
+            [self.content.clone()].into_iter().filter(|line| !line.is_empty()).chain(calls).collect();
+        Self::new(self.role.clone(), lines.join("\n"))
+    }
+}
+
+/// What a template renders.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conversation {
+    /// Oldest first.
+    pub messages: Vec<Message>,
+    /// Functions that the reply may call, for a template that has a place for them.
+    pub tools: Vec<Json>,
 }
 
 /// A template that cannot be used, or a conversation it cannot render.
@@ -64,6 +107,7 @@ impl From<TemplateError> for Failure {
 #[derive(Debug)]
 pub struct Template {
     environment: Option<Environment<'static>>,
+    knows_tools: bool,
     bos: String,
     eos: String,
 }
@@ -71,8 +115,26 @@ pub struct Template {
 impl Template {
     /// Compiles a template; without one, messages are written with their roles before them.
     pub fn compile(source: Option<String>, bos: String, eos: String) -> Result<Self, TemplateError> {
+        let knows_tools = source.as_ref().is_some_and(|source| source.contains("tools"));
         let environment = source.map(compile).transpose()?;
-        Ok(Self { environment, bos, eos })
+        Ok(Self { environment, knows_tools, bos, eos })
+    }
+
+    /// The conversation as this template takes it: with the functions in their place, or in words.
+    pub fn conversation(&self, messages: &[Message], offer: Option<&Offer>) -> Conversation {
+        let tools = offer.map(|offer| offer.tools.clone()).unwrap_or_default();
+        if self.knows_tools {
+            return Conversation { messages: messages.to_vec(), tools };
+        }
+        let mut messages: Vec<Message> = messages.iter().map(Message::in_words).collect();
+        if let Some(offer) = offer {
+            let instructions = offer.instructions();
+            match messages.first_mut().filter(|first| first.role == "system") {
+                Some(system) => system.content = format!("{}\n\n{instructions}", system.content),
+                None => messages.insert(0, Message::new("system", instructions)),
+            }
+        }
+        Conversation { messages, tools: Vec::new() }
     }
 
     /// Whether the model brought a template.
@@ -81,12 +143,13 @@ impl Template {
     }
 
     /// The text before the assistant's reply. `now` is the time in seconds since 1970, for templates that name the date.
-    pub fn render(&self, messages: &[Message], now: i64) -> Result<String, TemplateError> {
+    pub fn render(&self, conversation: &Conversation, now: i64) -> Result<String, TemplateError> {
+        let Conversation { messages, tools } = conversation;
         let Some(environment) = &self.environment else { return Ok(plain(messages)) };
-        match self.render_with(environment, messages, now) {
+        match self.render_with(environment, messages, tools, now) {
             // Some models know no system message: theirs is said by the user.
             Err(TemplateError::Refused(_)) if messages[0].role == "system" && messages.len() > 1 => {
-                self.render_with(environment, &without_system(messages), now)
+                self.render_with(environment, &without_system(messages), tools, now)
             }
             rendered => rendered,
         }
@@ -96,6 +159,7 @@ impl Template {
         &self,
         environment: &Environment<'_>,
         messages: &[Message],
+        tools: &[Json],
         now: i64,
     ) -> Result<String, TemplateError> {
         let mut environment = environment.clone();
@@ -110,6 +174,12 @@ impl Template {
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
             add_generation_prompt => true,
+        };
+        // Templates ask whether there are tools by `if tools`, some by `is defined`, some by `is none`.
+        let values = if tools.is_empty() {
+            values
+        } else {
+            context! { tools => Value::from(Serde(tools)), ..values }
         };
         template.render_captured_to(values, &mut output).map_err(|error| explain(&error))?;
         String::from_utf8(output.text).map_err(|error| TemplateError::Render(error.to_string()))

@@ -239,3 +239,74 @@ async fn a_file_that_is_no_model_is_rejected() {
         );
     }
 }
+
+/// A weak model would hardly write JSON by itself: what comes out valid was held to it.
+#[tokio::test]
+async fn a_reply_fits_the_schema_it_is_held_to() {
+    let engine = engine(2).await;
+    let schema = json!({
+        "type": "object",
+        "properties": { "colour": { "enum": ["red", "green"] }, "count": { "type": "integer", "minimum": 0, "maximum": 9 } },
+        "required": ["colour", "count"],
+        "additionalProperties": false,
+    });
+    for temperature in [0.0, 1.5] {
+        let format = json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": schema } });
+        let input = json!({ "prompt": "Which one?", "max_tokens": 60, "temperature": temperature, "seed": 5, "response_format": format });
+        let played = play(&engine, input).await;
+        let reply: Value = serde_json::from_str(&played.text).unwrap_or_else(|_| panic!("{}", played.text));
+        assert!(["red", "green"].contains(&reply["colour"].as_str().expect("a text")), "{reply}");
+        assert!((0..10).contains(&reply["count"].as_i64().expect("a number")), "{reply}");
+        assert_eq!(finish(&played), FinishReason::Stop);
+    }
+}
+
+#[tokio::test]
+async fn a_required_call_is_a_call() {
+    let engine = engine(1).await;
+    let parameters = json!({ "type": "object", "properties": { "unit": { "enum": ["c", "f"] } }, "required": ["unit"], "additionalProperties": false });
+    let tools = json!([
+        { "type": "function", "function": { "name": "weather", "parameters": parameters } },
+        { "type": "function", "function": { "name": "time" } },
+    ]);
+    let choice = json!({ "type": "function", "function": { "name": "weather" } });
+    let input =
+        json!({ "prompt": "How warm is it?", "max_tokens": 80, "tools": tools, "tool_choice": choice });
+    let played = play(&engine, input).await;
+    assert_eq!((played.text.as_str(), finish(&played)), ("", FinishReason::ToolCalls));
+    let Outcome::Completed { output: Some(output), usage, .. } = &played.outcome else {
+        panic!("{:?}", played.outcome)
+    };
+    let function = &output["tool_calls"][0]["function"];
+    assert_eq!(function["name"], "weather");
+    let arguments: Value =
+        serde_json::from_str(function["arguments"].as_str().expect("a text")).expect("JSON");
+    assert!(["c", "f"].contains(&arguments["unit"].as_str().expect("a unit")), "{arguments}");
+    assert_eq!(usage.completion_tokens, played.counted(), "tokens of a call count");
+
+    let after = json!([
+        { "role": "user", "content": "How warm is it?" },
+        { "role": "assistant", "content": null, "tool_calls": output["tool_calls"] },
+        { "role": "tool", "tool_call_id": "x", "content": "21" },
+    ]);
+    let played = play(&engine, json!({ "messages": after, "max_tokens": 8, "tools": tools })).await;
+    assert!(matches!(played.outcome, Outcome::Completed { .. }), "{:?}", played.outcome);
+}
+
+#[tokio::test]
+async fn hostile_schemas_are_refused() {
+    let engine = engine(1).await;
+    let mut deep = json!({ "type": "string" });
+    for _ in 0..40 {
+        deep = json!({ "type": "object", "properties": { "a": deep } });
+    }
+    let long = json!({ "enum": vec!["x".repeat(100); 1000] });
+    let remote = json!({ "$ref": "https://example.invalid/schema.json" });
+    let many = json!({ "type": "array", "minItems": 1_000_000_000, "items": { "type": "string" } });
+    for schema in [deep, long, remote, many] {
+        let format = json!({ "type": "json_schema", "json_schema": { "schema": schema } });
+        let played =
+            play(&engine, json!({ "prompt": "x", "max_tokens": 4, "response_format": format })).await;
+        assert_eq!(code(&played), FailureCode::InvalidInput);
+    }
+}

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration}
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
 use island_protocol::{
-    chat::{ChatChunk, ChatCompletion, ChatMessage, Choice, ChunkChoice, Delta},
+    chat::{ChatChunk, ChatCompletion, ChatMessage, Choice, ChunkChoice, Delta, ToolCall, ToolCallDelta},
     event::JobEvent,
     job::{FinishReason, Usage},
     problem::Code,
@@ -37,6 +37,7 @@ pub(super) struct Reply {
 #[derive(Debug)]
 enum Piece {
     Text(String),
+    Calls(Vec<ToolCall>),
     Done { usage: Usage, finish_reason: FinishReason },
     Failed { code: String, message: String },
 }
@@ -101,6 +102,8 @@ impl Reply {
 
     fn note(&mut self, event: &JobEvent) {
         match event {
+            // Tokens that became part of a call have no text.
+            JobEvent::Token { content } if content.is_empty() => {}
             JobEvent::Token { content } => {
                 self.wrote_text = true;
                 self.ready.push_back(Piece::Text(content.clone()));
@@ -108,6 +111,11 @@ impl Reply {
             JobEvent::Done { usage, output, finish_reason } => {
                 if let (false, Some(Value::String(text))) = (self.wrote_text, output) {
                     self.ready.push_back(Piece::Text(text.clone()));
+                }
+                if let Some(calls) = output.as_ref().and_then(|output| output.get("tool_calls")) {
+                    // Checked against the Cargo's output schema when the job ended.
+                    let calls = serde_json::from_value(calls.clone()).unwrap_or_default();
+                    self.ready.push_back(Piece::Calls(calls));
                 }
                 let finish_reason = finish_reason.unwrap_or(FinishReason::Stop);
                 self.ready.push_back(Piece::Done { usage: *usage, finish_reason });
@@ -121,15 +129,18 @@ impl Reply {
 
     /// The whole reply at once.
     pub(super) async fn whole(mut self) -> Result<ChatCompletion, ApiError> {
-        let mut text = String::new();
+        let (mut text, mut tool_calls) = (String::new(), None);
         while self.fill().await {
             while let Some(piece) = self.ready.pop_front() {
                 match piece {
                     Piece::Text(more) => text.push_str(&more),
+                    Piece::Calls(calls) => tool_calls = Some(calls),
                     Piece::Failed { code, message } => return Err(problem(&code, &message)),
                     Piece::Done { usage, finish_reason } => {
-                        let message =
-                            ChatMessage { role: "assistant".to_owned(), content: Value::String(text) };
+                        let is_silent = text.is_empty() && tool_calls.is_some();
+                        let content = if is_silent { Value::Null } else { Value::String(text) };
+                        let role = "assistant".to_owned();
+                        let message = ChatMessage { role, content, tool_calls, tool_call_id: None };
                         return Ok(ChatCompletion {
                             id: self.id.clone(),
                             object: "chat.completion".to_owned(),
@@ -205,13 +216,19 @@ impl Streaming {
         }
         if !self.begun {
             self.begun = true;
-            let role = Delta { role: Some("assistant".to_owned()), content: Some(String::new()) };
+            let role = Some("assistant".to_owned());
+            let role = Delta { role, content: Some(String::new()), ..Delta::default() };
             bytes.extend(self.reply.chunk(role, None));
         }
         while let Some(piece) = self.reply.ready.pop_front() {
             match piece {
                 Piece::Text(text) => {
-                    bytes.extend(self.reply.chunk(Delta { role: None, content: Some(text) }, None));
+                    bytes.extend(self.reply.chunk(Delta { content: Some(text), ..Delta::default() }, None));
+                }
+                Piece::Calls(calls) => {
+                    let calls = (0..).zip(calls).map(|(index, call)| ToolCallDelta { index, call });
+                    let tool_calls = Some(calls.collect());
+                    bytes.extend(self.reply.chunk(Delta { tool_calls, ..Delta::default() }, None));
                 }
                 Piece::Done { usage, finish_reason } => {
                     bytes.extend(self.reply.chunk(Delta::default(), Some(finish_reason)));

@@ -1,5 +1,7 @@
 //! What a chat request asks for.
 
+mod tools;
+
 use island_protocol::problem::Code;
 use serde_json::{Map, Value, json};
 
@@ -14,8 +16,8 @@ pub(super) struct Chat {
     pub model: String,
     pub stream: bool,
     pub include_usage: bool,
-    /// `role` and `content` of each message, the content a string.
-    messages: Vec<(String, String)>,
+    /// Each with `role` and `content`, the content a string, and what belongs to calls.
+    messages: Vec<Value>,
     max_tokens: Option<i64>,
     /// Sampling settings, by name.
     options: Map<String, Value>,
@@ -53,6 +55,17 @@ impl Chat {
         if let Some(stop) = fields.take("stop") {
             options.insert("stop".to_owned(), stops(stop)?);
         }
+        if fields.integer("n", 1..=128)?.is_some_and(|n| n > 1) {
+            return Err(invalid("n", "only n = 1 is served; send several requests for several replies"));
+        }
+        if let Some(format) = fields.take("response_format") {
+            check_format(&format)?;
+            options.insert("response_format".to_owned(), format);
+        }
+        if let Some((tools, choice)) = tools::taken(&mut fields)? {
+            options.insert("tools".to_owned(), tools);
+            options.insert("tool_choice".to_owned(), choice);
+        }
         let include_usage = match fields.take("stream_options") {
             None => false,
             Some(Value::Object(options)) => options.get("include_usage") == Some(&Value::Bool(true)),
@@ -73,12 +86,7 @@ impl Chat {
     pub(super) fn input_for(&self, cargo: &Cargo) -> Map<String, Value> {
         let mut input = Map::new();
         if cargo.takes("messages") {
-            let messages: Vec<Value> = self
-                .messages
-                .iter()
-                .map(|(role, content)| json!({"role": role, "content": content}))
-                .collect();
-            input.insert("messages".to_owned(), Value::Array(messages));
+            input.insert("messages".to_owned(), Value::Array(self.messages.clone()));
         } else {
             input.insert("prompt".to_owned(), Value::String(self.prompt()));
         }
@@ -93,12 +101,34 @@ impl Chat {
     }
 
     fn prompt(&self) -> String {
-        let lines: Vec<&str> = self.messages.iter().map(|(_, content)| content.as_str()).collect();
+        let lines: Vec<&str> =
+            self.messages.iter().filter_map(|message| message["content"].as_str()).collect();
         lines.join("\n")
     }
 }
 
-fn messages(value: Value) -> Result<Vec<(String, String)>, ApiError> {
+/// Bytes of a JSON Schema that a reply can be held to.
+const MAX_SCHEMA: usize = 64 << 10;
+
+fn check_format(format: &Value) -> Result<(), ApiError> {
+    let kind = format.get("type").and_then(Value::as_str);
+    let schema = format.get("json_schema").and_then(|named| named.get("schema"));
+    match (kind, schema) {
+        (Some("text" | "json_object"), _) => Ok(()),
+        (Some("json_schema"), Some(schema))
+            if schema.is_object() && schema.to_string().len() <= MAX_SCHEMA =>
+        {
+            Ok(())
+        }
+        (Some("json_schema"), _) => Err(invalid(
+            "response_format.json_schema.schema",
+            format!("schema must be a JSON Schema of at most {MAX_SCHEMA} bytes"),
+        )),
+        _ => Err(invalid("response_format", "type must be text, json_object or json_schema")),
+    }
+}
+
+fn messages(value: Value) -> Result<Vec<Value>, ApiError> {
     let Value::Array(list) = value else { return Err(invalid("messages", "messages must be a list")) };
     if list.is_empty() {
         return Err(invalid("messages", "messages must not be empty"));
@@ -106,7 +136,7 @@ fn messages(value: Value) -> Result<Vec<(String, String)>, ApiError> {
     list.into_iter().enumerate().map(|(index, message)| one_message(index, &message)).collect()
 }
 
-fn one_message(index: usize, message: &Value) -> Result<(String, String), ApiError> {
+fn one_message(index: usize, message: &Value) -> Result<Value, ApiError> {
     const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
     let role = message.get("role").and_then(Value::as_str).filter(|role| ROLES.contains(role));
     let Some(role) = role else {
@@ -122,7 +152,9 @@ fn one_message(index: usize, message: &Value) -> Result<(String, String), ApiErr
         Some(Value::Array(parts)) => joined(&param, parts)?,
         _ => return Err(invalid(&param, "content must be a string or a list of text parts")),
     };
-    Ok((role.to_owned(), content))
+    let mut checked = json!({"role": role, "content": content});
+    tools::keep_calls(index, message, &mut checked)?;
+    Ok(checked)
 }
 
 fn joined(param: &str, parts: &[Value]) -> Result<String, ApiError> {

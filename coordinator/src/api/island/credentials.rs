@@ -17,7 +17,7 @@ pub(in crate::api) async fn credentials(
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<HostCredentials>>, ApiError> {
     let wish: RenewCredentials = fields.into_type()?;
-    let known = api.owner.context().fleet.owner_and_key(wish.host_id);
+    let known = api.owner.known(wish.host_id).await?;
     let (_, public_key) =
         known.ok_or_else(|| ApiError::new(Code::HostNotFound, "this Island is not enrolled"))?;
     prove(&api, wish.host_id, wish.sent_at, &wish.signature, &public_key)?;

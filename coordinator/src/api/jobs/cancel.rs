@@ -24,10 +24,10 @@ pub(in crate::api) async fn cancel(
     let job = own(&api, &caller, &id).await?;
     match api.owner.cancel(job.id).await? {
         Cancelled::Yes => Ok(Json(Data { data: CancelledJob { id: job.id, status: JobStatus::Cancelled } })),
-        Cancelled::AlreadyFinal(status) if status.is_final() => {
+        Cancelled::AlreadyFinal(status) => {
             Err(ApiError::new(Code::JobAlreadyFinal, format!("this job is {status} already")))
         }
-        Cancelled::AlreadyFinal(_) => {
+        Cancelled::Moving => {
             Err(ApiError::new(Code::ServiceUnavailable, "this job is being moved between coordinators"))
         }
         Cancelled::Unknown => Err(unknown()),

@@ -17,7 +17,8 @@ pub(in crate::api) async fn list(
     query: Query,
 ) -> Result<Json<Page<JobSummary>>, ApiError> {
     let asked = query.page()?;
-    let page = job::page(api.owner.context().store.reader(), caller.account, asked.limit, asked.offset).await?;
+    let page =
+        job::page(api.owner.context().store.reader(), caller.account, asked.limit, asked.offset).await?;
     let mut data = page.jobs;
     for job in data.iter_mut().filter(|job| !job.status.is_final()) {
         if let Some(live) = api.owner.find(job.id) {

@@ -16,9 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::own;
 use crate::{
     api::{Api, ApiError, auth::Caller, query::Query, segment::Segment, slots::Slot},
-    owner::log::{Entry, Reader},
+    owner::{feed::Feed, log::Entry},
     sse,
-    storage::job,
 };
 
 /// Longest silence on a stream.
@@ -34,19 +33,11 @@ pub(in crate::api) async fn stream(
 ) -> Result<Response, ApiError> {
     let after = last_event_id(&headers, &query)?;
     let job = own(&api, &caller, &id).await?;
-    if let Some(live) = api.owner.find(job.id) {
-        let slot = Some(api.streams.take(caller.account).await?);
-        let reading = Reading { reader: live.log.read(after), soft: api.soft.clone(), slot };
-        return Ok(event_stream(reading.frames()));
-    }
+    let feed = Feed::open(api.owner.clone(), job.id, after).await?;
     // The events of an ended job are one answer and need no slot.
-    let events = job::events(api.owner.context().store.reader(), job.id).await?;
-    let events = events.ok_or_else(|| {
-        ApiError::new(Code::ServiceUnavailable, "this job is being moved between coordinators")
-    })?;
-    let frames: Vec<Entry> = events.into_iter().filter(|event| event.n > after).map(Entry::new).collect();
-    let whole = joined(&frames);
-    Ok(event_stream(stream::iter([Ok(whole)])))
+    let slot = if feed.is_stored() { None } else { Some(api.streams.take(caller.account).await?) };
+    let reading = Reading { feed, soft: api.soft.clone(), slot };
+    Ok(event_stream(reading.frames()))
 }
 
 fn last_event_id(headers: &HeaderMap, query: &Query) -> Result<u64, ApiError> {
@@ -69,9 +60,9 @@ pub(in crate::api) fn event_stream(
     response
 }
 
-/// A reader on its way through a live job. Dropped with its connection, it gives its slot back.
+/// A reader on its way through a job. Dropped with its connection, it gives its slot back.
 struct Reading {
-    reader: Reader,
+    feed: Feed,
     soft: CancellationToken,
     slot: Option<Slot>,
 }
@@ -82,7 +73,7 @@ impl Reading {
             let frame = tokio::select! {
                 biased;
                 () = reading.soft.cancelled() => return None,
-                entries = reading.reader.next() => reading.last_freed(&entries?).await,
+                entries = reading.feed.next() => reading.last_freed(&entries?).await,
                 () = tokio::time::sleep(KEEP_ALIVE) => sse::KEEP_ALIVE,
             };
             Some((Ok(frame), reading))

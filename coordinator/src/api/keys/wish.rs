@@ -77,7 +77,8 @@ fn scopes(value: &Value) -> Result<Scopes, ApiError> {
 }
 
 fn expiry(value: Value, now: Timestamp) -> Result<Timestamp, ApiError> {
-    let must = || invalid("expires_at", "expires_at must be a moment in the future, such as 2030-01-01T00:00:00Z");
+    let must =
+        || invalid("expires_at", "expires_at must be a moment in the future, such as 2030-01-01T00:00:00Z");
     Timestamp::deserialize(value).ok().filter(|moment| *moment > now).ok_or_else(must)
 }
 

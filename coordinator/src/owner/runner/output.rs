@@ -70,8 +70,10 @@ impl Runner {
         self.apply(fresh, gap);
         if let Some(outcome) = ended {
             let next = self.ended(outcome).await;
-            // A coordinator that is told to stop may leave the end uncommitted: then the Island keeps its events.
-            if self.job.status.is_final() || !self.owner.hard.is_cancelled() {
+            // A coordinator that is told to stop, or lost the job to another one, may leave the end uncommitted: then the
+            // Island keeps its events.
+            let left = self.owner.hard.is_cancelled() || self.live.log.is_abandoned();
+            if self.job.status.is_final() || !left {
                 self.answer(host, reply, true, None).await;
             }
             return next;

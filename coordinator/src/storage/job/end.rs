@@ -3,7 +3,7 @@
 use island_protocol::{
     credits::MicroCredits,
     event::{JobEvent, Numbered},
-    ids::{AccountId, HostId, JobId},
+    ids::{AccountId, HostId, InstanceId, JobId},
     job::JobStatus,
     time::Timestamp,
 };
@@ -23,6 +23,8 @@ use crate::{
 pub(crate) struct Ending<'a> {
     /// The job as it stands, with its fence.
     pub job: &'a Job,
+    /// Who looks after it.
+    pub owner: InstanceId,
     pub status: JobStatus,
     pub end: &'a End,
     /// Part of the held price that is charged.
@@ -35,7 +37,7 @@ pub(crate) struct Ending<'a> {
     pub events: &'a [Numbered<JobEvent>],
 }
 
-/// Commits the end. False: the fence did not match or the job had ended, and nothing is written.
+/// Commits the end. False: it is not the owner's to end, or has ended, and nothing is written.
 pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, StoreError> {
     let Ending { job, end, .. } = ending;
     let now = end.completed_at;
@@ -43,7 +45,7 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     account::lock(&mut tx, [job.account].into_iter().chain(ending.earner)).await?;
     let done = sqlx::query(
         "UPDATE jobs SET status = $4, completed_at = $5, started_at = $6, output = $7, usage = $8, error_code = $9, \
-         error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 \
+         error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 AND owner = $11 \
          AND status IN ('submitted', 'pending', 'queued', 'running')",
     )
     .bind(job.id.to_string())
@@ -56,6 +58,7 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     .bind(to_json(&end.usage))
     .bind(end.error.as_ref().map(|error| error.code.clone()))
     .bind(end.error.as_ref().map(|error| to_text(&error.message)))
+    .bind(ending.owner.to_string())
     .execute(&mut *tx)
     .await
     .attempt("end a job")?;
@@ -73,7 +76,7 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
         idempotency::forget(&mut tx, CHAT, &job.id.to_string()).await?;
     }
     if let Some((island, ms)) = ending.karma {
-        host::credit_karma(&mut tx, island, ms).await?;
+        host::credit_karma(&mut tx, island, ms, now).await?;
     }
     sqlx::query("INSERT INTO job_events (job_id, events) VALUES ($1, $2)")
         .bind(job.id.to_string())

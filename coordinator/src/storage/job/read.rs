@@ -24,12 +24,12 @@ fn moment(row: &Row, column: &'static str) -> Result<Option<Timestamp>, StoreErr
     Ok(ms.map(Timestamp::from_unix_ms))
 }
 
-fn status(row: &Row) -> Result<JobStatus, StoreError> {
+pub(super) fn status(row: &Row) -> Result<JobStatus, StoreError> {
     let name: String = row.try_get("status").attempt("read a column")?;
     JobStatus::from_name(&name).ok_or(StoreError::Corrupt { what: "status" })
 }
 
-fn read(row: &Row) -> Result<Job, StoreError> {
+pub(super) fn read(row: &Row) -> Result<Job, StoreError> {
     let corrupt = |what| StoreError::Corrupt { what };
     let max_tokens: Option<i64> = row.try_get("max_tokens").attempt("read a column")?;
     let host: Option<String> = row.try_get("host_id").attempt("read a column")?;
@@ -75,17 +75,6 @@ pub(crate) async fn get(pool: &Pool, id: JobId) -> Result<Option<Job>, StoreErro
         .await
         .attempt("read a job")?;
     row.as_ref().map(read).transpose()
-}
-
-/// Every job that has not ended, oldest first.
-pub(crate) async fn open(pool: &Pool) -> Result<Vec<Job>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT * FROM jobs WHERE status IN ('submitted', 'pending', 'queued', 'running') ORDER BY created_at, id",
-    )
-    .fetch_all(pool)
-    .await
-    .attempt("list open jobs")?;
-    rows.iter().map(read).collect()
 }
 
 /// A page of an account's jobs.

@@ -34,7 +34,7 @@ pub(crate) struct Network {
     pub(crate) http: Client,
     soft: CancellationToken,
     hard: CancellationToken,
-    running: Option<JoinHandle<std::io::Result<()>>>,
+    pub(crate) running: Option<JoinHandle<std::io::Result<()>>>,
     folder: tempfile::TempDir,
 }
 
@@ -108,10 +108,11 @@ impl Network {
         config.http.drain_s = 1;
         // Stories wait by asking again; those about limits set their own.
         config.limits.requests_per_minute = 0;
-        config.database = database::fresh(folder.path()).await;
+        config.database = database::fresh(folder.path());
         config.fabric.url = nats.url();
         config.fabric.dir = path("fabric");
         config.catalogue.dir = path("cargos");
+        config.jobs.takeover_ms = 1_000;
         change(&mut config);
 
         let store = Store::open(&config.database).await.expect("database");

@@ -1,16 +1,17 @@
-//! A PostgreSQL server that lives exactly as long as this process, however that ends.
+//! A PostgreSQL server that lives exactly as long as this process, however that ends. The stories of the whole network
+//! use this file, too.
 
 use std::{
     env, fs,
     os::unix::{fs::MetadataExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
 };
 
-use sqlx::{AnyConnection, Connection as _};
-
-use super::soon;
+/// Longest wait for its first answer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts the server, waits until this process has gone, stops the server and removes its folder. The end of its
 /// standard input tells it, so that neither a panic nor a kill leaves anything behind.
@@ -23,23 +24,35 @@ kill -QUIT "$server"; wait "$server"
 rm -rf "$dir"
 "#;
 
+/// Kept small and fast: what it holds is thrown away.
+const SETTINGS: [&str; 6] = [
+    "listen_addresses=",
+    "fsync=off",
+    "full_page_writes=off",
+    "shared_buffers=16MB",
+    "wal_level=minimal",
+    "max_wal_senders=0",
+];
+
 /// The server. It listens on a socket in its own folder and nowhere else.
+#[derive(Debug)]
 pub(crate) struct Server {
+    programs: PathBuf,
     folder: PathBuf,
+    databases: AtomicU32,
     /// Its standard input is what keeps the server alive.
     _guard: Child,
 }
 
 impl Server {
     /// Makes a cluster in a temporary folder and starts it.
-    pub(crate) async fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let programs = programs();
         let user = user();
         let folder = tempfile::Builder::new().prefix("island-pg-").tempdir().expect("folder").keep();
         if let Some((uid, gid)) = user {
             std::os::unix::fs::chown(&folder, Some(uid), Some(gid)).expect("folder of another user");
         }
-        let data = folder.join("data");
         let mut initdb = as_user(&programs.join("initdb"), user);
         initdb.args([
             "--no-sync",
@@ -48,51 +61,52 @@ impl Server {
             "--locale=C",
             "--username=island",
             "-D",
+            "data",
         ]);
-        let made = initdb.arg(&data).current_dir(&folder).output().expect("initdb starts");
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-
-        let log = fs::File::create(folder.join("log")).expect("log");
-        let mut guard = as_user(Path::new("/bin/sh"), user);
-        guard.args(["-c", GUARD, "guard"]).arg(&folder).arg(programs.join("postgres")).arg("-D").arg(&data);
-        let socket = format!("unix_socket_directories={}", folder.display());
-        for setting in [
-            "listen_addresses=",
-            &socket,
-            "fsync=off",
-            "full_page_writes=off",
-            "shared_buffers=16MB",
-            "wal_level=minimal",
-            "max_wal_senders=0",
-        ] {
-            guard.args(["-c", setting]);
-        }
-        let guard = guard
-            .current_dir(&folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("the guard starts");
-        let server = Self { folder, _guard: guard };
-        server.answers().await;
+        run(initdb.current_dir(&folder));
+        let guard = guard(&programs.join("postgres"), &folder, user);
+        let server = Self { programs, folder, databases: AtomicU32::new(0), _guard: guard };
+        server.wait();
         server
     }
 
-    async fn answers(&self) {
-        sqlx::any::install_default_drivers();
-        let asked = async {
-            while AnyConnection::connect(&self.url("postgres")).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        soon("an answer of PostgreSQL", asked).await;
+    fn wait(&self) {
+        let begin = Instant::now();
+        let answers = || self.command("pg_isready").arg("-q").status().expect("pg_isready starts").success();
+        while !answers() {
+            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            assert!(begin.elapsed() < PATIENCE, "PostgreSQL does not answer:\n{log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
-    /// Where a database is.
-    pub(crate) fn url(&self, database: &str) -> String {
-        format!("postgres://island@localhost/{database}?host={}", self.folder.display())
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.programs.join(program));
+        command.arg("-h").arg(&self.folder).args(["-U", "island"]);
+        command
     }
+
+    /// Makes an empty database; this is where it is.
+    pub(crate) fn database(&self) -> String {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        run(self.command("createdb").arg(&name));
+        format!("postgres://island@localhost/{name}?host={}", self.folder.display())
+    }
+}
+
+fn guard(program: &Path, folder: &Path, user: Option<(u32, u32)>) -> Child {
+    let log = fs::File::create(folder.join("log")).expect("log");
+    let mut guard = as_user(Path::new("/bin/sh"), user);
+    guard.args(["-c", GUARD, "guard"]).arg(folder).arg(program).args(["-D", "data"]);
+    guard.arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
+    guard.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+    guard.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+    guard.spawn().expect("the guard starts")
+}
+
+fn run(command: &mut Command) {
+    let done = command.output().expect("a program of PostgreSQL starts");
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// `ISLAND_POSTGRES_BIN`, else the newest version that the distribution installed, else the search path.

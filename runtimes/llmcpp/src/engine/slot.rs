@@ -3,9 +3,16 @@
 use island_protocol::job::{Failure, FailureCode, FinishReason, Outcome, Usage};
 use island_runtimes_api::Phase;
 use llama_cpp_2::{context::LlamaContext, token::LlamaToken};
+use uuid::Uuid;
 
 use super::{Job, order::Prompt};
-use crate::{model::Model, sampling::Sampler, stop::StopMatcher, text::Characters};
+use crate::{
+    model::Model,
+    sampling::Sampler,
+    stop::StopMatcher,
+    text::Characters,
+    tools::calls::{CallFinder, Ending},
+};
 
 /// Prompts of at least so many tokens report how far their reading is.
 const LONG_PROMPT: usize = 256;
@@ -25,6 +32,7 @@ pub(super) struct Slot {
     sampler: Sampler,
     characters: Characters,
     stop: StopMatcher,
+    calls: Option<CallFinder>,
     /// Tokens whose text has not left yet.
     unsent: u32,
 }
@@ -33,7 +41,9 @@ impl Slot {
     /// A slot in `sequence` whose first `keep` prompt tokens are in the cache already.
     pub(super) fn new(mut job: Job, sequence: usize, keep: usize, model: &Model) -> Self {
         job.context.work.enter(Phase::Prompt);
-        let sampler = Sampler::new(job.sampling, model.llama.n_vocab(), &job.prompt, job.max_tokens);
+        let grammar = job.grammar.take();
+        let sampler = Sampler::new(job.sampling, model.llama.n_vocab(), &job.prompt, job.max_tokens, grammar);
+        let calls = job.offer.take().map(CallFinder::new);
         let stop = StopMatcher::new(std::mem::take(&mut job.stops));
         Self {
             job,
@@ -45,6 +55,7 @@ impl Slot {
             sampler,
             characters: Characters::default(),
             stop,
+            calls,
             unsent: 0,
         }
     }
@@ -108,8 +119,20 @@ impl Slot {
     }
 
     /// Ends the job as completed.
-    pub(super) fn complete(self, reason: FinishReason) {
-        let outcome = Outcome::Completed { usage: self.usage(), output: None, finish_reason: Some(reason) };
+    pub(super) fn complete(mut self, reason: FinishReason) {
+        let (mut output, mut finish_reason) = (None, reason);
+        if let Some(calls) = self.calls.take() {
+            match calls.finish(|| format!("call_{}", Uuid::new_v4().simple())) {
+                Ending::Text(held) => self.send(held),
+                Ending::Calls(calls) => {
+                    // The tokens of a call have no text of their own, but they count.
+                    self.job.context.events.token(String::new(), std::mem::take(&mut self.unsent));
+                    output = Some(calls);
+                    finish_reason = FinishReason::ToolCalls;
+                }
+            }
+        }
+        let outcome = Outcome::Completed { usage: self.usage(), output, finish_reason: Some(finish_reason) };
         self.end(outcome);
     }
 
@@ -135,6 +158,10 @@ impl Slot {
     }
 
     fn send(&mut self, text: String) {
+        let text = match &mut self.calls {
+            Some(calls) => calls.push(&text),
+            None => text,
+        };
         if !text.is_empty() {
             self.job.context.events.token(text, std::mem::take(&mut self.unsent));
         }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn message(role: &str, content: &str) -> Message {
-    Message { role: role.to_owned(), content: content.to_owned() }
+    Message::new(role, content)
 }
 
 fn conversation() -> Vec<Message> {
@@ -17,7 +17,7 @@ fn conversation() -> Vec<Message> {
 
 fn render(source: &str, messages: &[Message]) -> Result<String, TemplateError> {
     let template = Template::compile(Some(source.to_owned()), "<s>".to_owned(), "</s>".to_owned())?;
-    template.render(messages, 1_795_210_800)
+    template.render(&template.conversation(messages, None), 1_795_210_800)
 }
 
 #[test]
@@ -67,6 +67,6 @@ fn what_never_ends_or_grows_without_end_meets_a_limit() {
 #[test]
 fn without_a_template_roles_are_written_out() {
     let template = Template::compile(None, String::new(), String::new()).expect("nothing to compile");
-    let text = template.render(&[message("user", "Hi")], 0).expect("renders");
+    let text = template.render(&template.conversation(&[message("user", "Hi")], None), 0).expect("renders");
     assert_eq!(text, "User: Hi\n\nAssistant:");
 }

@@ -1,0 +1,376 @@
+//! Two coordinators on one database and one fabric.
+
+use island_coordinator::{app::App, clock::Clock};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use sqlx::Row as _;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{
+    island::{Island, completed, token},
+    network::{Event, Events, Network},
+    soon,
+};
+
+/// Another coordinator of a network.
+struct Peer {
+    url: String,
+    hard: CancellationToken,
+    soft: CancellationToken,
+    running: JoinHandle<std::io::Result<()>>,
+}
+
+impl Peer {
+    async fn start(network: &Network) -> Self {
+        let (soft, hard) = (CancellationToken::new(), CancellationToken::new());
+        let built = App::build(&network.config, Clock::System, soft.clone(), hard.clone()).await;
+        let app = built.unwrap_or_else(|error| panic!("{}", island_daemon::chain::Chain(&error)));
+        let url = format!("http://{}/api/v1", app.address().expect("address"));
+        Self { url, hard, soft, running: tokio::spawn(app.run()) }
+    }
+
+    fn call(&self, network: &Network, method: Method, path: &str) -> RequestBuilder {
+        network.http.request(method, format!("{}{path}", self.url)).bearer_auth(&network.consumer.key)
+    }
+
+    async fn get(&self, network: &Network, path: &str) -> Value {
+        let response = self.call(network, Method::GET, path).send().await.expect("answer");
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        response.json().await.expect("json")
+    }
+
+    async fn stream(&self, network: &Network, id: &str, after: u64) -> Events {
+        let request = self.call(network, Method::GET, &format!("/jobs/{id}/stream"));
+        let response = request.header("Last-Event-ID", after.to_string()).send().await.expect("answer");
+        assert_eq!(response.status(), StatusCode::OK);
+        Events::of(response)
+    }
+
+    async fn submit(&self, network: &Network) -> reqwest::Response {
+        let body = json!({"workload": "echo", "input": {"prompt": "hi", "max_tokens": 10}});
+        self.call(network, Method::POST, "/jobs").json(&body).send().await.expect("answer")
+    }
+
+    /// Stops without a word, as a killed process does.
+    async fn kill(self) {
+        self.hard.cancel();
+        soon("the end", self.running).await.expect("no panic").expect("served");
+    }
+
+    async fn down(self) {
+        self.soft.cancel();
+        soon("the end", self.running).await.expect("no panic").expect("served");
+    }
+}
+
+/// A network with a second coordinator.
+async fn two() -> (Network, Peer) {
+    let network = Network::start().await;
+    let peer = Peer::start(&network).await;
+    (network, peer)
+}
+
+fn text(events: &[Event]) -> String {
+    events.iter().filter_map(|event| event.json()["content"].as_str().map(str::to_owned)).collect()
+}
+
+fn numbers(events: &[Event]) -> Vec<u64> {
+    events.iter().map(|event| event.id.expect("id")).collect()
+}
+
+async fn read_until(stream: &mut Events, seen: &mut Vec<Event>, expected: &str) {
+    while text(seen) != expected {
+        seen.push(stream.next().await.expect("event"));
+    }
+}
+
+#[tokio::test]
+async fn a_job_of_one_is_read_streamed_and_resumed_at_the_other() {
+    let (network, peer) = two().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let mut stream = peer.stream(&network, &id, 0).await;
+    let assignment = island.take().await;
+    let (key, first) = (assignment.key, assignment.first_event);
+    island.send(key, first, vec![token("a"), token("b")]).await;
+    let mut seen = Vec::new();
+    read_until(&mut stream, &mut seen, "ab").await;
+    let shown = peer.get(&network, &format!("/jobs/{id}")).await;
+    assert!(["queued", "running"].contains(&shown["data"]["status"].as_str().expect("status")), "{shown}");
+    let resumed = peer.stream(&network, &id, seen.len() as u64 - 1).await;
+    assert!(
+        island.renew(key, "run", 2, first + 1).await.leases[0].held,
+        "the owner answers, the other is silent"
+    );
+    island.send(key, first + 2, vec![token("c")]).await;
+    assert!(island.end(key, first + 3, completed(1, 3)).await.committed);
+    seen.extend(stream.rest().await);
+    assert_eq!(text(&seen), "abc");
+    assert_eq!(numbers(&seen), (1..=seen.len() as u64).collect::<Vec<_>>());
+    let resumed = resumed.rest().await;
+    assert_eq!(resumed, seen[seen.len() - resumed.len()..], "the same events under the same numbers");
+    assert_eq!(text(&resumed), "bc");
+    assert_eq!(network.stream(&id, 0).await.rest().await, seen, "and the same at the owner");
+    assert_eq!(peer.stream(&network, &id, 0).await.rest().await, seen, "and afterwards");
+    assert_eq!(peer.get(&network, &format!("/jobs/{id}")).await["data"]["output"], "abc");
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn a_job_of_one_is_cancelled_at_the_other() {
+    let (network, peer) = two().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    let stream = peer.stream(&network, &id, 0).await;
+    for _ in 0..2 {
+        let answer =
+            peer.call(&network, Method::DELETE, &format!("/jobs/{id}")).send().await.expect("answer");
+        assert_eq!(answer.status(), StatusCode::OK);
+        let body: Value = answer.json().await.expect("json");
+        assert_eq!(body, json!({"data": {"id": id, "status": "cancelled"}}));
+    }
+    assert_eq!(island.cancelled().await.key, assignment.key);
+    assert_eq!(stream.rest().await.last().expect("end").json()["code"], "cancelled_by_user");
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn when_the_owner_is_killed_the_other_goes_on_with_the_same_attempt_and_the_same_numbers() {
+    let (mut network, peer) = two().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let mut stream = network.stream(&id, 0).await;
+    let watched = peer.stream(&network, &id, 0).await;
+    let assignment = island.take().await;
+    let (key, first) = (assignment.key, assignment.first_event);
+    island.send(key, first, vec![token("a"), token("b")]).await;
+    let mut seen = Vec::new();
+    read_until(&mut stream, &mut seen, "ab").await;
+    network.kill().await;
+    // Nobody takes these two for now: the other coordinator hears them, but the job is not its own yet.
+    island.send(key, first + 2, vec![token("c"), token("d")]).await;
+    let resumed = peer.stream(&network, &id, seen.len() as u64).await;
+    let lease = island.renew_until_answered(key, "run", 4, first + 3).await.leases.remove(0);
+    assert!(lease.held, "the same attempt under the same epoch");
+    let from = lease.replay_from.expect("events are missing");
+    let all = ["a", "b", "c", "d"].map(token);
+    island.send(key, from, all[(from - first) as usize..].to_vec()).await;
+    assert!(island.end(key, first + 4, completed(1, 4)).await.committed);
+    seen.extend(resumed.rest().await);
+    assert_eq!(text(&seen), "abcd");
+    assert_eq!(numbers(&seen), (1..=seen.len() as u64).collect::<Vec<_>>());
+    assert_eq!(watched.rest().await, seen, "who read at the other all along saw nothing of it");
+    assert!(
+        (peer.get(&network, "/account").await["data"]["credits"].as_f64().expect("credits") - 9.0).abs()
+            < 1e-9
+    );
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn a_job_that_waits_is_taken_over_at_once_when_its_coordinator_leaves_in_order() {
+    let (mut network, peer) = two().await;
+    let id = network.submit().await;
+    network.down().await;
+    network.url.clone_from(&peer.url);
+    let mut island = Island::start(&network).await;
+    let assignment = island.take().await;
+    assert_eq!(assignment.key.job_id.to_string(), id);
+    assert!(island.end(assignment.key, assignment.first_event, completed(1, 0)).await.committed);
+    let events = peer.stream(&network, &id, 0).await.rest().await;
+    assert_eq!(numbers(&events), (1..=events.len() as u64).collect::<Vec<_>>());
+    peer.down().await;
+    network.audit().await;
+}
+
+/// Who owns a job, and how often each coordinator has counted.
+async fn owner_and_beats(network: &Network, id: &str) -> (String, Vec<(String, i64)>) {
+    let pool = network.sql().await;
+    let owner =
+        sqlx::query("SELECT owner FROM jobs WHERE id = $1").bind(id.to_owned()).fetch_one(&pool).await;
+    let rows =
+        sqlx::query("SELECT id, beats FROM coordinators ORDER BY id").fetch_all(&pool).await.expect("rows");
+    let beats = rows.iter().map(|row| (row.get("id"), row.get("beats"))).collect();
+    pool.close().await;
+    (owner.expect("job").get("owner"), beats)
+}
+
+#[tokio::test]
+async fn a_living_coordinator_keeps_its_jobs() {
+    let (network, _peer) = two().await;
+    let id = network.submit().await;
+    let (owner, before) = owner_and_beats(&network, &id).await;
+    assert_eq!(before.len(), 2);
+    let counted = async {
+        loop {
+            let (now, beats) = owner_and_beats(&network, &id).await;
+            assert_eq!(now, owner);
+            // More beats of both than it takes to be given up eight times over.
+            if beats.iter().zip(&before).all(|(now, before)| now.1 > before.1 + 16) {
+                assert_eq!(beats.len(), 2);
+                return;
+            }
+        }
+    };
+    soon("enough beats", counted).await;
+    let cancelled = network.call(Method::DELETE, &format!("/jobs/{id}")).send().await.expect("answer");
+    assert_eq!(cancelled.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_coordinator_that_was_struck_off_stops_and_loses_its_jobs() {
+    let (mut network, peer) = two().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    let (owner, _) = owner_and_beats(&network, &id).await;
+    let pool = network.sql().await;
+    sqlx::query("DELETE FROM coordinators WHERE id = $1").bind(owner).execute(&pool).await.expect("delete");
+    pool.close().await;
+    let running = network.running.take().expect("running");
+    let ended = soon("the end of its own accord", running).await.expect("no panic");
+    assert!(ended.is_err_and(|error| error.to_string().contains("silent")));
+    let (key, first) = (assignment.key, assignment.first_event);
+    assert!(island.renew_until_answered(key, "run", 1, first).await.leases[0].held);
+    island.send(key, first, vec![token("x")]).await;
+    assert!(island.end(key, first + 1, completed(1, 1)).await.committed);
+    assert_eq!(text(&peer.stream(&network, &id, 0).await.rest().await), "x");
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn an_island_enrolled_at_one_is_known_to_the_other_and_so_is_what_it_earns() {
+    let (network, peer) = two().await;
+    let mut island = Island::start(&network).await;
+    let host = format!("/hosts/{}", island.id);
+    let known = async {
+        loop {
+            let response = peer.call(&network, Method::GET, &host).send().await.expect("answer");
+            if response.status() == StatusCode::OK {
+                let body: Value = response.json().await.expect("json");
+                if body["data"]["status"] == "online" {
+                    return;
+                }
+            }
+        }
+    };
+    soon("the Island at the other", known).await;
+    let answer = peer.submit(&network).await;
+    assert_eq!(answer.status(), StatusCode::CREATED);
+    let assignment = island.take().await;
+    island.send(assignment.key, assignment.first_event, vec![token("x")]).await;
+    let hour_ago = "UPDATE jobs SET started_at = created_at - 3600000";
+    let pool = network.sql().await;
+    sqlx::query(hour_ago).execute(&pool).await.expect("update");
+    pool.close().await;
+    assert!(island.end(assignment.key, assignment.first_event + 1, completed(1, 1)).await.committed);
+    let pool = network.sql().await;
+    let earned: i64 = sqlx::query_scalar("SELECT karma_ms FROM hosts").fetch_one(&pool).await.expect("karma");
+    pool.close().await;
+    let expected = earned as f64 / 3_600_000.0;
+    let told = async {
+        while (network.get(&host).await["data"]["karma"].as_f64().expect("karma") - expected).abs() > 1e-12 {}
+    };
+    soon("karma at the one that did not write it", told).await;
+}
+
+#[tokio::test]
+async fn credit_for_ten_jobs_buys_ten_whoever_is_asked() {
+    let (network, peer) = {
+        let network = Network::start_with(|config| config.limits.concurrent_jobs = 1_000).await;
+        let peer = Peer::start(&network).await;
+        (network, peer)
+    };
+    let mut answers = tokio::task::JoinSet::new();
+    let body = json!({"workload": "echo", "input": {"prompt": "hi", "max_tokens": 10}});
+    for n in 0..60 {
+        let request = if n % 2 == 0 {
+            network.call(Method::POST, "/jobs")
+        } else {
+            peer.call(&network, Method::POST, "/jobs")
+        };
+        answers.spawn(request.json(&body).send());
+    }
+    let mut accepted = 0;
+    while let Some(answer) = answers.join_next().await {
+        let status = answer.expect("no panic").expect("answer").status();
+        accepted += usize::from(status == StatusCode::CREATED);
+        assert!([StatusCode::CREATED, StatusCode::PAYMENT_REQUIRED].contains(&status), "{status}");
+    }
+    assert_eq!(accepted, 10);
+    assert!(network.credits(&network.consumer).await.abs() < 1e-9);
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn three_jobs_at_once_are_three_whoever_is_asked() {
+    let network = Network::start_with(|config| config.limits.concurrent_jobs = 3).await;
+    let peer = Peer::start(&network).await;
+    let mut answers = tokio::task::JoinSet::new();
+    let body = json!({"workload": "echo", "input": {"prompt": "hi", "max_tokens": 10}});
+    for n in 0..20 {
+        let request = if n % 2 == 0 {
+            network.call(Method::POST, "/jobs")
+        } else {
+            peer.call(&network, Method::POST, "/jobs")
+        };
+        answers.spawn(request.json(&body).send());
+    }
+    let mut accepted = 0;
+    while let Some(answer) = answers.join_next().await {
+        accepted += usize::from(answer.expect("no panic").expect("answer").status() == StatusCode::CREATED);
+    }
+    assert_eq!(accepted, 3);
+    peer.kill().await;
+}
+
+#[tokio::test]
+async fn a_key_made_at_one_works_at_the_other_until_it_is_revoked() {
+    let (network, peer) = two().await;
+    let body = json!({"name": "of one"});
+    let made = network.call(Method::POST, "/api-keys").json(&body).send().await.expect("answer");
+    assert_eq!(made.status(), StatusCode::CREATED);
+    let made: Value = made.json().await.expect("json");
+    let secret = made["key"].as_str().expect("key").to_owned();
+    let ask = || network.http.get(format!("{}/account", peer.url)).bearer_auth(&secret).send();
+    assert_eq!(ask().await.expect("answer").status(), StatusCode::OK);
+    let path = format!("/api-keys/{}", made["data"]["id"].as_str().expect("id"));
+    let revoked = network.call(Method::DELETE, &path).send().await.expect("answer");
+    assert_eq!(revoked.status(), StatusCode::OK);
+    assert_eq!(ask().await.expect("answer").status(), StatusCode::UNAUTHORIZED, "from the answer on");
+}
+
+#[tokio::test]
+async fn requests_and_streams_are_counted_together() {
+    let network = Network::start_with(|config| {
+        config.limits.requests_per_minute = 20;
+        config.limits.concurrent_streams = 2;
+    })
+    .await;
+    let peer = Peer::start(&network).await;
+    let id = network.submit().await;
+    let path = format!("/jobs/{id}/stream");
+    let _streams = (network.stream(&id, 0).await, peer.stream(&network, &id, 0).await);
+    for refused in [network.call(Method::GET, &path), peer.call(&network, Method::GET, &path)] {
+        let refused = refused.send().await.expect("answer");
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        let body: Value = refused.json().await.expect("json");
+        assert_eq!(body["error"]["code"], "concurrent_streams_exceeded");
+    }
+    let mut answers = tokio::task::JoinSet::new();
+    for n in 0..40 {
+        let path = "/account";
+        let request =
+            if n % 2 == 0 { network.call(Method::GET, path) } else { peer.call(&network, Method::GET, path) };
+        answers.spawn(request.send());
+    }
+    let mut admitted = 0;
+    while let Some(answer) = answers.join_next().await {
+        admitted += usize::from(answer.expect("no panic").expect("answer").status() == StatusCode::OK);
+    }
+    // One submission and four streams came before.
+    assert_eq!(admitted, 15);
+}

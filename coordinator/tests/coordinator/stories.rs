@@ -1,0 +1,16 @@
+// All stories, for the targets `coordinator` on SQLite and `postgres` on PostgreSQL.
+
+mod support;
+
+mod accounts;
+mod chat;
+mod errors;
+mod fabric;
+mod happy;
+mod keys;
+mod limits;
+mod loss;
+mod market;
+mod once;
+mod requests;
+mod restart;

@@ -1,0 +1,91 @@
+//! Replies that must fit a JSON Schema: the schema becomes a grammar, and only tokens that it allows are chosen.
+
+use island_protocol::job::{Failure, FailureCode};
+use llama_cpp_2::{json_schema_to_grammar, sampling::LlamaSampler};
+use serde_json::Value;
+
+use crate::model::Model;
+
+/// Bytes a schema may have.
+const MAX_SCHEMA_BYTES: usize = 64 << 10;
+/// Levels it may nest: llama.cpp's converter and its grammar both recurse.
+const MAX_DEPTH: usize = 32;
+/// Bytes of the grammar that comes of it; a few bounded repetitions can make much of little.
+const MAX_GRAMMAR_BYTES: usize = 1 << 20;
+
+/// A schema that cannot be held to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GrammarError {
+    /// Too long or too deep, itself or its grammar.
+    #[error("the JSON Schema is too large to hold a reply to")]
+    Limit,
+    /// llama.cpp cannot make a grammar of it.
+    #[error(
+        "no grammar can be made of the JSON Schema; remote references and some patterns are not supported"
+    )]
+    Unsupported,
+}
+
+impl From<GrammarError> for Failure {
+    fn from(error: GrammarError) -> Self {
+        Self::of_job(FailureCode::InvalidInput, error.to_string())
+    }
+}
+
+/// A sampler that allows only replies which fit `schema`.
+pub fn for_schema(model: &Model, schema: &Value) -> Result<LlamaSampler, GrammarError> {
+    let text = schema.to_string();
+    if text.len() > MAX_SCHEMA_BYTES || depth(schema) > MAX_DEPTH {
+        return Err(GrammarError::Limit);
+    }
+    let grammar = json_schema_to_grammar(&text).map_err(|_| GrammarError::Unsupported)?;
+    if grammar.len() > MAX_GRAMMAR_BYTES {
+        return Err(GrammarError::Limit);
+    }
+    LlamaSampler::grammar(&model.llama, &tight(&grammar), "root").map_err(|_| GrammarError::Unsupported)
+}
+
+/// The grammar with one space at most where JSON allows any amount: weak models would fill the reply with it.
+fn tight(grammar: &str) -> String {
+    let rule = |line: &str| match line.starts_with("space ::=") {
+        true => "space ::= | \" \"".to_owned(),
+        false => line.to_owned(),
+    };
+    grammar.lines().map(rule).collect::<Vec<_>>().join("\n")
+}
+
+fn depth(value: &Value) -> usize {
+    let mut deepest = 0;
+    let mut open = vec![(value, 1)];
+    while let Some((value, level)) = open.pop() {
+        deepest = deepest.max(level);
+        match value {
+            Value::Array(list) => open.extend(list.iter().map(|value| (value, level + 1))),
+            Value::Object(map) => open.extend(map.values().map(|value| (value, level + 1))),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn white_space_is_bounded() {
+        let grammar = json_schema_to_grammar(r#"{"type": "object"}"#).expect("a grammar");
+        assert_eq!(grammar.matches("\nspace ::=").count(), 1, "{grammar}");
+        assert!(
+            tight(&grammar).contains("\nspace ::= | \" \"\n")
+                || tight(&grammar).ends_with("\nspace ::= | \" \"")
+        );
+    }
+
+    #[test]
+    fn depth_counts_levels() {
+        assert_eq!(depth(&json!(1)), 1);
+        assert_eq!(depth(&json!({"a": [{"b": 1}], "c": 2})), 4);
+    }
+}

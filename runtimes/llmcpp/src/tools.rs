@@ -1,0 +1,147 @@
+//! Functions that a reply may call: what is offered, how a model without a place for them is told, and which reply
+//! counts as a call.
+
+pub mod calls;
+
+use serde_json::{Map, Value, json};
+
+/// Most functions in one request.
+const MAX_TOOLS: usize = 128;
+
+/// What a request offers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offer {
+    /// As the request has them: `{"type": "function", "function": {"name", "description", "parameters"}}`.
+    pub tools: Vec<Value>,
+    /// Whether the reply must be a call.
+    pub choice: Choice,
+}
+
+/// Whether a reply is to be a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// As the model likes.
+    Auto,
+    /// Of any of them.
+    Required,
+    /// Of this one.
+    Named(String),
+}
+
+impl Offer {
+    /// Reads `tools` and `tool_choice`; `Ok(None)` if nothing is offered.
+    pub fn read(fields: &Map<String, Value>) -> Result<Option<Self>, &'static str> {
+        let Some(tools) = fields.get("tools") else { return Ok(None) };
+        let wrong = "a list of up to 128 functions, each with a name";
+        let tools = tools.as_array().filter(|tools| tools.len() <= MAX_TOOLS).ok_or(wrong)?;
+        if !tools.iter().all(|tool| name_of(tool).is_some()) {
+            return Err(wrong);
+        }
+        let choice = match fields.get("tool_choice") {
+            None => Choice::Auto,
+            Some(Value::String(choice)) => match choice.as_str() {
+                "auto" => Choice::Auto,
+                "none" => return Ok(None),
+                "required" => Choice::Required,
+                _ => return Err("auto, none, required or one function"),
+            },
+            Some(one) => {
+                Choice::Named(name_of(one).ok_or("auto, none, required or one function")?.to_owned())
+            }
+        };
+        let offer = Self { tools: tools.clone(), choice };
+        if let Choice::Named(name) = &offer.choice
+            && !offer.has(name)
+        {
+            return Err("the name of an offered function");
+        }
+        Ok((!offer.tools.is_empty()).then_some(offer))
+    }
+
+    /// Whether a function of this name is offered.
+    pub fn has(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| name_of(tool) == Some(name))
+    }
+
+    /// What the whole reply must fit, if it must be a call.
+    pub fn forced_schema(&self) -> Option<Value> {
+        let wanted = |tool: &&Value| match &self.choice {
+            Choice::Auto => false,
+            Choice::Required => true,
+            Choice::Named(name) => name_of(tool) == Some(name),
+        };
+        let calls: Vec<Value> = self.tools.iter().filter(wanted).map(call_schema).collect();
+        match calls.len() {
+            0 => None,
+            1 => calls.into_iter().next(),
+            _ => Some(json!({ "anyOf": calls })),
+        }
+    }
+
+    /// The functions in words, for a model whose template has no place for them.
+    pub fn instructions(&self) -> String {
+        let list: Vec<String> = self.tools.iter().map(|tool| tool["function"].to_string()).collect();
+        format!(
+            "You may call these functions:\n{}\nTo call one, reply with nothing but JSON of this form: \
+             {{\"name\": \"the function\", \"arguments\": {{}}}}",
+            list.join("\n")
+        )
+    }
+}
+
+fn name_of(tool: &Value) -> Option<&str> {
+    tool.get("function")?.get("name")?.as_str().filter(|name| !name.is_empty() && name.len() <= 128)
+}
+
+fn call_schema(tool: &Value) -> Value {
+    let function = &tool["function"];
+    let arguments = function.get("parameters").filter(|schema| schema.is_object()).cloned();
+    json!({
+        "type": "object",
+        "properties": {
+            "name": { "const": function["name"] },
+            "arguments": arguments.unwrap_or_else(|| json!({ "type": "object" })),
+        },
+        "required": ["name", "arguments"],
+        "additionalProperties": false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(value: Value) -> Result<Option<Offer>, &'static str> {
+        Offer::read(value.as_object().expect("an object"))
+    }
+
+    fn weather() -> Value {
+        json!([{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}])
+    }
+
+    #[test]
+    fn choices() {
+        assert_eq!(read(json!({})), Ok(None));
+        assert_eq!(read(json!({"tools": []})), Ok(None));
+        assert_eq!(read(json!({"tools": weather(), "tool_choice": "none"})), Ok(None));
+        let auto = read(json!({"tools": weather()})).expect("valid").expect("offered");
+        assert_eq!((auto.choice.clone(), auto.forced_schema()), (Choice::Auto, None));
+        let named =
+            json!({"tools": weather(), "tool_choice": {"type": "function", "function": {"name": "weather"}}});
+        let forced = read(named).expect("valid").expect("offered").forced_schema().expect("a schema");
+        assert_eq!(forced["properties"]["name"]["const"], "weather");
+    }
+
+    #[test]
+    fn what_is_no_offer_is_refused() {
+        let other = json!({"type": "function", "function": {"name": "other"}});
+        for bad in [
+            json!({"tools": "weather"}),
+            json!({"tools": [{"type": "function"}]}),
+            json!({"tools": weather(), "tool_choice": "must"}),
+            json!({"tools": weather(), "tool_choice": other}),
+        ] {
+            assert!(read(bad.clone()).is_err(), "{bad}");
+        }
+    }
+}

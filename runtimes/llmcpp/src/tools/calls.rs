@@ -1,0 +1,178 @@
+//! Finds calls in a reply that grows: text before a call is shown at once, a call is held back until it is whole.
+//!
+//! Models write calls in three ways: `<tool_call>{…}</tool_call>`, `[TOOL_CALLS][{…}]`, or nothing but the JSON.
+
+use serde_json::{Value, json};
+
+use super::Offer;
+
+const OPENERS: [&str; 2] = ["<tool_call>", "[TOOL_CALLS]"];
+const CLOSER: &str = "</tool_call>";
+
+/// Watches one reply.
+#[derive(Debug)]
+pub struct CallFinder {
+    offer: Offer,
+    /// Text that is a call, or may become one.
+    held: String,
+    /// What was shown.
+    said: String,
+    open: bool,
+}
+
+/// What a reply was.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending {
+    /// Text; this much of it was held back.
+    Text(String),
+    /// Calls, in the form of the chat API: `{"content", "tool_calls"}`.
+    Calls(Value),
+}
+
+impl CallFinder {
+    /// Watches for calls of what is offered.
+    pub fn new(offer: Offer) -> Self {
+        Self { offer, held: String::new(), said: String::new(), open: false }
+    }
+
+    /// Takes more text and gives what is certainly no part of a call.
+    pub fn push(&mut self, text: &str) -> String {
+        self.held.push_str(text);
+        if self.open {
+            return String::new();
+        }
+        if let Some(at) = OPENERS.iter().filter_map(|opener| self.held.find(opener)).min() {
+            self.open = true;
+            return self.show(at);
+        }
+        if self.said.trim().is_empty() {
+            let begin = self.held.trim_start();
+            if begin.is_empty() || begin.starts_with(['{', '[']) {
+                // Not `open`: it may still turn out to be text before an opener.
+                return String::new();
+            }
+        }
+        self.show(self.held.len() - begun(&self.held))
+    }
+
+    /// Takes the first `length` bytes of what is held.
+    fn show(&mut self, length: usize) -> String {
+        let text: String = self.held.drain(..length).collect();
+        self.said.push_str(&text);
+        text
+    }
+
+    /// What it was, once nothing follows. `number` gives each call its id.
+    pub fn finish(self, mut number: impl FnMut() -> String) -> Ending {
+        let calls = read(&self.held).filter(|calls| calls.iter().all(|(name, _)| self.offer.has(name)));
+        let Some(calls) = calls.filter(|calls| !calls.is_empty()) else { return Ending::Text(self.held) };
+        let call = |(name, arguments): (String, Value)| {
+            let arguments = match arguments {
+                Value::String(text) => text,
+                other => other.to_string(),
+            };
+            json!({"id": number(), "type": "function", "function": {"name": name, "arguments": arguments}})
+        };
+        let calls: Vec<Value> = calls.into_iter().map(call).collect();
+        let said = self.said.trim_end();
+        Ending::Calls(json!({ "content": (!said.is_empty()).then_some(said), "tool_calls": calls }))
+    }
+}
+
+/// Bytes at the end of a text that could be the beginning of an opener.
+fn begun(text: &str) -> usize {
+    let longest = |opener: &&str| {
+        (1..opener.len()).rev().find(|&length| text.ends_with(&opener[..length])).unwrap_or(0)
+    };
+    OPENERS.iter().map(|opener| longest(&opener)).max().unwrap_or(0)
+}
+
+fn read(text: &str) -> Option<Vec<(String, Value)>> {
+    let text = text.trim();
+    if let Some(rest) = text.strip_prefix(OPENERS[0]) {
+        let parts = rest.split(OPENERS[0]);
+        return parts.map(|part| one(part.trim().trim_end_matches(CLOSER).trim())).collect();
+    }
+    let text = text.strip_prefix(OPENERS[1]).unwrap_or(text).trim();
+    match serde_json::from_str(text).ok()? {
+        Value::Array(list) => list.iter().map(call).collect(),
+        one => Some(vec![call(&one)?]),
+    }
+}
+
+fn one(text: &str) -> Option<(String, Value)> {
+    call(&serde_json::from_str(text).ok()?)
+}
+
+fn call(value: &Value) -> Option<(String, Value)> {
+    let name = value.get("name")?.as_str()?.to_owned();
+    let arguments = value.get("arguments").or_else(|| value.get("parameters"))?;
+    (arguments.is_object() || arguments.is_string()).then(|| (name, arguments.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::Choice;
+    use proptest::prelude::*;
+
+    fn finder() -> CallFinder {
+        let tools = vec![json!({"type": "function", "function": {"name": "f"}})];
+        CallFinder::new(Offer { tools, choice: Choice::Auto })
+    }
+
+    /// Feeds a text in pieces of `size` characters; gives what was shown and how it ended.
+    fn feed(text: &str, size: usize) -> (String, Ending) {
+        let mut finder = finder();
+        let characters: Vec<char> = text.chars().collect();
+        let shown =
+            characters.chunks(size).map(|piece| finder.push(&piece.iter().collect::<String>())).collect();
+        let mut number = 0;
+        let ending = finder.finish(|| {
+            number += 1;
+            format!("call_{number}")
+        });
+        (shown, ending)
+    }
+
+    fn expected(number: usize, arguments: &str) -> Value {
+        json!({"id": format!("call_{number}"), "type": "function", "function": {"name": "f", "arguments": arguments}})
+    }
+
+    #[test]
+    fn all_three_ways_however_they_are_cut() {
+        for size in 1..9 {
+            let (shown, ending) = feed(
+                "I see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
+                size,
+            );
+            assert_eq!(shown, "I see.\n");
+            let calls = [expected(1, "{\"a\":1}"), expected(2, "{}")];
+            assert_eq!(ending, Ending::Calls(json!({"content": "I see.", "tool_calls": calls})));
+            let (shown, ending) = feed("[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]", size);
+            let call = json!({"content": null, "tool_calls": [expected(1, "{}")]});
+            assert_eq!((shown.as_str(), ending), ("", Ending::Calls(call.clone())));
+            let (shown, ending) = feed(" {\"name\": \"f\", \"parameters\": {}}", size);
+            assert_eq!((shown.as_str(), ending), ("", Ending::Calls(call)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_call_is_text() {
+        for text in ["{\"name\": \"g\", \"arguments\": {}}", "{\"a\": 1}", "<tool_call>{\"name\"", "[1, 2]"] {
+            let (shown, ending) = feed(text, 3);
+            assert_eq!((shown.as_str(), ending), ("", Ending::Text(text.to_owned())));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_lost(text in "[a-z<>_\\[\\]{} TOOL]{0,60}", size in 1_usize..8) {
+            let (shown, ending) = feed(&text, size);
+            match ending {
+                Ending::Text(rest) => prop_assert_eq!(shown + &rest, text),
+                Ending::Calls(_) => prop_assert!(text.contains("name")),
+            }
+        }
+    }
+}
