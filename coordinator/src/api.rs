@@ -16,7 +16,10 @@ mod hosts;
 mod island;
 mod jobs;
 mod keys;
+mod ledger;
 mod limits;
+mod market;
+mod network;
 mod models;
 pub(crate) mod once;
 mod query;
@@ -112,12 +115,19 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .route("/models/{name}", get(models::get))
         .route("/embeddings", post(embeddings::create))
         .route("/account", get(account::account))
+        .route("/account/ledger", get(ledger::entries))
         .route("/api-keys", get(keys::list::list).post(keys::create::create))
         .route("/api-keys/{id}", delete(keys::revoke::revoke))
         .route("/workloads", get(workloads::list))
         .route("/workloads/{slug}", get(workloads::get))
         .route("/hosts", get(hosts::list))
         .route("/hosts/{id}", get(hosts::get))
+        .route("/hosts/{id}/karma", get(hosts::karma))
+        .route("/market/rates", get(market::rates))
+        .route("/market/rates/{slug}", get(market::rate))
+        .route("/market/history/{slug}", get(market::history))
+        .route("/network/stats", get(network::stats))
+        .route("/island/recommendations", get(island::recommendations::recommendations))
         .route("/island/enroll", post(island::enroll::enroll))
         .route("/island/credentials", post(island::credentials::credentials))
         .route("/fabric/credentials", post(fabric::credentials));

@@ -4,8 +4,13 @@ mod support;
 
 mod accounts;
 mod chat;
+mod errors;
 mod fabric;
 mod happy;
+mod keys;
+mod limits;
 mod loss;
+mod market;
+mod once;
 mod requests;
 mod restart;
