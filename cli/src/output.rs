@@ -18,6 +18,7 @@ use crate::{args::Format, failure::Report};
 #[derive(Debug)]
 pub(crate) struct Output {
     format: Format,
+    out: io::Stdout,
     /// Of results.
     colour: bool,
     /// Of messages.
@@ -29,7 +30,7 @@ impl Output {
         let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
         let allowed = variable("NO_COLOR").is_none() && variable("TERM").as_deref() != Some("dumb");
         let colour = allowed && io::stdout().is_terminal();
-        Self { format, colour, message_colour: allowed && io::stderr().is_terminal() }
+        Self { format, out: io::stdout(), colour, message_colour: allowed && io::stderr().is_terminal() }
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -39,33 +40,33 @@ impl Output {
     /// One JSON text.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string_pretty(value)?;
-        writeln!(io::stdout().lock(), "{}", plain_json(&text))?;
+        writeln!(self.out.lock(), "{}", plain_json(&text))?;
         Ok(())
     }
 
     /// One JSON text on one line, at once.
     pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string(value)?;
-        let mut out = io::stdout().lock();
+        let mut out = self.out.lock();
         writeln!(out, "{}", plain_json(&text))?;
         Ok(out.flush()?)
     }
 
     /// Lines of text.
     pub(crate) fn line(&self, text: &str) -> Result<()> {
-        Ok(writeln!(io::stdout().lock(), "{}", plain(text))?)
+        Ok(writeln!(self.out.lock(), "{}", plain(text))?)
     }
 
     /// A piece of a reply, at once and without a line end.
     pub(crate) fn piece(&self, text: &str) -> Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = self.out.lock();
         out.write_all(plain(text).as_bytes())?;
         Ok(out.flush()?)
     }
 
     /// Text of our own, as it is: a completion script or a manual page.
     pub(crate) fn raw(&self, bytes: &[u8]) -> Result<()> {
-        Ok(io::stdout().lock().write_all(bytes)?)
+        Ok(self.out.lock().write_all(bytes)?)
     }
 
     /// Names and values, aligned.
@@ -82,7 +83,7 @@ impl Output {
     }
 
     fn lines(&self, lines: &[String]) -> Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = self.out.lock();
         for line in lines {
             writeln!(out, "{line}")?;
         }
@@ -123,7 +124,7 @@ impl Output {
 
     /// Sends what is still buffered; an output that cannot be written is an error, not a loss.
     pub(crate) fn finish(&self) -> Result<()> {
-        Ok(io::stdout().lock().flush()?)
+        Ok(self.out.lock().flush()?)
     }
 
     fn label(&self, text: &str, style: &str) -> String {

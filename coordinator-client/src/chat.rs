@@ -19,7 +19,7 @@ use crate::{
 const WHAT: &str = "chat";
 const PATH: [&str; 2] = ["chat", "completions"];
 /// Long replies of slow models take their time.
-const WHOLE_REPLY: Duration = Duration::from_secs(20 * 60);
+const WHOLE_REPLY: Duration = Duration::from_mins(20);
 
 /// The chunks of one reply.
 pub struct ChatStream {

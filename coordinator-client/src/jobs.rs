@@ -4,14 +4,23 @@ use island_protocol::{
     api::{CancelledJob, JobOutput, JobSummary, JobView, Page, SubmittedJob},
     ids::JobId,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::{call::Call, client::Client, request::Request, stream::EventStream};
+
+/// Any JSON may be tried as input; the coordinator says what is wrong with it.
+#[derive(Serialize)]
+struct Submit<'a> {
+    workload: &'a str,
+    input: Value,
+    priority: u8,
+}
 
 impl Client {
     /// `POST /jobs`. Acts once even when it has to be sent again.
     pub fn submit_job(&self, workload: &str, input: Value, priority: u8) -> Request<SubmittedJob> {
-        let body = json!({ "workload": workload, "input": input, "priority": priority });
+        let body = Submit { workload, input, priority };
         Request::data(self, Call::post_once("submit the job", &["jobs"], &body))
     }
 

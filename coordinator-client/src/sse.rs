@@ -73,6 +73,8 @@ impl std::error::Error for Broken {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fmt::Write as _;
+
     use futures::executor::block_on;
     use proptest::prelude::*;
 
@@ -87,7 +89,7 @@ mod tests {
                 texts.iter().map(|text| serde_json::json!({ "content": text }).to_string()).collect();
             let mut wire = String::new();
             for (at, data) in wanted.iter().enumerate() {
-                wire.push_str(&format!(": keep-alive\n\nid: {at}\nevent: token\ndata: {data}\n\n"));
+                let _ = write!(wire, ": keep-alive\n\nid: {at}\nevent: token\ndata: {data}\n\n");
             }
             wire.push_str("id: 99\ndata: {\"cut");
             let (mut rest, mut pieces) = (wire.as_bytes(), Vec::new());

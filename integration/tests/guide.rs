@@ -30,11 +30,11 @@ fn the_guide_tells_the_truth() {
 
 #[test]
 fn the_guide_has_every_route_that_consumers_use() {
-    let (guide, router) = (read("docs/api.md"), read("coordinator/src/api.rs"));
+    let (guide, source) = (read("docs/api.md"), read("coordinator/src/api.rs"));
     // Islands sign these; nobody calls them by hand.
     let by_islands = ["/island/enroll", "/island/credentials"];
     let routes: Vec<&str> =
-        router.split(".route(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        source.split(".route(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(routes.len() > 20, "{routes:?}");
     for route in routes.into_iter().filter(|route| !by_islands.contains(route)) {
         let shown = route.split('/').map(|part| if part.starts_with('{') { "…" } else { part });

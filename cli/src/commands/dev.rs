@@ -30,7 +30,7 @@ use self::{
 use crate::{args::Dev, output::Output, settings::island_home};
 
 /// How long a part gets to answer after its start. Generous: a debug build on a busy machine is slow.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_mins(1);
 /// Credits the consumer's account begins with.
 const DEV_CREDITS: &str = "10000";
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(options: Dev, nats_url: Option<String>, output: &Output)
         Some(root) => root.clone(),
         None => island_home()?.join("dev"),
     };
-    let layout = Layout::open(root)?;
+    let layout = Layout::open(&root)?;
     layout.remove_info();
     let mut network = Network {
         programs: Programs::find(options.nats_server.clone(), nats_url.is_some(), options.cargos.clone())?,

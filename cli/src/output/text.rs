@@ -1,6 +1,6 @@
 //! Text as it may be shown: without what could command a terminal, and numbers as people read them.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt::Write as _};
 
 use island_protocol::{credits::MicroCredits, job::JobStatus};
 
@@ -33,7 +33,7 @@ pub(super) fn plain_json(text: &str) -> Cow<'_, str> {
     for c in text.chars() {
         if is_hostile(c) {
             // All of them lie below U+10000, so one escape is enough.
-            escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {
             escaped.push(c);
         }

@@ -69,7 +69,8 @@ impl SavedSettings {
 fn close_to_others(path: &Path, output: &Output) -> Result<()> {
     let show = path.display();
     let mode = fs::metadata(path).with_context(|| format!("read {show}"))?.permissions().mode() & 0o777;
-    if mode & 0o077 == 0 {
+    let others = mode & 0o077;
+    if others == 0 {
         return Ok(());
     }
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).with_context(|| {

@@ -1,5 +1,7 @@
 //! Committed help of every command.
 
+use std::fmt::Write as _;
+
 use crate::program::alone;
 
 #[test]
@@ -44,7 +46,7 @@ fn help_of_every_command() {
         arguments.push("--help");
         let ran = alone(&arguments);
         assert_eq!(ran.code, Some(0), "{arguments:?}");
-        all.push_str(&format!("$ island {}\n{}\n", arguments.join(" "), ran.out));
+        let _ = writeln!(all, "$ island {}\n{}", arguments.join(" "), ran.out);
     }
     insta::assert_snapshot!(all);
 }

@@ -1,7 +1,8 @@
 //! Running the program in an empty home.
 
 use std::{
-    io::Write,
+    fmt::Write as _,
+    io::Write as _,
     path::Path,
     process::{Command, Output, Stdio},
 };
@@ -37,10 +38,10 @@ impl Ran {
         let code = self.code.expect("an exit code");
         let mut text = format!("$ island {}\n{}", quoted.join(" "), self.out);
         if !self.err.is_empty() {
-            text.push_str(&format!("--- stderr\n{}", self.err));
+            let _ = write!(text, "--- stderr\n{}", self.err);
         }
         if code != 0 {
-            text.push_str(&format!("--- exit code {code}\n"));
+            let _ = writeln!(text, "--- exit code {code}");
         }
         text.replace(server, "http://coordinator")
     }

@@ -1,12 +1,12 @@
 //! Streams that break, are interrupted, or whose reader goes away.
 
 use std::{
-    io::{BufRead, BufReader, Read},
+    io::Read,
     process::{Child, Command, Stdio},
 };
 
 use crate::{
-    program::{command, run},
+    program::{Ran, command, run},
     server::Server,
 };
 
@@ -85,37 +85,32 @@ async fn ctrl_c_cancels_a_chat() {
     assert!(server.asked().iter().any(|asked| asked.line == format!("DELETE /jobs/{ENDLESS}")));
 }
 
-#[tokio::test(flavor = "multi_thread")]
+/// Runs it with an output that nobody reads.
+async fn unread(mut command: Command) -> Ran {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    command.stdin(Stdio::null()).stdout(writer);
+    tokio::task::spawn_blocking(move || command.output()).await.expect("join").expect("run island").into()
+}
+
+#[tokio::test]
 async fn a_reader_that_goes_away_is_no_error() {
     let server = Server::start().await;
     let home = tempfile::tempdir().expect("temporary folder");
-    for arguments in [&["completion", "bash"][..], &["man"], &["jobs", "list"]] {
-        let mut child = command(home.path(), &at(&server), arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("start");
-        drop(child.stdout.take());
-        let result = child.wait_with_output().expect("wait");
-        assert_eq!(String::from_utf8(result.stderr).expect("text"), "", "{arguments:?}");
+    for arguments in
+        [&["completion", "bash"][..], &["man"], &["jobs", "list"], &["account", "--format", "json"]]
+    {
+        let ran = unread(command(home.path(), &at(&server), arguments)).await;
+        assert_eq!((ran.code, ran.err.as_str()), (Some(141), ""), "{arguments:?}");
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_chat_that_nobody_reads_is_cancelled() {
     let server = Server::start().await;
     let home = tempfile::tempdir().expect("temporary folder");
-    let mut child = command(home.path(), &at(&server), &["chat", "hi", "-w", "endless"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("start");
-    drop(child.stdout.take());
-    let mut err = String::new();
-    BufReader::new(child.stderr.take().expect("piped")).read_line(&mut err).expect("read");
-    assert_eq!(err, "");
-    assert_eq!(child.wait().expect("wait").code(), Some(141));
+    let ran = unread(command(home.path(), &at(&server), &["chat", "hi", "-w", "endless"])).await;
+    assert_eq!((ran.code, ran.err.as_str()), (Some(141), ""));
     assert!(server.asked().iter().any(|asked| asked.line == format!("DELETE /jobs/{ENDLESS}")));
 }
 

@@ -27,7 +27,7 @@ impl ClientBuilder {
             user_agent: concat!("island/", env!("CARGO_PKG_VERSION")).to_owned(),
             connect_timeout: Duration::from_secs(10),
             rules: Rules {
-                timeout: Duration::from_secs(60),
+                timeout: Duration::from_mins(1),
                 // Streams carry a comment every 15 s: three missed ones mean that the other side is gone.
                 idle: Duration::from_secs(50),
                 retry: RetryPolicy::REQUESTS,

@@ -20,15 +20,18 @@ const NIL: &str = "00000000-0000-0000-0000-000000000000";
 const NOW: &str = "2026-11-20T00:00:00.000Z";
 
 /// Asks for one thing; the answer must be understood. Gives the request line.
-async fn line<T: std::fmt::Debug + 'static>(body: Value, ask: impl FnOnce(&Client) -> Request<T>) -> String {
+async fn line<T: std::fmt::Debug + 'static>(
+    body: impl ToString,
+    ask: impl FnOnce(&Client) -> Request<T>,
+) -> String {
     let script = Script::play(vec![Step::Answer(200, "", body.to_string())]).await;
     let answer: Result<T, ClientError> = ask(&script.client()).into_future().await;
     answer.expect("understood");
     script.asked().await[0].line.trim_end_matches(" HTTP/1.1").to_owned()
 }
 
-fn data(value: Value) -> Value {
-    json!({ "data": value })
+fn data(data: impl Into<Value>) -> Value {
+    Value::from_iter([("data", data.into())])
 }
 
 #[tokio::test]

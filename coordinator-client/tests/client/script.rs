@@ -1,6 +1,6 @@
 //! A server on loopback that answers by a script: one step per connection, and everything it was asked is kept.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use island_coordinator_client::{Client, RetryPolicy};
 use tokio::{
@@ -157,7 +157,7 @@ pub(crate) fn frames(from: u64, to: u64, total: u64) -> String {
         } else {
             format!(r#"{{"type":"token","content":"t{n}"}}"#)
         };
-        text.push_str(&format!("id: {n}\nevent: x\ndata: {data}\n\n"));
+        let _ = write!(text, "id: {n}\nevent: x\ndata: {data}\n\n");
     }
     text
 }
