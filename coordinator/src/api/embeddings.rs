@@ -13,7 +13,11 @@ pub(super) async fn create(
         caller?;
         let body::Json(mut fields) = body?;
         fields.required("input")?;
-        Err(ApiError::field(Code::WorkloadNotFound, "model", "the catalogue has no Cargo that makes embeddings yet"))
+        Err(ApiError::field(
+            Code::WorkloadNotFound,
+            "model",
+            "the catalogue has no Cargo that makes embeddings yet",
+        ))
     };
     refused().map_err(ApiError::in_chat)
 }

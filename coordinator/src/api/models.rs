@@ -41,6 +41,7 @@ pub(super) async fn get(
     Path(name): Path<String>,
 ) -> Result<Json<Model>, ApiError> {
     let cargo = api.owner.context().catalogue.named(&name).filter(|cargo| cargo.is_chat());
-    let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such model").in_chat())?;
+    let cargo =
+        cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such model").in_chat())?;
     Ok(Json(model(cargo)))
 }
