@@ -61,9 +61,10 @@ async fn rates_of(api: &Api, cargos: &[&Cargo]) -> Result<Vec<MarketRate>, ApiEr
     let prices: HashMap<Slug, Prices> =
         market::prices(context.store.reader(), now.plus_ms(-24 * HOUR_MS)).await?;
     let hosts = able_hosts(api, cargos);
-    let records = cargos.iter().zip(hosts).map(|(cargo, hosts)| {
-        record(cargo, prices.get(&cargo.entry.slug).copied(), hosts, now)
-    });
+    let records = cargos
+        .iter()
+        .zip(hosts)
+        .map(|(cargo, hosts)| record(cargo, prices.get(&cargo.entry.slug).copied(), hosts, now));
     Ok(records.collect())
 }
 

@@ -38,7 +38,9 @@ impl Cargo {
         check(&self.input, input)?;
         match beyond(input) {
             None => Ok(()),
-            Some(field) => Err(Misfit { field, message: "the number is too large for any engine".to_owned() }),
+            Some(field) => {
+                Err(Misfit { field, message: "the number is too large for any engine".to_owned() })
+            }
         }
     }
 
