@@ -23,6 +23,7 @@ pub const PREFIX: &str = "/api/v1";
 
 /// The wrapping of single resources and lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Data<T> {
     /// The resource, or the list.
     pub data: T,
@@ -30,6 +31,7 @@ pub struct Data<T> {
 
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Page<T> {
     /// The entries.
     pub data: Vec<T>,
@@ -39,6 +41,7 @@ pub struct Page<T> {
 
 /// Where a page lies in its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct PageMeta {
     /// All entries.
     pub total: u64,
@@ -50,6 +53,7 @@ pub struct PageMeta {
 
 /// `GET /health`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Health {
     /// `ok`, or what is away.
     pub status: String,
@@ -59,6 +63,7 @@ pub struct Health {
 
 /// `GET /cargos`: the one list that is not wrapped in `data`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CargoList {
     /// The entries.
     pub cargos: Vec<CargoEntry>,
@@ -68,6 +73,7 @@ pub struct CargoList {
 
 /// `POST /jobs`. Unknown fields are refused, so that a misspelt one is not silently ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SubmitJob {
     /// Slug of a Cargo.
@@ -81,6 +87,7 @@ pub struct SubmitJob {
 
 /// Answer to `POST /jobs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SubmittedJob {
     /// The job.
     pub id: JobId,
@@ -98,6 +105,7 @@ pub struct SubmittedJob {
 
 /// A job in `GET /jobs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct JobSummary {
     /// The job.
     pub id: JobId,
@@ -116,6 +124,7 @@ pub struct JobSummary {
 
 /// `GET /jobs/:id`. Absent means not there yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct JobView {
     /// The job.
     pub id: JobId,
@@ -152,6 +161,7 @@ pub struct JobView {
 
 /// `GET /jobs/:id/output`: the output alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct JobOutput {
     /// The job.
     pub id: JobId,
@@ -161,6 +171,7 @@ pub struct JobOutput {
 
 /// Why a job did not complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct JobError {
     /// Stable code, such as `runtime_crashed`.
     pub code: String,
@@ -170,6 +181,7 @@ pub struct JobError {
 
 /// Answer to `DELETE /jobs/:id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CancelledJob {
     /// The job.
     pub id: JobId,
@@ -179,6 +191,7 @@ pub struct CancelledJob {
 
 /// `GET /account`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct AccountView {
     /// The account.
     pub id: AccountId,
@@ -192,6 +205,7 @@ pub struct AccountView {
 
 /// A Cargo in `GET /workloads` and `GET /workloads/:slug`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct WorkloadView {
     /// Number of the Cargo.
     pub id: i64,
@@ -213,6 +227,7 @@ pub struct WorkloadView {
 
 /// An Island in `GET /hosts` and `GET /hosts/:id`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct HostView {
     /// The Island.
     pub id: HostId,
@@ -234,6 +249,7 @@ pub struct HostView {
 
 /// `POST /island/enroll`, with the owner's API key: ties an Island to an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Enroll {
     /// Id the Island made at its first start.
@@ -250,6 +266,7 @@ pub struct Enroll {
 
 /// `POST /island/credentials`, without an API key: an enrolled Island renews its fabric credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RenewCredentials {
     /// The Island.
@@ -267,6 +284,7 @@ pub fn credentials_claim(host: HostId, sent_at: Timestamp) -> String {
 
 /// Credentials for the fabric: a user JWT for a key whose seed never left its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct HostCredentials {
     /// Where the fabric is.
     pub nats_url: String,
@@ -280,6 +298,7 @@ pub struct HostCredentials {
 
 /// Answer to `POST /fabric/credentials`: short-lived read access to the fabric for an API key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct WatchCredentials {
     /// Where the fabric is.
     pub nats_url: String,

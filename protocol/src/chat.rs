@@ -7,6 +7,7 @@ use crate::job::{FinishReason, Usage};
 
 /// A chat request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatRequest {
     /// A well-known name, a slug, an alias or anything else: never an error.
     #[serde(default)]
@@ -59,6 +60,7 @@ pub struct ChatRequest {
 
 /// What a stream carries besides text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct StreamOptions {
     /// Whether a last chunk carries the usage.
     #[serde(default)]
@@ -67,6 +69,7 @@ pub struct StreamOptions {
 
 /// One message of a conversation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: String,
@@ -83,6 +86,7 @@ pub struct ChatMessage {
 
 /// A call of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ToolCall {
     /// Names the call in the answer to it.
     pub id: String,
@@ -95,6 +99,7 @@ pub struct ToolCall {
 
 /// What is called, and with what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct FunctionCall {
     /// Name of the function.
     pub name: String,
@@ -104,6 +109,7 @@ pub struct FunctionCall {
 
 /// A [`ToolCall`] in a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ToolCallDelta {
     /// Which call of the reply.
     pub index: u32,
@@ -114,6 +120,7 @@ pub struct ToolCallDelta {
 
 /// A whole reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatCompletion {
     /// `chatcmpl-` and the job id.
     pub id: String,
@@ -131,6 +138,7 @@ pub struct ChatCompletion {
 
 /// The reply inside a [`ChatCompletion`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Choice {
     /// 0.
     pub index: u32,
@@ -142,6 +150,7 @@ pub struct Choice {
 
 /// A piece of a streamed reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatChunk {
     /// `chatcmpl-` and the job id.
     pub id: String,
@@ -160,6 +169,7 @@ pub struct ChatChunk {
 
 /// The piece inside a [`ChatChunk`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChunkChoice {
     /// 0.
     pub index: u32,
@@ -171,6 +181,7 @@ pub struct ChunkChoice {
 
 /// What is new in a chunk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Delta {
     /// `assistant`, in the first chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,7 @@ mod support;
 
 mod accounts;
 mod chat;
+mod document;
 mod fabric;
 mod happy;
 mod loss;

@@ -7,6 +7,7 @@ use crate::{credits::MicroCredits, ids::ApiKeyId, time::Timestamp};
 
 /// What a key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// See what belongs to the account.
@@ -35,6 +36,7 @@ impl Scope {
 
 /// A key in `GET /api-keys`; never the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct KeyView {
     /// The key.
     pub id: ApiKeyId,
@@ -58,6 +60,7 @@ pub struct KeyView {
 
 /// `POST /api-keys`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateKey {
     /// Label, 1 to 100 characters.
@@ -75,6 +78,7 @@ pub struct CreateKey {
 
 /// Answer to `POST /api-keys`: the only one that carries the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CreatedKey {
     /// The key.
     pub data: KeyView,
@@ -85,6 +89,7 @@ pub struct CreatedKey {
 
 /// Answer to `DELETE /api-keys/:id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RevokedKey {
     /// The key.
     pub id: ApiKeyId,
