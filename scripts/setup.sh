@@ -64,3 +64,11 @@ if [ "${1:-}" = test ] && ! cmp -s scripts/test-clients.txt .tools/test-clients.
     .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/test-clients.txt
     cp scripts/test-clients.txt .tools/test-clients.stamp
 fi
+
+# --- schemathesis, apart from the clients: what it needs must not decide what they get.
+if [ "${1:-}" = test ] && ! cmp -s scripts/schemathesis.txt .tools/schemathesis.stamp; then
+    say "installing schemathesis into .tools/schemathesis"
+    python3 -m venv .tools/schemathesis
+    .tools/schemathesis/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/schemathesis.txt
+    cp scripts/schemathesis.txt .tools/schemathesis.stamp
+fi

@@ -207,6 +207,16 @@ impl Fleet {
         candidates.filter_map(|candidate| visit(&candidate)).collect()
     }
 
+    /// Calls `look` with what one Island has, load left out, or with none if it never said. None: it is unknown.
+    pub(crate) fn inspect<T>(
+        &self,
+        host: HostId,
+        look: impl FnOnce(Option<&Candidate<'_>>) -> T,
+    ) -> Option<T> {
+        let islands = self.lock();
+        Some(look(islands.get(&host)?.profile(host).as_ref()))
+    }
+
     /// All Islands, as consumers see them.
     pub(crate) fn views(&self, now: Instant) -> Vec<HostView> {
         let islands = self.lock();
@@ -275,6 +285,22 @@ impl Island {
             free_vram_mb: free(beat.headroom.vram_mb, |claim| claim.vram_mb),
             karma_ms: self.enrolled.karma_ms,
             strikes,
+        })
+    }
+
+    /// What it has, as if it were off: for questions that are not about load.
+    fn profile(&self, id: HostId) -> Option<Candidate<'_>> {
+        Some(Candidate {
+            id,
+            capabilities: self.enrolled.capabilities.as_ref()?,
+            models: self.beat.as_ref().map_or(&[], |beat| &beat.models),
+            online: false,
+            draining: false,
+            free_slots: 0,
+            free_ram_mb: 0,
+            free_vram_mb: 0,
+            karma_ms: self.enrolled.karma_ms,
+            strikes: 0,
         })
     }
 

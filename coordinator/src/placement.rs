@@ -112,6 +112,21 @@ pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearne
     Ok(nearness)
 }
 
+/// Whether this Island's hardware could serve the Cargo if it had nothing else to do.
+pub(crate) fn able(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<(), Reason> {
+    let capabilities = island.capabilities;
+    let vram_mb: u64 = capabilities.gpus.iter().map(|gpu| gpu.vram_mb).sum();
+    let idle = Candidate {
+        online: true,
+        draining: false,
+        free_slots: 1,
+        free_ram_mb: megabytes(capabilities.ram_mb),
+        free_vram_mb: megabytes(vram_mb),
+        ..island.clone()
+    };
+    usable(cargo, &idle).map(|_| ())
+}
+
 fn fits_now(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearness, Reason> {
     let nearness = usable(cargo, island)?;
     if island.free_slots <= 0 {

@@ -16,6 +16,7 @@ pub(crate) mod idempotency;
 pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod ledger;
+pub(crate) mod market;
 mod migrations;
 mod open;
 pub(crate) mod workload;

@@ -82,6 +82,7 @@ pub struct SubmitJob {
     pub input: Map<String, Value>,
     /// 0 to 100; higher is placed first.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schemars(range(max = 100)))]
     pub priority: u8,
 }
 

@@ -13,18 +13,23 @@ pub struct ChatRequest {
     #[serde(default)]
     pub model: String,
     /// The conversation so far.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1)))]
     pub messages: Vec<ChatMessage>,
     /// Most tokens to write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub max_tokens: Option<u64>,
     /// Newer name of `max_tokens`; wins when both are given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub max_completion_tokens: Option<u64>,
     /// 0 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 2)))]
     pub temperature: Option<f64>,
     /// Nucleus sampling, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1)))]
     pub top_p: Option<f64>,
     /// Seed of the random draws.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,9 +39,11 @@ pub struct ChatRequest {
     pub stop: Option<Value>,
     /// -2 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = -2, max = 2)))]
     pub presence_penalty: Option<f64>,
     /// -2 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = -2, max = 2)))]
     pub frequency_penalty: Option<f64>,
     /// Whether to answer with Server-Sent Events.
     #[serde(default)]
@@ -46,6 +53,7 @@ pub struct ChatRequest {
     pub stream_options: Option<StreamOptions>,
     /// Replies wanted; 1 is all there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 1)))]
     pub n: Option<u32>,
     /// `{"type": "text" | "json_object"}`, or `{"type": "json_schema", "json_schema": {"name", "schema"}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,6 +80,7 @@ pub struct StreamOptions {
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["system", "developer", "user", "assistant", "tool"])))]
     pub role: String,
     /// A text, or a list of parts of type `text`; null beside calls.
     #[serde(default)]

@@ -1,10 +1,10 @@
-//! `GET /hosts` and `GET /hosts/:id`.
+//! `GET /hosts`, `GET /hosts/:id` and `GET /hosts/:id/karma`.
 
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use island_protocol::{
-    api::{Data, HostView},
+    api::{Data, HostView, network::HostKarma},
     problem::Code,
 };
 use tokio::time::Instant;
@@ -22,7 +22,21 @@ pub(super) async fn get(
     _caller: Caller,
     Segment(id): Segment,
 ) -> Result<Json<Data<HostView>>, ApiError> {
-    let view = id.parse().ok().and_then(|id| api.owner.context().fleet.view(id, Instant::now()));
-    let data = view.ok_or_else(|| ApiError::new(Code::HostNotFound, "there is no such Island"))?;
+    Ok(Json(Data { data: find(&api, &id)? }))
+}
+
+/// What an Island has earned in standing: hours of successful compute.
+pub(super) async fn karma(
+    State(api): State<Arc<Api>>,
+    _caller: Caller,
+    Segment(id): Segment,
+) -> Result<Json<Data<HostKarma>>, ApiError> {
+    let view = find(&api, &id)?;
+    let data = HostKarma { host_id: view.id, karma: view.karma, karma_score: view.karma_score };
     Ok(Json(Data { data }))
+}
+
+fn find(api: &Api, id: &str) -> Result<HostView, ApiError> {
+    let view = id.parse().ok().and_then(|id| api.owner.context().fleet.view(id, Instant::now()));
+    view.ok_or_else(|| ApiError::new(Code::HostNotFound, "there is no such Island"))
 }

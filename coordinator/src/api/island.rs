@@ -1,7 +1,8 @@
-//! What Islands ask over HTTP: to be tied to an account, and for fabric credentials.
+//! What Islands ask over HTTP: to be tied to an account, for fabric credentials, and which models to have.
 
 pub(super) mod credentials;
 pub(super) mod enroll;
+pub(super) mod recommendations;
 
 use island_protocol::{api::HostCredentials, ids::HostId, problem::Code, time::Timestamp};
 

@@ -35,7 +35,13 @@ pub(crate) struct Misfit {
 impl Cargo {
     /// Checks an input against the Cargo's schema.
     pub(crate) fn check_input(&self, input: &Value) -> Result<(), Misfit> {
-        check(&self.input, input)
+        check(&self.input, input)?;
+        match beyond(input) {
+            None => Ok(()),
+            Some(field) => {
+                Err(Misfit { field, message: "the number is too large for any engine".to_owned() })
+            }
+        }
     }
 
     /// Checks an output against the Cargo's schema.
@@ -68,6 +74,22 @@ impl Cargo {
             output_schema: self.output_schema.clone(),
             example: Some(self.example.clone()),
         }
+    }
+}
+
+/// Where a number lies that 64 bits do not hold as an integer: `1e300` is an integer to a schema.
+fn beyond(value: &Value) -> Option<String> {
+    let below = |name: &str, inner: &Value| {
+        let path = beyond(inner)?;
+        Some(if path.is_empty() { name.to_owned() } else { format!("{name}.{path}") })
+    };
+    match value {
+        Value::Number(number) => (number.as_f64()?.abs() > 1e19).then(String::new),
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(index, item)| below(&index.to_string(), item))
+        }
+        Value::Object(fields) => fields.iter().find_map(|(name, field)| below(name, field)),
+        _ => None,
     }
 }
 

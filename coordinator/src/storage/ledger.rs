@@ -1,6 +1,7 @@
 //! The books in SQL. Entries are append-only; the cached balance is written by the same transaction.
 
 use island_protocol::{
+    api::books::LedgerEntry,
     credits::MicroCredits,
     ids::{AccountId, JobId},
     time::Timestamp,
@@ -8,7 +9,7 @@ use island_protocol::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{Attempt as _, Connection, Pool, StoreError};
+use super::{Attempt as _, Connection, Pool, Row, StoreError};
 use crate::ledger::{Ledger, Posting};
 
 /// Writes a posting: two entries and two balances. Fails, and with it the transaction, below zero. The accounts are
@@ -81,4 +82,47 @@ pub(crate) async fn audit(pool: &Pool) -> Result<(MicroCredits, i64), StoreError
         MicroCredits(row.try_get("total").attempt("read a column")?),
         row.try_get("wrong").attempt("read a column")?,
     ))
+}
+
+/// An account's entries in both of its books, newest first, and how many there are.
+pub(crate) async fn page(
+    pool: &Pool,
+    account: AccountId,
+    limit: u64,
+    offset: u64,
+) -> Result<(Vec<LedgerEntry>, u64), StoreError> {
+    let (balance, holds) = (Ledger::Balance(account).to_string(), Ledger::Holds(account).to_string());
+    let total = sqlx::query("SELECT COUNT(*) AS n FROM ledger_entries WHERE ledger IN ($1, $2)")
+        .bind(&balance)
+        .bind(&holds)
+        .fetch_one(pool)
+        .await
+        .and_then(|row| row.try_get::<i64, _>("n"))
+        .attempt("count ledger entries")?;
+    let rows = sqlx::query(
+        "SELECT id, ledger, kind, job_id, amount, created_at FROM ledger_entries WHERE ledger IN ($1, $2) \
+         ORDER BY created_at DESC, id DESC LIMIT $3 OFFSET $4",
+    )
+    .bind(&balance)
+    .bind(&holds)
+    .bind(limit as i64)
+    .bind(i64::try_from(offset).unwrap_or(i64::MAX))
+    .fetch_all(pool)
+    .await
+    .attempt("list ledger entries")?;
+    let entries = rows.iter().map(|row| entry(row, &holds)).collect::<Result<_, _>>()?;
+    Ok((entries, total.max(0) as u64))
+}
+
+fn entry(row: &Row, holds: &str) -> Result<LedgerEntry, StoreError> {
+    let ledger: String = row.try_get("ledger").attempt("read a column")?;
+    let job: Option<String> = row.try_get("job_id").attempt("read a column")?;
+    Ok(LedgerEntry {
+        id: row.try_get("id").attempt("read a column")?,
+        kind: row.try_get("kind").attempt("read a column")?,
+        book: if ledger == holds { "holds" } else { "balance" }.to_owned(),
+        amount: MicroCredits(row.try_get("amount").attempt("read a column")?),
+        job_id: job.map(|id| id.parse()).transpose().map_err(|_| StoreError::Corrupt { what: "job_id" })?,
+        created_at: Timestamp::from_unix_ms(row.try_get("created_at").attempt("read a column")?),
+    })
 }

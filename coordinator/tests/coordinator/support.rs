@@ -16,3 +16,9 @@ pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     let happened = tokio::time::timeout(PATIENCE, event).await;
     happened.unwrap_or_else(|_| panic!("{what} did not happen in {PATIENCE:?}"))
 }
+
+/// Status and body of an answer.
+pub(crate) async fn answer(request: reqwest::RequestBuilder) -> (u16, serde_json::Value) {
+    let response = request.send().await.expect("answer");
+    (response.status().as_u16(), response.json().await.expect("json"))
+}

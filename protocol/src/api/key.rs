@@ -64,6 +64,7 @@ pub struct KeyView {
 #[serde(deny_unknown_fields)]
 pub struct CreateKey {
     /// Label, 1 to 100 characters.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 100)))]
     pub name: String,
     /// `["read", "write"]` or `"read,write"`; both if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,6 +74,7 @@ pub struct CreateKey {
     pub expires_at: Option<Timestamp>,
     /// Most credits the key may ever spend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1_000_000_000)))]
     pub spend_cap: Option<MicroCredits>,
 }
 

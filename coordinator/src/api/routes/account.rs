@@ -2,7 +2,8 @@
 
 use island_protocol::{
     api::{
-        AccountView, Data, WatchCredentials,
+        AccountView, Data, Page, WatchCredentials,
+        books::LedgerEntry,
         key::{CreateKey, CreatedKey, KeyView, RevokedKey, Scope},
     },
     problem::Code,
@@ -11,7 +12,7 @@ use serde_json::json;
 
 use super::{Routes, uuid};
 use crate::{
-    api::{account, fabric, keys},
+    api::{account, fabric, keys, ledger},
     openapi::operation::Operation,
 };
 
@@ -22,6 +23,18 @@ pub(super) fn add(routes: Routes) -> Routes {
             account::account,
             Operation::keyed("Account", "getAccount", "Your account", Scope::Read)
                 .answers::<Data<AccountView>>(200, "The account"),
+        )
+        .get(
+            "/account/ledger",
+            ledger::entries,
+            Operation::keyed(
+                "Account",
+                "listLedger",
+                "Every movement of your credits, newest first",
+                Scope::Read,
+            )
+            .paged()
+            .answers::<Page<LedgerEntry>>(200, "A page of entries"),
         )
         .get(
             "/api-keys",

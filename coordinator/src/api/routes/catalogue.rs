@@ -1,14 +1,14 @@
 //! Cargos.
 
 use island_protocol::{
-    api::{CargoList, Data, WorkloadView, key::Scope},
+    api::{CargoList, Data, WorkloadView, key::Scope, market::MarketRate},
     problem::Code,
 };
 use serde_json::json;
 
 use super::{Routes, slug};
 use crate::{
-    api::{cargos, workloads},
+    api::{cargos, market, workloads},
     openapi::operation::Operation,
 };
 
@@ -40,5 +40,32 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .segment("slug", "The Cargo.", &slug())
                 .fails(&[Code::WorkloadNotFound])
                 .answers::<Data<WorkloadView>>(200, "The Cargo"),
+        )
+        .get(
+            "/market/rates",
+            market::rates,
+            Operation::keyed("Catalogue", "listRates", "What Cargos cost in the last 24 hours", Scope::Read)
+                .answers::<Data<Vec<MarketRate>>>(200, "A rate per Cargo"),
+        )
+        .get(
+            "/market/rates/{slug}",
+            market::rate,
+            Operation::keyed("Catalogue", "getRate", "What a Cargo cost in the last 24 hours", Scope::Read)
+                .segment("slug", "The Cargo.", &slug())
+                .fails(&[Code::WorkloadNotFound])
+                .answers::<Data<Vec<MarketRate>>>(200, "A list of one rate"),
+        )
+        .get(
+            "/market/history/{slug}",
+            market::history,
+            Operation::keyed(
+                "Catalogue",
+                "getHistory",
+                "What a Cargo cost in each hour of 7 days",
+                Scope::Read,
+            )
+            .segment("slug", "The Cargo.", &slug())
+            .fails(&[Code::WorkloadNotFound])
+            .answers::<Data<Vec<MarketRate>>>(200, "The hours in which a job settled, oldest first"),
         )
 }

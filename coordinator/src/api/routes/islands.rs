@@ -1,13 +1,18 @@
 //! The machines that run jobs.
 
 use island_protocol::{
-    api::{Data, Enroll, HostCredentials, HostView, RenewCredentials, key::Scope},
+    api::{
+        Data, Enroll, HostCredentials, HostView, RenewCredentials,
+        key::Scope,
+        network::{HostKarma, NetworkStats},
+        recommendation::Recommendations,
+    },
     problem::Code,
 };
 
 use super::{Routes, uuid};
 use crate::{
-    api::{hosts, island},
+    api::{hosts, island, network},
     openapi::operation::Operation,
 };
 
@@ -26,6 +31,28 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .segment("id", "The Island.", &uuid())
                 .fails(&[Code::HostNotFound])
                 .answers::<Data<HostView>>(200, "The Island"),
+        )
+        .get(
+            "/hosts/{id}/karma",
+            hosts::karma,
+            Operation::keyed("Islands", "getKarma", "What an Island has earned in standing", Scope::Read)
+                .segment("id", "The Island.", &uuid())
+                .fails(&[Code::HostNotFound])
+                .answers::<Data<HostKarma>>(200, "Hours of successful compute"),
+        )
+        .get(
+            "/network/stats",
+            network::stats,
+            Operation::open("Islands", "getNetworkStats", "How large the network is")
+                .answers::<Data<NetworkStats>>(200, "Counts"),
+        )
+        .get(
+            "/island/recommendations",
+            island::recommendations::recommendations,
+            Operation::open("Islands", "listRecommendations", "What an Island should have on disk")
+                .query("host_id", true, "The Island.", &uuid())
+                .fails(&[Code::ValidationError, Code::HostNotFound])
+                .answers::<Recommendations>(200, "Most wanted first, only what its hardware can serve"),
         )
         .post(
             "/island/enroll",

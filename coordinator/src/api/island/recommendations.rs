@@ -1,0 +1,64 @@
+//! `GET /island/recommendations`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::{
+    api::recommendation::{Recommendation, Recommendations},
+    ids::HostId,
+    problem::Code,
+};
+
+use crate::{
+    api::{Api, ApiError, query::Query},
+    catalogue::Cargo,
+    placement,
+    storage::market::{self, Demand, HOUR_MS},
+};
+
+/// The Cargos whose model an Island should have on disk, most wanted first. Needs no key.
+pub(in crate::api) async fn recommendations(
+    State(api): State<Arc<Api>>,
+    query: Query,
+) -> Result<Json<Recommendations>, ApiError> {
+    let text = query.get("host_id").ok_or_else(|| {
+        ApiError::field(Code::InvalidRequest, "host_id", "host_id is missing: whose recommendations?")
+    })?;
+    let host_id: HostId = text
+        .parse()
+        .map_err(|_| ApiError::field(Code::ValidationError, "host_id", "host_id must be a UUID"))?;
+    let context = api.owner.context();
+    let able = context.fleet.inspect(host_id, |island| {
+        let cargos = context.catalogue.iter().filter(|cargo| !cargo.spec.artifacts.is_empty());
+        // An Island that never said what it has can be recommended nothing.
+        let Some(island) = island else { return Vec::new() };
+        cargos.filter(|cargo| placement::able(&cargo.spec, island).is_ok()).collect::<Vec<&Cargo>>()
+    });
+    let able = able.ok_or_else(|| ApiError::new(Code::HostNotFound, "there is no such Island"))?;
+    let since = context.clock.now().plus_ms(-HOUR_MS);
+    let demand = market::demand(context.store.reader(), since).await?;
+    let wanted = |cargo: &Cargo| demand.get(&cargo.entry.slug).copied().unwrap_or_default();
+    let found = able.into_iter().filter_map(|cargo| recommend(cargo, wanted(cargo)));
+    Ok(Json(Recommendations { host_id, recommendations: sorted(found.collect()) }))
+}
+
+fn recommend(cargo: &Cargo, demand: Demand) -> Option<Recommendation> {
+    let artifacts = &cargo.spec.artifacts;
+    let model = artifacts.iter().find(|file| file.name == "model").or(artifacts.first())?;
+    Some(Recommendation {
+        workload_slug: cargo.entry.slug.clone(),
+        model_url: model.url.clone(),
+        model_hash: model.sha256.map(|digest| digest.to_string()),
+        runtime_type: cargo.entry.runtime_type.clone(),
+        estimated_earnings_per_job: cargo.entry.price_per_job.to_string(),
+        queued_demand: demand.queued,
+        demand_score: demand.score(),
+    })
+}
+
+/// Most wanted first; what is wanted alike by its name.
+fn sorted(mut recommendations: Vec<Recommendation>) -> Vec<Recommendation> {
+    recommendations
+        .sort_by(|a, b| b.demand_score.cmp(&a.demand_score).then(a.workload_slug.cmp(&b.workload_slug)));
+    recommendations
+}

@@ -1,0 +1,21 @@
+//! `GET /account/ledger`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::api::{Page, PageMeta, books::LedgerEntry};
+
+use super::{Api, ApiError, auth::Caller, query::Query};
+use crate::storage::ledger;
+
+/// Every movement of the account's credits, newest first.
+pub(super) async fn entries(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    query: Query,
+) -> Result<Json<Page<LedgerEntry>>, ApiError> {
+    let asked = query.page()?;
+    let reader = api.owner.context().store.reader();
+    let (data, total) = ledger::page(reader, caller.account, asked.limit, asked.offset).await?;
+    Ok(Json(Page { data, meta: PageMeta { total, ..asked } }))
+}

@@ -1,0 +1,97 @@
+//! `GET /market/rates[/:slug]` and `GET /market/history/:slug`.
+
+use std::{collections::HashMap, sync::Arc};
+
+use axum::{Json, extract::State};
+use island_protocol::{
+    api::{Data, market::MarketRate},
+    ids::Slug,
+    problem::Code,
+    time::Timestamp,
+};
+use tokio::time::Instant;
+
+use super::{Api, ApiError, auth::Caller, segment::Segment};
+use crate::{
+    catalogue::Cargo,
+    placement,
+    storage::market::{self, HOUR_MS, Prices},
+};
+
+type Rates = Json<Data<Vec<MarketRate>>>;
+
+/// What each Cargo cost in the last 24 hours, by slug.
+pub(super) async fn rates(State(api): State<Arc<Api>>, _caller: Caller) -> Result<Rates, ApiError> {
+    let cargos: Vec<&Cargo> = api.owner.context().catalogue.iter().collect();
+    Ok(Json(Data { data: rates_of(&api, &cargos).await? }))
+}
+
+/// The same of one Cargo, as a list of one, which is what older clients read.
+pub(super) async fn rate(
+    State(api): State<Arc<Api>>,
+    _caller: Caller,
+    Segment(slug): Segment,
+) -> Result<Rates, ApiError> {
+    let cargo = known(&api, &slug)?;
+    Ok(Json(Data { data: rates_of(&api, &[cargo]).await? }))
+}
+
+/// What a Cargo cost in each hour of the last 7 days in which a job of it settled, oldest first.
+pub(super) async fn history(
+    State(api): State<Arc<Api>>,
+    _caller: Caller,
+    Segment(slug): Segment,
+) -> Result<Rates, ApiError> {
+    let cargo = known(&api, &slug)?;
+    let context = api.owner.context();
+    let since = context.clock.now().plus_ms(-7 * 24 * HOUR_MS);
+    let hours = market::hours(context.store.reader(), &cargo.entry.slug, since).await?;
+    let data = hours.into_iter().map(|hour| record(cargo, Some(hour.prices), hour.hosts, hour.begins));
+    Ok(Json(Data { data: data.collect() }))
+}
+
+fn known<'a>(api: &'a Api, slug: &str) -> Result<&'a Cargo, ApiError> {
+    let cargo = api.owner.context().catalogue.get(slug);
+    cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))
+}
+
+async fn rates_of(api: &Api, cargos: &[&Cargo]) -> Result<Vec<MarketRate>, ApiError> {
+    let context = api.owner.context();
+    let now = context.clock.now();
+    let prices: HashMap<Slug, Prices> =
+        market::prices(context.store.reader(), now.plus_ms(-24 * HOUR_MS)).await?;
+    let hosts = able_hosts(api, cargos);
+    let records = cargos
+        .iter()
+        .zip(hosts)
+        .map(|(cargo, hosts)| record(cargo, prices.get(&cargo.entry.slug).copied(), hosts, now));
+    Ok(records.collect())
+}
+
+/// How many Islands online could serve each Cargo, however busy they are.
+fn able_hosts(api: &Api, cargos: &[&Cargo]) -> Vec<u64> {
+    let mut counts = vec![0; cargos.len()];
+    api.owner.context().fleet.survey(Instant::now(), |island| -> Option<()> {
+        if island.online && !island.draining {
+            for (cargo, count) in cargos.iter().zip(&mut counts) {
+                *count += u64::from(placement::able(&cargo.spec, island).is_ok());
+            }
+        }
+        None
+    });
+    counts
+}
+
+fn record(cargo: &Cargo, prices: Option<Prices>, num_hosts: u64, timestamp: Timestamp) -> MarketRate {
+    let list = cargo.entry.price_per_job;
+    let prices = prices.unwrap_or(Prices { avg: list, min: list, max: list, jobs: 0 });
+    MarketRate {
+        workload_slug: cargo.entry.slug.clone(),
+        avg_price: prices.avg,
+        min_price: prices.min,
+        max_price: prices.max,
+        num_hosts,
+        num_jobs: prices.jobs,
+        timestamp,
+    }
+}

@@ -1,0 +1,137 @@
+//! What Cargos cost and how much they are wanted, read from the books and the jobs.
+
+use std::collections::HashMap;
+
+use island_protocol::{credits::MicroCredits, ids::Slug, time::Timestamp};
+use sqlx::Row as _;
+
+use super::{Attempt as _, Pool, Row, StoreError, parsed};
+
+/// Milliseconds of an hour.
+pub(crate) const HOUR_MS: i64 = 3_600_000;
+
+/// Prices of completed jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Prices {
+    pub avg: MicroCredits,
+    pub min: MicroCredits,
+    pub max: MicroCredits,
+    pub jobs: u64,
+}
+
+fn integer(row: &Row, column: &'static str) -> Result<i64, StoreError> {
+    row.try_get(column).attempt("read a column")
+}
+
+impl Prices {
+    fn read(row: &Row) -> Result<Self, StoreError> {
+        let (total, jobs) = (integer(row, "total")?, integer(row, "jobs")?);
+        Ok(Self {
+            avg: MicroCredits(total / jobs.max(1)),
+            min: MicroCredits(integer(row, "least")?),
+            max: MicroCredits(integer(row, "most")?),
+            jobs: jobs.max(0) as u64,
+        })
+    }
+}
+
+/// What completed jobs settled at since a moment, per Cargo.
+pub(crate) async fn prices(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug, Prices>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT j.workload_slug AS slug, CAST(SUM(e.amount) AS BIGINT) AS total, MIN(e.amount) AS least, \
+         MAX(e.amount) AS most, COUNT(*) AS jobs FROM ledger_entries e JOIN jobs j ON j.id = e.job_id \
+         WHERE e.kind = 'settle' AND e.amount > 0 AND e.created_at >= $1 AND j.status = 'completed' \
+         GROUP BY j.workload_slug",
+    )
+    .bind(since.unix_ms())
+    .fetch_all(pool)
+    .await
+    .attempt("read settled prices")?;
+    rows.iter().map(|row| Ok((parsed(row, "slug")?, Prices::read(row)?))).collect()
+}
+
+/// One hour of a Cargo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hour {
+    pub begins: Timestamp,
+    pub prices: Prices,
+    /// Islands that completed a job in it.
+    pub hosts: u64,
+}
+
+/// The hours since a moment in which jobs of a Cargo settled, oldest first.
+pub(crate) async fn hours(pool: &Pool, slug: &Slug, since: Timestamp) -> Result<Vec<Hour>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT e.created_at / 3600000 AS hour, CAST(SUM(e.amount) AS BIGINT) AS total, MIN(e.amount) AS least, \
+         MAX(e.amount) AS most, COUNT(*) AS jobs, COUNT(DISTINCT j.host_id) AS hosts \
+         FROM ledger_entries e JOIN jobs j ON j.id = e.job_id \
+         WHERE e.kind = 'settle' AND e.amount > 0 AND e.created_at >= $1 AND j.status = 'completed' \
+         AND j.workload_slug = $2 GROUP BY e.created_at / 3600000 ORDER BY hour",
+    )
+    .bind(since.unix_ms())
+    .bind(slug.as_str())
+    .fetch_all(pool)
+    .await
+    .attempt("read settled prices by the hour")?;
+    rows.iter()
+        .map(|row| {
+            Ok(Hour {
+                begins: Timestamp::from_unix_ms(integer(row, "hour")? * HOUR_MS),
+                prices: Prices::read(row)?,
+                hosts: integer(row, "hosts")?.max(0) as u64,
+            })
+        })
+        .collect()
+}
+
+/// How much a Cargo is wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// Jobs that wait.
+    pub queued: u64,
+    /// Jobs that completed lately.
+    pub completed: u64,
+}
+
+impl Demand {
+    /// What recommendations are sorted by.
+    pub(crate) fn score(self) -> u64 {
+        self.queued.saturating_mul(10).saturating_add(self.completed.saturating_mul(2))
+    }
+}
+
+/// Demand per Cargo; completions are counted since a moment.
+pub(crate) async fn demand(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug, Demand>, StoreError> {
+    let mut demand: HashMap<Slug, Demand> = HashMap::new();
+    let waiting = sqlx::query(
+        "SELECT workload_slug AS slug, COUNT(*) AS n FROM jobs \
+         WHERE status IN ('submitted', 'pending', 'queued') GROUP BY workload_slug",
+    )
+    .fetch_all(pool)
+    .await
+    .attempt("count waiting jobs")?;
+    for row in &waiting {
+        demand.entry(parsed(row, "slug")?).or_default().queued = integer(row, "n")?.max(0) as u64;
+    }
+    let completed = sqlx::query(
+        "SELECT workload_slug AS slug, COUNT(*) AS n FROM jobs \
+         WHERE status = 'completed' AND completed_at >= $1 GROUP BY workload_slug",
+    )
+    .bind(since.unix_ms())
+    .fetch_all(pool)
+    .await
+    .attempt("count completed jobs")?;
+    for row in &completed {
+        demand.entry(parsed(row, "slug")?).or_default().completed = integer(row, "n")?.max(0) as u64;
+    }
+    Ok(demand)
+}
+
+/// Jobs that ever completed.
+pub(crate) async fn completed(pool: &Pool) -> Result<u64, StoreError> {
+    let row = sqlx::query("SELECT COUNT(*) AS n FROM jobs WHERE status = 'completed'")
+        .fetch_one(pool)
+        .await
+        .attempt("count completed jobs")?;
+    Ok(integer(&row, "n")?.max(0) as u64)
+}

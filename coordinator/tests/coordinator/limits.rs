@@ -1,0 +1,144 @@
+//! Requests a minute, streams and jobs at once: exact under parallel requests and after a restart.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::support::{
+    answer,
+    database::ON_POSTGRES,
+    island::{Island, completed, token},
+    network::{Events, Network},
+    soon,
+};
+
+#[tokio::test]
+async fn exactly_the_limit_is_admitted_in_a_minute_and_a_restart_forgets_nothing() {
+    let mut network = Network::start_with(|config| config.limits.requests_per_minute = 30).await;
+    let ask = || network.call(Method::GET, "/account").send();
+    let first = ask().await.expect("answer");
+    assert_eq!(first.headers()["x-ratelimit-limit"], "30");
+    assert_eq!(first.headers()["x-ratelimit-remaining"], "29");
+    let reset: u64 = first.headers()["x-ratelimit-reset"].to_str().expect("text").parse().expect("seconds");
+    assert!(reset > 1_700_000_000);
+    let answers = futures::future::join_all((0..60).map(|_| ask())).await;
+    let count = |status| answers.iter().filter(|a| a.as_ref().is_ok_and(|a| a.status() == status)).count();
+    assert_eq!((count(StatusCode::OK), count(StatusCode::TOO_MANY_REQUESTS)), (29, 31));
+
+    let refused = ask().await.expect("answer");
+    let after: u64 = refused.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
+    assert_eq!(refused.headers()["x-ratelimit-remaining"], "0");
+    let body: Value = refused.json().await.expect("json");
+    assert_eq!((&body["error"]["code"], &body["error"]["retry_after"]), (&json!("rate_limited"), &json!(after)));
+    assert!((1..=61).contains(&after) && body["error"]["message"].as_str().expect("text").contains("30 requests"));
+
+    network.kill().await;
+    network.up().await;
+    let (status, _) = answer(network.call(Method::GET, "/account")).await;
+    assert_eq!(status, 429, "counted before the restart");
+    let other = network.http.get(format!("{}/account", network.url)).bearer_auth(&network.owner.key);
+    assert_eq!(answer(other).await.0, 200, "another account has its own minute");
+    let open = network.http.get(format!("{}/cargos", network.url));
+    assert_eq!(answer(open).await.0, 200, "what needs no key is not counted");
+}
+
+#[tokio::test]
+async fn a_refused_request_comes_before_its_media_type_and_after_its_key() {
+    let network = Network::start_with(|config| config.limits.requests_per_minute = 1).await;
+    assert_eq!(answer(network.call(Method::GET, "/account")).await.0, 200);
+    assert_eq!(answer(network.call(Method::POST, "/jobs").body("{")).await.0, 429);
+    let stranger = network.http.get(format!("{}/account", network.url)).bearer_auth("ak_wrongwrongwrong");
+    assert_eq!(answer(stranger).await.0, 401);
+}
+
+#[tokio::test]
+async fn fifty_parallel_posts_never_run_more_jobs_than_allowed() {
+    let network = Network::start_with(|config| {
+        config.limits.concurrent_jobs = 4;
+        config.jobs.chat_wait_s = 600;
+    })
+    .await;
+    let chat = json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}]});
+    let held = network.call(Method::POST, "/chat/completions").json(&chat).send();
+    let held = tokio::spawn(held);
+    let begun = async {
+        while network.get("/jobs").await["meta"]["total"] != 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the chat's job", begun).await;
+    let body = json!({"workload": "echo", "input": {"prompt": "x"}});
+    let posts = (0..50).map(|_| network.call(Method::POST, "/jobs").json(&body).send());
+    let answers = futures::future::join_all(posts).await;
+    let count = |status: u16| answers.iter().filter(|a| a.as_ref().is_ok_and(|a| a.status() == status)).count();
+    assert_eq!((count(201), count(429)), (3, 47), "the chat is the fourth");
+    held.abort();
+}
+
+async fn opens(network: &Network, path: &str) -> u16 {
+    network.call(Method::GET, path).send().await.expect("answer").status().as_u16()
+}
+
+#[tokio::test]
+async fn a_slot_is_free_before_its_stream_ends() {
+    let network = Network::start_with(|config| config.limits.concurrent_streams = 1).await;
+    let mut island = Island::start(&network).await;
+    for _ in 0..3 {
+        let id = network.submit().await;
+        let mut events = network.stream(&id, 0).await;
+        assert_eq!(opens(&network, &format!("/jobs/{id}/stream")).await, 429);
+        let run = island.take().await;
+        island.send(run.key, run.first_event, vec![token("a")]).await;
+        island.end(run.key, run.first_event + 1, completed(1, 1)).await;
+        while events.next().await.expect("event").name != "done" {}
+        // No pause: the next stream of this account begins while this connection still closes.
+    }
+    let chat = json!({"model": "echo", "stream": true, "messages": [{"role": "user", "content": "hi"}]});
+    for _ in 0..2 {
+        let request = network.call(Method::POST, "/chat/completions").json(&chat).send();
+        let (response, ()) = tokio::join!(request, async {
+            let run = island.take().await;
+            island.end(run.key, run.first_event, completed(1, 0)).await;
+        });
+        let mut events = Events::of(response.expect("answer"));
+        while events.next().await.expect("event").data != "[DONE]" {}
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_away_frees_its_slot() {
+    let network = Network::start_with(|config| config.limits.concurrent_streams = 1).await;
+    let id = network.submit().await;
+    let path = format!("/jobs/{id}/stream");
+    let events = network.stream(&id, 0).await;
+    assert_eq!(opens(&network, &path).await, 429);
+    drop(events);
+    let freed = async {
+        while opens(&network, &path).await != 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("a free slot", freed).await;
+}
+
+#[tokio::test]
+async fn the_slots_of_a_dead_coordinator_run_out() {
+    let mut network = Network::start_with(|config| config.limits.concurrent_streams = 2).await;
+    let id = network.submit().await;
+    let path = format!("/jobs/{id}/stream");
+    let _streams = (network.stream(&id, 0).await, network.stream(&id, 0).await);
+    network.kill().await;
+    network.up().await;
+    assert_eq!(opens(&network, &path).await, 429, "their leases have not run out yet");
+    let mut settings = network.config.database.clone();
+    if !ON_POSTGRES {
+        settings.path = network.path("island.limits.db");
+    }
+    let pool = crate::support::database::connect(&settings).await;
+    let leases: Vec<i64> = sqlx::query_scalar("SELECT expires_at FROM stream_slots").fetch_all(&pool).await.expect("rows");
+    let now = island_coordinator::clock::Clock::System.now().unix_ms();
+    assert_eq!(leases.len(), 2);
+    assert!(leases.iter().all(|end| *end <= now + 30_000), "at most 30 s from their last renewal");
+    sqlx::query("UPDATE stream_slots SET expires_at = $1").bind(now - 1).execute(&pool).await.expect("time passes");
+    pool.close().await;
+    assert_eq!(opens(&network, &path).await, 200);
+}

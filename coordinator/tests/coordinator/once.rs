@@ -1,0 +1,209 @@
+//! `Idempotency-Key`: a request that comes again gets the first answer, and nothing happens twice.
+
+use island_protocol::job::{Failure, FailureCode, Outcome};
+use reqwest::{Method, RequestBuilder, Response};
+use serde_json::{Value, json};
+
+use crate::support::{
+    answer,
+    island::{Island, completed, token},
+    network::{Events, Network},
+    soon,
+};
+
+fn keyed(network: &Network, path: &str, key: &str, body: &Value) -> RequestBuilder {
+    network.call(Method::POST, path).header("Idempotency-Key", key).json(body)
+}
+
+fn job(prompt: &str) -> Value {
+    json!({"workload": "echo", "input": {"prompt": prompt}})
+}
+
+fn chat(stream: bool) -> Value {
+    json!({"model": "echo", "stream": stream, "messages": [{"role": "user", "content": "hi"}]})
+}
+
+fn replayed(response: &Response) -> bool {
+    response.headers().get("idempotency-replayed").is_some_and(|value| value == "true")
+}
+
+async fn total(network: &Network) -> Value {
+    network.get("/jobs").await["meta"]["total"].clone()
+}
+
+#[tokio::test]
+async fn fifty_parallel_twins_make_one_job() {
+    let network = Network::start().await;
+    let body = job("x");
+    let posts = (0..50).map(|_| keyed(&network, "/jobs", "k", &body).send());
+    let answers: Vec<Response> =
+        futures::future::join_all(posts).await.into_iter().map(|answer| answer.expect("answer")).collect();
+    assert!(answers.iter().all(|answer| answer.status() == 201));
+    assert_eq!(answers.iter().filter(|answer| !replayed(answer)).count(), 1);
+    let mut bodies = Vec::new();
+    for answer in answers {
+        bodies.push(answer.text().await.expect("body"));
+    }
+    assert!(bodies.iter().all(|body| *body == bodies[0]), "the same bytes");
+    assert_eq!(total(&network).await, 1);
+    assert!((network.credits(&network.consumer).await - 9.0).abs() < 1e-9, "one hold");
+}
+
+#[tokio::test]
+async fn a_key_means_one_body_of_one_account_at_one_route() {
+    let network = Network::start().await;
+    let (status, first) = answer(keyed(&network, "/jobs", "k", &job("x"))).await;
+    assert_eq!(status, 201);
+    let (status, body) = answer(keyed(&network, "/jobs", "k", &job("y"))).await;
+    assert_eq!((status, &body["error"]["code"]), (422, &json!("idempotency_key_reused")));
+    let reordered = r#"{ "input": {"prompt": "x"}, "workload": "echo" }"#;
+    let again = network.call(Method::POST, "/jobs").header("Idempotency-Key", "k");
+    let (_, again) = answer(again.header("Content-Type", "application/json").body(reordered)).await;
+    assert_eq!(again, first, "order and space do not matter");
+    let (status, _) = answer(keyed(&network, "/api-keys", "k", &json!({"name": "n"}))).await;
+    assert_eq!(status, 201, "another route");
+    let other = network.http.post(format!("{}/jobs", network.url)).bearer_auth(&network.owner.key);
+    let (status, body) = answer(other.header("Idempotency-Key", "k").json(&job("x"))).await;
+    assert_eq!((status, &body["error"]["code"]), (402, &json!("insufficient_credits")), "another account");
+    let (_, mine) = answer(keyed(&network, "/jobs", "k", &job("x"))).await;
+    assert_eq!(mine, first);
+}
+
+#[tokio::test]
+async fn what_was_refused_is_not_remembered() {
+    let network = Network::start_with(|config| config.limits.concurrent_jobs = 1).await;
+    let refused = async |body: &Value, status: u16| {
+        assert_eq!(answer(keyed(&network, "/jobs", "k", body)).await.0, status);
+    };
+    refused(&json!({"workload": "echo"}), 422).await;
+    refused(&json!({"workload": "echo", "input": {"prompt": 1}}), 422).await;
+    let id = network.submit().await;
+    refused(&job("a"), 429).await;
+    network.call(Method::DELETE, &format!("/jobs/{id}")).send().await.expect("answer");
+    let (status, body) = answer(keyed(&network, "/jobs", "k", &job("b"))).await;
+    assert_eq!(status, 201, "{body}");
+}
+
+#[tokio::test]
+async fn a_key_used_again_after_a_refund_starts_no_second_run() {
+    let network = Network::start().await;
+    let (_, first) = answer(keyed(&network, "/jobs", "k", &job("x"))).await;
+    let id = first["data"]["id"].as_str().expect("id");
+    network.call(Method::DELETE, &format!("/jobs/{id}")).send().await.expect("answer");
+    assert_eq!(answer(keyed(&network, "/jobs", "k", &job("x"))).await, (201, first.clone()));
+    assert_eq!(total(&network).await, 1);
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+}
+
+#[tokio::test]
+async fn after_a_day_a_key_is_new_again() {
+    let network = Network::start().await;
+    let (_, first) = answer(keyed(&network, "/jobs", "k", &job("x"))).await;
+    let pool = network.sql().await;
+    let day = 24 * 3_600_000_i64;
+    sqlx::query("UPDATE idempotency SET created_at = created_at - $1").bind(day).execute(&pool).await.expect("time passes");
+    pool.close().await;
+    let (status, second) = answer(keyed(&network, "/jobs", "k", &job("y"))).await;
+    assert_eq!(status, 201, "{second}");
+    assert_ne!(first["data"]["id"], second["data"]["id"]);
+}
+
+#[tokio::test]
+async fn malformed_keys_are_refused() {
+    let network = Network::start().await;
+    let long = "x".repeat(256);
+    for bad in ["", " ", long.as_str(), "a\tb"] {
+        let (status, body) = answer(keyed(&network, "/jobs", bad, &job("x"))).await;
+        assert_eq!((status, &body["error"]["code"]), (400, &json!("invalid_idempotency_key")), "{bad:?}");
+    }
+    let fine = "x".repeat(255);
+    assert_eq!(answer(keyed(&network, "/jobs", &fine, &job("x"))).await.0, 201);
+}
+
+#[tokio::test]
+async fn a_key_made_twice_is_one_key_and_its_secret_is_told_once() {
+    let network = Network::start().await;
+    let body = json!({"name": "n", "spend_cap": 2});
+    let (_, first) = answer(keyed(&network, "/api-keys", "k", &body)).await;
+    let again = keyed(&network, "/api-keys", "k", &body).send().await.expect("answer");
+    assert!(again.status() == 201 && replayed(&again));
+    let again: Value = again.json().await.expect("json");
+    assert_eq!(again["data"], first["data"]);
+    assert!(first["key"].is_string() && again.get("key").is_none());
+    assert_eq!(network.get("/api-keys").await["data"].as_array().expect("list").len(), 2);
+}
+
+#[tokio::test]
+async fn a_chat_asked_again_waits_and_then_hears_the_same() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let first = tokio::spawn(keyed(&network, "/chat/completions", "k", &chat(false)).send());
+    let run = island.take().await;
+    let (status, body) = answer(keyed(&network, "/chat/completions", "k", &chat(false))).await;
+    assert_eq!((status, &body["error"]["code"]), (409, &json!("idempotency_in_progress")), "{body}");
+    island.send(run.key, run.first_event, vec![token("Hi"), token(".")]).await;
+    island.end(run.key, run.first_event + 2, completed(3, 2)).await;
+    let first: Value = first.await.expect("task").expect("answer").json().await.expect("json");
+    let again = keyed(&network, "/chat/completions", "k", &chat(false)).send().await.expect("answer");
+    assert!(replayed(&again));
+    assert_eq!(again.json::<Value>().await.expect("json"), first);
+    assert_eq!(total(&network).await, 1);
+}
+
+#[tokio::test]
+async fn a_streamed_chat_is_replayed_and_outlives_its_first_reader() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let request = keyed(&network, "/chat/completions", "k", &chat(true)).send();
+    let (response, run) = tokio::join!(request, async {
+        let run = island.take().await;
+        island.send(run.key, run.first_event, vec![token("a")]).await;
+        run
+    });
+    drop(response);
+    island.send(run.key, run.first_event + 1, vec![token("b")]).await;
+    island.end(run.key, run.first_event + 2, completed(1, 2)).await;
+    let response = keyed(&network, "/chat/completions", "k", &chat(true)).send().await.expect("answer");
+    assert!(response.status() == 200 && replayed(&response));
+    let events = Events::of(response).rest().await;
+    let (last, chunks) = events.split_last().expect("events");
+    assert_eq!(last.data, "[DONE]");
+    let text: String = chunks
+        .iter()
+        .filter_map(|chunk| chunk.json()["choices"][0]["delta"]["content"].as_str().map(str::to_owned))
+        .collect();
+    assert_eq!(text, "ab");
+    assert_eq!(total(&network).await, 1);
+}
+
+#[tokio::test]
+async fn a_chat_that_failed_fails_alike_again_and_one_nobody_served_may_be_tried_again() {
+    let network = Network::start_with(|config| config.jobs.chat_wait_s = 0).await;
+    let ask = || answer(keyed(&network, "/chat/completions", "k", &chat(false)));
+    let (status, body) = ask().await;
+    assert_eq!((status, &body["error"]["code"]), (503, &json!("no_island_available")));
+    let forgotten = async {
+        let pool = network.sql().await;
+        loop {
+            let kept: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM idempotency").fetch_one(&pool).await.expect("count");
+            if kept == 0 {
+                return pool.close().await;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the record to be forgotten", forgotten).await;
+    let (status, _) = ask().await;
+    assert_eq!(status, 503, "tried again, not replayed");
+    assert_eq!(total(&network).await, 2);
+
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let (failed, ()) = tokio::join!(answer(keyed(&network, "/chat/completions", "k", &chat(false))), async {
+        let run = island.take().await;
+        let failure = Failure::of_job(FailureCode::ContextLengthExceeded, "too long");
+        island.end(run.key, run.first_event, Outcome::failed(failure)).await;
+    });
+    assert_eq!((failed.0, &failed.1["error"]["code"]), (422, &json!("context_length_exceeded")));
+    assert_eq!(answer(keyed(&network, "/chat/completions", "k", &chat(false))).await, failed);
+}
