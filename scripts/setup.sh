@@ -76,3 +76,11 @@ if [ "${1:-}" = test ] && ! cmp -s $clients/package-lock.json .tools/node/stamp;
     npm ci --prefix .tools/node --silent --no-audit --no-fund --ignore-scripts
     cp $clients/package-lock.json .tools/node/stamp
 fi
+
+# --- schemathesis, apart from the clients: what it needs must not decide what they get.
+if [ "${1:-}" = test ] && ! cmp -s scripts/schemathesis.txt .tools/schemathesis.stamp; then
+    say "installing schemathesis into .tools/schemathesis"
+    python3 -m venv .tools/schemathesis
+    .tools/schemathesis/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/schemathesis.txt
+    cp scripts/schemathesis.txt .tools/schemathesis.stamp
+fi

@@ -8,6 +8,7 @@ pub(crate) mod auth;
 mod body;
 mod cargos;
 mod chat;
+pub(crate) mod document;
 mod embeddings;
 mod error;
 mod fabric;
@@ -23,6 +24,7 @@ mod models;
 mod network;
 pub(crate) mod once;
 mod query;
+pub(crate) mod routes;
 mod segment;
 mod slots;
 mod workloads;
@@ -34,13 +36,16 @@ use axum::{
     extract::Request,
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
-    routing::{delete, get, post},
+    routing::get,
 };
 use futures::FutureExt as _;
 use island_protocol::{api::PREFIX, problem::Code};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use error::ApiError;
+
+use document::Document;
+use routes::Routes;
 
 use crate::{fabric::keys::FabricKeys, owner::Owner, upkeep::Notes};
 
@@ -78,6 +83,7 @@ pub(crate) struct Api {
     pub notes: Notes,
     /// Triggered: streams end, so that their readers resume elsewhere.
     pub soft: CancellationToken,
+    pub document: Document,
 }
 
 impl Api {
@@ -97,42 +103,16 @@ impl Api {
             notes: notes.clone(),
             limit: rules.concurrent_streams,
         };
-        Self { owner, keys, nats_url, rules, streams, notes, soft }
+        let document = Document::new(&context.catalogue);
+        Self { owner, keys, nats_url, rules, streams, notes, soft, document }
     }
 }
 
 /// The whole API.
 pub(crate) fn router(api: Arc<Api>) -> Router {
-    let routes = Router::new()
-        .route("/health", get(health::health))
-        .route("/cargos", get(cargos::list))
-        .route("/jobs", get(jobs::list::list).post(jobs::submit::submit))
-        .route("/jobs/{id}", get(jobs::get::get).delete(jobs::cancel::cancel))
-        .route("/jobs/{id}/stream", get(jobs::stream::stream))
-        .route("/jobs/{id}/output", get(jobs::get::output))
-        .route("/chat/completions", post(chat::complete))
-        .route("/models", get(models::list))
-        .route("/models/{name}", get(models::get))
-        .route("/embeddings", post(embeddings::create))
-        .route("/account", get(account::account))
-        .route("/account/ledger", get(ledger::entries))
-        .route("/api-keys", get(keys::list::list).post(keys::create::create))
-        .route("/api-keys/{id}", delete(keys::revoke::revoke))
-        .route("/workloads", get(workloads::list))
-        .route("/workloads/{slug}", get(workloads::get))
-        .route("/hosts", get(hosts::list))
-        .route("/hosts/{id}", get(hosts::get))
-        .route("/hosts/{id}/karma", get(hosts::karma))
-        .route("/market/rates", get(market::rates))
-        .route("/market/rates/{slug}", get(market::rate))
-        .route("/market/history/{slug}", get(market::history))
-        .route("/network/stats", get(network::stats))
-        .route("/island/recommendations", get(island::recommendations::recommendations))
-        .route("/island/enroll", post(island::enroll::enroll))
-        .route("/island/credentials", post(island::credentials::credentials))
-        .route("/fabric/credentials", post(fabric::credentials));
     Router::new()
-        .nest(PREFIX, routes)
+        .nest(PREFIX, Routes::all().router)
+        .route("/docs", get(document::page))
         .fallback(|| async { ApiError::new(Code::NotFound, "there is no such route") })
         .method_not_allowed_fallback(|| async {
             ApiError::new(Code::MethodNotAllowed, "this route does not take that method")

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`commands`], [`config`], [`app`] | the program: what it can be told, and how it is put together |
 //! | `api` | HTTP, one module per noun, one file per verb |
+//! | `openapi` | the document that describes the API, from its table of routes |
 //! | `catalogue` | the Cargos, checked on load; which one a chat model name means |
 //! | `job::state` | the transition table of jobs, pure |
 //! | `placement` | who can run a job and who runs it best, pure |
@@ -37,6 +38,7 @@ pub(crate) mod fleet;
 pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod ledger;
+pub(crate) mod openapi;
 pub(crate) mod owner;
 pub(crate) mod peers;
 pub(crate) mod placement;

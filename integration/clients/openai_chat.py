@@ -68,6 +68,21 @@ held = client.chat.completions.create(
 )
 assert json.loads(held.choices[0].message.content)["mood"] in ("good", "bad"), held
 
+# A reply that must be a call, whole and streamed, and the answer to it.
+tools = [{"type": "function", "function": {"name": "weather", "parameters": schema}}]
+ask = {"model": "llm-chat", "messages": messages, "max_tokens": 64, "tools": tools, "tool_choice": "required"}
+called = client.chat.completions.create(**ask)
+call = called.choices[0].message.tool_calls[0]
+assert called.choices[0].finish_reason == "tool_calls" and called.choices[0].message.content is None
+assert call.function.name == "weather" and json.loads(call.function.arguments)["mood"] in ("good", "bad"), called
+choices = [choice for chunk in client.chat.completions.create(stream=True, **ask) for choice in chunk.choices]
+streamed = [call for choice in choices for call in choice.delta.tool_calls or []]
+assert streamed[0].index == 0 and json.loads(streamed[0].function.arguments)["mood"] in ("good", "bad")
+assert choices[-1].finish_reason == "tool_calls"
+after = [*messages, called.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "21 degrees"}]
+answered = client.chat.completions.create(model="llm-chat", messages=after, max_tokens=8, tools=tools)
+assert answered.usage.completion_tokens > 0
+
 # A name that nobody knows is no error.
 named = client.chat.completions.create(model="no-such-model", messages=messages, max_tokens=4)
 assert named.model != "no-such-model"
@@ -79,6 +94,7 @@ assert client.models.retrieve("llm-chat").object == "model"
 wrong = OpenAI(base_url=base_url, api_key="ak_wrong", max_retries=0)
 refused(AuthenticationError, 401, "invalid_api_key", lambda: wrong.models.list())
 refused(NotFoundError, 404, "workload_not_found", lambda: client.models.retrieve("no-such-model"))
+refused(NotFoundError, 404, "workload_not_found", lambda: client.embeddings.create(model="any", input="text"))
 error = refused(
     UnprocessableEntityError,
     422,

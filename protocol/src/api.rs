@@ -24,6 +24,7 @@ pub const PREFIX: &str = "/api/v1";
 
 /// The wrapping of single resources and lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Data<T> {
     /// The resource, or the list.
     pub data: T,
@@ -31,6 +32,7 @@ pub struct Data<T> {
 
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Page<T> {
     /// The entries.
     pub data: Vec<T>,
@@ -40,6 +42,7 @@ pub struct Page<T> {
 
 /// Where a page lies in its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct PageMeta {
     /// All entries.
     pub total: u64,
@@ -51,6 +54,7 @@ pub struct PageMeta {
 
 /// `GET /health`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Health {
     /// `ok`, or what is away.
     pub status: String,
@@ -60,6 +64,7 @@ pub struct Health {
 
 /// `GET /cargos`: the one list that is not wrapped in `data`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CargoList {
     /// The entries.
     pub cargos: Vec<CargoEntry>,
@@ -69,6 +74,7 @@ pub struct CargoList {
 
 /// `POST /jobs`. Unknown fields are refused, so that a misspelt one is not silently ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SubmitJob {
     /// Slug of a Cargo.
@@ -77,11 +83,13 @@ pub struct SubmitJob {
     pub input: Map<String, Value>,
     /// 0 to 100; higher is placed first.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schemars(range(max = 100)))]
     pub priority: u8,
 }
 
 /// Answer to `POST /jobs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SubmittedJob {
     /// The job.
     pub id: JobId,
@@ -99,6 +107,7 @@ pub struct SubmittedJob {
 
 /// A job in `GET /jobs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct JobSummary {
     /// The job.
     pub id: JobId,
@@ -117,6 +126,7 @@ pub struct JobSummary {
 
 /// `GET /jobs/:id`. Absent means not there yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct JobView {
     /// The job.
     pub id: JobId,
@@ -153,6 +163,7 @@ pub struct JobView {
 
 /// `GET /jobs/:id/output`: the output alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct JobOutput {
     /// The job.
     pub id: JobId,
@@ -162,6 +173,7 @@ pub struct JobOutput {
 
 /// Why a job did not complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct JobError {
     /// Stable code, such as `runtime_crashed`.
     pub code: String,
@@ -171,6 +183,7 @@ pub struct JobError {
 
 /// Answer to `DELETE /jobs/:id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CancelledJob {
     /// The job.
     pub id: JobId,
@@ -180,6 +193,7 @@ pub struct CancelledJob {
 
 /// `GET /account`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct AccountView {
     /// The account.
     pub id: AccountId,
@@ -193,6 +207,7 @@ pub struct AccountView {
 
 /// A Cargo in `GET /workloads` and `GET /workloads/:slug`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct WorkloadView {
     /// Number of the Cargo.
     pub id: i64,
@@ -214,6 +229,7 @@ pub struct WorkloadView {
 
 /// An Island in `GET /hosts` and `GET /hosts/:id`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct HostView {
     /// The Island.
     pub id: HostId,
@@ -235,6 +251,7 @@ pub struct HostView {
 
 /// `POST /island/enroll`, with the owner's API key: ties an Island to an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Enroll {
     /// Id the Island made at its first start.
@@ -251,6 +268,7 @@ pub struct Enroll {
 
 /// `POST /island/credentials`, without an API key: an enrolled Island renews its fabric credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RenewCredentials {
     /// The Island.
@@ -268,6 +286,7 @@ pub fn credentials_claim(host: HostId, sent_at: Timestamp) -> String {
 
 /// Credentials for the fabric: a user JWT for a key whose seed never left its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct HostCredentials {
     /// Where the fabric is.
     pub nats_url: String,
@@ -281,6 +300,7 @@ pub struct HostCredentials {
 
 /// Answer to `POST /fabric/credentials`: short-lived read access to the fabric for an API key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct WatchCredentials {
     /// Where the fabric is.
     pub nats_url: String,

@@ -78,6 +78,7 @@ impl fmt::Display for RuntimeType {
 
 /// Grouping of Cargos by use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Category {
     /// Chat language models.
@@ -113,6 +114,7 @@ impl Category {
 
 /// A catalogue entry as `GET /cargos` lists it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CargoEntry {
     /// Identifier, usable as `workload` and as chat `model`.
     pub slug: Slug,

@@ -7,23 +7,29 @@ use crate::job::{FinishReason, Usage};
 
 /// A chat request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatRequest {
     /// A well-known name, a slug, an alias or anything else: never an error.
     #[serde(default)]
     pub model: String,
     /// The conversation so far.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1)))]
     pub messages: Vec<ChatMessage>,
     /// Most tokens to write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub max_tokens: Option<u64>,
     /// Newer name of `max_tokens`; wins when both are given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub max_completion_tokens: Option<u64>,
     /// 0 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 2)))]
     pub temperature: Option<f64>,
     /// Nucleus sampling, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1)))]
     pub top_p: Option<f64>,
     /// Seed of the random draws.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,9 +39,11 @@ pub struct ChatRequest {
     pub stop: Option<Value>,
     /// -2 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = -2, max = 2)))]
     pub presence_penalty: Option<f64>,
     /// -2 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = -2, max = 2)))]
     pub frequency_penalty: Option<f64>,
     /// Whether to answer with Server-Sent Events.
     #[serde(default)]
@@ -45,6 +53,7 @@ pub struct ChatRequest {
     pub stream_options: Option<StreamOptions>,
     /// Replies wanted; 1 is all there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 1)))]
     pub n: Option<u32>,
     /// `{"type": "text" | "json_object"}`, or `{"type": "json_schema", "json_schema": {"name", "schema"}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,6 +68,7 @@ pub struct ChatRequest {
 
 /// What a stream carries besides text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct StreamOptions {
     /// Whether a last chunk carries the usage.
     #[serde(default)]
@@ -67,8 +77,10 @@ pub struct StreamOptions {
 
 /// One message of a conversation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["system", "developer", "user", "assistant", "tool"])))]
     pub role: String,
     /// A text, or a list of parts of type `text`; null beside calls.
     #[serde(default)]
@@ -83,6 +95,7 @@ pub struct ChatMessage {
 
 /// A call of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ToolCall {
     /// Names the call in the answer to it.
     pub id: String,
@@ -95,6 +108,7 @@ pub struct ToolCall {
 
 /// What is called, and with what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct FunctionCall {
     /// Name of the function.
     pub name: String,
@@ -104,6 +118,7 @@ pub struct FunctionCall {
 
 /// A [`ToolCall`] in a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ToolCallDelta {
     /// Which call of the reply.
     pub index: u32,
@@ -114,6 +129,7 @@ pub struct ToolCallDelta {
 
 /// A whole reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatCompletion {
     /// `chatcmpl-` and the job id.
     pub id: String,
@@ -131,6 +147,7 @@ pub struct ChatCompletion {
 
 /// The reply inside a [`ChatCompletion`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Choice {
     /// 0.
     pub index: u32,
@@ -142,6 +159,7 @@ pub struct Choice {
 
 /// A piece of a streamed reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatChunk {
     /// `chatcmpl-` and the job id.
     pub id: String,
@@ -160,6 +178,7 @@ pub struct ChatChunk {
 
 /// The piece inside a [`ChatChunk`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChunkChoice {
     /// 0.
     pub index: u32,
@@ -171,6 +190,7 @@ pub struct ChunkChoice {
 
 /// What is new in a chunk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Delta {
     /// `assistant`, in the first chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -181,4 +201,41 @@ pub struct Delta {
     /// Functions that are called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCallDelta>>,
+}
+
+/// A request for embeddings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct EmbeddingsRequest {
+    /// Slug or alias of a Cargo.
+    #[serde(default)]
+    pub model: String,
+    /// A text, or a list of texts.
+    pub input: Value,
+}
+
+/// An answer to a request for embeddings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Embeddings {
+    /// `list`.
+    pub object: String,
+    /// One for each text, in their order.
+    pub data: Vec<Embedding>,
+    /// Slug of the Cargo that ran.
+    pub model: String,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// One embedding.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Embedding {
+    /// `embedding`.
+    pub object: String,
+    /// Which text.
+    pub index: u32,
+    /// The vector.
+    pub embedding: Vec<f32>,
 }

@@ -53,6 +53,7 @@ pub enum AttemptEvent {
 
 /// An encoded image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Image {
     /// Base64 of the file.
     pub data: String,
@@ -71,6 +72,7 @@ pub struct Image {
 
 /// What consumers read on `GET /jobs/:id/stream` and in `job.<id>.events`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum JobEvent {
     /// A piece of text.

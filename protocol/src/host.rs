@@ -10,6 +10,7 @@ use crate::{
 
 /// What an Island has. Sent at registration, and again when it changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Capabilities {
     /// Operating system and processor, such as `linux-x86_64`.
     pub platform: String,
@@ -39,6 +40,7 @@ pub struct Capabilities {
 
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Gpu {
     /// Index as its driver counts.
     pub index: u32,
@@ -50,6 +52,7 @@ pub struct Gpu {
 
 /// Whether one engine works on this Island, or why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RuntimeReport {
     /// Which engine.
     pub kind: RuntimeType,
@@ -68,6 +71,7 @@ pub struct RuntimeReport {
 
 /// How strong the walls around a worker are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxLevel {
     /// No walls.
@@ -81,6 +85,7 @@ pub enum SandboxLevel {
 
 /// Walls reached and walls missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SandboxReport {
     /// Overall level.
     pub level: SandboxLevel,

@@ -9,6 +9,7 @@ use crate::credits::MicroCredits;
 
 /// State of a job. Only the coordinator's transition table moves a job from one to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum JobStatus {
     /// Accepted and paid for, not looked at yet.
@@ -75,6 +76,7 @@ impl fmt::Display for JobStatus {
 
 /// What a job consumed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Usage {
     /// Tokens read.
     pub prompt_tokens: u64,
@@ -101,6 +103,7 @@ impl Usage {
 
 /// Why a reply ended, in the words of the chat API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// The model was done, or a stop sequence was met.

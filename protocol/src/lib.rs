@@ -15,6 +15,8 @@
 //! | [`api`], [`chat`] | HTTP bodies |
 //! | [`problem`] | the error body and its stable codes |
 //!
+//! With the feature `openapi`, what travels over HTTP tells its JSON Schema.
+//!
 //! Within one version messages only gain optional fields; committed snapshots prove that old ones still parse.
 
 pub mod api;
@@ -29,6 +31,8 @@ pub mod host;
 pub mod ids;
 pub mod job;
 pub mod problem;
+#[cfg(feature = "openapi")]
+mod schema;
 pub mod subjects;
 pub mod time;
 

@@ -6,6 +6,7 @@ use crate::credits::MicroCredits;
 
 /// `{"error": {"message", "code"}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ErrorBody {
     /// The error.
     pub error: Problem,
@@ -13,6 +14,7 @@ pub struct ErrorBody {
 
 /// What went wrong: a stable code for programs, a message for people, without secrets, paths or SQL.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Problem {
     /// For people.
     pub message: String,

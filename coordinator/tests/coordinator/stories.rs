@@ -4,6 +4,7 @@ mod support;
 
 mod accounts;
 mod chat;
+mod document;
 mod errors;
 mod fabric;
 mod happy;

@@ -6,6 +6,7 @@ use crate::{credits::MicroCredits, ids::JobId, time::Timestamp};
 
 /// One entry of an account's ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct LedgerEntry {
     /// The entry.
     pub id: String,

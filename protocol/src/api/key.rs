@@ -7,6 +7,7 @@ use crate::{credits::MicroCredits, ids::ApiKeyId, time::Timestamp};
 
 /// What a key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// See what belongs to the account.
@@ -35,6 +36,7 @@ impl Scope {
 
 /// A key in `GET /api-keys`; never the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct KeyView {
     /// The key.
     pub id: ApiKeyId,
@@ -58,9 +60,11 @@ pub struct KeyView {
 
 /// `POST /api-keys`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateKey {
     /// Label, 1 to 100 characters.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 100)))]
     pub name: String,
     /// `["read", "write"]` or `"read,write"`; both if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,11 +74,13 @@ pub struct CreateKey {
     pub expires_at: Option<Timestamp>,
     /// Most credits the key may ever spend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1_000_000_000)))]
     pub spend_cap: Option<MicroCredits>,
 }
 
 /// Answer to `POST /api-keys`: the only one that carries the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CreatedKey {
     /// The key.
     pub data: KeyView,
@@ -85,6 +91,7 @@ pub struct CreatedKey {
 
 /// Answer to `DELETE /api-keys/:id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RevokedKey {
     /// The key.
     pub id: ApiKeyId,

@@ -8,6 +8,7 @@ use crate::{credits::MicroCredits, ids::Slug, time::Timestamp};
 ///
 /// Prices are those of settled jobs. Without a settled job they are the Cargo's list price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct MarketRate {
     /// The Cargo.
     pub workload_slug: Slug,

@@ -6,6 +6,7 @@ use crate::ids::Slug;
 
 /// Answer to `GET /models`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ModelList {
     /// `list`.
     pub object: String,
@@ -15,6 +16,7 @@ pub struct ModelList {
 
 /// A Cargo that can chat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Model {
     /// Slug of the Cargo.
     pub id: Slug,

@@ -6,6 +6,7 @@ use crate::ids::HostId;
 
 /// Answer to `GET /hosts/:id/karma`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct HostKarma {
     /// The Island.
     pub host_id: HostId,
@@ -17,6 +18,7 @@ pub struct HostKarma {
 
 /// Answer to `GET /network/stats`: needs no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct NetworkStats {
     /// Islands that are online.
     pub online_islands: u64,

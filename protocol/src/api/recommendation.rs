@@ -9,6 +9,7 @@ use crate::{
 
 /// Answer to `GET /island/recommendations`: best first, only what the Island can serve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Recommendations {
     /// The Island.
     pub host_id: HostId,
@@ -18,6 +19,7 @@ pub struct Recommendations {
 
 /// A Cargo worth having on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Recommendation {
     /// The Cargo.
     pub workload_slug: Slug,

@@ -1,0 +1,89 @@
+//! Every route with what it takes and answers: the router and the OpenAPI document are made of this one table.
+
+mod account;
+mod catalogue;
+mod chat;
+mod islands;
+mod jobs;
+mod service;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    handler::Handler,
+    routing::{MethodFilter, on},
+};
+use serde_json::{Value, json};
+
+use super::Api;
+use crate::openapi::{Entry, operation::Operation};
+
+/// Routes, and what is to be said about them.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    pub router: Router<Arc<Api>>,
+    pub entries: Vec<Entry>,
+}
+
+impl Routes {
+    /// All of them.
+    pub(crate) fn all() -> Self {
+        let tables = [service::add, catalogue::add, jobs::add, chat::add, account::add, islands::add];
+        tables.into_iter().fold(Self::default(), |routes, add| add(routes))
+    }
+
+    fn add<H, T>(mut self, method: Method, path: &'static str, handler: H, operation: Operation) -> Self
+    where
+        H: Handler<T, Arc<Api>>,
+        T: 'static,
+    {
+        let (filter, method) = match method {
+            Method::Get => (MethodFilter::GET, "get"),
+            Method::Post => (MethodFilter::POST, "post"),
+            Method::Delete => (MethodFilter::DELETE, "delete"),
+        };
+        self.router = self.router.route(path, on(filter, handler));
+        self.entries.push(Entry { method, path, operation });
+        self
+    }
+
+    fn get<H, T>(self, path: &'static str, handler: H, operation: Operation) -> Self
+    where
+        H: Handler<T, Arc<Api>>,
+        T: 'static,
+    {
+        self.add(Method::Get, path, handler, operation)
+    }
+
+    fn post<H, T>(self, path: &'static str, handler: H, operation: Operation) -> Self
+    where
+        H: Handler<T, Arc<Api>>,
+        T: 'static,
+    {
+        self.add(Method::Post, path, handler, operation)
+    }
+
+    fn delete<H, T>(self, path: &'static str, handler: H, operation: Operation) -> Self
+    where
+        H: Handler<T, Arc<Api>>,
+        T: 'static,
+    {
+        self.add(Method::Delete, path, handler, operation)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Method {
+    Get,
+    Post,
+    Delete,
+}
+
+fn uuid() -> Value {
+    json!({"type": "string", "format": "uuid"})
+}
+
+fn slug() -> Value {
+    json!({"type": "string", "examples": ["llm-chat"]})
+}

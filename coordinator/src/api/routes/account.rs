@@ -1,0 +1,68 @@
+//! Credits and API keys.
+
+use island_protocol::{
+    api::{
+        AccountView, Data, Page, WatchCredentials,
+        books::LedgerEntry,
+        key::{CreateKey, CreatedKey, KeyView, RevokedKey, Scope},
+    },
+    problem::Code,
+};
+use serde_json::json;
+
+use super::{Routes, uuid};
+use crate::{
+    api::{account, fabric, keys, ledger},
+    openapi::operation::Operation,
+};
+
+pub(super) fn add(routes: Routes) -> Routes {
+    routes
+        .get(
+            "/account",
+            account::account,
+            Operation::keyed("Account", "getAccount", "Your account", Scope::Read)
+                .answers::<Data<AccountView>>(200, "The account"),
+        )
+        .get(
+            "/account/ledger",
+            ledger::entries,
+            Operation::keyed(
+                "Account",
+                "listLedger",
+                "Every movement of your credits, newest first",
+                Scope::Read,
+            )
+            .paged()
+            .answers::<Page<LedgerEntry>>(200, "A page of entries"),
+        )
+        .get(
+            "/api-keys",
+            keys::list::list,
+            Operation::keyed("Account", "listApiKeys", "List your API keys", Scope::Read)
+                .answers::<Data<Vec<KeyView>>>(200, "The keys that are not revoked, oldest first"),
+        )
+        .post(
+            "/api-keys",
+            keys::create::create,
+            Operation::keyed("Account", "createApiKey", "Make an API key", Scope::Write)
+                .about("A key gives no more than it has. The secret is in this one answer and nowhere else.")
+                .once()
+                .takes::<CreateKey>(Some(json!({"name": "laptop", "scopes": ["read"]})))
+                .answers::<CreatedKey>(201, "The key, with its secret beside `data`"),
+        )
+        .delete(
+            "/api-keys/{id}",
+            keys::revoke::revoke,
+            Operation::keyed("Account", "revokeApiKey", "Revoke an API key", Scope::Write)
+                .segment("id", "The key.", &uuid())
+                .fails(&[Code::ApiKeyNotFound])
+                .answers::<Data<RevokedKey>>(200, "It is refused everywhere from now on"),
+        )
+        .post(
+            "/fabric/credentials",
+            fabric::credentials,
+            Operation::keyed("Fabric", "watchFabric", "Read access to the message fabric", Scope::Write)
+                .answers::<Data<WatchCredentials>>(200, "Short-lived credentials"),
+        )
+}

@@ -1,0 +1,84 @@
+//! Jobs.
+
+use island_protocol::{
+    api::{CancelledJob, Data, JobOutput, JobSummary, JobView, Page, SubmitJob, SubmittedJob, key::Scope},
+    problem::Code,
+};
+use serde_json::json;
+
+use super::{Routes, uuid};
+use crate::{
+    api::jobs::{cancel, get, list, stream, submit},
+    openapi::operation::Operation,
+};
+
+const EVENTS: &str = "id: 1\nevent: status\ndata: {\"type\":\"status\",\"state\":\"submitted\"}\n\n\
+     id: 2\nevent: token\ndata: {\"type\":\"token\",\"content\":\"Hello\"}\n\n\
+     id: 3\nevent: done\ndata: {\"type\":\"done\",\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":1,\"total_tokens\":3}}\n\n";
+
+const STREAM: &str = "Each event has an `id`, counted from 1 without gaps, the event's name, and JSON data. The last one \
+     is `done` or `error`. Who was cut off sends `Last-Event-ID` and gets exactly what follows; ended jobs replay whole.";
+
+pub(super) fn add(routes: Routes) -> Routes {
+    let one = |id, summary, scope| {
+        let operation = Operation::keyed("Jobs", id, summary, scope);
+        operation.segment("id", "The job.", &uuid()).fails(&[Code::JobNotFound])
+    };
+    let after = json!({"type": "integer", "minimum": 0});
+    routes
+        .get(
+            "/jobs",
+            list::list,
+            Operation::keyed("Jobs", "listJobs", "List your jobs, newest first", Scope::Read)
+                .paged()
+                .answers::<Page<JobSummary>>(200, "A page of jobs"),
+        )
+        .post(
+            "/jobs",
+            submit::submit,
+            Operation::keyed("Jobs", "submitJob", "Submit a job", Scope::Write)
+                .about(
+                    "The price is held until the job ends: charged when it completes, given back otherwise.",
+                )
+                .once()
+                .takes::<SubmitJob>(None)
+                .of_catalogue()
+                .fails(&[
+                    Code::WorkloadNotFound,
+                    Code::InvalidInput,
+                    Code::InsufficientCredits,
+                    Code::ConcurrentJobsExceeded,
+                ])
+                .answers::<Data<SubmittedJob>>(201, "The job, stored and paid for"),
+        )
+        .get(
+            "/jobs/{id}",
+            get::get,
+            one("getJob", "One job", Scope::Read).answers::<Data<JobView>>(200, "The job"),
+        )
+        .delete(
+            "/jobs/{id}",
+            cancel::cancel,
+            one("cancelJob", "Cancel a job", Scope::Write)
+                .about("What was delivered is paid for as a share of what was asked for. Again is no error.")
+                .fails(&[Code::JobAlreadyFinal])
+                .answers::<Data<CancelledJob>>(200, "It is cancelled"),
+        )
+        .get(
+            "/jobs/{id}/stream",
+            stream::stream,
+            one("streamJob", "Follow a job", Scope::Read)
+                .about(STREAM)
+                .header("Last-Event-ID", "Number of the last event that was read.", &after)
+                .query("last_event_id", false, "The same, for clients that cannot set headers.", &after)
+                .fails(&[Code::ConcurrentStreamsExceeded])
+                .streams("Server-Sent Events", EVENTS),
+        )
+        .get(
+            "/jobs/{id}/output",
+            get::output,
+            one("getJobOutput", "The output of a completed job alone", Scope::Read)
+                .fails(&[Code::NotFound])
+                .answers::<Data<JobOutput>>(200, "The output"),
+        )
+}

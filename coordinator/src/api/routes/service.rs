@@ -1,0 +1,26 @@
+//! The service itself.
+
+use island_protocol::api::Health;
+use serde_json::Value;
+
+use super::Routes;
+use crate::{
+    api::{document, health},
+    openapi::operation::Operation,
+};
+
+pub(super) fn add(routes: Routes) -> Routes {
+    routes
+        .get(
+            "/health",
+            health::health,
+            Operation::open("Service", "health", "Whether the service works")
+                .answers::<Health>(200, "`ok`, or what is away"),
+        )
+        .get(
+            "/openapi.json",
+            document::json,
+            Operation::open("Service", "openapi", "This document")
+                .answers::<Value>(200, "OpenAPI 3.1; `/docs` shows it to people"),
+        )
+}

@@ -1,0 +1,72 @@
+//! The OpenAPI 3.1 document, from the same table that the router is made of, and the page that shows it.
+
+pub(crate) mod operation;
+pub(crate) mod page;
+mod schemas;
+
+use island_protocol::api::PREFIX;
+use serde_json::{Map, Value, json};
+
+use crate::catalogue::Catalogue;
+use operation::Operation;
+use schemas::Schemas;
+
+/// One operation and where it is.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// `get`, `post`, `delete`.
+    pub method: &'static str,
+    /// As the router has it, `/jobs/{id}`.
+    pub path: &'static str,
+    pub operation: Operation,
+}
+
+/// What the whole document says of itself.
+const ABOUT: &str = "A marketplace for compute: clients submit jobs, each runs a named Cargo on a provider's machine, \
+     an Island. Errors are `{\"error\": {\"message\", \"code\"}}`; codes are stable, messages are not.";
+
+/// Builds the document. Examples of inputs are the catalogue's own.
+pub(crate) fn document(entries: &[Entry], catalogue: &Catalogue) -> Value {
+    let mut schemas = Schemas::new();
+    let inputs = inputs(catalogue);
+    let mut paths = Map::new();
+    for entry in entries {
+        let path = paths.entry(entry.path.to_owned()).or_insert_with(|| json!({}));
+        path[entry.method] = entry.operation.describe(entry.path, &mut schemas, &inputs);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Island",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": ABOUT,
+            "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},
+        },
+        "servers": [{"url": PREFIX}],
+        "tags": operation::TAGS.map(|(name, description)| json!({"name": name, "description": description})),
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "An API key, `ak_…`."},
+            },
+            "schemas": schemas.into_definitions(),
+        },
+    })
+}
+
+/// One job of each category, from the catalogue.
+fn inputs(catalogue: &Catalogue) -> Map<String, Value> {
+    let mut inputs = Map::new();
+    let mut seen = Vec::new();
+    for cargo in catalogue.iter() {
+        let view = cargo.view();
+        let Some(input) = view.example.as_ref().and_then(|example| example.get("input")) else { continue };
+        if seen.contains(&view.entry.category) {
+            continue;
+        }
+        seen.push(view.entry.category);
+        let value = json!({"workload": view.entry.slug, "input": input});
+        inputs.insert(view.entry.slug.to_string(), json!({"summary": view.entry.name, "value": value}));
+    }
+    inputs
+}

@@ -1,0 +1,291 @@
+//! One operation: what it takes and every answer it can give.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use island_protocol::{
+    api::key::Scope,
+    event::JobEvent,
+    problem::{Code, ErrorBody},
+};
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
+
+use super::schemas::{Of, Schemas};
+
+/// Groups of operations.
+pub(crate) const TAGS: [(&str, &str); 7] = [
+    ("Jobs", "Submit any Cargo, follow it, read it, cancel it."),
+    ("Chat", "What OpenAI clients speak."),
+    ("Catalogue", "Cargos and what they cost."),
+    ("Account", "Credits and API keys."),
+    ("Islands", "The machines that run jobs."),
+    ("Fabric", "Access to the message fabric."),
+    ("Service", "The service itself."),
+];
+
+/// What a body or an answer looks like.
+#[derive(Debug)]
+struct Content {
+    description: &'static str,
+    schema: Option<Of>,
+    /// Server-Sent Events, too, of this type each.
+    events: Option<Of>,
+    example: Option<Value>,
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    id: &'static str,
+    tag: &'static str,
+    summary: &'static str,
+    description: Option<&'static str>,
+    scope: Option<Scope>,
+    parameters: Vec<Value>,
+    body: Option<(Of, Option<Value>)>,
+    /// Its body is a job: the catalogue has examples.
+    of_catalogue: bool,
+    answers: BTreeMap<u16, Content>,
+    codes: BTreeSet<&'static str>,
+}
+
+fn code(name: &str) -> Option<Code> {
+    Code::ALL.iter().copied().find(|code| code.as_str() == name)
+}
+
+fn parameter(name: &str, place: &str, required: bool, description: &str, schema: &Value) -> Value {
+    json!({"name": name, "in": place, "required": required, "description": description, "schema": schema})
+}
+
+impl Operation {
+    /// An operation that needs no key.
+    pub(crate) fn open(tag: &'static str, id: &'static str, summary: &'static str) -> Self {
+        let operation = Self {
+            id,
+            tag,
+            summary,
+            description: None,
+            scope: None,
+            parameters: Vec::new(),
+            body: None,
+            of_catalogue: false,
+            answers: BTreeMap::new(),
+            codes: BTreeSet::new(),
+        };
+        operation.fails(&[Code::InternalError, Code::ServiceUnavailable])
+    }
+
+    /// An operation that needs a key of this scope.
+    pub(crate) fn keyed(tag: &'static str, id: &'static str, summary: &'static str, scope: Scope) -> Self {
+        let operation = Self { scope: Some(scope), ..Self::open(tag, id, summary) };
+        operation.fails(&[
+            Code::MissingApiKey,
+            Code::InvalidApiKey,
+            Code::Forbidden,
+            Code::PayloadTooLarge,
+            Code::RateLimited,
+        ])
+    }
+
+    /// More about it.
+    pub(crate) fn about(mut self, description: &'static str) -> Self {
+        self.description = Some(description);
+        self
+    }
+
+    /// Errors it can answer with.
+    pub(crate) fn fails(mut self, codes: &[Code]) -> Self {
+        self.codes.extend(codes.iter().map(|code| code.as_str()));
+        self
+    }
+
+    /// A segment of its path.
+    pub(crate) fn segment(mut self, name: &str, description: &str, schema: &Value) -> Self {
+        self.parameters.push(parameter(name, "path", true, description, schema));
+        self
+    }
+
+    /// A parameter of its query.
+    pub(crate) fn query(mut self, name: &str, required: bool, description: &str, schema: &Value) -> Self {
+        self.parameters.push(parameter(name, "query", required, description, schema));
+        self.fails(&[Code::InvalidRequest])
+    }
+
+    /// A header.
+    pub(crate) fn header(mut self, name: &str, description: &str, schema: &Value) -> Self {
+        self.parameters.push(parameter(name, "header", false, description, schema));
+        self
+    }
+
+    /// `limit` and `offset`.
+    pub(crate) fn paged(self) -> Self {
+        self.query(
+            "limit",
+            false,
+            "Entries wanted.",
+            &json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
+        )
+        .query("offset", false, "Entries to skip.", &json!({"type": "integer", "minimum": 0, "default": 0}))
+        .fails(&[Code::ValidationError])
+    }
+
+    /// The same request may come again under the same key, and is answered as before.
+    pub(crate) fn once(self) -> Self {
+        let schema =
+            json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[\\x21-\\x7e]+$"});
+        let about = "Send the same key with the same body to get the first answer again, for a day.";
+        self.header("Idempotency-Key", about, &schema).fails(&[
+            Code::InvalidIdempotencyKey,
+            Code::IdempotencyInProgress,
+            Code::IdempotencyKeyReused,
+        ])
+    }
+
+    /// Its body.
+    pub(crate) fn takes<T: JsonSchema>(mut self, example: Option<Value>) -> Self {
+        self.body = Some((Schemas::taken::<T>, example));
+        self.fails(&[
+            Code::InvalidJson,
+            Code::UnsupportedMediaType,
+            Code::PayloadTooLarge,
+            Code::ValidationError,
+        ])
+    }
+
+    /// Its body has examples in the catalogue.
+    pub(crate) fn of_catalogue(mut self) -> Self {
+        self.of_catalogue = true;
+        self
+    }
+
+    /// A good answer.
+    pub(crate) fn answers<T: JsonSchema>(self, status: u16, description: &'static str) -> Self {
+        self.answer(
+            status,
+            Content { description, schema: Some(Schemas::sent::<T>), events: None, example: None },
+        )
+    }
+
+    /// A good answer that may be a stream of Server-Sent Events of type `E` instead.
+    pub(crate) fn answers_or_streams<T: JsonSchema, E: JsonSchema>(self, description: &'static str) -> Self {
+        let content = Content {
+            description,
+            schema: Some(Schemas::sent::<T>),
+            events: Some(Schemas::sent::<E>),
+            example: None,
+        };
+        self.answer(200, content)
+    }
+
+    /// A stream of job events.
+    pub(crate) fn streams(self, description: &'static str, example: &str) -> Self {
+        let events = Some(Schemas::sent::<JobEvent> as Of);
+        self.answer(200, Content { description, schema: None, events, example: Some(example.into()) })
+    }
+
+    fn answer(mut self, status: u16, content: Content) -> Self {
+        self.answers.insert(status, content);
+        self
+    }
+
+    /// The operation object.
+    pub(super) fn describe(&self, path: &str, schemas: &mut Schemas, inputs: &Map<String, Value>) -> Value {
+        let mut operation = json!({
+            "operationId": self.id,
+            "tags": [self.tag],
+            "summary": self.summary,
+        });
+        if let Some(description) = self.description {
+            operation["description"] = description.into();
+        }
+        operation["security"] = if self.scope.is_some() { json!([{"key": []}]) } else { json!([]) };
+        if let Some(scope) = self.scope {
+            operation["x-scope"] = scope.as_str().into();
+        }
+        if !self.parameters.is_empty() {
+            operation["parameters"] = self.parameters.clone().into();
+        }
+        debug_assert_eq!(
+            path.matches('{').count(),
+            self.count("path"),
+            "every segment of {path} is described"
+        );
+        if let Some((schema, example)) = &self.body {
+            let mut content = json!({"schema": schema(schemas)});
+            if self.of_catalogue && !inputs.is_empty() {
+                content["examples"] = inputs.clone().into();
+            } else if let Some(example) = example {
+                content["example"] = example.clone();
+            }
+            operation["requestBody"] = json!({"required": true, "content": {"application/json": content}});
+        }
+        operation["responses"] = self.responses(schemas);
+        operation
+    }
+
+    fn count(&self, place: &str) -> usize {
+        self.parameters.iter().filter(|parameter| parameter["in"] == place).count()
+    }
+
+    fn responses(&self, schemas: &mut Schemas) -> Value {
+        let mut responses = Map::new();
+        for (status, content) in &self.answers {
+            responses.insert(status.to_string(), content.describe(self.scope.is_some(), schemas));
+        }
+        let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
+        for name in &self.codes {
+            if let Some(code) = code(name) {
+                by_status.entry(code.status()).or_default().push(name);
+            }
+        }
+        for (status, names) in by_status {
+            responses.insert(status.to_string(), failure(status, &names, schemas));
+        }
+        responses.into()
+    }
+}
+
+impl Content {
+    fn describe(&self, keyed: bool, schemas: &mut Schemas) -> Value {
+        let mut content = Map::new();
+        if let Some(schema) = self.schema {
+            content.insert("application/json".to_owned(), json!({"schema": schema(schemas)}));
+        }
+        if let Some(event) = self.events {
+            let mut stream = json!({"schema": {"type": "string"}, "x-event-data": event(schemas)});
+            if let Some(example) = &self.example {
+                stream["example"] = example.clone();
+            }
+            content.insert("text/event-stream".to_owned(), stream);
+        }
+        let mut answer = json!({"description": self.description, "content": content});
+        if keyed {
+            let count = |description: &str| json!({"description": description, "schema": {"type": "integer", "minimum": 0}});
+            answer["headers"] = json!({
+                "X-RateLimit-Limit": count("Requests a minute."),
+                "X-RateLimit-Remaining": count("Requests left now."),
+                "X-RateLimit-Reset": count("Unix seconds at which one more is free."),
+            });
+        }
+        answer
+    }
+}
+
+/// An answer that is an error.
+fn failure(status: u16, names: &[&str], schemas: &mut Schemas) -> Value {
+    let body = schemas.sent::<ErrorBody>();
+    let codes = json!({"properties": {"error": {"properties": {"code": {"enum": names}}}}});
+    let description = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let mut answer = json!({
+        "description": description,
+        "content": {"application/json": {"schema": {"allOf": [body, codes]}}},
+    });
+    if matches!(status, 409 | 429 | 503) {
+        let seconds = json!({"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 0}});
+        answer["headers"] = json!({"Retry-After": seconds});
+    }
+    if status == 401 {
+        answer["headers"] = json!({"WWW-Authenticate": {"schema": {"type": "string", "const": "Bearer"}}});
+    }
+    answer
+}

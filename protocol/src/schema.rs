@@ -1,0 +1,69 @@
+//! JSON Schemas of the types whose JSON their fields do not tell.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+use crate::{
+    cargo::RuntimeType,
+    credits::MicroCredits,
+    ids::{AccountId, ApiKeyId, HostId, InstanceId, JobId, Slug},
+    time::Timestamp,
+};
+
+macro_rules! schema {
+    ($($name:ident = $schema:tt;)*) => {
+        $(impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        })*
+    };
+}
+
+schema! {
+    JobId = { "type": "string", "format": "uuid", "description": "A job." };
+    HostId = { "type": "string", "format": "uuid", "description": "An Island." };
+    AccountId = { "type": "string", "format": "uuid", "description": "An account." };
+    ApiKeyId = { "type": "string", "format": "uuid", "description": "An API key; not the secret." };
+    InstanceId = { "type": "string", "format": "uuid", "description": "One run of one program." };
+    Slug = {
+        "type": "string",
+        "pattern": "^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$",
+        "description": "Name of a Cargo."
+    };
+    Timestamp = {
+        "type": "string",
+        "format": "date-time",
+        "description": "A moment in UTC, ISO 8601, to the millisecond.",
+        "examples": ["2026-11-20T21:40:00.000Z"]
+    };
+    MicroCredits = {
+        "type": "number",
+        "minimum": -2_000_000_000,
+        "maximum": 2_000_000_000,
+        "description": "Credits, exact to six decimal places.",
+        "examples": [0.0013]
+    };
+    RuntimeType = {
+        "type": "string",
+        "description": "Which engine runs a Cargo; an Island may tell of a newer one.",
+        "examples": ["container", "wasm", "onnx", "llmcpp", "diffusers", "coreml"]
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_runtimes_are_all_of_them() {
+        let schema = RuntimeType::json_schema(&mut SchemaGenerator::default());
+        let names: Vec<_> = RuntimeType::ALL.iter().map(RuntimeType::as_str).collect();
+        assert_eq!(schema.get("examples"), Some(&serde_json::json!(names)));
+    }
+}
