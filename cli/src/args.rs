@@ -22,7 +22,7 @@ pub(crate) use self::{
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    the job failed or timed out; or something on this machine went wrong
+  1    the job failed, timed out or was cancelled; or something on this machine went wrong
   2    usage: a flag, an argument or an input makes no sense
   3    authentication: no key, or one that is not accepted
   4    not found

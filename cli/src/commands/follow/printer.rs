@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::Follow;
 use crate::{
     commands::images,
-    failure::{FAILED, INTERRUPTED},
+    failure::FAILED,
     output::{Output, Progress},
 };
 
@@ -141,7 +141,6 @@ fn waiting_for(state: &str) -> &str {
 fn exit_code(event: &JobEvent) -> Option<ExitCode> {
     match event {
         JobEvent::Done { .. } => Some(ExitCode::SUCCESS),
-        JobEvent::Error { code, .. } if code == "cancelled_by_user" => Some(ExitCode::from(INTERRUPTED)),
         JobEvent::Error { .. } => Some(ExitCode::from(FAILED)),
         _ => None,
     }
