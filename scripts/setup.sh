@@ -12,8 +12,12 @@ command -v cargo >/dev/null || die "Rust is not installed. Install it with rustu
 
 # --- Debian packages: a C++ tool chain for llama.cpp, and Python to unpack wheels.
 packages=(cmake clang libclang-dev pkg-config g++ make python3 python3-pip python3-venv)
-# The tests run their own PostgreSQL servers.
-[ "${1:-}" = test ] && packages+=(postgresql)
+if [ "${1:-}" = test ]; then
+    # The tests run their own PostgreSQL servers, the guide's commands, and clients written for Node.
+    packages+=(postgresql curl jq)
+    # Whoever has Node from elsewhere keeps it.
+    { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
+fi
 missing=()
 if command -v dpkg-query >/dev/null; then
     for package in "${packages[@]}"; do
@@ -57,12 +61,20 @@ PY
     cp scripts/nats-server.txt .tools/nats-server.stamp
 fi
 
-# --- The official OpenAI client, which the tests talk to us with.
-if [ "${1:-}" = test ] && ! cmp -s scripts/test-clients.txt .tools/test-clients.stamp; then
-    say "installing the clients that the tests use into .tools/venv"
-    python3 -m venv .tools/venv
-    .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/test-clients.txt
-    cp scripts/test-clients.txt .tools/test-clients.stamp
+# --- Clients of others, which the tests talk to us with.
+clients=scripts/test-clients
+if [ "${1:-}" = test ] && ! cmp -s $clients/requirements.txt .tools/test-clients.stamp; then
+    say "installing the Python clients that the tests use into .tools/venv"
+    python3 -m venv --clear .tools/venv
+    .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check -r $clients/requirements.txt
+    cp $clients/requirements.txt .tools/test-clients.stamp
+fi
+if [ "${1:-}" = test ] && ! cmp -s $clients/package-lock.json .tools/node/stamp; then
+    say "installing the Node clients that the tests use into .tools/node"
+    mkdir -p .tools/node
+    cp $clients/package.json $clients/package-lock.json .tools/node/
+    npm ci --prefix .tools/node --silent --no-audit --no-fund --ignore-scripts
+    cp $clients/package-lock.json .tools/node/stamp
 fi
 
 # --- schemathesis, apart from the clients: what it needs must not decide what they get.

@@ -73,6 +73,23 @@ impl Target {
         Ok(reply)
     }
 
+    /// Asks for a short whole reply; milliseconds until it was read.
+    pub(crate) async fn ask_whole(&self) -> Result<f64> {
+        let body = json!({
+            "model": self.model,
+            "messages": [{ "role": "user", "content": "word" }],
+            "max_tokens": 1,
+        });
+        let start = Instant::now();
+        let response = self.http.post(&self.url).bearer_auth(&self.key).json(&body).send().await?;
+        let status = response.status();
+        let text = response.text().await?;
+        if !status.is_success() {
+            bail!("{status}: {text}");
+        }
+        Ok(start.elapsed().as_secs_f64() * 1e3)
+    }
+
     /// Streams several replies at once.
     pub(crate) async fn ask_many(&self, prompts: &[String], tokens: u64) -> Result<Vec<Reply>> {
         try_join_all(prompts.iter().map(|prompt| self.ask(prompt, tokens))).await

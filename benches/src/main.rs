@@ -6,6 +6,8 @@
 //! | `load` | streaming chat requests, and the times of their frames |
 //! | `stats` | medians of per-round ratios |
 //! | `decode` | a1, a2: tokens per second and time to first token, 1 and 8 streams |
+//! | `mock` | a chat server that costs nothing |
+//! | `gateway` | b1, b2, b4: the API beside nginx and litellm |
 //! | `overhead` | b3: what the network adds to a paced stream |
 //!
 //! Rounds are interleaved (A, B, C, A, B, C, …); the ratio of each round is taken, then the median of the ratios, with
@@ -14,7 +16,9 @@
 #![expect(clippy::print_stdout, reason = "a report is what this program is for")]
 
 mod decode;
+mod gateway;
 mod load;
+mod mock;
 mod overhead;
 mod stats;
 mod systems;
@@ -53,6 +57,12 @@ enum What {
     },
     /// What the network adds to a stream paced at 20 ms, against the same stream served directly (b3)
     Overhead,
+    /// Latency alone, requests a second and streams held, against nginx and litellm (b1, b2, b4)
+    Gateway {
+        /// litellm program (see benches/peers.sh)
+        #[arg(long)]
+        litellm: Option<PathBuf>,
+    },
 }
 
 #[tokio::main]
@@ -63,5 +73,6 @@ async fn main() -> Result<()> {
             decode::run(&decode::Plan { model, llama_server, tokens, threads, rounds: cli.rounds }).await
         }
         What::Overhead => overhead::run(cli.rounds).await,
+        What::Gateway { litellm } => gateway::run(cli.rounds, litellm).await,
     }
 }

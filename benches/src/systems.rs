@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -26,11 +26,26 @@ pub(crate) struct Network {
 impl Network {
     /// Starts it; `model` becomes the Cargo `bench-model`.
     pub(crate) async fn start(model: Option<&Path>) -> Result<Self> {
+        Self::start_with(model, &[]).await
+    }
+
+    /// Starts one whose Island takes hundreds of jobs at once; `sim-at-once` is the simulated engine without delays.
+    pub(crate) async fn start_for_many() -> Result<Self> {
+        let slots =
+            [("ISLAND_AGENT_WORKERS__SLOTS_PER_MODEL", "600"), ("ISLAND_AGENT_WORKERS__MAX_JOBS", "1200")];
+        Self::start_with(None, &slots).await
+    }
+
+    async fn start_with(model: Option<&Path>, settings: &[(&str, &str)]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("islb").tempdir()?;
         let cargos = folder.path().join("cargos");
         fs::create_dir_all(cargos.join("fixtures"))?;
         let tree = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?;
-        fs::copy(tree.join("cargos/fixtures/sim-chat.toml"), cargos.join("fixtures/sim-chat.toml"))?;
+        let simulated = fs::read_to_string(tree.join("cargos/fixtures/sim-chat.toml"))?;
+        let at_once =
+            simulated.replace("\"sim-chat\"", "\"sim-at-once\"").replace("\ndelay_ms = 20", "\ndelay_ms = 0");
+        fs::write(cargos.join("fixtures/sim-chat.toml"), simulated)?;
+        fs::write(cargos.join("fixtures/sim-at-once.toml"), at_once)?;
         if let Some(model) = model {
             fs::write(cargos.join("bench-model.toml"), cargo_file(model)?)?;
         }
@@ -40,6 +55,7 @@ impl Network {
             .arg(&data)
             .arg("--cargos")
             .arg(&cargos)
+            .envs(settings.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -87,7 +103,7 @@ pub(crate) struct LlamaServer {
 
 impl LlamaServer {
     pub(crate) async fn start(program: &Path, model: &Path, threads: u32, slots: u32) -> Result<Self> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let child = Command::new(program)
             .args(["--host", "127.0.0.1", "--port", &port.to_string(), "-t", &threads.to_string()])
             .args(["-np", &slots.to_string(), "-c", &(slots * 1024).to_string(), "-m"])
@@ -175,4 +191,84 @@ type = "string"
 messages = []
 "#
     ))
+}
+
+/// A proxy before the mock.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    child: Child,
+    port: u16,
+    path: &'static str,
+    _folder: TempDir,
+}
+
+impl Proxy {
+    /// nginx with `proxy_pass` and kept connections: the floor for anything that relays HTTP.
+    pub(crate) async fn nginx(upstream: SocketAddr) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("islb").tempdir()?;
+        let port = free_port()?;
+        let path = folder.path().display();
+        let config = format!(
+            "daemon off; worker_processes 1; pid {path}/pid; error_log {path}/error.log;\n\
+             events {{ worker_connections 4096; }}\n\
+             http {{ access_log off; client_body_temp_path {path}/body; proxy_temp_path {path}/proxy;\n\
+             fastcgi_temp_path {path}/fastcgi; uwsgi_temp_path {path}/uwsgi; scgi_temp_path {path}/scgi;\n\
+             upstream mock {{ server {upstream}; keepalive 64; }}\n\
+             server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://mock; proxy_http_version 1.1;\n\
+             proxy_set_header Connection \"\"; proxy_buffering off; }} }} }}\n"
+        );
+        let file = folder.path().join("nginx.conf");
+        fs::write(&file, config)?;
+        let mut command = Command::new("nginx");
+        command.arg("-c").arg(&file).arg("-p").arg(folder.path());
+        Self::start(command, port, "/v1/chat/completions", folder).await.context("start nginx")
+    }
+
+    /// litellm with one worker, as its authors measure it.
+    pub(crate) async fn litellm(program: &Path, upstream: SocketAddr) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("islb").tempdir()?;
+        let port = free_port()?;
+        let model = |name: &str| {
+            format!(
+                "  - model_name: {name}\n    litellm_params:\n      model: openai/{name}\n      \
+                 api_base: http://{upstream}/v1\n      api_key: none\n"
+            )
+        };
+        let file = folder.path().join("config.yaml");
+        fs::write(&file, format!("model_list:\n{}{}", model("at-once"), model("paced")))?;
+        let mut command = Command::new(program);
+        command.arg("--config").arg(&file).args(["--host", "127.0.0.1", "--num_workers", "1", "--port"]);
+        command.arg(port.to_string()).env("LITELLM_LOG", "ERROR").env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
+        Self::start(command, port, "/v1/chat/completions", folder).await.context("start litellm")
+    }
+
+    async fn start(mut command: Command, port: u16, path: &'static str, folder: TempDir) -> Result<Self> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let proxy = Self { child, port, path, _folder: folder };
+        let target = proxy.target("at-once")?;
+        let end = Instant::now() + Duration::from_secs(90);
+        while let Err(error) = target.ask_whole().await {
+            if Instant::now() > end {
+                return Err(error);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(proxy)
+    }
+
+    pub(crate) fn target(&self, model: &str) -> Result<Target> {
+        Target::new(format!("http://127.0.0.1:{}{}", self.port, self.path), "none", model)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // SIGTERM, so that it stops its own workers.
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

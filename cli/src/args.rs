@@ -1,27 +1,74 @@
 //! Flags and subcommands.
 
+mod catalogue;
+mod dev;
+mod jobs;
+mod keys;
+mod values;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use island_protocol::ids::Slug;
+
+pub(crate) use self::{
+    catalogue::{Hosts, Workloads},
+    dev::Dev,
+    jobs::{Jobs, Submit},
+    keys::{ApiKeys, CreateKey},
+};
+
+/// What scripts may rely on.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    the job failed or timed out; or something on this machine went wrong
+  2    usage: a flag, an argument or an input makes no sense
+  3    authentication: no key, or one that is not accepted
+  4    not found
+  5    refused: input that does not fit, credits, limits, a job that has ended
+  6    the coordinator or the fabric cannot be reached, or fails
+  130  interrupted
+
+Where settings come from, the first wins:
+  --api-key  SERVICE_API_KEY   api_key in ~/.island/config.toml
+  --api-url  SERVICE_API_URL   api_url in ~/.island/config.toml   http://127.0.0.1:8080
+  --nats-url SERVICE_NATS_URL  nats_url in ~/.island/config.toml  what the coordinator tells
+
+Results go to standard output, everything else to standard error. NO_COLOR turns colours off.";
 
 /// Run AI models and tools on an Island network.
 #[derive(Debug, Parser)]
-#[command(name = "island", version, max_term_width = 100)]
+#[command(name = "island", version, max_term_width = 100, after_long_help = EXIT_CODES)]
 pub(crate) struct Cli {
-    /// Address of the coordinator [env: SERVICE_API_URL] [default: http://127.0.0.1:8080]
-    #[arg(long, global = true, value_name = "URL")]
-    pub(crate) api_url: Option<String>,
-    /// API key; before SERVICE_API_KEY and ~/.island/config.toml
-    #[arg(long, global = true, value_name = "KEY", hide_env_values = true)]
-    pub(crate) api_key: Option<String>,
-    /// Address of the message fabric; replaces the one the coordinator tells [env: SERVICE_NATS_URL]
-    #[arg(long, global = true, value_name = "URL")]
-    pub(crate) nats_url: Option<String>,
-    /// How to print
-    #[arg(long, global = true, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Address of the coordinator
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) api_url: Option<String>,
+    /// API key
+    #[arg(long, global = true, value_name = "KEY")]
+    pub(crate) api_key: Option<String>,
+    /// Address of the message fabric; replaces the one the coordinator tells
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) nats_url: Option<String>,
+    /// For people (text), or what the API answered (json)
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        hide_possible_values = true,
+        value_name = "text|json"
+    )]
+    pub(crate) format: Format,
 }
 
 /// How to print.
@@ -41,8 +88,12 @@ pub(crate) enum Command {
     /// Save, show or remove your API key
     #[command(subcommand)]
     Auth(Auth),
-    /// Show your account
-    Account,
+    /// Show your account, or every movement of its credits
+    #[command(args_conflicts_with_subcommands = true)]
+    Account {
+        #[command(subcommand)]
+        command: Option<Account>,
+    },
     /// Ask a language model and stream its reply
     Chat(Chat),
     /// Submit, list, read, follow and cancel jobs
@@ -54,142 +105,94 @@ pub(crate) enum Command {
     /// List and read Islands, the machines that run jobs
     #[command(subcommand)]
     Hosts(Hosts),
+    /// List, create and delete API keys
+    #[command(subcommand)]
+    ApiKeys(ApiKeys),
+    /// Show what Cargos cost
+    #[command(subcommand)]
+    Market(Market),
     /// Read the message fabric
     #[command(subcommand)]
     Sail(Sail),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Dev {
-    /// Port of the HTTP API [default: a free one]
-    #[arg(long)]
-    pub(crate) api_port: Option<u16>,
-    /// Port of NATS [default: a free one]
-    #[arg(long)]
-    pub(crate) nats_port: Option<u16>,
-    /// Folder for everything it keeps [default: ~/.island/dev]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
-    /// How many Islands to start
-    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "no_island")]
-    pub(crate) islands: u32,
-    /// Start no Island
-    #[arg(long)]
-    pub(crate) no_island: bool,
-    /// Load the fixture Cargos too: small models for tests, and the scripted engine
-    #[arg(long)]
-    pub(crate) fixtures: bool,
-    /// Catalogue folder [default: the one beside this program or in the source tree]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cargos: Option<PathBuf>,
-    /// nats-server program [default: ISLAND_NATS_SERVER, .tools/bin, then PATH]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) nats_server: Option<PathBuf>,
-    /// Raise the limits per account (requests, jobs and streams at once), for tests and load
-    #[arg(long)]
-    pub(crate) no_limits: bool,
+    /// Print a script that completes commands and flags in a shell
+    #[command(after_help = "bash: source <(island completion bash)\n\
+        zsh:  island completion zsh > \"${fpath[1]}/_island\"\n\
+        fish: island completion fish > ~/.config/fish/completions/island.fish")]
+    Completion {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one for each command
+    Man {
+        /// Folder to write one page per command to
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Auth {
     /// Check a key and save it; asks for it if not given
     Login {
-        /// The key
+        /// The key; without it, it is asked for, or read from standard input where that is no terminal
         #[arg(long)]
         key: Option<String>,
     },
-    /// Show whose key is in use
+    /// Show whose key is in use, and where it comes from
     Status,
     /// Remove the saved key
     Logout,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Account {
+    /// Every movement of your credits, newest first
+    Ledger(Paging),
+}
+
+/// Which page of a list.
+#[derive(Debug, Args)]
+pub(crate) struct Paging {
+    /// How many
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) limit: u64,
+    /// How many to skip
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) offset: u64,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Chat {
-    /// What to say
+    /// What to say; - reads it from standard input
     pub(crate) prompt: String,
     /// Instructions for the model
-    #[arg(long, short)]
+    #[arg(long, short, value_name = "TEXT")]
     pub(crate) system: Option<String>,
     /// Most tokens to write
-    #[arg(long, short, default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, short, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: u64,
     /// Randomness, 0.0 to 2.0
-    #[arg(long, short, value_parser = temperature)]
+    #[arg(long, short, value_parser = values::temperature)]
     pub(crate) temperature: Option<f64>,
     /// Cargo to ask
     #[arg(long, short, default_value = "llm-chat", value_name = "SLUG")]
-    pub(crate) workload: String,
+    pub(crate) workload: Slug,
     /// Print the reply at the end, whole
     #[arg(long)]
     pub(crate) no_stream: bool,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Jobs {
-    /// Submit a job and print its id
-    Submit {
-        /// Cargo to run
-        #[arg(long, value_name = "SLUG")]
-        workload: String,
-        /// Its input: JSON, or @FILE with JSON
-        #[arg(long, value_name = "JSON")]
-        input: String,
-        /// 0 to 100; higher is placed first
-        #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
-        priority: u8,
-        /// Follow its output to the end
-        #[arg(long)]
-        stream: bool,
+pub(crate) enum Market {
+    /// Prices over the last day: average, minimum, maximum, and how many Islands can serve
+    Rates {
+        /// Only this Cargo
+        slug: Option<Slug>,
     },
-    /// List your jobs, newest first
-    List {
-        /// How many
-        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100))]
-        limit: u64,
-        /// How many to skip
-        #[arg(long, default_value_t = 0)]
-        offset: u64,
-    },
-    /// Read one job
-    Get {
-        /// Its id
-        id: String,
-    },
-    /// Follow the output of a job, from its beginning
-    Stream {
-        /// Its id
-        id: String,
-        /// Start after this event
-        #[arg(long, value_name = "N")]
-        after: Option<u64>,
-    },
-    /// Cancel a job
-    Cancel {
-        /// Its id
-        id: String,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Workloads {
-    /// List Cargos
-    List,
-    /// Read one Cargo
-    Get {
-        /// Its slug
-        slug: String,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Hosts {
-    /// List Islands
-    List,
-    /// Read one Island
-    Get {
-        /// Its id
-        id: String,
+    /// Prices of one Cargo, hour by hour
+    History {
+        /// The Cargo
+        slug: Slug,
     },
 }
 
@@ -205,9 +208,10 @@ pub(crate) enum Sail {
     },
 }
 
-fn temperature(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..=2.0).contains(&value) => Ok(value),
-        _ => Err("must be a number from 0.0 to 2.0".into()),
-    }
+/// Shells we can complete for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }

@@ -1,12 +1,17 @@
-//! One file per command.
+//! One file per noun and verb.
 
 mod account;
+mod api_keys;
 mod auth;
 mod chat;
+mod completion;
 mod dev;
 mod follow;
 mod hosts;
+mod images;
 mod jobs;
+mod man;
+mod market;
 mod sail;
 mod workloads;
 
@@ -22,16 +27,23 @@ use crate::{
 
 /// Runs what was asked for.
 pub(crate) async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
-    let settings = Settings::resolve(&cli)?;
+    let settings = match &cli.command {
+        Command::Completion { shell } => return completion::print(*shell, output),
+        Command::Man { dir } => return man::print(dir.as_deref(), output),
+        _ => Settings::resolve(&cli.global, output)?,
+    };
     match cli.command {
         Command::Dev(options) => return dev::run(options, settings.nats_url, output).await,
-        Command::Auth(command) => auth::run(command, &settings, output).await?,
-        Command::Account => account::show(&settings, output).await?,
         Command::Chat(options) => return chat::run(options, &settings, output).await,
         Command::Jobs(command) => return jobs::run(command, &settings, output).await,
+        Command::Sail(command) => return sail::run(command, &settings, output).await,
+        Command::Auth(command) => auth::run(command, &settings, output).await?,
+        Command::Account { command } => account::run(command, &settings, output).await?,
         Command::Workloads(command) => workloads::run(command, &settings, output).await?,
         Command::Hosts(command) => hosts::run(command, &settings, output).await?,
-        Command::Sail(command) => sail::run(command, &settings, output).await?,
+        Command::ApiKeys(command) => api_keys::run(command, &settings, output).await?,
+        Command::Market(command) => market::run(command, &settings, output).await?,
+        Command::Completion { .. } | Command::Man { .. } => unreachable!("done above, without settings"),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,59 +1,151 @@
 //! Exit codes that scripts can use, and what to try next.
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
-use island_coordinator_client::ClientError;
+use island_coordinator_client::{ClientError, error::Refusal};
+use serde_json::json;
 
 use crate::output::Output;
 
-/// Anything without a code of its own.
-const GENERAL: u8 = 1;
+/// The job did not complete, or something on this machine went wrong.
+pub(crate) const FAILED: u8 = 1;
+/// A flag, an argument or an input makes no sense.
+const USAGE: u8 = 2;
 /// The key is missing or not accepted.
 const AUTHENTICATION: u8 = 3;
-/// No such job, Cargo or Island.
+/// No such job, Cargo, key or Island.
 const NOT_FOUND: u8 = 4;
-/// Not enough credits.
-const CREDITS: u8 = 5;
-/// The coordinator was not reached.
-const UNREACHABLE: u8 = 7;
-/// The job ran and did not complete.
-pub(crate) const JOB_FAILED: u8 = 6;
+/// Input that does not fit, credits, limits.
+const REFUSED: u8 = 5;
+/// The coordinator or the fabric was not reached, or fails.
+const UNREACHABLE: u8 = 6;
+/// Ctrl-C.
+pub(crate) const INTERRUPTED: u8 = 130;
+/// Nobody reads our output any more: what a shell shows for a program that SIGPIPE ended.
+const NO_READER: u8 = 141;
 
-/// Prints an error, its causes and a hint; gives the exit code.
-pub(crate) fn report(error: &anyhow::Error, output: &Output) -> ExitCode {
-    let client = error.downcast_ref::<ClientError>();
-    output.error(&format!("{error:#}"), client.and_then(ClientError::code), client.and_then(hint));
-    ExitCode::from(client.map_or(GENERAL, exit_code))
+/// What a person typed cannot be meant.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Usage(pub(crate) String);
+
+/// An error for a person, before it is printed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) message: String,
+    pub(crate) code: Option<String>,
+    pub(crate) hint: Option<String>,
+    pub(crate) details: serde_json::Value,
+    exit: u8,
 }
 
-fn exit_code(error: &ClientError) -> u8 {
-    match error {
-        ClientError::Transport { .. } | ClientError::StreamLost { .. } | ClientError::Fabric { .. } => {
-            UNREACHABLE
+/// Prints an error, its causes and a hint; gives the exit code. Silent when nobody reads our output any more.
+pub(crate) fn report(error: &anyhow::Error, output: &Output) -> ExitCode {
+    if is_broken_pipe(error) {
+        return ExitCode::from(NO_READER);
+    }
+    let report = Report::of(error);
+    output.error(&report);
+    ExitCode::from(report.exit)
+}
+
+/// Whether the reader of our output has gone.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    // Only what we print ourselves: a broken connection to a server is not the reader's doing.
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+impl Report {
+    fn of(error: &anyhow::Error) -> Self {
+        let client = error.downcast_ref::<ClientError>();
+        let refusal = client.and_then(ClientError::refusal);
+        Self {
+            message: format!("{error:#}"),
+            code: refusal.map(|refusal| refusal.code.clone()),
+            hint: client.and_then(hint),
+            details: refusal.map_or(json!({}), details),
+            exit: exit_code(error, client, refusal),
         }
-        ClientError::Api { status: 401 | 403, .. } => AUTHENTICATION,
-        ClientError::Api { status: 402, .. } => CREDITS,
-        ClientError::Api { status: 404, .. } => NOT_FOUND,
-        _ => GENERAL,
     }
 }
 
-fn hint(error: &ClientError) -> Option<&'static str> {
-    Some(match error {
+fn exit_code(error: &anyhow::Error, client: Option<&ClientError>, refusal: Option<&Refusal>) -> u8 {
+    match (client, refusal) {
+        (_, Some(refusal)) => match refusal.status {
+            401 | 403 => AUTHENTICATION,
+            404 => NOT_FOUND,
+            400..=499 => REFUSED,
+            _ => UNREACHABLE,
+        },
+        (Some(ClientError::BadUrl(_) | ClientError::BadKey), _) => USAGE,
+        (Some(_), None) => UNREACHABLE,
+        (None, None) if error.is::<Usage>() => USAGE,
+        (None, None) => FAILED,
+    }
+}
+
+/// What else the coordinator said, for programs.
+fn details(refusal: &Refusal) -> serde_json::Value {
+    json!({
+        "status": refusal.status,
+        "param": refusal.param,
+        "retry_after": refusal.retry_after.map(|wait| wait.as_secs()),
+        "required": refusal.required,
+        "available": refusal.available,
+        "request_id": refusal.request_id,
+    })
+}
+
+/// What to try next: a command where there is one, else what the client advises.
+fn hint(error: &ClientError) -> Option<String> {
+    let command = match error {
         ClientError::Transport { source, .. } if source.is_connect() => {
             "no coordinator answers there: start one with `island dev`, or set --api-url or SERVICE_API_URL"
         }
-        ClientError::Api { status: 401, .. } => {
-            "save a key with `island auth login`, or set --api-key or SERVICE_API_KEY"
+        ClientError::StreamLost { job, last, .. } => {
+            return Some(format!("the job goes on: island jobs stream {job} --after {last}"));
         }
-        ClientError::Api { problem, .. } => match problem.code.as_str() {
+        ClientError::Fabric { .. } => "`island sail subscribe 'host.*.heartbeat'` is open to every key",
+        ClientError::BadKey => "save the key again with `island auth login`",
+        ClientError::Refused(refusal) => match refusal.code.as_str() {
+            "missing_api_key" | "invalid_api_key" => {
+                "save a key with `island auth login`, or set --api-key or SERVICE_API_KEY"
+            }
+            "forbidden" => "this key lacks the scope: `island api-keys list` shows what each may do",
             "workload_not_found" => "`island workloads list` shows every Cargo",
             "job_not_found" => "`island jobs list` shows your jobs",
             "host_not_found" => "`island hosts list` shows every Island",
-            "insufficient_credits" => "`island account` shows what is left",
+            "api_key_not_found" => "`island api-keys list` shows your keys",
+            "insufficient_credits" => "`island account` shows what is left, `island jobs list` what runs",
+            "invalid_input" => "`island workloads get SLUG` shows what the Cargo takes",
+            "concurrent_jobs_exceeded" => {
+                "`island jobs list` shows what runs, `island jobs cancel ID` ends it"
+            }
             "no_island_available" => "`island hosts list` shows who is online",
-            _ => return None,
+            _ => return error.advice(),
         },
-        _ => return None,
-    })
+        _ => return error.advice(),
+    };
+    Some(command.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::{Context, anyhow};
+
+    #[test]
+    fn only_our_own_broken_pipe_is_silent() {
+        let pipe = || io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(is_broken_pipe(&anyhow::Error::new(pipe())));
+        assert!(is_broken_pipe(&anyhow::Error::new(pipe()).context("print")));
+        assert!(!is_broken_pipe(&anyhow!("else")));
+    }
+
+    #[test]
+    fn usage_is_usage_in_any_context() {
+        let error = Err::<(), _>(Usage("no".into())).context("read the input").expect_err("an error");
+        assert_eq!(Report::of(&error).exit, USAGE);
+        assert_eq!(Report::of(&anyhow!("else")).exit, FAILED);
+    }
 }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `args` | flags and subcommands |
 //! | `settings` | where the address and the key come from |
-//! | `commands` | one file per command; `commands/dev` starts a whole network on this machine |
+//! | `commands` | one file per noun and verb; `commands/dev` starts a whole network on this machine |
 //! | `output` | the only place that prints |
 //! | `failure` | exit codes, and what to try next |
 
@@ -22,11 +22,12 @@ use crate::{args::Cli, output::Output};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let output = Output::new(cli.format);
+    let output = Output::new(cli.global.format);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let result = runtime
         .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(commands::run(cli, &output)));
+        .and_then(|runtime| runtime.block_on(commands::run(cli, &output)))
+        .and_then(|code| output.finish().map(|()| code));
     match result {
         Ok(code) => code,
         Err(error) => failure::report(&error, &output),

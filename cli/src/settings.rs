@@ -1,31 +1,36 @@
 //! Where the address and the key come from: flag, then environment, then `~/.island/config.toml`.
 
-use std::{
-    env, fs, io,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
-    path::PathBuf,
-};
+mod saved;
 
-use anyhow::{Context, Result, bail};
+use std::{env, fmt, path::PathBuf};
+
+use anyhow::{Result, bail};
 use island_coordinator_client::Client;
-use serde::{Deserialize, Serialize};
 
-use crate::args::Cli;
+pub(crate) use self::saved::SavedSettings;
+use crate::{args::Global, output::Output};
 
 /// Where a coordinator listens unless told otherwise.
 const DEFAULT_API_URL: &str = "http://127.0.0.1:8080";
 
-/// `~/.island/config.toml`. Unknown keys are kept out of the way: the file is shared with other programs.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct SavedSettings {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) api_url: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) api_key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) nats_url: Option<String>,
-    #[serde(flatten)]
-    others: toml::Table,
+/// Where a setting came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Flag,
+    Environment,
+    File,
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Flag => "the flag",
+            Self::Environment => "the environment",
+            Self::File => "~/.island/config.toml",
+            Self::Default => "the default",
+        })
+    }
 }
 
 /// The settings in force.
@@ -33,62 +38,45 @@ pub(crate) struct SavedSettings {
 pub(crate) struct Settings {
     pub(crate) api_url: String,
     pub(crate) api_key: Option<String>,
+    pub(crate) api_key_source: Source,
     pub(crate) nats_url: Option<String>,
 }
 
 impl Settings {
-    pub(crate) fn resolve(cli: &Cli) -> Result<Self> {
-        let saved = SavedSettings::read()?;
-        let from = |flag: &Option<String>, variable: &str, saved: Option<String>| {
-            flag.clone().or_else(|| env::var(variable).ok().filter(|value| !value.is_empty())).or(saved)
-        };
-        Ok(Self {
-            api_url: from(&cli.api_url, "SERVICE_API_URL", saved.api_url)
-                .unwrap_or_else(|| DEFAULT_API_URL.into()),
-            api_key: from(&cli.api_key, "SERVICE_API_KEY", saved.api_key),
-            nats_url: from(&cli.nats_url, "SERVICE_NATS_URL", saved.nats_url),
-        })
+    pub(crate) fn resolve(flags: &Global, output: &Output) -> Result<Self> {
+        let saved = SavedSettings::read(output)?;
+        let variable = |name| env::var(name).ok();
+        let (api_url, _) = first(flags.api_url.clone(), variable("SERVICE_API_URL"), saved.api_url);
+        let (api_key, api_key_source) =
+            first(flags.api_key.clone(), variable("SERVICE_API_KEY"), saved.api_key);
+        let (nats_url, _) = first(flags.nats_url.clone(), variable("SERVICE_NATS_URL"), saved.nats_url);
+        let api_url = api_url.unwrap_or_else(|| DEFAULT_API_URL.into());
+        Ok(Self { api_url, api_key, api_key_source, nats_url })
     }
 
     /// A client that carries the key, if there is one.
     pub(crate) fn client(&self) -> Result<Client> {
-        Ok(Client::new(&self.api_url, self.api_key.clone())?)
+        self.client_with(self.api_key.clone())
+    }
+
+    /// A client with another key.
+    pub(crate) fn client_with(&self, key: Option<String>) -> Result<Client> {
+        let name = concat!("island-cli/", env!("CARGO_PKG_VERSION"));
+        let builder = Client::builder(&self.api_url).user_agent(name);
+        let builder = match key {
+            Some(key) => builder.key(key.trim()),
+            None => builder,
+        };
+        Ok(builder.build()?)
     }
 }
 
-impl SavedSettings {
-    pub(crate) fn path() -> Result<PathBuf> {
-        Ok(island_home()?.join("config.toml"))
-    }
-
-    pub(crate) fn read() -> Result<Self> {
-        let path = Self::path()?;
-        match fs::read_to_string(&path) {
-            Ok(text) => toml::from_str(&text).with_context(|| format!("read {}", path.display())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
-        }
-    }
-
-    /// Replaces the file whole; only its owner may read it.
-    pub(crate) fn write(&self) -> Result<()> {
-        let path = Self::path()?;
-        let folder = path.parent().context("the settings file has a folder")?;
-        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-        let temporary = path.with_extension("toml.new");
-        let text = toml::to_string(self)?;
-        let mut file = fs::OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)
-            .with_context(|| format!("write {}", temporary.display()))?;
-        file.set_permissions(fs::Permissions::from_mode(0o600))?;
-        io::Write::write_all(&mut file, text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path).with_context(|| format!("write {}", path.display()))
-    }
+/// The first that is set; an empty variable is as good as none.
+fn first(flag: Option<String>, variable: Option<String>, saved: Option<String>) -> (Option<String>, Source) {
+    let variable = variable.filter(|value| !value.is_empty());
+    let candidates = [(flag, Source::Flag), (variable, Source::Environment), (saved, Source::File)];
+    let found = candidates.into_iter().find(|(value, _)| value.is_some());
+    found.unwrap_or((None, Source::Default))
 }
 
 /// `~/.island`.
@@ -96,5 +84,27 @@ pub(crate) fn island_home() -> Result<PathBuf> {
     match env::var_os("HOME") {
         Some(home) if !home.is_empty() => Ok(PathBuf::from(home).join(".island")),
         _ => bail!("HOME is not set: cannot tell where ~/.island lies"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_first_that_is_set_wins(
+            flag in prop::option::of("[a-z]{1,3}"), variable in prop::option::of("[a-z]{0,3}"),
+            saved in prop::option::of("[a-z]{1,3}")
+        ) {
+            let (value, source) = first(flag.clone(), variable.clone(), saved.clone());
+            match source {
+                Source::Flag => prop_assert_eq!(value, flag),
+                Source::Environment => prop_assert!(flag.is_none() && value == variable && value != Some(String::new())),
+                Source::File => prop_assert!(flag.is_none() && variable.unwrap_or_default().is_empty() && value == saved),
+                Source::Default => prop_assert!(value.is_none() && flag.is_none() && saved.is_none()),
+            }
+        }
     }
 }

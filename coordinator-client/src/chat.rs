@@ -1,39 +1,57 @@
-//! A streamed chat reply. Not resumable: whoever needs that submits a job and reads its events.
+//! Chat, whole and streamed. A streamed reply is not resumable: whoever needs that submits a job and reads its events.
 
-use std::{fmt, pin::Pin};
+use std::{fmt, time::Duration};
 
-use eventsource_stream::{Event, EventStreamError, Eventsource};
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use island_protocol::{
     chat::{ChatChunk, ChatCompletion, ChatRequest},
     problem::ErrorBody,
 };
-use reqwest::Method;
 
-use crate::{error::ClientError, http::Client};
+use crate::{
+    call::{Call, excerpt},
+    client::Client,
+    error::{ClientError, Refusal},
+    request::Request,
+    sse::{self, Frames},
+};
+
+const WHAT: &str = "chat";
+const PATH: [&str; 2] = ["chat", "completions"];
+/// Long replies of slow models take their time.
+const WHOLE_REPLY: Duration = Duration::from_mins(20);
 
 /// The chunks of one reply.
 pub struct ChatStream {
-    client: Client,
-    frames: Pin<Box<dyn Stream<Item = Result<Event, EventStreamError<reqwest::Error>>> + Send>>,
+    frames: Frames,
     ended: bool,
 }
 
 impl Client {
-    /// `POST /chat/completions`, whole.
-    pub async fn chat(&self, request: &ChatRequest) -> Result<ChatCompletion, ClientError> {
+    /// `POST /chat/completions`, whole. Acts once even when it has to be sent again.
+    pub fn chat(&self, request: &ChatRequest) -> Request<ChatCompletion> {
         let request = ChatRequest { stream: false, ..request.clone() };
-        let response = self.send(self.request(Method::POST, "/chat/completions").json(&request)).await?;
-        let bytes = response.bytes().await.map_err(|source| self.transport(source))?;
-        serde_json::from_slice(&bytes).map_err(|source| ClientError::Decode { what: "chat", source })
+        Request::plain(self, Call::post_once(WHAT, &PATH, &request)).timeout(WHOLE_REPLY)
     }
 
-    /// `POST /chat/completions`, streamed. Dropping the stream cancels the job.
+    /// `POST /chat/completions`, streamed. Tried again only until the reply begins; dropping the stream cancels the job.
+    ///
+    /// It carries no `Idempotency-Key`: with one, the job would go on after the stream was dropped, and be paid for. A try
+    /// that breaks off is cancelled before its first word, so that the next one is not paid for twice either.
     pub async fn chat_stream(&self, request: &ChatRequest) -> Result<ChatStream, ClientError> {
         let request = ChatRequest { stream: true, ..request.clone() };
-        let response = self.send(self.request(Method::POST, "/chat/completions").json(&request)).await?;
-        let frames = Box::pin(response.bytes_stream().eventsource());
-        Ok(ChatStream { client: self.clone(), frames, ended: false })
+        let response = self.open(&Call::post(WHAT, &PATH, &request).harmless()).await?;
+        if !sse::is_event_stream(&response) {
+            let status = response.status().as_u16();
+            let text = response.text().await.map_err(|source| self.transport(WHAT, source))?;
+            return Err(ClientError::NotOurs {
+                what: WHAT,
+                status,
+                excerpt: excerpt(&text),
+                retry_after: None,
+            });
+        }
+        Ok(ChatStream { frames: sse::frames(response, self.rules().idle), ended: false })
     }
 }
 
@@ -48,23 +66,29 @@ impl ChatStream {
         next
     }
 
+    /// The same as a [`Stream`].
+    pub fn into_stream(self) -> impl Stream<Item = Result<ChatChunk, ClientError>> + Send {
+        stream::unfold(self, |mut reply| async move {
+            let next = reply.next().await?;
+            Some((next, reply))
+        })
+    }
+
     async fn read(&mut self) -> Option<Result<ChatChunk, ClientError>> {
         let frame = match self.frames.next().await {
             Some(Ok(frame)) => frame,
-            Some(Err(EventStreamError::Transport(source))) => {
-                return Some(Err(self.client.transport(source)));
-            }
+            Some(Err(broken)) => return Some(Err(ClientError::ReplyLost { source: broken.source() })),
             // Without `[DONE]` the reply is not whole, whatever came before.
-            Some(Err(_)) | None => return Some(Err(ClientError::StreamLost { last: 0, source: None })),
+            None => return Some(Err(ClientError::ReplyLost { source: None })),
         };
         if frame.data == "[DONE]" {
             return None;
         }
         if let Ok(body) = serde_json::from_str::<ErrorBody>(&frame.data) {
-            return Some(Err(ClientError::Api { status: 200, problem: Box::new(body.error) }));
+            return Some(Err(ClientError::Refused(Box::new(Refusal::new(WHAT, 200, body.error, None)))));
         }
         let chunk = serde_json::from_str(&frame.data);
-        Some(chunk.map_err(|source| ClientError::Decode { what: "chat stream", source }))
+        Some(chunk.map_err(|source| ClientError::Decode { what: WHAT, source }))
     }
 }
 

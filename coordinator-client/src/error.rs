@@ -1,47 +1,79 @@
 //! What can go wrong between a client and the coordinator.
 
-use island_protocol::problem::Problem;
+use std::time::Duration;
 
-/// A request that did not succeed.
+use island_protocol::{
+    credits::MicroCredits,
+    ids::JobId,
+    problem::{Code, Problem},
+};
+
+use crate::call::Repeat;
+
+/// A request that did not succeed: what was attempted, and why it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The coordinator's address cannot be used.
     #[error("'{0}' is not an http:// or https:// address")]
     BadUrl(String),
-    /// The coordinator was not reached, or the connection broke.
-    #[error("talk to the coordinator at {url}")]
+    /// The key has characters that no header can carry.
+    #[error("the API key has characters that no key has")]
+    BadKey,
+    /// There is no HTTP client to be had, for example without certificates of the system.
+    #[error("set up the HTTP client")]
+    Setup(#[source] reqwest::Error),
+    /// The coordinator was not reached, was silent for too long, or the connection broke.
+    #[error("{what}: no answer from the coordinator at {url}")]
     Transport {
-        /// Its address.
+        /// What was attempted.
+        what: &'static str,
+        /// The coordinator's address.
         url: String,
         /// What broke.
         #[source]
         source: reqwest::Error,
     },
     /// The coordinator answered with an error.
-    #[error("{} ({}, HTTP {status})", problem.message, problem.code)]
-    Api {
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+    /// Something answered that is not a coordinator: a proxy's page, say.
+    #[error("{what}: HTTP {status}, and not from a coordinator: {excerpt}")]
+    NotOurs {
+        /// What was attempted.
+        what: &'static str,
         /// HTTP status.
         status: u16,
-        /// The error body.
-        problem: Box<Problem>,
+        /// Beginning of the answer.
+        excerpt: String,
+        /// Wait that was asked for.
+        retry_after: Option<Duration>,
     },
-    /// The answer is not what this version understands.
-    #[error("the coordinator's answer to {what} is not understood")]
+    /// A success that this version does not understand.
+    #[error("{what}: the answer is not understood")]
     Decode {
-        /// The request.
+        /// What was attempted.
         what: &'static str,
         /// What did not parse.
         #[source]
         source: serde_json::Error,
     },
-    /// An event stream broke off and could not be taken up again.
-    #[error("the event stream broke off after event {last} and could not be resumed")]
+    /// A job's event stream broke off and could not be taken up again. The job itself goes on.
+    #[error("follow job {job}: the stream broke off after event {last} and could not be resumed")]
     StreamLost {
-        /// Last event received.
+        /// The job.
+        job: JobId,
+        /// Last event received: what to resume after.
         last: u64,
         /// The last try's failure, where it has one.
         #[source]
         source: Option<Box<ClientError>>,
+    },
+    /// A streamed chat reply broke off. What came until then is not the whole reply.
+    #[error("read the streamed reply: it broke off")]
+    ReplyLost {
+        /// What broke, where that is known.
+        #[source]
+        source: Option<reqwest::Error>,
     },
     /// The message fabric was not reached, or refuses.
     #[error("use the message fabric at {url}")]
@@ -54,29 +86,198 @@ pub enum ClientError {
     },
 }
 
+/// An error the coordinator answered with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What was attempted.
+    pub what: &'static str,
+    /// HTTP status; 200 for an error inside a stream that had begun.
+    pub status: u16,
+    /// Stable code.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The field to blame, where there is one.
+    pub param: Option<String>,
+    /// How long to wait before trying again, where that helps.
+    pub retry_after: Option<Duration>,
+    /// Credits that were needed, when they were not there.
+    pub required: Option<MicroCredits>,
+    /// Credits that were there instead.
+    pub available: Option<MicroCredits>,
+    /// Names the failure in the coordinator's log.
+    pub request_id: Option<String>,
+}
+
+impl Refusal {
+    pub(crate) fn new(what: &'static str, status: u16, problem: Problem, header: Option<Duration>) -> Self {
+        Self {
+            what,
+            status,
+            code: problem.code,
+            message: problem.message,
+            param: problem.param,
+            retry_after: problem.retry_after.map(Duration::from_secs).or(header),
+            required: problem.required,
+            available: problem.available,
+            request_id: problem.request_id,
+        }
+    }
+
+    /// The code, when this version knows it.
+    pub fn known_code(&self) -> Option<Code> {
+        Code::ALL.iter().copied().find(|code| code.as_str() == self.code)
+    }
+
+    /// Whether the same request may succeed later.
+    fn is_transient(&self) -> bool {
+        self.known_code() == Some(Code::IdempotencyInProgress) || matches!(self.status, 429 | 502 | 503 | 504)
+    }
+
+    /// Whether it is for this client to try again. A chat request that found no Island or ran out of time has waited
+    /// long already: its caller decides.
+    fn calls_for_a_repeat(&self) -> bool {
+        let waited = matches!(self.known_code(), Some(Code::NoIslandAvailable | Code::JobTimeout));
+        self.is_transient() && !waited
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { what, status, code, message, request_id, .. } = self;
+        write!(f, "{what}: {message} ({code}, HTTP {status})")?;
+        match request_id {
+            Some(id) => write!(f, ", request {id}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl ClientError {
     /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Transport { source, .. } => !source.is_builder(),
-            Self::Api { status, .. } => matches!(status, 429 | 502 | 503 | 504),
+            Self::Refused(refusal) => refusal.is_transient(),
+            Self::NotOurs { status, .. } => matches!(status, 429 | 502 | 503 | 504),
+            Self::StreamLost { .. } => true,
             _ => false,
         }
     }
 
-    /// Seconds the coordinator asked to wait.
-    pub fn retry_after(&self) -> Option<u64> {
+    /// Whether sending the same request again can neither harm nor be in vain from the start.
+    pub(crate) fn calls_for_a_repeat(&self, repeat: Repeat) -> bool {
+        match (self, repeat) {
+            (_, Repeat::Never) => false,
+            (Self::Refused(refusal), Repeat::Safe) => refusal.calls_for_a_repeat(),
+            (_, Repeat::Safe) => self.is_transient(),
+        }
+    }
+
+    /// How long the coordinator asked to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Api { problem, .. } => problem.retry_after,
+            Self::Refused(refusal) => refusal.retry_after,
+            Self::NotOurs { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// What the coordinator answered, when it did.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            Self::StreamLost { source: Some(source), .. } => source.refusal(),
             _ => None,
         }
     }
 
     /// The stable code, when the coordinator answered.
     pub fn code(&self) -> Option<&str> {
-        match self {
-            Self::Api { problem, .. } => Some(&problem.code),
-            _ => None,
+        self.refusal().map(|refusal| refusal.code.as_str())
+    }
+
+    /// What to do about it, for a person.
+    pub fn advice(&self) -> Option<String> {
+        Some(match self {
+            Self::BadUrl(_) => "give the coordinator's address, such as https://example.org".into(),
+            Self::BadKey => "copy the key again; it begins with 'ak_'".into(),
+            Self::Transport { source, url, .. } if source.is_connect() => {
+                format!("check that a coordinator runs at {url} and can be reached from here")
+            }
+            Self::Transport { .. } => "try again; allow a longer timeout if the network is slow".into(),
+            Self::Refused(refusal) => return advice(refusal),
+            Self::NotOurs { .. } => "check the address: a proxy or another service answers there".into(),
+            Self::Decode { .. } => "update this client: the coordinator may be newer".into(),
+            Self::StreamLost { last, .. } => format!("the job goes on: follow it again after event {last}"),
+            Self::ReplyLost { .. } => "ask again, or use a job, whose stream can be resumed".into(),
+            Self::Setup(_) | Self::Fabric { .. } => return None,
+        })
+    }
+}
+
+fn advice(refusal: &Refusal) -> Option<String> {
+    Some(match (refusal.status, refusal.known_code()) {
+        (_, Some(Code::MissingApiKey)) => "give an API key".into(),
+        (401, _) => "use another API key: this one is unknown, expired or revoked".into(),
+        (402, _) => "add credits, or wait for running jobs to release what they hold".into(),
+        (403, _) => "use a key with the scope this needs".into(),
+        (_, Some(Code::ConcurrentJobsExceeded)) => "wait for a job to end, or cancel one".into(),
+        (_, Some(Code::ConcurrentStreamsExceeded)) => "close another stream first".into(),
+        (_, Some(Code::NoIslandAvailable)) => "try again later, or choose another model".into(),
+        (429 | 503, _) => match refusal.retry_after {
+            Some(wait) => format!("wait {} s, then try again", wait.as_secs()),
+            None => "try again later".into(),
+        },
+        (422, _) => match &refusal.param {
+            Some(param) => format!("correct '{param}'"),
+            None => return None,
+        },
+        (500.., _) => "try again; if it stays, tell the operator the request id".into(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(status: u16, code: &str) -> ClientError {
+        let problem = Problem { message: "no".into(), code: code.into(), ..Problem::default() };
+        ClientError::Refused(Box::new(Refusal::new("submit the job", status, problem, None)))
+    }
+
+    #[test]
+    fn what_is_repeated() {
+        for (status, code, wanted) in [
+            (429, "rate_limited", true),
+            (409, "idempotency_in_progress", true),
+            (409, "host_conflict", false),
+            (503, "service_unavailable", true),
+            (503, "no_island_available", false),
+            (504, "job_timeout", false),
+            (500, "internal_error", false),
+            (402, "insufficient_credits", false),
+        ] {
+            let error = refusal(status, code);
+            assert_eq!(error.calls_for_a_repeat(Repeat::Safe), wanted, "{code}");
+            assert!(!error.calls_for_a_repeat(Repeat::Never), "{code}");
+        }
+    }
+
+    #[test]
+    fn says_what_was_attempted_and_what_to_do() {
+        let error = refusal(402, "insufficient_credits");
+        assert_eq!(error.to_string(), "submit the job: no (insufficient_credits, HTTP 402)");
+        assert!(error.advice().is_some_and(|advice| advice.contains("credits")));
+    }
+
+    #[test]
+    fn every_known_refusal_but_plain_bad_requests_comes_with_advice() {
+        for code in Code::ALL {
+            let error = refusal(code.status(), code.as_str());
+            let plain = matches!(code.status(), 400 | 404 | 405 | 409 | 413 | 415 | 422);
+            assert!(plain || error.advice().is_some(), "{code:?}");
         }
     }
 }

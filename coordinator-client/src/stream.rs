@@ -1,24 +1,36 @@
 //! A job's events, resumed after a dropped connection without a gap or a repeat.
 
-use std::{fmt, pin::Pin, time::Duration};
+mod position;
 
-use eventsource_stream::{Event, EventStreamError, Eventsource};
-use futures::{Stream, StreamExt};
+use std::fmt;
+
+use futures::{Stream, StreamExt, stream};
 use island_protocol::{
     event::{JobEvent, Numbered},
     ids::JobId,
 };
-use reqwest::Method;
 
-use crate::{backoff::Backoff, error::ClientError, http::Client};
+use self::position::{Position, Taken};
+use crate::{
+    backoff::Backoff,
+    call::{Call, excerpt},
+    client::Client,
+    error::ClientError,
+    sse::{self, Frames},
+};
 
-type Frames = Pin<Box<dyn Stream<Item = Result<Event, EventStreamError<reqwest::Error>>> + Send>>;
+/// What is attempted.
+const WHAT: &str = "follow the job";
 
 /// The events of one job, in order. Ends after `done` or `error`.
+///
+/// A dropped connection, a silent one, a coordinator that restarts or hands the job to another: each is met by asking
+/// again for what follows the last event received, by the policy given to
+/// [`ClientBuilder::resume`](crate::client::ClientBuilder::resume). Cancelling [`next`](Self::next) loses nothing.
 pub struct EventStream {
     client: Client,
     job: JobId,
-    last: u64,
+    position: Position,
     frames: Option<Frames>,
     backoff: Backoff,
     ended: bool,
@@ -26,12 +38,13 @@ pub struct EventStream {
 
 impl EventStream {
     pub(crate) fn new(client: Client, job: JobId, after: u64) -> Self {
-        Self { client, job, last: after, frames: None, backoff: Backoff::default(), ended: false }
+        let backoff = client.rules().resume.start();
+        Self { client, job, position: Position(after), frames: None, backoff, ended: false }
     }
 
     /// Number of the last event received: what to resume after.
     pub fn last_event(&self) -> u64 {
-        self.last
+        self.position.0
     }
 
     /// The next event; `None` after the last one or after an error.
@@ -47,65 +60,83 @@ impl EventStream {
         Some(next)
     }
 
+    /// The same as a [`Stream`].
+    pub fn into_stream(self) -> impl Stream<Item = Result<Numbered<JobEvent>, ClientError>> + Send {
+        stream::unfold(self, |mut events| async move {
+            let next = events.next().await?;
+            Some((next, events))
+        })
+    }
+
     async fn next_or_resume(&mut self) -> Result<Numbered<JobEvent>, ClientError> {
         loop {
             if self.frames.is_none() {
-                self.connect().await?;
+                self.frames = Some(self.connect().await?);
             }
             let frames = self.frames.as_mut().expect("connected above");
             let failure = match frames.next().await {
-                Some(Ok(frame)) if frame.data.is_empty() => continue,
-                Some(Ok(frame)) => match self.take(&frame)? {
-                    Some(event) => return Ok(event),
-                    None => continue,
+                Some(Ok(frame)) => match self.position.take(&frame.id, &frame.data) {
+                    Ok(Taken::Event(event)) => {
+                        self.backoff = self.client.rules().resume.start();
+                        return Ok(event);
+                    }
+                    Ok(Taken::Nothing) => continue,
+                    Ok(Taken::Gap) => None,
+                    Err(source) => return Err(ClientError::Decode { what: WHAT, source }),
                 },
-                Some(Err(EventStreamError::Transport(source))) => Some(self.client.transport(source)),
-                // Cut in the middle of a frame, or closed without an end: the same cure.
-                Some(Err(_)) | None => None,
+                Some(Err(broken)) => broken.source().map(|source| self.client.transport(WHAT, source)),
+                // Closed without an end.
+                None => None,
             };
             self.frames = None;
-            if !self.backoff.wait(None).await {
-                return Err(ClientError::StreamLost { last: self.last, source: failure.map(Box::new) });
-            }
+            self.pause(failure).await?;
         }
     }
 
-    /// The event in a frame, unless it was received before.
-    fn take(&mut self, frame: &Event) -> Result<Option<Numbered<JobEvent>>, ClientError> {
-        let event: JobEvent = serde_json::from_str(&frame.data)
-            .map_err(|source| ClientError::Decode { what: "job stream", source })?;
-        let n = frame.id.parse().unwrap_or(self.last + 1);
-        if n <= self.last {
-            return Ok(None);
-        }
-        self.last = n;
-        self.backoff = Backoff::default();
-        Ok(Some(Numbered { n, event }))
-    }
-
-    async fn connect(&mut self) -> Result<(), ClientError> {
+    async fn connect(&mut self) -> Result<Frames, ClientError> {
         loop {
-            let mut request = self.client.request(Method::GET, &format!("/jobs/{}/stream", self.job));
-            if self.last > 0 {
-                request = request.header("Last-Event-ID", self.last.to_string());
-            }
-            match self.client.send(request.header("Accept", "text/event-stream")).await {
-                Ok(response) => {
-                    self.frames = Some(Box::pin(response.bytes_stream().eventsource()));
-                    return Ok(());
-                }
-                Err(error) if error.is_transient() => {
-                    let asked = error.retry_after().map(Duration::from_secs);
-                    if !self.backoff.wait(asked).await {
-                        return Err(ClientError::StreamLost {
-                            last: self.last,
-                            source: Some(Box::new(error)),
-                        });
-                    }
-                }
+            let error = match self.open().await {
+                Ok(frames) => return Ok(frames),
+                Err(error) if error.is_transient() => error,
                 Err(error) => return Err(error),
-            }
+            };
+            self.pause(Some(error)).await?;
         }
+    }
+
+    async fn open(&mut self) -> Result<Frames, ClientError> {
+        let mut call = Call::get(WHAT, &["jobs", &self.job.to_string(), "stream"])
+            .header("Accept", "text/event-stream".into());
+        if self.position.0 > 0 {
+            call = call.header("Last-Event-ID", self.position.0.to_string());
+        }
+        let idle = self.client.rules().idle;
+        let opening = tokio::time::timeout(idle, self.client.send_once(&call));
+        let Ok(response) = opening.await else { return Err(self.lost(None)) };
+        let response = response?;
+        if !sse::is_event_stream(&response) {
+            let status = response.status().as_u16();
+            let text = response.text().await.unwrap_or_default();
+            let excerpt = excerpt(&text);
+            return Err(ClientError::NotOurs { what: WHAT, status, excerpt, retry_after: None });
+        }
+        Ok(sse::frames(response, idle))
+    }
+
+    /// Waits before the next connection; fails when there have been enough.
+    async fn pause(&mut self, failure: Option<ClientError>) -> Result<(), ClientError> {
+        // A coordinator that accepts and stays silent is one more broken stream.
+        let failure = failure.filter(|failure| !matches!(failure, ClientError::StreamLost { .. }));
+        let asked = failure.as_ref().and_then(ClientError::retry_after);
+        tracing::debug!(job = %self.job, after = self.position.0, ?failure, "resuming the stream");
+        if self.backoff.wait(asked).await {
+            return Ok(());
+        }
+        Err(self.lost(failure))
+    }
+
+    fn lost(&self, failure: Option<ClientError>) -> ClientError {
+        ClientError::StreamLost { job: self.job, last: self.position.0, source: failure.map(Box::new) }
     }
 }
 
@@ -113,7 +144,7 @@ impl fmt::Debug for EventStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventStream")
             .field("job", &self.job)
-            .field("last", &self.last)
+            .field("last", &self.position.0)
             .finish_non_exhaustive()
     }
 }

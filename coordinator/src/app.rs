@@ -114,13 +114,13 @@ impl App {
             .await
             .map_err(|source| BuildError::Listen { address: listen, source })?;
         let nats_url = config.fabric.public_url.clone().unwrap_or_else(|| config.fabric.url.clone());
-        let (notes, noted) = mpsc::unbounded_channel();
+        let (notes, inbox_of_upkeep) = mpsc::unbounded_channel();
         owner.spawn_task(
             Upkeep {
                 store: store.clone(),
                 clock: owner.context().clock.clone(),
                 instance: owner.context().instance,
-                notes: noted,
+                notes: inbox_of_upkeep,
                 stop: stop_jobs.clone(),
                 hard: hard.clone(),
             }

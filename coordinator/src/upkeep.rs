@@ -71,7 +71,7 @@ impl Upkeep {
         }
         if !self.hard.is_cancelled() {
             while let Ok(note) = self.notes.try_recv() {
-                pending.take(note);
+                pending.take(&note);
             }
             pending.write(&self.store).await;
         }
@@ -91,7 +91,9 @@ impl Upkeep {
                 }
             }
         }
-        notes.into_iter().for_each(|note| pending.take(note));
+        for note in notes {
+            pending.take(&note);
+        }
         true
     }
 
@@ -110,8 +112,8 @@ impl Upkeep {
 }
 
 impl Pending {
-    fn take(&mut self, note: Note) {
-        match note {
+    fn take(&mut self, note: &Note) {
+        match *note {
             Note::Used(key, at) if self.written.get(&key).is_none_or(|written| *written < at) => {
                 self.used.insert(key, at);
             }

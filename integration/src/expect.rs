@@ -10,7 +10,7 @@ use island_protocol::{
 };
 
 /// Long enough for a debug build on a busy machine; a test that meets it has failed.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Everything a consumer read of one job.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@
 //! shipped model gives the real engine. [`processes`] finds and kills the parts.
 
 pub mod expect;
+pub mod guide;
 pub mod network;
 #[path = "../../coordinator/tests/coordinator/support/postgres.rs"]
 mod postgres;

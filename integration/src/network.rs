@@ -1,6 +1,7 @@
 //! An `island dev` in a temporary folder.
 
 use std::{
+    fmt::Write as _,
     fs,
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
@@ -97,7 +98,7 @@ impl Network {
 
     fn wait_until_ready(&mut self) {
         let path = self.folder.path().join("dev.json");
-        let end = Instant::now() + Duration::from_secs(120);
+        let end = Instant::now() + Duration::from_mins(2);
         loop {
             if let Ok(text) = fs::read_to_string(&path) {
                 self.info = serde_json::from_str(&text).expect("dev.json is JSON");
@@ -178,7 +179,7 @@ impl Network {
             let text = fs::read_to_string(&file).unwrap_or_default();
             let tail: Vec<&str> = text.lines().rev().take(40).collect();
             let tail: Vec<&str> = tail.into_iter().rev().collect();
-            all.push_str(&format!("--- {}\n{}\n", file.display(), tail.join("\n")));
+            let _ = writeln!(all, "--- {}\n{}", file.display(), tail.join("\n"));
         }
         all
     }

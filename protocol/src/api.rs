@@ -3,6 +3,7 @@
 pub mod books;
 pub mod key;
 pub mod market;
+pub mod model;
 pub mod network;
 pub mod recommendation;
 

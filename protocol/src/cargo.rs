@@ -95,6 +95,23 @@ pub enum Category {
     Utility,
 }
 
+impl Category {
+    /// All six, in the order of the specification.
+    pub const ALL: [Self; 6] = [Self::Llm, Self::Image, Self::Audio, Self::Vision, Self::Text, Self::Utility];
+
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Llm => "llm",
+            Self::Image => "image",
+            Self::Audio => "audio",
+            Self::Vision => "vision",
+            Self::Text => "text",
+            Self::Utility => "utility",
+        }
+    }
+}
+
 /// A catalogue entry as `GET /cargos` lists it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

@@ -213,3 +213,40 @@ pub struct Delta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCallDelta>>,
 }
+
+/// A request for embeddings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct EmbeddingsRequest {
+    /// Slug or alias of a Cargo.
+    #[serde(default)]
+    pub model: String,
+    /// A text, or a list of texts.
+    pub input: Value,
+}
+
+/// An answer to a request for embeddings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Embeddings {
+    /// `list`.
+    pub object: String,
+    /// One for each text, in their order.
+    pub data: Vec<Embedding>,
+    /// Slug of the Cargo that ran.
+    pub model: String,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// One embedding.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Embedding {
+    /// `embedding`.
+    pub object: String,
+    /// Which text.
+    pub index: u32,
+    /// The vector.
+    pub embedding: Vec<f32>,
+}

@@ -1,18 +1,15 @@
 //! `island account`.
 
+mod ledger;
+mod show;
+
 use anyhow::Result;
 
-use crate::{output::Output, settings::Settings};
+use crate::{args::Account, output::Output, settings::Settings};
 
-pub(crate) async fn show(settings: &Settings, output: &Output) -> Result<()> {
-    let account = settings.client()?.account().await?;
-    if output.is_json() {
-        return output.json(&account);
+pub(super) async fn run(command: Option<Account>, settings: &Settings, output: &Output) -> Result<()> {
+    match command {
+        None => show::show(settings, output).await,
+        Some(Account::Ledger(page)) => ledger::ledger(&page, settings, output).await,
     }
-    output.fields(&[
-        ("Email", account.email),
-        ("Id", account.id.to_string()),
-        ("Credits", format!("{:.2}", account.credits.0 as f64 / 1e6)),
-    ]);
-    Ok(())
 }

@@ -30,7 +30,7 @@ use self::{
 use crate::{args::Dev, output::Output, settings::island_home};
 
 /// How long a part gets to answer after its start. Generous: a debug build on a busy machine is slow.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_mins(1);
 /// Credits the consumer's account begins with.
 const DEV_CREDITS: &str = "10000";
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(options: Dev, nats_url: Option<String>, output: &Output)
         Some(root) => root.clone(),
         None => island_home()?.join("dev"),
     };
-    let layout = Layout::open(root)?;
+    let layout = Layout::open(&root)?;
     layout.remove_info();
     let mut network = Network {
         programs: Programs::find(options.nats_server.clone(), nats_url.is_some(), options.cargos.clone())?,
@@ -84,7 +84,7 @@ fn announce(info: &DevInfo, layout: &Layout, output: &Output) -> Result<()> {
     }
     let islands = info.host_ids.len();
     let plural = if islands == 1 { "" } else { "s" };
-    output.line(&format!("ready: {} with {islands} Island{plural}; Ctrl-C stops it", info.api_url));
+    output.line(&format!("ready: {} with {islands} Island{plural}; Ctrl-C stops it", info.api_url))?;
     output.note(&format!(
         "in another terminal:\n  export SERVICE_API_URL={} SERVICE_API_KEY={}\n  island chat \"What is Island?\"\nlogs: {}",
         info.api_url,
@@ -320,8 +320,8 @@ impl Network {
 async fn finish(part: Part, output: &Output) {
     match part.task.await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => output.error(&format!("{error:#}"), None, None),
-        Err(panic) => output.error(&format!("supervising {} failed: {panic}", part.name), None, None),
+        Ok(Err(error)) => output.warn(&format!("{error:#}")),
+        Err(panic) => output.warn(&format!("supervising {} failed: {panic}", part.name)),
     }
 }
 

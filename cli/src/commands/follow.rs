@@ -1,142 +1,80 @@
 //! Following a job to its end: text as it comes, a bar while files and models load.
 
-use std::process::ExitCode;
+mod printer;
 
-use anyhow::Result;
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result};
 use island_coordinator_client::Client;
-use island_protocol::{
-    event::{JobEvent, Numbered},
-    ids::JobId,
-    job::Usage,
-};
-use serde_json::Value;
+use island_protocol::ids::JobId;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
+use self::printer::Printer;
 use crate::{
-    failure::JOB_FAILED,
-    output::{Output, Progress},
+    failure::{INTERRUPTED, is_broken_pipe},
+    output::Output,
 };
 
 /// How to follow.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Follow {
+#[derive(Debug, Clone, Default)]
+pub(super) struct Follow {
+    /// Start after this event.
+    pub(super) after: Option<u64>,
     /// Print text at the end instead of as it comes.
-    pub(crate) whole: bool,
+    pub(super) whole: bool,
     /// Whether Ctrl-C cancels the job, or only stops following it.
-    pub(crate) cancel_on_interrupt: bool,
+    pub(super) cancel_on_interrupt: bool,
+    /// Where images are saved.
+    pub(super) images: Option<PathBuf>,
 }
 
 /// Prints a job's events until it has ended; the exit code says how.
-pub(crate) async fn follow(
-    client: &Client,
-    job: JobId,
-    after: Option<u64>,
-    how: Follow,
-    output: &Output,
-) -> Result<ExitCode> {
-    let mut events = client.job_events(job, after);
-    let mut printer = Printer::new(how.whole, output);
+pub(super) async fn follow(client: &Client, job: JobId, how: Follow, output: &Output) -> Result<ExitCode> {
+    let mut events = client.job_events(job, how.after);
+    let mut printer = Printer::new(job, &how, output);
+    // One listener for the whole time: a signal between two events must not be lost.
+    let mut interrupts = signal(SignalKind::interrupt()).context("handle SIGINT")?;
     loop {
         let event = tokio::select! {
             biased;
-            _ = tokio::signal::ctrl_c() => return interrupted(client, job, how, &printer).await,
+            _ = interrupts.recv() => {
+                printer.clear();
+                return interrupted(client, job, events.last_event(), &how, output).await;
+            }
             event = events.next() => event,
         };
         let Some(event) = event else { return Ok(ExitCode::SUCCESS) };
-        if let Some(code) = printer.take(event?)? {
-            return Ok(code);
+        match printer.take(event?) {
+            Ok(Some(code)) => return Ok(code),
+            Ok(None) => {}
+            Err(error) => {
+                if is_broken_pipe(&error) && how.cancel_on_interrupt {
+                    // Nobody reads the reply any more, so nobody shall pay for the rest of it.
+                    client.cancel_job(job).await?;
+                }
+                return Err(error);
+            }
         }
     }
 }
 
-async fn interrupted(client: &Client, job: JobId, how: Follow, printer: &Printer<'_>) -> Result<ExitCode> {
-    printer.progress.clear();
-    if how.cancel_on_interrupt {
+async fn interrupted(
+    client: &Client,
+    job: JobId,
+    last: u64,
+    how: &Follow,
+    output: &Output,
+) -> Result<ExitCode> {
+    let message = if how.cancel_on_interrupt {
         client.cancel_job(job).await?;
-        printer.output.note("\ncancelled");
+        format!("cancelled job {job}")
     } else {
-        printer.output.note(&format!("\nthe job goes on: island jobs stream {job}"));
+        format!("the job goes on; to follow it further: island jobs stream {job} --after {last}")
+    };
+    if output.is_json() {
+        output.json_line(&json!({ "type": "interrupted", "job_id": job, "last_event": last }))?;
     }
-    Ok(ExitCode::from(130))
-}
-
-struct Printer<'a> {
-    output: &'a Output,
-    progress: Progress,
-    whole: bool,
-    text: String,
-}
-
-impl<'a> Printer<'a> {
-    fn new(whole: bool, output: &'a Output) -> Self {
-        Self { output, progress: output.progress("waiting for an Island"), whole, text: String::new() }
-    }
-
-    /// Prints one event; the exit code once it was the last.
-    fn take(&mut self, event: Numbered<JobEvent>) -> Result<Option<ExitCode>> {
-        if self.output.is_json() && !self.whole {
-            self.output.json_line(&event)?;
-            return Ok(exit_code(&event.event));
-        }
-        let code = exit_code(&event.event);
-        match event.event {
-            JobEvent::Token { content } => self.text(&content),
-            JobEvent::Status { state } => self.progress.say(&state),
-            JobEvent::Progress { step, total, phase } => {
-                self.progress.at(phase.as_deref().unwrap_or("working"), step, total);
-            }
-            JobEvent::Image(image) => {
-                self.progress.clear();
-                self.output.note(&format!("image: {} ({} bytes of base64)", image.format, image.data.len()));
-            }
-            JobEvent::Done { usage, output, .. } => self.done(usage, output)?,
-            JobEvent::Error { error, code } => {
-                self.end_line();
-                self.output.error(&format!("the job did not complete: {error}"), Some(&code), None);
-            }
-        }
-        Ok(code)
-    }
-
-    fn text(&mut self, content: &str) {
-        self.progress.clear();
-        self.text.push_str(content);
-        if !self.whole {
-            self.output.piece(content);
-        }
-    }
-
-    fn done(&mut self, usage: Usage, result: Option<Value>) -> Result<()> {
-        self.progress.clear();
-        if self.output.is_json() {
-            return self
-                .output
-                .json(&serde_json::json!({ "content": self.text, "output": result, "usage": usage }));
-        }
-        if self.whole {
-            self.output.line(&self.text);
-        } else {
-            self.end_line();
-        }
-        if let Some(result) = result {
-            self.output.line(&serde_json::to_string_pretty(&result)?);
-        }
-        let credits = usage.credits_used.map_or_else(String::new, |credits| format!(", {credits} credits"));
-        self.output.note(&format!("[{} + {} tokens{credits}]", usage.prompt_tokens, usage.completion_tokens));
-        Ok(())
-    }
-
-    fn end_line(&self) {
-        self.progress.clear();
-        if !self.whole && !self.text.is_empty() && !self.text.ends_with('\n') {
-            self.output.piece("\n");
-        }
-    }
-}
-
-fn exit_code(event: &JobEvent) -> Option<ExitCode> {
-    match event {
-        JobEvent::Done { .. } => Some(ExitCode::SUCCESS),
-        JobEvent::Error { .. } => Some(ExitCode::from(JOB_FAILED)),
-        _ => None,
-    }
+    output.note(&format!("\n{message}"));
+    Ok(ExitCode::from(INTERRUPTED))
 }

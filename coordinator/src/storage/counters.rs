@@ -1,7 +1,7 @@
 //! What counts against the limits: requests of the last minute and open streams. Kept apart from the books, because it
 //! is written at every request and may be lost with the machine.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use island_protocol::ids::{AccountId, InstanceId};
 use sqlx::{Row as _, sqlite::SqliteConnectOptions};
@@ -89,7 +89,15 @@ impl Counters {
         now: i64,
         expires_at: i64,
     ) -> Result<bool, StoreError> {
-        for number in 1..=i64::from(limit) {
+        let held = sqlx::query("SELECT slot FROM stream_slots WHERE account_id = $1 AND expires_at > $2")
+            .bind(slot.account.to_string())
+            .bind(now)
+            .fetch_all(&self.pool)
+            .await
+            .attempt("read stream slots")?;
+        let held: BTreeSet<i64> =
+            held.iter().map(|row| row.try_get("slot")).collect::<Result<_, _>>().attempt("read a column")?;
+        for number in (1..=i64::from(limit)).filter(|number| !held.contains(number)) {
             let done = sqlx::query(
                 "INSERT INTO stream_slots (account_id, slot, holder, instance, expires_at) \
                  VALUES ($1, $2, $3, $4, $5) ON CONFLICT (account_id, slot) DO UPDATE \

@@ -1,6 +1,6 @@
 //! API keys: hashes only, with what each may do and has spent.
 
-use std::collections::HashMap;
+use std::{cmp::Reverse, collections::HashMap};
 
 use island_protocol::{
     api::key::{KeyView, Scope},
@@ -270,9 +270,9 @@ pub(crate) async fn used(
     conn: &mut Connection,
     uses: &HashMap<ApiKeyId, Timestamp>,
 ) -> Result<(), StoreError> {
-    // In one order everywhere, so that no two of these wait for each other.
+    // In one order everywhere, younger before older as in a revocation, so that no two wait for each other.
     let mut uses: Vec<_> = uses.iter().collect();
-    uses.sort_unstable_by_key(|(id, _)| **id);
+    uses.sort_unstable_by_key(|(id, _)| Reverse(**id));
     for (id, at) in uses {
         sqlx::query(
             "UPDATE api_keys SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)",

@@ -202,3 +202,64 @@ async fn a_client_that_goes_away_cancels_its_job() {
     assert!((network.credits(&network.owner).await - 0.01).abs() < 1e-9, "one of a hundred tokens");
     network.audit().await;
 }
+
+#[tokio::test]
+async fn forms_and_functions_that_are_none_are_refused() {
+    let network = Network::start().await;
+    let function = json!({"type": "function", "function": {"name": "f"}});
+    for (param, value) in [
+        ("n", json!(2)),
+        ("response_format", json!("json")),
+        ("response_format", json!({"type": "yaml"})),
+        ("tools", json!({})),
+        ("tool_choice", json!("required")),
+    ] {
+        let (status, problem) = problem(chat(&network, |body| body[param] = value.clone())).await;
+        assert_eq!((status, &problem["code"], &problem["param"]), (422, &json!("validation_error"), &json!(param)));
+    }
+    for (path, tools, choice) in [
+        ("tools.0.type", json!([{"type": "search"}]), json!("auto")),
+        ("tools.1.function.name", json!([function, {"type": "function", "function": {"name": "a b"}}]), json!("auto")),
+        ("tool_choice", json!([function]), json!({"type": "function", "function": {"name": "g"}})),
+    ] {
+        let (status, problem) = problem(chat(&network, |body| {
+            body["tools"] = tools.clone();
+            body["tool_choice"] = choice.clone();
+        }))
+        .await;
+        assert_eq!((status, &problem["param"]), (422, &json!(path)), "{problem}");
+    }
+}
+
+#[tokio::test]
+async fn calls_reach_the_client() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let call = json!({"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    for stream in [false, true] {
+        let request = chat(&network, |body| body["stream"] = json!(stream));
+        let (answer, ()) = tokio::join!(request.send(), async {
+            let assignment = island.take().await;
+            let output = json!({"content": null, "tool_calls": [call]});
+            let usage = island_protocol::job::Usage::tokens(1, 2);
+            let finish_reason = Some(island_protocol::job::FinishReason::ToolCalls);
+            let outcome = Outcome::Completed { usage, output: Some(output), finish_reason };
+            island.send(assignment.key, assignment.first_event, vec![token("")]).await;
+            island.end(assignment.key, assignment.first_event + 1, outcome).await;
+        });
+        let answer = answer.expect("answer");
+        if stream {
+            let events = Events::of(answer).rest().await;
+            let chunks: Vec<Value> = events[..events.len() - 1].iter().map(Event::json).collect();
+            let told: Vec<&Value> = chunks.iter().map(|chunk| &chunk["choices"][0]).collect();
+            let calls = told.iter().find_map(|choice| choice["delta"]["tool_calls"].as_array()).expect("calls");
+            assert_eq!((&calls[0]["index"], &calls[0]["id"]), (&json!(0), &json!("call_1")));
+            assert_eq!(told.last().expect("an end")["finish_reason"], "tool_calls");
+        } else {
+            let body: Value = answer.json().await.expect("json");
+            let choice = &body["choices"][0];
+            assert_eq!((&choice["message"]["tool_calls"], &choice["message"]["content"]), (&json!([call]), &Value::Null));
+            assert_eq!(choice["finish_reason"], "tool_calls");
+        }
+    }
+}

@@ -6,7 +6,10 @@ mod order;
 use reqwest::{Body, Method, RequestBuilder, header};
 use serde_json::{Value, json};
 
-use crate::support::{island::{Island, completed}, network::Network};
+use crate::support::{
+    island::{Island, completed},
+    network::Network,
+};
 
 /// Sends a request that must fail, checks the shape every error has, and returns status, code and field.
 async fn problem(request: RequestBuilder) -> (u16, String, Option<String>) {
@@ -37,7 +40,8 @@ async fn check_nothing_is_left(network: &Network) {
     assert_eq!(network.get("/jobs").await["meta"]["total"], 0, "a rejected request leaves no job");
     assert_eq!(network.get("/account/ledger").await["meta"]["total"], 1, "and no hold");
     let pool = network.sql().await;
-    let kept: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM idempotency").fetch_one(&pool).await.expect("count");
+    let kept: i64 =
+        sqlx::query_scalar("SELECT COUNT(*) FROM idempotency").fetch_one(&pool).await.expect("count");
     assert_eq!(kept, 0);
     pool.close().await;
 }
@@ -109,7 +113,8 @@ async fn fields_of_a_job() {
         change(&mut body);
         network.call(Method::POST, "/jobs").header("Idempotency-Key", "k").json(&body)
     };
-    let bad = |change: fn(&mut Value), param: &'static str| (with(change), 422, "validation_error", Some(param));
+    let bad =
+        |change: fn(&mut Value), param: &'static str| (with(change), 422, "validation_error", Some(param));
     let cases: Vec<Case<'_>> = vec![
         bad(|body| body["workload"] = Value::Null, "workload"),
         bad(|body| body["workload"] = json!(7), "workload"),
@@ -126,7 +131,12 @@ async fn fields_of_a_job() {
         (with(|body| body["workload"] = json!("../echo")), 404, "workload_not_found", None),
         (with(|body| body["input"]["prompt"] = json!(1)), 422, "invalid_input", Some("input.prompt")),
         (with(|body| body["input"]["max_tokens"] = json!(0)), 422, "invalid_input", Some("input.max_tokens")),
-        (with(|body| body["input"]["max_tokens"] = json!(1e300)), 422, "invalid_input", Some("input.max_tokens")),
+        (
+            with(|body| body["input"]["max_tokens"] = json!(1e300)),
+            422,
+            "invalid_input",
+            Some("input.max_tokens"),
+        ),
         (with(|body| body["input"]["colour"] = json!(1)), 422, "invalid_input", Some("input.colour")),
     ];
     check("fields", cases).await;

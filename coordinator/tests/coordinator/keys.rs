@@ -4,7 +4,10 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{
-    answer, island::{Island, completed}, network::Network, soon,
+    answer,
+    island::{Island, completed},
+    network::Network,
+    soon,
 };
 
 async fn make(network: &Network, key: &str, body: Value) -> (u16, Value) {
@@ -25,7 +28,9 @@ async fn a_key_is_shown_once_and_listed_without_its_secret() {
     let (status, made) = make(&network, &network.consumer.key, json!({"name": "laptop"})).await;
     assert_eq!(status, 201, "{made}");
     let secret = made["key"].as_str().expect("secret").to_owned();
-    assert!(secret.starts_with("ak_") && secret.starts_with(made["data"]["prefix"].as_str().expect("prefix")));
+    assert!(
+        secret.starts_with("ak_") && secret.starts_with(made["data"]["prefix"].as_str().expect("prefix"))
+    );
     assert_eq!(made["data"]["scopes"], json!(["read", "write"]));
     let listed = network.get("/api-keys").await;
     let listed = listed["data"].as_array().expect("list");
@@ -110,8 +115,10 @@ async fn a_cap_is_never_passed_and_what_was_not_spent_comes_back() {
     let secret = made["key"].as_str().expect("key").to_owned();
     let submit = || answer(with(&network, &secret, Method::POST, "/jobs").json(&job()));
     let answers = futures::future::join_all((0..10).map(|_| submit())).await;
-    let accepted: Vec<&Value> = answers.iter().filter(|(status, _)| *status == 201).map(|(_, body)| body).collect();
-    let refused: Vec<&Value> = answers.iter().filter(|(status, _)| *status == 402).map(|(_, body)| body).collect();
+    let accepted: Vec<&Value> =
+        answers.iter().filter(|(status, _)| *status == 201).map(|(_, body)| body).collect();
+    let refused: Vec<&Value> =
+        answers.iter().filter(|(status, _)| *status == 402).map(|(_, body)| body).collect();
     assert_eq!((accepted.len(), refused.len()), (3, 7), "{answers:?}");
     assert_eq!(refused[0]["error"]["message"], "1 credits are needed and this key's spend_cap of 3 leaves 0");
     assert_eq!((&refused[0]["error"]["required"], &refused[0]["error"]["available"]), (&json!(1), &json!(0)));
@@ -120,8 +127,8 @@ async fn a_cap_is_never_passed_and_what_was_not_spent_comes_back() {
     assert_eq!(spent().await, 3);
     let run = island.take().await;
     island.end(run.key, run.first_event, completed(1, 1)).await;
-    let id = accepted.iter().map(|body| body["data"]["id"].as_str().expect("id"));
-    let other = id.filter(|id| **id != run.key.job_id.to_string()).next_back().expect("another job").to_owned();
+    let mut ids = accepted.iter().map(|body| body["data"]["id"].as_str().expect("id"));
+    let other = ids.rfind(|id| **id != run.key.job_id.to_string()).expect("another job").to_owned();
     let cancelled = network.call(Method::DELETE, &format!("/jobs/{other}")).send().await.expect("answer");
     assert_eq!(cancelled.status(), StatusCode::OK);
     assert_eq!(spent().await, 2, "what was cancelled may be spent again, what was paid may not");

@@ -28,8 +28,13 @@ async fn exactly_the_limit_is_admitted_in_a_minute_and_a_restart_forgets_nothing
     let after: u64 = refused.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
     assert_eq!(refused.headers()["x-ratelimit-remaining"], "0");
     let body: Value = refused.json().await.expect("json");
-    assert_eq!((&body["error"]["code"], &body["error"]["retry_after"]), (&json!("rate_limited"), &json!(after)));
-    assert!((1..=61).contains(&after) && body["error"]["message"].as_str().expect("text").contains("30 requests"));
+    assert_eq!(
+        (&body["error"]["code"], &body["error"]["retry_after"]),
+        (&json!("rate_limited"), &json!(after))
+    );
+    assert!(
+        (1..=61).contains(&after) && body["error"]["message"].as_str().expect("text").contains("30 requests")
+    );
 
     network.kill().await;
     network.up().await;
@@ -69,7 +74,8 @@ async fn fifty_parallel_posts_never_run_more_jobs_than_allowed() {
     let body = json!({"workload": "echo", "input": {"prompt": "x"}});
     let posts = (0..50).map(|_| network.call(Method::POST, "/jobs").json(&body).send());
     let answers = futures::future::join_all(posts).await;
-    let count = |status: u16| answers.iter().filter(|a| a.as_ref().is_ok_and(|a| a.status() == status)).count();
+    let count =
+        |status: u16| answers.iter().filter(|a| a.as_ref().is_ok_and(|a| a.status() == status)).count();
     assert_eq!((count(201), count(429)), (3, 47), "the chat is the fourth");
     held.abort();
 }
@@ -134,11 +140,16 @@ async fn the_slots_of_a_dead_coordinator_run_out() {
         settings.path = network.path("island.limits.db");
     }
     let pool = crate::support::database::connect(&settings).await;
-    let leases: Vec<i64> = sqlx::query_scalar("SELECT expires_at FROM stream_slots").fetch_all(&pool).await.expect("rows");
+    let leases: Vec<i64> =
+        sqlx::query_scalar("SELECT expires_at FROM stream_slots").fetch_all(&pool).await.expect("rows");
     let now = island_coordinator::clock::Clock::System.now().unix_ms();
     assert_eq!(leases.len(), 2);
     assert!(leases.iter().all(|end| *end <= now + 30_000), "at most 30 s from their last renewal");
-    sqlx::query("UPDATE stream_slots SET expires_at = $1").bind(now - 1).execute(&pool).await.expect("time passes");
+    sqlx::query("UPDATE stream_slots SET expires_at = $1")
+        .bind(now - 1)
+        .execute(&pool)
+        .await
+        .expect("time passes");
     pool.close().await;
     assert_eq!(opens(&network, &path).await, 200);
 }

@@ -13,7 +13,8 @@ use crate::support::{
 
 fn slug_and_more(cargo: &str, slug: &str, more: &str) -> String {
     let head = format!("slug = \"{slug}\"\n{more}\n");
-    let rest: Vec<&str> = cargo.lines().filter(|line| !line.starts_with("slug") && !line.starts_with("aliases")).collect();
+    let rest: Vec<&str> =
+        cargo.lines().filter(|line| !line.starts_with("slug") && !line.starts_with("aliases")).collect();
     head + &rest.join("\n")
 }
 
@@ -52,7 +53,10 @@ async fn rates_are_those_of_settled_jobs_and_else_the_list_price() {
     let network = start().await;
     let mut island = Island::start(&network).await;
     let count = network.get("/market/rates/count").await["data"][0].clone();
-    assert_eq!((&count["avg_price"], &count["num_jobs"], &count["num_hosts"]), (&json!(0.25), &json!(0), &json!(1)));
+    assert_eq!(
+        (&count["avg_price"], &count["num_jobs"], &count["num_hosts"]),
+        (&json!(0.25), &json!(0), &json!(1))
+    );
     assert_eq!(network.get("/market/history/echo").await["data"], json!([]));
     run_one(&network, &mut island).await;
     run_one(&network, &mut island).await;
@@ -60,17 +64,24 @@ async fn rates_are_those_of_settled_jobs_and_else_the_list_price() {
     network.call(Method::DELETE, &format!("/jobs/{cancelled}")).send().await.expect("answer");
 
     let rates = network.get("/market/rates").await["data"].clone();
-    let slugs: Vec<&Value> = rates.as_array().expect("list").iter().map(|rate| &rate["workload_slug"]).collect();
+    let slugs: Vec<&Value> =
+        rates.as_array().expect("list").iter().map(|rate| &rate["workload_slug"]).collect();
     assert_eq!(slugs, ["count", "echo", "foreign", "large", "other", "small"]);
     let echo = network.get("/market/rates/echo").await["data"].clone();
     assert_eq!(echo.as_array().expect("list of one").len(), 1);
-    assert_eq!((&echo[0]["avg_price"], &echo[0]["min_price"], &echo[0]["max_price"]), (&json!(1), &json!(1), &json!(1)));
+    assert_eq!(
+        (&echo[0]["avg_price"], &echo[0]["min_price"], &echo[0]["max_price"]),
+        (&json!(1), &json!(1), &json!(1))
+    );
     assert_eq!((&echo[0]["num_jobs"], &echo[0]["num_hosts"]), (&json!(2), &json!(1)));
-    let hosts = |slug: &str| rates.as_array().expect("list").iter().find(|rate| rate["workload_slug"] == slug).expect("rate")["num_hosts"].clone();
+    let hosts = |slug: &str| {
+        rates.as_array().expect("list").iter().find(|rate| rate["workload_slug"] == slug).expect("rate")["num_hosts"].clone()
+    };
     assert_eq!((hosts("large"), hosts("foreign")), (json!(0), json!(0)), "nobody is able");
 
     let history = network.get("/market/history/echo").await["data"].clone();
-    let jobs: u64 = history.as_array().expect("list").iter().filter_map(|hour| hour["num_jobs"].as_u64()).sum();
+    let jobs: u64 =
+        history.as_array().expect("list").iter().filter_map(|hour| hour["num_jobs"].as_u64()).sum();
     assert_eq!(jobs, 2);
     assert_eq!(history[0]["num_hosts"], 1);
     assert!(history[0]["timestamp"].as_str().expect("text").ends_with(":00:00.000Z"));
@@ -147,7 +158,12 @@ async fn every_movement_of_credits_is_in_the_ledger() {
         .collect();
     assert_eq!(
         moved,
-        [("settle", "holds", -1.0), ("hold", "holds", 1.0), ("hold", "balance", -1.0), ("grant", "balance", 10.0)]
+        [
+            ("settle", "holds", -1.0),
+            ("hold", "holds", 1.0),
+            ("hold", "balance", -1.0),
+            ("grant", "balance", 10.0)
+        ]
     );
     assert_eq!(page["data"][0]["job_id"], json!(id));
     assert!(page["data"][3].get("job_id").is_none());
@@ -161,13 +177,13 @@ async fn every_movement_of_credits_is_in_the_ledger() {
 #[tokio::test]
 async fn karma_and_the_size_of_the_network() {
     let network = start().await;
-    let stats = |body: &Value| body["data"].clone();
+    let told = |body: &Value| body["data"].clone();
     let (status, body) = open(&network, "/network/stats").await;
-    assert_eq!((status, stats(&body)), (200, json!({"online_islands": 0, "regions": 0, "jobs_completed": 0})));
+    assert_eq!((status, told(&body)), (200, json!({"online_islands": 0, "regions": 0, "jobs_completed": 0})));
     let mut island = Island::start(&network).await;
     run_one(&network, &mut island).await;
     let (_, body) = open(&network, "/network/stats").await;
-    assert_eq!(stats(&body), json!({"online_islands": 1, "regions": 1, "jobs_completed": 1}));
+    assert_eq!(told(&body), json!({"online_islands": 1, "regions": 1, "jobs_completed": 1}));
     let karma = network.get(&format!("/hosts/{}/karma", island.id)).await["data"].clone();
     assert_eq!(karma["host_id"], json!(island.id));
     assert!(karma["karma"].is_number() && karma["karma"] == karma["karma_score"]);

@@ -101,7 +101,11 @@ async fn after_a_day_a_key_is_new_again() {
     let (_, first) = answer(keyed(&network, "/jobs", "k", &job("x"))).await;
     let pool = network.sql().await;
     let day = 24 * 3_600_000_i64;
-    sqlx::query("UPDATE idempotency SET created_at = created_at - $1").bind(day).execute(&pool).await.expect("time passes");
+    sqlx::query("UPDATE idempotency SET created_at = created_at - $1")
+        .bind(day)
+        .execute(&pool)
+        .await
+        .expect("time passes");
     pool.close().await;
     let (status, second) = answer(keyed(&network, "/jobs", "k", &job("y"))).await;
     assert_eq!(status, 201, "{second}");
@@ -185,7 +189,8 @@ async fn a_chat_that_failed_fails_alike_again_and_one_nobody_served_may_be_tried
     let forgotten = async {
         let pool = network.sql().await;
         loop {
-            let kept: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM idempotency").fetch_one(&pool).await.expect("count");
+            let kept: i64 =
+                sqlx::query_scalar("SELECT COUNT(*) FROM idempotency").fetch_one(&pool).await.expect("count");
             if kept == 0 {
                 return pool.close().await;
             }

@@ -38,7 +38,7 @@ pub(super) struct Accounts {
 
 impl Layout {
     /// Makes the directory if need be; refuses one that another `island dev` is using.
-    pub(super) fn open(root: PathBuf) -> Result<Self> {
+    pub(super) fn open(root: &Path) -> Result<Self> {
         for folder in ["logs", "pids"] {
             let path = root.join(folder);
             fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;

@@ -27,6 +27,8 @@ pub(in crate::api) async fn recommendations(
     let host_id: HostId = text
         .parse()
         .map_err(|_| ApiError::field(Code::ValidationError, "host_id", "host_id must be a UUID"))?;
+    let unknown = || ApiError::new(Code::HostNotFound, "there is no such Island");
+    api.owner.known(host_id).await?.ok_or_else(unknown)?;
     let context = api.owner.context();
     let able = context.fleet.inspect(host_id, |island| {
         let cargos = context.catalogue.iter().filter(|cargo| !cargo.spec.artifacts.is_empty());
@@ -34,7 +36,7 @@ pub(in crate::api) async fn recommendations(
         let Some(island) = island else { return Vec::new() };
         cargos.filter(|cargo| placement::able(&cargo.spec, island).is_ok()).collect::<Vec<&Cargo>>()
     });
-    let able = able.ok_or_else(|| ApiError::new(Code::HostNotFound, "there is no such Island"))?;
+    let able = able.ok_or_else(unknown)?;
     let since = context.clock.now().plus_ms(-HOUR_MS);
     let demand = market::demand(context.store.reader(), since).await?;
     let wanted = |cargo: &Cargo| demand.get(&cargo.entry.slug).copied().unwrap_or_default();

@@ -1,14 +1,20 @@
 //! What OpenAI clients speak.
 
 use island_protocol::{
-    api::key::Scope,
-    chat::{ChatChunk, ChatCompletion, ChatRequest},
+    api::{
+        key::Scope,
+        model::{Model, ModelList},
+    },
+    chat::{ChatChunk, ChatCompletion, ChatRequest, Embeddings, EmbeddingsRequest},
     problem::Code,
 };
 use serde_json::json;
 
-use super::Routes;
-use crate::{api::chat, openapi::operation::Operation};
+use super::{Routes, slug};
+use crate::{
+    api::{chat, embeddings, models},
+    openapi::operation::Operation,
+};
 
 const ABOUT: &str = "Well-known model names, slugs and aliases are all accepted; for any other name the best model that an \
      Island can serve now is taken, and `model` in the answer names it. With `stream`, the answer is Server-Sent Events \
@@ -16,7 +22,7 @@ const ABOUT: &str = "Well-known model names, slugs and aliases are all accepted;
 
 pub(super) fn add(routes: Routes) -> Routes {
     let example = json!({"model": "llm-chat", "messages": [{"role": "user", "content": "What is an island?"}], "max_tokens": 64});
-    routes.post(
+    let routes = routes.post(
         "/chat/completions",
         chat::complete,
         Operation::keyed("Chat", "createChatCompletion", "Complete a chat", Scope::Write)
@@ -34,5 +40,29 @@ pub(super) fn add(routes: Routes) -> Routes {
                 Code::JobTimeout,
             ])
             .answers_or_streams::<ChatCompletion, ChatChunk>("The reply"),
-    )
+    );
+    routes
+        .get(
+            "/models",
+            models::list,
+            Operation::keyed("Chat", "listModels", "List the models that can chat", Scope::Read)
+                .answers::<ModelList>(200, "The models"),
+        )
+        .get(
+            "/models/{name}",
+            models::get,
+            Operation::keyed("Chat", "getModel", "One model", Scope::Read)
+                .segment("name", "Slug or alias of a model.", &slug())
+                .fails(&[Code::WorkloadNotFound])
+                .answers::<Model>(200, "The model"),
+        )
+        .post(
+            "/embeddings",
+            embeddings::create,
+            Operation::keyed("Chat", "createEmbeddings", "Embed texts: not served yet", Scope::Write)
+                .about("Answers `workload_not_found` until the catalogue has a Cargo that makes embeddings.")
+                .takes::<EmbeddingsRequest>(Some(json!({"model": "any", "input": "text"})))
+                .fails(&[Code::WorkloadNotFound])
+                .answers::<Embeddings>(200, "The embeddings"),
+        )
 }

@@ -28,8 +28,16 @@ async fn from_the_route_to_the_credits() {
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED, "method before size");
     let allow = response.headers()[header::ALLOW].to_str().expect("text");
     assert!(allow.contains("GET") && allow.contains("POST"), "{allow}");
-    assert_eq!(told(network.http.post(url("/jobs")).body(big())).await, "payload_too_large", "size before key");
-    assert_eq!(told(network.http.post(url("/jobs")).body("{")).await, "missing_api_key", "key before media type");
+    assert_eq!(
+        told(network.http.post(url("/jobs")).body(big())).await,
+        "payload_too_large",
+        "size before key"
+    );
+    assert_eq!(
+        told(network.http.post(url("/jobs")).body("{")).await,
+        "missing_api_key",
+        "key before media type"
+    );
     let post = || network.call(Method::POST, "/jobs");
     assert_eq!(told(post().body("{")).await, "unsupported_media_type", "media type before JSON");
     let broken = post().header(header::CONTENT_TYPE, "application/json").header("Idempotency-Key", "");
@@ -50,7 +58,11 @@ async fn from_the_route_to_the_credits() {
     assert_eq!(told(keyed(&with(|body| body["input"] = json!({"prompt": 1})))).await, "invalid_input");
     let other = with(|body| body["input"] = json!({"prompt": "y"}));
     assert_eq!(told(keyed(&other)).await, "idempotency_key_reused", "idempotency before limits");
-    assert_eq!(keyed(&fine).send().await.expect("answer").status(), StatusCode::CREATED, "a replay needs no room");
+    assert_eq!(
+        keyed(&fine).send().await.expect("answer").status(),
+        StatusCode::CREATED,
+        "a replay needs no room"
+    );
     assert_eq!(told(post().json(&other)).await, "concurrent_jobs_exceeded");
     assert_eq!(told(poor(&fine)).await, "insufficient_credits");
 }

@@ -61,7 +61,7 @@ messages = { type = "array" }
 max_tokens = { type = "integer", minimum = 1 }
 temperature = { type = "number" }
 [output_schema]
-type = "string"
+type = ["string", "object"]
 [example]
 input = { prompt = "hello" }
 "#;

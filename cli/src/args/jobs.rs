@@ -1,0 +1,62 @@
+//! Flags of `island jobs`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use island_protocol::ids::{JobId, Slug};
+
+use super::Paging;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Jobs {
+    /// Submit a job and print its id
+    Submit(Submit),
+    /// List your jobs, newest first
+    List(Paging),
+    /// Read one job
+    Get {
+        /// Its id
+        id: JobId,
+        /// Save images of the result here
+        #[arg(long, value_name = "DIR")]
+        output: Option<PathBuf>,
+    },
+    /// Follow the output of a job, from its beginning
+    Stream {
+        /// Its id
+        id: JobId,
+        /// Start after this event
+        #[arg(long, value_name = "N")]
+        after: Option<u64>,
+        /// Save images here
+        #[arg(long, value_name = "DIR")]
+        output: Option<PathBuf>,
+    },
+    /// Cancel a job
+    Cancel {
+        /// Its id
+        id: JobId,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Submit {
+    /// Cargo to run
+    #[arg(long, value_name = "SLUG")]
+    pub(crate) workload: Slug,
+    /// Its input: JSON, @FILE with JSON, or - for JSON on standard input
+    #[arg(long, value_name = "JSON", required_unless_present = "image")]
+    pub(crate) input: Option<String>,
+    /// File to send as `image` in the input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) image: Option<PathBuf>,
+    /// 0 to 100; higher is placed first
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) priority: u8,
+    /// Follow its output to the end
+    #[arg(long)]
+    pub(crate) stream: bool,
+    /// Save images here
+    #[arg(long, value_name = "DIR", requires = "stream")]
+    pub(crate) output: Option<PathBuf>,
+}

@@ -1,0 +1,39 @@
+//! Flags of `island api-keys`.
+
+use clap::{Args, Subcommand, builder::PossibleValuesParser, builder::TypedValueParser};
+use island_protocol::{api::key::Scope, credits::MicroCredits, ids::ApiKeyId};
+
+use super::values::{self, Expiry};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApiKeys {
+    /// List your keys, without their secrets
+    List,
+    /// Create a key and print its secret, once
+    Create(CreateKey),
+    /// Delete a key; it stops working at once
+    Delete {
+        /// Its id
+        id: ApiKeyId,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateKey {
+    /// Label to know it by
+    pub(crate) name: String,
+    /// What it may do: read, write; both unless given
+    #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',', value_parser = scopes())]
+    pub(crate) scopes: Vec<Scope>,
+    /// When it stops working: a span such as 30d or 12h, or a moment such as 2027-01-01T00:00:00Z
+    #[arg(long, value_name = "WHEN", value_parser = values::expiry)]
+    pub(crate) expires: Option<Expiry>,
+    /// Most credits it may ever spend
+    #[arg(long, value_name = "CREDITS", value_parser = values::credits)]
+    pub(crate) spend_cap: Option<MicroCredits>,
+}
+
+fn scopes() -> impl TypedValueParser<Value = Scope> {
+    PossibleValuesParser::new(Scope::ALL.map(Scope::as_str))
+        .map(|name| Scope::from_name(&name).expect("only names of scopes pass"))
+}

@@ -1,0 +1,22 @@
+//! `island api-keys`.
+
+mod create;
+mod delete;
+mod list;
+
+use anyhow::Result;
+
+use crate::{args::ApiKeys, output::Output, settings::Settings};
+
+pub(super) async fn run(command: ApiKeys, settings: &Settings, output: &Output) -> Result<()> {
+    match command {
+        ApiKeys::List => list::list(settings, output).await,
+        ApiKeys::Create(wanted) => create::create(wanted, settings, output).await,
+        ApiKeys::Delete { id } => delete::delete(id, settings, output).await,
+    }
+}
+
+/// Scopes as one word.
+fn scopes(scopes: &[island_protocol::api::key::Scope]) -> String {
+    scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,46 @@
+//! `island api-keys create`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+use island_protocol::{api::key, time::Timestamp};
+use serde_json::json;
+
+use super::scopes;
+use crate::{args::CreateKey, output::Output, settings::Settings};
+
+pub(super) async fn create(wanted: CreateKey, settings: &Settings, output: &Output) -> Result<()> {
+    let body = body(wanted, now());
+    let answer = settings.client()?.create_api_key(&body).answer().await?;
+    let created = &answer.value;
+    let Some(secret) = &created.key else {
+        // The first answer was lost on the way, and a secret is told once only.
+        let id = created.data.id;
+        bail!(
+            "key {id} was created, but its secret was lost on the way: `island api-keys delete {id}`, then create another"
+        );
+    };
+    if output.is_json() {
+        output.json(&answer.body)?;
+    } else {
+        output.line(secret)?;
+    }
+    let data = &created.data;
+    output.note(&format!("created '{}' ({}, {})", data.name, scopes(&data.scopes), data.id));
+    output.warn("this is the only time the key is shown: keep it safe");
+    Ok(())
+}
+
+fn body(wanted: CreateKey, now: Timestamp) -> key::CreateKey {
+    key::CreateKey {
+        name: wanted.name,
+        scopes: (!wanted.scopes.is_empty()).then(|| json!(wanted.scopes)),
+        expires_at: wanted.expires.map(|expiry| expiry.moment(now)),
+        spend_cap: wanted.spend_cap,
+    }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

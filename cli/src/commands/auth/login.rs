@@ -1,0 +1,50 @@
+//! `island auth login`.
+
+use std::io::{self, IsTerminal};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    failure::Usage,
+    output::Output,
+    settings::{SavedSettings, Settings},
+};
+
+pub(super) async fn login(key: Option<String>, settings: &Settings, output: &Output) -> Result<()> {
+    let key = match key {
+        Some(key) => key,
+        None => ask().context("read the key (or give it with --key)")?,
+    };
+    let key = key.trim().to_owned();
+    if !key.starts_with("ak_") {
+        return Err(Usage("a key begins with 'ak_'".into()).into());
+    }
+    // A key that does not work is not worth saving.
+    let answer = settings.client_with(Some(key.clone()))?.account().answer().await?;
+    let mut saved = SavedSettings::read(output)?;
+    saved.api_key = Some(key);
+    saved.api_url = Some(settings.api_url.clone());
+    saved.write()?;
+    if output.is_json() {
+        return output.json(&answer.body);
+    }
+    output.line(&format!(
+        "Logged in as {}. The key is in {}.",
+        answer.value.email,
+        SavedSettings::path()?.display()
+    ))?;
+    if std::env::var_os("SERVICE_API_KEY").is_some_and(|value| !value.is_empty()) {
+        output.warn("SERVICE_API_KEY is set and goes before the saved key");
+    }
+    Ok(())
+}
+
+/// Asked for without echo on a terminal; a line of standard input where that is none.
+fn ask() -> io::Result<String> {
+    if io::stdin().is_terminal() {
+        return rpassword::prompt_password("API key: ");
+    }
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    Ok(line)
+}

@@ -1,0 +1,25 @@
+//! `island completion`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::CommandFactory;
+use clap_complete::{Shell as Generator, generate};
+
+use crate::{
+    args::{Cli, Shell},
+    output::Output,
+};
+
+pub(super) fn print(shell: Shell, output: &Output) -> Result<ExitCode> {
+    let generator = match shell {
+        Shell::Bash => Generator::Bash,
+        Shell::Zsh => Generator::Zsh,
+        Shell::Fish => Generator::Fish,
+    };
+    // Made in memory first: the generator panics when its reader has gone.
+    let mut script = Vec::new();
+    generate(generator, &mut Cli::command(), "island", &mut script);
+    output.raw(&script)?;
+    Ok(ExitCode::SUCCESS)
+}

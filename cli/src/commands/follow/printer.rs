@@ -1,0 +1,148 @@
+//! Printing one job's events.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use island_protocol::{
+    event::{Image, JobEvent, Numbered},
+    ids::JobId,
+    job::Usage,
+};
+use serde_json::{Value, json};
+
+use super::Follow;
+use crate::{
+    commands::images,
+    failure::{FAILED, INTERRUPTED},
+    output::{Output, Progress},
+};
+
+pub(super) struct Printer<'a> {
+    job: JobId,
+    how: &'a Follow,
+    output: &'a Output,
+    progress: Progress,
+    text: String,
+    images: usize,
+}
+
+impl<'a> Printer<'a> {
+    pub(super) fn new(job: JobId, how: &'a Follow, output: &'a Output) -> Self {
+        let progress = output.progress("waiting for an Island");
+        Self { job, how, output, progress, text: String::new(), images: 0 }
+    }
+
+    /// Prints one event; the exit code once it was the last.
+    pub(super) fn take(&mut self, event: Numbered<JobEvent>) -> Result<Option<ExitCode>> {
+        let code = exit_code(&event.event);
+        if self.output.is_json() && !self.how.whole {
+            self.output.json_line(&event)?;
+            if let JobEvent::Image(image) = &event.event {
+                self.image(event.n, image)?;
+            }
+            return Ok(code);
+        }
+        match event.event {
+            JobEvent::Token { content } => self.text(&content)?,
+            JobEvent::Status { state } => self.progress.say(waiting_for(&state)),
+            JobEvent::Progress { step, total, phase } => {
+                self.progress.at(phase.as_deref().unwrap_or("working"), step, total);
+            }
+            JobEvent::Image(image) => self.image(event.n, &image)?,
+            JobEvent::Done { usage, output, .. } => self.done(usage, output)?,
+            JobEvent::Error { error, code } => self.failed(&error, &code)?,
+        }
+        Ok(code)
+    }
+
+    pub(super) fn clear(&self) {
+        self.progress.clear();
+    }
+
+    fn text(&mut self, content: &str) -> Result<()> {
+        self.progress.clear();
+        self.text.push_str(content);
+        if self.how.whole { Ok(()) } else { self.output.piece(content) }
+    }
+
+    fn image(&mut self, n: u64, image: &Image) -> Result<()> {
+        self.progress.clear();
+        self.images += 1;
+        match &self.how.images {
+            Some(folder) => {
+                let path = images::save(folder, self.job, n, image)?;
+                self.output.note(&format!("saved {}", path.display()));
+            }
+            None => self.output.note(&format!(
+                "image {n} ({}); to save it: island jobs stream {} --output DIR",
+                image.format, self.job
+            )),
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, usage: Usage, result: Option<Value>) -> Result<()> {
+        self.progress.clear();
+        if self.output.is_json() {
+            return self.output.json(&json!({
+                "job_id": self.job, "status": "completed", "content": self.text, "output": result, "usage": usage,
+            }));
+        }
+        if self.how.whole {
+            self.output.line(&self.text)?;
+        } else {
+            self.end_line()?;
+        }
+        if let Some(result) = result {
+            self.result(&result)?;
+        }
+        let credits = usage.credits_used.map_or_else(String::new, |credits| format!(", {credits} credits"));
+        self.output.note(&format!("[{} + {} tokens{credits}]", usage.prompt_tokens, usage.completion_tokens));
+        Ok(())
+    }
+
+    fn result(&self, result: &Value) -> Result<()> {
+        // Images that came as events are saved already.
+        if let (Some(folder), 0) = (&self.how.images, self.images) {
+            for path in images::save_all(folder, self.job, result)? {
+                self.output.note(&format!("saved {}", path.display()));
+            }
+        }
+        self.output.line(&serde_json::to_string_pretty(&images::without_bytes(result))?)
+    }
+
+    fn failed(&self, error: &str, code: &str) -> Result<()> {
+        self.end_line()?;
+        if self.output.is_json() {
+            let error = json!({ "code": code, "message": error });
+            return self.output.json(&json!({ "job_id": self.job, "content": self.text, "error": error }));
+        }
+        self.output.warn(&format!("the job did not complete: {error} ({code})"));
+        self.output.note(&format!("  see: island jobs get {}", self.job));
+        Ok(())
+    }
+
+    fn end_line(&self) -> Result<()> {
+        self.progress.clear();
+        let is_open = !self.how.whole && !self.text.is_empty() && !self.text.ends_with('\n');
+        if is_open { self.output.piece("\n") } else { Ok(()) }
+    }
+}
+
+fn waiting_for(state: &str) -> &str {
+    match state {
+        "submitted" | "pending" => "waiting for an Island",
+        "queued" => "an Island is preparing",
+        "running" => "waiting for the first output",
+        other => other,
+    }
+}
+
+fn exit_code(event: &JobEvent) -> Option<ExitCode> {
+    match event {
+        JobEvent::Done { .. } => Some(ExitCode::SUCCESS),
+        JobEvent::Error { code, .. } if code == "cancelled_by_user" => Some(ExitCode::from(INTERRUPTED)),
+        JobEvent::Error { .. } => Some(ExitCode::from(FAILED)),
+        _ => None,
+    }
+}

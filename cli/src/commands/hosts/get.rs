@@ -1,0 +1,52 @@
+//! `island hosts get`.
+
+use anyhow::Result;
+use island_protocol::{api::HostView, host::Capabilities, ids::HostId};
+
+use crate::{
+    output::{Output, text::or_dash},
+    settings::Settings,
+};
+
+pub(super) async fn get(id: HostId, settings: &Settings, output: &Output) -> Result<()> {
+    let answer = settings.client()?.host(id).answer().await?;
+    if output.is_json() {
+        return output.json(&answer.body);
+    }
+    output.fields(&fields(answer.value))
+}
+
+fn fields(host: HostView) -> Vec<(&'static str, String)> {
+    let mut fields = vec![
+        ("Id", host.id.to_string()),
+        ("Name", host.name),
+        ("Status", host.status),
+        ("Region", or_dash(host.region)),
+        ("Karma", format!("{:.2}", host.karma)),
+        ("Heartbeat", or_dash(host.last_heartbeat_at)),
+    ];
+    if let Some(has) = host.capabilities {
+        add(&mut fields, &has);
+    }
+    fields
+}
+
+fn add(fields: &mut Vec<(&'static str, String)>, has: &Capabilities) {
+    fields.push(("Processor", format!("{} x {}", has.cpu_cores, has.cpu_model)));
+    fields.push(("Memory", format!("{} MB", has.ram_mb)));
+    for gpu in &has.gpus {
+        fields.push(("GPU", format!("{} ({} MB)", gpu.name, gpu.vram_mb)));
+    }
+    if let Some(reason) = &has.no_gpu_reason {
+        fields.push(("GPU", format!("none: {reason}")));
+    }
+    for runtime in &has.runtimes {
+        let state = match (&runtime.reason, &runtime.version) {
+            (Some(reason), _) if !runtime.available => format!("unavailable: {reason}"),
+            (_, Some(version)) => version.clone(),
+            _ => "available".into(),
+        };
+        fields.push(("Runtime", format!("{} ({state})", runtime.kind)));
+    }
+    fields.push(("Sandbox", format!("{:?}: {}", has.sandbox.level, has.sandbox.walls.join(", "))));
+}

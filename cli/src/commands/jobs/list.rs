@@ -1,0 +1,31 @@
+//! `island jobs list`.
+
+use anyhow::Result;
+use island_coordinator_client::Client;
+
+use crate::{
+    args::Paging,
+    output::{Output, text::duration},
+};
+
+pub(super) async fn list(page: &Paging, client: &Client, output: &Output) -> Result<()> {
+    let answer = client.jobs(page.limit, page.offset).answer().await?;
+    if output.is_json() {
+        return output.json(&answer.body);
+    }
+    let rows = answer.value.data.iter().map(|job| {
+        vec![
+            job.id.to_string(),
+            job.status.to_string(),
+            job.workload_slug.to_string(),
+            duration(job.duration_ms),
+            job.created_at.to_string(),
+        ]
+    });
+    output.table(&["id", "status", "workload", "duration", "created"], rows.collect(), "No jobs yet.")?;
+    let (shown, meta) = (answer.value.data.len() as u64, answer.value.meta);
+    if meta.offset + shown < meta.total {
+        output.note(&format!("{} more: --offset {}", meta.total - meta.offset - shown, meta.offset + shown));
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! `island market rates`.
+
+use anyhow::Result;
+use island_protocol::ids::Slug;
+
+use crate::{
+    output::{Output, text::price},
+    settings::Settings,
+};
+
+pub(super) async fn rates(slug: Option<Slug>, settings: &Settings, output: &Output) -> Result<()> {
+    let client = settings.client()?;
+    let request = match slug {
+        Some(slug) => client.market_rate(slug.as_str()),
+        None => client.market_rates(),
+    };
+    let answer = request.answer().await?;
+    if output.is_json() {
+        return output.json(&answer.body);
+    }
+    let rows = answer.value.iter().map(|rate| {
+        vec![
+            rate.workload_slug.to_string(),
+            price(rate.avg_price),
+            price(rate.min_price),
+            price(rate.max_price),
+            rate.num_hosts.to_string(),
+        ]
+    });
+    output.table(&["workload", "average", "minimum", "maximum", "hosts"], rows.collect(), "No Cargos.")
+}

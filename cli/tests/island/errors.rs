@@ -1,0 +1,108 @@
+//! What goes wrong says what to do, and gives scripts a code.
+
+use serde_json::Value;
+
+use crate::{
+    outputs::transcript,
+    program::{alone, command, run},
+    server::Server,
+};
+
+const NOBODY: &str = "0190f3f0-0000-7000-8000-0000000000ff";
+
+#[tokio::test]
+async fn answers_that_are_errors() {
+    let server = Server::start().await;
+    let submit = |workload| vec!["jobs", "submit", "--workload", workload, "--input", "{}"];
+    let commands: &[&[&str]] = &[
+        &["--api-key", "ak_wrong", "account"],
+        &["jobs", "get", NOBODY],
+        &["jobs", "stream", NOBODY],
+        &["jobs", "cancel", "0190f3f0-0000-7000-8000-000000000002"],
+        &["workloads", "get", "nothing"],
+        &["hosts", "get", NOBODY],
+        &["api-keys", "delete", NOBODY],
+        &submit("no-such-cargo"),
+        &submit("expensive"),
+        &submit("picky"),
+        &submit("popular"),
+        &submit("broken"),
+    ];
+    insta::assert_snapshot!(transcript(&server, commands).await);
+}
+
+#[test]
+fn usage_is_refused_before_anything_is_sent() {
+    for (arguments, wanted) in [
+        (vec!["chat", "hi", "--temperature", "2.5"], "0.0 to 2.0"),
+        (vec!["chat", "hi", "--max-tokens", "0"], "0 is not in 1"),
+        (vec!["chat", "hi", "--workload", "No Slug"], "slug must be"),
+        (vec!["jobs", "list", "--limit", "101"], "101 is not in 1..=100"),
+        (vec!["jobs", "get", "seven"], "job id must be a UUID"),
+        (
+            vec!["jobs", "submit", "--workload", "x", "--input", "{}", "--priority", "101"],
+            "101 is not in 0..=100",
+        ),
+        (vec!["jobs", "submit", "--workload", "x", "--input", "{"], "--input is not JSON"),
+        (vec!["jobs", "submit", "--workload", "x", "--input", "[1]"], "must be a JSON object"),
+        (vec!["jobs", "submit", "--workload", "x"], "--input <JSON>"),
+        (vec!["api-keys", "create", "x", "--scope", "all"], "[possible values: read, write]"),
+        (vec!["api-keys", "create", "x", "--expires", "soon"], "a span such as 30d"),
+        (vec!["api-keys", "create", "x", "--spend-cap=-1"], "above 0"),
+        (vec!["completion", "powershell"], "[possible values: bash, zsh, fish]"),
+        (vec!["--api-url", "nats://x", "account"], "not an http:// or https:// address"),
+        (vec!["dev", "--islands", "2", "--no-island"], "cannot be used with"),
+    ] {
+        let ran = alone(&arguments);
+        assert_eq!(ran.code, Some(2), "{arguments:?}: {}", ran.err);
+        assert!(ran.err.contains(wanted), "{arguments:?}: {}", ran.err);
+        assert_eq!(ran.out, "");
+    }
+}
+
+#[test]
+fn a_coordinator_that_is_not_there_is_explained() {
+    let ran = alone(&["--api-url", "http://127.0.0.1:9", "account"]);
+    assert_eq!(ran.code, Some(6));
+    assert!(ran.err.contains("island dev") && ran.err.contains("http://127.0.0.1:9"), "{}", ran.err);
+    let ran = alone(&["--api-url", "http://127.0.0.1:9", "--format", "json", "account"]);
+    let error: Value = serde_json::from_str(&ran.err).expect("JSON");
+    assert!(
+        error["error"]["message"].as_str().is_some_and(|message| message.starts_with("read the account"))
+    );
+}
+
+#[tokio::test]
+async fn input_comes_from_files_and_standard_input() {
+    let server = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    let file = |name: &str, bytes: &[u8]| {
+        let path = home.path().join(name);
+        std::fs::write(&path, bytes).expect("write");
+        path.display().to_string()
+    };
+    let (json, image) = (file("input.json", br#"{"threshold": 0.5}"#), file("photo.png", b"PNG"));
+    let at = [("SERVICE_API_URL", server.url.as_str()), ("SERVICE_API_KEY", "ak_one")];
+    let submit =
+        |more: &[&str]| command(home.path(), &at, &[&["jobs", "submit", "--workload", "x"], more].concat());
+    let from_file = format!("@{json}");
+    for (more, input, wanted) in [
+        (vec!["--input", &from_file], "", r#"{"threshold":0.5}"#),
+        (vec!["--input", "-"], r#"{"text": "piped"}"#, r#"{"text":"piped"}"#),
+        (vec!["--image", &image], "", r#"{"image":"UE5H"}"#),
+        (vec!["--input", &from_file, "--image", &image], "", r#"{"threshold":0.5,"image":"UE5H"}"#),
+    ] {
+        let ran = run(submit(&more), input).await;
+        assert_eq!(ran.code, Some(0), "{more:?}: {}", ran.err);
+        let body: Value = serde_json::from_str(&server.asked().last().expect("asked").body).expect("JSON");
+        assert_eq!(body["input"].to_string(), wanted);
+    }
+    let ran = run(submit(&["--input", "@nowhere.json"]), "").await;
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("read nowhere.json"), "{}", ran.err);
+    let ran = run(submit(&["--input", r#"{"image": "x"}"#, "--image", &image]), "").await;
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    let ran = run(command(home.path(), &at, &["chat", "-"]), "piped prompt").await;
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(server.asked().iter().any(|asked| asked.body.contains(r#""prompt":"piped prompt""#)));
+}

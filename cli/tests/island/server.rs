@@ -1,0 +1,236 @@
+//! A coordinator that says the same every time.
+
+use std::sync::{Arc, Mutex};
+
+use axum::{
+    Router,
+    body::Bytes,
+    http::{HeaderMap, Method, StatusCode, Uri, header},
+    response::{IntoResponse, Response},
+};
+
+const ID: &str = "0190f3f0-0000-7000-8000-00000000000";
+
+/// The coordinator, and what it was asked.
+pub(crate) struct Server {
+    pub(crate) url: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) line: String,
+    pub(crate) last_event: Option<String>,
+    pub(crate) body: String,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&asked);
+        let router = Router::new().fallback(move |method, uri, headers, body| {
+            let kept = Arc::clone(&kept);
+            async move { answer(&kept, &method, &uri, &headers, &body) }
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let url = format!("http://{}", listener.local_addr().expect("address"));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { url, asked }
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().expect("not poisoned").clone()
+    }
+}
+
+fn answer(
+    kept: &Mutex<Vec<Asked>>,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Response {
+    let path = uri.path().trim_start_matches("/api/v1");
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let line =
+        format!("{method} {}", uri.path_and_query().expect("a path").as_str().trim_start_matches("/api/v1"));
+    let body = String::from_utf8(body.to_vec()).expect("text");
+    let mut asked = kept.lock().expect("not poisoned");
+    asked.push(Asked { line, last_event: text("last-event-id"), body: body.clone() });
+    let times = asked.iter().filter(|asked| asked.line.ends_with("/stream")).count();
+    let email = match text("authorization").as_deref() {
+        None => return problem(401, r#""message":"this needs an API key","code":"missing_api_key""#),
+        Some("Bearer ak_one") => "one@example.org",
+        Some("Bearer ak_two") => "two@example.org",
+        Some("Bearer ak_three") => "three@example.org",
+        Some(_) => return problem(401, r#""message":"this key is not known","code":"invalid_api_key""#),
+    };
+    match (method, path) {
+        (&Method::GET, "/account") => json(200, ACCOUNT.replace("EMAIL", email)),
+        (&Method::POST, "/jobs") => submitted(&body),
+        (_, path) if path.starts_with("/jobs/") => job(method, &path["/jobs/".len()..], times),
+        _ => others(method, path),
+    }
+}
+
+fn submitted(body: &str) -> Response {
+    let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    match body["workload"].as_str() {
+        Some("no-such-cargo") => {
+            problem(404, r#""message":"there is no such Cargo","code":"workload_not_found""#)
+        }
+        Some("expensive") => {
+            problem(402, r#""message":"this needs 5 credits and 1.5 are left","code":"insufficient_credits""#)
+        }
+        Some("picky") => problem(
+            422,
+            r#""message":"prompt: 7 is not a string","code":"invalid_input","param":"input.prompt""#,
+        ),
+        Some("popular") => problem(
+            429,
+            r#""message":"10 jobs are running already","code":"concurrent_jobs_exceeded","retry_after":60"#,
+        ),
+        Some("broken") => problem(
+            500,
+            r#""message":"something went wrong on our side","code":"internal_error","request_id":"r-17""#,
+        ),
+        // A job's last digit says how it goes.
+        Some("painter") => json(201, JOB.replace("JOB", &format!("{ID}3"))),
+        Some("clumsy") => json(201, JOB.replace("JOB", &format!("{ID}2"))),
+        Some("shaky") => json(201, JOB.replace("JOB", &format!("{ID}4"))),
+        Some("endless") => json(201, JOB.replace("JOB", &format!("{ID}5"))),
+        _ => json(201, JOB.replace("JOB", &format!("{ID}1"))),
+    }
+}
+
+fn job(method: &Method, rest: &str, times: usize) -> Response {
+    let (id, what) = rest.split_once('/').unwrap_or((rest, ""));
+    match (method, what, id.strip_prefix(ID)) {
+        (&Method::DELETE, "", Some("2")) => {
+            problem(422, r#""message":"this job is failed already","code":"job_already_final""#)
+        }
+        (&Method::DELETE, "", Some(_)) => {
+            json(200, format!(r#"{{"data":{{"id":"{id}","status":"cancelled"}}}}"#))
+        }
+        (_, "", Some("2")) => json(200, FAILED_JOB.replace("JOB", id)),
+        (_, "", Some("3")) => json(200, PAINTED_JOB.replace("JOB", id)),
+        (_, "", Some(_)) => json(200, WHOLE_JOB.replace("JOB", id)),
+        (_, "stream", Some("2")) => events(STORY_OF_FAILURE),
+        (_, "stream", Some("3")) => events(STORY_OF_AN_IMAGE),
+        // The first connection breaks in the middle of the second token.
+        (_, "stream", Some("4")) if times == 1 => events(&STORY[..STORY.find("world").expect("it is there")]),
+        (_, "stream", Some("5")) => endless(),
+        (_, "stream", Some(_)) => events(STORY),
+        _ => problem(404, r#""message":"there is no such job","code":"job_not_found""#),
+    }
+}
+
+fn others(method: &Method, path: &str) -> Response {
+    match (method, path) {
+        (&Method::GET, "/jobs") => json(200, JOBS.replace("ID", ID)),
+        (&Method::GET, "/account/ledger") => json(200, LEDGER.replace("ID", ID)),
+        (&Method::GET, "/api-keys") => json(200, format!(r#"{{"data":[{KEY}]}}"#)),
+        (&Method::POST, "/api-keys") => json(201, format!(r#"{{"data":{KEY},"key":"ak_the-only-time"}}"#)),
+        (&Method::DELETE, "/api-keys/0190f3f0-0000-7000-8000-0000000000aa") => json(
+            200,
+            r#"{"data":{"id":"0190f3f0-0000-7000-8000-0000000000aa","revoked_at":"2026-11-20T12:00:00.000Z"}}"#,
+        ),
+        (&Method::GET, "/workloads") => json(200, format!(r#"{{"data":[{WORKLOAD}]}}"#)),
+        (&Method::GET, "/workloads/llm-chat") => json(200, format!(r#"{{"data":{WORKLOAD}}}"#)),
+        (&Method::GET, "/hosts") => json(200, format!(r#"{{"data":[{HOST}]}}"#)),
+        (&Method::GET, "/hosts/0190f3f0-0000-7000-8000-0000000000bb") => {
+            json(200, format!(r#"{{"data":{HOST}}}"#))
+        }
+        (&Method::GET, "/market/rates" | "/market/rates/llm-chat" | "/market/history/llm-chat") => {
+            json(200, format!(r#"{{"data":[{RATE}]}}"#))
+        }
+        (_, path) if path.starts_with("/workloads/") => {
+            problem(404, r#""message":"there is no such Cargo","code":"workload_not_found""#)
+        }
+        (_, path) if path.starts_with("/hosts/") => {
+            problem(404, r#""message":"there is no such Island","code":"host_not_found""#)
+        }
+        (_, path) if path.starts_with("/api-keys/") => {
+            problem(404, r#""message":"there is no such key","code":"api_key_not_found""#)
+        }
+        _ => problem(404, r#""message":"there is no such route","code":"not_found""#),
+    }
+}
+
+fn json(status: u16, body: impl Into<String>) -> Response {
+    (StatusCode::from_u16(status).expect("a status"), body.into()).into_response()
+}
+
+fn problem(status: u16, error: &str) -> Response {
+    json(status, format!(r#"{{"error":{{{error}}}}}"#))
+}
+
+fn events(frames: &str) -> Response {
+    ([(header::CONTENT_TYPE, "text/event-stream")], frames.to_owned()).into_response()
+}
+
+/// Two tokens, and then nothing more comes.
+fn endless() -> Response {
+    use futures::StreamExt;
+    let end = STORY.find("id: 5").expect("it is there");
+    let begun = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(&STORY.as_bytes()[..end]))]);
+    let body = axum::body::Body::from_stream(begun.chain(futures::stream::pending()));
+    ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
+}
+
+const ACCOUNT: &str = r#"{"data":{"id":"0190f3f0-0000-7000-8000-0000000000cc","email":"EMAIL","credits":12.5,
+    "created_at":"2026-11-20T00:00:00.000Z","newer_than_this_client":true}}"#;
+const JOB: &str = r#"{"data":{"id":"JOB","workload_id":7,"workload_slug":"llm-chat","status":"submitted",
+    "input":{"prompt":"Hello"},"created_at":"2026-11-20T12:00:00.000Z"}}"#;
+const WHOLE_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","status":"completed",
+    "input":{"prompt":"Hello"},"output":"Hello, world.","usage":{"prompt_tokens":3,"completion_tokens":4,
+    "total_tokens":7,"credits_used":0.5},"created_at":"2026-11-20T12:00:00.000Z",
+    "started_at":"2026-11-20T12:00:01.000Z","completed_at":"2026-11-20T12:00:02.500Z","duration_ms":1500}}"#;
+const FAILED_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","status":"failed",
+    "input":{"prompt":"Hello"},"error":{"code":"island_lost","message":"the Island vanished"},
+    "created_at":"2026-11-20T12:00:00.000Z","completed_at":"2026-11-20T12:01:00.000Z","duration_ms":61000}}"#;
+const PAINTED_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"painter","status":"completed",
+    "input":{"prompt":"a lighthouse"},"output":{"images":[{"data":"UE5H","format":"png"}]},
+    "created_at":"2026-11-20T12:00:00.000Z"}}"#;
+const JOBS: &str = r#"{"data":[
+    {"id":"ID1","workload_slug":"llm-chat","status":"completed","created_at":"2026-11-20T12:00:00.000Z",
+     "completed_at":"2026-11-20T12:00:02.500Z","duration_ms":1500},
+    {"id":"ID2","workload_slug":"llm-chat","status":"failed","created_at":"2026-11-20T11:00:00.000Z",
+     "completed_at":"2026-11-20T11:01:01.000Z","duration_ms":61000},
+    {"id":"ID5","workload_slug":"painter","status":"running","created_at":"2026-11-20T10:00:00.000Z",
+     "completed_at":null}],"meta":{"total":5,"limit":20,"offset":0}}"#;
+const LEDGER: &str = r#"{"data":[
+    {"id":"3","kind":"settle","book":"balance","amount":-0.5,"job_id":"ID1","created_at":"2026-11-20T12:00:02.500Z"},
+    {"id":"2","kind":"hold","book":"holds","amount":1,"job_id":"ID1","created_at":"2026-11-20T12:00:00.000Z"},
+    {"id":"1","kind":"grant","book":"balance","amount":13,"created_at":"2026-11-20T00:00:00.000Z"}],
+    "meta":{"total":3,"limit":20,"offset":0}}"#;
+const KEY: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000aa","name":"ci","prefix":"ak_the","scopes":["read","write"],
+    "created_at":"2026-11-20T12:00:00.000Z","last_used_at":null,"expires_at":"2027-01-01T00:00:00.000Z",
+    "spend_cap":5,"spent":0.25}"#;
+// The name tries to command the terminal.
+const WORKLOAD: &str = r#"{"id":7,"slug":"llm-chat","name":"\u001b[2JTiny\nchat","description":"A small model.",
+    "runtime_type":"llmcpp","onnx_task_type":null,"price_per_job":1.25,"required_vram_mb":0,"required_ram_mb":400,
+    "category":"llm","is_enabled":true,"input_schema":{"type":"object"},"output_schema":{"type":"string"},
+    "example":{"prompt":"Hello"}}"#;
+const HOST: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000bb","name":"attic\u202e","status":"online",
+    "region":"eu","karma":3.25,"karma_score":3.25,"capabilities":{"platform":"linux-x86_64","cpu_model":"A CPU",
+    "cpu_cores":8,"ram_mb":16000,"gpus":[{"index":0,"name":"A GPU","vram_mb":8000}],
+    "runtimes":[{"kind":"llmcpp","available":true,"version":"b1"},
+    {"kind":"container","available":false,"reason":"no Docker socket"}],
+    "sandbox":{"level":"full","walls":["seccomp"],"missing":[]}},"last_heartbeat_at":"2026-11-20T12:00:00.000Z"}"#;
+const RATE: &str = r#"{"workload_slug":"llm-chat","avg_price":1.1,"min_price":1,"max_price":1.25,"num_hosts":2,
+    "num_jobs":40,"timestamp":"2026-11-20T12:00:00.000Z"}"#;
+const STORY: &str = "id: 1\nevent: status\ndata: {\"type\":\"status\",\"state\":\"queued\"}\n\n\
+    id: 2\nevent: progress\ndata: {\"type\":\"progress\",\"step\":1,\"total\":2,\"phase\":\"load\"}\n\n\
+    id: 3\nevent: token\ndata: {\"type\":\"token\",\"content\":\"Hel\\u001b[31mlo, \"}\n\n\
+    id: 4\nevent: token\ndata: {\"type\":\"token\",\"content\":\"the \"}\n\n\
+    id: 5\nevent: token\ndata: {\"type\":\"token\",\"content\":\"world.\"}\n\n\
+    id: 6\nevent: done\ndata: {\"type\":\"done\",\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\
+    \"total_tokens\":7,\"credits_used\":0.5},\"finish_reason\":\"stop\"}\n\n";
+const STORY_OF_FAILURE: &str = "id: 1\nevent: token\ndata: {\"type\":\"token\",\"content\":\"Hel\"}\n\n\
+    id: 2\nevent: error\ndata: {\"type\":\"error\",\"error\":\"the Island vanished\",\"code\":\"island_lost\"}\n\n";
+const STORY_OF_AN_IMAGE: &str = "id: 1\nevent: progress\ndata: {\"type\":\"progress\",\"step\":1,\"total\":2}\n\n\
+    id: 2\nevent: image\ndata: {\"type\":\"image\",\"data\":\"UE5H\",\"format\":\"png\"}\n\n\
+    id: 3\nevent: done\ndata: {\"type\":\"done\",\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":0,\
+    \"total_tokens\":0,\"credits_used\":1},\"output\":{\"images\":[{\"data\":\"UE5H\",\"format\":\"png\"}]}}\n\n";

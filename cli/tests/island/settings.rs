@@ -1,0 +1,104 @@
+//! Where the key comes from, and what `auth` keeps.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use crate::{
+    program::{command, run},
+    server::Server,
+};
+
+async fn island(home: &Path, variables: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String) {
+    let ran = run(command(home, variables, arguments), "").await;
+    (ran.code, ran.out + &ran.err)
+}
+
+#[tokio::test]
+async fn flag_then_environment_then_file() {
+    let Server { url, .. } = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    let at = [("SERVICE_API_URL", url.as_str())];
+    let (code, text) = island(home.path(), &at, &["auth", "login", "--key", "ak_one"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    let file = home.path().join(".island/config.toml");
+    assert_eq!(fs::metadata(&file).expect("saved").permissions().mode() & 0o777, 0o600);
+
+    let both = [("SERVICE_API_URL", url.as_str()), ("SERVICE_API_KEY", "ak_two")];
+    let (_, text) = island(home.path(), &[], &["account"]).await;
+    assert!(text.contains("one@example.org") && text.contains("12.50"), "the file: {text}");
+    let (_, text) = island(home.path(), &both, &["account"]).await;
+    assert!(text.contains("two@example.org"), "the environment: {text}");
+    let (_, text) = island(home.path(), &both, &["--api-key", "ak_three", "auth", "status"]).await;
+    assert!(text.contains("three@example.org") && text.contains("the flag"), "the flag: {text}");
+    let empty = [("SERVICE_API_KEY", "")];
+    let (_, text) = island(home.path(), &empty, &["auth", "status"]).await;
+    assert!(text.contains("one@example.org") && text.contains("config.toml"), "an empty variable: {text}");
+
+    let (code, text) = island(home.path(), &at, &["auth", "logout"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = island(home.path(), &at, &["account"]).await;
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("island auth login"), "{text}");
+}
+
+#[tokio::test]
+async fn a_key_that_does_not_work_is_not_saved() {
+    let Server { url, .. } = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    let at = [("SERVICE_API_URL", url.as_str())];
+    let (code, _) = island(home.path(), &at, &["auth", "login", "--key", "ak_wrong"]).await;
+    assert_eq!(code, Some(3));
+    let (code, text) = island(home.path(), &at, &["auth", "login", "--key", "wrong"]).await;
+    assert_eq!(code, Some(2));
+    assert!(text.contains("'ak_'"), "{text}");
+    assert!(!home.path().join(".island/config.toml").exists());
+}
+
+#[tokio::test]
+async fn other_programs_keys_in_the_file_are_kept() {
+    let Server { url, .. } = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    fs::create_dir_all(home.path().join(".island")).expect("folder");
+    let file = home.path().join(".island/config.toml");
+    fs::write(&file, "[host]\nname = \"attic\"\n").expect("write");
+    let at = [("SERVICE_API_URL", url.as_str())];
+    let (code, text) = island(home.path(), &at, &["auth", "login", "--key", "ak_one"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    let saved = fs::read_to_string(&file).expect("read");
+    assert!(saved.contains("name = \"attic\"") && saved.contains("ak_one"), "{saved}");
+}
+
+#[tokio::test]
+async fn a_key_comes_from_standard_input_too() {
+    let Server { url, .. } = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    let at = [("SERVICE_API_URL", url.as_str())];
+    let ran = run(command(home.path(), &at, &["auth", "login"]), "ak_two\n").await;
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("two@example.org"), "{}", ran.out);
+}
+
+#[tokio::test]
+async fn a_file_that_others_can_read_is_closed_to_them() {
+    let Server { url, .. } = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    let file = home.path().join(".island/config.toml");
+    fs::create_dir_all(home.path().join(".island")).expect("folder");
+    fs::write(&file, format!("api_url = \"{url}\"\napi_key = \"ak_one\"\n")).expect("write");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("open it");
+    let ran = run(command(home.path(), &[], &["account", "--format", "json"]), "").await;
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.contains("mode 644") && ran.err.contains("closed it"), "{}", ran.err);
+    assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
+    let ran = run(command(home.path(), &[], &["account"]), "").await;
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "the second run has nothing to say");
+}
+
+#[tokio::test]
+async fn a_broken_file_is_named() {
+    let home = tempfile::tempdir().expect("temporary folder");
+    fs::create_dir_all(home.path().join(".island")).expect("folder");
+    fs::write(home.path().join(".island/config.toml"), "api_key = ").expect("write");
+    let (code, text) = island(home.path(), &[], &["account"]).await;
+    assert_eq!(code, Some(1));
+    assert!(text.contains(".island/config.toml"), "{text}");
+}

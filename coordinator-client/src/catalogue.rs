@@ -1,0 +1,42 @@
+//! `/cargos`, `/workloads` and `/models`.
+
+use island_protocol::{
+    api::{CargoList, WorkloadView, model::ModelList},
+    cargo::{Category, RuntimeType},
+};
+
+use crate::{call::Call, client::Client, request::Request};
+
+/// Which Cargos to list; all unless narrowed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CargoFilter {
+    /// Only those of one engine.
+    pub runtime_type: Option<RuntimeType>,
+    /// Only those of one use.
+    pub category: Option<Category>,
+}
+
+impl Client {
+    /// `GET /cargos`; needs no key.
+    pub fn cargos(&self, filter: CargoFilter) -> Request<CargoList> {
+        let call = Call::get("list the Cargos", &["cargos"])
+            .query("runtime_type", filter.runtime_type)
+            .query("category", filter.category.map(Category::as_str));
+        Request::plain(self, call)
+    }
+
+    /// `GET /workloads`: Cargos with their schemas.
+    pub fn workloads(&self) -> Request<Vec<WorkloadView>> {
+        Request::data(self, Call::get("list the Cargos", &["workloads"]))
+    }
+
+    /// `GET /workloads/:slug`.
+    pub fn workload(&self, slug: &str) -> Request<WorkloadView> {
+        Request::data(self, Call::get("read the Cargo", &["workloads", slug]))
+    }
+
+    /// `GET /models`: what chat requests may name.
+    pub fn models(&self) -> Request<ModelList> {
+        Request::plain(self, Call::get("list the models", &["models"]))
+    }
+}

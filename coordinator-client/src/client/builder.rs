@@ -1,0 +1,126 @@
+//! Building a [`Client`].
+
+use std::{sync::Arc, time::Duration};
+
+use island_protocol::api::PREFIX;
+use reqwest::{Url, header::HeaderValue};
+
+use super::{Client, Rules, Shared};
+use crate::{backoff::RetryPolicy, error::ClientError};
+
+/// Rules for a [`Client`] to be made.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is made until it is built"]
+pub struct ClientBuilder {
+    url: String,
+    key: Option<String>,
+    user_agent: String,
+    connect_timeout: Duration,
+    rules: Rules,
+}
+
+impl ClientBuilder {
+    pub(super) fn new(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            key: None,
+            user_agent: concat!("island/", env!("CARGO_PKG_VERSION")).to_owned(),
+            connect_timeout: Duration::from_secs(10),
+            rules: Rules {
+                timeout: Duration::from_mins(1),
+                // Streams carry a comment every 15 s: three missed ones mean that the other side is gone.
+                idle: Duration::from_secs(50),
+                retry: RetryPolicy::REQUESTS,
+                resume: RetryPolicy::STREAMS,
+            },
+        }
+    }
+
+    /// API key that goes with every request.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Name and version of the program, as the coordinator's log shows it.
+    pub fn user_agent(mut self, name: impl Into<String>) -> Self {
+        self.user_agent = name.into();
+        self
+    }
+
+    /// Bounds the opening of a connection; 10 s unless set.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Bounds one try of a request that is no stream; 60 s unless set.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.rules.timeout = timeout;
+        self
+    }
+
+    /// Longest silence on a stream before it counts as broken; 50 s unless set.
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.rules.idle = timeout;
+        self
+    }
+
+    /// How requests that failed are tried again; [`RetryPolicy::REQUESTS`] unless set.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.rules.retry = policy;
+        self
+    }
+
+    /// How streams that broke off are taken up again; [`RetryPolicy::STREAMS`] unless set.
+    pub fn resume(mut self, policy: RetryPolicy) -> Self {
+        self.rules.resume = policy;
+        self
+    }
+
+    /// The client.
+    pub fn build(self) -> Result<Client, ClientError> {
+        let base = self.url.trim_end_matches('/').trim_end_matches(PREFIX).trim_end_matches('/');
+        let parsed = Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let Some(parsed) = parsed else { return Err(ClientError::BadUrl(self.url)) };
+        let key = self.key.map(|key| HeaderValue::try_from(format!("Bearer {key}"))).transpose();
+        let mut key = key.map_err(|_| ClientError::BadKey)?;
+        if let Some(key) = &mut key {
+            key.set_sensitive(true);
+        }
+        let http = reqwest::Client::builder()
+            .tcp_nodelay(true)
+            .connect_timeout(self.connect_timeout)
+            .user_agent(self.user_agent)
+            .build()
+            .map_err(ClientError::Setup)?;
+        let base_text = base.to_owned();
+        Ok(Client { shared: Arc::new(Shared { http, base: parsed, base_text, key, rules: self.rules }) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_must_be_http() {
+        for bad in ["nats://x", "example.org", "", "http://"] {
+            assert!(matches!(Client::new(bad, None), Err(ClientError::BadUrl(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_version_prefix_may_be_there() {
+        for url in ["https://example.org", "https://example.org/", "https://example.org/api/v1/"] {
+            assert_eq!(Client::new(url, None).expect("client").base_url(), "https://example.org");
+        }
+    }
+
+    #[test]
+    fn a_key_is_a_header_and_never_shown() {
+        assert!(matches!(Client::new("http://x", Some("ak_a\nb".into())), Err(ClientError::BadKey)));
+        let client = Client::new("http://x", Some("ak_secret".into())).expect("client");
+        assert!(!format!("{client:?}").contains("ak_secret"));
+    }
+}

@@ -1,0 +1,33 @@
+//! `/island` and `/fabric`: what Islands and watchers of the fabric ask for.
+
+use island_protocol::{
+    api::{Enroll, HostCredentials, RenewCredentials, WatchCredentials, recommendation::Recommendations},
+    ids::HostId,
+};
+use serde_json::json;
+
+use crate::{call::Call, client::Client, request::Request};
+
+impl Client {
+    /// `GET /island/recommendations`: what to have on disk; needs no key.
+    pub fn recommendations(&self, host: HostId) -> Request<Recommendations> {
+        let call = Call::get("ask what to preload", &["island", "recommendations"]);
+        Request::plain(self, call.query("host_id", Some(host)))
+    }
+
+    /// `POST /island/enroll`. Signed with the time, so that its caller makes a new one to try again.
+    pub fn enroll(&self, body: &Enroll) -> Request<HostCredentials> {
+        Request::data(self, Call::post("enrol the Island", &["island", "enroll"], body))
+    }
+
+    /// `POST /island/credentials`. Signed with the time, so that its caller makes a new one to try again.
+    pub fn renew_credentials(&self, body: &RenewCredentials) -> Request<HostCredentials> {
+        Request::data(self, Call::post("renew the Island's credentials", &["island", "credentials"], body))
+    }
+
+    /// `POST /fabric/credentials`: short-lived access for [`FabricWatch`](crate::fabric::FabricWatch).
+    pub fn watch_credentials(&self) -> Request<WatchCredentials> {
+        let call = Call::post("ask for fabric credentials", &["fabric", "credentials"], &json!({}));
+        Request::data(self, call.harmless())
+    }
+}

@@ -1,0 +1,52 @@
+//! `/jobs`.
+
+use island_protocol::{
+    api::{CancelledJob, JobOutput, JobSummary, JobView, Page, SubmittedJob},
+    ids::JobId,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{call::Call, client::Client, request::Request, stream::EventStream};
+
+/// Any JSON may be tried as input; the coordinator says what is wrong with it.
+#[derive(Serialize)]
+struct Submit<'a> {
+    workload: &'a str,
+    input: Value,
+    priority: u8,
+}
+
+impl Client {
+    /// `POST /jobs`. Acts once even when it has to be sent again.
+    pub fn submit_job(&self, workload: &str, input: Value, priority: u8) -> Request<SubmittedJob> {
+        let body = Submit { workload, input, priority };
+        Request::data(self, Call::post_once("submit the job", &["jobs"], &body))
+    }
+
+    /// `GET /jobs`: newest first.
+    pub fn jobs(&self, limit: u64, offset: u64) -> Request<Page<JobSummary>> {
+        let call = Call::get("list the jobs", &["jobs"]).query("limit", Some(limit));
+        Request::plain(self, call.query("offset", Some(offset)))
+    }
+
+    /// `GET /jobs/:id`.
+    pub fn job(&self, id: JobId) -> Request<JobView> {
+        Request::data(self, Call::get("read the job", &["jobs", &id.to_string()]))
+    }
+
+    /// `GET /jobs/:id/output`: the output of a completed job alone.
+    pub fn job_output(&self, id: JobId) -> Request<JobOutput> {
+        Request::data(self, Call::get("read the job's output", &["jobs", &id.to_string(), "output"]))
+    }
+
+    /// `DELETE /jobs/:id`.
+    pub fn cancel_job(&self, id: JobId) -> Request<CancelledJob> {
+        Request::data(self, Call::delete("cancel the job", &["jobs", &id.to_string()]))
+    }
+
+    /// `GET /jobs/:id/stream`, taken up again by itself whenever the connection breaks. Starts after event `after`.
+    pub fn job_events(&self, id: JobId, after: Option<u64>) -> EventStream {
+        EventStream::new(self.clone(), id, after.unwrap_or(0))
+    }
+}

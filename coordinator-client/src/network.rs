@@ -1,0 +1,54 @@
+//! `/health`, `/network/stats`, `/hosts` and `/market`.
+
+use island_protocol::{
+    api::{
+        Health, HostView,
+        market::MarketRate,
+        network::{HostKarma, NetworkStats},
+    },
+    ids::HostId,
+};
+
+use crate::{call::Call, client::Client, request::Request};
+
+impl Client {
+    /// `GET /health`; needs no key.
+    pub fn health(&self) -> Request<Health> {
+        Request::plain(self, Call::get("ask for the coordinator's health", &["health"]))
+    }
+
+    /// `GET /network/stats`; needs no key.
+    pub fn network_stats(&self) -> Request<NetworkStats> {
+        Request::data(self, Call::get("read the network's numbers", &["network", "stats"]))
+    }
+
+    /// `GET /hosts`.
+    pub fn hosts(&self) -> Request<Vec<HostView>> {
+        Request::data(self, Call::get("list the Islands", &["hosts"]))
+    }
+
+    /// `GET /hosts/:id`.
+    pub fn host(&self, id: HostId) -> Request<HostView> {
+        Request::data(self, Call::get("read the Island", &["hosts", &id.to_string()]))
+    }
+
+    /// `GET /hosts/:id/karma`: hours of successful compute.
+    pub fn host_karma(&self, id: HostId) -> Request<HostKarma> {
+        Request::data(self, Call::get("read the Island's karma", &["hosts", &id.to_string(), "karma"]))
+    }
+
+    /// `GET /market/rates`: every Cargo's price over the last day.
+    pub fn market_rates(&self) -> Request<Vec<MarketRate>> {
+        Request::data(self, Call::get("read the market's rates", &["market", "rates"]))
+    }
+
+    /// `GET /market/rates/:slug`: one entry, in a list as the others.
+    pub fn market_rate(&self, slug: &str) -> Request<Vec<MarketRate>> {
+        Request::data(self, Call::get("read the Cargo's rate", &["market", "rates", slug]))
+    }
+
+    /// `GET /market/history/:slug`: one entry an hour.
+    pub fn market_history(&self, slug: &str) -> Request<Vec<MarketRate>> {
+        Request::data(self, Call::get("read the Cargo's prices", &["market", "history", slug]))
+    }
+}

@@ -1,0 +1,90 @@
+//! A request that has not been sent yet: await it for the typed answer, or ask for the answer as it came too.
+
+use std::{future::IntoFuture, time::Duration};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use island_protocol::api::Data;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{call::Call, client::Client, error::ClientError};
+
+/// A request to one endpoint. Nothing is sent until it is awaited.
+#[derive(Debug)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Request<T> {
+    client: Client,
+    call: Call,
+    decode: fn(&[u8]) -> serde_json::Result<T>,
+}
+
+/// An answer, understood and as it came.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer<T> {
+    /// What this version understands of it.
+    pub value: T,
+    /// The whole body, with fields that this version does not know.
+    pub body: Value,
+}
+
+impl<T: DeserializeOwned> Request<T> {
+    /// A request whose answer is a `T`.
+    pub(crate) fn plain(client: &Client, call: Call) -> Self {
+        Self::decoded(client, call, |body| serde_json::from_slice(body))
+    }
+
+    /// A request whose answer is a `T` wrapped in `data`.
+    pub(crate) fn data(client: &Client, call: Call) -> Self {
+        Self::decoded(client, call, |body| serde_json::from_slice::<Data<T>>(body).map(|body| body.data))
+    }
+}
+
+impl<T> Request<T> {
+    fn decoded(client: &Client, call: Call, decode: fn(&[u8]) -> serde_json::Result<T>) -> Self {
+        let timeout = client.rules().timeout;
+        Self { client: client.clone(), call, decode }.timeout(timeout)
+    }
+
+    /// Bounds one try, the reading of the answer included.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.call.timeout = Some(timeout);
+        self
+    }
+
+    /// Names a POST instead of the name the client makes for each, so that it acts once even when the program that
+    /// sends it is started again.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.call = self.call.named(key.into());
+        self
+    }
+
+    /// Sends it; gives the answer understood and as it came.
+    pub async fn answer(self) -> Result<Answer<T>, ClientError> {
+        let bytes = self.send().await?;
+        let value = self.understand(&bytes)?;
+        let body = serde_json::from_slice(&bytes)
+            .map_err(|source| ClientError::Decode { what: self.call.what, source })?;
+        Ok(Answer { value, body })
+    }
+
+    async fn send(&self) -> Result<Bytes, ClientError> {
+        self.client.fetch(&self.call).await
+    }
+
+    fn understand(&self, bytes: &[u8]) -> Result<T, ClientError> {
+        (self.decode)(bytes).map_err(|source| ClientError::Decode { what: self.call.what, source })
+    }
+}
+
+impl<T: 'static> IntoFuture for Request<T> {
+    type Output = Result<T, ClientError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let bytes = self.send().await?;
+            self.understand(&bytes)
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! Streams that break off are taken up again; what cannot be is said.
+
+use futures::StreamExt;
+use island_coordinator_client::{
+    ClientError,
+    protocol::{chat::ChatRequest, event::JobEvent, ids::JobId},
+    stream::EventStream,
+};
+
+use crate::script::{Script, Step, frames, problem};
+
+const JOB: JobId = JobId(uuid::Uuid::nil());
+const TOTAL: u64 = 9;
+
+async fn read(events: &mut EventStream) -> (Vec<u64>, Option<ClientError>) {
+    let mut seen = Vec::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                if event.n < TOTAL {
+                    assert_eq!(event.event, JobEvent::Token { content: format!("t{}", event.n) });
+                }
+                seen.push(event.n);
+            }
+            Err(error) => return (seen, Some(error)),
+        }
+    }
+    (seen, None)
+}
+
+#[tokio::test]
+async fn resumes_without_a_gap_or_a_repeat() {
+    let script = Script::play(vec![
+        // Cut in the middle of a frame.
+        Step::Stream(frames(1, 3, TOTAL) + "id: 4\ndata: {\"type\":\"tok"),
+        // A coordinator that restarts: nobody, then starting, then a page of the proxy before it.
+        Step::Hangup,
+        Step::Answer(503, "retry-after: 0\r\n", problem("service_unavailable")),
+        Step::Answer(502, "", "<html>".into()),
+        // One that repeats, one that leaves something out, one that falls silent.
+        Step::Stream(frames(2, 5, TOTAL)),
+        Step::Stream(frames(7, 8, TOTAL)),
+        Step::Silent(frames(6, 7, TOTAL)),
+        Step::Stream(frames(8, 9, TOTAL)),
+    ])
+    .await;
+    let mut events = script.client().job_events(JOB, None);
+    let (seen, error) = read(&mut events).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(seen, (1..=TOTAL).collect::<Vec<_>>());
+    assert!(events.next().await.is_none());
+    let asked = script.asked().await;
+    let resumed: Vec<Option<&str>> = asked.iter().map(|asked| asked.header("last-event-id")).collect();
+    let three = Some("3");
+    assert_eq!(resumed, [None, three, three, three, three, Some("5"), Some("5"), Some("7")]);
+}
+
+#[tokio::test]
+async fn begins_where_it_is_told_to() {
+    let script = Script::play(vec![Step::Stream(frames(8, 9, TOTAL))]).await;
+    let events = script.client().job_events(JOB, Some(7));
+    let seen: Vec<u64> = events.into_stream().map(|event| event.expect("event").n).collect().await;
+    assert_eq!(seen, [8, 9]);
+    assert_eq!(script.asked().await[0].header("last-event-id"), Some("7"));
+}
+
+#[tokio::test]
+async fn gives_up_after_enough_tries_without_an_event() {
+    let mut steps = vec![Step::Stream(frames(1, 2, TOTAL))];
+    steps.extend(std::iter::repeat_n(Step::Stream(String::new()), 5));
+    let script = Script::play(steps).await;
+    let (seen, error) = read(&mut script.client().job_events(JOB, None)).await;
+    assert_eq!(seen, [1, 2]);
+    let error = error.expect("lost");
+    assert!(matches!(error, ClientError::StreamLost { job: JOB, last: 2, .. }), "{error:?}");
+    assert!(error.advice().is_some_and(|advice| advice.contains("after event 2")));
+}
+
+#[tokio::test]
+async fn a_job_that_is_not_there_is_no_reason_to_try_again() {
+    let script = Script::play(vec![Step::Answer(404, "", problem("job_not_found"))]).await;
+    let (_, error) = read(&mut script.client().job_events(JOB, None)).await;
+    assert_eq!(error.expect("refused").code(), Some("job_not_found"));
+}
+
+#[tokio::test]
+async fn garbage_is_an_error_and_a_page_is_no_stream() {
+    let garbage = Step::Stream("id: 1\ndata: not json\n\n".into());
+    let script = Script::play(vec![garbage, Step::Answer(200, "", "<html>".into())]).await;
+    let (_, error) = read(&mut script.client().job_events(JOB, None)).await;
+    assert!(matches!(error, Some(ClientError::Decode { .. })), "{error:?}");
+    let (_, error) = read(&mut script.client().job_events(JOB, None)).await;
+    assert!(matches!(error, Some(ClientError::NotOurs { status: 200, .. })), "{error:?}");
+}
+
+fn chunk(content: &str) -> String {
+    let body = serde_json::json!({
+        "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+        "choices": [{ "index": 0, "delta": { "content": content }, "finish_reason": null }],
+    });
+    format!("data: {body}\n\n")
+}
+
+async fn chat(script: &Script) -> (String, Option<ClientError>) {
+    let mut reply = script.client().chat_stream(&ChatRequest::default()).await.expect("a stream");
+    let mut text = String::new();
+    while let Some(chunk) = reply.next().await {
+        match chunk {
+            Ok(chunk) => text.push_str(chunk.choices[0].delta.content.as_deref().unwrap_or_default()),
+            Err(error) => return (text, Some(error)),
+        }
+    }
+    (text, None)
+}
+
+#[tokio::test]
+async fn a_reply_is_asked_for_again_until_it_begins() {
+    let script = Script::play(vec![
+        Step::Hangup,
+        Step::Answer(429, "retry-after: 0\r\n", problem("concurrent_streams_exceeded")),
+        Step::Stream(chunk("Hel") + &chunk("lo") + "data: [DONE]\n\n"),
+    ])
+    .await;
+    let (text, error) = chat(&script).await;
+    assert!(error.is_none() && text == "Hello", "{text} {error:?}");
+    let asked = script.asked().await;
+    assert_eq!(asked.len(), 3);
+    // With one, dropping the stream would not cancel the job.
+    assert!(asked.iter().all(|asked| asked.header("idempotency-key").is_none()));
+}
+
+#[tokio::test]
+async fn a_reply_that_has_begun_is_never_asked_for_again() {
+    let script = Script::play(vec![
+        Step::Stream(chunk("Hel")),
+        Step::Stream(chunk("Hel") + &format!("data: {}\n\n", problem("job_failed"))),
+    ])
+    .await;
+    let (text, error) = chat(&script).await;
+    assert!(matches!(error, Some(ClientError::ReplyLost { .. })) && text == "Hel", "{text} {error:?}");
+    assert_eq!(script.asked().await.len(), 1);
+    let (text, error) = chat(&script).await;
+    assert_eq!((text.as_str(), error.expect("failed").code()), ("Hel", Some("job_failed")));
+}

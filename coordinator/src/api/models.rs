@@ -1,0 +1,47 @@
+//! `GET /models`: what `POST /chat/completions` and, one day, `POST /embeddings` can run, in the form other servers have.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use island_protocol::{
+    api::model::{Model, ModelList},
+    problem::Code,
+};
+
+use super::{Api, ApiError, auth::Caller};
+use crate::catalogue::Cargo;
+
+/// Unix seconds shown for every model: the catalogue keeps no dates, and clients want a number.
+const CREATED: i64 = 0;
+
+fn model(cargo: &Cargo) -> Model {
+    Model {
+        id: cargo.entry.slug.clone(),
+        object: "model".to_owned(),
+        created: CREATED,
+        owned_by: "island".to_owned(),
+    }
+}
+
+/// The chat models of the catalogue, by slug.
+pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<ModelList> {
+    let catalogue = &api.owner.context().catalogue;
+    let mut data: Vec<Model> = catalogue.iter().filter(|cargo| cargo.is_chat()).map(model).collect();
+    data.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
+    Json(ModelList { object: "list".to_owned(), data })
+}
+
+/// One of them, by slug or alias.
+pub(super) async fn get(
+    State(api): State<Arc<Api>>,
+    _caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Json<Model>, ApiError> {
+    let cargo = api.owner.context().catalogue.named(&name).filter(|cargo| cargo.is_chat());
+    let cargo =
+        cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such model").in_chat())?;
+    Ok(Json(model(cargo)))
+}

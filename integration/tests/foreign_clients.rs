@@ -1,0 +1,57 @@
+//! Clients that nobody here wrote, unchanged, each against a network with the usual limits.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use island_integration::{Network, Options};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+}
+
+fn installed(path: &str) -> PathBuf {
+    let path = root().join(path);
+    assert!(path.exists(), "{} is missing: run `scripts/setup.sh test` first", path.display());
+    path
+}
+
+/// Runs a script of `clients/`, which prints `ok` when all it wanted was there.
+fn satisfies(mut program: Command, script: &str) {
+    let network = Network::start_with(&Options { no_limits: false, ..Options::default() });
+    let result = program
+        .arg(root().join("integration/clients").join(script))
+        .arg(format!("{}/api/v1", network.info("api_url")))
+        .arg(network.info("api_key"))
+        .output()
+        .expect("run the client");
+    let (out, err) = (String::from_utf8_lossy(&result.stdout), String::from_utf8_lossy(&result.stderr));
+    assert!(result.status.success() && out.trim() == "ok", "{out}\n{err}");
+}
+
+fn python() -> Command {
+    let mut python = Command::new(installed(".tools/venv/bin/python"));
+    python.env("PYTHONDONTWRITEBYTECODE", "1");
+    python
+}
+
+#[test]
+fn openai_for_python() {
+    satisfies(python(), "openai_chat.py");
+}
+
+#[test]
+fn openai_for_node() {
+    let mut node = Command::new("node");
+    node.env("NODE_PATH", installed(".tools/node/node_modules"));
+    satisfies(node, "openai_chat.cjs");
+}
+
+#[test]
+fn langchain() {
+    let mut python = python();
+    // It reports to nobody.
+    python.env("LANGSMITH_TRACING", "false");
+    satisfies(python, "langchain_chat.py");
+}

@@ -1,0 +1,29 @@
+//! `/models`: the list of models in the form chat clients know.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Slug;
+
+/// Answer to `GET /models`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct ModelList {
+    /// `list`.
+    pub object: String,
+    /// The models.
+    pub data: Vec<Model>,
+}
+
+/// A Cargo that can chat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Model {
+    /// Slug of the Cargo.
+    pub id: Slug,
+    /// `model`.
+    pub object: String,
+    /// Unix seconds.
+    pub created: i64,
+    /// Who offers it.
+    pub owned_by: String,
+}
