@@ -34,6 +34,7 @@ pub(crate) fn document(entries: &[Entry], catalogue: &Catalogue) -> Value {
         let path = paths.entry(entry.path.to_owned()).or_insert_with(|| json!({}));
         path[entry.method] = entry.operation.describe(entry.path, &mut schemas, &inputs);
     }
+    let (schemas, responses) = schemas.into_parts();
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -49,7 +50,9 @@ pub(crate) fn document(entries: &[Entry], catalogue: &Catalogue) -> Value {
             "securitySchemes": {
                 "key": {"type": "http", "scheme": "bearer", "description": "An API key, `ak_…`."},
             },
-            "schemas": schemas.into_definitions(),
+            "headers": operation::headers(),
+            "responses": responses,
+            "schemas": schemas,
         },
     })
 }

@@ -23,6 +23,8 @@ pub struct Options {
     pub islands: u32,
     /// Whether the limits per account are raised.
     pub no_limits: bool,
+    /// Catalogue that replaces the shipped one.
+    pub cargos: Option<PathBuf>,
     /// Whether its books are in a PostgreSQL server of its own.
     pub postgres: bool,
     /// Settings of the coordinators that differ, as environment variables without their prefix.
@@ -31,7 +33,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { islands: 1, no_limits: true, postgres: false, coordinator: Vec::new() }
+        Self { islands: 1, no_limits: true, cargos: None, postgres: false, coordinator: Vec::new() }
     }
 }
 
@@ -75,6 +77,9 @@ impl Network {
         }
         if options.no_limits {
             command.arg("--no-limits");
+        }
+        if let Some(cargos) = &options.cargos {
+            command.arg("--cargos").arg(cargos);
         }
         for (name, value) in &coordinator {
             command.env(format!("ISLAND_COORDINATOR_{name}"), value);

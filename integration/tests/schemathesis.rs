@@ -2,11 +2,12 @@
 //! sequences of requests. No 5xx that is not planned, no answer that the document does not describe.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use island_integration::Network;
+use island_integration::{Network, Options};
 
 /// Requests per operation and phase. The seed is fixed: who finds something finds it again.
 const EXAMPLES: &str = "25";
@@ -16,18 +17,41 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
 
-fn run(network: &Network, options: &[&str]) {
+/// A network whose every Cargo is quick, so that every stream ends: the scripted one and the shipped model.
+fn network(folder: &Path) -> Network {
+    let cargos = root().join("cargos");
+    fs::create_dir(folder.join("fixtures")).expect("folder");
+    std::os::unix::fs::symlink(cargos.join("models"), folder.join("models")).expect("link");
+    let changes = [
+        ("fixtures/sim-chat.toml", "max_tokens = 100000", "max_tokens = 64"),
+        ("fixtures/sim-chat.toml", "delay_ms = 20", "delay_ms = 0"),
+        ("llm-chat.toml", "max_tokens = 1024", "max_tokens = 32"),
+    ];
+    for (name, _, _) in changes {
+        fs::copy(cargos.join(name), folder.join(name)).expect("copy a Cargo");
+    }
+    for (name, from, to) in changes {
+        let cargo = fs::read_to_string(folder.join(name)).expect("read a Cargo");
+        assert!(cargo.contains(from), "{name}");
+        fs::write(folder.join(name), cargo.replace(from, to)).expect("write a Cargo");
+    }
+    Network::start_with(&Options { cargos: Some(folder.to_owned()), ..Options::default() })
+}
+
+fn run(options: &[&str]) {
     let program = root().join(".tools/schemathesis/bin/schemathesis");
     assert!(program.is_file(), "schemathesis is not installed: run `scripts/setup.sh test` first");
+    let cargos = tempfile::tempdir().expect("temporary folder");
+    let network = network(cargos.path());
     let result = Command::new(program)
-        .current_dir(network.folder())
-        .arg("--config-file")
-        .arg(root().join("integration/schemathesis.toml"))
-        .args(["run", &format!("{}/api/v1/openapi.json", network.info("api_url"))])
-        .args(["--seed", SEED, "--max-examples", EXAMPLES, "--workers", "2"])
+        .current_dir(root().join("integration"))
+        .args(["--config-file", "schemathesis.toml", "run"])
+        .arg(format!("{}/api/v1/openapi.json", network.info("api_url")))
+        .args(["--seed", SEED, "--max-examples", EXAMPLES])
         .args(options)
         .env("ISLAND_API_KEY", network.info("api_key"))
-        .env("NO_COLOR", "1")
+        .env("ISLAND_API_URL", network.info("api_url"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .expect("run schemathesis");
     let (out, err) = (String::from_utf8_lossy(&result.stdout), String::from_utf8_lossy(&result.stderr));
@@ -36,10 +60,10 @@ fn run(network: &Network, options: &[&str]) {
 
 #[test]
 fn single_requests_good_and_bad() {
-    run(&Network::start(), &["--phases", "examples,coverage,fuzzing"]);
+    run(&["--phases", "examples,coverage,fuzzing"]);
 }
 
 #[test]
 fn sequences_of_requests() {
-    run(&Network::start(), &["--phases", "stateful"]);
+    run(&["--phases", "stateful"]);
 }

@@ -24,7 +24,7 @@ pub const PREFIX: &str = "/api/v1";
 
 /// The wrapping of single resources and lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Data<T> {
     /// The resource, or the list.
     pub data: T,
@@ -32,7 +32,7 @@ pub struct Data<T> {
 
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Page<T> {
     /// The entries.
     pub data: Vec<T>,
@@ -83,7 +83,7 @@ pub struct SubmitJob {
     pub input: Map<String, Value>,
     /// 0 to 100; higher is placed first.
     #[serde(default)]
-    #[cfg_attr(feature = "openapi", schemars(range(max = 100)))]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<u8>", range(max = 100)))]
     pub priority: u8,
 }
 
@@ -259,6 +259,7 @@ pub struct Enroll {
     /// Its public NKey, `U…`.
     pub public_key: String,
     /// Name its owner gave it.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 64)))]
     pub name: String,
     /// Moment of signing.
     pub sent_at: Timestamp,

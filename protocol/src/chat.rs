@@ -11,6 +11,7 @@ use crate::job::{FinishReason, Usage};
 pub struct ChatRequest {
     /// A well-known name, a slug, an alias or anything else: never an error.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
     pub model: String,
     /// The conversation so far.
     #[cfg_attr(feature = "openapi", schemars(length(min = 1)))]
@@ -47,6 +48,7 @@ pub struct ChatRequest {
     pub frequency_penalty: Option<f64>,
     /// Whether to answer with Server-Sent Events.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<bool>"))]
     pub stream: bool,
     /// What a stream carries besides text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,6 +74,7 @@ pub struct ChatRequest {
 pub struct StreamOptions {
     /// Whether a last chunk carries the usage.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<bool>"))]
     pub include_usage: bool,
 }
 
@@ -84,6 +87,14 @@ pub struct ChatMessage {
     pub role: String,
     /// A text, or a list of parts of type `text`; null beside calls.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
+        {"type": ["string", "null"]},
+        {"type": "array", "items": {
+            "type": "object",
+            "required": ["type", "text"],
+            "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+        }},
+    ])))]
     pub content: Value,
     /// Functions that the assistant calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -118,6 +118,9 @@ pub enum JobEvent {
 }
 
 impl JobEvent {
+    /// All SSE event names.
+    pub const NAMES: [&str; 6] = ["token", "progress", "status", "image", "done", "error"];
+
     /// The SSE event name.
     pub fn name(&self) -> &'static str {
         match self {

@@ -39,8 +39,7 @@ schema! {
     Timestamp = {
         "type": "string",
         "format": "date-time",
-        "description": "A moment in UTC, ISO 8601, to the millisecond.",
-        "examples": ["2026-11-20T21:40:00.000Z"]
+        "description": "A moment in UTC, ISO 8601, to the millisecond."
     };
     MicroCredits = {
         "type": "number",

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere_and_every_type_is_used() {
+    fn every_reference_leads_somewhere_and_everything_is_referred_to() {
         let document = document();
         let mut found = BTreeSet::new();
         references(&document, &mut found);

@@ -31,6 +31,8 @@ struct Content {
     /// Server-Sent Events, too, of this type each.
     events: Option<Of>,
     example: Option<Value>,
+    /// Whether the events have names and numbers.
+    numbered: bool,
 }
 
 /// An operation.
@@ -132,7 +134,7 @@ impl Operation {
     /// The same request may come again under the same key, and is answered as before.
     pub(crate) fn once(self) -> Self {
         let schema =
-            json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[\\x21-\\x7e]+$"});
+            json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]*[!-~][ -~]*$"});
         let about = "Send the same key with the same body to get the first answer again, for a day.";
         self.header("Idempotency-Key", about, &schema).fails(&[
             Code::InvalidIdempotencyKey,
@@ -162,7 +164,13 @@ impl Operation {
     pub(crate) fn answers<T: JsonSchema>(self, status: u16, description: &'static str) -> Self {
         self.answer(
             status,
-            Content { description, schema: Some(Schemas::sent::<T>), events: None, example: None },
+            Content {
+                description,
+                schema: Some(Schemas::sent::<T>),
+                events: None,
+                example: None,
+                numbered: false,
+            },
         )
     }
 
@@ -173,6 +181,7 @@ impl Operation {
             schema: Some(Schemas::sent::<T>),
             events: Some(Schemas::sent::<E>),
             example: None,
+            numbered: false,
         };
         self.answer(200, content)
     }
@@ -180,7 +189,10 @@ impl Operation {
     /// A stream of job events.
     pub(crate) fn streams(self, description: &'static str, example: &str) -> Self {
         let events = Some(Schemas::sent::<JobEvent> as Of);
-        self.answer(200, Content { description, schema: None, events, example: Some(example.into()) })
+        self.answer(
+            200,
+            Content { description, schema: None, events, example: Some(example.into()), numbered: true },
+        )
     }
 
     fn answer(mut self, status: u16, content: Content) -> Self {
@@ -239,20 +251,39 @@ impl Operation {
             }
         }
         for (status, names) in by_status {
-            responses.insert(status.to_string(), failure(status, &names, schemas));
+            let answer = schemas.failure(title(&names), |schemas| failure(status, &names, schemas));
+            responses.insert(status.to_string(), answer);
         }
         responses.into()
     }
 }
 
 impl Content {
+    /// One Server-Sent Event: as in version 3.2 of OpenAPI, the schema of a stream is that of one event.
+    fn event(&self, data: &Value) -> Value {
+        let data = json!({"type": "string", "contentMediaType": "application/json", "contentSchema": data});
+        if self.numbered {
+            return json!({
+                "type": "object",
+                "required": ["data", "event", "id"],
+                "properties": {
+                    "data": data,
+                    "event": {"enum": JobEvent::NAMES},
+                    "id": {"type": "string", "pattern": "^[1-9][0-9]*$"},
+                },
+            });
+        }
+        let data = json!({"anyOf": [data, {"const": "[DONE]"}]});
+        json!({"type": "object", "required": ["data"], "properties": {"data": data}})
+    }
+
     fn describe(&self, keyed: bool, schemas: &mut Schemas) -> Value {
         let mut content = Map::new();
         if let Some(schema) = self.schema {
             content.insert("application/json".to_owned(), json!({"schema": schema(schemas)}));
         }
         if let Some(event) = self.events {
-            let mut stream = json!({"schema": {"type": "string"}, "x-event-data": event(schemas)});
+            let mut stream = json!({"schema": self.event(&event(schemas))});
             if let Some(example) = &self.example {
                 stream["example"] = example.clone();
             }
@@ -260,15 +291,40 @@ impl Content {
         }
         let mut answer = json!({"description": self.description, "content": content});
         if keyed {
-            let count = |description: &str| json!({"description": description, "schema": {"type": "integer", "minimum": 0}});
-            answer["headers"] = json!({
-                "X-RateLimit-Limit": count("Requests a minute."),
-                "X-RateLimit-Remaining": count("Requests left now."),
-                "X-RateLimit-Reset": count("Unix seconds at which one more is free."),
-            });
+            let names = HEADERS.iter().filter(|(name, ..)| name.starts_with("X-"));
+            answer["headers"] =
+                names.map(|(name, ..)| ((*name).to_owned(), header(name))).collect::<Map<_, _>>().into();
         }
         answer
     }
+}
+
+/// Headers that several answers carry.
+const HEADERS: [(&str, &str); 4] = [
+    ("X-RateLimit-Limit", "Requests a minute."),
+    ("X-RateLimit-Remaining", "Requests left now."),
+    ("X-RateLimit-Reset", "Unix seconds at which one more is free."),
+    ("Retry-After", "Seconds to wait."),
+];
+
+fn header(name: &str) -> Value {
+    json!({"$ref": format!("#/components/headers/{name}")})
+}
+
+/// The headers themselves.
+pub(super) fn headers() -> Map<String, Value> {
+    let count = json!({"type": "integer", "minimum": 0});
+    let one = |(name, description): (&str, &str)| {
+        (name.to_owned(), json!({"description": description, "schema": count}))
+    };
+    HEADERS.into_iter().map(one).collect()
+}
+
+/// `InvalidApiKeyOrMissingApiKey`.
+fn title(names: &[&str]) -> String {
+    let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
+    let titles: Vec<String> = names.iter().map(|name| name.split('_').map(capital).collect()).collect();
+    titles.join("Or")
 }
 
 /// An answer that is an error.
@@ -281,8 +337,7 @@ fn failure(status: u16, names: &[&str], schemas: &mut Schemas) -> Value {
         "content": {"application/json": {"schema": {"allOf": [body, codes]}}},
     });
     if matches!(status, 409 | 429 | 503) {
-        let seconds = json!({"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 0}});
-        answer["headers"] = json!({"Retry-After": seconds});
+        answer["headers"] = json!({"Retry-After": header("Retry-After")});
     }
     if status == 401 {
         answer["headers"] = json!({"WWW-Authenticate": {"schema": {"type": "string", "const": "Bearer"}}});

@@ -35,7 +35,7 @@ pub(crate) fn html(document: &Value) -> String {
         for (path, operations) in entries(&document["paths"]) {
             for (method, operation) in entries(operations) {
                 if operation["tags"][0] == tag["name"] {
-                    self::operation(&mut page, method, path, operation);
+                    self::operation(&mut page, document, method, path, operation);
                 }
             }
         }
@@ -50,7 +50,7 @@ pub(crate) fn html(document: &Value) -> String {
     page
 }
 
-fn operation(page: &mut String, method: &str, path: &str, operation: &Value) {
+fn operation(page: &mut String, document: &Value, method: &str, path: &str, operation: &Value) {
     let id = text(&operation["operationId"]);
     let _ = write!(
         page,
@@ -75,6 +75,8 @@ fn operation(page: &mut String, method: &str, path: &str, operation: &Value) {
     }
     page.push_str("<table><tr><th>Answer<th>Body<th>");
     for (status, answer) in entries(&operation["responses"]) {
+        let shared = answer["$ref"].as_str().and_then(|path| document.pointer(path.strip_prefix('#')?));
+        let answer = shared.unwrap_or(answer);
         let content = &answer["content"];
         let mut kinds: Vec<String> = Vec::new();
         let json = &content["application/json"]["schema"];
@@ -83,7 +85,10 @@ fn operation(page: &mut String, method: &str, path: &str, operation: &Value) {
             kinds.push(kind(json));
         }
         if stream.is_object() {
-            kinds.push(format!("Server-Sent Events of {}", kind(&stream["x-event-data"])));
+            kinds.push(format!(
+                "Server-Sent Events of {}",
+                kind(event_data(&stream["schema"]["properties"]["data"]))
+            ));
         }
         let kinds = kinds.join(" or ");
         let _ = write!(page, "<tr><td>{}<td>{kinds}<td>{}", escape(status), prose(&answer["description"]));
@@ -177,6 +182,12 @@ fn kind(schema: &Value) -> String {
         let _ = write!(words, " {least} to {most}");
     }
     words
+}
+
+/// What is in the `data` of a Server-Sent Event.
+fn event_data(data: &Value) -> &Value {
+    let json = list(&data["anyOf"]).first().unwrap_or(data);
+    &json["contentSchema"]
 }
 
 fn list(value: &Value) -> &[Value] {

@@ -68,13 +68,17 @@ pub struct CreateKey {
     pub name: String,
     /// `["read", "write"]` or `"read,write"`; both if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
+        {"type": "array", "minItems": 1, "items": {"enum": ["read", "write"]}},
+        {"enum": ["read", "write", "read,write", null]},
+    ])))]
     pub scopes: Option<Value>,
     /// A moment in the future.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// Most credits the key may ever spend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1_000_000_000)))]
+    #[cfg_attr(feature = "openapi", schemars(extend("minimum" = 0, "maximum" = 1_000_000_000)))]
     pub spend_cap: Option<MicroCredits>,
 }
 

@@ -68,7 +68,16 @@ impl Chat {
         }
         let include_usage = match fields.take("stream_options") {
             None => false,
-            Some(Value::Object(options)) => options.get("include_usage") == Some(&Value::Bool(true)),
+            Some(Value::Object(options)) => match options.get("include_usage") {
+                None | Some(Value::Null) => false,
+                Some(Value::Bool(wanted)) => *wanted,
+                Some(_) => {
+                    return Err(invalid(
+                        "stream_options.include_usage",
+                        "include_usage must be true or false",
+                    ));
+                }
+            },
             Some(_) => return Err(invalid("stream_options", "stream_options must be an object")),
         };
         Ok(Self {

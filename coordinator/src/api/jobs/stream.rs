@@ -42,10 +42,13 @@ pub(in crate::api) async fn stream(
 
 fn last_event_id(headers: &HeaderMap, query: &Query) -> Result<u64, ApiError> {
     let header = headers.get("last-event-id").map(|value| value.to_str().unwrap_or("?"));
-    let Some(text) = header.or(query.get("last_event_id")) else { return Ok(0) };
-    text.trim()
-        .parse()
-        .map_err(|_| ApiError::new(Code::InvalidRequest, "Last-Event-ID must be a number of an event"))
+    let number = |text: &str| {
+        let bad = |_| ApiError::new(Code::InvalidRequest, "Last-Event-ID must be a number of an event");
+        text.trim().parse::<u64>().map_err(bad)
+    };
+    let (header, query) =
+        (header.map(number).transpose()?, query.get("last_event_id").map(number).transpose()?);
+    Ok(header.or(query).unwrap_or(0))
 }
 
 /// A response of Server-Sent Events that no proxy holds back.

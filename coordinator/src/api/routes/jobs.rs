@@ -24,7 +24,7 @@ pub(super) fn add(routes: Routes) -> Routes {
         let operation = Operation::keyed("Jobs", id, summary, scope);
         operation.segment("id", "The job.", &uuid()).fails(&[Code::JobNotFound])
     };
-    let after = json!({"type": "integer", "minimum": 0});
+    let after = json!({"type": "integer", "minimum": 0, "maximum": u64::MAX});
     routes
         .get(
             "/jobs",
