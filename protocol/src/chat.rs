@@ -220,8 +220,13 @@ pub struct Delta {
 pub struct EmbeddingsRequest {
     /// Slug or alias of a Cargo.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
     pub model: String,
     /// A text, or a list of texts.
+    #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}},
+    ])))]
     pub input: Value,
 }
 

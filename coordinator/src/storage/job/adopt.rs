@@ -4,7 +4,7 @@ use island_protocol::{
     ids::{InstanceId, JobId},
     job::JobStatus,
 };
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 use super::read;
 use crate::{
@@ -54,10 +54,11 @@ pub(crate) async fn adopt(store: &Store, own: InstanceId) -> Result<Vec<Job>, St
 /// The owner is named, so that a job which somebody else takes over meanwhile no longer matches.
 async fn adopt_from(store: &Store, gone: InstanceId, own: InstanceId) -> Result<Vec<Job>, StoreError> {
     let mut tx = store.begin().await?;
-    let rows = sqlx::query(
+    let rows = sqlx::query(AssertSqlSafe(format!(
         "UPDATE jobs SET owner = $1 WHERE owner = $2 AND status IN ('submitted', 'pending', 'queued', 'running') \
-         AND NOT EXISTS (SELECT 1 FROM coordinators c WHERE c.id = $2) RETURNING *",
-    )
+         AND NOT EXISTS (SELECT 1 FROM coordinators c WHERE c.id = $2) RETURNING {}",
+        read::COLUMNS
+    )))
     .bind(own.to_string())
     .bind(gone.to_string())
     .fetch_all(&mut *tx)

@@ -8,12 +8,17 @@ use island_protocol::{
     job::JobStatus,
     time::Timestamp,
 };
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::{
     job::{End, Job, duration_ms},
     storage::{Attempt as _, Pool, Row, StoreError, json, parsed},
 };
+
+/// Named one by one, so that a column which a newer coordinator adds changes nothing for this one.
+pub(super) const COLUMNS: &str = "id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
+     attempt, epoch, host_id, head, first_event, deadline, created_at, started_at, completed_at, output, usage, \
+     error_code, error_message";
 
 fn integer(row: &Row, column: &'static str) -> Result<i64, StoreError> {
     row.try_get(column).attempt("read a column")
@@ -69,7 +74,7 @@ fn read_end(row: &Row) -> Result<Option<End>, StoreError> {
 
 /// One job.
 pub(crate) async fn get(pool: &Pool, id: JobId) -> Result<Option<Job>, StoreError> {
-    let row = sqlx::query("SELECT * FROM jobs WHERE id = $1")
+    let row = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM jobs WHERE id = $1")))
         .bind(id.to_string())
         .fetch_optional(pool)
         .await
