@@ -239,6 +239,8 @@ impl Proxy {
         let mut command = Command::new(program);
         command.arg("--config").arg(&file).args(["--host", "127.0.0.1", "--num_workers", "1", "--port"]);
         command.arg(port.to_string()).env("LITELLM_LOG", "ERROR").env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
+        // It serves this machine alone, so it needs no key.
+        command.env("LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY", "true");
         Self::start(command, port, "/v1/chat/completions", folder).await.context("start litellm")
     }
 

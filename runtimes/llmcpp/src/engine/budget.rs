@@ -4,9 +4,11 @@ use std::time::Duration;
 
 /// Longest step while replies flow: the gap between two tokens that a reader does not mind.
 const WHILE_WRITING: Duration = Duration::from_millis(40);
-/// The same where a step that only writes is slow by itself: so many times its length. Shorter steps would read the
-/// weights again and again for a few prompt tokens each.
-const TIMES_WRITING: f64 = 4.0;
+/// The same where a step that only writes is slow by itself: so many times its length, but no longer than one that only
+/// reads. While prompts wait, few replies share the cost of a step, so it pays to be through with the prompts.
+const TIMES_WRITING: f64 = 8.0;
+/// Where even that is short: at least so many times its length.
+const AT_LEAST_TIMES: f64 = 4.0;
 /// Longest step otherwise: how late a cancellation is noticed.
 const WHILE_READING: Duration = Duration::from_millis(250);
 /// Fewest prompt tokens in a step; also the first guess.
@@ -31,7 +33,8 @@ impl Budget {
         let Some(each) = self.reading else { return 4 * LEAST };
         let (most, spent) = if writing > 0 {
             let alone = self.writing.unwrap_or(0.0);
-            (WHILE_WRITING.as_secs_f64().max(TIMES_WRITING * alone), alone)
+            let longest = WHILE_READING.as_secs_f64().max(AT_LEAST_TIMES * alone);
+            (WHILE_WRITING.as_secs_f64().max((TIMES_WRITING * alone).min(longest)), alone)
         } else {
             (WHILE_READING.as_secs_f64(), 0.0)
         };
@@ -87,6 +90,6 @@ mod tests {
             budget.learn(4, reading, cost(4, reading));
         }
         let reading = budget.prompt_tokens(4);
-        assert!((50..=65).contains(&reading), "30 ms are left for tokens of 0.5 ms each, got {reading}");
+        assert!((125..=155).contains(&reading), "70 ms are left for tokens of 0.5 ms each, got {reading}");
     }
 }

@@ -84,7 +84,7 @@ fn begun(text: &str) -> usize {
     let longest = |opener: &&str| {
         (1..opener.len()).rev().find(|&length| text.ends_with(&opener[..length])).unwrap_or(0)
     };
-    OPENERS.iter().map(|opener| longest(&opener)).max().unwrap_or(0)
+    OPENERS.iter().map(longest).max().unwrap_or(0)
 }
 
 fn read(text: &str) -> Option<Vec<(String, Value)>> {
