@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Longest wait for its first answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Starts the server, waits until this process has gone, stops the server and removes its folder. The end of its
 /// standard input tells it, so that neither a panic nor a kill leaves anything behind.

@@ -28,10 +28,10 @@ pub(super) fn taken(fields: &mut Fields) -> Result<Option<(Value, Value)>, ApiEr
     match &choice {
         Value::String(choice) if matches!(choice.as_str(), "auto" | "required") => {}
         Value::String(choice) if choice == "none" => return Ok(None),
-        named => {
-            let named =
-                named.get("function").and_then(|function| function.get("name")).and_then(Value::as_str);
-            if !named.is_some_and(|named| names.contains(&named)) {
+        one => {
+            let wanted =
+                one.get("function").and_then(|function| function.get("name")).and_then(Value::as_str);
+            if !wanted.is_some_and(|wanted| names.contains(&wanted)) {
                 return Err(invalid(
                     "tool_choice",
                     "tool_choice must be none, auto, required or one of the tools",
