@@ -63,13 +63,13 @@ impl Network {
             .context("start `island dev`")?;
         let mut network = Self { dev, _folder: folder, api_url: String::new(), api_key: String::new() };
         let info: Value = serde_json::from_str(&network.wait_for(&data.join("dev.json")).await?)?;
-        network.api_url = info["api_url"].as_str().context("api_url")?.to_owned();
-        network.api_key = info["api_key"].as_str().context("api_key")?.to_owned();
+        info["api_url"].as_str().context("api_url")?.clone_into(&mut network.api_url);
+        info["api_key"].as_str().context("api_key")?.clone_into(&mut network.api_key);
         Ok(network)
     }
 
     async fn wait_for(&mut self, path: &Path) -> Result<String> {
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_mins(1);
         loop {
             if let Ok(text) = fs::read_to_string(path) {
                 return Ok(text);

@@ -47,10 +47,7 @@ pub fn for_schema(model: &Model, schema: &Value) -> Result<LlamaSampler, Grammar
 
 /// The grammar with one space at most where JSON allows any amount: weak models would fill the reply with it.
 fn tight(grammar: &str) -> String {
-    let rule = |line: &str| match line.starts_with("space ::=") {
-        true => "space ::= | \" \"".to_owned(),
-        false => line.to_owned(),
-    };
+    let rule = |line| if str::starts_with(line, "space ::=") { "space ::= | \" \"" } else { line };
     grammar.lines().map(rule).collect::<Vec<_>>().join("\n")
 }
 

@@ -111,7 +111,7 @@ fn call_schema(tool: &Value) -> Value {
 mod tests {
     use super::*;
 
-    fn read(value: Value) -> Result<Option<Offer>, &'static str> {
+    fn read(value: &Value) -> Result<Option<Offer>, &'static str> {
         Offer::read(value.as_object().expect("an object"))
     }
 
@@ -121,14 +121,14 @@ mod tests {
 
     #[test]
     fn choices() {
-        assert_eq!(read(json!({})), Ok(None));
-        assert_eq!(read(json!({"tools": []})), Ok(None));
-        assert_eq!(read(json!({"tools": weather(), "tool_choice": "none"})), Ok(None));
-        let auto = read(json!({"tools": weather()})).expect("valid").expect("offered");
+        assert_eq!(read(&json!({})), Ok(None));
+        assert_eq!(read(&json!({"tools": []})), Ok(None));
+        assert_eq!(read(&json!({"tools": weather(), "tool_choice": "none"})), Ok(None));
+        let auto = read(&json!({"tools": weather()})).expect("valid").expect("offered");
         assert_eq!((auto.choice.clone(), auto.forced_schema()), (Choice::Auto, None));
         let named =
             json!({"tools": weather(), "tool_choice": {"type": "function", "function": {"name": "weather"}}});
-        let forced = read(named).expect("valid").expect("offered").forced_schema().expect("a schema");
+        let forced = read(&named).expect("valid").expect("offered").forced_schema().expect("a schema");
         assert_eq!(forced["properties"]["name"]["const"], "weather");
     }
 
@@ -141,7 +141,7 @@ mod tests {
             json!({"tools": weather(), "tool_choice": "must"}),
             json!({"tools": weather(), "tool_choice": other}),
         ] {
-            assert!(read(bad.clone()).is_err(), "{bad}");
+            assert!(read(&bad).is_err(), "{bad}");
         }
     }
 }

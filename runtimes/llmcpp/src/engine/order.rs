@@ -45,7 +45,9 @@ mod tests {
                 order[0]
             };
             prompts[next].unread -= 25;
-            prompts.iter_mut().for_each(|prompt| prompt.waited += 1);
+            for prompt in &mut prompts {
+                prompt.waited += 1;
+            }
             if prompts[next].unread == 0 {
                 ends.push(prompts[next].waited);
             }
