@@ -115,7 +115,7 @@ impl LlamaServer {
             .with_context(|| format!("start {}", program.display()))?;
         let server = Self { child, port };
         let health = format!("http://127.0.0.1:{port}/health");
-        let end = Instant::now() + Duration::from_secs(120);
+        let end = Instant::now() + Duration::from_mins(2);
         while !reqwest::get(&health).await.is_ok_and(|answer| answer.status().is_success()) {
             if Instant::now() > end {
                 bail!("llama-server did not start");
