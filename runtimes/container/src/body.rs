@@ -89,3 +89,6 @@ fn host_config(grant: &Grant) -> HostConfig {
 fn limit(name: &str, most: i64) -> ResourcesUlimits {
     ResourcesUlimits { name: Some(name.to_owned()), soft: Some(most), hard: Some(most) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -116,3 +116,6 @@ fn gpus(cargo: &CargoSpec, tier: SandboxTier, rules: &ContainerRules, gpu_safe: 
 fn not_here(message: impl Into<String>) -> Failure {
     Failure::of_host(FailureCode::NoIslandAvailable, message)
 }
+
+#[cfg(test)]
+mod tests;

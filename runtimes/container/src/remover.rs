@@ -2,7 +2,7 @@
 //! [`Container`] is enough to have it killed and removed, off the path of the job that it belonged to.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -14,6 +14,7 @@ use tokio::{
     task::{JoinHandle, JoinSet},
     time::{sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::daemon::{Daemon, chain};
 
@@ -51,6 +52,7 @@ pub struct Remover {
     daemon: Daemon,
     book: Book,
     queue: mpsc::UnboundedSender<String>,
+    stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -59,8 +61,9 @@ impl Remover {
     pub fn start(daemon: Daemon) -> Self {
         let (queue, waiting) = mpsc::unbounded_channel();
         let book = Book::default();
-        let task = tokio::spawn(work(daemon.clone(), Arc::clone(&book), waiting));
-        Self { daemon, book, queue, task: Mutex::new(Some(task)) }
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(work(daemon.clone(), Arc::clone(&book), waiting, stop.clone()));
+        Self { daemon, book, queue, stop, task: Mutex::new(Some(task)) }
     }
 
     /// Takes charge of a container.
@@ -90,31 +93,36 @@ impl Remover {
 
     /// Removes all that is left, and ends.
     pub async fn stop(&self) {
-        let left: Vec<_> = lock(&self.book).keys().cloned().collect();
-        futures::future::join_all(left.iter().map(|id| remove(&self.daemon, &self.book, id))).await;
+        for id in lock(&self.book).keys() {
+            // The task ends only below.
+            let _ = self.queue.send(id.clone());
+        }
+        self.stop.cancel();
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
-            // All it still has to do was just done.
-            task.abort();
+            // Its removals have a deadline of their own, and it catches those that break down.
             let _ = task.await;
         }
     }
 }
 
-async fn work(daemon: Daemon, book: Book, mut queue: mpsc::UnboundedReceiver<String>) {
+async fn work(daemon: Daemon, book: Book, mut queue: mpsc::UnboundedReceiver<String>, stop: CancellationToken) {
     let mut removals = JoinSet::new();
+    let mut under_way = HashSet::new();
     loop {
         tokio::select! {
+            biased;
             Some(id) = queue.recv() => {
-                let (daemon, book) = (daemon.clone(), Arc::clone(&book));
-                removals.spawn(async move { remove(&daemon, &book, &id).await });
-            }
-            Some(removed) = removals.join_next() => {
-                if let Err(error) = removed {
-                    tracing::error!(%error, "removing a container broke down");
+                if under_way.insert(id.clone()) {
+                    let (daemon, book) = (daemon.clone(), Arc::clone(&book));
+                    removals.spawn(async move { remove(&daemon, &book, &id).await; id });
                 }
             }
-            else => return,
+            Some(removed) = removals.join_next() => match removed {
+                Ok(id) => drop(under_way.remove(&id)),
+                Err(error) => tracing::error!(%error, "removing a container broke down"),
+            },
+            () = stop.cancelled(), if removals.is_empty() => return,
         }
     }
 }

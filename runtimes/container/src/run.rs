@@ -1,6 +1,6 @@
 //! One job in its container: input goes in, lines come out, and how it ended is told as it was.
 
-use std::time::Duration;
+use std::{future::pending, time::Duration};
 
 use bollard::{container::LogOutput, query_parameters::WaitContainerOptionsBuilder};
 use futures::StreamExt;
@@ -34,6 +34,7 @@ pub async fn follow(daemon: &Daemon, started: Started, grant: &Grant, request: &
         // A program that does not read its input, or not all of it, is none the worse for it.
         let _ = input.write_all(&text).await;
         let _ = input.shutdown().await;
+        pending::<Exit>().await
     };
     let reading = async {
         let read = read(&mut output, &mut lines, context).await;
@@ -42,13 +43,13 @@ pub async fn follow(daemon: &Daemon, started: Started, grant: &Grant, request: &
             Err(failure) => Exit::Failed(failure),
         }
     };
-    let both = async { tokio::join!(feeding, reading).1 };
     let exit = tokio::select! {
         biased;
         () = context.cancel.cancelled() => Exit::Failed(cancelled()),
         () = sleep_until(Instant::now() + grant.time) => Exit::Failed(too_late(grant.time)),
         () = signs_of_life(context) => unreachable!("they go on for ever"),
-        exit = both => exit,
+        exit = reading => exit,
+        exit = feeding => exit,
     };
     lines.finish(exit)
 }

@@ -29,8 +29,9 @@ impl Table {
     pub fn of(cargo: &CargoSpec) -> Result<Self, Failure> {
         let table = match &cargo.engine {
             Value::Null => Self::default(),
-            table => Self::deserialize(table)
+            Value::Object(_) => Self::deserialize(&cargo.engine)
                 .map_err(|error| wrong(format!("read the Cargo's [engine] table: {error}")))?,
+            _ => return Err(wrong("the Cargo's [engine] is no table")),
         };
         table.check().map(|()| table)
     }

@@ -86,6 +86,12 @@ pub struct Unpacked<'a> {
     left: u64,
 }
 
+impl std::fmt::Debug for Unpacked<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unpacked").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
 impl<'a> Unpacked<'a> {
     fn new(packed: impl BufRead + 'a, packing: Packing, length: u64) -> Result<Self, ArchiveError> {
         let bytes: Box<dyn Read + 'a> = match packing {
