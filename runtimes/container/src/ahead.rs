@@ -76,7 +76,10 @@ impl Ahead {
             let waiting: Vec<_> = self.shelves().iter().flat_map(|(spec, shelf)| shelf.ids(spec)).collect();
             for (spec, id) in waiting {
                 if self.used_cpu(&id).await.is_some_and(|used| used > FREE_CPU) {
-                    tracing::info!(image = spec.image, "a program computes without input: it is not started ahead any more");
+                    tracing::info!(
+                        image = spec.image,
+                        "a program computes without input: it is not started ahead any more"
+                    );
                     self.mark_restless(&spec);
                 }
             }

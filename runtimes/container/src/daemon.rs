@@ -75,7 +75,9 @@ fn describe(socket: &Path, error: &Error) -> String {
         Some(io::ErrorKind::PermissionDenied) => format!(
             "the container daemon's socket {at} is closed to this user: add the user to its group, or use rootless Docker or Podman"
         ),
-        Some(io::ErrorKind::ConnectionRefused) => format!("nobody listens at {at}: the container daemon is not running"),
+        Some(io::ErrorKind::ConnectionRefused) => {
+            format!("nobody listens at {at}: the container daemon is not running")
+        }
         Some(io::ErrorKind::NotFound) => format!("there is no container daemon's socket at {at}"),
         _ => match error {
             Error::SocketNotFoundError(_) => format!("there is no container daemon's socket at {at}"),
@@ -126,9 +128,10 @@ pub(crate) fn failed(what: &str, error: &Error) -> Failure {
             FailureCode::RuntimeCrashed,
             format!("{what}: the container daemon refused ({status_code})"),
         ),
-        Error::RequestTimeoutError => {
-            Failure::of_host(FailureCode::RuntimeStalled, format!("{what}: the container daemon does not answer"))
-        }
+        Error::RequestTimeoutError => Failure::of_host(
+            FailureCode::RuntimeStalled,
+            format!("{what}: the container daemon does not answer"),
+        ),
         _ => Failure::of_host(FailureCode::RuntimeCrashed, format!("{what}: the container daemon went away")),
     }
 }

@@ -29,7 +29,8 @@ pub fn verdict(state: &ContainerState, grant: &Grant) -> Exit {
 }
 
 fn out_of_memory(grant: &Grant) -> Failure {
-    let message = format!("the program needed more than the {} MB of memory it has", grant.memory_bytes >> 20);
+    let message =
+        format!("the program needed more than the {} MB of memory it has", grant.memory_bytes >> 20);
     Failure::of_job(FailureCode::OutOfMemory, message)
 }
 
@@ -46,7 +47,10 @@ pub fn cancelled() -> Failure {
 
 /// The verdict on a run whose daemon went away in the middle.
 pub fn abandoned() -> Failure {
-    Failure::of_host(FailureCode::RuntimeCrashed, "the container daemon went away while the program was running")
+    Failure::of_host(
+        FailureCode::RuntimeCrashed,
+        "the container daemon went away while the program was running",
+    )
 }
 
 #[cfg(test)]
@@ -54,8 +58,11 @@ mod tests {
     use super::*;
 
     fn said(exit_code: i64, oom_killed: bool) -> Exit {
-        let state =
-            ContainerState { exit_code: Some(exit_code), oom_killed: Some(oom_killed), ..ContainerState::default() };
+        let state = ContainerState {
+            exit_code: Some(exit_code),
+            oom_killed: Some(oom_killed),
+            ..ContainerState::default()
+        };
         let grant = Grant {
             memory_bytes: 256 << 20,
             milli_cpus: 1000,
@@ -75,7 +82,10 @@ mod tests {
         assert!(matches!(said(139, false), Exit::Signal(11)));
         assert!(matches!(said(255, false), Exit::Code(255)));
         let Exit::Failed(failure) = said(137, true) else { panic!("memory ran out") };
-        assert_eq!((failure.code, failure.fault), (FailureCode::OutOfMemory, island_protocol::job::Fault::Job));
+        assert_eq!(
+            (failure.code, failure.fault),
+            (FailureCode::OutOfMemory, island_protocol::job::Fault::Job)
+        );
         // A child that was ended for its memory, and a program that coped.
         assert!(matches!(said(0, true), Exit::Code(0)));
     }

@@ -44,7 +44,12 @@ fn pids(tier: SandboxTier) -> u64 {
 
 impl Grant {
     /// What this Cargo gets, or why this Island does not run it. The owner's rules win over any tier.
-    pub fn of(cargo: &CargoSpec, table: &Table, rules: &ContainerRules, gpu_safe: bool) -> Result<Self, Failure> {
+    pub fn of(
+        cargo: &CargoSpec,
+        table: &Table,
+        rules: &ContainerRules,
+        gpu_safe: bool,
+    ) -> Result<Self, Failure> {
         let tier = cargo.sandbox_tier.unwrap_or_default();
         if tier > rules.max_tier {
             let message = format!(
@@ -97,7 +102,12 @@ fn refuse_egress(tier: SandboxTier, table: &Table, rules: &ContainerRules) -> Re
     Err(not_here("this version gives containers no network: it cannot yet hold them to the places they name"))
 }
 
-fn gpus(cargo: &CargoSpec, tier: SandboxTier, rules: &ContainerRules, gpu_safe: bool) -> Result<bool, Failure> {
+fn gpus(
+    cargo: &CargoSpec,
+    tier: SandboxTier,
+    rules: &ContainerRules,
+    gpu_safe: bool,
+) -> Result<bool, Failure> {
     if cargo.required_vram_mb == 0 {
         return Ok(false);
     }

@@ -2,6 +2,7 @@
 
 mod feed;
 mod reference;
+mod room;
 
 use std::{
     collections::HashMap,
@@ -12,17 +13,21 @@ use std::{
 
 use bollard::{
     body_try_stream,
-    query_parameters::{CreateImageOptionsBuilder, ImportImageOptionsBuilder, TagImageOptionsBuilder},
+    query_parameters::{
+        CreateImageOptionsBuilder, ImportImageOptionsBuilder, ListImagesOptionsBuilder, RemoveImageOptions,
+        TagImageOptionsBuilder,
+    },
 };
 use futures::{Stream, StreamExt};
 use island_protocol::{
     cargo::CargoSpec,
     job::{Failure, FailureCode},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
 
 pub use reference::Reference;
+use room::{Kept, excess};
 
 use crate::{
     archive::{Archive, ArchiveError},
@@ -33,6 +38,8 @@ use crate::{
 
 /// Name of the artifact that is the image.
 const IMAGE: &str = "model";
+/// What the names of our images begin with.
+const PREFIX: &str = "island/";
 
 /// Where an image comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,8 +86,14 @@ pub struct Image {
 #[derive(Debug)]
 pub struct Images {
     daemon: Daemon,
-    known: Mutex<HashMap<String, watch::Receiver<State>>>,
+    known: Mutex<HashMap<String, Known>>,
     bringing: TaskTracker,
+}
+
+#[derive(Debug)]
+struct Known {
+    state: watch::Receiver<State>,
+    used: Instant,
 }
 
 impl Wanted {
@@ -94,14 +107,17 @@ impl Wanted {
                 let message = format!("the owner of this Island allows no images from {}", reference.name());
                 return Err(Failure::of_host(FailureCode::ModelUnavailable, message));
             }
-            return Ok(Self { name: format!("island/{}", reference.digest().hex()), origin: Origin::Registry(reference) });
+            return Ok(Self {
+                name: format!("{PREFIX}{}", reference.digest().hex()),
+                origin: Origin::Registry(reference),
+            });
         }
         let file = file.ok_or_else(|| wrong("the Cargo names no image file"))?;
         let key = match artifact.and_then(|artifact| artifact.sha256) {
             Some(digest) => digest.hex(),
             None => unnamed(file)?,
         };
-        Ok(Self { name: format!("island/{key}"), origin: Origin::File(file.to_owned()) })
+        Ok(Self { name: format!("{PREFIX}{key}"), origin: Origin::File(file.to_owned()) })
     }
 }
 
@@ -112,7 +128,8 @@ fn unnamed(file: &Path) -> Result<String, Failure> {
     };
     let about = std::fs::metadata(file).map_err(unreadable)?;
     let changed = about.modified().map_err(unreadable)?.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let parts = [file.as_os_str().as_encoded_bytes(), &about.len().to_be_bytes(), &changed.as_nanos().to_be_bytes()];
+    let parts =
+        [file.as_os_str().as_encoded_bytes(), &about.len().to_be_bytes(), &changed.as_nanos().to_be_bytes()];
     Ok(format!("file-{}", short_hash(&parts)))
 }
 
@@ -125,11 +142,12 @@ impl Images {
     /// Follows an image on its way. One that is there already is there at once.
     pub fn follow(self: &Arc<Self>, wanted: &Wanted) -> watch::Receiver<State> {
         let mut known = self.known();
-        if let Some(state) = known.get(&wanted.name) {
-            return state.clone();
+        if let Some(image) = known.get_mut(&wanted.name) {
+            image.used = Instant::now();
+            return image.state.clone();
         }
         let (sender, state) = watch::channel(State::Coming { done: 0, total: 0 });
-        known.insert(wanted.name.clone(), state.clone());
+        known.insert(wanted.name.clone(), Known { state: state.clone(), used: Instant::now() });
         let (images, wanted) = (Arc::clone(self), wanted.clone());
         self.bringing.spawn(async move {
             let brought = images.bring(&wanted, &sender).await;
@@ -161,7 +179,9 @@ impl Images {
             Origin::File(path) => self.unpack(&wanted.name, path, state).await?,
             Origin::Registry(reference) => self.pull(&wanted.name, reference, state).await?,
         }
-        let missing = || Failure::of_host(FailureCode::RuntimeCrashed, "the container daemon lost the image at once");
+        self.make_room().await;
+        let missing =
+            || Failure::of_host(FailureCode::RuntimeCrashed, "the container daemon lost the image at once");
         self.look(&wanted.name).await?.ok_or_else(missing)
     }
 
@@ -218,7 +238,12 @@ impl Images {
         }
     }
 
-    async fn pull(&self, name: &str, reference: &Reference, state: &watch::Sender<State>) -> Result<(), Failure> {
+    async fn pull(
+        &self,
+        name: &str,
+        reference: &Reference,
+        state: &watch::Sender<State>,
+    ) -> Result<(), Failure> {
         let whole = reference.to_string();
         let options = CreateImageOptionsBuilder::new().from_image(&whole).build();
         let mut parts: HashMap<String, (u64, u64)> = HashMap::new();
@@ -237,12 +262,45 @@ impl Images {
         self.tag(&whole, name).await
     }
 
-    async fn tag(&self, image: &str, name: &str) -> Result<(), Failure> {
-        let options = TagImageOptionsBuilder::new().repo(name).tag("latest").build();
-        self.daemon.quick.tag_image(image, Some(options)).await.map_err(|error| failed("name the image", &error))
+    /// Removes images that were not used for long. One that a container uses stays: the daemon refuses.
+    async fn make_room(&self) {
+        let ours = [("reference".to_owned(), vec![format!("{PREFIX}*")])].into_iter().collect();
+        let options = ListImagesOptionsBuilder::new().filters(&ours).build();
+        let found = match self.daemon.quick.list_images(Some(options)).await {
+            Ok(found) => found,
+            Err(error) => return tracing::warn!(%error, "images cannot be counted"),
+        };
+        let kept = {
+            let known = self.known();
+            let now = Instant::now();
+            let used = |name: &str| {
+                known.get(name).map(|image| u64::MAX - now.duration_since(image.used).as_millis() as u64)
+            };
+            let named = found.into_iter().filter_map(|image| {
+                let name = image.repo_tags.first()?.strip_suffix(":latest")?.to_owned();
+                Some(Kept { bytes: image.size.max(0) as u64, used: used(&name), name })
+            });
+            named.collect()
+        };
+        for name in excess(kept) {
+            self.known().remove(&name);
+            if let Err(error) = self.daemon.quick.remove_image(&name, None::<RemoveImageOptions>, None).await
+            {
+                tracing::debug!(image = name, %error, "an image stays");
+            }
+        }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<State>>> {
+    async fn tag(&self, image: &str, name: &str) -> Result<(), Failure> {
+        let options = TagImageOptionsBuilder::new().repo(name).tag("latest").build();
+        self.daemon
+            .quick
+            .tag_image(image, Some(options))
+            .await
+            .map_err(|error| failed("name the image", &error))
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -262,7 +320,10 @@ async fn last<T>(
 
 /// The image that came out of a load. It has no name, because the archive we wrote gives it none.
 fn loaded_id(line: &str) -> Option<String> {
-    let id = line.trim().strip_prefix("Loaded image ID: ").or_else(|| line.trim().strip_prefix("Loaded image: "))?;
+    let id = line
+        .trim()
+        .strip_prefix("Loaded image ID: ")
+        .or_else(|| line.trim().strip_prefix("Loaded image: "))?;
     Some(id.to_owned())
 }
 

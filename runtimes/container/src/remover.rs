@@ -106,7 +106,12 @@ impl Remover {
     }
 }
 
-async fn work(daemon: Daemon, book: Book, mut queue: mpsc::UnboundedReceiver<String>, stop: CancellationToken) {
+async fn work(
+    daemon: Daemon,
+    book: Book,
+    mut queue: mpsc::UnboundedReceiver<String>,
+    stop: CancellationToken,
+) {
     let mut removals = JoinSet::new();
     let mut under_way = HashSet::new();
     loop {

@@ -25,10 +25,17 @@ use crate::{
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// Gives a started program its input and follows it to its end.
-pub async fn follow(daemon: &Daemon, started: Started, grant: &Grant, request: &RunRequest, context: &RunContext) -> Outcome {
+pub async fn follow(
+    daemon: &Daemon,
+    started: Started,
+    grant: &Grant,
+    request: &RunRequest,
+    context: &RunContext,
+) -> Outcome {
     let Started { container, mut output, mut input } = started;
     context.work.enter(Phase::Run);
-    let mut lines = Lines::new(context.events.clone(), context.log.clone(), request.cargo.limits.max_output_bytes);
+    let mut lines =
+        Lines::new(context.events.clone(), context.log.clone(), request.cargo.limits.max_output_bytes);
     let text = serde_json::to_vec(&request.input).expect("JSON is JSON");
     let feeding = async {
         // A program that does not read its input, or not all of it, is none the worse for it.
@@ -101,5 +108,8 @@ async fn signs_of_life(context: &RunContext) {
 
 /// A job that could not be started at all.
 pub(crate) fn no_image() -> Failure {
-    Failure::of_host(FailureCode::ModelUnavailable, "the image was removed again and again while the job was to start")
+    Failure::of_host(
+        FailureCode::ModelUnavailable,
+        "the image was removed again and again while the job was to start",
+    )
 }

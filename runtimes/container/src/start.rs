@@ -5,9 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use bollard::{
     container::LogOutput,
     errors::Error,
-    query_parameters::{
-        AttachContainerOptionsBuilder, CreateContainerOptions, StartContainerOptions,
-    },
+    query_parameters::{AttachContainerOptionsBuilder, CreateContainerOptions, StartContainerOptions},
 };
 use futures::Stream;
 use island_protocol::{ids::AttemptKey, job::Failure};
@@ -95,12 +93,17 @@ impl Starter {
         let options = CreateContainerOptions { name: key.map(container_name), platform: String::new() };
         let docker = &self.daemon.quick;
         let created = docker.create_container(Some(options), body).await.map_err(|error| {
-            if is_missing(&error) { NotStarted::ImageGone } else { NotStarted::Failed(failed("create the container", &error)) }
+            if is_missing(&error) {
+                NotStarted::ImageGone
+            } else {
+                NotStarted::Failed(failed("create the container", &error))
+            }
         })?;
         let container = self.remover.adopt(created.id, key);
         let fail = |what| move |error| NotStarted::Failed(failed(what, &error));
         // Before the start, or the first output might be lost.
-        let attach = AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).stderr(true).build();
+        let attach =
+            AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).stderr(true).build();
         let attached = docker.attach_container(container.id(), Some(attach)).await;
         let attached = attached.map_err(fail("attach to the container"))?;
         let started = docker.start_container(container.id(), None::<StartContainerOptions>).await;

@@ -41,7 +41,8 @@ impl Table {
         if self.command.len() > MAX_WORDS || bytes > MAX_BYTES || self.egress.len() > MAX_EGRESS {
             return Err(wrong("the Cargo's [engine] table is too long"));
         }
-        if self.command.iter().any(|word| word.contains('\0')) || self.command.first().is_some_and(String::is_empty)
+        if self.command.iter().any(|word| word.contains('\0'))
+            || self.command.first().is_some_and(String::is_empty)
         {
             return Err(wrong("the Cargo's command cannot be run: it is empty or has a NUL in it"));
         }

@@ -47,7 +47,8 @@ impl Engine for ContainerEngine {
         let named = named.as_deref().and_then(|address| address.strip_prefix("unix://")).map(Path::new);
         let socket = daemon::socket(named)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Unavailable { reason: format!("start the async runtime: {error}") })?;
+        let runtime =
+            runtime.map_err(|error| Unavailable { reason: format!("start the async runtime: {error}") })?;
         runtime.block_on(async { Ok(probed(&Daemon::connect(&socket).await?)) })
     }
 
@@ -67,7 +68,8 @@ impl Engine for ContainerEngine {
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Containers>, Failure> {
         let daemon = Daemon::connect(&self.socket).await;
-        let daemon = daemon.map_err(|missing| Failure::of_host(FailureCode::RuntimeCrashed, missing.reason))?;
+        let daemon =
+            daemon.map_err(|missing| Failure::of_host(FailureCode::RuntimeCrashed, missing.reason))?;
         let slots = launch.slots.max(1);
         let maker = Maker { island: self.island, worker: launch.instance, process: self.process };
         let settings = Settings { rules: launch.containers, maker, alive: self.alive, slots };

@@ -54,21 +54,29 @@ impl Bundle {
     /// Writes it for a daemon to load.
     pub(super) fn write(&self, to: impl Write, read: &dyn Fn(u64)) -> Result<(), ArchiveError> {
         let mut out = Builder::new(to);
-        let plain = |name: &String| self.lengths.keys().position(|key| key == name).map(|at| format!("{at}.tar"));
+        let plain =
+            |name: &String| self.lengths.keys().position(|key| key == name).map(|at| format!("{at}.tar"));
         let layers: Vec<_> = self.parts.layers.iter().map(plain).collect();
         let manifest = json!([{ "Config": CONFIG, "RepoTags": null, "Layers": layers }]).to_string();
         append(&mut out, CONFIG, self.parts.config.len() as u64, self.parts.config.as_slice())?;
         append(&mut out, "manifest.json", manifest.len() as u64, manifest.as_bytes())?;
-        for_each_file(&self.source, read, |name, length, reader| match (plain(&name), self.lengths.get(&name)) {
-            (Some(plain), Some(unpacked)) => append(&mut out, &plain, *unpacked, unpack(reader, length)?),
-            _ => Ok(()),
+        for_each_file(&self.source, read, |name, length, reader| {
+            match (plain(&name), self.lengths.get(&name)) {
+                (Some(plain), Some(unpacked)) => append(&mut out, &plain, *unpacked, unpack(reader, length)?),
+                _ => Ok(()),
+            }
         })?;
         out.into_inner()?;
         Ok(())
     }
 }
 
-fn append(out: &mut Builder<impl Write>, name: &str, length: u64, bytes: impl Read) -> Result<(), ArchiveError> {
+fn append(
+    out: &mut Builder<impl Write>,
+    name: &str,
+    length: u64,
+    bytes: impl Read,
+) -> Result<(), ArchiveError> {
     let mut header = Header::new_ustar();
     header.set_entry_type(EntryType::Regular);
     header.set_mode(0o644);

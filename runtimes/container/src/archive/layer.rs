@@ -60,7 +60,9 @@ fn check_kind(kind: EntryType, name: &str) -> Result<(), ArchiveError> {
         }
         // A few bytes that say they are a terabyte of zeros.
         EntryType::GNUSparse => Err(ArchiveError::unsound(format!("{name:?} is a sparse file"))),
-        other => Err(ArchiveError::unsound(format!("{name:?} is of a kind that images do not hold ({other:?})"))),
+        other => {
+            Err(ArchiveError::unsound(format!("{name:?} is of a kind that images do not hold ({other:?})")))
+        }
     }
 }
 

@@ -125,7 +125,8 @@ fn check_config(parts: &Parts) -> Result<(), ArchiveError> {
     let config: Value = parse("the image's configuration", &parts.config)?;
     let layers = config.pointer("/rootfs/diff_ids").and_then(Value::as_array).map_or(0, Vec::len);
     if layers != parts.layers.len() || layers == 0 || layers > MOST_LAYERS {
-        let message = format!("its configuration speaks of {layers} layers, the archive of {}", parts.layers.len());
+        let message =
+            format!("its configuration speaks of {layers} layers, the archive of {}", parts.layers.len());
         return Err(ArchiveError::unsound(message));
     }
     let volumes = config.pointer("/config/Volumes").and_then(Value::as_object);

@@ -34,9 +34,9 @@ impl Packing {
             [0xfd, b'7', b'z', b'X', b'Z', ..] => {
                 Err(ArchiveError::unsound("it is packed with xz; pack it with gzip or zstd, or not at all"))
             }
-            [b'B', b'Z', b'h', ..] => {
-                Err(ArchiveError::unsound("it is packed with bzip2; pack it with gzip or zstd, or not at all"))
-            }
+            [b'B', b'Z', b'h', ..] => Err(ArchiveError::unsound(
+                "it is packed with bzip2; pack it with gzip or zstd, or not at all",
+            )),
             _ => Ok(Self::Plain),
         }
     }
@@ -56,7 +56,11 @@ impl Source {
         let mut file = File::open(path)?;
         let mut start = [0; 8];
         let read = file.read(&mut start)?;
-        Ok(Self { path: path.to_owned(), packing: Packing::of(&start[..read])?, length: file.metadata()?.len() })
+        Ok(Self {
+            path: path.to_owned(),
+            packing: Packing::of(&start[..read])?,
+            length: file.metadata()?.len(),
+        })
     }
 
     /// Bytes of the file itself.
@@ -108,7 +112,10 @@ impl Read for Unpacked<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.bytes.read(into)?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "it unpacks to far more than an image of its size holds")
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it unpacks to far more than an image of its size holds",
+            )
         })?;
         Ok(read)
     }
@@ -137,7 +144,8 @@ impl<R: BufRead> Read for Frames<R> {
 }
 
 fn start_frame<R: Read>(packed: R) -> io::Result<StreamingDecoder<R, FrameDecoder>> {
-    StreamingDecoder::new(packed).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+    StreamingDecoder::new(packed)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
 }
 
 struct Watched<'a> {

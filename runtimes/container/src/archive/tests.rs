@@ -65,10 +65,14 @@ fn a_file_system_comes_out_as_it_went_in_however_it_is_packed() {
 fn an_archive_loses_its_tags_and_keeps_its_image() {
     let layer = rootfs();
     let config = json!({"Cmd": ["/bin/x"]});
-    let archive = docker_archive(&layer, &config, &["debian:latest", "island/aa:latest"]).expect("an archive");
+    let archive =
+        docker_archive(&layer, &config, &["debian:latest", "island/aa:latest"]).expect("an archive");
     let out = rewritten(&archive).expect("rewritten");
     assert_eq!(names(&out), ["config.json", "manifest.json", "0.tar"]);
-    assert_eq!(text(&out, "manifest.json"), json!([{"Config": "config.json", "RepoTags": null, "Layers": ["0.tar"]}]));
+    assert_eq!(
+        text(&out, "manifest.json"),
+        json!([{"Config": "config.json", "RepoTags": null, "Layers": ["0.tar"]}])
+    );
     assert_eq!(text(&out, "config.json")["config"], config);
     assert!(!String::from_utf8_lossy(&out).contains("debian"), "no word of its tags is left");
 }
@@ -87,14 +91,16 @@ fn an_oci_layout_is_the_same_image() {
     });
     let (config, packed) = (config.to_string(), gzip(&layer));
     let blob = |bytes: &[u8]| json!({"digest": format!("sha256:{}", digest(bytes)), "size": bytes.len()});
-    let manifest = json!({"schemaVersion": 2, "config": blob(config.as_bytes()), "layers": [blob(&packed)]}).to_string();
+    let manifest =
+        json!({"schemaVersion": 2, "config": blob(config.as_bytes()), "layers": [blob(&packed)]}).to_string();
     let mut ours = blob(manifest.as_bytes());
     ours["platform"] = json!({"os": "linux", "architecture": machine});
     let mut theirs = ours.clone();
     theirs["platform"]["architecture"] = json!("riscv64");
     ours["annotations"] = json!({"org.opencontainers.image.ref.name": "debian:latest"});
     let index = json!({"schemaVersion": 2, "manifests": [theirs, ours]}).to_string();
-    let mut tar = Tar::default().file("oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#).expect("tar");
+    let mut tar =
+        Tar::default().file("oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#).expect("tar");
     for bytes in [packed.as_slice(), config.as_bytes(), manifest.as_bytes()] {
         tar = tar.file(&format!("blobs/sha256/{}", digest(bytes)), 0o644, bytes).expect("tar");
     }
@@ -110,7 +116,8 @@ fn what_is_unsound_is_refused_with_a_reason() {
     let layer = rootfs();
     let image = |config: &Value| docker_archive(&layer, config, &[]).expect("an archive");
     let two = json!([{"Config": "a", "Layers": []}, {"Config": "b", "Layers": []}]).to_string();
-    let entry = |name: &str, kind| Tar::default().entry(name, kind, 0o644, &[]).and_then(Tar::finish).expect("tar");
+    let entry =
+        |name: &str, kind| Tar::default().entry(name, kind, 0o644, &[]).and_then(Tar::finish).expect("tar");
     let sparse = {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(tar::EntryType::GNUSparse);
@@ -139,7 +146,11 @@ fn what_is_unsound_is_refused_with_a_reason() {
         ("a disk by way of /dev", by_way_of_dev, "device"),
         ("a hole", sparse, "sparse"),
         ("volumes", image(&json!({"Volumes": {"/data": {}}})), "volumes"),
-        ("two images", Tar::default().file("manifest.json", 0o644, two.as_bytes()).and_then(Tar::finish).expect("tar"), "2 images"),
+        (
+            "two images",
+            Tar::default().file("manifest.json", 0o644, two.as_bytes()).and_then(Tar::finish).expect("tar"),
+            "2 images",
+        ),
         ("no manifest", entry("oci-layout", tar::EntryType::Regular), "neither"),
     ];
     for (name, bytes, word) in cases {
@@ -151,7 +162,10 @@ fn what_is_unsound_is_refused_with_a_reason() {
 
 #[test]
 fn devices_of_a_distribution_are_let_be() {
-    let tar = Tar::default().entry("./dev/null", tar::EntryType::Char, 0o666, &[]).and_then(Tar::finish).expect("tar");
+    let tar = Tar::default()
+        .entry("./dev/null", tar::EntryType::Char, 0o666, &[])
+        .and_then(Tar::finish)
+        .expect("tar");
     assert!(rewritten(&tar).is_ok());
 }
 

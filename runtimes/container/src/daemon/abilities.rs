@@ -25,8 +25,11 @@ impl Abilities {
     /// Judges a daemon: every wall that it cannot build is named.
     pub fn of(version: &SystemVersion, info: &SystemInfo) -> Result<Self, Unavailable> {
         let options = info.security_options.clone().unwrap_or_default();
-        let has = |name: &str| options.iter().any(|option| option.split(',').any(|part| part == format!("name={name}")));
-        let unconfined = options.iter().any(|option| option.contains("seccomp") && option.contains("unconfined"));
+        let has = |name: &str| {
+            options.iter().any(|option| option.split(',').any(|part| part == format!("name={name}")))
+        };
+        let unconfined =
+            options.iter().any(|option| option.contains("seccomp") && option.contains("unconfined"));
         let api = version.api_version.clone().unwrap_or_default();
         let mut missing = Vec::new();
         let mut need = |holds: bool, what: &str| {

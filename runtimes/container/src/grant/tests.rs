@@ -20,9 +20,12 @@ fn granted(fields: Value, rules: &ContainerRules, gpu_safe: bool) -> Result<Gran
 
 #[test]
 fn a_tier_is_what_the_document_says() {
-    for (tier, mb, cpus, pids, seconds) in
-        [(None, 256, 1, 64, 60), (Some("restricted"), 256, 1, 64, 60), (Some("standard"), 1024, 2, 256, 300), (Some("elevated"), 8192, 4, 512, 600)]
-    {
+    for (tier, mb, cpus, pids, seconds) in [
+        (None, 256, 1, 64, 60),
+        (Some("restricted"), 256, 1, 64, 60),
+        (Some("standard"), 1024, 2, 256, 300),
+        (Some("elevated"), 8192, 4, 512, 600),
+    ] {
         let fields = tier.map_or_else(|| json!({}), |tier| json!({"sandbox_tier": tier}));
         let grant = granted(fields, &rules(|_| ()), true).expect("granted");
         let got = (grant.memory_bytes >> 20, grant.milli_cpus / 1000, grant.pids, grant.time.as_secs());
@@ -34,7 +37,8 @@ fn a_tier_is_what_the_document_says() {
 #[test]
 fn a_cargo_may_want_less_and_never_more() {
     let all = rules(|_| ());
-    let less = granted(json!({"required_ram_mb": 100, "limits": {"timeout_s": 5}}), &all, true).expect("granted");
+    let less =
+        granted(json!({"required_ram_mb": 100, "limits": {"timeout_s": 5}}), &all, true).expect("granted");
     assert_eq!((less.memory_bytes >> 20, less.time.as_secs()), (100, 5));
     let longer = granted(json!({"limits": {"timeout_s": 5000}}), &all, true).expect("granted");
     assert_eq!(longer.time.as_secs(), 60);
@@ -56,7 +60,9 @@ fn the_owner_wins_over_every_tier() {
 fn a_gpu_needs_tier_owner_and_runc() {
     let gpu = |tier: &str, gpus, safe| {
         let fields = json!({"sandbox_tier": tier, "required_vram_mb": 1000});
-        granted(fields, &rules(|rules| rules.gpus = gpus), safe).map(|grant| grant.gpus).map_err(|failure| failure.fault)
+        granted(fields, &rules(|rules| rules.gpus = gpus), safe)
+            .map(|grant| grant.gpus)
+            .map_err(|failure| failure.fault)
     };
     assert_eq!(gpu("standard", true, true), Ok(true));
     assert_eq!(gpu("elevated", true, true), Ok(true));

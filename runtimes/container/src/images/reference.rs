@@ -25,13 +25,17 @@ impl Reference {
             let edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
             let inner = |byte: u8| edge(byte) || b"._-".contains(&byte);
             let (first, last) = (part.bytes().next(), part.bytes().next_back());
-            first.is_some_and(edge) && last.is_some_and(edge) && part.bytes().all(inner) && !part.contains("..")
+            first.is_some_and(edge)
+                && last.is_some_and(edge)
+                && part.bytes().all(inner)
+                && !part.contains("..")
         };
         let mut parts = name.split('/');
         let registry = parts.next().unwrap_or_default();
         let (host, port) = registry.split_once(':').unwrap_or((registry, "1"));
         let path: Vec<_> = parts.collect();
-        let known_host = sound(host) && (host.contains('.') || host == "localhost") && port.parse::<u16>().is_ok();
+        let known_host =
+            sound(host) && (host.contains('.') || host == "localhost") && port.parse::<u16>().is_ok();
         if name.len() > MOST_BYTES || !known_host || path.is_empty() || !path.iter().all(|part| sound(part)) {
             return Err(format!("{name:?} is no image in a registry; write registry.example/path/name"));
         }
@@ -97,10 +101,17 @@ mod tests {
 
     #[test]
     fn prefixes_cover_whole_parts() {
-        let reference = Reference::parse(&format!("registry.example/team/tool@{}", digest())).expect("a reference");
+        let reference =
+            Reference::parse(&format!("registry.example/team/tool@{}", digest())).expect("a reference");
         let allowed = |prefix: &str| reference.is_allowed(&[prefix.to_owned()]);
-        assert!(allowed("registry.example") && allowed("registry.example/team/") && allowed("registry.example/team/tool"));
-        assert!(!allowed("registry.exam") && !allowed("registry.example/te") && !allowed("") && !allowed("/"));
+        assert!(
+            allowed("registry.example")
+                && allowed("registry.example/team/")
+                && allowed("registry.example/team/tool")
+        );
+        assert!(
+            !allowed("registry.exam") && !allowed("registry.example/te") && !allowed("") && !allowed("/")
+        );
         assert!(!reference.is_allowed(&[]));
     }
 }

@@ -83,9 +83,11 @@ impl Dockerd {
     async fn wait(&mut self) -> Result<(), String> {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
-            let Ok(docker) =
-                bollard::Docker::connect_with_unix(&self.socket().to_string_lossy(), 5, bollard::API_DEFAULT_VERSION)
-            else {
+            let Ok(docker) = bollard::Docker::connect_with_unix(
+                &self.socket().to_string_lossy(),
+                5,
+                bollard::API_DEFAULT_VERSION,
+            ) else {
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };

@@ -67,10 +67,20 @@ pub fn busybox() -> Result<Tar, String> {
     let program = std::fs::read(path).map_err(|error| format!("read {path}: {error}"))?;
     let listed = std::process::Command::new(path).arg("--list").output();
     let listed = listed.map_err(|error| format!("run {path}: {error}"))?;
-    let names: BTreeSet<String> =
-        String::from_utf8_lossy(&listed.stdout).lines().filter(|name| *name != "busybox").map(Into::into).collect();
+    let names: BTreeSet<String> = String::from_utf8_lossy(&listed.stdout)
+        .lines()
+        .filter(|name| *name != "busybox")
+        .map(Into::into)
+        .collect();
     let build = || {
-        let folders = [("bin", 0o755), ("etc", 0o755), ("proc", 0o555), ("sys", 0o555), ("dev", 0o755), ("tmp", 0o1777)];
+        let folders = [
+            ("bin", 0o755),
+            ("etc", 0o755),
+            ("proc", 0o555),
+            ("sys", 0o555),
+            ("dev", 0o755),
+            ("tmp", 0o1777),
+        ];
         let mut tar = Tar::default();
         for (name, mode) in folders {
             tar = tar.folder(name, mode)?;

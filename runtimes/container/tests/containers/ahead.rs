@@ -20,7 +20,11 @@ pub(crate) async fn the_next_job_finds_one_started(world: Arc<World>) {
                printf '{"type":"token","content":"%s"}\n' "$(printf %s "$line" | tr -cd 0-9)""#,
         );
         let played = play(&world, &engine, once, json!({"round": round})).await.completed();
-        assert_eq!(played.text, round.to_string(), "each job gets its own input, and a container nobody used");
+        assert_eq!(
+            played.text,
+            round.to_string(),
+            "each job gets its own input, and a container nobody used"
+        );
         world.settle(Some(&island), 2).await;
         let now: HashSet<_> = world.containers(Some(&island)).await.into_iter().collect();
         let kept = before.intersection(&now).count();

@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::support::{Job, Played, World, cargo, play, script};
+use Expect::{Ended, Refused};
 
 /// What must come of an attack.
 enum Expect {
@@ -19,19 +20,31 @@ enum Expect {
 }
 
 /// Name, script, what must come of it. A script says `got through` where its attack works.
-fn attacks(port: u16, pid: u32, socket: &str) -> Vec<(&'static str, String, Expect)> {
-    use Expect::{Ended, Refused};
-    let tries = |command: &str| format!("cat >/dev/null; if {command}; then say 'got through'; else say refused; fi");
-    let connects = |host: &str| tries(&format!("nc -w 2 {host} {port} </dev/null >/dev/null 2>&1"));
+type Attack = (&'static str, String, Expect);
+
+fn attacks(port: u16, pid: u32, socket: &str) -> Vec<Attack> {
+    [using_up(), reaching(port, socket), spying(pid), becoming(), writing()].into_iter().flatten().collect()
+}
+
+fn tries(command: &str) -> String {
+    format!("cat >/dev/null; if {command}; then say 'got through'; else say refused; fi")
+}
+
+/// What there is to use up.
+fn using_up() -> Vec<Attack> {
     vec![
-        // What there is to use up.
-        ("fork bomb", "b() { b | b & }; b; sleep 2; n=$(ls -d /proc/[0-9]* | wc -l); [ $n -lt 70 ] && say refused".into(), Refused),
+        (
+            "fork bomb",
+            "b() { b | b & }; b; sleep 2; n=$(ls -d /proc/[0-9]* | wc -l); [ $n -lt 70 ] && say refused"
+                .into(),
+            Refused,
+        ),
         (
             "a thousand processes",
             "i=0; while [ $i -lt 1000 ]; do sleep 20 & i=$((i+1)); done; say 'got through'".into(),
             Ended(FailureCode::CargoFailed),
         ),
-        ("memory bomb", "tail /dev/zero; say 'got through'".into(), Ended(FailureCode::OutOfMemory)),
+        ("memory bomb", "exec tail /dev/zero".into(), Ended(FailureCode::OutOfMemory)),
         (
             "memory bomb in shared memory",
             tries("dd if=/dev/zero of=/dev/shm/x bs=1M count=512 2>/dev/null"),
@@ -40,8 +53,10 @@ fn attacks(port: u16, pid: u32, socket: &str) -> Vec<(&'static str, String, Expe
         ("fill the scratch folder", tries("dd if=/dev/zero of=/tmp/x bs=1M count=4096 2>/dev/null"), Refused),
         (
             "a million files",
-            tries("(i=0; while [ $i -lt 2000000 ]; do echo > /tmp/$i || exit 1; i=$((i+1)); done) 2>/dev/null"),
-            Ended(FailureCode::DeadlineExceeded),
+            tries(
+                "(i=0; while [ $i -lt 2000000 ]; do echo > /tmp/$i || exit 1; i=$((i+1)); done) 2>/dev/null",
+            ),
+            Refused,
         ),
         (
             "output flood",
@@ -55,32 +70,60 @@ fn attacks(port: u16, pid: u32, socket: &str) -> Vec<(&'static str, String, Expe
             Refused,
         ),
         ("endless loop", "while :; do :; done".into(), Ended(FailureCode::DeadlineExceeded)),
-        ("deaf to signals", "trap '' TERM INT HUP; while :; do sleep 1; done".into(), Ended(FailureCode::DeadlineExceeded)),
+        (
+            "deaf to signals",
+            "trap '' TERM INT HUP; while :; do sleep 1; done".into(),
+            Ended(FailureCode::DeadlineExceeded),
+        ),
         ("raise limits", tries("ulimit -n 100000 2>/dev/null"), Refused),
-        // Whom there is to reach.
+    ]
+}
+
+/// Whom there is to reach.
+fn reaching(port: u16, socket: &str) -> Vec<Attack> {
+    let connects = |host: &str| tries(&format!("nc -w 2 {host} {port} </dev/null >/dev/null 2>&1"));
+    vec![
         ("reach this host", connects("127.0.0.1"), Refused),
         ("reach this host, IPv6", connects("::1"), Refused),
         ("reach the owner's network", connects("10.0.0.1"), Refused),
         ("reach the metadata service", connects("169.254.169.254"), Refused),
         ("find an interface", tries("ls /sys/class/net | grep -qv '^lo$'"), Refused),
         ("raw packets", tries("ping -c 1 -W 1 127.0.0.1 >/dev/null 2>&1"), Refused),
-        ("Docker's socket", tries(&format!("ls /run/docker.sock /var/run/docker.sock {socket} 2>/dev/null | grep -q .")), Refused),
-        // Whose processes there are to get at.
+        (
+            "Docker's socket",
+            tries(&format!("ls /run/docker.sock /var/run/docker.sock {socket} 2>/dev/null | grep -q .")),
+            Refused,
+        ),
+    ]
+}
+
+/// Whose processes there are to get at, and what the kernel tells.
+fn spying(pid: u32) -> Vec<Attack> {
+    vec![
         ("see others' processes", tries("[ $(ls -d /proc/[0-9]* | wc -l) -gt 8 ]"), Refused),
         ("kill this test", tries(&format!("kill -9 {pid} 2>/dev/null")), Refused),
-        ("read this test's memory", tries(&format!("head -c 1 /proc/{pid}/mem 2>/dev/null | grep -q .")), Refused),
+        (
+            "read this test's memory",
+            tries(&format!("head -c 1 /proc/{pid}/mem 2>/dev/null | grep -q .")),
+            Refused,
+        ),
         ("read the kernel's log", tries("dmesg >/dev/null 2>&1"), Refused),
-        ("read the kernel's symbols", tries("grep -v '^0*[ ]' /proc/kallsyms 2>/dev/null | grep -q ."), Refused),
+        (
+            "read the kernel's symbols",
+            tries("grep -v '^0*[ ]' /proc/kallsyms 2>/dev/null | grep -q ."),
+            Refused,
+        ),
         ("read the host's memory", tries("head -c 1 /proc/kcore 2>/dev/null | grep -q ."), Refused),
-        // What there is to become.
+    ]
+}
+
+/// What there is to become.
+fn becoming() -> Vec<Attack> {
+    vec![
         ("become root", tries("su root -c true 2>/dev/null"), Refused),
         ("be root already", tries("[ $(id -u) = 0 ]"), Refused),
         ("change owner", tries("(touch /tmp/o && chown 0 /tmp/o) 2>/dev/null"), Refused),
-        (
-            "capabilities",
-            tries("grep '^Cap' /proc/self/status | grep -qv '0000000000000000$'"),
-            Refused,
-        ),
+        ("capabilities", tries("grep '^Cap' /proc/self/status | grep -qv '0000000000000000$'"), Refused),
         ("new privileges", tries("grep -q 'NoNewPrivs:.0' /proc/self/status"), Refused),
         ("no filter", tries("grep -q 'Seccomp:.0' /proc/self/status"), Refused),
         ("new namespaces", tries("unshare -r true 2>/dev/null || unshare -m true 2>/dev/null"), Refused),
@@ -89,18 +132,39 @@ fn attacks(port: u16, pid: u32, socket: &str) -> Vec<(&'static str, String, Expe
         ("change root", tries("chroot / true 2>/dev/null"), Refused),
         ("make a device", tries("mknod /tmp/d b 254 0 2>/dev/null"), Refused),
         ("open a disk", tries("ls /dev | grep -qE '^(sd|vd|nvme|mem|kmsg)'"), Refused),
-        ("set the clock", tries("date -s 2000-01-01 >/dev/null 2>&1"), Refused),
+        ("set the clock", tries("date -s 200001010000 >/dev/null 2>&1; [ $(date +%Y) = 2000 ]"), Refused),
         ("rename the host", tries("hostname other 2>/dev/null"), Refused),
-        // What there is to write.
-        ("write the root", tries("echo x 2>/dev/null >/x || echo x 2>/dev/null >/bin/x || echo x 2>/dev/null >/etc/passwd"), Refused),
+    ]
+}
+
+/// What there is to write.
+fn writing() -> Vec<Attack> {
+    vec![
         (
-            "link out of the scratch folder",
-            tries("(ln -s / /tmp/out && ln -s ../../.. /tmp/up && (echo x >/tmp/out/etc/x || echo x >/tmp/up/x)) 2>/dev/null"),
+            "write the root",
+            tries("echo x 2>/dev/null >/x || echo x 2>/dev/null >/bin/x || echo x 2>/dev/null >/etc/passwd"),
             Refused,
         ),
-        ("run what it wrote", tries("(cp /bin/busybox /tmp/sh && chmod 755 /tmp/sh && /tmp/sh true) 2>/dev/null"), Refused),
+        (
+            "link out of the scratch folder",
+            tries(
+                "(ln -s / /tmp/out && ln -s ../../.. /tmp/up && (echo x >/tmp/out/etc/x || echo x >/tmp/up/x)) 2>/dev/null",
+            ),
+            Refused,
+        ),
+        (
+            "run what it wrote",
+            tries("(cp /bin/busybox /tmp/sh && chmod 755 /tmp/sh && /tmp/sh true) 2>/dev/null"),
+            Refused,
+        ),
         ("write kernel settings", tries("echo x 2>/dev/null >/proc/sys/kernel/core_pattern"), Refused),
-        ("write its own limits", tries("(for f in /sys/fs/cgroup/*/* /sys/fs/cgroup/*; do echo 1 >$f && exit 0; done; exit 1) 2>/dev/null"), Refused),
+        (
+            "write its own limits",
+            tries(
+                "(for f in /sys/fs/cgroup/*/* /sys/fs/cgroup/*; do echo 1 >$f && exit 0; done; exit 1) 2>/dev/null",
+            ),
+            Refused,
+        ),
         ("trigger a crash", tries("echo c 2>/dev/null >/proc/sysrq-trigger"), Refused),
     ]
 }
@@ -144,7 +208,8 @@ pub(crate) async fn every_attack_is_refused(world: Arc<World>) {
 }
 
 /// Counts for ever.
-const HONEST: &str = r#"i=0; while :; do printf '{"type":"token","content":"%s "}\n' $i; i=$((i+1)); sleep 0.02; done"#;
+const HONEST: &str =
+    r#"i=0; while :; do printf '{"type":"token","content":"%s "}\n' $i; i=$((i+1)); sleep 0.02; done"#;
 
 async fn attack(world: &World, engine: &Containers, text: &str) -> Played {
     let mut cargo = script(&format!("{SAY}{text}"));
@@ -155,7 +220,10 @@ async fn attack(world: &World, engine: &Containers, text: &str) -> Played {
 fn judge(played: &Played, expect: &Expect) -> (bool, String) {
     let through = played.text.contains("got through");
     match (&played.outcome, expect) {
-        (Outcome::Completed { .. }, Expect::Refused) => (!through && played.text.contains("refused"), "the program was told no".into()),
+        (Outcome::Completed { .. }, Expect::Refused) => {
+            let refused = !through && played.text.contains("refused");
+            (refused, if refused { "the program was told no".into() } else { format!("it said {:?}", played.text) })
+        }
         (Outcome::Failed { failure, .. }, Expect::Ended(code)) => {
             (!through && failure.code == *code, format!("{}: {}", failure.code, failure.message))
         }

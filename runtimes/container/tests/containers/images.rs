@@ -12,7 +12,8 @@ use crate::support::{Job, World, cargo, play, script, with};
 
 pub(crate) async fn a_file_is_imported_once(world: Arc<World>) {
     let engine = world.engine(0).await;
-    let plain = busybox().expect("busybox").file("mark", 0o644, b"packed").expect("mark").finish().expect("tar");
+    let plain =
+        busybox().expect("busybox").file("mark", 0o644, b"packed").expect("mark").finish().expect("tar");
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(&plain).expect("gzip");
     let file = world.file("packed.tar.gz", &packed.finish().expect("gzip"));
@@ -39,7 +40,8 @@ pub(crate) async fn an_archive_is_loaded_without_its_tags(world: Arc<World>) {
         "Entrypoint": ["/bin/sh", "-c", "printf '{\"type\":\"token\",\"content\":\"%s %s\"}\\n' \"$OF_THE_IMAGE\" \"$(id -u)\""],
         "Labels": {"island.island": "somebody", "island.process": "else"},
     });
-    let archive = docker_archive(&rootfs, &config, &["debian:latest", "island/0000:latest"]).expect("an archive");
+    let archive =
+        docker_archive(&rootfs, &config, &["debian:latest", "island/0000:latest"]).expect("an archive");
     let file = world.file("archive.tar", &archive);
     let played = Job::new(&file, with(json!({})), json!({})).play(&engine).await.completed();
     assert_eq!(played.text, "yes 65534", "its own entry point, and never its own user");
@@ -59,15 +61,27 @@ pub(crate) async fn what_is_no_image_is_the_jobs_fault(world: Arc<World>) {
         ("noise", vec![0x5a; 10_000]),
         ("cut.tar", rootfs[..rootfs.len() / 2].to_vec()),
         ("volumes.tar", docker_archive(&rootfs, &volumes, &[]).expect("an archive")),
-        ("device.tar", Tar::default().entry("disk", tar::EntryType::Block, 0o666, &[]).expect("tar").finish().expect("tar")),
+        (
+            "device.tar",
+            Tar::default()
+                .entry("disk", tar::EntryType::Block, 0o666, &[])
+                .expect("tar")
+                .finish()
+                .expect("tar"),
+        ),
     ];
     for (name, bytes) in files {
         let file = world.file(name, &bytes);
         let played = Job::new(&file, cargo(&["/bin/true"]), json!({})).play(&engine).await;
         let failure = played.failure();
-        assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::ModelRejected), "{name}: {failure:?}");
+        assert_eq!(
+            (failure.fault, failure.code),
+            (Fault::Job, FailureCode::ModelRejected),
+            "{name}: {failure:?}"
+        );
     }
-    let gone = Job::new(std::path::Path::new("/no/such/file"), cargo(&["/bin/true"]), json!({})).play(&engine).await;
+    let gone =
+        Job::new(std::path::Path::new("/no/such/file"), cargo(&["/bin/true"]), json!({})).play(&engine).await;
     assert_eq!((gone.failure().fault, gone.failure().code), (Fault::Host, FailureCode::ModelUnavailable));
     engine.shutdown().await;
 }
@@ -80,7 +94,8 @@ pub(crate) async fn an_image_that_was_removed_is_brought_again(world: Arc<World>
     let engine = world.engine(0).await;
     play(&world, &engine, hello(), json!({"text": "second"})).await.completed();
     world.settle(None, 0).await;
-    let images = world.docker.list_images(None::<bollard::query_parameters::ListImagesOptions>).await.expect("images");
+    let images =
+        world.docker.list_images(None::<bollard::query_parameters::ListImagesOptions>).await.expect("images");
     for image in images {
         let options = bollard::query_parameters::RemoveImageOptionsBuilder::new().force(true).build();
         world.docker.remove_image(&image.id, Some(options), None).await.expect("removed");

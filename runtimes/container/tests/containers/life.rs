@@ -104,8 +104,7 @@ pub(crate) async fn a_run_has_its_time_and_no_more(world: Arc<World>) {
     let engine = world.engine(0).await;
     // One that has closed its output and runs on is no better than one that says nothing.
     for text in ["sleep 60", "exec >&- 2>&-; sleep 60"] {
-        let cargo =
-            with(json!({"engine": {"command": ["/bin/sh", "-c", text]}, "limits": {"timeout_s": 1}}));
+        let cargo = with(json!({"engine": {"command": ["/bin/sh", "-c", text]}, "limits": {"timeout_s": 1}}));
         let played = play(&world, &engine, cargo, json!({})).await;
         let failure = played.failure();
         assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::DeadlineExceeded), "{text}");
@@ -119,10 +118,12 @@ pub(crate) async fn orphans_of_dead_workers_are_removed_and_no_others(world: Arc
     let engine = world.engine(0).await;
     play(&world, &engine, cargo(&["/bin/cargo"]), json!({"text": "brings the image"})).await.completed();
     engine.shutdown().await;
-    let image = world.docker.list_images(None::<bollard::query_parameters::ListImagesOptions>).await.expect("images");
+    let image =
+        world.docker.list_images(None::<bollard::query_parameters::ListImagesOptions>).await.expect("images");
     let image = image.first().expect("one").id.clone();
     let leave = async |island: &str, process: &str| {
-        let labels = [(ISLAND, island), (PROCESS, process), (JOB, "x")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let labels = [(ISLAND, island), (PROCESS, process), (JOB, "x")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let body = ContainerCreateBody {
             image: Some(image.clone()),
             cmd: Some(vec!["/bin/true".to_owned()]),

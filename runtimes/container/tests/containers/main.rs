@@ -54,7 +54,10 @@ fn main() -> ExitCode {
     let wanted: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
     let exact = arguments.iter().any(|argument| argument == "--exact");
     let chosen = |name: &str| {
-        wanted.is_empty() || wanted.iter().any(|part| if exact { name == part.as_str() } else { name.contains(part.as_str()) })
+        wanted.is_empty()
+            || wanted
+                .iter()
+                .any(|part| if exact { name == part.as_str() } else { name.contains(part.as_str()) })
     };
     let chosen: Vec<_> = tests.into_iter().filter(|(name, _)| chosen(name)).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

@@ -59,7 +59,8 @@ impl World {
         let docker = Docker::connect_with_unix(&socket.to_string_lossy(), 60, bollard::API_DEFAULT_VERSION);
         let files = tempfile::tempdir().expect("a folder");
         let image = files.path().join("busybox.tar");
-        let rootfs = busybox().expect("busybox").file("bin/cargo", 0o755, PROGRAM.as_bytes()).expect("a program");
+        let rootfs =
+            busybox().expect("busybox").file("bin/cargo", 0o755, PROGRAM.as_bytes()).expect("a program");
         std::fs::write(&image, rootfs.finish().expect("a tar")).expect("an image file");
         Self { docker: docker.expect("a client"), socket, files, image }
     }

@@ -2,12 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use island_protocol::{
-    event::AttemptEvent,
-    host::SandboxLevel,
-    ids::InstanceId,
-    job::Outcome,
-};
+use island_protocol::{event::AttemptEvent, host::SandboxLevel, ids::InstanceId, job::Outcome};
 use island_runtimes_api::RunRequest;
 use island_runtimes_worker::{
     frame::{FromWorker, ToWorker},
@@ -57,7 +52,8 @@ async fn start(world: &World, state: &Path) -> (Worker, SandboxLevel) {
     let mut launch = Launch::new(InstanceId(Uuid::now_v7()), cargo(&["/bin/cargo"]));
     launch.folders = vec![world.files.path().to_owned()];
     launch.containers = ContainerRules { socket: Some(world.socket.clone()), ..ContainerRules::default() };
-    let mut worker = within(host::spawn(Path::new(PROGRAM), &state.join("w"), &launch)).await.expect("a worker");
+    let mut worker =
+        within(host::spawn(Path::new(PROGRAM), &state.join("w"), &launch)).await.expect("a worker");
     let mut level = SandboxLevel::None;
     loop {
         let frame = within(worker.connection.frames.next()).await;
@@ -85,14 +81,20 @@ async fn run(worker: &mut Worker, world: &World, text: &str) -> Outcome {
     worker.connection.commands.send(run).await.expect("sent");
     let mut said = String::new();
     loop {
-        let frame = within(worker.connection.frames.next()).await.expect("the worker is there").expect("a frame");
+        let frame =
+            within(worker.connection.frames.next()).await.expect("the worker is there").expect("a frame");
         let FromWorker::Events { events, .. } = frame else { continue };
         for event in events {
             match event.event {
                 AttemptEvent::Token { content, .. } => said.push_str(&content),
                 AttemptEvent::Ended { outcome } => {
                     assert_eq!(said.trim(), text, "{outcome:?}");
-                    worker.connection.commands.send(ToWorker::Spooled { key, below: event.n + 1 }).await.expect("sent");
+                    worker
+                        .connection
+                        .commands
+                        .send(ToWorker::Spooled { key, below: event.n + 1 })
+                        .await
+                        .expect("sent");
                     return outcome;
                 }
                 _ => {}

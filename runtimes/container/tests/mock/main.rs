@@ -2,7 +2,11 @@
 
 mod server;
 
-use std::{collections::{BTreeMap, HashSet}, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::Path,
+    time::Duration,
+};
 
 use island_protocol::{
     cargo::CargoSpec,
@@ -10,7 +14,11 @@ use island_protocol::{
     job::{Failure, FailureCode, Fault, Outcome},
 };
 use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, WorkCounter};
-use island_runtimes_container::{Containers, Settings, daemon::{self, Daemon}, marks::Maker};
+use island_runtimes_container::{
+    Containers, Settings,
+    daemon::{self, Daemon},
+    marks::Maker,
+};
 use island_runtimes_worker::launch::ContainerRules;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +31,9 @@ const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 /// A fit daemon's answers to what it is always asked.
 fn usual(request: &Request) -> Answer {
     match (request.method.as_str(), request.path.as_str()) {
-        ("GET", "/version") => Answer::Json(200, json!({"Version": "28.0.0", "ApiVersion": "1.48", "Components": []})),
+        ("GET", "/version") => {
+            Answer::Json(200, json!({"Version": "28.0.0", "ApiVersion": "1.48", "Components": []}))
+        }
         ("GET", "/info") => Answer::Json(
             200,
             json!({"OSType": "linux", "MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true,
@@ -31,13 +41,21 @@ fn usual(request: &Request) -> Answer {
         ),
         ("GET", "/containers/json") => Answer::Json(200, json!([])),
         ("DELETE", _) => Answer::Json(204, Value::Null),
-        _ => Answer::Json(500, json!({"message": format!("{} {} is not in the script", request.method, request.path)})),
+        _ => Answer::Json(
+            500,
+            json!({"message": format!("{} {} is not in the script", request.method, request.path)}),
+        ),
     }
 }
 
 async fn engine(server: &Server, registries: &[&str]) -> Containers {
-    let rules = ContainerRules { ahead: 0, registries: registries.iter().map(ToString::to_string).collect(), ..ContainerRules::default() };
-    let maker = Maker { island: "ours".to_owned(), worker: InstanceId(Uuid::nil()), process: "own".to_owned() };
+    let rules = ContainerRules {
+        ahead: 0,
+        registries: registries.iter().map(ToString::to_string).collect(),
+        ..ContainerRules::default()
+    };
+    let maker =
+        Maker { island: "ours".to_owned(), worker: InstanceId(Uuid::nil()), process: "own".to_owned() };
     let daemon = Daemon::connect(server.socket()).await.expect("a daemon");
     Containers::start(daemon, Settings { rules, maker, alive: HashSet::new(), slots: 1 }).await
 }
@@ -59,7 +77,8 @@ async fn play(engine: &Containers, cargo: CargoSpec) -> Outcome {
         work: WorkCounter::default(),
         log: JobLog::default(),
     };
-    let request = RunRequest { cargo, input: json!({"a": 1}), artifacts: BTreeMap::new(), scope: String::new() };
+    let request =
+        RunRequest { cargo, input: json!({"a": 1}), artifacts: BTreeMap::new(), scope: String::new() };
     tokio::time::timeout(Duration::from_mins(1), engine.run(request, context)).await.expect("it ends")
 }
 
@@ -75,7 +94,10 @@ async fn a_daemon_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = folder.path().join("docker.sock");
     let reason = Daemon::connect(&missing).await.expect_err("nobody").reason;
-    assert!(reason.contains(&missing.display().to_string()) && reason.contains("no container daemon"), "{reason}");
+    assert!(
+        reason.contains(&missing.display().to_string()) && reason.contains("no container daemon"),
+        "{reason}"
+    );
     drop(std::os::unix::net::UnixListener::bind(&missing).expect("a socket"));
     let reason = Daemon::connect(&missing).await.expect_err("nobody").reason;
     assert!(reason.contains("not running"), "{reason}");
@@ -84,13 +106,21 @@ async fn a_daemon_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn a_daemon_that_makes_no_sense_is_not_used() {
-    for answer in [Answer::Raw(b"NATS is this\r\n\r\n".to_vec()), Answer::Close, Answer::Json(200, json!([])), Answer::Json(500, json!({}))] {
+    for answer in [
+        Answer::Raw(b"NATS is this\r\n\r\n".to_vec()),
+        Answer::Close,
+        Answer::Json(200, json!([])),
+        Answer::Json(500, json!({})),
+    ] {
         let server = Server::start(move |_| answer.clone()).await;
         let reason = Daemon::connect(server.socket()).await.expect_err("nonsense").reason;
         assert!(reason.contains("no sensible answer"), "{reason}");
     }
     let server = Server::start(|request| match request.path.as_str() {
-        "/info" => Answer::Json(200, json!({"MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true, "SecurityOptions": []})),
+        "/info" => Answer::Json(
+            200,
+            json!({"MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true, "SecurityOptions": []}),
+        ),
         _ => usual(request),
     })
     .await;
@@ -101,8 +131,12 @@ async fn a_daemon_that_makes_no_sense_is_not_used() {
 #[tokio::test]
 async fn only_allowed_registries_and_only_by_digest_are_pulled_from() {
     let server = Server::start(|request| match (request.method.as_str(), request.path.as_str()) {
-        ("GET", path) if path.starts_with("/images/") => Answer::Json(404, json!({"message": "no such image"})),
-        ("POST", "/images/create") => Answer::Json(200, json!({"error": "x", "errorDetail": {"message": "no such host"}})),
+        ("GET", path) if path.starts_with("/images/") => {
+            Answer::Json(404, json!({"message": "no such image"}))
+        }
+        ("POST", "/images/create") => {
+            Answer::Json(200, json!({"error": "x", "errorDetail": {"message": "no such host"}}))
+        }
         _ => usual(request),
     })
     .await;
@@ -112,9 +146,11 @@ async fn only_allowed_registries_and_only_by_digest_are_pulled_from() {
     let tagged = failure(play(&engine, cargo("docker://registry.example/team/tool:latest")).await);
     assert_eq!((tagged.fault, tagged.code), (Fault::Job, FailureCode::ModelRejected));
     assert!(server.requests().iter().all(|request| request.path != "/images/create"), "nothing was pulled");
-    let failed = failure(play(&engine, cargo(&format!("docker://registry.example/team/tool@{DIGEST}"))).await);
+    let failed =
+        failure(play(&engine, cargo(&format!("docker://registry.example/team/tool@{DIGEST}"))).await);
     assert_eq!((failed.fault, failed.code), (Fault::Host, FailureCode::ModelUnavailable));
-    let pulls: Vec<_> = server.requests().into_iter().filter(|request| request.path == "/images/create").collect();
+    let pulls: Vec<_> =
+        server.requests().into_iter().filter(|request| request.path == "/images/create").collect();
     let [pull] = pulls.as_slice() else { panic!("one pull") };
     let image = format!("registry.example%2Fteam%2Ftool%40{}", DIGEST.replace(':', "%3A"));
     assert!(pull.query.contains(&format!("fromImage={image}")), "{}", pull.query);
@@ -149,8 +185,10 @@ async fn what_is_asked_is_what_was_decided() {
     assert_eq!(output, Some(json!(5)));
     engine.shutdown().await;
     let requests = server.requests();
-    let steps: Vec<_> = requests.iter().map(|request| format!("{} {}", request.method, request.path)).collect();
-    let run: Vec<_> = steps.iter().filter(|step| step.contains("/containers/") && !step.contains("/json")).collect();
+    let steps: Vec<_> =
+        requests.iter().map(|request| format!("{} {}", request.method, request.path)).collect();
+    let run: Vec<_> =
+        steps.iter().filter(|step| step.contains("/containers/") && !step.contains("/json")).collect();
     assert_eq!(
         run,
         [
@@ -182,12 +220,19 @@ async fn a_daemon_that_goes_away_is_the_hosts_fault() {
         })
         .await;
         let engine = engine(&server, &["registry.example"]).await;
-        let failure = failure(play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await);
-        assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::RuntimeCrashed), "{gone}: {failure:?}");
+        let failure =
+            failure(play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await);
+        assert_eq!(
+            (failure.fault, failure.code),
+            (Fault::Host, FailureCode::RuntimeCrashed),
+            "{gone}: {failure:?}"
+        );
         engine.shutdown().await;
     }
     let full = Server::start(|request| match request.path.as_str() {
-        "/containers/create" => Answer::Json(500, json!({"message": "mkdir /var/lib/x: no space left on device"})),
+        "/containers/create" => {
+            Answer::Json(500, json!({"message": "mkdir /var/lib/x: no space left on device"}))
+        }
         _ => with_image(request, Answer::Close),
     })
     .await;

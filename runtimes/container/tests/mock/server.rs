@@ -77,7 +77,10 @@ async fn serve(
     match answer(&request) {
         Answer::Json(status, body) => {
             let body = if body.is_null() { String::new() } else { body.to_string() };
-            let head = format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
             stream.write_all(format!("{head}{body}").as_bytes()).await?;
         }
         Answer::Raw(bytes) => stream.write_all(&bytes).await?,
@@ -99,8 +102,11 @@ async fn read(stream: &mut UnixStream) -> std::io::Result<Request> {
     let mut words = head.split_whitespace();
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let path = path.strip_prefix("/v1.").and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or(path);
-    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let path =
+        path.strip_prefix("/v1.").and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or(path);
+    let length = head
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
     stream.read_exact(&mut body).await?;
     Ok(Request { method: method.to_owned(), path: path.to_owned(), query: query.to_owned(), body })
