@@ -16,6 +16,7 @@ use crate::{Error, Image};
 /// Where nobody reads any more, what is written is dropped: [`Output::is_closed`] lets a long job stop early.
 pub struct Output<'a> {
     to: Box<dyn Write + 'a>,
+    usage: Usage,
     failure: Option<io::Error>,
 }
 
@@ -33,7 +34,7 @@ pub struct Usage {
 impl<'a> Output<'a> {
     /// Lines to `to`; [`crate::run`] makes one for standard output.
     pub fn new(to: impl Write + 'a) -> Self {
-        Self { to: Box::new(to), failure: None }
+        Self { to: Box::new(to), usage: Usage::default(), failure: None }
     }
 
     /// Tells what the Cargo is about to do.
@@ -68,9 +69,9 @@ impl<'a> Output<'a> {
         self.line(&line);
     }
 
-    /// Ends the stream of a Cargo that counts tokens. Others need not say so: the end of the program is enough.
-    pub fn done(&mut self, usage: Usage) {
-        self.line(&json!({ "type": "done", "usage": usage }));
+    /// What the job used, told at its end.
+    pub fn usage(&mut self, usage: Usage) {
+        self.usage = usage;
     }
 
     /// Whether a write failed because nobody reads any more.
@@ -80,6 +81,10 @@ impl<'a> Output<'a> {
 
     pub(crate) fn result(&mut self, output: &Value) {
         self.line(&json!({ "type": "result", "output": output }));
+    }
+
+    pub(crate) fn done(&mut self) {
+        self.line(&json!({ "type": "done", "usage": self.usage }));
     }
 
     pub(crate) fn error(&mut self, error: &Error) {

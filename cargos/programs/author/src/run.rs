@@ -53,6 +53,7 @@ where
             return false;
         }
     }
+    out.done();
     !out.is_closed()
 }
 

@@ -29,7 +29,7 @@ fn every_event_is_a_line_and_the_value_is_the_result() {
         out.progress(1, 2);
         out.progress_of("encode", 2, 2);
         out.image(Image { bytes: b"png", format: "png", width: Some(3), height: None });
-        out.done(Usage { completion_tokens: Some(2), ..Usage::default() });
+        out.usage(Usage { completion_tokens: Some(2), ..Usage::default() });
         Ok(json!({ "length": input.text.len() }))
     });
     assert!(well);
@@ -41,8 +41,8 @@ fn every_event_is_a_line_and_the_value_is_the_result() {
             json!({ "type": "progress", "step": 1, "total": 2 }),
             json!({ "type": "progress", "step": 2, "total": 2, "phase": "encode" }),
             json!({ "type": "image", "data": "cG5n", "format": "png", "width": 3 }),
-            json!({ "type": "done", "usage": { "completion_tokens": 2 } }),
             json!({ "type": "result", "output": { "length": 9 } }),
+            json!({ "type": "done", "usage": { "completion_tokens": 2 } }),
         ]
     );
 }
@@ -54,7 +54,7 @@ fn a_cargo_that_only_streams_has_no_result() {
         Ok(())
     });
     assert!(well);
-    assert_eq!(lines, [json!({ "type": "token", "content": "a" })]);
+    assert_eq!(lines, [json!({ "type": "token", "content": "a" }), json!({ "type": "done", "usage": {} })]);
 }
 
 #[test]
