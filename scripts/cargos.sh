@@ -38,3 +38,15 @@ CARGO_TARGET_DIR=$target RUSTFLAGS="$paths" cargo build --quiet --locked --relea
 for module in "$target/$wasm"/release/wasm-*.wasm; do
     install_file "$module" "$built/${module##*/}"
 done
+[ "${1:-all}" = wasm ] && exit
+
+# --- Images of the container Cargos, with a static entry program.
+host=$(rustc -vV | sed -n 's/^host: //p')
+if [[ "$host" != *-linux-gnu ]]; then
+    say "images are made on Linux with glibc only; the modules are built."
+    exit
+fi
+CARGO_TARGET_DIR=$target RUSTFLAGS="$paths -C target-feature=+crt-static" cargo build --quiet --locked --release \
+    --manifest-path cargos/programs/Cargo.toml --target "$host" --package island-tools
+# Without mmdebstrap there are no images, and Cargos without their image are not offered: the rest works.
+python3 scripts/images.py cargos/images "$target/images" "$built" "$target/$host/release/island-tools" || true

@@ -47,7 +47,7 @@ struct Body {
 
 fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
     let value = tag.try_get_attribute(name).ok()??;
-    String::from_utf8(value.value.into_owned()).ok()
+    Some(value.value.into_owned())
 }
 
 /// The level of a paragraph style's heading: `Heading2`, `Title`.
@@ -62,29 +62,29 @@ fn heading(style: &str) -> usize {
 impl Body {
     fn open(&mut self, tag: &BytesStart<'_>) {
         match tag.local_name().as_ref() {
-            b"tbl" => {
+            "tbl" => {
                 self.depth += 1;
                 if self.depth == 1 {
                     self.tables += 1;
                     self.rows = 0;
                 }
             }
-            b"pStyle" => self.heading = attribute(tag, "w:val").map_or(0, |style| heading(&style)),
-            b"numPr" => self.in_list = true,
-            b"t" => self.in_text = true,
-            b"tab" => self.paragraph.push('\t'),
-            b"br" | b"cr" => self.paragraph.push('\n'),
+            "pStyle" => self.heading = attribute(tag, "w:val").map_or(0, |style| heading(&style)),
+            "numPr" => self.in_list = true,
+            "t" => self.in_text = true,
+            "tab" => self.paragraph.push('\t'),
+            "br" | "cr" => self.paragraph.push('\n'),
             _ => {}
         }
     }
 
-    fn close(&mut self, name: &[u8]) {
+    fn close(&mut self, name: &str) {
         match name {
-            b"t" => self.in_text = false,
-            b"p" => self.end_paragraph(),
-            b"tc" if self.depth == 1 => self.row.push(std::mem::take(&mut self.cell).trim().to_owned()),
-            b"tr" if self.depth == 1 => self.end_row(),
-            b"tbl" => self.depth = self.depth.saturating_sub(1),
+            "t" => self.in_text = false,
+            "p" => self.end_paragraph(),
+            "tc" if self.depth == 1 => self.row.push(std::mem::take(&mut self.cell).trim().to_owned()),
+            "tr" if self.depth == 1 => self.end_row(),
+            "tbl" => self.depth = self.depth.saturating_sub(1),
             _ => {}
         }
     }
@@ -130,9 +130,9 @@ fn read(xml: &str) -> Result<Answer, Error> {
             Event::Start(tag) => body.open(&tag),
             Event::Empty(tag) => body.open(&tag),
             Event::End(tag) => body.close(tag.local_name().as_ref()),
-            Event::Text(text) if body.in_text => body.paragraph.push_str(&text.decode().or_invalid("docx")?),
+            Event::Text(text) if body.in_text => body.paragraph.push_str(&text.xml10_content()),
             Event::GeneralRef(name) if body.in_text => {
-                let name = name.decode().or_invalid("docx")?;
+                let name = name.into_inner();
                 let text = quick_xml::escape::unescape(&format!("&{name};")).or_invalid("docx")?.into_owned();
                 body.paragraph.push_str(&text);
             }

@@ -7,6 +7,9 @@ use sqlformat::{FormatOptions, Indent, QueryParams};
 
 use crate::{process, scratch::Scratch};
 
+/// It has a function, but no module to run.
+const JSBEAUTIFIER: &str = "import sys, jsbeautifier; sys.exit(jsbeautifier.main())";
+
 #[derive(Deserialize)]
 pub(crate) struct Input {
     code: String,
@@ -21,7 +24,6 @@ enum Language {
     C,
     Cpp,
     Csharp,
-    Css,
     Java,
     Javascript,
     Json,
@@ -64,11 +66,7 @@ fn tool(language: Language, indent: u8) -> Option<(&'static str, Vec<String>)> {
         Language::Python => Some(("python3", words(&["-IBm", "black", "--quiet", "-"]))),
         Language::Javascript => {
             let size = format!("--indent-size={indent}");
-            Some(("python3", words(&["-IBm", "jsbeautifier", "--end-with-newline", &size, "-"])))
-        }
-        Language::Css => {
-            let size = format!("--indent-size={indent}");
-            Some(("python3", words(&["-IBm", "cssbeautifier", "--end-with-newline", &size, "-"])))
+            Some(("python3", words(&["-IBc", JSBEAUTIFIER, "--end-with-newline", &size, "-"])))
         }
         Language::Shell => Some(("shfmt", vec![format!("-i={indent}"), "-ci".to_owned(), "-".to_owned()])),
         _ => None,

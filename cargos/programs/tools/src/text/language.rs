@@ -13,7 +13,7 @@ pub(crate) struct Answer {
     /// ISO 639-3.
     language: &'static str,
     name: &'static str,
-    script: &'static str,
+    script: String,
     /// From 0 to 1.
     confidence: f64,
     reliable: bool,
@@ -24,7 +24,7 @@ pub(crate) fn detect(input: Input, _: &mut Output<'_>) -> Result<Answer, Error> 
     Ok(Answer {
         language: found.lang().code(),
         name: found.lang().eng_name(),
-        script: found.script().name(),
+        script: found.script().name().to_owned(),
         confidence: (found.confidence() * 1000.0).round() / 1000.0,
         reliable: found.is_reliable(),
     })

@@ -1,7 +1,7 @@
 //! Fills in templates, in the language of Jinja.
 
 use island_cargo::{Error, OrInvalid, Output};
-use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, syntax::SyntaxConfig, value::Serde};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -50,9 +50,9 @@ pub(crate) fn render(input: Input, out: &mut Output<'_>) -> Result<Answer, Error
     } else {
         UndefinedBehavior::Lenient
     });
-    environment.set_keep_trailing_newline(true);
+    environment.set_syntax(SyntaxConfig::builder().keep_trailing_newline(true).build()?);
     let template = environment.template_from_str(&input.template).or_invalid("template")?;
-    let fill = |data: &Value| template.render(data).or_invalid("template");
+    let fill = |data: &Value| template.render(Serde(data)).or_invalid("template");
     match (input.data, input.items) {
         (Some(data), None) => Ok(Answer::One { text: fill(&data)? }),
         (None, Some(items)) => {
