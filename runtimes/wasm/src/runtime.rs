@@ -11,7 +11,10 @@ use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
     job::{Failure, FailureCode, Outcome},
 };
-use island_runtimes_api::{Exit, Lines, Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
+use island_runtimes_api::{
+    Phase, Probe, RunContext, RunRequest, Runtime, Unavailable,
+    lines::{Exit, Lines},
+};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 

@@ -4,7 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use island_protocol::job::{Failure, Outcome};
-use island_runtimes_api::{Exit, JobLog, Lines, WorkCounter};
+use island_runtimes_api::{
+    JobLog, WorkCounter,
+    lines::{Exit, Lines},
+};
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::{
     async_trait,

@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn it_sleeps_when_idle_and_wakes_for_a_program() {
         let (ticks, ticked) = mpsc::channel();
-        let ticker = Ticker::start(move || drop(ticks.send(()))).expect("a thread");
+        let ticker = Ticker::start(move || ticks.send(()).unwrap_or_default()).expect("a thread");
         while !ticker.state.asleep.load(Ordering::SeqCst) {
             thread::yield_now();
         }

@@ -1,7 +1,7 @@
 //! How a program ended, in the words of the protocol.
 
 use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_api::Exit;
+use island_runtimes_api::lines::Exit;
 use wasmtime::{Error, Result, Trap};
 use wasmtime_wasi::I32Exit;
 

@@ -46,20 +46,20 @@ const PRELUDE: &str = r#"
 
 /// A program in the making.
 #[derive(Default)]
-pub struct Script {
+pub(crate) struct Script {
     data: String,
     next: usize,
 }
 
 impl Script {
     /// A call that writes `text` to standard output.
-    pub fn say(&mut self, text: &str) -> String {
+    pub(crate) fn say(&mut self, text: &str) -> String {
         let at = self.place(text.as_bytes());
         format!("(call $say (i32.const {at}) (i32.const {}))", text.len())
     }
 
     /// A call that writes `bytes` to standard output or standard error.
-    pub fn write(&mut self, to: u32, bytes: &[u8]) -> String {
+    pub(crate) fn write(&mut self, to: u32, bytes: &[u8]) -> String {
         let at = self.place(bytes);
         format!("(call $write (i32.const {to}) (i32.const {at}) (i32.const {}))", bytes.len())
     }
@@ -76,7 +76,7 @@ impl Script {
     }
 
     /// The module that does `body`. `more` stands beside its functions.
-    pub fn module(&self, more: &str, body: &str) -> Vec<u8> {
+    pub(crate) fn module(&self, more: &str, body: &str) -> Vec<u8> {
         let text = format!(
             "(module {PRELUDE} {} {more} (func (export \"_start\") (local $n i32) {body}))",
             self.data
@@ -86,12 +86,12 @@ impl Script {
 }
 
 /// A module that does `body` and says nothing by itself.
-pub fn module(body: &str) -> Vec<u8> {
+pub(crate) fn module(body: &str) -> Vec<u8> {
     Script::default().module("", body)
 }
 
 /// Says its input, a JSON string, as a token and as its result; a list makes it say one token and run on; anything else is wrong.
-pub fn echo() -> Vec<u8> {
+pub(crate) fn echo() -> Vec<u8> {
     let mut script = Script::default();
     let (open, close) = (script.say(r#"{"type":"token","content":"#), script.say("}\n"));
     let (result, end) = (script.say(r#"{"type":"result","output":"#), script.say("}\n"));
@@ -110,7 +110,7 @@ pub fn echo() -> Vec<u8> {
 }
 
 /// The same program as a component.
-pub fn component(module: &[u8]) -> Vec<u8> {
+pub(crate) fn component(module: &[u8]) -> Vec<u8> {
     use wasi_preview1_component_adapter_provider::{
         WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME as NAME, WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER as ADAPTER,
     };
@@ -122,7 +122,7 @@ pub fn component(module: &[u8]) -> Vec<u8> {
 }
 
 /// A Cargo that is given little time.
-pub fn cargo(fields: &Value) -> CargoSpec {
+pub(crate) fn cargo(fields: &Value) -> CargoSpec {
     let mut cargo = json!({
         "slug": "wasm-test", "runtime_type": "wasm", "required_ram_mb": 16, "limits": {"timeout_s": 60, "max_output_bytes": 1 << 20},
     });
@@ -132,7 +132,7 @@ pub fn cargo(fields: &Value) -> CargoSpec {
 }
 
 /// Compiles `program` for `cargo` and gives what a job of it needs.
-pub fn request(dir: &Path, program: &[u8], cargo: CargoSpec, input: Value) -> RunRequest {
+pub(crate) fn request(dir: &Path, program: &[u8], cargo: CargoSpec, input: Value) -> RunRequest {
     let (source, compiled) = (dir.join("program.wasm"), dir.join("program.compiled"));
     fs::write(&source, program).expect("write");
     let metered = island_runtimes_wasm::runtime::is_metered(&cargo);
@@ -142,6 +142,6 @@ pub fn request(dir: &Path, program: &[u8], cargo: CargoSpec, input: Value) -> Ru
 }
 
 /// An attempt at a new job.
-pub fn attempt() -> AttemptKey {
+pub(crate) fn attempt() -> AttemptKey {
     AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 }
 }
