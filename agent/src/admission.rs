@@ -1,6 +1,7 @@
 //! Does this job fit now? Pure: what is measured goes in, yes or the first reason against it comes out.
 
 use island_protocol::{
+    cargo::SandboxTier,
     fabric::{Refusal, RefusalReason},
     host::SandboxLevel,
 };
@@ -14,6 +15,8 @@ pub struct Demand {
     pub vram_mb: u64,
     /// Bytes still to be fetched, megabytes.
     pub disk_mb: u64,
+    /// Tier of a container.
+    pub tier: Option<SandboxTier>,
 }
 
 /// What there is.
@@ -37,6 +40,8 @@ pub struct Supply {
     pub sandbox: Option<SandboxLevel>,
     /// Whether the owner takes less than full walls.
     pub allow_weak_sandbox: bool,
+    /// Highest tier of containers that the owner allows.
+    pub max_tier: SandboxTier,
 }
 
 /// Whether the job fits.
@@ -54,6 +59,11 @@ pub fn admit(demand: Demand, supply: &Supply) -> Result<(), Refusal> {
             RefusalReason::WeakSandbox,
             "this kernel cannot build every wall around a worker".into(),
         );
+    }
+    if let Some(tier) = demand.tier.filter(|tier| *tier > supply.max_tier) {
+        let (asked, allowed) = (tier.as_str(), supply.max_tier.as_str());
+        let message = format!("a container of the tier {asked}, and the owner allows {allowed} at most");
+        return refuse(RefusalReason::NotAllowed, message);
     }
     if supply.jobs >= supply.max_jobs {
         return refuse(RefusalReason::NoSlot, format!("all {} job slots are taken", supply.max_jobs));
@@ -87,12 +97,14 @@ mod tests {
             disk_mb: 500,
             sandbox: Some(SandboxLevel::Full),
             allow_weak_sandbox: false,
+            max_tier: SandboxTier::Standard,
         }
     }
 
     #[test]
     fn each_reason() {
-        let fine = Demand { ram_mb: 1000, vram_mb: 100, disk_mb: 500 };
+        let tier = Some(SandboxTier::Standard);
+        let fine = Demand { ram_mb: 1000, vram_mb: 100, disk_mb: 500, tier };
         let reason =
             |demand: Demand, supply: Supply| admit(demand, &supply).err().map(|refusal| refusal.reason);
         assert_eq!(reason(fine, supply()), None);
@@ -104,6 +116,7 @@ mod tests {
             (Demand { ram_mb: 1001, ..fine }, supply(), RefusalReason::NoRam),
             (Demand { vram_mb: 101, ..fine }, supply(), RefusalReason::NoVram),
             (Demand { disk_mb: 501, ..fine }, supply(), RefusalReason::NoDisk),
+            (Demand { tier: Some(SandboxTier::Elevated), ..fine }, supply(), RefusalReason::NotAllowed),
         ];
         for (demand, supply, expected) in cases {
             assert_eq!(reason(demand, supply), Some(expected));
@@ -131,7 +144,7 @@ mod tests {
                     vram_mb: all.vram_mb - used(|demand| demand.vram_mb),
                     ..all
                 };
-                let demand = Demand { ram_mb, vram_mb, disk_mb: 0 };
+                let demand = Demand { ram_mb, vram_mb, disk_mb: 0, tier: None };
                 if admit(demand, &left).is_ok() {
                     running.push(demand);
                 }

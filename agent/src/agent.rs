@@ -18,8 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Config,
+    derived::Derived,
     identity::{Identity, IdentityError},
     inventory::{self, gpu::Gpus, meter::Meter, runtimes::Runtimes},
+    joblogs,
     journal::Journal,
     link::{
         credentials::{Credentials, CredentialsError, Enrolment},
@@ -80,6 +82,7 @@ pub struct Agent {
     cache: Cache,
     fabric: Arc<Fabric>,
     supervisor: Arc<Supervisor>,
+    log_dir: PathBuf,
     /// One agent per state folder.
     _lock: fs::File,
 }
@@ -88,7 +91,7 @@ impl Agent {
     /// Makes every part; starts nothing but the engines' answers to what they can do.
     pub async fn build(config: Config) -> Result<Self, StartError> {
         let state = config.state_dir.clone();
-        let folders = ["journal", "spool", "w"].map(|name| state.join(name));
+        let folders = ["journal", "spool", "w", "derived", "job-logs"].map(|name| state.join(name));
         for folder in folders.iter().chain([&config.cache_dir()]) {
             fs::create_dir_all(folder)
                 .map_err(|source| StartError::Folder { path: folder.clone(), source })?;
@@ -98,14 +101,14 @@ impl Agent {
             let private = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
             private.map_err(|source| StartError::Folder { path: folder.clone(), source })?;
         }
-        let [journal_dir, spool_dir, workers_dir] = folders;
+        let [journal_dir, spool_dir, workers_dir, derived_dir, log_dir] = folders;
         let lock = lock(&state)?;
         let identity = Identity::load_or_make(&state, || HostId(uuid::Uuid::new_v4()))?;
         let identity = Arc::new(identity);
         let instance = InstanceId(uuid::Uuid::new_v4());
         let fabric = Fabric::new(Arc::clone(&identity), instance);
 
-        let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated).await;
+        let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
         let gpus = Gpus::open();
         let capabilities = inventory::discover(&gpus, runtimes.report(), runtimes.sandbox());
         let meter = Arc::new(Meter::new(gpus.ok(), config.cache_dir()));
@@ -115,6 +118,10 @@ impl Agent {
             dir: workers_dir,
             threads: config.threads(inventory::cores()),
             slots: config.workers.slots_per_model,
+            shared_slots: config.workers.max_jobs,
+            folders: vec![derived_dir.clone(), config.cache_dir()],
+            log_dir: log_dir.clone(),
+            containers: config.containers.clone(),
             reserve_ram_mb: config.memory.reserve_ram_mb,
             reserve_vram_mb: config.memory.reserve_vram_mb,
             allow_weak_sandbox: config.allow_weak_sandbox,
@@ -124,6 +131,7 @@ impl Agent {
             capabilities,
             cache: cache.clone(),
             cache_dir: config.cache_dir(),
+            derived: Arc::new(Derived::new(derived_dir, config.allow_weak_sandbox)),
             pool: Pool::new(pool_config, runtimes, meter.latest()),
             fabric: Arc::clone(&fabric),
             journal: Journal::new(journal_dir),
@@ -147,6 +155,7 @@ impl Agent {
             cache,
             fabric,
             supervisor,
+            log_dir,
             _lock: lock,
         })
     }
@@ -209,6 +218,7 @@ impl Agent {
             link.clone(),
         );
         life.spawn("hub", well(hub));
+        life.spawn("job-logs", well(joblogs::prune(self.log_dir.clone(), link.clone())));
 
         let (supervisor, drain) = (Arc::clone(&self.supervisor), self.drain);
         let (soft, hard) = (life.soft(), life.hard());

@@ -9,6 +9,7 @@ use std::{
 use island_cache::{Cache, GetError, Pinned, Progress};
 use island_protocol::{
     artifact::Artifact,
+    digest::Digest,
     job::{Failure, FailureCode},
 };
 use tokio_util::sync::CancellationToken;
@@ -16,9 +17,21 @@ use tokio_util::sync::CancellationToken;
 /// Verified files by artifact name, which stay while this lives.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// Where each lies.
+    /// Where each lies, or what was derived from it.
     pub paths: BTreeMap<String, PathBuf>,
-    _pins: Vec<Pinned>,
+    pins: BTreeMap<String, Pinned>,
+}
+
+impl Files {
+    /// Hashes of the files as they were fetched, by artifact name.
+    pub fn digests(&self) -> impl Iterator<Item = (&str, Digest)> {
+        self.pins.iter().map(|(name, pin)| (name.as_str(), pin.digest()))
+    }
+}
+
+/// Whether an engine fetches this itself: an image in a registry.
+pub fn is_image_reference(artifact: &Artifact) -> bool {
+    artifact.url.starts_with("docker://")
 }
 
 /// Bytes done of a file, and in all where known.
@@ -59,16 +72,18 @@ pub async fn fetch(
             Ok::<_, GetError>((artifact.name, pinned))
         }
     };
-    let pinned = futures::future::try_join_all(artifacts.iter().map(one)).await?;
+    let files = artifacts.iter().filter(|artifact| !is_image_reference(artifact));
+    let pinned = futures::future::try_join_all(files.map(one)).await?;
     let paths = pinned.iter().map(|(name, pin)| (name.clone(), pin.path().to_owned())).collect();
-    Ok(Files { paths, _pins: pinned.into_iter().map(|(_, pin)| pin).collect() })
+    Ok(Files { paths, pins: pinned.into_iter().collect() })
 }
 
 /// Megabytes still to be fetched, as far as sizes are known.
 pub fn missing_mb(cache: &Cache, artifacts: &[Artifact]) -> u64 {
     let missing = artifacts
         .iter()
-        .filter(|artifact| !artifact.url.starts_with("file://") && cache.lookup(artifact).is_none());
+        .filter(|artifact| !artifact.url.starts_with("file://") && !is_image_reference(artifact))
+        .filter(|artifact| cache.lookup(artifact).is_none());
     missing.filter_map(|artifact| artifact.size_bytes).map(|bytes| bytes >> 20).sum()
 }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use island_daemon::{config::ConfigError, telemetry::LogFormat};
+use island_runtimes_worker::launch::ContainerRules;
 use serde::{Deserialize, Serialize};
 
 /// Prefix of environment variables: `ISLAND_AGENT_WORKERS__MAX_JOBS`.
@@ -47,6 +48,8 @@ pub struct Config {
     pub workers: WorkersSection,
     /// What the owner keeps.
     pub memory: MemorySection,
+    /// What the owner allows containers.
+    pub containers: ContainerRules,
 }
 
 /// The store of models.
@@ -116,6 +119,7 @@ impl Default for Config {
             cache: CacheSection::default(),
             workers: WorkersSection::default(),
             memory: MemorySection::default(),
+            containers: ContainerRules::default(),
         }
     }
 }

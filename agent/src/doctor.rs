@@ -35,7 +35,7 @@ impl fmt::Display for Finding {
 
 /// Looks at everything.
 pub async fn examine(config: &Config) -> Vec<Finding> {
-    let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated).await;
+    let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
     let gpus = Gpus::open();
     let found = inventory::discover(&gpus, runtimes.report(), runtimes.sandbox());
     let machine =

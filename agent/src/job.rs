@@ -22,6 +22,7 @@ use self::{cell::JobCell, state::JobStep};
 use crate::{
     artifacts::Files,
     clock,
+    derived::Derived,
     link::fabric::Fabric,
     report,
     spool::{Spool, SpoolError},
@@ -39,6 +40,8 @@ pub struct JobContext {
     pub cell: Arc<JobCell>,
     /// The store of models.
     pub cache: Cache,
+    /// What was made of the files in it.
+    pub derived: Arc<Derived>,
     /// The workers.
     pub pool: Arc<Pool>,
     /// The way out.

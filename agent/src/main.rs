@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use island_agent::{
     agent::Agent,
     config::{Config, ENV_PREFIX},
-    doctor,
+    doctor, joblogs,
 };
 use island_daemon::{chain::Chain, config as settings, telemetry};
 use serde::Serialize;
@@ -28,13 +28,18 @@ struct Cli {
     command: Option<Command>,
 }
 
-#[derive(Debug, Clone, Copy, Default, Subcommand)]
+#[derive(Debug, Clone, Default, Subcommand)]
 enum Command {
     /// Run the agent (the default).
     #[default]
     Run,
     /// Say what works here, and why the rest does not.
     Doctor,
+    /// List the debug logs of jobs, or print those of one.
+    Logs {
+        /// Id of a job, or the beginning of one.
+        job: Option<String>,
+    },
     /// Check or show the settings.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -91,6 +96,7 @@ fn main() -> ExitCode {
     match cli.command.unwrap_or_default() {
         Command::Run => run(config),
         Command::Doctor => examine(&config),
+        Command::Logs { job } => logs(&config, job.as_deref()),
         Command::Config(ConfigCommand::Check) => ExitCode::SUCCESS,
         Command::Config(ConfigCommand::Show) => say(&settings::show(&config.without_secrets())),
     }
@@ -113,6 +119,32 @@ fn examine(config: &Config) -> ExitCode {
     if all_good { printed } else { ExitCode::FAILURE }
 }
 
+/// Names of all logs, or the text of those whose job's id begins with `job`, newest first.
+fn logs(config: &Config, job: Option<&str>) -> ExitCode {
+    let dir = config.state_dir.join("job-logs");
+    let found = match joblogs::list(&dir) {
+        Ok(found) => found,
+        Err(error) => return complain(&format!("list {}: {error}", dir.display()), ExitCode::FAILURE),
+    };
+    let Some(job) = job else {
+        return say(&found.iter().map(|(name, ..)| format!("{name}\n")).collect::<String>());
+    };
+    let matching: Vec<_> = found.iter().filter(|(name, ..)| name.starts_with(job)).collect();
+    if matching.is_empty() {
+        return complain(&format!("no job {job} left a debug log here"), ExitCode::FAILURE);
+    }
+    let text = |(name, _, path): &&(String, _, PathBuf)| {
+        let text = std::fs::read_to_string(path).unwrap_or_else(|error| format!("read {name}: {error}\n"));
+        format!("== {name}\n{}\n", printable(&text))
+    };
+    say(&matching.iter().map(text).collect::<String>())
+}
+
+/// A stranger's text must not drive the owner's terminal.
+fn printable(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control() || matches!(letter, '\n' | '\t')).collect()
+}
+
 /// Two threads are plenty: the work is done in the workers.
 fn runtime() -> tokio::runtime::Runtime {
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -126,7 +158,7 @@ fn say(text: &str) -> ExitCode {
     }
 }
 
-fn complain(error: &dyn std::error::Error, code: ExitCode) -> ExitCode {
+fn complain(error: &dyn std::fmt::Display, code: ExitCode) -> ExitCode {
     let _ = writeln!(io::stderr(), "island-agent: {error}");
     code
 }

@@ -32,6 +32,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::{books::Books, pool::Pool};
 use crate::{
     clock,
+    derived::Derived,
     job::{self, JobContext, cell::JobCell, state::JobState},
     journal::{Journal, Record, boot_id},
     link::fabric::Fabric,
@@ -50,6 +51,8 @@ pub struct Parts {
     pub cache: Cache,
     /// Its folder, for the room on its disk.
     pub cache_dir: PathBuf,
+    /// What was made of the files in it.
+    pub derived: Arc<Derived>,
     /// The workers.
     pub pool: Arc<Pool>,
     /// The way out.
@@ -224,6 +227,7 @@ impl Supervisor {
             let context = JobContext {
                 cell: Arc::clone(&cell),
                 cache: supervisor.parts.cache.clone(),
+                derived: Arc::clone(&supervisor.parts.derived),
                 pool: Arc::clone(&supervisor.parts.pool),
                 fabric: Arc::clone(&supervisor.parts.fabric),
             };

@@ -22,6 +22,7 @@ pub(crate) fn assignment(job: u128, epoch: u64) -> Assignment {
             required_vram_mb: 0,
             required_ram_mb: 16,
             limits: Limits::default(),
+            sandbox_tier: None,
             engine: json!({"simulated": true}),
         },
         input: json!({"prompt": "hello", "max_tokens": 3}),

@@ -30,6 +30,6 @@ pub(crate) fn file(
 }
 
 /// Hashes a few bytes, such as an address that becomes a file name.
-pub(crate) fn bytes(bytes: &[u8]) -> Digest {
+pub fn bytes(bytes: &[u8]) -> Digest {
     Digest::from_bytes(Sha256::digest(bytes).into())
 }

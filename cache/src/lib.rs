@@ -34,6 +34,7 @@ pub mod store;
 mod web;
 
 pub use error::{GetError, OpenError};
+pub use hash::bytes as digest_of;
 pub use pin::Pinned;
 pub use store::{Cache, CacheConfig, Entry, Progress};
 pub use web::WebError;

@@ -125,6 +125,11 @@ impl Cache {
         self.fetch(artifact, &address, &progress, cancel).await
     }
 
+    /// Whether a file lies in the cache's own folder, and not elsewhere on this machine.
+    pub fn holds(&self, path: &Path) -> bool {
+        path.starts_with(&self.0.config.dir)
+    }
+
     /// The file of `artifact` if it is here and verified.
     pub fn lookup(&self, artifact: &Artifact) -> Option<Entry> {
         self.0.find(artifact)

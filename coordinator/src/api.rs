@@ -50,9 +50,9 @@ use routes::Routes;
 use crate::{fabric::keys::FabricKeys, owner::Owner, upkeep::Notes};
 
 /// Bytes a request body may have.
-pub(crate) const MAX_BODY: usize = 1 << 20;
+pub(crate) const MAX_BODY: usize = 9 << 20;
 /// Bytes the input of a job may have: an assignment must fit into one message of the fabric.
-pub(crate) const MAX_INPUT: usize = 768 << 10;
+pub(crate) const MAX_INPUT: usize = 8 << 20;
 
 /// Bounds per account, and times.
 #[derive(Debug, Clone)]

@@ -15,6 +15,11 @@ use island_protocol::ids::Slug;
 
 pub(crate) use cargo::Cargo;
 
+/// Folders of Cargos beside the models, by engine.
+const ENGINE_FOLDERS: [&str; 2] = ["wasm", "container"];
+/// Not a Cargo: the manifest of the programs that lie beside their entries.
+const MANIFEST: &str = "Cargo.toml";
+
 /// One thing that is wrong with a catalogue file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -57,21 +62,33 @@ pub(crate) struct Catalogue {
 }
 
 impl Catalogue {
-    /// Loads every `*.toml` of `dir`, and of its folder `fixtures` when asked.
+    /// Loads every `*.toml` of `dir` and of its folders for engines, and of its folder `fixtures` when asked. A Cargo whose files
+    /// are yet to be built is left out, and said to be.
     pub(crate) fn load(dir: &Path, fixtures: bool) -> Result<Self, CatalogueError> {
         let mut paths = toml_files(dir)?;
-        if fixtures && dir.join("fixtures").is_dir() {
-            paths.extend(toml_files(&dir.join("fixtures"))?);
+        let folders = ENGINE_FOLDERS.into_iter().chain(fixtures.then_some("fixtures"));
+        for folder in folders.map(|name| dir.join(name)).filter(|folder| folder.is_dir()) {
+            paths.extend(toml_files(&folder)?);
         }
         let mut catalogue = Self::default();
         let mut faults = Vec::new();
+        let mut unbuilt = Vec::new();
         for path in paths {
             let text = fs::read_to_string(&path)
                 .map_err(|source| CatalogueError::Read { path: path.clone(), source })?;
             match file::parse(&path, dir, &text) {
-                Ok((cargo, places)) => catalogue.add(cargo, &path, places, &mut faults),
+                Ok(None) => unbuilt.push(path.file_stem().unwrap_or_default().to_string_lossy().into_owned()),
+                Ok(Some((cargo, places))) => catalogue.add(cargo, &path, places, &mut faults),
                 Err(found) => faults.extend(found),
             }
+        }
+        if !unbuilt.is_empty() {
+            let cargos = unbuilt.join(", ");
+            tracing::warn!(
+                count = unbuilt.len(),
+                cargos,
+                "not offered: their files are not built (make cargos)"
+            );
         }
         if faults.is_empty() { Ok(catalogue) } else { Err(CatalogueError::Faulty(faults)) }
     }
@@ -119,7 +136,9 @@ fn toml_files(dir: &Path) -> Result<Vec<PathBuf>, CatalogueError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "toml") && path.is_file() {
+        let is_entry = path.extension().is_some_and(|extension| extension == "toml")
+            && path.file_name().is_some_and(|name| name != MANIFEST);
+        if is_entry && path.is_file() {
             files.push(path);
         }
     }

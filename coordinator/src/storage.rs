@@ -1,6 +1,6 @@
 //! SQL: SQLite embedded, or PostgreSQL for several coordinators, behind one set of statements.
 //!
-//! SQLite has one writer with `BEGIN IMMEDIATE` and a pool of readers, WAL with `synchronous=FULL`. PostgreSQL has one
+//! SQLite has one writer, which commits in groups ([`group`]), and a pool of readers, WAL with `synchronous=FULL`. PostgreSQL has one
 //! pool, `READ COMMITTED`. What the one writer gives for free on SQLite is asked for by name, so that it holds on both:
 //! a transaction that moves money begins with [`account::lock`], and every other write that depends on what was read is
 //! one conditional statement.
@@ -11,6 +11,7 @@
 pub(crate) mod account;
 pub(crate) mod coordinator;
 pub(crate) mod counters;
+mod group;
 pub(crate) mod host;
 pub(crate) mod idempotency;
 pub(crate) mod job;
@@ -21,12 +22,18 @@ mod migrations;
 mod open;
 pub(crate) mod workload;
 
-use std::str::FromStr;
+use std::{
+    ops::{Deref, DerefMut},
+    str::FromStr,
+    sync::Arc,
+};
 
+use island_protocol::time::Timestamp;
 use sqlx::Transaction;
 
 use crate::config::Database;
 use counters::Counters;
+use group::{Group, Turn};
 
 /// What is not in order with the database.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +53,9 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// The transactions of a group could not be committed.
+    #[error("commit a transaction")]
+    Commit(#[source] Arc<sqlx::Error>),
     /// A row does not hold what it must.
     #[error("the database holds a malformed {what}")]
     Corrupt {
@@ -89,6 +99,19 @@ pub(crate) fn json<T: serde::de::DeserializeOwned>(
     text.map(|text| serde_json::from_str(&text).map_err(|_| StoreError::Corrupt { what: column })).transpose()
 }
 
+/// Reads a column that always holds a number.
+pub(crate) fn integer(row: &Row, column: &'static str) -> Result<i64, StoreError> {
+    use sqlx::Row as _;
+    row.try_get(column).attempt("read a column")
+}
+
+/// Reads a column that may hold a time.
+pub(crate) fn moment(row: &Row, column: &'static str) -> Result<Option<Timestamp>, StoreError> {
+    use sqlx::Row as _;
+    let ms: Option<i64> = row.try_get(column).attempt("read a column")?;
+    Ok(ms.map(Timestamp::from_unix_ms))
+}
+
 /// JSON for a column. What we store always has a text form.
 pub(crate) fn to_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
@@ -106,7 +129,32 @@ pub(crate) type Pool = sqlx::AnyPool;
 /// What a statement answers.
 pub(crate) type Row = sqlx::any::AnyRow;
 /// A write transaction; dropped without [`commit`] it never happened.
-pub(crate) type Tx = Transaction<'static, sqlx::Any>;
+#[derive(Debug)]
+pub(crate) enum Tx {
+    /// A turn of SQLite's one writer.
+    Turn(Turn),
+    /// One of many on PostgreSQL, which groups commits itself.
+    Own(Transaction<'static, sqlx::Any>),
+}
+
+impl Deref for Tx {
+    type Target = Connection;
+    fn deref(&self) -> &Connection {
+        match self {
+            Self::Turn(turn) => turn,
+            Self::Own(tx) => tx,
+        }
+    }
+}
+
+impl DerefMut for Tx {
+    fn deref_mut(&mut self) -> &mut Connection {
+        match self {
+            Self::Turn(turn) => turn,
+            Self::Own(tx) => tx,
+        }
+    }
+}
 
 /// Which database it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,11 +170,17 @@ impl Dialect {
     }
 }
 
+/// Where transactions that write begin.
+#[derive(Debug, Clone)]
+enum Writer {
+    Sqlite { group: Arc<Group>, pool: Pool },
+    Postgres(Pool),
+}
+
 /// The database. A clone is the same database.
 #[derive(Debug, Clone)]
 pub struct Store {
-    dialect: Dialect,
-    writer: Pool,
+    writer: Writer,
     readers: Pool,
     /// One connection that no load takes away, for saying that this coordinator lives. None where it is the only one.
     pulse: Option<Pool>,
@@ -142,13 +196,20 @@ impl Store {
         }
     }
 
-    /// Begins a write transaction. On SQLite it waits for the one before it.
+    /// Begins a write transaction. On SQLite it waits until the one before it has said what it writes.
     pub(crate) async fn begin(&self) -> Result<Tx, StoreError> {
-        let begun = match self.dialect {
-            Dialect::Sqlite => self.writer.begin_with("BEGIN IMMEDIATE").await,
-            Dialect::Postgres => self.writer.begin().await,
-        };
-        begun.attempt("begin a transaction")
+        match &self.writer {
+            Writer::Sqlite { group, .. } => group.begin().await.map(Tx::Turn),
+            Writer::Postgres(pool) => pool.begin().await.map(Tx::Own).attempt("begin a transaction"),
+        }
+    }
+
+    /// Which database it is.
+    pub(crate) fn dialect(&self) -> Dialect {
+        match self.writer {
+            Writer::Sqlite { .. } => Dialect::Sqlite,
+            Writer::Postgres(_) => Dialect::Postgres,
+        }
     }
 
     /// Where to read.
@@ -178,11 +239,20 @@ impl Store {
         }
         self.counters.close().await;
         self.readers.close().await;
-        self.writer.close().await;
+        match &self.writer {
+            Writer::Sqlite { group, pool } => {
+                group.close().await;
+                pool.close().await;
+            }
+            Writer::Postgres(pool) => pool.close().await,
+        }
     }
 }
 
-/// Commits a transaction.
+/// Commits a transaction: it is on disk, and others can read it.
 pub(crate) async fn commit(tx: Tx) -> Result<(), StoreError> {
-    tx.commit().await.attempt("commit a transaction")
+    match tx {
+        Tx::Turn(turn) => turn.commit().await,
+        Tx::Own(tx) => tx.commit().await.attempt("commit a transaction"),
+    }
 }

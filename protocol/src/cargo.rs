@@ -49,6 +49,11 @@ impl RuntimeType {
     pub fn gpu_is_optional(&self) -> bool {
         matches!(self, Self::Llmcpp | Self::Onnx | Self::Wasm)
     }
+
+    /// Whether one worker runs all Cargos of this engine: they load in no time and hold no state worth a process each.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Container | Self::Wasm)
+    }
 }
 
 impl From<String> for RuntimeType {
@@ -112,6 +117,57 @@ impl Category {
     }
 }
 
+/// How much of a host a sandboxed Cargo may ask for. What the owner allows is never exceeded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxTier {
+    /// 256 MB, one processor, one minute, no GPU, no network.
+    #[default]
+    Restricted,
+    /// 1 GB, two processors, five minutes, a GPU where the owner lends one, no network.
+    Standard,
+    /// 8 GB, four processors, ten minutes, a GPU, and network where the owner allows it.
+    Elevated,
+}
+
+impl SandboxTier {
+    /// Most main memory, megabytes.
+    pub fn memory_mb(self) -> u64 {
+        match self {
+            Self::Restricted => 256,
+            Self::Standard => 1024,
+            Self::Elevated => 8192,
+        }
+    }
+
+    /// Most seconds from start to end.
+    pub fn seconds(self) -> u64 {
+        match self {
+            Self::Restricted => 60,
+            Self::Standard => 300,
+            Self::Elevated => 600,
+        }
+    }
+
+    /// Most processors.
+    pub fn cpus(self) -> u32 {
+        match self {
+            Self::Restricted => 1,
+            Self::Standard => 2,
+            Self::Elevated => 4,
+        }
+    }
+
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Restricted => "restricted",
+            Self::Standard => "standard",
+            Self::Elevated => "elevated",
+        }
+    }
+}
+
 /// A catalogue entry as `GET /cargos` lists it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
@@ -147,7 +203,7 @@ pub struct Limits {
     pub max_output_bytes: u64,
     /// Most tokens a job may ask for; 0 where tokens mean nothing.
     pub max_tokens: u64,
-    /// Context window to load a language model with, tokens; 0 takes the model's own.
+    /// Context window to load a language model with, tokens; 0 takes the model's own, at most 4096.
     pub context_tokens: u64,
 }
 
@@ -179,6 +235,9 @@ pub struct CargoSpec {
     /// Bounds on a job.
     #[serde(default)]
     pub limits: Limits,
+    /// How much of the host a wasm or container Cargo may ask for; absent, as little as there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_tier: Option<SandboxTier>,
     /// Settings for the engine alone, as the catalogue's `[engine]` table gives them.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub engine: Value,
@@ -188,5 +247,10 @@ impl CargoSpec {
     /// Whether the scripted stand-in runs this Cargo instead of a real engine.
     pub fn is_simulated(&self) -> bool {
         self.engine.get("simulated").and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Whether one worker runs this Cargo beside others of its engine.
+    pub fn is_shared(&self) -> bool {
+        self.runtime_type.is_shared() && !self.is_simulated()
     }
 }

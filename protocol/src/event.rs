@@ -33,7 +33,7 @@ pub enum AttemptEvent {
         step: u64,
         /// All there is.
         total: u64,
-        /// What is progressing: `download`, `load`, `prompt`, `steps`.
+        /// What is progressing: `fetch`, `load`, `prompt`, or what the Cargo calls it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         phase: Option<String>,
     },

@@ -166,6 +166,8 @@ pub enum RefusalReason {
     Draining,
     /// The walls are too low for strangers' jobs.
     WeakSandbox,
+    /// The owner allows no such Cargo.
+    NotAllowed,
     /// The message is malformed, unsigned, stale or of an older epoch.
     Invalid,
     /// A reason newer than this build.

@@ -87,6 +87,9 @@ pub struct Usage {
     /// Credits charged; absent until the job is settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credits_used: Option<MicroCredits>,
+    /// Instructions a metered wasm Cargo executed, the same on every Island; absent for all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fuel: Option<u64>,
 }
 
 impl Usage {
@@ -96,7 +99,7 @@ impl Usage {
             prompt_tokens: prompt,
             completion_tokens: completion,
             total_tokens: prompt + completion,
-            credits_used: None,
+            ..Self::default()
         }
     }
 }
@@ -152,6 +155,8 @@ pub enum FailureCode {
     CompileLimit,
     /// More output than allowed.
     OutputLimit,
+    /// The Cargo's own program said that it failed, or ended as if it had.
+    CargoFailed,
     /// Output that is not what the Cargo declares.
     InvalidOutput,
     /// Input the engine cannot take.
@@ -186,6 +191,7 @@ impl FailureCode {
             Self::TemplateLimit => "template_limit",
             Self::CompileLimit => "compile_limit",
             Self::OutputLimit => "output_limit",
+            Self::CargoFailed => "cargo_failed",
             Self::InvalidOutput => "invalid_output",
             Self::InvalidInput => "invalid_input",
             Self::ContextLengthExceeded => "context_length_exceeded",

@@ -38,3 +38,7 @@ pub mod time;
 
 /// Version of the fabric messages in this crate; each carries it as `v`.
 pub const FABRIC_VERSION: u32 = 1;
+/// Bytes that one message of the fabric must be able to carry: a whole input or output with what goes around it.
+pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+/// Bytes of events that one job may make, whatever its Cargo says.
+pub const MAX_OUTPUT_BYTES: u64 = 12 << 20;

@@ -237,6 +237,7 @@ fn to_islands() {
                 required_vram_mb: 0,
                 required_ram_mb: 256,
                 limits: Limits::default(),
+                sandbox_tier: None,
                 engine: json!({ "simulated": true }),
             },
             input: json!({ "prompt": "Hello" }),

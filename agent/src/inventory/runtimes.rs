@@ -11,7 +11,9 @@ use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
     host::{RuntimeReport, SandboxReport},
 };
-use island_runtimes_worker::launch::ProbeReport;
+use island_runtimes_worker::launch::{ContainerRules, ProbeReport};
+
+use crate::derived;
 
 /// Time a program gets to say what it can do.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -31,12 +33,12 @@ struct Engine {
 }
 
 impl Runtimes {
-    /// Asks the programs in `bin_dir`; `simulated` offers the scripted stand-in, too.
-    pub async fn probe(bin_dir: &Path, simulated: bool) -> Self {
+    /// Asks the programs in `bin_dir`; `simulated` offers the scripted stand-in, too, and `containers` says where Docker listens.
+    pub async fn probe(bin_dir: &Path, simulated: bool, containers: &ContainerRules) -> Self {
         let real = RuntimeType::ALL.into_iter().map(|kind| kind.as_str().to_owned());
         let names = real.chain(simulated.then(|| SIMULATED.to_owned()));
         let probes = names.map(|name| async {
-            let engine = probe(bin_dir, &name).await;
+            let engine = probe(bin_dir, &name, containers).await;
             (name, engine)
         });
         Self { engines: futures::future::join_all(probes).await.into_iter().collect() }
@@ -53,6 +55,16 @@ impl Runtimes {
             }
             None => Err(format!("this version knows no engine '{name}'")),
         }
+    }
+
+    /// The program that derives files for a Cargo, with its engine's version.
+    pub fn deriver(&self, cargo: &CargoSpec) -> Result<derived::Engine, String> {
+        let binary = self.binary(cargo)?;
+        let version = match self.engines.get(cargo.runtime_type.as_str()) {
+            Some(Ok(engine)) => engine.report.version.clone(),
+            _ => String::new(),
+        };
+        Ok(derived::Engine { binary, version })
     }
 
     /// All of them, those that do not work here with the reason.
@@ -74,7 +86,7 @@ impl Runtimes {
     }
 }
 
-async fn probe(bin_dir: &Path, name: &str) -> Result<Engine, String> {
+async fn probe(bin_dir: &Path, name: &str, containers: &ContainerRules) -> Result<Engine, String> {
     if name == "coreml" && !cfg!(target_os = "macos") {
         return Err("Core ML needs macOS".to_owned());
     }
@@ -85,6 +97,9 @@ async fn probe(bin_dir: &Path, name: &str) -> Result<Engine, String> {
     }
     let mut command = tokio::process::Command::new(&binary);
     command.arg("--probe").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    if let Some(socket) = &containers.socket {
+        command.env("DOCKER_HOST", format!("unix://{}", socket.display()));
+    }
     let output = tokio::time::timeout(PROBE_TIMEOUT, command.output()).await;
     let output = output
         .map_err(|_| format!("{program} does not say what it can do"))?
@@ -115,7 +130,7 @@ mod tests {
         let said = r#"{"kind":"llmcpp","version":"b1","devices":[],"sandbox":{"level":"full"}}"#;
         program(folder.path(), "island-worker-llmcpp", &format!("echo '{said}'"));
         program(folder.path(), "island-worker-onnx", "exit 3");
-        let runtimes = Runtimes::probe(folder.path(), false).await;
+        let runtimes = Runtimes::probe(folder.path(), false, &ContainerRules::default()).await;
         let reports = runtimes.report();
         assert_eq!(reports.len(), 6);
         for report in &reports {

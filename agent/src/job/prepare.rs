@@ -11,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::{Broken, JobContext};
 use crate::{
     artifacts::{self, Fetched, Files},
+    derived,
     supervisor::pool::{ModelKey, SeatError},
     worker::{Visit, WorkerState},
 };
@@ -23,9 +24,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 30;
 
 impl JobContext {
-    /// Fetches the files, finds or starts a worker and waits until its model is loaded.
+    /// Fetches the files, makes of them what runs read, finds or starts a worker and waits until its model is loaded.
     pub(super) async fn prepare(&self) -> Result<(Files, Visit), Broken> {
-        let files = self.fetch().await?;
+        let mut files = self.fetch().await?;
+        self.derive(&mut files).await?;
         let visit = self.visit(&files).await?;
         self.loaded(&visit).await?;
         Ok((files, visit))
@@ -54,6 +56,30 @@ impl JobContext {
                 }
             }
         }
+    }
+
+    /// Replaces the files by what the engine makes of them, where it does, and by what a shared worker can reach.
+    async fn derive(&self, files: &mut Files) -> Result<(), Broken> {
+        let cargo = &self.cell.assignment().cargo;
+        if !cargo.is_shared() {
+            return Ok(());
+        }
+        self.cell.note_work(Phase::Load, 0);
+        let engine = self.pool.runtimes().deriver(cargo);
+        let engine = engine.map_err(|reason| Broken::Failed(SeatError::NoRuntime(reason).failure()))?;
+        let digests: Vec<_> = files.digests().map(|(name, digest)| (name.to_owned(), digest)).collect();
+        for (name, digest) in digests {
+            let source = &files.paths[&name];
+            let made = if derived::wanted(cargo) {
+                self.derived.get(&engine, cargo, source, digest).await
+            } else if self.cache.holds(source) {
+                continue;
+            } else {
+                self.derived.adopt(source, digest)
+            };
+            files.paths.insert(name, made.map_err(Broken::Failed)?);
+        }
+        Ok(())
     }
 
     fn not_fetched(&self, error: &GetError) -> Broken {

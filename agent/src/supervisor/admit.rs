@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use island_protocol::fabric::{Assignment, Refusal, RefusalReason};
+use island_protocol::{
+    cargo::RuntimeType,
+    fabric::{Assignment, Refusal, RefusalReason},
+};
 
 use super::{Supervisor, pool::ModelKey};
 use crate::{
@@ -21,6 +24,8 @@ impl Supervisor {
         let model = ModelKey::of(&assignment.cargo, alone);
         let demand = Demand {
             disk_mb: artifacts::missing_mb(&self.parts.cache, &assignment.cargo.artifacts),
+            tier: (assignment.cargo.runtime_type == RuntimeType::Container)
+                .then(|| assignment.cargo.sandbox_tier.unwrap_or_default()),
             ..pool.demand(&model, &assignment.cargo)
         };
         let binary = pool.runtimes().binary(&assignment.cargo);
@@ -35,6 +40,7 @@ impl Supervisor {
             disk_mb: disk_mb(&self.parts.cache_dir).map_or(0, |(free, _)| free),
             sandbox: Some(self.capabilities().sandbox.level),
             allow_weak_sandbox: self.parts.allow_weak_sandbox,
+            max_tier: pool.max_tier(),
         };
         admission::admit(demand, &supply).map_err(|mut refusal| {
             if let (RefusalReason::NoRuntime, Err(reason)) = (refusal.reason, binary) {
@@ -44,16 +50,23 @@ impl Supervisor {
         })
     }
 
-    /// Memory promised to attempts whose worker is not started yet, other than one of this model.
+    /// Memory promised to attempts: to those whose worker is not started yet, other than one of this model, and to each that
+    /// takes its own in a shared worker, where nothing tells how much of it is in use already.
     fn promised(&self, model: &ModelKey) -> Amount {
         let mut models = BTreeMap::new();
-        for cell in self.cells().iter().filter(|cell| cell.state() <= JobState::Preparing) {
+        let mut own = Vec::new();
+        for cell in self.cells().iter().filter(|cell| cell.state() <= JobState::Running) {
             let assignment = cell.assignment();
             let other = ModelKey::of(&assignment.cargo, assignment.isolated.then_some(assignment.key));
             let demand = self.parts.pool.demand(&other, &assignment.cargo);
-            models.insert(other, demand);
+            if assignment.cargo.is_shared() {
+                own.push(demand);
+            } else if cell.state() <= JobState::Preparing {
+                models.insert(other, demand);
+            }
         }
         models.remove(model);
-        models.values().map(|demand| Amount { ram_mb: demand.ram_mb, vram_mb: demand.vram_mb }).sum()
+        let promised = models.values().chain(&own);
+        promised.map(|demand| Amount { ram_mb: demand.ram_mb, vram_mb: demand.vram_mb }).sum()
     }
 }

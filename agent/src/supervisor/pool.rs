@@ -10,7 +10,7 @@ use std::{
 
 use island_protocol::{
     artifact::Artifact,
-    cargo::CargoSpec,
+    cargo::{CargoSpec, SandboxTier},
     host::{SandboxLevel, SandboxReport},
     ids::{AttemptKey, InstanceId},
     job::{Failure, FailureCode},
@@ -18,7 +18,7 @@ use island_protocol::{
 use island_runtimes_worker::{
     frame::HeldJob,
     host::{self, HostError},
-    launch::{LAUNCH_FILE, Launch},
+    launch::{ContainerRules, LAUNCH_FILE, Launch},
 };
 use serde::{Deserialize, Serialize};
 use tokio_util::task::TaskTracker;
@@ -35,23 +35,30 @@ use crate::{
 
 /// Time a worker that was told to stop gets before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(10);
+/// Memory of a worker that all Cargos of an engine share, before any job, megabytes.
+const SHARED_MB: u64 = 64;
 /// A worker found in its folder says this, next to what it was launched with.
 const KEY_SUFFIX: &str = "key";
 
-/// Jobs of one key share a worker: same engine, same files, same context, same settings.
+/// Jobs of one key share a worker: same engine, same files, same context, same settings. Where the engine takes all its Cargos
+/// into one worker, the engine alone makes the key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModelKey(String);
 
 impl ModelKey {
     /// The key of a Cargo; an attempt that must be alone gets one of its own.
     pub fn of(cargo: &CargoSpec, alone: Option<AttemptKey>) -> Self {
+        let alone = alone.map(|key| key.to_string()).unwrap_or_default();
+        if cargo.is_shared() {
+            let text = serde_json::to_string(&(cargo.runtime_type.as_str(), alone));
+            return Self(text.expect("plain values serialise"));
+        }
         let file = |artifact: &Artifact| match artifact.sha256 {
             Some(digest) => format!("{}={digest}", artifact.name),
             None => format!("{}={}", artifact.name, artifact.url),
         };
         let files: Vec<String> = cargo.artifacts.iter().map(file).collect();
         let task = cargo.onnx_task_type.as_deref().unwrap_or_default();
-        let alone = alone.map(|key| key.to_string()).unwrap_or_default();
         let parts =
             (cargo.runtime_type.as_str(), task, files, cargo.limits.context_tokens, &cargo.engine, alone);
         Self(serde_json::to_string(&parts).expect("plain values serialise"))
@@ -67,6 +74,14 @@ pub struct PoolConfig {
     pub threads: u32,
     /// Jobs at once per worker.
     pub slots: u32,
+    /// Jobs at once in a worker that all Cargos of an engine share.
+    pub shared_slots: u32,
+    /// Folders in which the files of their Cargos lie.
+    pub folders: Vec<PathBuf>,
+    /// Folder of jobs' debug logs.
+    pub log_dir: PathBuf,
+    /// What the owner allows containers.
+    pub containers: ContainerRules,
     /// Main memory that the owner keeps, megabytes.
     pub reserve_ram_mb: u64,
     /// GPU memory that the owner keeps, megabytes.
@@ -142,6 +157,11 @@ impl Pool {
         &self.runtimes
     }
 
+    /// Highest tier of containers that the owner allows.
+    pub fn max_tier(&self) -> SandboxTier {
+        self.config.containers.max_tier
+    }
+
     /// All workers that are not gone.
     pub fn workers(&self) -> Vec<Arc<WorkerHandle>> {
         let workers = self.lock();
@@ -163,13 +183,13 @@ impl Pool {
         self.sandbox().map(|report| report.level)
     }
 
-    /// What a job of this key would take beyond what is there: nothing where its worker runs.
+    /// What a job of this key would take beyond what is there: nothing where its worker runs, unless each job takes its own.
     pub fn demand(&self, key: &ModelKey, cargo: &CargoSpec) -> Demand {
-        if self.find(key).is_some() {
+        if !cargo.is_shared() && self.find(key).is_some() {
             return Demand::default();
         }
         let need = need(cargo, self.headroom().vram_mb);
-        Demand { ram_mb: need.ram_mb, vram_mb: need.vram_mb, disk_mb: 0 }
+        Demand { ram_mb: need.ram_mb, vram_mb: need.vram_mb, ..Demand::default() }
     }
 
     /// Memory that jobs may still use, measured, with what starting workers will take taken off and what idle ones
@@ -192,7 +212,10 @@ impl Pool {
         if let Some(worker) = self.find(key) {
             return Ok(Visit::new(worker));
         }
-        self.make_room(need(cargo, self.headroom().vram_mb)).await?;
+        // Where each job takes its own memory, admission has seen to it; the worker itself is small.
+        if !cargo.is_shared() {
+            self.make_room(need(cargo, self.headroom().vram_mb)).await?;
+        }
         let worker = self.start(key, cargo, artifacts).await?;
         Ok(Visit::new(worker))
     }
@@ -249,18 +272,7 @@ impl Pool {
         let binary = self.runtimes.binary(cargo).map_err(SeatError::NoRuntime)?;
         let instance = InstanceId(uuid::Uuid::new_v4());
         let dir = self.config.dir.join(short_name(instance));
-        let free = self.free();
-        let launch = Launch {
-            instance,
-            cargo: cargo.clone(),
-            artifacts: artifacts.clone(),
-            memory_limit_mb: memory_limit(cargo.required_ram_mb, free.ram_mb),
-            threads: self.config.threads,
-            slots: self.config.slots,
-            vram_limit_mb: free.vram_mb,
-            allow_weak_sandbox: self.config.allow_weak_sandbox,
-            orphan_timeout_s: 60,
-        };
+        let launch = self.launch(instance, cargo, artifacts);
         let text = serde_json::to_vec(key).expect("a key serialises");
         let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
         noted.map_err(|source| SeatError::Start(HostError::Prepare(dir.clone(), source)))?;
@@ -269,6 +281,39 @@ impl Pool {
         tracing::info!(%instance, pid = worker.pid, cargo = %cargo.slug, "started a worker");
         self.own(key.clone(), &worker, task);
         Ok(worker)
+    }
+
+    fn launch(
+        &self,
+        instance: InstanceId,
+        cargo: &CargoSpec,
+        artifacts: &BTreeMap<String, PathBuf>,
+    ) -> Launch {
+        let free = self.free();
+        let common = Launch {
+            log_dir: Some(self.config.log_dir.clone()),
+            threads: self.config.threads,
+            allow_weak_sandbox: self.config.allow_weak_sandbox,
+            containers: self.config.containers.clone(),
+            ..Launch::new(instance, cargo.clone())
+        };
+        if cargo.is_shared() {
+            let folders = self.config.folders.clone();
+            // Each job has a limit of its own; this one is for the worker gone wrong.
+            return Launch {
+                folders,
+                memory_limit_mb: free.ram_mb,
+                slots: self.config.shared_slots,
+                ..common
+            };
+        }
+        Launch {
+            artifacts: artifacts.clone(),
+            memory_limit_mb: memory_limit(cargo.required_ram_mb, free.ram_mb),
+            slots: self.config.slots,
+            vram_limit_mb: free.vram_mb,
+            ..common
+        }
     }
 
     /// Runs the worker's task, and cleans up after the worker.
@@ -304,7 +349,7 @@ impl Pool {
     /// Free memory, less what workers that are loading will still take.
     fn free(&self) -> Amount {
         let due = |worker: &Arc<WorkerHandle>| Amount {
-            ram_mb: worker.launch.cargo.required_ram_mb.saturating_sub(worker.stats().rss_mb),
+            ram_mb: own_mb(&worker.launch.cargo).saturating_sub(worker.stats().rss_mb),
             vram_mb: worker.launch.cargo.required_vram_mb.min(worker.launch.vram_limit_mb),
         };
         let due = self.workers().iter().filter(|worker| !worker.is_ready()).map(due).sum();
@@ -348,6 +393,11 @@ fn need(cargo: &CargoSpec, free_vram_mb: u64) -> Amount {
     Amount { ram_mb: cargo.required_ram_mb, vram_mb }
 }
 
+/// Memory that a worker itself takes, apart from what its jobs take one by one.
+fn own_mb(cargo: &CargoSpec) -> u64 {
+    if cargo.is_shared() { SHARED_MB } else { cargo.required_ram_mb }
+}
+
 /// Most memory of a worker: room for what its Cargo says and as much again, within what is free.
 fn memory_limit(required_mb: u64, free_mb: u64) -> u64 {
     if required_mb == 0 { free_mb } else { (required_mb * 2 + 512).min(free_mb).max(required_mb) }
@@ -389,6 +439,20 @@ mod tests {
         other.limits.context_tokens = 512;
         assert_ne!(key, ModelKey::of(&other, None));
         assert_ne!(key, ModelKey::of(&cargo, Some(testing::assignment(1, 1).key)));
+    }
+
+    #[test]
+    fn cargos_of_a_shared_engine_have_one_key() {
+        let mut one = testing::assignment(1, 1).cargo;
+        one.engine = serde_json::Value::Null;
+        one.runtime_type = island_protocol::cargo::RuntimeType::Wasm;
+        let mut other = one.clone();
+        other.slug = "other".parse().expect("a slug");
+        other.limits.context_tokens = 1;
+        assert_eq!(ModelKey::of(&one, None), ModelKey::of(&other, None));
+        assert_ne!(ModelKey::of(&one, None), ModelKey::of(&one, Some(testing::assignment(1, 1).key)));
+        other.runtime_type = island_protocol::cargo::RuntimeType::Container;
+        assert_ne!(ModelKey::of(&one, None), ModelKey::of(&other, None));
     }
 
     #[test]

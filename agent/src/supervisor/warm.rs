@@ -17,7 +17,8 @@ pub(super) fn models(entries: &[Entry], workers: &[Arc<WorkerHandle>]) -> Vec<Ho
         free_slots: 0,
     });
     let mut models: BTreeMap<String, HostModel> = on_disk.map(|model| (model.url.clone(), model)).collect();
-    for worker in workers.iter().filter(|worker| worker.is_ready()) {
+    let loaded = |worker: &&Arc<WorkerHandle>| worker.is_ready() && !worker.launch.cargo.is_shared();
+    for worker in workers.iter().filter(loaded) {
         for artifact in &worker.launch.cargo.artifacts {
             let model = models.entry(artifact.url.clone()).or_insert_with(|| HostModel {
                 url: artifact.url.clone(),

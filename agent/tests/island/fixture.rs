@@ -176,6 +176,7 @@ pub(crate) fn assignment(input: Value) -> Assignment {
             required_vram_mb: 0,
             required_ram_mb: 16,
             limits: Limits::default(),
+            sandbox_tier: None,
             engine: json!({ "simulated": true }),
         },
         input,

@@ -1,10 +1,11 @@
 //! Reading one catalogue file. Every problem is found and placed, not just the first.
 
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{fs, io, ops::Range, path::Path, sync::Arc};
 
 use island_protocol::{
+    MAX_OUTPUT_BYTES,
     artifact::Artifact,
-    cargo::{CargoEntry, CargoSpec, Category, Limits, RuntimeType},
+    cargo::{CargoEntry, CargoSpec, Category, Limits, RuntimeType, SandboxTier},
     credits::MicroCredits,
     digest::Digest,
     ids::Slug,
@@ -12,9 +13,13 @@ use island_protocol::{
 use jsonschema::Validator;
 use serde::Deserialize;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use toml::Spanned;
 
 use super::{Fault, cargo, cargo::Cargo, lines::line_of};
+
+/// Beginning of the address of a file that `make cargos` makes.
+const BUILT: &str = "file://built/";
 
 /// A catalogue file as it is written.
 #[derive(Debug, Deserialize)]
@@ -41,6 +46,7 @@ struct CargoFile {
     artifacts: Vec<ArtifactFile>,
     #[serde(default)]
     limits: Limits,
+    sandbox_tier: Option<SandboxTier>,
     #[serde(default)]
     engine: Value,
     input_schema: Spanned<Value>,
@@ -77,6 +83,8 @@ struct Checker<'a> {
     path: &'a Path,
     text: &'a str,
     faults: Vec<Fault>,
+    /// A file that `make cargos` would have made is not there.
+    unbuilt: bool,
 }
 
 impl Checker<'_> {
@@ -86,9 +94,10 @@ impl Checker<'_> {
     }
 }
 
-/// Parses and checks one file; relative `file://` addresses are resolved against `dir`.
-pub(super) fn parse(path: &Path, dir: &Path, text: &str) -> Result<(Cargo, Places), Vec<Fault>> {
-    let mut check = Checker { path, text, faults: Vec::new() };
+/// Parses and checks one file; relative `file://` addresses are resolved against `dir`. `None`: it is right, but what it runs is
+/// not built.
+pub(super) fn parse(path: &Path, dir: &Path, text: &str) -> Result<Option<(Cargo, Places)>, Vec<Fault>> {
+    let mut check = Checker { path, text, faults: Vec::new(), unbuilt: false };
     let file: CargoFile = match toml::from_str(text) {
         Ok(file) => file,
         Err(error) => {
@@ -108,7 +117,8 @@ pub(super) fn parse(path: &Path, dir: &Path, text: &str) -> Result<(Cargo, Place
     };
     match (slug, input, output) {
         (Some(slug), Some(input), Some(output)) if check.faults.is_empty() => {
-            Ok((build(file, slug, artifacts, input, output), places))
+            let cargo = build(file, slug, artifacts, input, output);
+            Ok((!check.unbuilt).then_some((cargo, places)))
         }
         _ => Err(check.faults),
     }
@@ -126,6 +136,9 @@ fn check_plain_fields(check: &mut Checker<'_>, file: &CargoFile) {
     }
     if file.price_per_job.get_ref().0 < 0 {
         check.fault(file.price_per_job.span(), "price_per_job is below zero");
+    }
+    if file.limits.max_output_bytes > MAX_OUTPUT_BYTES {
+        check.fault(file.name.span(), format!("limits.max_output_bytes is above {MAX_OUTPUT_BYTES}"));
     }
     let kind = file.runtime_type.get_ref();
     if matches!(kind, RuntimeType::Unknown(_)) {
@@ -154,6 +167,9 @@ fn artifacts(check: &mut Checker<'_>, dir: &Path, file: &CargoFile) -> Vec<Artif
             check.fault(span, "there is no model_url that this belongs to");
         }
     }
+    if file.model_url.as_ref().is_some_and(|url| url.get_ref().starts_with(BUILT)) {
+        measure(&mut artifacts[0]);
+    }
     for extra in &file.artifacts {
         if artifacts.iter().any(|known| known.name == *extra.name.get_ref()) {
             check.fault(extra.name.span(), format!("artifact {:?} is there twice", extra.name.get_ref()));
@@ -168,6 +184,19 @@ fn artifacts(check: &mut Checker<'_>, dir: &Path, file: &CargoFile) -> Vec<Artif
     artifacts
 }
 
+/// Fills in what cannot be known before the file is built. It is made on this machine, so its own hash is the one to hold it to.
+fn measure(artifact: &mut Artifact) {
+    let Some(path) = artifact.url.strip_prefix("file:///").map(|path| Path::new("/").join(path)) else {
+        return;
+    };
+    let Ok(mut file) = fs::File::open(path) else { return };
+    let mut hasher = Sha256::new();
+    if let Ok(size) = io::copy(&mut file, &mut hasher) {
+        artifact.size_bytes.get_or_insert(size);
+        artifact.sha256.get_or_insert(Digest::from_bytes(hasher.finalize().into()));
+    }
+}
+
 /// The address of a file, made absolute; a local file must be there.
 fn address(check: &mut Checker<'_>, dir: &Path, url: &Spanned<String>) -> String {
     let text = url.get_ref();
@@ -175,14 +204,21 @@ fn address(check: &mut Checker<'_>, dir: &Path, url: &Spanned<String>) -> String
         let hub = text
             .strip_prefix("hf://")
             .is_some_and(|rest| rest.split('/').filter(|p| !p.is_empty()).count() >= 2);
-        if !hub && !text.starts_with("https://") {
-            check.fault(url.span(), "an address is hf://owner/repo[:file][@revision], https://… or file://…");
+        let image = text.strip_prefix("docker://").is_some_and(|rest| rest.contains("@sha256:"));
+        if !hub && !image && !text.starts_with("https://") {
+            let forms =
+                "an address is hf://owner/repo[:file][@revision], https://…, file://… or docker://…@sha256:…";
+            check.fault(url.span(), forms);
         }
         return text.clone();
     };
     let path = dir.join(path);
     let Ok(found) = path.canonicalize() else {
-        check.fault(url.span(), format!("{} does not exist", path.display()));
+        if text.starts_with(BUILT) {
+            check.unbuilt = true;
+        } else {
+            check.fault(url.span(), format!("{} does not exist", path.display()));
+        }
         return text.clone();
     };
     format!("file://{}", found.display())
@@ -252,6 +288,7 @@ fn build(
             required_vram_mb: file.required_vram_mb,
             required_ram_mb: file.required_ram_mb,
             limits: file.limits,
+            sandbox_tier: file.sandbox_tier,
             engine: file.engine,
         }),
         input_schema: file.input_schema.into_inner(),

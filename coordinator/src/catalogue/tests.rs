@@ -53,6 +53,25 @@ fn loads_and_resolves_local_files() {
 }
 
 #[test]
+fn what_is_not_built_is_left_out_and_what_is_gets_its_hash() {
+    let model = |name: &str| format!("model_url = \"file://built/{name}.wasm\"");
+    let files = [
+        ("Cargo.toml", "[workspace]".to_owned()),
+        ("wasm/Cargo.toml", "[package]".to_owned()),
+        ("wasm/a.toml", cargo_toml("a", 1, &model("a"))),
+        ("wasm/b.toml", cargo_toml("b", 1, &model("b"))),
+        ("built/a.wasm", "hello".to_owned()),
+    ];
+    let (_folder, path) = folder(&files);
+    let catalogue = Catalogue::load(&path, false).expect("valid");
+    assert!(catalogue.get("b").is_none());
+    let artifact = &catalogue.get("a").expect("built").spec.artifacts[0];
+    assert_eq!(artifact.size_bytes, Some(5));
+    let hello = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    assert_eq!(artifact.sha256, Some(hello.parse().expect("digest")));
+}
+
+#[test]
 fn every_problem_is_named_by_file_and_line() {
     let unknown = cargo_toml("a", 1, "colour = \"red\"");
     assert_eq!(faults(&[("a.toml", unknown)]).len(), 1);

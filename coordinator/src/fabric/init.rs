@@ -6,7 +6,7 @@ use std::{
 };
 
 use island_daemon::files::write_atomic;
-use island_protocol::time::Timestamp;
+use island_protocol::{MAX_MESSAGE_BYTES, time::Timestamp};
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 
@@ -131,12 +131,15 @@ fn nats_conf(fabric: &Fabric, operator_jwt: &str, system: &str, preload: &[(Stri
          server_name: island\n\
          host: 127.0.0.1\n\
          port: {port}\n\
+         # Inputs and outputs travel whole.\n\
+         max_payload: {payload}\n\
          jetstream {{\n  store_dir: {store}\n  max_memory_store: 64MB\n  max_file_store: {bytes}\n}}\n\
          operator: {operator_jwt}\n\
          system_account: {system}\n\
          resolver: {{\n  type: full\n  dir: {resolver}\n  allow_delete: false\n  interval: \"2m\"\n}}\n\
          resolver_preload: {{\n{accounts}}}\n",
         port = fabric.port,
+        payload = MAX_MESSAGE_BYTES,
         store = quoted(&fabric.store_dir),
         bytes = fabric.max_store_bytes,
         resolver = quoted(&fabric.dir.join("resolver")),

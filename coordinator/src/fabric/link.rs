@@ -8,6 +8,7 @@ use async_nats::{
 };
 use bytes::Bytes;
 use island_protocol::{
+    MAX_MESSAGE_BYTES,
     fabric::SIGNATURE_HEADER,
     ids::HostId,
     subjects::{self, JOB_EVENTS_STREAM},
@@ -128,6 +129,14 @@ impl Link {
         let server = link.client.server_info();
         if !link.client.is_server_compatible(OLDEST.0, OLDEST.1, OLDEST.2) {
             tracing::warn!(version = server.version, oldest = ?OLDEST, "this nats-server has known security holes");
+        }
+        if server.max_payload < MAX_MESSAGE_BYTES {
+            let (has, wanted) = (server.max_payload, MAX_MESSAGE_BYTES);
+            tracing::warn!(
+                has,
+                wanted,
+                "larger inputs and outputs will not get through: raise max_payload of nats-server"
+            );
         }
         Ok(link)
     }

@@ -18,6 +18,7 @@ fn cargo() -> CargoSpec {
         required_vram_mb: 0,
         required_ram_mb: 100,
         limits: Limits::default(),
+        sandbox_tier: None,
         engine: serde_json::Value::Null,
     }
 }

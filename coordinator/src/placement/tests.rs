@@ -18,6 +18,7 @@ fn cargo(ram: u64, vram: u64) -> CargoSpec {
         required_vram_mb: vram,
         required_ram_mb: ram,
         limits: island_protocol::cargo::Limits::default(),
+        sandbox_tier: None,
         engine: serde_json::Value::Null,
     }
 }

@@ -9,7 +9,7 @@ use crate::peers::Pulse;
 /// Begins to count as alive. An embedded database has one coordinator: whoever is still listed is gone.
 pub(crate) async fn enter(store: &Store, id: InstanceId) -> Result<(), StoreError> {
     let mut tx = store.begin().await?;
-    if store.dialect == Dialect::Sqlite {
+    if store.dialect() == Dialect::Sqlite {
         sqlx::query("DELETE FROM coordinators")
             .execute(&mut *tx)
             .await

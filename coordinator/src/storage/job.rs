@@ -78,6 +78,8 @@ pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Resul
         match idempotency::claim(&mut tx, claim, &job.id.to_string(), job.created_at).await? {
             Known::New => {}
             Known::Before(made) => {
+                // It may be in the same group, and is not to be told of before it is on disk.
+                commit(tx).await?;
                 return Ok(Accepted::Before(made.parse().map_err(|_| StoreError::Corrupt { what: "made" })?));
             }
             Known::Reused => return Err(AcceptError::Reused),

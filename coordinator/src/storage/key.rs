@@ -5,12 +5,12 @@ use std::{cmp::Reverse, collections::HashMap};
 use island_protocol::{
     api::key::{KeyView, Scope},
     credits::MicroCredits,
-    ids::{AccountId, ApiKeyId},
+    ids::{AccountId, ApiKeyId, JobId},
     time::Timestamp,
 };
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, Pool, Row, StoreError, parsed, to_text};
+use super::{Attempt as _, Connection, Pool, Row, StoreError, moment, parsed, to_text};
 
 /// What a key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,11 +84,6 @@ pub(crate) struct KeyOwner {
     pub expires_at: Option<Timestamp>,
     pub last_used_at: Option<Timestamp>,
     pub spend_cap: Option<MicroCredits>,
-}
-
-fn moment(row: &Row, column: &'static str) -> Result<Option<Timestamp>, StoreError> {
-    let ms: Option<i64> = row.try_get(column).attempt("read a column")?;
-    Ok(ms.map(Timestamp::from_unix_ms))
 }
 
 fn credits(row: &Row, column: &'static str) -> Result<Option<MicroCredits>, StoreError> {
@@ -235,6 +230,26 @@ pub(crate) async fn give_back(
         .execute(conn)
         .await
         .attempt("give back to the cap of an API key")?;
+    Ok(())
+}
+
+/// What a job did not cost may be spent again with the key it came with.
+pub(crate) async fn give_back_of_job(
+    conn: &mut Connection,
+    job: JobId,
+    amount: MicroCredits,
+) -> Result<(), StoreError> {
+    if amount == MicroCredits::ZERO {
+        return Ok(());
+    }
+    sqlx::query(
+        "UPDATE api_keys SET spent = spent - $2 WHERE id = (SELECT api_key_id FROM jobs WHERE id = $1)",
+    )
+    .bind(job.to_string())
+    .bind(amount.0)
+    .execute(conn)
+    .await
+    .attempt("give back to the cap of an API key")?;
     Ok(())
 }
 

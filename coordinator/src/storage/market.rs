@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use island_protocol::{credits::MicroCredits, ids::Slug, time::Timestamp};
 use sqlx::Row as _;
 
-use super::{Attempt as _, Pool, Row, StoreError, parsed};
+use super::{Attempt as _, Pool, Row, StoreError, integer, parsed};
 
 /// Milliseconds of an hour.
 pub(crate) const HOUR_MS: i64 = 3_600_000;
@@ -17,10 +17,6 @@ pub(crate) struct Prices {
     pub min: MicroCredits,
     pub max: MicroCredits,
     pub jobs: u64,
-}
-
-fn integer(row: &Row, column: &'static str) -> Result<i64, StoreError> {
-    row.try_get(column).attempt("read a column")
 }
 
 impl Prices {

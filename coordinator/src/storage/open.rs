@@ -8,7 +8,7 @@ use sqlx::{
     sqlite::SqliteConnectOptions,
 };
 
-use super::{Dialect, Pool, Store, StoreError, counters::Counters, migrations};
+use super::{Dialect, Group, Pool, Store, StoreError, Writer, counters::Counters, migrations};
 use crate::config::DatabaseUrl;
 
 /// Readers of the embedded database.
@@ -35,7 +35,8 @@ pub(super) async fn sqlite(path: &Path) -> Result<Store, StoreError> {
     migrations::run(Dialect::Sqlite, &writer).await?;
     let readers = pool(&file.read_only(true), READERS, &[SQLITE]).await?;
     let counters = Counters::beside(path.as_path()).await?;
-    Ok(Store { dialect: Dialect::Sqlite, writer, readers, pulse: None, counters })
+    let writer = Writer::Sqlite { group: Group::start(writer.clone()), pool: writer };
+    Ok(Store { writer, readers, pulse: None, counters })
 }
 
 pub(super) async fn pool(
@@ -67,7 +68,7 @@ pub(super) async fn postgres(url: &DatabaseUrl, connections: u32) -> Result<Stor
     migrations::run(Dialect::Postgres, &shared).await?;
     let pulse = Some(pool(1).connect_lazy_with(options));
     let counters = Counters::shared(shared.clone());
-    Ok(Store { dialect: Dialect::Postgres, writer: shared.clone(), readers: shared, pulse, counters })
+    Ok(Store { writer: Writer::Postgres(shared.clone()), readers: shared, pulse, counters })
 }
 
 async fn say(conn: &mut AnyConnection, statements: &[&'static str]) -> Result<(), sqlx::Error> {

@@ -277,6 +277,22 @@ async fn an_island_enrolled_at_one_is_known_to_the_other_and_so_is_what_it_earns
     soon("karma at the one that did not write it", told).await;
 }
 
+/// Submits `count` jobs at once, half to each coordinator.
+async fn ask_both(network: &Network, peer: &Peer, count: usize) -> Vec<StatusCode> {
+    let mut answers = tokio::task::JoinSet::new();
+    let body = json!({"workload": "echo", "input": {"prompt": "hi", "max_tokens": 10}});
+    for n in 0..count {
+        let request = if n % 2 == 0 {
+            network.call(Method::POST, "/jobs")
+        } else {
+            peer.call(network, Method::POST, "/jobs")
+        };
+        answers.spawn(request.json(&body).send());
+    }
+    let answers = answers.join_all().await;
+    answers.into_iter().map(|answer| answer.expect("answer").status()).collect()
+}
+
 #[tokio::test]
 async fn credit_for_ten_jobs_buys_ten_whoever_is_asked() {
     let (network, peer) = {
@@ -284,23 +300,9 @@ async fn credit_for_ten_jobs_buys_ten_whoever_is_asked() {
         let peer = Peer::start(&network).await;
         (network, peer)
     };
-    let mut answers = tokio::task::JoinSet::new();
-    let body = json!({"workload": "echo", "input": {"prompt": "hi", "max_tokens": 10}});
-    for n in 0..60 {
-        let request = if n % 2 == 0 {
-            network.call(Method::POST, "/jobs")
-        } else {
-            peer.call(&network, Method::POST, "/jobs")
-        };
-        answers.spawn(request.json(&body).send());
-    }
-    let mut accepted = 0;
-    while let Some(answer) = answers.join_next().await {
-        let status = answer.expect("no panic").expect("answer").status();
-        accepted += usize::from(status == StatusCode::CREATED);
-        assert!([StatusCode::CREATED, StatusCode::PAYMENT_REQUIRED].contains(&status), "{status}");
-    }
-    assert_eq!(accepted, 10);
+    let answers = ask_both(&network, &peer, 60).await;
+    let of = |status: StatusCode| answers.iter().filter(|answer| **answer == status).count();
+    assert_eq!((of(StatusCode::CREATED), of(StatusCode::PAYMENT_REQUIRED)), (10, 50));
     assert!(network.credits(&network.consumer).await.abs() < 1e-9);
     network.audit().await;
 }
@@ -309,21 +311,8 @@ async fn credit_for_ten_jobs_buys_ten_whoever_is_asked() {
 async fn three_jobs_at_once_are_three_whoever_is_asked() {
     let network = Network::start_with(|config| config.limits.concurrent_jobs = 3).await;
     let peer = Peer::start(&network).await;
-    let mut answers = tokio::task::JoinSet::new();
-    let body = json!({"workload": "echo", "input": {"prompt": "hi", "max_tokens": 10}});
-    for n in 0..20 {
-        let request = if n % 2 == 0 {
-            network.call(Method::POST, "/jobs")
-        } else {
-            peer.call(&network, Method::POST, "/jobs")
-        };
-        answers.spawn(request.json(&body).send());
-    }
-    let mut accepted = 0;
-    while let Some(answer) = answers.join_next().await {
-        accepted += usize::from(answer.expect("no panic").expect("answer").status() == StatusCode::CREATED);
-    }
-    assert_eq!(accepted, 3);
+    let answers = ask_both(&network, &peer, 20).await;
+    assert_eq!(answers.iter().filter(|answer| **answer == StatusCode::CREATED).count(), 3);
     peer.kill().await;
 }
 

@@ -20,6 +20,8 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::log::JobLog;
+
 /// What to run: the Cargo, its verified files and the input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRequest {
@@ -46,6 +48,8 @@ pub struct RunContext {
     pub scratch: PathBuf,
     /// Tells a long step from a stall.
     pub work: WorkCounter,
+    /// Takes what the Cargo's program says for its debugging; the owner reads it.
+    pub log: JobLog,
 }
 
 /// Where an engine sends its events. Sending never blocks; the host side enforces the output limits.

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | [`runtime`] | the [`Runtime`] trait and its contract |
 //! | [`job`] | what a run is given: request, context, event sink, work counter |
+//! | [`lines`] | what the programs of wasm and container Cargos say: JSON Lines |
+//! | [`log`] | the debug log of a run |
 //! | [`simulated`] | a scripted engine: tokens, delays, hangs, crashes, lies |
 //! | `conformance` | the suite every engine passes (feature `conformance`) |
 //!
@@ -12,8 +14,11 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod job;
+pub mod lines;
+pub mod log;
 pub mod runtime;
 pub mod simulated;
 
 pub use job::{EventSink, Phase, RunContext, RunRequest, WorkCounter};
+pub use log::JobLog;
 pub use runtime::{Probe, Runtime, Unavailable};

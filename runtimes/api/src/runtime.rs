@@ -39,6 +39,7 @@ pub struct Unavailable {
 /// * a dropped run leaves nothing that [`Runtime::reap`] would not find;
 /// * it writes only inside [`RunContext::scratch`];
 /// * what is warm is its own affair and never shows in results;
+/// * while a job computes in silence its [`RunContext::work`] advances at least once a second, or it is taken for hung;
 /// * a job that fails is an [`Outcome`], and the failure says whose fault it is.
 pub trait Runtime: Send + Sync + 'static {
     /// Which engine this is.

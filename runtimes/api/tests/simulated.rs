@@ -20,6 +20,7 @@ fn fixture(engine: &Value) -> Fixture {
         ],
         long: json!({"prompt": "long", "max_tokens": 1_000_000, "delay_ms": 5}),
         bad: vec![json!(null), json!({}), json!({"prompt": 1}), json!({"prompt": "x", "max_tokens": "many"})],
+        reads_tokens: true,
     }
 }
 

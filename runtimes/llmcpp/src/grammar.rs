@@ -74,10 +74,7 @@ mod tests {
     fn white_space_is_bounded() {
         let grammar = json_schema_to_grammar(r#"{"type": "object"}"#).expect("a grammar");
         assert_eq!(grammar.matches("\nspace ::=").count(), 1, "{grammar}");
-        assert!(
-            tight(&grammar).contains("\nspace ::= | \" \"\n")
-                || tight(&grammar).ends_with("\nspace ::= | \" \"")
-        );
+        assert!(tight(&grammar).lines().any(|line| line == "space ::= | \" \""));
     }
 
     #[test]

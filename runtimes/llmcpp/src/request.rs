@@ -4,7 +4,11 @@ use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_api::RunRequest;
 use serde_json::{Map, Value, json};
 
-use crate::{sampling::Sampling, template::Message, tools::Offer};
+use crate::{
+    sampling::Sampling,
+    template::Message,
+    tools::{Offer, Wrong},
+};
 
 /// Stop texts of one request.
 const MAX_STOPS: usize = 16;
@@ -68,7 +72,8 @@ impl Request {
         let fields = Fields(&fields);
         let limit = Some(request.cargo.limits.max_tokens).filter(|&limit| limit > 0);
         let asked = fields.whole("max_completion_tokens")?.or(fields.whole("max_tokens")?);
-        let offer = Offer::read(fields.0).map_err(|must| RequestError::Field { field: "tools", must })?;
+        let offer =
+            Offer::read(fields.0).map_err(|Wrong { field, must }| RequestError::Field { field, must })?;
         let schema = offer.as_ref().and_then(Offer::forced_schema).or(schema(&fields)?);
         Ok(Self {
             messages: messages(&fields)?,

@@ -17,6 +17,15 @@ pub struct Offer {
     pub choice: Choice,
 }
 
+/// A field that is not what it must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wrong {
+    /// Which field of the request.
+    pub field: &'static str,
+    /// What it must be.
+    pub must: &'static str,
+}
+
 /// Whether a reply is to be a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
@@ -30,9 +39,10 @@ pub enum Choice {
 
 impl Offer {
     /// Reads `tools` and `tool_choice`; `Ok(None)` if nothing is offered.
-    pub fn read(fields: &Map<String, Value>) -> Result<Option<Self>, &'static str> {
+    pub fn read(fields: &Map<String, Value>) -> Result<Option<Self>, Wrong> {
         let Some(tools) = fields.get("tools") else { return Ok(None) };
-        let wrong = "a list of up to 128 functions, each with a name";
+        let wrong = Wrong { field: "tools", must: "a list of up to 128 functions, each with a name" };
+        let no_choice = Wrong { field: "tool_choice", must: "auto, none, required or one function" };
         let tools = tools.as_array().filter(|tools| tools.len() <= MAX_TOOLS).ok_or(wrong)?;
         if !tools.iter().all(|tool| name_of(tool).is_some()) {
             return Err(wrong);
@@ -43,17 +53,15 @@ impl Offer {
                 "auto" => Choice::Auto,
                 "none" => return Ok(None),
                 "required" => Choice::Required,
-                _ => return Err("auto, none, required or one function"),
+                _ => return Err(no_choice),
             },
-            Some(one) => {
-                Choice::Named(name_of(one).ok_or("auto, none, required or one function")?.to_owned())
-            }
+            Some(one) => Choice::Named(name_of(one).ok_or(no_choice)?.to_owned()),
         };
         let offer = Self { tools: tools.clone(), choice };
         if let Choice::Named(name) = &offer.choice
             && !offer.has(name)
         {
-            return Err("the name of an offered function");
+            return Err(Wrong { field: "tool_choice", must: "the name of an offered function" });
         }
         Ok((!offer.tools.is_empty()).then_some(offer))
     }
@@ -111,7 +119,7 @@ fn call_schema(tool: &Value) -> Value {
 mod tests {
     use super::*;
 
-    fn read(value: &Value) -> Result<Option<Offer>, &'static str> {
+    fn read(value: &Value) -> Result<Option<Offer>, Wrong> {
         Offer::read(value.as_object().expect("an object"))
     }
 
@@ -135,13 +143,13 @@ mod tests {
     #[test]
     fn what_is_no_offer_is_refused() {
         let other = json!({"type": "function", "function": {"name": "other"}});
-        for bad in [
-            json!({"tools": "weather"}),
-            json!({"tools": [{"type": "function"}]}),
-            json!({"tools": weather(), "tool_choice": "must"}),
-            json!({"tools": weather(), "tool_choice": other}),
+        for (bad, field) in [
+            (json!({"tools": "weather"}), "tools"),
+            (json!({"tools": [{"type": "function"}]}), "tools"),
+            (json!({"tools": weather(), "tool_choice": "must"}), "tool_choice"),
+            (json!({"tools": weather(), "tool_choice": other}), "tool_choice"),
         ] {
-            assert!(read(&bad).is_err(), "{bad}");
+            assert_eq!(read(&bad).expect_err("no offer").field, field, "{bad}");
         }
     }
 }

@@ -46,6 +46,7 @@ fn fixture() -> Fixture {
             json!({"prompt": "x", "temperature": -1}),
             json!({"prompt": "word ".repeat(3000)}),
         ],
+        reads_tokens: true,
     }
 }
 

@@ -19,17 +19,16 @@ use serde_json::json;
 const BINARY: &str = env!("CARGO_BIN_EXE_island-worker-llmcpp");
 
 fn launch(model: PathBuf) -> Launch {
+    let cargo = json!({"slug": "llm-chat", "runtime_type": "llmcpp"});
+    let cargo = serde_json::from_value(cargo).expect("a Cargo");
     Launch {
-        instance: InstanceId(uuid::Uuid::now_v7()),
-        cargo: serde_json::from_value(json!({"slug": "llm-chat", "runtime_type": "llmcpp"}))
-            .expect("a Cargo"),
         artifacts: BTreeMap::from([("model".to_owned(), model)]),
         memory_limit_mb: 1024,
         threads: 2,
         slots: 2,
-        vram_limit_mb: 0,
         allow_weak_sandbox: true,
         orphan_timeout_s: 30,
+        ..Launch::new(InstanceId(uuid::Uuid::now_v7()), cargo)
     }
 }
 

@@ -1,9 +1,11 @@
 //! The agent's side: starts a worker, attaches to one that is running, relays frames.
 //!
 //! [`spawn`] and [`attach`] both give a [`Worker`]: its [`Process`], to signal and await, and its [`Connection`]. A worker outlives
-//! both: dropping them ends neither the process nor its jobs. The first frame of a connection is always `Hello`.
+//! both: dropping them ends neither the process nor its jobs. The first frame of a connection is always `Hello`. [`derive`] runs the
+//! same program once, to make a file.
 
 mod connection;
+mod derive;
 mod process;
 mod socket;
 
@@ -15,6 +17,7 @@ use std::{
 };
 
 pub use connection::{Closed, Commands, Connection, Frames};
+pub use derive::derive;
 pub use process::{Exit, Process};
 
 use crate::launch::{LAUNCH_FILE, Launch, SCRATCH_DIR, SOCKET_FILE, STDERR_FILE};
@@ -65,21 +68,13 @@ pub struct Worker {
 ///
 /// The worker leads its own process group, so neither the agent's end nor Ctrl-C at a terminal ends it.
 pub async fn spawn(binary: &Path, dir: &Path, launch: &Launch) -> Result<Worker, HostError> {
-    let (listener, stderr) = prepare(dir, launch)?;
-    let mut command = tokio::process::Command::new(binary);
-    command
-        .arg("--dir")
-        .arg(dir)
-        .current_dir(dir)
-        .env_clear()
-        .envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
-        .env("TMPDIR", dir.join(SCRATCH_DIR))
-        .env("GOMP_SPINCOUNT", ENGINE_SPIN)
-        .stdin(Stdio::from(listener))
-        .stdout(Stdio::null())
-        .stderr(Stdio::from(stderr))
-        .process_group(0);
-    let child = command.spawn().map_err(|error| HostError::Start(binary.to_owned(), error))?;
+    let stderr = prepare(dir, launch)?;
+    let listener = socket::listen(dir).map_err(|error| HostError::Prepare(dir.join(SOCKET_FILE), error))?;
+    let mut command = command(binary, dir, stderr);
+    let child = command
+        .stdin(Stdio::from(OwnedFd::from(listener)))
+        .spawn()
+        .map_err(|error| HostError::Start(binary.to_owned(), error))?;
     let process = Process::of_child(child).map_err(|error| HostError::Start(binary.to_owned(), error))?;
     let stream = socket::connect(dir).await.map_err(|error| HostError::Connect(dir.to_owned(), error))?;
     Ok(Worker { process, connection: Connection::new(stream) })
@@ -103,7 +98,25 @@ pub fn stderr_tail(dir: &Path, bytes: usize) -> String {
     String::from_utf8_lossy(tail).into_owned()
 }
 
-fn prepare(dir: &Path, launch: &Launch) -> Result<(OwnedFd, fs::File), HostError> {
+/// A worker's command, without what it reads from.
+fn command(binary: &Path, dir: &Path, stderr: fs::File) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(binary);
+    command
+        .arg("--dir")
+        .arg(dir)
+        .current_dir(dir)
+        .env_clear()
+        .envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+        .env("TMPDIR", dir.join(SCRATCH_DIR))
+        .env("GOMP_SPINCOUNT", ENGINE_SPIN)
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(stderr))
+        .process_group(0);
+    command
+}
+
+/// Makes a worker's folder with its launch file, and opens its log.
+fn prepare(dir: &Path, launch: &Launch) -> Result<fs::File, HostError> {
     let at = |path: &Path| {
         let path = path.to_owned();
         move |error| HostError::Prepare(path, error)
@@ -115,7 +128,5 @@ fn prepare(dir: &Path, launch: &Launch) -> Result<(OwnedFd, fs::File), HostError
     let text = serde_json::to_vec_pretty(launch).map_err(|error| at(&file)(error.into()))?;
     fs::write(&file, text).map_err(at(&file))?;
     let log = dir.join(STDERR_FILE);
-    let stderr = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(at(&log))?;
-    let listener = socket::listen(dir).map_err(at(&dir.join(SOCKET_FILE)))?;
-    Ok((listener.into(), stderr))
+    fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(at(&log))
 }

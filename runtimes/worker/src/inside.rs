@@ -1,10 +1,12 @@
 //! The inside of a worker: what a thin binary calls with its engine.
 //!
 //! [`main`] reads `launch.json`, holds the model's files against eviction, lets the engine open what it needs, raises the walls while
-//! the process has one thread, and only then starts the async runtime, loads the model and serves the socket.
+//! the process has one thread, and only then starts the async runtime, loads the model and serves the socket. Asked to derive, it
+//! raises the same walls, makes one file and ends.
 
 mod attempt;
 mod connection;
+mod derive;
 mod engine;
 mod log;
 mod outbox;
@@ -43,6 +45,9 @@ struct Arguments {
     /// Say as JSON what this engine and this kernel offer, and exit.
     #[arg(long)]
     probe: bool,
+    /// Make of the Cargo's file what its runs read, and exit.
+    #[arg(long, requires = "dir")]
+    derive: bool,
 }
 
 /// What went wrong before the socket could be served.
@@ -58,6 +63,8 @@ enum StartError {
     Memory(#[source] io::Error),
     #[error("start the async runtime")]
     Runtime(#[source] io::Error),
+    #[error("say why a derivation failed")]
+    Verdict(#[source] io::Error),
 }
 
 /// Runs a worker with this engine to its end.
@@ -65,7 +72,8 @@ pub fn main<E: Engine>(engine: E) -> ExitCode {
     let arguments = Arguments::parse();
     let Some(dir) = arguments.dir else { return probe(engine) };
     log::start();
-    match start(engine, &dir) {
+    let done = if arguments.derive { derive::run(engine, &dir) } else { start(engine, &dir) };
+    match done {
         Ok(code) => code,
         Err(error) => {
             tracing::error!(error = &error as &dyn std::error::Error, "the worker cannot start");
@@ -109,8 +117,10 @@ fn inherited_listener() -> io::Result<UnixListener> {
 
 fn raise_walls<E: Engine>(engine: &E, launch: &Launch, dir: &Path) -> SandboxReport {
     let mut profile = engine.profile(launch);
-    profile.read.extend(launch.artifacts.values().cloned());
+    profile.read.extend(launch.artifacts.values().chain(&launch.folders).cloned());
     profile.write.push(dir.join(SCRATCH_DIR));
+    profile.write.extend(launch.log_dir.clone());
+    profile.cpu_s = launch.cpu_limit_s;
     let report = lockdown::raise(&profile);
     tracing::info!(level = ?report.level, walls = ?report.walls, missing = ?report.missing, "walls raised");
     report

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use island_protocol::{
-    cargo::{CargoSpec, RuntimeType},
+    cargo::{CargoSpec, RuntimeType, SandboxTier},
     host::SandboxReport,
     ids::InstanceId,
 };
@@ -23,16 +23,26 @@ pub const EXIT_LOAD_FAILED: i32 = 80;
 pub const EXIT_REFUSED: i32 = 78;
 /// Name of the folder for scratch files in a worker's directory.
 pub const SCRATCH_DIR: &str = "scratch";
+/// Name of the file, in the scratch folder, that a derivation makes.
+pub const DERIVED_FILE: &str = "derived";
+/// Name of the file, in the scratch folder, in which a failed derivation says why.
+pub const FAILURE_FILE: &str = "failure.json";
 
 /// `launch.json`: written by the agent, read by the worker before lock-down. Holds nothing from strangers but names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     /// This worker.
     pub instance: InstanceId,
-    /// The Cargo whose model it loads.
+    /// The Cargo whose model it loads; where the worker is shared, the first one that wanted it.
     pub cargo: CargoSpec,
-    /// Verified files by artifact name: the only files it may read.
+    /// Verified files by artifact name: the only files it may read. Empty where the worker is shared.
     pub artifacts: BTreeMap<String, PathBuf>,
+    /// Folders in which the files of requests lie, where the worker is shared.
+    #[serde(default)]
+    pub folders: Vec<PathBuf>,
+    /// Folder for the debug logs of runs; absent, they are not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_dir: Option<PathBuf>,
     /// Most memory it may use, megabytes; past it the watchdog ends the worker.
     pub memory_limit_mb: u64,
     /// Processor threads for the engine.
@@ -47,6 +57,65 @@ pub struct Launch {
     pub allow_weak_sandbox: bool,
     /// Seconds without a connection after which it exits.
     pub orphan_timeout_s: u64,
+    /// Seconds of processor time it may use; 0 is no limit. For derivations, which have no stall detection.
+    #[serde(default)]
+    pub cpu_limit_s: u64,
+    /// What the owner allows containers.
+    #[serde(default)]
+    pub containers: ContainerRules,
+}
+
+impl Launch {
+    /// A launch with room for nothing yet: the rest is up to whoever starts the worker.
+    pub fn new(instance: InstanceId, cargo: CargoSpec) -> Self {
+        Self {
+            instance,
+            cargo,
+            artifacts: BTreeMap::new(),
+            folders: Vec::new(),
+            log_dir: None,
+            memory_limit_mb: 0,
+            threads: 1,
+            slots: 1,
+            vram_limit_mb: 0,
+            allow_weak_sandbox: false,
+            orphan_timeout_s: 60,
+            cpu_limit_s: 0,
+            containers: ContainerRules::default(),
+        }
+    }
+}
+
+/// What the owner allows containers. No Cargo's tier goes beyond it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ContainerRules {
+    /// Socket of Docker or Podman; absent, the usual ones are tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    /// Highest tier that runs here.
+    pub max_tier: SandboxTier,
+    /// Whether a Cargo of the elevated tier may reach the network.
+    pub egress: bool,
+    /// Whether containers get GPUs.
+    pub gpus: bool,
+    /// Prefixes of image names that may be pulled, by digest only.
+    pub registries: Vec<String>,
+    /// Containers created ahead for each Cargo in use.
+    pub ahead: u32,
+}
+
+impl Default for ContainerRules {
+    fn default() -> Self {
+        Self {
+            socket: None,
+            max_tier: SandboxTier::Standard,
+            egress: false,
+            gpus: false,
+            registries: Vec::new(),
+            ahead: 1,
+        }
+    }
 }
 
 /// What a worker binary says to `--probe`.

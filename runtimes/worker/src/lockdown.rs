@@ -27,13 +27,19 @@ pub struct Profile {
     pub libraries: Vec<PathBuf>,
     /// Device nodes it drives; with any, driver calls (`ioctl`) are allowed.
     pub devices: Vec<PathBuf>,
+    /// Whether it makes or maps code of its own: memory may become executable, and files without a name be made.
+    pub code: bool,
+    /// Whether it connects to programs of this machine by Unix sockets; what they let it do is their affair.
+    pub local_sockets: bool,
+    /// Seconds of processor time it may use; 0 is no limit.
+    pub cpu_s: u64,
 }
 
 impl Profile {
     /// Whether code may still become executable.
     #[cfg(target_os = "linux")]
     fn loads_code(&self) -> bool {
-        !self.libraries.is_empty() || !self.devices.is_empty()
+        self.code || !self.libraries.is_empty() || !self.devices.is_empty()
     }
 }
 
@@ -46,7 +52,7 @@ pub fn raise(profile: &Profile) -> SandboxReport {
         Ok(()) => report.walls.push(wall.to_owned()),
         Err(reason) => report.missing.push(format!("{wall}: {reason}")),
     };
-    stand("limits", limits::set());
+    stand("limits", limits::set(profile.cpu_s));
     let files = files::confine(profile);
     let whole = files.is_ok();
     stand("landlock", files);

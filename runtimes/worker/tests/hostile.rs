@@ -221,17 +221,12 @@ impl Scene {
         let model = dir.path().join("model");
         fs::write(&model, "weights").expect("a model");
         fs::write(dir.path().join("secret"), "secret").expect("a secret");
+        let cargo = json!({"slug": "hostile", "runtime_type": "hostile"});
+        let cargo = serde_json::from_value(cargo).expect("a Cargo");
         let launch = Launch {
-            instance: InstanceId(uuid::Uuid::now_v7()),
-            cargo: serde_json::from_value(json!({"slug": "hostile", "runtime_type": "hostile"}))
-                .expect("a Cargo"),
             artifacts: BTreeMap::from([("model".to_owned(), model)]),
             memory_limit_mb,
-            threads: 1,
-            slots: 1,
-            vram_limit_mb: 0,
-            allow_weak_sandbox: false,
-            orphan_timeout_s: 60,
+            ..Launch::new(InstanceId(uuid::Uuid::now_v7()), cargo)
         };
         Self { dir, launch }
     }

@@ -26,19 +26,13 @@ struct Fixture {
 
 impl Fixture {
     fn new(engine: &Value) -> Self {
+        let cargo = json!({"slug": "sim-chat", "runtime_type": "llmcpp", "engine": engine});
+        let cargo = serde_json::from_value(cargo).expect("a Cargo");
         let launch = Launch {
-            instance: InstanceId(uuid::Uuid::now_v7()),
-            cargo: serde_json::from_value(
-                json!({"slug": "sim-chat", "runtime_type": "llmcpp", "engine": engine}),
-            )
-            .expect("a Cargo"),
-            artifacts: std::collections::BTreeMap::new(),
             memory_limit_mb: 1024,
-            threads: 1,
             slots: 4,
-            vram_limit_mb: 0,
             allow_weak_sandbox: true,
-            orphan_timeout_s: 60,
+            ..Launch::new(InstanceId(uuid::Uuid::now_v7()), cargo)
         };
         Self { dir: tempfile::tempdir().expect("a directory"), launch }
     }

@@ -52,7 +52,8 @@ pub(in crate::api) async fn create(
         match idempotency::claim(&mut tx, &once.claim(caller.account), &id.to_string(), now).await? {
             Known::New => {}
             Known::Before(made) => {
-                drop(tx);
+                // It may be in the same group, and can be read once it is on disk.
+                commit(tx).await?;
                 return replay(&api, &made).await;
             }
             Known::Reused => return Err(once::reused()),

@@ -3,7 +3,7 @@
 use island_protocol::{
     credits::MicroCredits,
     event::{JobEvent, Numbered},
-    ids::{AccountId, HostId, InstanceId, JobId},
+    ids::{AccountId, HostId, InstanceId},
     job::JobStatus,
     time::Timestamp,
 };
@@ -12,9 +12,9 @@ use crate::{
     job::{End, Job},
     ledger::{self, Kind},
     storage::{
-        Attempt as _, Connection, Store, StoreError, account, commit, host,
+        Attempt as _, Store, StoreError, account, commit, host,
         idempotency::{self, CHAT},
-        ledger as books, to_json, to_text,
+        key, ledger as books, to_json, to_text,
     },
 };
 
@@ -70,7 +70,7 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
         books::post(&mut tx, posting, Some(job.id), now).await?;
     }
     let released = postings.iter().filter(|posting| posting.kind == Kind::Release);
-    give_back(&mut tx, job.id, released.map(|posting| posting.amount).sum()).await?;
+    key::give_back_of_job(&mut tx, job.id, released.map(|posting| posting.amount).sum()).await?;
     // A chat that was given up before it said anything may be asked again under the same key.
     if ending.status == JobStatus::Cancelled && ending.charged == MicroCredits::ZERO {
         idempotency::forget(&mut tx, CHAT, &job.id.to_string()).await?;
@@ -86,20 +86,4 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
         .attempt("store the events of a job")?;
     commit(tx).await?;
     Ok(true)
-}
-
-/// What a job did not cost may be spent again with the key it came with.
-async fn give_back(conn: &mut Connection, job: JobId, amount: MicroCredits) -> Result<(), StoreError> {
-    if amount == MicroCredits::ZERO {
-        return Ok(());
-    }
-    sqlx::query(
-        "UPDATE api_keys SET spent = spent - $2 WHERE id = (SELECT api_key_id FROM jobs WHERE id = $1)",
-    )
-    .bind(job.to_string())
-    .bind(amount.0)
-    .execute(conn)
-    .await
-    .attempt("give back to the cap of an API key")?;
-    Ok(())
 }

@@ -12,22 +12,13 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::{
     job::{End, Job, duration_ms},
-    storage::{Attempt as _, Pool, Row, StoreError, json, parsed},
+    storage::{Attempt as _, Pool, Row, StoreError, integer, json, moment, parsed},
 };
 
 /// Named one by one, so that a column which a newer coordinator adds changes nothing for this one.
 pub(super) const COLUMNS: &str = "id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
      attempt, epoch, host_id, head, first_event, deadline, created_at, started_at, completed_at, output, usage, \
      error_code, error_message";
-
-fn integer(row: &Row, column: &'static str) -> Result<i64, StoreError> {
-    row.try_get(column).attempt("read a column")
-}
-
-fn moment(row: &Row, column: &'static str) -> Result<Option<Timestamp>, StoreError> {
-    let ms: Option<i64> = row.try_get(column).attempt("read a column")?;
-    Ok(ms.map(Timestamp::from_unix_ms))
-}
 
 pub(super) fn status(row: &Row) -> Result<JobStatus, StoreError> {
     let name: String = row.try_get("status").attempt("read a column")?;

@@ -14,7 +14,7 @@ async fn told(request: RequestBuilder) -> String {
 async fn from_the_route_to_the_credits() {
     let network = Network::start_with(|config| config.limits.concurrent_jobs = 1).await;
     let url = |path: &str| format!("{}{path}", network.url);
-    let big = || vec![b' '; (1 << 20) + 1];
+    let big = || vec![b' '; (9 << 20) + 1];
     let poor = |body: &Value| network.http.post(url("/jobs")).bearer_auth(&network.owner.key).json(body);
     let fine = json!({"workload": "echo", "input": {"prompt": "x"}});
     let with = |change: fn(&mut Value)| {

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     job::{EventSink, RunContext, RunRequest, WorkCounter},
+    log::JobLog,
     runtime::Runtime,
 };
 
@@ -33,6 +34,8 @@ pub struct Fixture {
     pub long: Value,
     /// Inputs that the engine must refuse.
     pub bad: Vec<Value>,
+    /// Whether it reads tokens: their number is known even of a run that was cancelled.
+    pub reads_tokens: bool,
 }
 
 /// One finished run.
@@ -89,7 +92,14 @@ impl Fixture {
             artifacts: self.artifacts.clone(),
             scope: "conformance".to_owned(),
         };
-        let context = RunContext { key, events: sink, cancel: cancel.clone(), scratch, work: work.clone() };
+        let context = RunContext {
+            key,
+            events: sink,
+            cancel: cancel.clone(),
+            scratch,
+            work: work.clone(),
+            log: JobLog::default(),
+        };
         Stage { request, context, events, cancel, work, root }
     }
 

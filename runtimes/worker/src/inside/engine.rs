@@ -1,6 +1,11 @@
 //! What a worker binary brings: an engine that can be loaded.
 
-use island_protocol::{cargo::RuntimeType, job::Failure};
+use std::path::Path;
+
+use island_protocol::{
+    cargo::RuntimeType,
+    job::{Failure, FailureCode},
+};
 use island_runtimes_api::{Probe, Runtime, Unavailable};
 use tokio::sync::watch;
 
@@ -26,6 +31,15 @@ pub trait Engine: Send + 'static {
     /// What it must still reach once it is locked in, besides its artifacts and its scratch folder.
     fn profile(&self, _launch: &Launch) -> Profile {
         Profile::default()
+    }
+
+    /// Makes of a Cargo's file, `launch.artifacts`, what its runs read instead, and writes it to `into`: compiled code, an
+    /// optimised graph. In a process of its own, inside the walls, within its limits; the result is kept by file and engine version.
+    fn derive(self, _launch: &Launch, _into: &Path) -> Result<(), Failure>
+    where
+        Self: Sized,
+    {
+        Err(Failure::of_host(FailureCode::InternalError, "this engine derives nothing"))
     }
 
     /// Loads the model, inside the walls. Blocking work has its own thread.

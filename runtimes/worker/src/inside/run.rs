@@ -7,10 +7,19 @@ use island_protocol::{
     ids::AttemptKey,
     job::{Failure, FailureCode, Outcome},
 };
-use island_runtimes_api::{EventSink, Phase, RunContext, RunRequest, Runtime};
+use island_runtimes_api::{EventSink, JobLog, Phase, RunContext, RunRequest, Runtime};
 use tokio::sync::watch;
 
 use super::state::{RunHandles, State};
+
+/// Where a run writes.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// Folder of its own, removed with it.
+    pub(super) scratch: PathBuf,
+    /// File for its debug log.
+    pub(super) log: Option<PathBuf>,
+}
 
 /// Runs one attempt to its end, once the engine is there.
 pub(super) async fn run<R: Runtime>(
@@ -19,7 +28,7 @@ pub(super) async fn run<R: Runtime>(
     key: AttemptKey,
     request: RunRequest,
     handles: RunHandles,
-    scratch: PathBuf,
+    places: Places,
 ) {
     handles.work.enter(Phase::Load);
     let cancelled = handles.cancel.clone();
@@ -29,7 +38,7 @@ pub(super) async fn run<R: Runtime>(
         ready = engine.wait_for(Option::is_some) => ready.ok().and_then(|ready| ready.clone()).ok_or_else(not_loaded),
     };
     let outcome = match ready {
-        Ok(runtime) => attempt(&*runtime, &state, key, request, handles, scratch).await,
+        Ok(runtime) => attempt(&*runtime, &state, key, request, handles, places).await,
         Err(failure) => Outcome::failed(failure),
     };
     state.end(key, outcome);
@@ -41,8 +50,9 @@ async fn attempt<R: Runtime>(
     key: AttemptKey,
     request: RunRequest,
     handles: RunHandles,
-    scratch: PathBuf,
+    places: Places,
 ) -> Outcome {
+    let scratch = places.scratch;
     if let Err(failure) = runtime.admit(&request) {
         return Outcome::failed(failure);
     }
@@ -53,8 +63,15 @@ async fn attempt<R: Runtime>(
         ));
     }
     let (events, mut emitted) = EventSink::channel();
-    let context =
-        RunContext { key, events, cancel: handles.cancel, scratch: scratch.clone(), work: handles.work };
+    let log = JobLog::default();
+    let context = RunContext {
+        key,
+        events,
+        cancel: handles.cancel,
+        scratch: scratch.clone(),
+        work: handles.work,
+        log: log.clone(),
+    };
     let running = AssertUnwindSafe(runtime.run(request, context)).catch_unwind();
     tokio::pin!(running);
     let outcome = loop {
@@ -69,6 +86,11 @@ async fn attempt<R: Runtime>(
     }
     if let Err(error) = std::fs::remove_dir_all(&scratch) {
         tracing::warn!(%key, %error, "a scratch folder stays behind");
+    }
+    if let Some(path) = places.log.filter(|_| !log.is_empty())
+        && let Err(error) = std::fs::write(path, log.text())
+    {
+        tracing::warn!(%key, %error, "a job's debug log is lost");
     }
     outcome.unwrap_or_else(|_| {
         Outcome::failed(Failure::of_host(

@@ -169,9 +169,11 @@ impl<R: Runtime> Server<R> {
         let Some(handles) = self.state.admit(key, first_event, request.cargo.limits.max_output_bytes) else {
             return;
         };
-        let scratch = self.world.scratch.join(format!("{}-{}-{}", key.job_id, key.attempt, key.epoch));
+        let name = format!("{}-{}-{}", key.job_id, key.attempt, key.epoch);
+        let log = self.world.launch.log_dir.as_ref().map(|dir| dir.join(format!("{name}.log")));
+        let places = run::Places { scratch: self.world.scratch.join(name), log };
         let (engine, state) = (self.engine.subscribe(), Arc::clone(&self.state));
-        self.runs.spawn(run::run(engine, state, key, request, handles, scratch));
+        self.runs.spawn(run::run(engine, state, key, request, handles, places));
     }
 
     fn shut_down(&mut self, now: bool) {

@@ -1,4 +1,4 @@
-//! Limits of the kernel that need no wall: core dumps, open files, file sizes, threads, and tracing by others.
+//! Limits of the kernel that need no wall: core dumps, open files, file sizes, threads, processor time, and tracing by others.
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 
@@ -9,12 +9,15 @@ const MAX_OPEN_FILES: u64 = 1024;
 /// Processes and threads of its user together; a user's other programs count too, hence the size.
 const MAX_TASKS: u64 = 8192;
 
-pub(super) fn set() -> Result<(), String> {
+pub(super) fn set(cpu_s: u64) -> Result<(), String> {
     // No core dump: it would hold prompts.
     lower(Resource::Core, 0)?;
     lower(Resource::Fsize, MAX_FILE_BYTES)?;
     lower(Resource::Nofile, MAX_OPEN_FILES)?;
     lower(Resource::Nproc, MAX_TASKS)?;
+    if cpu_s > 0 {
+        lower(Resource::Cpu, cpu_s)?;
+    }
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| format!("forbid tracing: {error}"))
 }
 

@@ -198,6 +198,14 @@ fn rules(profile: &Profile) -> Result<Rules, seccompiler::BackendError> {
         rules.insert(libc::SYS_mmap, Vec::new());
         rules.insert(libc::SYS_mprotect, Vec::new());
     }
+    if profile.code {
+        rules.insert(libc::SYS_memfd_create, Vec::new());
+    }
+    if profile.local_sockets {
+        rules.insert(libc::SYS_socket, vec![rule(is(0, libc::AF_UNIX as u64))?]);
+        // Of the one family that can be made.
+        rules.insert(libc::SYS_connect, Vec::new());
+    }
     if !profile.devices.is_empty() {
         rules.extend(DRIVERS.iter().map(|&call| (call, Vec::new())));
     }

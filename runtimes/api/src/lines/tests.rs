@@ -1,0 +1,113 @@
+use island_protocol::{event::AttemptEvent, job::Fault};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+/// What a program's output comes to when it arrives in pieces of `size` bytes.
+fn read(output: &[u8], size: usize, exit: Exit) -> (Vec<AttemptEvent>, JobLog, Outcome) {
+    let (events, mut sent) = EventSink::channel();
+    let log = JobLog::default();
+    let mut lines = Lines::new(events, log.clone(), 1 << 20);
+    let taken = output.chunks(size.max(1)).try_for_each(|piece| lines.take(piece));
+    let outcome = lines.finish(taken.map_or_else(Exit::Failed, |()| exit));
+    let mut all = Vec::new();
+    while let Ok(event) = sent.try_recv() {
+        all.push(event);
+    }
+    (all, log, outcome)
+}
+
+fn failure(outcome: Outcome) -> Failure {
+    let Outcome::Failed { failure, .. } = outcome else { panic!("it must fail: {outcome:?}") };
+    failure
+}
+
+const TALK: &str = r#"{"type":"status","message":"ready"}
+
+{"type":"progress","step":1,"total":2,"phase":"encode"}
+{"type":"token","content":"Grüße "}
+{"type":"token","content":"dir","count":2}
+{"type":"image","data":"aGk=","format":"png","width":1,"height":1}
+{"type":"result","output":{"a":[1,2]}}
+{"type":"done","usage":{"prompt_tokens":7}}"#;
+
+#[test]
+fn every_kind_of_line_becomes_what_it_says() {
+    let (events, log, outcome) = read(TALK.as_bytes(), usize::MAX, Exit::Code(0));
+    assert_eq!(events.len(), 5, "{events:?}");
+    assert_eq!(events[1], AttemptEvent::Progress { step: 1, total: 2, phase: Some("encode".into()) });
+    assert_eq!(events[3], AttemptEvent::Token { content: "dir".into(), count: 2 });
+    let usage = Usage::tokens(7, 3);
+    let output = Some(json!({"a": [1, 2]}));
+    assert_eq!(outcome, Outcome::Completed { usage, output, finish_reason: None });
+    assert!(log.is_empty(), "{}", log.text());
+}
+
+proptest! {
+    #[test]
+    fn where_the_pieces_are_cut_makes_no_difference(size in 1..200_usize) {
+        let (events, _, outcome) = read(TALK.as_bytes(), size, Exit::Code(0));
+        let (expected, _, expected_outcome) = read(TALK.as_bytes(), usize::MAX, Exit::Code(0));
+        prop_assert_eq!(events, expected);
+        prop_assert_eq!(outcome, expected_outcome);
+    }
+
+    #[test]
+    fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..2000), size in 1..100_usize) {
+        let (_, _, outcome) = read(&bytes, size, Exit::Code(0));
+        if let Outcome::Failed { failure, .. } = outcome {
+            prop_assert_eq!(failure.fault, Fault::Job);
+        }
+    }
+}
+
+#[test]
+fn stray_lines_go_to_the_log_and_are_bounded_there() {
+    let mut output = b"loading...\n\xff\xfe\n{\"type\":\"dance\"}\n[1]\n{\"type\":\"token\"}\n".repeat(100);
+    output.extend_from_slice(br#"{"type":"result","output":1}"#);
+    let (events, log, outcome) = read(&output, 64, Exit::Code(0));
+    assert!(events.is_empty());
+    assert!(matches!(outcome, Outcome::Completed { output: Some(_), .. }));
+    let text = log.text();
+    assert!(text.contains("loading...") && text.contains("dance"), "{text}");
+    assert_eq!(text.lines().count(), SHOWN_STRAYS as usize);
+}
+
+#[test]
+fn whose_word_counts() {
+    let error = br#"{"type":"error","message":"no such column","code":"invalid_input"}"#;
+    let said = failure(read(error, 9, Exit::Code(0)).2);
+    assert_eq!((said.code, said.message.as_str()), (FailureCode::InvalidInput, "no such column"));
+    let said = failure(read(br#"{"type":"error","message":"x"}"#, 9, Exit::Code(3)).2);
+    assert_eq!((said.code, said.message.as_str()), (FailureCode::CargoFailed, "x"));
+    let result = br#"{"type":"result","output":1}"#;
+    assert_eq!(failure(read(result, 9, Exit::Code(3)).2).code, FailureCode::CargoFailed);
+    assert!(failure(read(result, 9, Exit::Signal(11)).2).message.contains("signal 11"));
+    let trap = Failure::of_job(FailureCode::OutOfMemory, "no memory");
+    assert_eq!(failure(read(error, 9, Exit::Failed(trap.clone())).2), trap);
+}
+
+#[test]
+fn a_program_must_say_something_and_one_thing() {
+    assert_eq!(failure(read(b"", 1, Exit::Code(0)).2).code, FailureCode::InvalidOutput);
+    let twice = b"{\"type\":\"result\",\"output\":1}\n{\"type\":\"result\",\"output\":2}\n";
+    assert_eq!(failure(read(twice, 7, Exit::Code(0)).2).code, FailureCode::InvalidOutput);
+    assert!(matches!(
+        read(br#"{"type":"done"}"#, 7, Exit::Code(0)).2,
+        Outcome::Completed { output: None, .. }
+    ));
+    let late = b"{\"type\":\"done\"}\n{\"type\":\"token\",\"content\":\"x\"}";
+    let (events, log, outcome) = read(late, 7, Exit::Code(0));
+    assert!(events.is_empty() && matches!(outcome, Outcome::Completed { .. }));
+    assert!(log.text().contains("after the last line"));
+}
+
+#[test]
+fn floods_and_giant_lines_meet_the_limit() {
+    let giant = vec![b'x'; 2 << 20];
+    assert_eq!(failure(read(&giant, 64 << 10, Exit::Code(0)).2).code, FailureCode::OutputLimit);
+    let flood = b"{\"type\":\"token\",\"content\":\"x\"}\n".repeat(100_000);
+    let said = failure(read(&flood, 64 << 10, Exit::Code(0)).2);
+    assert_eq!((said.code, said.fault), (FailureCode::OutputLimit, Fault::Job));
+}

@@ -1,0 +1,88 @@
+//! The debug log of one run: what a Cargo's program wrote to its standard error, the end of it.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Bytes that are kept; what came before them is only counted.
+pub const KEPT_BYTES: usize = 64 << 10;
+
+/// Collects a run's debug log. Cheap to clone; clones write to the same log.
+#[derive(Clone, Default)]
+pub struct JobLog(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    tail: VecDeque<u8>,
+    dropped: u64,
+}
+
+impl JobLog {
+    /// Appends bytes as the program wrote them; no encoding is assumed.
+    pub fn write(&self, bytes: &[u8]) {
+        let mut kept = self.lock();
+        let fresh = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
+        let over = (kept.tail.len() + fresh.len()).saturating_sub(KEPT_BYTES);
+        kept.dropped += (over + bytes.len() - fresh.len()) as u64;
+        kept.tail.drain(..over);
+        kept.tail.extend(fresh);
+    }
+
+    /// A line of our own, marked as such.
+    pub fn note(&self, text: &str) {
+        self.write(format!("[island] {text}\n").as_bytes());
+    }
+
+    /// The log so far, with a first line that says how much of its beginning is missing.
+    pub fn text(&self) -> String {
+        let kept = self.lock();
+        let (front, back) = kept.tail.as_slices();
+        let text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
+        if kept.dropped == 0 {
+            text
+        } else {
+            format!("[island] {} bytes are left out here\n{text}", kept.dropped)
+        }
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.lock().tail.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for JobLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobLog")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_end_is_kept_and_the_rest_counted(sizes in proptest::collection::vec(0..40_000_usize, 0..8)) {
+            let (log, mut all) = (JobLog::default(), Vec::new());
+            for (letter, size) in (b'a'..).zip(sizes) {
+                log.write(&vec![letter; size]);
+                all.extend(vec![letter; size]);
+            }
+            let tail = &all[all.len().saturating_sub(KEPT_BYTES)..];
+            let dropped = all.len() - tail.len();
+            let text = log.text();
+            prop_assert!(text.ends_with(std::str::from_utf8(tail).expect("letters")));
+            prop_assert_eq!(text.contains(&format!("{dropped} bytes are left out")), dropped > 0);
+            prop_assert_eq!(log.is_empty(), all.is_empty());
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Runs a worker's program once, to make of a Cargo's file what its runs read.
+
+use std::{
+    fs,
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+};
+
+use island_protocol::job::{Failure, FailureCode};
+
+use super::{HostError, command, prepare};
+use crate::launch::{DERIVED_FILE, EXIT_LOAD_FAILED, EXIT_OUT_OF_MEMORY, FAILURE_FILE, Launch, SCRATCH_DIR};
+
+/// Starts `binary` in `dir` and waits for its end. Gives the file it made, or why there is none. Dropped, it kills the process.
+pub async fn derive(
+    binary: &Path,
+    dir: &Path,
+    launch: &Launch,
+) -> Result<Result<PathBuf, Failure>, HostError> {
+    let stderr = prepare(dir, launch)?;
+    let mut command = command(binary, dir, stderr);
+    let child = command.arg("--derive").stdin(Stdio::null()).kill_on_drop(true).spawn();
+    let mut child = child.map_err(|error| HostError::Start(binary.to_owned(), error))?;
+    let status = child.wait().await.map_err(|error| HostError::Start(binary.to_owned(), error))?;
+    let scratch = dir.join(SCRATCH_DIR);
+    Ok(verdict(status, launch, &scratch).map_or_else(|| Ok(scratch.join(DERIVED_FILE)), Err))
+}
+
+fn verdict(status: ExitStatus, launch: &Launch, scratch: &Path) -> Option<Failure> {
+    let too_much = |what: String| {
+        Failure::of_job(
+            FailureCode::CompileLimit,
+            format!("preparing the Cargo's file took more than {what}"),
+        )
+    };
+    match (status.code(), status.signal()) {
+        (Some(0), _) => None,
+        (Some(EXIT_OUT_OF_MEMORY), _) => Some(too_much(format!("{} MB of memory", launch.memory_limit_mb))),
+        (_, Some(libc::SIGXCPU | libc::SIGKILL)) if launch.cpu_limit_s > 0 => {
+            Some(too_much(format!("{} s of processor time", launch.cpu_limit_s)))
+        }
+        (Some(EXIT_LOAD_FAILED), _) => fs::read(scratch.join(FAILURE_FILE))
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .or_else(|| Some(crashed(status))),
+        _ => Some(crashed(status)),
+    }
+}
+
+fn crashed(status: ExitStatus) -> Failure {
+    let message = format!("the engine broke down while preparing the Cargo's file ({status})");
+    Failure::of_host(FailureCode::RuntimeCrashed, message)
+}
