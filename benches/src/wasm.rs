@@ -58,7 +58,10 @@ fn cold(program: &Program, rounds: usize) -> Result<()> {
     island.stop();
     row(&format!("d2: {}, cold, own process with wasmtime", program.name), &ours[1..], &process[1..]);
     if wasmtime.is_empty() {
-        println!("| d2: {}, cold, `wasmtime run` | – | not measured: no `wasmtime` command here | – |", program.name);
+        println!(
+            "| d2: {}, cold, `wasmtime run` | – | not measured: no `wasmtime` command here | – |",
+            program.name
+        );
     } else {
         row(&format!("d2: {}, cold, `wasmtime run`", program.name), &ours[1..], &wasmtime[1..]);
     }
@@ -67,5 +70,10 @@ fn cold(program: &Program, rounds: usize) -> Result<()> {
 
 fn row(name: &str, ours: &[f64], theirs: &[f64]) {
     let median = |figures: &[f64]| Spread::of(figures.to_vec()).median;
-    println!("| {name} | {:.1} | {:.1} | {} |", median(ours), median(theirs), Spread::of_ratios(ours, theirs));
+    println!(
+        "| {name} | {:.1} | {:.1} | {} |",
+        median(ours),
+        median(theirs),
+        Spread::of_ratios(ours, theirs)
+    );
 }

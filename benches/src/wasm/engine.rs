@@ -60,7 +60,8 @@ impl Island {
 
     /// Microseconds a job, each with a compiled file that this engine has never seen.
     pub(crate) fn cold_round(&self, program: &Program, round: usize, jobs: usize) -> Result<f64> {
-        let files: Vec<_> = (0..jobs).map(|job| program.compiled.with_extension(format!("{round}-{job}"))).collect();
+        let files: Vec<_> =
+            (0..jobs).map(|job| program.compiled.with_extension(format!("{round}-{job}"))).collect();
         for file in &files {
             fs::copy(&program.compiled, file)?;
         }

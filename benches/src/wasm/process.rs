@@ -35,11 +35,15 @@ pub(crate) fn run(compiled: &Path) -> Result<()> {
 /// Microseconds a job, each in a process of this program.
 pub(crate) fn own_round(program: &Program, jobs: usize) -> Result<f64> {
     let own = env::current_exe()?;
-    round(|| {
-        let mut command = Command::new(&own);
-        command.arg("wasm-process").arg(&program.compiled_default);
-        command
-    }, program, jobs)
+    round(
+        || {
+            let mut command = Command::new(&own);
+            command.arg("wasm-process").arg(&program.compiled_default);
+            command
+        },
+        program,
+        jobs,
+    )
 }
 
 /// The `wasmtime` command, where there is one.
@@ -50,18 +54,23 @@ pub(crate) fn wasmtime_command() -> Option<PathBuf> {
 
 /// Microseconds a job, each in a process of `wasmtime run`, which compiles or finds it in its cache.
 pub(crate) fn wasmtime_round(wasmtime: &Path, program: &Program, jobs: usize) -> Result<f64> {
-    round(|| {
-        let mut command = Command::new(wasmtime);
-        command.arg("run").arg(&program.source);
-        command
-    }, program, jobs)
+    round(
+        || {
+            let mut command = Command::new(wasmtime);
+            command.arg("run").arg(&program.source);
+            command
+        },
+        program,
+        jobs,
+    )
 }
 
 fn round(command: impl Fn() -> Command, program: &Program, jobs: usize) -> Result<f64> {
     let input = program.input.to_string();
     let start = Instant::now();
     for _ in 0..jobs {
-        let mut child = command().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the peer")?;
+        let mut child =
+            command().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the peer")?;
         // A program that reads nothing may be gone by now.
         let _ = child.stdin.take().context("it has an input")?.write_all(input.as_bytes());
         let ended = child.wait_with_output()?;

@@ -56,17 +56,25 @@ fn text(body: &str) -> String {
             (i32.store (i32.const 0) (local.get $at)) (i32.store (i32.const 4) (local.get $size))
             (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))
         (func (export "_start") (local $n i32) (local $sum i32) (local $byte i32) {body}))"#,
-        if body == INIT { format!("(data (i32.const 65536) \"{}\")", "island! ".repeat(1 << 17)) } else { String::new() }
+        if body == INIT {
+            format!("(data (i32.const 65536) \"{}\")", "island! ".repeat(1 << 17))
+        } else {
+            String::new()
+        }
     )
 }
 
 /// The three programs.
 pub(crate) fn built_in(dir: &Path) -> Result<Vec<Program>> {
     let rows: Vec<Value> = (0..200).map(|n| json!([n, "a name of some length", n * 7])).collect();
-    [("no-op", NO_OP, Value::Null), ("1 MiB of data", INIT, Value::Null), ("8 KiB of JSON", TRANSFORM, json!(rows))]
-        .into_iter()
-        .map(|(name, body, input)| prepare(dir, name, &wat::parse_str(text(body))?, input))
-        .collect()
+    [
+        ("no-op", NO_OP, Value::Null),
+        ("1 MiB of data", INIT, Value::Null),
+        ("8 KiB of JSON", TRANSFORM, json!(rows)),
+    ]
+    .into_iter()
+    .map(|(name, body, input)| prepare(dir, name, &wat::parse_str(text(body))?, input))
+    .collect()
 }
 
 /// The user's program, if there is one.

@@ -15,7 +15,8 @@ use crate::{
 pub fn compile(from: &Path, into: &Path, metered: bool) -> Result<(), Failure> {
     let program = read(from)?;
     let kind = inspect::inspect(&program)?;
-    let ours = |error| Failure::of_host(FailureCode::InternalError, format!("start wasmtime: {}", chain(&error)));
+    let ours =
+        |error| Failure::of_host(FailureCode::InternalError, format!("start wasmtime: {}", chain(&error)));
     let engines = Engines::new(1).map_err(ours)?;
     let engine = engines.get(metered);
     let code = match kind {
@@ -25,8 +26,9 @@ pub fn compile(from: &Path, into: &Path, metered: bool) -> Result<(), Failure> {
     let code = code.map_err(|error| rejected(&chain(&error)))?;
     // Linking it tells now what it imports that is not there, instead of at every job.
     Linkers::new(engine).map_err(ours)?.link(kind, &code).map_err(|error| rejected(&chain(&error)))?;
-    fs::write(into, code)
-        .map_err(|error| Failure::of_host(FailureCode::DiskFull, format!("write the compiled program: {error}")))
+    fs::write(into, code).map_err(|error| {
+        Failure::of_host(FailureCode::DiskFull, format!("write the compiled program: {error}"))
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -4,11 +4,7 @@
 use bytes::Bytes;
 use island_runtimes_api::JobLog;
 use wasmtime::{Engine, Store};
-use wasmtime_wasi::{
-    WasiCtxBuilder, WasiCtxView, WasiView,
-    p1::WasiP1Ctx,
-    p2::pipe::MemoryInputPipe,
-};
+use wasmtime_wasi::{WasiCtxBuilder, WasiCtxView, WasiView, p1::WasiP1Ctx, p2::pipe::MemoryInputPipe};
 
 use crate::{
     limits::Limits,

@@ -36,7 +36,8 @@ impl ResourceLimiter for Limits {
 
     fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
         if desired > TABLE_ENTRIES {
-            let message = format!("the program wants a table of {desired} entries, {TABLE_ENTRIES} are allowed");
+            let message =
+                format!("the program wants a table of {desired} entries, {TABLE_ENTRIES} are allowed");
             return Err(Stopped(Failure::of_job(FailureCode::OutOfMemory, message)).into());
         }
         Ok(true)

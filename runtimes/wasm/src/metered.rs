@@ -12,7 +12,9 @@ use wasmtime_wasi::{HostMonotonicClock, HostWallClock};
 
 /// Secure chance, insecure chance and the insecure seed, all from `input`.
 pub(crate) fn chance(input: &[u8]) -> (StdRng, StdRng, u128) {
-    let digest = |purpose: &[u8]| -> [u8; 32] { Sha256::new().chain_update(purpose).chain_update(input).finalize().into() };
+    let digest = |purpose: &[u8]| -> [u8; 32] {
+        Sha256::new().chain_update(purpose).chain_update(input).finalize().into()
+    };
     let seed = digest(b"seed").first_chunk().copied().unwrap_or_default();
     (StdRng::from_seed(digest(b"secure")), StdRng::from_seed(digest(b"insecure")), u128::from_le_bytes(seed))
 }

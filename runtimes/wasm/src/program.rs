@@ -79,7 +79,9 @@ impl Linkers {
         Ok(unsafe {
             match Engine::detect_precompiled_file(path)? {
                 None => None,
-                Some(Precompiled::Module) => Some(self.module(&Module::deserialize_file(&self.engine, path)?)?),
+                Some(Precompiled::Module) => {
+                    Some(self.module(&Module::deserialize_file(&self.engine, path)?)?)
+                }
                 Some(Precompiled::Component) => {
                     Some(self.component(&Component::deserialize_file(&self.engine, path)?)?)
                 }

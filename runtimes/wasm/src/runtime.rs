@@ -60,13 +60,19 @@ impl Wasm {
     /// An engine that runs `slots` programs at once.
     pub fn new(slots: u32) -> Result<Self, Failure> {
         let slots = slots.max(1);
-        let unusable = |why: String| Failure::of_host(FailureCode::InternalError, format!("start wasmtime: {why}"));
+        let unusable =
+            |why: String| Failure::of_host(FailureCode::InternalError, format!("start wasmtime: {why}"));
         let engines = Engines::new(slots).map_err(|error| unusable(chain(&error)))?;
         let programs = Programs::new(&engines).map_err(|error| unusable(chain(&error)))?;
-        let ticked = engines.clone();
-        let ticker = Ticker::start(move || ticked.tick()).map_err(|error| unusable(error.to_string()))?;
+        let clocked = engines.clone();
+        let ticker = Ticker::start(move || clocked.tick()).map_err(|error| unusable(error.to_string()))?;
         let places = Arc::new(Semaphore::new(slots as usize));
-        Ok(Self { shared: Arc::new(Shared { engines, programs, ticker }), places, slots, threads: TaskTracker::new() })
+        Ok(Self {
+            shared: Arc::new(Shared { engines, programs, ticker }),
+            places,
+            slots,
+            threads: TaskTracker::new(),
+        })
     }
 
     /// Jobs at once.
@@ -120,7 +126,10 @@ impl Runtime for Wasm {
             job.run(&shared)
         });
         thread.await.unwrap_or_else(|_| {
-            Outcome::failed(Failure::of_host(FailureCode::RuntimeCrashed, "wasmtime broke down while running the program"))
+            Outcome::failed(Failure::of_host(
+                FailureCode::RuntimeCrashed,
+                "wasmtime broke down while running the program",
+            ))
         })
     }
 
@@ -140,9 +149,12 @@ struct Job {
 
 impl Job {
     fn program(request: &RunRequest) -> Result<PathBuf, Failure> {
-        request.artifacts.get(MODEL).or_else(|| request.artifacts.values().next()).cloned().ok_or_else(|| {
-            Failure::of_job(FailureCode::ModelUnavailable, "the Cargo names no program")
-        })
+        request
+            .artifacts
+            .get(MODEL)
+            .or_else(|| request.artifacts.values().next())
+            .cloned()
+            .ok_or_else(|| Failure::of_job(FailureCode::ModelUnavailable, "the Cargo names no program"))
     }
 
     fn run(self, shared: &Shared) -> Outcome {

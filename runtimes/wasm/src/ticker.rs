@@ -38,7 +38,10 @@ impl Ticker {
     pub(crate) fn start(tick: impl Fn() + Send + 'static) -> io::Result<Self> {
         let state = Arc::<State>::default();
         let seen = Arc::clone(&state);
-        let thread = thread::Builder::new().name("ticker".into()).stack_size(64 << 10).spawn(move || run(&seen, tick))?;
+        let thread = thread::Builder::new()
+            .name("ticker".into())
+            .stack_size(64 << 10)
+            .spawn(move || run(&seen, tick))?;
         Ok(Self { state, thread: Some(thread) })
     }
 
@@ -106,15 +109,15 @@ mod tests {
 
     #[test]
     fn it_sleeps_when_idle_and_wakes_for_a_program() {
-        let (ticks, ticked) = mpsc::channel();
-        let ticker = Ticker::start(move || ticks.send(()).unwrap_or_default()).expect("a thread");
+        let (told, heard) = mpsc::channel();
+        let ticker = Ticker::start(move || told.send(()).unwrap_or_default()).expect("a thread");
         while !ticker.state.asleep.load(Ordering::SeqCst) {
             thread::yield_now();
         }
-        while ticked.try_recv().is_ok() {}
+        while heard.try_recv().is_ok() {}
         let running = ticker.running();
         for _ in 0..3 {
-            ticked.recv_timeout(Duration::from_secs(20)).expect("it ticks while a program runs");
+            heard.recv_timeout(Duration::from_secs(20)).expect("it ticks while a program runs");
         }
         drop(running);
         drop(ticker);

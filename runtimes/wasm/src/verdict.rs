@@ -22,9 +22,10 @@ pub(crate) fn exit(ended: Result<()>) -> Exit {
         return Exit::Failed(failure.clone());
     }
     Exit::Failed(match error.downcast_ref() {
-        Some(Trap::StackOverflow) => {
-            Failure::of_job(FailureCode::OutOfMemory, format!("the program used up its stack of {} KB", STACK_BYTES >> 10))
-        }
+        Some(Trap::StackOverflow) => Failure::of_job(
+            FailureCode::OutOfMemory,
+            format!("the program used up its stack of {} KB", STACK_BYTES >> 10),
+        ),
         Some(trap) => Failure::of_job(FailureCode::CargoFailed, format!("the program was ended by a {trap}")),
         None => of_instance(&error),
     })

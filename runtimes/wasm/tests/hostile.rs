@@ -86,7 +86,8 @@ fn job(compiled: &Path, fields: &Value, input: Value) -> (AttemptKey, ToWorker) 
 async fn outcomes(worker: &mut Worker, keys: &[AttemptKey]) -> BTreeMap<AttemptKey, (String, Outcome)> {
     let (mut texts, mut ended) = (BTreeMap::<AttemptKey, String>::new(), BTreeMap::new());
     while ended.len() < keys.len() {
-        let frame = within(worker.connection.frames.next()).await.expect("the worker lives").expect("a sound frame");
+        let frame =
+            within(worker.connection.frames.next()).await.expect("the worker lives").expect("a sound frame");
         let FromWorker::Events { key, events } = frame else { continue };
         for event in events {
             match event.event {
@@ -121,22 +122,41 @@ fn attacks() -> Vec<(&'static str, Vec<u8>, FailureCode)> {
     let (giant, noise) = (script.say(&"x".repeat(4000)), script.write(1, &[0xff; 2000]));
     let complaint = script.write(2, &[b'!'; 4000]);
     let again = |what: &str| script.module("", &format!("(loop $more {what} (br $more))"));
-    let sleep = "(i32.store (i32.const 48) (i32.const 1)) (i64.store (i32.const 56) (i64.const 3600000000000))
+    let sleep =
+        "(i32.store (i32.const 48) (i32.const 1)) (i64.store (i32.const 56) (i64.const 3600000000000))
         (drop (call $poll_oneoff (i32.const 32) (i32.const 96) (i32.const 1) (i32.const 16)))";
     let table = "(drop (table.grow $t (ref.null func) (i32.const 10000)))";
     vec![
         ("endless-loop", module("(call $spin)"), FailureCode::DeadlineExceeded),
         ("long-sleep", module(sleep), FailureCode::DeadlineExceeded),
         ("complaints-without-end", again(&complaint), FailureCode::DeadlineExceeded),
-        ("chance-without-end", again("(drop (call $random_get (i32.const 65536) (i32.const 400000)))"), FailureCode::DeadlineExceeded),
+        (
+            "chance-without-end",
+            again("(drop (call $random_get (i32.const 65536) (i32.const 400000)))"),
+            FailureCode::DeadlineExceeded,
+        ),
         ("memory-bomb", again("(drop (memory.grow (i32.const 16)))"), FailureCode::OutOfMemory),
-        ("table-bomb", Script::default().module("(table $t 1 funcref)", &format!("(loop $more {table} (br $more))")), FailureCode::OutOfMemory),
-        ("stack-overflow", Script::default().module("(func $deep (call $deep) (call $deep))", "(call $deep)"), FailureCode::OutOfMemory),
+        (
+            "table-bomb",
+            Script::default().module("(table $t 1 funcref)", &format!("(loop $more {table} (br $more))")),
+            FailureCode::OutOfMemory,
+        ),
+        (
+            "stack-overflow",
+            Script::default().module("(func $deep (call $deep) (call $deep))", "(call $deep)"),
+            FailureCode::OutOfMemory,
+        ),
         ("output-flood", again(&line), FailureCode::OutputLimit),
         ("giant-line", again(&giant), FailureCode::OutputLimit),
         ("invalid-utf-8", again(&noise), FailureCode::OutputLimit),
         ("wild-read", module("(drop (i32.load offset=0xfffffff0 (i32.const -1)))"), FailureCode::CargoFailed),
-        ("wild-pointers-to-the-host", module("(drop (call $fd_read (i32.const 0) (i32.const -8) (i32.const 1) (i32.const -4))) (unreachable)"), FailureCode::CargoFailed),
+        (
+            "wild-pointers-to-the-host",
+            module(
+                "(drop (call $fd_read (i32.const 0) (i32.const -8) (i32.const 1) (i32.const -4))) (unreachable)",
+            ),
+            FailureCode::CargoFailed,
+        ),
         ("trap", module("(unreachable)"), FailureCode::CargoFailed),
         ("exit-code", module("(call $exit (i32.const 134))"), FailureCode::CargoFailed),
     ]
@@ -146,15 +166,19 @@ fn attacks() -> Vec<(&'static str, Vec<u8>, FailureCode)> {
 async fn attacks_end_as_they_must_and_others_lose_nothing() {
     let scene = Scene::new();
     let talker = scene.derive("talker", &talker(), 0).await.expect("it compiles");
-    let mut attacks: Vec<_> = attacks().into_iter().map(|(name, program, code)| (name.to_owned(), program, code)).collect();
-    let components = attacks.iter().map(|(name, program, code)| (format!("{name}-component"), component(program), *code));
+    let mut attacks: Vec<_> =
+        attacks().into_iter().map(|(name, program, code)| (name.to_owned(), program, code)).collect();
+    let components =
+        attacks.iter().map(|(name, program, code)| (format!("{name}-component"), component(program), *code));
     let components: Vec<_> = components.collect();
     attacks.extend(components);
     let mut worker = scene.worker().await;
     let pid = worker.process.pid();
     for (name, program, code) in attacks {
-        let compiled = scene.derive(&name, &program, 0).await.unwrap_or_else(|failure| panic!("{name}: {failure:?}"));
-        let limits = json!({"limits": {"timeout_s": 1, "max_output_bytes": 1 << 20}});
+        let compiled =
+            scene.derive(&name, &program, 0).await.unwrap_or_else(|failure| panic!("{name}: {failure:?}"));
+        let seconds = if code == FailureCode::DeadlineExceeded { 1 } else { 60 };
+        let limits = json!({"limits": {"timeout_s": seconds, "max_output_bytes": 1 << 20}});
         let (attack, run_attack) = job(&compiled, &limits, json!("attack"));
         let (witness, run_witness) = job(&talker, &json!({}), json!("wörd "));
         worker.connection.commands.send(run_witness).await.expect("send");
@@ -177,7 +201,8 @@ async fn attacks_end_as_they_must_and_others_lose_nothing() {
 async fn the_worker_has_all_its_walls() {
     let scene = Scene::new();
     let mut worker = scene.worker().await;
-    let first = within(worker.connection.frames.next()).await.expect("it speaks first").expect("a sound frame");
+    let first =
+        within(worker.connection.frames.next()).await.expect("it speaks first").expect("a sound frame");
     let FromWorker::Hello { sandbox, .. } = first else { panic!("no greeting: {first:?}") };
     if cfg!(target_os = "linux") {
         assert_eq!(sandbox.level, SandboxLevel::Full, "this kernel has all walls: {:?}", sandbox.missing);
@@ -205,7 +230,8 @@ async fn bombs_for_the_compiler_are_refused() {
     let failure = scene.derive("million", &functions, 10).await.expect_err("a million functions");
     assert_eq!((failure.code, failure.fault), (FailureCode::CompileLimit, Fault::Job), "{failure:?}");
     assert!(failure.message.contains("functions"), "{failure:?}");
-    let failure = scene.derive("bomb", &compile_bomb(), 1).await.expect_err("it takes far longer than a second");
+    let failure =
+        scene.derive("bomb", &compile_bomb(), 1).await.expect_err("it takes far longer than a second");
     assert_eq!((failure.code, failure.fault), (FailureCode::CompileLimit, Fault::Job), "{failure:?}");
     let large = [module(""), vec![0; 33 << 20]].concat();
     let failure = scene.derive("large", &large, 10).await.expect_err("more than 32 MiB");

@@ -96,15 +96,16 @@ pub(crate) fn echo() -> Vec<u8> {
     let (open, close) = (script.say(r#"{"type":"token","content":"#), script.say("}\n"));
     let (result, end) = (script.say(r#"{"type":"result","output":"#), script.say("}\n"));
     let long = script.say("{\"type\":\"token\",\"content\":\"on and on\"}\n");
-    let wrong = script.say("{\"type\":\"error\",\"message\":\"a text is wanted\",\"code\":\"invalid_input\"}\n");
+    let wrong =
+        script.say("{\"type\":\"error\",\"message\":\"a text is wanted\",\"code\":\"invalid_input\"}\n");
     script.module(
         "",
         &format!(
-            r#"(call $read)
+            r"(call $read)
             (local.set $n (i32.load8_u (i32.const 65536)))
             (if (i32.eq (local.get $n) (i32.const 0x22)) (then {open} (call $input) {close} {result} (call $input) {end} (return)))
             (if (i32.eq (local.get $n) (i32.const 0x5b)) (then {long} (call $spin)))
-            {wrong}"#
+            {wrong}"
         ),
     )
 }
