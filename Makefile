@@ -3,13 +3,16 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/island/target
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test check fmt lint bench
+.PHONY: help setup cargos demo test check fmt lint bench
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Bring what is missing to build and run
 	@scripts/setup.sh
+
+cargos: ## Build the programs that wasm and container Cargos run
+	@scripts/cargos.sh
 
 demo: setup ## Build, start a network, stream a reply from its model, stop
 	cargo build --locked --workspace --bins

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Builds the programs behind the wasm and container Cargos, says what it does, does nothing twice.
+#   scripts/cargos.sh            everything that can be built here
+#   scripts/cargos.sh wasm       only the modules
+# Finished files lie in $CARGO_TARGET_DIR/cargos/built, which cargos/built points to.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\033[1mcargos:\033[0m %s\n' "$*"; }
+target="${CARGO_TARGET_DIR:-$HOME/.cache/island/target}/cargos"
+built="$target/built"
+mkdir -p "$built"
+# Replaced in one step: another clone's build may be reading it.
+if [ "$(readlink cargos/built 2>/dev/null || true)" != "$built" ]; then
+    ln -sfn "$built" cargos/built
+fi
+
+# A finished file takes its place whole, and only when it is another one: its hash is its name on every Island.
+install_file() {
+    cmp -s "$1" "$2" && return
+    cp "$1" "$2.new.$$"
+    chmod 644 "$2.new.$$"
+    mv "$2.new.$$" "$2"
+    say "built ${2##*/} ($(($(stat -c %s "$2") / 1024)) KiB)"
+}
+
+# --- wasm modules.
+wasm=wasm32-wasip1
+if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$wasm" ]; then
+    command -v rustup >/dev/null || { say "rustc has no target $wasm and there is no rustup to bring it; no module was built." >&2; exit 1; }
+    say "bringing the Rust target $wasm"
+    rustup target add "$wasm"
+fi
+# The same bytes wherever they are built: no path of this machine in them.
+paths="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/island"
+CARGO_TARGET_DIR=$target RUSTFLAGS="$paths" cargo build --quiet --locked --release --manifest-path cargos/programs/Cargo.toml \
+    --target $wasm --package island-wasm-cargos
+for module in "$target/$wasm"/release/wasm-*.wasm; do
+    install_file "$module" "$built/${module##*/}"
+done
+[ "${1:-all}" = wasm ] && exit
+
+# --- Images of the container Cargos, with a static entry program.
+host=$(rustc -vV | sed -n 's/^host: //p')
+if [[ "$host" != *-linux-gnu ]]; then
+    say "images are made on Linux with glibc only; the modules are built."
+    exit
+fi
+CARGO_TARGET_DIR=$target RUSTFLAGS="$paths -C target-feature=+crt-static" cargo build --quiet --locked --release \
+    --manifest-path cargos/programs/Cargo.toml --target "$host" --package island-tools
+# Without mmdebstrap there are no images, and Cargos without their image are not offered: the rest works.
+python3 scripts/images.py cargos/images "$target/images" "$built" "$target/$host/release/island-tools" || true
