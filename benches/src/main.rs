@@ -9,6 +9,7 @@
 //! | `mock` | a chat server that costs nothing |
 //! | `gateway` | b1, b2, b4: the API beside nginx and litellm |
 //! | `overhead` | b3: what the network adds to a paced stream |
+//! | `wasm` | d1, d2: wasm jobs through the engine, against a bare loop and a process for each |
 //!
 //! Rounds are interleaved (A, B, C, A, B, C, …); the ratio of each round is taken, then the median of the ratios, with
 //! the least and the greatest beside it. Absolute figures belong to the machine and the minute; ratios travel better.
@@ -22,6 +23,7 @@ mod mock;
 mod overhead;
 mod stats;
 mod systems;
+mod wasm;
 
 use std::path::PathBuf;
 
@@ -63,6 +65,21 @@ enum What {
         #[arg(long)]
         litellm: Option<PathBuf>,
     },
+    /// Wasm jobs through the engine, against a bare loop of the same instances and a fresh process for each (d1, d2)
+    Wasm {
+        /// A program that takes JSON, with its input: measured besides those built in
+        #[arg(long, num_args = 2, value_names = ["PROGRAM", "INPUT"])]
+        program: Vec<String>,
+        /// Jobs in a round
+        #[arg(long, default_value_t = 1000)]
+        jobs: usize,
+    },
+    /// One program in a process of its own, as the peer of the above
+    #[command(hide = true)]
+    WasmProcess {
+        /// The compiled program
+        compiled: PathBuf,
+    },
 }
 
 #[tokio::main]
@@ -74,5 +91,7 @@ async fn main() -> Result<()> {
         }
         What::Overhead => overhead::run(cli.rounds).await,
         What::Gateway { litellm } => gateway::run(cli.rounds, litellm).await,
+        What::Wasm { program, jobs } => wasm::run(cli.rounds, jobs, &program),
+        What::WasmProcess { compiled } => wasm::process::run(&compiled),
     }
 }

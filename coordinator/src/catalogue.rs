@@ -65,8 +65,16 @@ impl Catalogue {
     /// Loads every `*.toml` of `dir` and of its folders for engines, and of its folder `fixtures` when asked. A Cargo whose files
     /// are yet to be built is left out, and said to be.
     pub(crate) fn load(dir: &Path, fixtures: bool) -> Result<Self, CatalogueError> {
-        let mut paths = toml_files(dir)?;
         let folders = ENGINE_FOLDERS.into_iter().chain(fixtures.then_some("fixtures"));
+        Self::load_with(dir, folders)
+    }
+
+    /// Loads every `*.toml` of `dir` and of these of its folders.
+    pub(crate) fn load_with<'a>(
+        dir: &Path,
+        folders: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, CatalogueError> {
+        let mut paths = toml_files(dir)?;
         for folder in folders.map(|name| dir.join(name)).filter(|folder| folder.is_dir()) {
             paths.extend(toml_files(&folder)?);
         }

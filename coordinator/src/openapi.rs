@@ -57,6 +57,9 @@ pub(crate) fn document(entries: &[Entry], catalogue: &Catalogue) -> Value {
     })
 }
 
+/// Longest input shown as an example.
+const MAX_EXAMPLE_BYTES: usize = 1000;
+
 /// One job of each category, from the catalogue.
 fn inputs(catalogue: &Catalogue) -> Map<String, Value> {
     let mut inputs = Map::new();
@@ -64,7 +67,8 @@ fn inputs(catalogue: &Catalogue) -> Map<String, Value> {
     for cargo in catalogue.iter() {
         let view = cargo.view();
         let Some(input) = view.example.as_ref().and_then(|example| example.get("input")) else { continue };
-        if seen.contains(&view.entry.category) {
+        // A film as an example helps nobody.
+        if seen.contains(&view.entry.category) || input.to_string().len() > MAX_EXAMPLE_BYTES {
             continue;
         }
         seen.push(view.entry.category);

@@ -1,5 +1,5 @@
 //! Owns the jobs that run: one task per job (`runner`), beside it one that writes the job's events to the fabric
-//! (`publisher`). Around them: `placer` chooses Islands, `inbox` brings what Islands send, `clerk` writes what may be
+//! (`publisher`). Around them: `placer` chooses Islands (`first`: before a new job is stored), `inbox` brings what Islands send, `clerk` writes what may be
 //! written late, `peers` takes jobs over from coordinators that are gone, `recover` takes them up where they stood,
 //! `feed` follows a job for a reader wherever it runs (`relay`: elsewhere), `errand` asks other coordinators.
 //!
@@ -9,6 +9,7 @@ mod clerk;
 mod errand;
 pub(crate) mod feed;
 mod finish;
+mod first;
 pub(crate) mod inbox;
 pub(crate) mod live;
 pub(crate) mod log;
@@ -26,6 +27,7 @@ use std::{
 };
 
 use island_protocol::{
+    cargo::CargoSpec,
     ids::{AccountId, HostId, InstanceId, JobId},
     job::JobStatus,
 };
@@ -41,6 +43,7 @@ use crate::{
     lease::Patience,
     storage::{self, Store, StoreError, coordinator},
 };
+use first::First;
 use live::Live;
 use log::Log;
 
@@ -136,10 +139,15 @@ impl Owner {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up a job that was just accepted: its first event is there when this returns.
-    pub(crate) fn adopt(self: &Arc<Self>, job: Job) -> Arc<Live> {
+    /// Claims an Island for a job that is about to be accepted, and writes the attempt into it.
+    pub(crate) fn claim_first(&self, job: &mut Job, cargo: &CargoSpec) -> Option<First> {
+        First::claim(&self.context.fleet, job, cargo)
+    }
+
+    /// Takes up a job that was just accepted: its first events are there when this returns.
+    pub(crate) fn adopt(self: &Arc<Self>, job: Job, first: Option<First>) -> Arc<Live> {
         let log = Log::new(job.head.clone());
-        self.spawn(job, log, publisher::Published::default(), None)
+        self.spawn(job, log, publisher::Published::default(), None, first)
     }
 
     fn spawn(
@@ -148,13 +156,14 @@ impl Owner {
         log: Log,
         published: publisher::Published,
         run: Option<live::Run>,
+        first: Option<First>,
     ) -> Arc<Live> {
         let (commands, inbox) = mpsc::unbounded_channel();
         let live = Arc::new(Live::new(&job, log, commands));
         live.state().run = run;
         self.lock().insert(job.id, live.clone());
         let runner = runner::Runner::new(self.clone(), live.clone(), job, inbox);
-        self.spawn_task(runner.run());
+        self.spawn_task(runner.run(first));
         let (link, hard) = (self.context.link.clone(), self.hard.clone());
         self.spawn_task(publisher::run(link, live.clone(), published, hard));
         live

@@ -14,6 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("runtimes-api", &["protocol"]),
     ("runtimes-worker", &["protocol", "runtimes-api"]),
     ("runtimes-llmcpp", &["protocol", "runtimes-api", "runtimes-worker"]),
+    ("runtimes-wasm", &["protocol", "runtimes-api", "runtimes-worker"]),
     ("agent", &["protocol", "coordinator-client", "cache", "runtimes-api", "runtimes-worker", "daemon"]),
     ("cli", &["protocol", "coordinator-client"]),
 ];

@@ -52,7 +52,7 @@ pub(super) async fn take_up(owner: &Arc<Owner>, job: Job) {
     if let (Some(host), Some(cargo)) = (job.host, context.catalogue.get(job.workload.as_str())) {
         context.fleet.claim(host, job.key(), &cargo.spec);
     }
-    owner.spawn(job, log, published, run);
+    owner.spawn(job, log, published, run, None);
 }
 
 /// The head and what follows it without a gap. An end that was published but not committed cannot be: ends are

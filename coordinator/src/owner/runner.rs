@@ -22,6 +22,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{
     Owner,
     finish::Loss,
+    first::First,
     live::{Command, Live, Run},
     placer::{Ask, Waiter},
 };
@@ -88,11 +89,18 @@ impl Runner {
     }
 
     /// Runs the job until it has ended or the coordinator stops; a job that is left open is taken up at the next start.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(mut self, first: Option<First>) {
         let hard = self.owner.hard.clone();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        if self.live.state().run.is_none() {
+        if let Some((host, key)) = first.map(First::take) {
+            // Its attempt was committed with the job.
+            tokio::select! {
+                biased;
+                () = hard.cancelled() => return,
+                _ = self.offered(host, key) => {}
+            }
+        } else if self.live.state().run.is_none() {
             self.ask();
         } else {
             self.run_deadline = self.deadline_of_run();

@@ -121,8 +121,8 @@ async fn count_open(conn: &mut Connection, account: AccountId) -> Result<i64, St
 async fn insert(conn: &mut Connection, job: &Job, terms: &Terms<'_>) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO jobs (id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
-         owner, head, first_event, deadline, created_at, api_key_id) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+         owner, head, first_event, deadline, created_at, api_key_id, attempt, epoch, host_id) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
     )
     .bind(job.id.to_string())
     .bind(job.account.to_string())
@@ -139,6 +139,9 @@ async fn insert(conn: &mut Connection, job: &Job, terms: &Terms<'_>) -> Result<(
     .bind(job.deadline.unix_ms())
     .bind(job.created_at.unix_ms())
     .bind(terms.key.to_string())
+    .bind(i64::from(job.attempt))
+    .bind(job.epoch as i64)
+    .bind(job.host.map(|host| host.to_string()))
     .execute(conn)
     .await
     .attempt("insert a job")?;

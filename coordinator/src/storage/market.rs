@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use island_protocol::{credits::MicroCredits, ids::Slug, time::Timestamp};
-use sqlx::Row as _;
 
 use super::{Attempt as _, Pool, Row, StoreError, integer, parsed};
 

@@ -108,14 +108,16 @@ pub(in crate::api) async fn accept(
     };
     let context = api.owner.context();
     let job = new_job(api, caller, cargo, input, priority);
+    let mut stored = job.clone();
+    let first = api.owner.claim_first(&mut stored, &cargo.spec);
     let terms = Terms {
         owner: context.instance,
         key: caller.key,
         limit: api.rules.concurrent_jobs,
         claim: once.map(|once| once.claim(caller.account)),
     };
-    match jobs::accept(&context.store, &job, &terms).await.map_err(refused)? {
-        Accepted::New => Ok(Taken::New(api.owner.adopt(job.clone()), job)),
+    match jobs::accept(&context.store, &stored, &terms).await.map_err(refused)? {
+        Accepted::New => Ok(Taken::New(api.owner.adopt(stored, first), job)),
         Accepted::Before(id) => {
             let before = jobs::get(context.store.reader(), id).await?;
             before.map(Taken::Before).ok_or_else(|| StoreError::Corrupt { what: "made" }.into())

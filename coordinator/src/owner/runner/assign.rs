@@ -56,6 +56,12 @@ impl Runner {
         self.offer(host, key, status).await
     }
 
+    /// Offers the attempt that was committed with the job itself.
+    pub(super) async fn offered(&mut self, host: HostId, key: AttemptKey) -> Next {
+        self.live.state().run = Some(Run::new(key, host, Instant::now(), false));
+        self.offer(host, key, self.job.status).await
+    }
+
     async fn offer(&mut self, host: HostId, key: AttemptKey, accepted: JobStatus) -> Next {
         let context = self.owner.context.clone();
         let Some(assignment) = self.assignment(key) else { return Next::Continue };

@@ -1,0 +1,88 @@
+//! Runs a future on this thread until it is done, its deadline is met or it is cancelled. A program gives way at every tick, so no
+//! timer is needed and no other thread is woken for one that just runs and ends.
+
+use std::{
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+    time::Instant,
+};
+
+use island_runtimes_api::WorkCounter;
+use tokio_util::sync::CancellationToken;
+
+use crate::ticker::TICK;
+
+/// Why a program was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    Deadline,
+    Cancelled,
+}
+
+/// What bounds a program.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    pub(crate) deadline: Instant,
+    pub(crate) cancel: CancellationToken,
+    /// Grows at every tick: a silent program is at work until its deadline.
+    pub(crate) work: WorkCounter,
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Drives `future` within `bounds`.
+pub(crate) fn drive<T>(future: impl Future<Output = T>, bounds: &Bounds) -> Result<T, Left> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if bounds.cancel.is_cancelled() {
+            return Err(Left::Cancelled);
+        }
+        if Instant::now() >= bounds.deadline {
+            return Err(Left::Deadline);
+        }
+        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return Ok(done);
+        }
+        bounds.work.advance(1);
+        // Returns at once if the future has woken itself, as it does when it gave way.
+        thread::park_timeout(TICK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{future::pending, time::Duration};
+
+    fn bounds(left: Duration) -> Bounds {
+        let deadline = Instant::now() + left;
+        Bounds { deadline, cancel: CancellationToken::new(), work: WorkCounter::default() }
+    }
+
+    #[test]
+    fn a_future_that_is_done_counts_and_one_that_waits_is_left() {
+        let long = bounds(Duration::from_mins(1));
+        assert_eq!(drive(async { 1 }, &long), Ok(1));
+        assert_eq!(drive(pending::<()>(), &bounds(Duration::from_millis(20))), Err(Left::Deadline));
+        let cancel = long.cancel.clone();
+        let left = thread::scope(|scope| {
+            scope.spawn(move || cancel.cancel());
+            drive(pending::<()>(), &long)
+        });
+        assert_eq!(left, Err(Left::Cancelled));
+    }
+}

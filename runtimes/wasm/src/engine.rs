@@ -1,0 +1,122 @@
+//! wasmtime as we set it: two engines, since metered code is other code.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use wasmtime::{
+    Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, Result,
+};
+
+/// Stack of a program; more is a failure of the job.
+pub const STACK_BYTES: usize = 512 << 10;
+/// Stack of a program with room for the host functions it calls.
+const FIBER_BYTES: usize = 1 << 20;
+/// Entries of a table; the largest programs we know have some ten thousand functions.
+pub const TABLE_ENTRIES: usize = 1 << 16;
+/// Tables of one core module.
+const TABLES: u32 = 4;
+/// Core modules that a component may be made of; those that compilers make have up to six.
+const CORE_INSTANCES: u32 = 16;
+/// Memories that a component may have.
+const MEMORIES: u32 = 4;
+/// Memory of an ended program that is cleared by writing zeroes, which is cheaper than giving back a few pages.
+const KEPT_BYTES: usize = 256 << 10;
+/// Release of wasmtime; the rest of the version is a digest of all that compiled code depends on.
+const RELEASE: &str = "48";
+
+/// The two engines, equal but for the metering.
+#[derive(Debug, Clone)]
+pub struct Engines {
+    plain: Engine,
+    metered: Engine,
+}
+
+impl Engines {
+    /// Engines that run `slots` programs at once.
+    pub fn new(slots: u32) -> Result<Self> {
+        Ok(Self { plain: Engine::new(&config(slots, false))?, metered: Engine::new(&config(slots, true))? })
+    }
+
+    /// The engine for programs that are metered, or for those that are not.
+    pub fn get(&self, metered: bool) -> &Engine {
+        if metered { &self.metered } else { &self.plain }
+    }
+
+    /// Ends the time slice of every running program.
+    pub fn tick(&self) {
+        self.plain.increment_epoch();
+        self.metered.increment_epoch();
+    }
+}
+
+/// Names what compiled code depends on: wasmtime's version, this processor and our settings. Code of another version does not load.
+pub fn version() -> Result<String> {
+    let engines = Engines::new(1)?;
+    let mut hasher = DefaultHasher::new();
+    engines.plain.precompile_compatibility_hash().hash(&mut hasher);
+    engines.metered.precompile_compatibility_hash().hash(&mut hasher);
+    Ok(format!("wasmtime {RELEASE}, {:016x}", hasher.finish()))
+}
+
+fn config(slots: u32, metered: bool) -> Config {
+    let mut config = Config::new();
+    config
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool(slots)))
+        .memory_init_cow(true)
+        .epoch_interruption(true)
+        .consume_fuel(metered)
+        // The bits of a NaN differ between processors; what is metered must not.
+        .cranelift_nan_canonicalization(metered)
+        .cranelift_opt_level(OptLevel::Speed)
+        .max_wasm_stack(STACK_BYTES)
+        .async_stack_size(FIBER_BYTES)
+        .concurrency_support(false)
+        .wasm_memory64(false)
+        .wasm_multi_memory(false)
+        .wasm_relaxed_simd(false);
+    config
+}
+
+/// Room for `slots` programs at once, components among them. It is address space until it is touched.
+fn pool(slots: u32) -> PoolingAllocationConfig {
+    let slots = slots.max(1);
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(slots)
+        .total_core_instances(slots * CORE_INSTANCES)
+        .max_core_instances_per_component(CORE_INSTANCES)
+        .total_memories(slots * MEMORIES)
+        .max_memories_per_component(MEMORIES)
+        .total_tables(slots * CORE_INSTANCES)
+        .max_tables_per_component(CORE_INSTANCES)
+        .max_tables_per_module(TABLES)
+        .table_elements(TABLE_ENTRIES)
+        .total_stacks(slots)
+        .max_unused_warm_slots(slots)
+        .linear_memory_keep_resident(KEPT_BYTES)
+        .table_keep_resident(KEPT_BYTES)
+        // Needs a file of /proc, which the walls keep shut.
+        .pagemap_scan(Enabled::No);
+    pool
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_release_is_the_one_that_is_built() {
+        let lock = include_str!("../../../Cargo.lock");
+        assert!(lock.contains(&format!("name = \"wasmtime\"\nversion = \"{RELEASE}.")));
+    }
+
+    #[test]
+    fn metered_code_is_other_code_and_the_version_stands_still() {
+        let digest = |metered| {
+            let engine = Engine::new(&config(2, metered)).expect("an engine");
+            let mut hasher = DefaultHasher::new();
+            engine.precompile_compatibility_hash().hash(&mut hasher);
+            hasher.finish()
+        };
+        assert_ne!(digest(true), digest(false));
+        assert_eq!(version().expect("a version"), version().expect("a version"));
+    }
+}

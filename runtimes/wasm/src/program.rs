@@ -1,0 +1,163 @@
+//! Compiled programs: mapped from their files, linked with WASI once, and kept.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use island_protocol::job::{Failure, FailureCode};
+use wasmtime::{
+    Engine, InstancePre, Linker, Module, Precompiled, Result, Store,
+    component::{self, Component},
+};
+use wasmtime_wasi::{p1, p2, p2::bindings::CommandPre};
+
+use crate::{engine::Engines, guest::Guest, inspect::Kind, verdict::chain};
+
+/// Programs that are kept mapped. They are files, so keeping one costs little more than its relocations.
+const KEPT_PROGRAMS: usize = 64;
+
+/// A program that can be started at once.
+#[derive(Clone)]
+pub(crate) enum Program {
+    Module(InstancePre<Guest>),
+    Component(CommandPre<Guest>),
+}
+
+impl Program {
+    /// Runs the program to its end.
+    pub(crate) async fn run(&self, store: &mut Store<Guest>) -> Result<()> {
+        match self {
+            Self::Module(module) => {
+                let instance = module.instantiate_async(&mut *store).await?;
+                let start = instance.get_typed_func::<(), ()>(&mut *store, "_start")?;
+                start.call_async(store, ()).await
+            }
+            Self::Component(component) => {
+                let command = component.instantiate_async(&mut *store).await?;
+                let ended = command.wasi_cli_run().call_run(store).await?;
+                // A component has no exit code but this.
+                ended.map_err(|()| wasmtime_wasi::I32Exit(1).into())
+            }
+        }
+    }
+}
+
+/// Links programs of one engine with WASI and with nothing else.
+pub(crate) struct Linkers {
+    engine: Engine,
+    modules: Linker<Guest>,
+    components: component::Linker<Guest>,
+}
+
+impl Linkers {
+    pub(crate) fn new(engine: &Engine) -> Result<Self> {
+        let (mut modules, mut components) = (Linker::new(engine), component::Linker::new(engine));
+        p1::add_to_linker_async(&mut modules, |guest: &mut Guest| &mut guest.wasi)?;
+        p2::add_to_linker_async(&mut components)?;
+        Ok(Self { engine: engine.clone(), modules, components })
+    }
+
+    /// Links compiled code that is in memory. Fails, with the import's name, where it asks for something that is not there.
+    #[expect(unsafe_code, reason = "compiled code is trusted by whoever loads it")]
+    pub(crate) fn link(&self, kind: Kind, code: &[u8]) -> Result<Program> {
+        // SAFETY: the bytes were made by this very engine a moment ago and have not left this process.
+        unsafe {
+            match kind {
+                Kind::Module => self.module(&Module::deserialize(&self.engine, code)?),
+                Kind::Component => self.component(&Component::deserialize(&self.engine, code)?),
+            }
+        }
+    }
+
+    /// Maps and links a compiled file.
+    #[expect(unsafe_code, reason = "compiled code is trusted by whoever loads it")]
+    fn load(&self, path: &Path) -> Result<Option<Program>> {
+        // SAFETY: the file is one that our own compiler wrote, named to this worker by the agent, and never changed once it has its
+        // name. Should a program have broken the compiler, its file breaks no wall that the compiler did not stand behind as well.
+        Ok(unsafe {
+            match Engine::detect_precompiled_file(path)? {
+                None => None,
+                Some(Precompiled::Module) => {
+                    Some(self.module(&Module::deserialize_file(&self.engine, path)?)?)
+                }
+                Some(Precompiled::Component) => {
+                    Some(self.component(&Component::deserialize_file(&self.engine, path)?)?)
+                }
+            }
+        })
+    }
+
+    fn module(&self, module: &Module) -> Result<Program> {
+        self.modules.instantiate_pre(module).map(Program::Module)
+    }
+
+    fn component(&self, component: &Component) -> Result<Program> {
+        CommandPre::new(self.components.instantiate_pre(component)?).map(Program::Component)
+    }
+}
+
+/// The programs in use, by file; those used last are kept.
+pub(crate) struct Programs {
+    plain: Linkers,
+    metered: Linkers,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    programs: BTreeMap<(bool, PathBuf), (u64, Program)>,
+    uses: u64,
+}
+
+impl Programs {
+    pub(crate) fn new(engines: &Engines) -> Result<Self> {
+        let (plain, metered) = (Linkers::new(engines.get(false))?, Linkers::new(engines.get(true))?);
+        Ok(Self { plain, metered, kept: Mutex::default() })
+    }
+
+    /// The program in `path`, mapped now if it was not before.
+    pub(crate) fn get(&self, path: &Path, metered: bool) -> Result<Program, Failure> {
+        let key = (metered, path.to_owned());
+        if let Some(program) = self.kept().find(&key) {
+            return Ok(program);
+        }
+        let linkers = if metered { &self.metered } else { &self.plain };
+        let program = match linkers.load(path) {
+            Ok(Some(program)) => program,
+            Ok(None) => return Err(unusable("it is not a compiled program")),
+            Err(error) => return Err(unusable(&chain(&error))),
+        };
+        self.kept().keep(key, program.clone());
+        Ok(program)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn find(&mut self, key: &(bool, PathBuf)) -> Option<Program> {
+        self.uses += 1;
+        let uses = self.uses;
+        self.programs.get_mut(key).map(|(used, program)| {
+            *used = uses;
+            program.clone()
+        })
+    }
+
+    fn keep(&mut self, key: (bool, PathBuf), program: Program) {
+        if self.programs.len() >= KEPT_PROGRAMS {
+            let oldest = self.programs.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
+            oldest.and_then(|key| self.programs.remove(&key));
+        }
+        self.programs.insert(key, (self.uses, program));
+    }
+}
+
+/// A compiled file that does not load is this Island's: it was made here, of a program that was sound.
+fn unusable(why: &str) -> Failure {
+    Failure::of_host(FailureCode::ModelUnavailable, format!("load the compiled program: {why}"))
+}

@@ -1,0 +1,125 @@
+//! The one thread that ends time slices. It sleeps while nothing runs.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Length of a time slice. A program that must end does so within one.
+pub(crate) const TICK: Duration = Duration::from_millis(10);
+/// Ticks without a running program after which it sleeps: starting a program then costs no wake-up under load.
+const IDLE_TICKS: u32 = 100;
+
+/// Ticks while programs run.
+#[derive(Debug)]
+pub(crate) struct Ticker {
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: AtomicUsize,
+    asleep: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// Keeps the ticker awake.
+#[derive(Debug)]
+pub(crate) struct Running<'a>(&'a Ticker);
+
+impl Ticker {
+    /// Starts the thread, which calls `tick`.
+    pub(crate) fn start(tick: impl Fn() + Send + 'static) -> io::Result<Self> {
+        let state = Arc::<State>::default();
+        let seen = Arc::clone(&state);
+        let thread = thread::Builder::new()
+            .name("ticker".into())
+            .stack_size(64 << 10)
+            .spawn(move || run(&seen, tick))?;
+        Ok(Self { state, thread: Some(thread) })
+    }
+
+    /// Says that a program runs, until the guard is dropped.
+    pub(crate) fn running(&self) -> Running<'_> {
+        self.state.running.fetch_add(1, Ordering::SeqCst);
+        if self.state.asleep.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+        Running(self)
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.state.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Ordering::SeqCst);
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(state: &State, tick: impl Fn()) {
+    let mut idle = 0;
+    while !state.stop.load(Ordering::SeqCst) {
+        thread::park_timeout(TICK);
+        tick();
+        idle = if state.running.load(Ordering::SeqCst) == 0 { idle + 1 } else { 0 };
+        if idle >= IDLE_TICKS {
+            sleep(state);
+            idle = 0;
+        }
+    }
+}
+
+fn sleep(state: &State) {
+    state.asleep.store(true, Ordering::SeqCst);
+    while state.asleep.load(Ordering::SeqCst)
+        && state.running.load(Ordering::SeqCst) == 0
+        && !state.stop.load(Ordering::SeqCst)
+    {
+        thread::park();
+    }
+    state.asleep.store(false, Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn it_sleeps_when_idle_and_wakes_for_a_program() {
+        let (told, heard) = mpsc::channel();
+        let ticker = Ticker::start(move || told.send(()).unwrap_or_default()).expect("a thread");
+        while !ticker.state.asleep.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        while heard.try_recv().is_ok() {}
+        let running = ticker.running();
+        for _ in 0..3 {
+            heard.recv_timeout(Duration::from_secs(20)).expect("it ticks while a program runs");
+        }
+        drop(running);
+        drop(ticker);
+    }
+}

@@ -1,0 +1,267 @@
+//! What a program may not do, and how its job ends when it tries.
+
+mod programs;
+
+use std::time::{Duration, Instant};
+
+use island_protocol::{
+    event::AttemptEvent,
+    job::{Failure, FailureCode, Fault, Outcome},
+};
+use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, WorkCounter};
+use island_runtimes_wasm::{compile::compile, runtime::Wasm};
+use programs::{Script, attempt, cargo, component, module, request};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+struct Ran {
+    text: String,
+    log: String,
+    outcome: Outcome,
+    took: Duration,
+}
+
+impl Ran {
+    fn failure(&self) -> &Failure {
+        match &self.outcome {
+            Outcome::Failed { failure, .. } => failure,
+            Outcome::Completed { .. } => panic!("it completed: {:?}", self.outcome),
+        }
+    }
+}
+
+async fn play(engine: &Wasm, request: RunRequest) -> Ran {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (events, mut sent) = EventSink::channel();
+    let log = JobLog::default();
+    let context = RunContext {
+        key: attempt(),
+        events,
+        cancel: CancellationToken::new(),
+        scratch: dir.path().to_owned(),
+        work: WorkCounter::default(),
+        log: log.clone(),
+    };
+    let start = Instant::now();
+    let outcome = engine.run(request, context).await;
+    let took = start.elapsed();
+    let mut text = String::new();
+    while let Some(event) = sent.recv().await {
+        if let AttemptEvent::Token { content, .. } = event {
+            text.push_str(&content);
+        }
+    }
+    Ran { text, log: log.text(), outcome, took }
+}
+
+async fn run(program: &[u8], fields: Value) -> Ran {
+    let dir = tempfile::tempdir().expect("a directory");
+    let engine = Wasm::new(2).expect("an engine");
+    let ran = play(&engine, request(dir.path(), program, cargo(&fields), json!("input"))).await;
+    engine.shutdown().await;
+    ran
+}
+
+async fn fails(body: &str, code: FailureCode, said: &str) {
+    let module = module(body);
+    let seconds = if code == FailureCode::DeadlineExceeded { 1 } else { 60 };
+    for program in [module.clone(), component(&module)] {
+        let ran = run(&program, json!({"limits": {"timeout_s": seconds}})).await;
+        let failure = ran.failure();
+        assert_eq!((failure.code, failure.fault), (code, Fault::Job), "{body}: {failure:?}");
+        assert!(failure.message.contains(said), "{body}: {failure:?}");
+        // Far above a deadline of one second, far below hanging.
+        assert!(ran.took < Duration::from_secs(20), "{body}: took {:?}", ran.took);
+    }
+}
+
+#[tokio::test]
+async fn an_endless_loop_meets_its_deadline() {
+    fails("(call $spin)", FailureCode::DeadlineExceeded, "1 s").await;
+}
+
+/// A subscription to a clock that strikes in an hour.
+const SLEEP: &str = "(i32.store8 (i32.const 40) (i32.const 0))
+    (i32.store (i32.const 48) (i32.const 1))
+    (i64.store (i32.const 56) (i64.const 3600000000000))
+    (drop (call $poll_oneoff (i32.const 32) (i32.const 96) (i32.const 1) (i32.const 16)))";
+
+#[tokio::test]
+async fn a_host_function_that_waits_meets_it_too() {
+    fails(SLEEP, FailureCode::DeadlineExceeded, "1 s").await;
+}
+
+#[tokio::test]
+async fn a_memory_bomb_is_out_of_memory() {
+    fails(
+        "(loop $more (drop (memory.grow (i32.const 16))) (br $more))",
+        FailureCode::OutOfMemory,
+        "its Cargo allows 16 MB",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_stack_overflow_has_a_name() {
+    let endless = Script::default().module("(func $deep (call $deep) (call $deep))", "(call $deep)");
+    for program in [endless.clone(), component(&endless)] {
+        let ran = run(&program, json!({})).await;
+        assert_eq!(ran.failure().code, FailureCode::OutOfMemory, "{:?}", ran.failure());
+        assert!(ran.failure().message.contains("512 KB"), "{:?}", ran.failure());
+    }
+}
+
+#[tokio::test]
+async fn a_table_bomb_is_out_of_memory() {
+    let program = Script::default().module(
+        "(table $t 1 funcref)",
+        "(loop $more (drop (table.grow $t (ref.null func) (i32.const 10000))) (br $more))",
+    );
+    let ran = run(&program, json!({})).await;
+    assert_eq!(ran.failure().code, FailureCode::OutOfMemory, "{:?}", ran.failure());
+    assert!(ran.failure().message.contains("table"), "{:?}", ran.failure());
+}
+
+#[tokio::test]
+async fn output_without_end_meets_its_limit() {
+    let mut script = Script::default();
+    let line = script.say("{\"type\":\"token\",\"content\":\"more\"}\n");
+    let giant = script.say(&"x".repeat(4000));
+    for say in [line, giant] {
+        fails_module(&script.module("", &format!("(loop $more {say} (br $more))")), FailureCode::OutputLimit)
+            .await;
+    }
+}
+
+async fn fails_module(module: &[u8], code: FailureCode) {
+    for program in [module.to_vec(), component(module)] {
+        assert_eq!(run(&program, json!({})).await.failure().code, code);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_line_goes_to_the_log() {
+    let mut script = Script::default();
+    let noise = script.write(1, b"\xff\xfe\x00 noise\n[1,2]\n{\"type\":\"nonsense\"}\n");
+    let complaint = script.write(2, b"a word for the author\n");
+    let token = script.say("{\"type\":\"token\",\"content\":\"still here\"}\n");
+    let ran = run(&script.module("", &format!("{noise} {complaint} {token}")), json!({})).await;
+    assert!(matches!(ran.outcome, Outcome::Completed { .. }), "{:?}", ran.outcome);
+    assert_eq!(ran.text, "still here");
+    assert!(ran.log.contains("a word for the author") && ran.log.contains("nonsense"), "{}", ran.log);
+}
+
+#[tokio::test]
+async fn traps_and_exit_codes_fail_the_job() {
+    fails("(unreachable)", FailureCode::CargoFailed, "unreachable").await;
+    fails("(drop (i32.load (i32.const -4)))", FailureCode::CargoFailed, "out of bounds").await;
+    let ran = run(&module("(call $exit (i32.const 3))"), json!({})).await;
+    assert_eq!(ran.failure().code, FailureCode::CargoFailed);
+    assert!(ran.failure().message.contains('3'), "{:?}", ran.failure());
+}
+
+/// No such descriptor.
+const EBADF: u32 = 8;
+
+#[tokio::test]
+async fn there_are_no_files_no_sockets_no_environment_and_no_arguments() {
+    let mut script = Script::default();
+    let path = script.write(2, b"/etc/passwd");
+    let fine = script.say("{\"type\":\"token\",\"content\":\"nothing there\"}\n");
+    let body = format!(
+        "{path}
+        (local.set $n (i32.const 3))
+        (loop $next
+            (if (i32.ne (call $fd_prestat_get (local.get $n) (i32.const 16)) (i32.const {EBADF})) (then (unreachable)))
+            (if (i32.ne (call $path_open (local.get $n) (i32.const 1) (i32.const 1024) (i32.const 11) (i32.const 0)
+                (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 16)) (i32.const {EBADF})) (then (unreachable)))
+            (if (i32.eqz (call $sock_accept (local.get $n) (i32.const 0) (i32.const 16))) (then (unreachable)))
+            (br_if $next (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 32))))
+        (drop (call $environ_sizes_get (i32.const 16) (i32.const 20)))
+        (drop (call $args_sizes_get (i32.const 24) (i32.const 28)))
+        (if (i32.or (i32.load (i32.const 16)) (i32.load (i32.const 24))) (then (unreachable)))
+        {fine}"
+    );
+    let ran = run(&script.module("", &body), json!({})).await;
+    assert_eq!(ran.text, "nothing there", "{:?}", ran.outcome);
+}
+
+#[tokio::test]
+async fn fuel_is_the_same_at_every_run_and_grows_with_the_work() {
+    // Work that depends on chance and on the clock, as hash maps and timers make it.
+    let mut script = Script::default();
+    let done = script.say("{\"type\":\"done\"}\n");
+    let body = |turns: u32| {
+        format!(
+            "(call $read)
+            (drop (call $random_get (i32.const 16) (i32.const 4)))
+            (drop (call $clock_time_get (i32.const 0) (i64.const 0) (i32.const 24)))
+            (drop (call $clock_time_get (i32.const 1) (i64.const 0) (i32.const 32)))
+            (local.set $n (i32.add (i32.const {turns}) (i32.and (i32.const 1023)
+                (i32.add (i32.load (i32.const 16)) (i32.add (i32.load (i32.const 24)) (i32.load (i32.const 32)))))))
+            (loop $next (br_if $next (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
+            {done}"
+        )
+    };
+    let fuel = async |program: &[u8]| {
+        let ran = run(program, json!({"engine": {"fuel": true}})).await;
+        let Outcome::Completed { usage, .. } = ran.outcome else { panic!("{:?}", ran.outcome) };
+        usage.fuel.expect("a metered run")
+    };
+    let (small, large) = (script.module("", &body(1000)), script.module("", &body(100_000)));
+    let first = fuel(&small).await;
+    assert_eq!(first, fuel(&small).await);
+    assert!(fuel(&large).await > first + 99_000);
+    let component = component(&small);
+    assert_eq!(fuel(&component).await, fuel(&component).await);
+    let ran = run(&small, json!({})).await;
+    assert!(
+        matches!(ran.outcome, Outcome::Completed { usage, .. } if usage.fuel.is_none()),
+        "{:?}",
+        ran.outcome
+    );
+}
+
+#[tokio::test]
+async fn one_engine_runs_on_while_others_spin() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let spins =
+        request(dir.path(), &module("(call $spin)"), cargo(&json!({"limits": {"timeout_s": 3}})), json!(""));
+    let other = tempfile::tempdir().expect("a directory");
+    let echo = request(other.path(), &programs::echo(), cargo(&json!({})), json!("hello"));
+    let engine = Wasm::new(3).expect("an engine");
+    let spinning = async { tokio::join!(play(&engine, spins.clone()), play(&engine, spins.clone())) };
+    let talking = async {
+        for _ in 0..50 {
+            assert_eq!(play(&engine, echo.clone()).await.text, "hello");
+        }
+    };
+    let ((first, second), ()) = tokio::join!(spinning, talking);
+    assert_eq!(first.failure().code, FailureCode::DeadlineExceeded);
+    assert_eq!(second.failure().code, FailureCode::DeadlineExceeded);
+}
+
+#[test]
+fn what_does_not_link_is_refused_when_it_is_compiled() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let refused = |text: &str| {
+        let (from, into) = (dir.path().join("a"), dir.path().join("b"));
+        std::fs::write(&from, wat::parse_str(text).expect("sound text")).expect("write");
+        let failure = compile(&from, &into, false).expect_err("it is refused");
+        assert!(!into.exists(), "nothing is left of it");
+        assert_eq!((failure.code, failure.fault), (FailureCode::ModelRejected, Fault::Job), "{failure:?}");
+        failure.message
+    };
+    let start = r#"(memory (export "memory") 1) (func (export "_start"))"#;
+    let unknown = refused(&format!(r#"(module (import "wasi_snapshot_preview1" "fly" (func)) {start})"#));
+    assert!(unknown.contains("fly"), "{unknown}");
+    let wrong = refused(&format!(r#"(module (import "wasi_snapshot_preview1" "fd_write" (func)) {start})"#));
+    assert!(wrong.contains("fd_write"), "{wrong}");
+    let table = refused(&format!("(module (table 70000 funcref) {start})"));
+    assert!(table.contains("table"), "{table}");
+    let http = refused(
+        r#"(component (import "wasi:http/outgoing-handler@0.2.0" (instance (export "handle" (func)))))"#,
+    );
+    assert!(http.contains("wasi:http"), "{http}");
+    assert!(refused("(component)").contains("wasi:cli/run"));
+}
