@@ -15,6 +15,8 @@ packages=(cmake clang libclang-dev pkg-config g++ make python3 python3-pip pytho
 if [ "${1:-}" = test ]; then
     # The tests run their own PostgreSQL servers, the guide's commands, and clients written for Node.
     packages+=(postgresql curl jq)
+    # Unpacks Debian packages for the images of container Cargos.
+    packages+=(mmdebstrap)
     # Whoever has Node from elsewhere keeps it.
     { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
 fi
