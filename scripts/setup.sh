@@ -17,6 +17,8 @@ if [ "${1:-}" = test ]; then
     packages+=(postgresql curl jq)
     # Unpacks Debian packages for the images of container Cargos.
     packages+=(mmdebstrap)
+    # Containers are tested against a Docker daemon of the tests' own, with images made around one static program.
+    packages+=(docker.io busybox-static)
     # Whoever has Node from elsewhere keeps it.
     { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
 fi
