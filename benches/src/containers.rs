@@ -192,9 +192,16 @@ impl Bench {
         )?;
         let id = created["Id"].as_str().with_context(|| format!("created: {created}"))?.to_owned();
         let attach = format!("http://docker/containers/{id}/attach?stream=1&stdout=1");
-        let mut attached =
-            self.command().args(["-N", "-X", "POST", &attach]).stdout(Stdio::piped()).spawn()?;
+        let mut attached = self.command();
+        attached.args(["-N", "-D", "/dev/stderr", "-X", "POST", &attach]);
+        let mut attached = attached.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut heads = attached.stderr.take().context("its heads")?;
         let mut output = attached.stdout.take().context("its output")?;
+        // Once the head of the answer is there, nothing that the program writes is lost.
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(heads.read_u8().await.context("the answer to attach")?);
+        }
         self.request("POST", &format!("containers/{id}/start"), None).await?;
         let first = output.read_u8().await.context("the first byte");
         let elapsed = started.elapsed().as_secs_f64() * 1e3;

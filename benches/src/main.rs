@@ -10,12 +10,14 @@
 //! | `gateway` | b1, b2, b4: the API beside nginx and litellm |
 //! | `overhead` | b3: what the network adds to a paced stream |
 //! | `wasm` | d1, d2: wasm jobs through the engine, against a bare loop and a process for each |
+//! | `containers` | h1, h2: from a job to the first output of its container, cold and started ahead, against curl |
 //!
 //! Rounds are interleaved (A, B, C, A, B, C, …); the ratio of each round is taken, then the median of the ratios, with
 //! the least and the greatest beside it. Absolute figures belong to the machine and the minute; ratios travel better.
 
 #![expect(clippy::print_stdout, reason = "a report is what this program is for")]
 
+mod containers;
 mod decode;
 mod gateway;
 mod load;
@@ -74,7 +76,9 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         jobs: usize,
     },
-    /// One program in a process of its own, as the peer of the above
+    /// From a job to the first output of its container, cold and started ahead, against the daemon's API by curl (h1, h2)
+    Containers,
+    /// One program in a process of its own, as the peer of `wasm`
     #[command(hide = true)]
     WasmProcess {
         /// The compiled program
@@ -92,6 +96,7 @@ async fn main() -> Result<()> {
         What::Overhead => overhead::run(cli.rounds).await,
         What::Gateway { litellm } => gateway::run(cli.rounds, litellm).await,
         What::Wasm { program, jobs } => wasm::run(cli.rounds, jobs, &program),
+        What::Containers => containers::run(cli.rounds).await,
         What::WasmProcess { compiled } => wasm::process::run(&compiled),
     }
 }

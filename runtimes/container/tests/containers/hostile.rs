@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use island_protocol::job::{FailureCode, Outcome};
+use island_protocol::job::{FailureCode, Fault, Outcome};
 use island_runtimes_api::Runtime;
 use island_runtimes_container::Containers;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::support::{Job, Played, World, cargo, play, script};
+use crate::support::{Job, Played, World, play, script, with};
 use Expect::{Ended, Refused};
 
 /// What must come of an attack.
@@ -176,7 +176,8 @@ pub(crate) async fn every_attack_is_refused(world: Arc<World>) {
     let port = listener.local_addr().expect("an address").port();
     let engine = Arc::new(world.engine(0).await);
     // An honest job that goes on all the while.
-    let honest = Job::new(&world.image, cargo(&["/bin/sh", "-c", HONEST]), json!({}));
+    let patient = with(json!({"sandbox_tier": "elevated", "engine": {"command": ["/bin/sh", "-c", HONEST]}}));
+    let honest = Job::new(&world.image, patient, json!({}));
     let stop = honest.context.cancel.clone();
     let beside = {
         let engine = Arc::clone(&engine);
@@ -196,6 +197,7 @@ pub(crate) async fn every_attack_is_refused(world: Arc<World>) {
     stop.cancel();
     let honest = beside.await.expect("the honest job");
     assert_eq!(wrong, Vec::<&str>::new(), "these got through");
+    assert_eq!(honest.failure().fault, Fault::Interrupted, "it would have gone on: {:?}", honest.outcome);
     let lines: Vec<_> = honest.text.split_terminator(' ').collect();
     let expected: Vec<_> = (0..lines.len()).map(|line| line.to_string()).collect();
     assert_eq!(lines, expected, "the honest job's stream");
