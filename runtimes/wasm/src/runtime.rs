@@ -20,7 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     drive::{Bounds, Left, drive},
-    engine::{self, Engines},
+    engine::Engines,
     guest::Means,
     program::Programs,
     stdio::Stdout,
@@ -79,6 +79,11 @@ impl Wasm {
     pub fn slots(&self) -> u32 {
         self.slots
     }
+
+    /// Version of wasmtime and of its settings.
+    pub fn version(&self) -> String {
+        self.shared.engines.version()
+    }
 }
 
 /// Whether a Cargo is charged by the instructions it executes.
@@ -88,8 +93,13 @@ pub fn is_metered(cargo: &CargoSpec) -> bool {
 
 /// What wasmtime offers here.
 pub fn probe() -> Result<Probe, Unavailable> {
-    let version = engine::version().map_err(|error| Unavailable { reason: chain(&error) })?;
-    Ok(Probe { version, devices: vec![std::env::consts::ARCH.to_owned()], ..Probe::default() })
+    let engines = Engines::new(1).map_err(|error| Unavailable { reason: chain(&error) })?;
+    Ok(offer(&engines))
+}
+
+fn offer(engines: &Engines) -> Probe {
+    let devices = vec![std::env::consts::ARCH.to_owned()];
+    Probe { version: engines.version(), devices, ..Probe::default() }
 }
 
 impl Runtime for Wasm {
@@ -98,7 +108,7 @@ impl Runtime for Wasm {
     }
 
     async fn probe(&self) -> Result<Probe, Unavailable> {
-        probe().map(|probe| Probe { slots: self.slots, ..probe })
+        Ok(Probe { slots: self.slots, ..offer(&self.shared.engines) })
     }
 
     fn admit(&self, request: &RunRequest) -> Result<(), Failure> {
