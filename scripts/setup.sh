@@ -15,6 +15,10 @@ packages=(cmake clang libclang-dev pkg-config g++ make python3 python3-pip pytho
 if [ "${1:-}" = test ]; then
     # The tests run their own PostgreSQL servers, the guide's commands, and clients written for Node.
     packages+=(postgresql curl jq)
+    # Unpacks Debian packages for the images of container Cargos.
+    packages+=(mmdebstrap)
+    # Containers are tested against a Docker daemon of the tests' own, with images made around one static program.
+    packages+=(docker.io busybox-static)
     # Whoever has Node from elsewhere keeps it.
     { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
 fi

@@ -131,6 +131,7 @@ impl Agent {
             capabilities,
             cache: cache.clone(),
             cache_dir: config.cache_dir(),
+            api_url: config.api_url.as_str().into(),
             derived: Arc::new(Derived::new(derived_dir, config.allow_weak_sandbox)),
             pool: Pool::new(pool_config, runtimes, meter.latest()),
             fabric: Arc::clone(&fabric),

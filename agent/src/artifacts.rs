@@ -2,12 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
 use island_cache::{Cache, GetError, Pinned, Progress};
 use island_protocol::{
+    api::PREFIX,
     artifact::Artifact,
     digest::Digest,
     job::{Failure, FailureCode},
@@ -58,15 +59,26 @@ impl Fetched {
     }
 }
 
-/// Fetches and pins all of `artifacts`.
+/// A file that lies at the coordinator and not here, at an address that works from here: by its hash, so that whatever comes is what
+/// was meant.
+fn from_coordinator(artifact: &Artifact, api_url: &str) -> Option<Artifact> {
+    let path = artifact.url.strip_prefix("file://")?;
+    let digest = artifact.sha256.filter(|_| !Path::new(path).exists())?;
+    let url = format!("{}{PREFIX}/artifacts/{}", api_url.trim_end_matches('/'), digest.hex());
+    Some(Artifact { url, ..artifact.clone() })
+}
+
+/// Fetches and pins all of `artifacts`. What lies at the coordinator comes from `api_url`.
 pub async fn fetch(
     cache: &Cache,
+    api_url: &str,
     artifacts: &[Artifact],
     fetched: &Fetched,
     cancel: &CancellationToken,
 ) -> Result<Files, GetError> {
     let one = |artifact: &Artifact| {
-        let (artifact, progress) = (artifact.clone(), fetched.of(&artifact.name));
+        let progress = fetched.of(&artifact.name);
+        let artifact = from_coordinator(artifact, api_url).unwrap_or_else(|| artifact.clone());
         async move {
             let pinned = cache.get(&artifact, progress, cancel).await?;
             Ok::<_, GetError>((artifact.name, pinned))
@@ -100,5 +112,25 @@ pub fn failure(error: &GetError) -> Failure {
             "a file of the model cannot be read or stored here",
         ),
         _ => Failure::of_host(FailureCode::ModelUnavailable, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hashed_files_that_are_not_here_come_from_the_coordinator() {
+        let digest = island_cache::digest_of(b"a");
+        let artifact =
+            |url: &str, sha256| Artifact { name: "model".into(), url: url.into(), sha256, size_bytes: None };
+        let elsewhere = artifact("file:///nowhere/a.wasm", Some(digest));
+        let fetched = from_coordinator(&elsewhere, "http://127.0.0.1:80/").expect("an address");
+        assert_eq!(fetched.url, format!("http://127.0.0.1:80/api/v1/artifacts/{}", digest.hex()));
+        assert_eq!(fetched.sha256, Some(digest));
+        assert_eq!(from_coordinator(&artifact("file:///nowhere/a", None), "http://x"), None);
+        let here = format!("file://{}", env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(from_coordinator(&artifact(&here, Some(digest)), "http://x"), None);
+        assert_eq!(from_coordinator(&artifact("hf://a/b", Some(digest)), "http://x"), None);
     }
 }

@@ -40,6 +40,8 @@ pub struct JobContext {
     pub cell: Arc<JobCell>,
     /// The store of models.
     pub cache: Cache,
+    /// Address of the coordinator, for files that lie there.
+    pub api_url: Arc<str>,
     /// What was made of the files in it.
     pub derived: Arc<Derived>,
     /// The workers.

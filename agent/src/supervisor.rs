@@ -51,6 +51,8 @@ pub struct Parts {
     pub cache: Cache,
     /// Its folder, for the room on its disk.
     pub cache_dir: PathBuf,
+    /// Address of the coordinator, for files that lie there.
+    pub api_url: Arc<str>,
     /// What was made of the files in it.
     pub derived: Arc<Derived>,
     /// The workers.
@@ -227,6 +229,7 @@ impl Supervisor {
             let context = JobContext {
                 cell: Arc::clone(&cell),
                 cache: supervisor.parts.cache.clone(),
+                api_url: Arc::clone(&supervisor.parts.api_url),
                 derived: Arc::clone(&supervisor.parts.derived),
                 pool: Arc::clone(&supervisor.parts.pool),
                 fabric: Arc::clone(&supervisor.parts.fabric),

@@ -32,7 +32,7 @@ def run_wasm(cargo, text):
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
     store = wasmtime.Store(engine)
-    store.set_limits(memory_size=256 << 20)
+    store.set_limits(memory_size=cargo["required_ram_mb"] << 20)
     wasi = wasmtime.WasiConfig()
     with tempfile.TemporaryDirectory() as folder:
         names = {name: os.path.join(folder, name) for name in ("in", "out", "err")}

@@ -4,6 +4,7 @@
 //! ownership, idempotency, limits, credits, commit. [`auth::Caller`] does size to scope, [`body::Json`] media type and JSON, handlers the rest.
 
 mod account;
+mod artifacts;
 pub(crate) mod auth;
 mod body;
 mod cargos;

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use island_protocol::ids::Slug;
+use island_protocol::{digest::Digest, ids::Slug};
 
 pub(crate) use cargo::Cargo;
 
@@ -131,6 +131,13 @@ impl Catalogue {
     /// The Cargo of this slug or alias.
     pub(crate) fn named(&self, name: &str) -> Option<&Cargo> {
         self.get(name).or_else(|| self.cargos.get(self.aliases.get(name)?))
+    }
+
+    /// Where a file with this hash lies on this machine, if it is a Cargo's.
+    pub(crate) fn local_file(&self, digest: Digest) -> Option<PathBuf> {
+        let mut artifacts = self.cargos.values().flat_map(|cargo| &cargo.spec.artifacts);
+        let found = artifacts.find(|file| file.sha256 == Some(digest) && file.url.starts_with("file://"))?;
+        found.url.strip_prefix("file://").map(PathBuf::from)
     }
 
     /// All Cargos, by slug.

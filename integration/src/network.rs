@@ -29,11 +29,20 @@ pub struct Options {
     pub postgres: bool,
     /// Settings of the coordinators that differ, as environment variables without their prefix.
     pub coordinator: Vec<(&'static str, String)>,
+    /// Settings of the Islands that differ, likewise.
+    pub agent: Vec<(&'static str, String)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { islands: 1, no_limits: true, cargos: None, postgres: false, coordinator: Vec::new() }
+        Self {
+            islands: 1,
+            no_limits: true,
+            cargos: None,
+            postgres: false,
+            coordinator: Vec::new(),
+            agent: Vec::new(),
+        }
     }
 }
 
@@ -83,6 +92,9 @@ impl Network {
         }
         for (name, value) in &coordinator {
             command.env(format!("ISLAND_COORDINATOR_{name}"), value);
+        }
+        for (name, value) in &options.agent {
+            command.env(format!("ISLAND_AGENT_{name}"), value);
         }
         let dev = command
             .stdin(Stdio::null())

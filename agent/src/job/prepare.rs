@@ -37,7 +37,7 @@ impl JobContext {
         let artifacts = &self.cell.assignment().cargo.artifacts;
         let fetched = Fetched::default();
         self.cell.note_work(Phase::Fetch, 0);
-        let fetch = artifacts::fetch(&self.cache, artifacts, &fetched, self.cell.cancelled());
+        let fetch = artifacts::fetch(&self.cache, &self.api_url, artifacts, &fetched, self.cell.cancelled());
         tokio::pin!(fetch);
         let mut ticks = tokio::time::interval_at(Instant::now() + TELL_EVERY, TELL_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

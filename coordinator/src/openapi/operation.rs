@@ -33,6 +33,8 @@ struct Content {
     example: Option<Value>,
     /// Whether the events have names and numbers.
     numbered: bool,
+    /// Whether it is bytes.
+    file: bool,
 }
 
 /// An operation.
@@ -170,6 +172,7 @@ impl Operation {
                 events: None,
                 example: None,
                 numbered: false,
+                file: false,
             },
         )
     }
@@ -182,6 +185,7 @@ impl Operation {
             events: Some(Schemas::sent::<E>),
             example: None,
             numbered: false,
+            file: false,
         };
         self.answer(200, content)
     }
@@ -191,8 +195,22 @@ impl Operation {
         let events = Some(Schemas::sent::<JobEvent> as Of);
         self.answer(
             200,
-            Content { description, schema: None, events, example: Some(example.into()), numbered: true },
+            Content {
+                description,
+                schema: None,
+                events,
+                example: Some(example.into()),
+                numbered: true,
+                file: false,
+            },
         )
+    }
+
+    /// A file.
+    pub(crate) fn sends_file(self, description: &'static str) -> Self {
+        let content =
+            Content { description, schema: None, events: None, example: None, numbered: false, file: true };
+        self.answer(200, content)
     }
 
     fn answer(mut self, status: u16, content: Content) -> Self {
@@ -288,6 +306,9 @@ impl Content {
                 stream["example"] = example.clone();
             }
             content.insert("text/event-stream".to_owned(), stream);
+        }
+        if self.file {
+            content.insert("application/octet-stream".to_owned(), json!({}));
         }
         let mut answer = json!({"description": self.description, "content": content});
         if keyed {

@@ -116,20 +116,24 @@ impl Runner {
     fn usage(&self, claimed: Usage) -> Usage {
         let cap = self.job.max_tokens.unwrap_or(u64::MAX);
         let completion = self.tokens.unwrap_or(claimed.completion_tokens).min(cap);
-        Usage::tokens(claimed.prompt_tokens.min(u64::from(u32::MAX)), completion)
+        let tokens = Usage::tokens(claimed.prompt_tokens.min(u64::from(u32::MAX)), completion);
+        Usage { fuel: claimed.fuel, ..tokens }
     }
 
     async fn attempt_failed(&mut self, failure: Failure, claimed: Usage) -> Next {
+        // Another Island would run into the same limit.
+        if failure.code == FailureCode::DeadlineExceeded && failure.fault != Fault::Host {
+            return self.timed_out().await;
+        }
         let delivered = self.live.log.has_output();
         let retries = self.owner.context.retries;
         if may_retry(failure.fault, delivered, self.job.attempt, retries) {
             tracing::info!(key = %self.job.key(), code = %failure.code, "attempt failed, another follows");
             return self.again().await;
         }
-        let code = match (failure.fault, failure.code) {
-            (Fault::Interrupted, FailureCode::DeadlineExceeded) => return self.timed_out().await,
-            (Fault::Interrupted, _) => FailureCode::IslandLost,
-            (_, code) => code,
+        let code = match failure.fault {
+            Fault::Interrupted => FailureCode::IslandLost,
+            Fault::Job | Fault::Host => failure.code,
         };
         let usage = self.usage(claimed);
         self.fail(code, &failure.message, usage).await

@@ -239,6 +239,22 @@ async fn an_agent_that_restarted_without_the_attempt_has_lost_it() {
 }
 
 #[tokio::test]
+async fn a_deadline_that_the_engine_meets_first_is_a_timeout_and_not_tried_again() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let faults: [fn(FailureCode, String) -> Failure; 2] = [Failure::of_job, Failure::interrupted];
+    for fault in faults {
+        let id = network.submit().await;
+        let assignment = island.take().await;
+        let late = Outcome::failed(fault(FailureCode::DeadlineExceeded, "too slow".to_owned()));
+        assert!(island.end(assignment.key, assignment.first_event, late).await.committed);
+        assert_eq!(network.job(&id).await["status"], "timeout");
+        assert_eq!(network.job(&id).await["error"]["code"], "deadline_exceeded");
+    }
+    network.audit().await;
+}
+
+#[tokio::test]
 async fn a_run_past_its_time_limit_times_out() {
     let network = Network::start().await;
     std::fs::write(

@@ -3,6 +3,7 @@
 mod support;
 
 mod accounts;
+mod artifacts;
 mod chat;
 mod document;
 mod errors;

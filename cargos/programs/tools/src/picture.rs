@@ -98,9 +98,14 @@ impl Source {
         Ok(Self { name: format!("{}:{name}", format.name()), format })
     }
 
-    /// The first frame where what is to be made holds no more than one.
-    fn frames(&self, target: Format) -> String {
-        if target.moves() { self.name.clone() } else { format!("{}[0]", self.name) }
+    /// Reads the picture, upright: whole frames where both this and what is to be made can hold several, else the first.
+    fn read(&self, target: Format, command: &mut Command) {
+        if self.format.moves() && target.moves() {
+            command.args([&self.name, "-coalesce"]);
+        } else {
+            command.arg(format!("{}[0]", self.name));
+        }
+        command.arg("-auto-orient");
     }
 }
 

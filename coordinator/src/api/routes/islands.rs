@@ -10,9 +10,11 @@ use island_protocol::{
     problem::Code,
 };
 
+use serde_json::json;
+
 use super::{Routes, uuid};
 use crate::{
-    api::{hosts, island, network},
+    api::{artifacts, hosts, island, network},
     openapi::operation::Operation,
 };
 
@@ -39,6 +41,19 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .segment("id", "The Island.", &uuid())
                 .fails(&[Code::HostNotFound])
                 .answers::<Data<HostKarma>>(200, "Hours of successful compute"),
+        )
+        .get(
+            "/artifacts/{digest}",
+            artifacts::get,
+            Operation::open("Islands", "getArtifact", "A Cargo's file that lies at the coordinator")
+                .about("Files from elsewhere are not here: the Cargo says where they come from.")
+                .segment(
+                    "digest",
+                    "SHA-256 of the file.",
+                    &json!({"type": "string", "pattern": "^[0-9a-f]{64}$"}),
+                )
+                .fails(&[Code::NotFound])
+                .sends_file("The file, whole"),
         )
         .get(
             "/network/stats",

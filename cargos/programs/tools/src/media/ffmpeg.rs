@@ -57,7 +57,7 @@ pub(super) fn ffmpeg(scratch: &Scratch) -> Command {
     command
 }
 
-/// Runs ffmpeg to its end and tells how far it is; `duration_s` is that of what it makes.
+/// Runs ffmpeg to its end and tells how far it is; `duration_s` is that of what it makes, 0 where there is nothing to tell.
 pub(super) fn run(
     mut command: Command,
     name: &str,
@@ -67,10 +67,9 @@ pub(super) fn run(
     command.args(["-map_metadata", "-1", "-fflags", "+bitexact", "-progress", "pipe:1", name]);
     let mut told = 0;
     process::lines(command, |line| {
-        let Some(done) = line.strip_prefix("out_time_us=").and_then(|text| text.parse::<f64>().ok()) else {
-            return;
-        };
-        let percent = (done / 1e4 / duration_s.max(1e-3)).clamp(0.0, 100.0) as u64;
+        let done = line.strip_prefix("out_time_us=").and_then(|text| text.parse::<f64>().ok());
+        let Some(done) = done.filter(|_| duration_s > 0.0) else { return };
+        let percent = (done / 1e4 / duration_s).clamp(0.0, 100.0) as u64;
         if percent > told {
             told = percent;
             out.progress(percent, 100);

@@ -38,7 +38,7 @@ pub(crate) fn convert(input: Conversion, out: &mut Output<'_>) -> Result<Picture
     let scratch = Scratch::new()?;
     let source = Source::put(&scratch, "in", &input.image)?;
     let mut command = super::magick(&scratch);
-    command.arg(source.frames(input.format)).args(["-coalesce", "-auto-orient"]);
+    source.read(input.format, &mut command);
     if matches!(input.format, Format::Jpeg | Format::Bmp) {
         // A value that begins with @ would be read as a file's name.
         let named = input.background.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '#');
@@ -58,7 +58,8 @@ pub(crate) fn compress(input: Compression, out: &mut Output<'_>) -> Result<Pictu
     let source = Source::put(&scratch, "in", &input.image)?;
     let format = input.format.unwrap_or(source.format);
     let mut command = super::magick(&scratch);
-    command.arg(source.frames(format)).args(["-coalesce", "-auto-orient", "-strip"]);
+    source.read(format, &mut command);
+    command.arg("-strip");
     if let Some(width) = input.max_width {
         command.args(["-resize", &format!("{width}x>")]);
     }

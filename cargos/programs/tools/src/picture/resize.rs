@@ -40,7 +40,7 @@ pub(crate) fn resize(input: Input, out: &mut Output<'_>) -> Result<Picture, Erro
     let source = Source::put(&scratch, "in", &input.image)?;
     let format = input.format.unwrap_or(source.format);
     let mut command = super::magick(&scratch);
-    command.arg(source.frames(format)).args(["-coalesce", "-auto-orient"]);
+    source.read(format, &mut command);
     match input.fit {
         Fit::Fill if both => command.args(["-resize", &format!("{width}x{height}!")]),
         Fit::Cover if both => {

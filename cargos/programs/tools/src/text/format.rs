@@ -99,7 +99,9 @@ pub(crate) fn format(input: Input, _: &mut Output<'_>) -> Result<Answer, Error> 
             let scratch = Scratch::new()?;
             let mut command = process::tool(program, &scratch);
             command.args(arguments);
-            String::from_utf8(process::filter(command, input.code.clone().into_bytes())?)?
+            // Some tools end their lines as the input does, and not at all where it has only one without an end.
+            let end = if input.code.ends_with('\n') { "" } else { "\n" };
+            String::from_utf8(process::filter(command, format!("{}{end}", input.code).into_bytes())?)?
         }
     };
     Ok(Answer { changed: code != input.code, code, language: input.language })

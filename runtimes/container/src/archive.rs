@@ -1,0 +1,119 @@
+//! Image files, before a daemon sees them. A daemon unpacks as root and believes what an archive says about itself, so the file is
+//! looked through first, in safe code inside the walls, and what goes to the daemon is written anew: one image, without any tag.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`packing`] | gzip, zstd or plain, told by the first bytes; unpacking has a bound |
+//! | [`layer`] | what a file system may hold: no sparse files, no devices, no bombs |
+//! | [`manifest`] | which image an archive holds, in Docker's and in OCI's words |
+//! | [`bundle`] | an image archive, read and written anew |
+
+mod bundle;
+mod layer;
+mod manifest;
+mod packing;
+
+use std::{
+    io::{self, Write},
+    path::Path,
+};
+
+pub use bundle::Bundle;
+pub use packing::Source;
+
+/// Why a file is no image that we would hand on.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The file, or what we write, broke.
+    #[error("read the image file: {0}")]
+    Io(#[from] io::Error),
+    /// It is not what an image is.
+    #[error("the image file is not sound: {0}")]
+    Unsound(String),
+}
+
+impl ArchiveError {
+    fn unsound(message: impl Into<String>) -> Self {
+        Self::Unsound(message.into())
+    }
+
+    /// Whether the file is to blame, and not this host. A stream that ends too soon or does not unpack is the file's doing.
+    pub fn is_of_file(&self) -> bool {
+        match self {
+            Self::Unsound(_) => true,
+            Self::Io(error) => matches!(
+                error.kind(),
+                io::ErrorKind::InvalidData
+                    | io::ErrorKind::InvalidInput
+                    | io::ErrorKind::UnexpectedEof
+                    | io::ErrorKind::Other
+            ),
+        }
+    }
+}
+
+/// An image file that was looked through.
+#[derive(Debug)]
+pub enum Archive {
+    /// The files of one file system, to be imported.
+    Rootfs(Source),
+    /// An image with its configuration, to be loaded.
+    Image(Bundle),
+}
+
+impl Archive {
+    /// Looks through a file. Blocks; reads all of it.
+    pub fn examine(path: &Path) -> Result<Self, ArchiveError> {
+        let source = Source::of(path)?;
+        if is_image(&first_name(&source)?) {
+            return Bundle::examine(source).map(Self::Image);
+        }
+        layer::check(source.open(&|_| ())?)?;
+        Ok(Self::Rootfs(source))
+    }
+
+    /// Writes what the daemon is to read: a plain tar. Blocks.
+    pub fn write(&self, mut to: impl Write, read: impl Fn(u64)) -> Result<(), ArchiveError> {
+        match self {
+            Self::Rootfs(source) => {
+                io::copy(&mut source.open(&read)?, &mut to)?;
+            }
+            Self::Image(bundle) => bundle.write(&mut to, &read)?,
+        }
+        to.flush()?;
+        Ok(())
+    }
+
+    /// Length of the file, of which `write` tells how much it has read.
+    pub fn file_bytes(&self) -> u64 {
+        match self {
+            Self::Rootfs(source) => source.length(),
+            Self::Image(bundle) => bundle.source().length(),
+        }
+    }
+}
+
+fn first_name(source: &Source) -> Result<String, ArchiveError> {
+    let mut archive = tar::Archive::new(source.open(&|_| ())?);
+    for entry in archive.entries()? {
+        let path = String::from_utf8_lossy(&entry?.path_bytes()).into_owned();
+        let name = path.trim_start_matches("./").trim_end_matches('/');
+        if !name.is_empty() {
+            return Ok(name.to_owned());
+        }
+    }
+    Err(ArchiveError::unsound("the archive is empty"))
+}
+
+/// Told by the first name: image archives hold nothing but these, and no file system begins with one.
+fn is_image(first: &str) -> bool {
+    let head = first.split('/').next().unwrap_or_default();
+    let stem = head.trim_end_matches(".json").trim_end_matches(".gz").trim_end_matches(".tar");
+    let hash = stem.strip_prefix("sha256:").unwrap_or(stem);
+    let hashed = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let known = ["blobs", "oci-layout", "index.json", "manifest.json", "repositories"];
+    known.contains(&head) || hashed
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! An image archive, read and written anew: one image, plain layers, no tag. Loading an archive as it comes would give its image
+//! any name it likes, and with it the place of another image on the owner's machine.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+};
+
+use serde_json::json;
+use tar::{Archive, Builder, EntryType, Header};
+
+use super::{
+    ArchiveError, Source, layer,
+    manifest::{self, Parts, Texts},
+    packing::unpack,
+};
+
+/// Bytes of one text; manifests and configurations have a few thousand.
+const MOST_TEXT: u64 = 1 << 20;
+/// Bytes of all texts.
+const MOST_TEXTS: u64 = 16 << 20;
+const CONFIG: &str = "config.json";
+
+/// An image archive that was looked through.
+#[derive(Debug)]
+pub struct Bundle {
+    source: Source,
+    parts: Parts,
+    /// Unpacked length of each layer by its name in the archive.
+    lengths: BTreeMap<String, u64>,
+}
+
+impl Bundle {
+    /// Looks through an archive.
+    pub(super) fn examine(source: Source) -> Result<Self, ArchiveError> {
+        let parts = manifest::find(&texts(&source)?)?;
+        let mut lengths = BTreeMap::new();
+        for_each_file(&source, &|_| (), |name, length, reader| {
+            if parts.layers.contains(&name) {
+                lengths.insert(name, layer::check(unpack(reader, length)?)?);
+            }
+            Ok(())
+        })?;
+        match parts.layers.iter().find(|layer| !lengths.contains_key(*layer)) {
+            Some(missing) => Err(ArchiveError::unsound(format!("the layer {missing:?} is not in it"))),
+            None => Ok(Self { source, parts, lengths }),
+        }
+    }
+
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Writes it for a daemon to load.
+    pub(super) fn write(&self, to: impl Write, read: &dyn Fn(u64)) -> Result<(), ArchiveError> {
+        let mut out = Builder::new(to);
+        let plain =
+            |name: &String| self.lengths.keys().position(|key| key == name).map(|at| format!("{at}.tar"));
+        let layers: Vec<_> = self.parts.layers.iter().map(plain).collect();
+        let manifest = json!([{ "Config": CONFIG, "RepoTags": null, "Layers": layers }]).to_string();
+        append(&mut out, CONFIG, self.parts.config.len() as u64, self.parts.config.as_slice())?;
+        append(&mut out, "manifest.json", manifest.len() as u64, manifest.as_bytes())?;
+        for_each_file(&self.source, read, |name, length, reader| {
+            match (plain(&name), self.lengths.get(&name)) {
+                (Some(plain), Some(unpacked)) => append(&mut out, &plain, *unpacked, unpack(reader, length)?),
+                _ => Ok(()),
+            }
+        })?;
+        out.into_inner()?;
+        Ok(())
+    }
+}
+
+fn append(
+    out: &mut Builder<impl Write>,
+    name: &str,
+    length: u64,
+    bytes: impl Read,
+) -> Result<(), ArchiveError> {
+    let mut header = Header::new_ustar();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(0o644);
+    header.set_size(length);
+    Ok(out.append_data(&mut header, name, bytes)?)
+}
+
+/// Everything in the archive that can be a manifest or a configuration.
+fn texts(source: &Source) -> Result<Texts, ArchiveError> {
+    let (mut texts, mut total) = (Texts::new(), 0);
+    for_each_file(source, &|_| (), |name, length, reader| {
+        if length > MOST_TEXT || texts.contains_key(&name) {
+            return Ok(());
+        }
+        let mut text = Vec::with_capacity(length as usize);
+        reader.read_to_end(&mut text)?;
+        if text.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| b"{[".contains(byte)) {
+            total += length;
+            if total > MOST_TEXTS {
+                return Err(ArchiveError::unsound("there is too much text in it"));
+            }
+            texts.insert(name, text);
+        }
+        Ok(())
+    })?;
+    Ok(texts)
+}
+
+fn for_each_file(
+    source: &Source,
+    read: &dyn Fn(u64),
+    mut each: impl FnMut(String, u64, &mut dyn Read) -> Result<(), ArchiveError>,
+) -> Result<(), ArchiveError> {
+    let mut archive = Archive::new(source.open(read)?);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        if entry.header().entry_type() == EntryType::Regular {
+            let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
+            let length = entry.size();
+            each(name, length, &mut entry)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! What a daemon is asked to create. One pure function, and nothing a Cargo says can loosen it: a Cargo chooses the words of a
+//! command, the rest is Pod Security "restricted" by construction.
+
+use std::collections::HashMap;
+
+use bollard::models::{
+    ContainerCreateBody, DeviceRequest, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
+    HostConfigLogConfig, ResourcesUlimits,
+};
+
+use crate::{grant::Grant, marks::Marks};
+
+/// Nobody, and nobody's group: never root, whatever the image says.
+pub const USER: &str = "65534:65534";
+/// The only folder that can be written.
+const SCRATCH: &str = "/tmp";
+/// Files that are open at once.
+const OPEN_FILES: i64 = 1024;
+/// Bytes of shared memory, which counts as the container's own.
+const SHARED_MEMORY: i64 = 64 << 20;
+/// How much sooner than others a container ends when the host runs out of memory.
+const OOM_SCORE: i64 = 500;
+
+/// The container of one job: `image` is what the daemon itself called it, `command` the Cargo's, run in place of the image's own
+/// unless it is empty.
+pub fn create_body(image: &str, command: &[String], grant: &Grant, marks: &Marks) -> ContainerCreateBody {
+    let given = !command.is_empty();
+    ContainerCreateBody {
+        image: Some(image.to_owned()),
+        entrypoint: given.then(|| command.to_vec()),
+        cmd: given.then(Vec::new),
+        user: Some(USER.to_owned()),
+        // Every container is called the same, so that none learns where it runs.
+        hostname: Some("cargo".to_owned()),
+        env: Some(vec![format!("HOME={SCRATCH}"), format!("TMPDIR={SCRATCH}"), "LANG=C.UTF-8".to_owned()]),
+        labels: Some(marks.labels()),
+        attach_stdin: Some(true),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        open_stdin: Some(true),
+        stdin_once: Some(true),
+        tty: Some(false),
+        network_disabled: Some(true),
+        // An image may bring a command of its own to be run every now and then; none is.
+        healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
+        host_config: Some(host_config(grant)),
+        ..ContainerCreateBody::default()
+    }
+}
+
+fn host_config(grant: &Grant) -> HostConfig {
+    let memory = grant.memory_bytes as i64;
+    HostConfig {
+        network_mode: Some("none".to_owned()),
+        readonly_rootfs: Some(true),
+        privileged: Some(false),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        // No profile is named: the daemon's own default stays in force.
+        security_opt: Some(vec!["no-new-privileges".to_owned()]),
+        ipc_mode: Some("private".to_owned()),
+        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+        tmpfs: Some(HashMap::from([(
+            SCRATCH.to_owned(),
+            format!("rw,noexec,nosuid,nodev,mode=1777,size={}", grant.scratch_bytes),
+        )])),
+        shm_size: Some(SHARED_MEMORY.min(memory / 2)),
+        memory: Some(memory),
+        // Memory and swap together: no swap.
+        memory_swap: Some(memory),
+        nano_cpus: Some(grant.milli_cpus as i64 * 1_000_000),
+        pids_limit: Some(grant.pids as i64),
+        ulimits: Some(vec![limit("nofile", OPEN_FILES), limit("core", 0)]),
+        oom_score_adj: Some(OOM_SCORE),
+        // Reaps what a program leaves behind, and hands signals on.
+        init: Some(true),
+        // Its output goes to us alone; a log on the host would fill the disk.
+        log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
+        device_requests: grant.gpus.then(|| {
+            vec![DeviceRequest {
+                count: Some(-1),
+                capabilities: Some(vec![vec!["gpu".to_owned()]]),
+                ..DeviceRequest::default()
+            }]
+        }),
+        ..HostConfig::default()
+    }
+}
+
+fn limit(name: &str, most: i64) -> ResourcesUlimits {
+    ResourcesUlimits { name: Some(name.to_owned()), soft: Some(most), hard: Some(most) }
+}
+
+#[cfg(test)]
+mod tests;

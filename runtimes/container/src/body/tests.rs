@@ -1,0 +1,151 @@
+use std::time::Duration;
+
+use island_protocol::ids::{AttemptKey, InstanceId, JobId};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::marks::Maker;
+
+fn maker() -> Maker {
+    Maker { island: "ours".to_owned(), worker: InstanceId(uuid::Uuid::nil()), process: "boot-7-8".to_owned() }
+}
+
+fn grant(gpus: bool) -> Grant {
+    Grant {
+        memory_bytes: 256 << 20,
+        milli_cpus: 1000,
+        pids: 64,
+        scratch_bytes: 128 << 20,
+        time: Duration::from_secs(60),
+        gpus,
+    }
+}
+
+fn body(image: &str, command: &[String], grant: &Grant) -> Value {
+    let key = AttemptKey { job_id: JobId(uuid::Uuid::nil()), attempt: 2, epoch: 3 };
+    let maker = maker();
+    let body = create_body(image, command, grant, &Marks { maker: &maker, key: Some(key) });
+    serde_json::to_value(body).expect("JSON")
+}
+
+#[test]
+fn exactly_this_is_asked_of_a_daemon() {
+    let command = ["/bin/x", "--flag"].map(str::to_owned);
+    let expected = json!({
+        "Image": "sha256:abc",
+        "Entrypoint": ["/bin/x", "--flag"],
+        "Cmd": [],
+        "User": "65534:65534",
+        "Hostname": "cargo",
+        "Env": ["HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8"],
+        "Labels": {
+            "island.island": "ours",
+            "island.worker": "00000000-0000-0000-0000-000000000000",
+            "island.process": "boot-7-8",
+            "island.job": "00000000-0000-0000-0000-000000000000",
+            "island.attempt": "2",
+            "island.epoch": "3",
+        },
+        "AttachStdin": true, "AttachStdout": true, "AttachStderr": true,
+        "OpenStdin": true, "StdinOnce": true, "Tty": false,
+        "NetworkDisabled": true,
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": {
+            "NetworkMode": "none",
+            "ReadonlyRootfs": true,
+            "Privileged": false,
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "IpcMode": "private",
+            "CgroupnsMode": "private",
+            "Tmpfs": {"/tmp": "rw,noexec,nosuid,nodev,mode=1777,size=134217728"},
+            "ShmSize": 64 << 20,
+            "Memory": 256 << 20,
+            "MemorySwap": 256 << 20,
+            "NanoCpus": 1_000_000_000,
+            "PidsLimit": 64,
+            "Ulimits": [{"Name": "nofile", "Soft": 1024, "Hard": 1024}, {"Name": "core", "Soft": 0, "Hard": 0}],
+            "OomScoreAdj": 500,
+            "Init": true,
+            "LogConfig": {"Type": "none"},
+        },
+    });
+    assert_eq!(body("sha256:abc", &command, &grant(false)), expected);
+    let gpu = body("sha256:abc", &command, &grant(true));
+    assert_eq!(gpu["HostConfig"]["DeviceRequests"], json!([{"Count": -1, "Capabilities": [["gpu"]]}]));
+}
+
+#[test]
+fn without_a_command_the_images_own_is_run() {
+    let body = body("sha256:abc", &[], &grant(false));
+    assert!(body.get("Entrypoint").is_none() && body.get("Cmd").is_none());
+}
+
+/// What would open a wall if it were there at all, whatever its value.
+const FORBIDDEN: [&str; 34] = [
+    "Binds",
+    "Mounts",
+    "VolumesFrom",
+    "VolumeDriver",
+    "Devices",
+    "DeviceCgroupRules",
+    "CapAdd",
+    "GroupAdd",
+    "PidMode",
+    "UTSMode",
+    "UsernsMode",
+    "CgroupParent",
+    "Cgroup",
+    "Sysctls",
+    "Runtime",
+    "MaskedPaths",
+    "ReadonlyPaths",
+    "PortBindings",
+    "PublishAllPorts",
+    "Links",
+    "ExtraHosts",
+    "Dns",
+    "DnsOptions",
+    "DnsSearch",
+    "StorageOpt",
+    "OomKillDisable",
+    "RestartPolicy",
+    "AutoRemove",
+    "Annotations",
+    "ContainerIDFile",
+    "CpuRealtimeRuntime",
+    "CpuRealtimePeriod",
+    "Isolation",
+    "MemorySwappiness",
+];
+
+proptest! {
+    #[test]
+    fn no_words_of_a_cargo_loosen_anything(
+        image in ".{0,80}",
+        command in proptest::collection::vec(".{0,40}", 0..6),
+        memory_mb in 16_u64..8192,
+        pids in 1_u64..512,
+        gpus: bool,
+    ) {
+        let grant = Grant { memory_bytes: memory_mb << 20, pids, ..grant(gpus) };
+        let whole = body(&image, &command, &grant);
+        let host = whole["HostConfig"].as_object().expect("a host config");
+        for field in FORBIDDEN {
+            prop_assert!(!host.contains_key(field), "{field} is set");
+        }
+        for field in ["Volumes", "ExposedPorts", "MacAddress", "NetworkingConfig", "WorkingDir", "StopSignal", "Shell"] {
+            prop_assert!(whole.get(field).is_none(), "{field} is set");
+        }
+        prop_assert_eq!(&whole["User"], "65534:65534");
+        prop_assert_eq!(&host["NetworkMode"], "none");
+        prop_assert_eq!(&host["ReadonlyRootfs"], true);
+        prop_assert_eq!(&host["Privileged"], false);
+        prop_assert_eq!(&host["CapDrop"], &json!(["ALL"]));
+        prop_assert_eq!(&host["SecurityOpt"], &json!(["no-new-privileges"]));
+        prop_assert_eq!(&host["MemorySwap"], &host["Memory"]);
+        prop_assert!(host["PidsLimit"].as_u64() == Some(pids) && host["NanoCpus"].as_u64() > Some(0));
+        prop_assert_eq!(host.contains_key("DeviceRequests"), gpus);
+    }
+}

@@ -1,0 +1,175 @@
+//! What a daemon can do, and whether that is enough to hold a stranger's program.
+
+use std::collections::BTreeMap;
+
+use bollard::models::{SystemInfo, SystemVersion};
+use island_runtimes_api::Unavailable;
+
+/// Oldest API in which every field that we set means something: private cgroup namespaces came with it.
+const OLDEST_API: (u32, u32) = (1, 41);
+/// runc versions from which on its three container escapes of November 2025 are closed, by their minor version.
+const SAFE_RUNC: [(u32, u32, u32); 3] = [(1, 2, 8), (1, 3, 3), (1, 4, 0)];
+
+/// What a daemon said about itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Its name and version.
+    pub version: String,
+    /// Whether its runc is new enough to give a GPU to strangers.
+    pub gpu_safe: bool,
+    /// For the owner.
+    pub details: BTreeMap<String, String>,
+}
+
+impl Abilities {
+    /// Judges a daemon: every wall that it cannot build is named.
+    pub fn of(version: &SystemVersion, info: &SystemInfo) -> Result<Self, Unavailable> {
+        let options = info.security_options.clone().unwrap_or_default();
+        let has = |name: &str| {
+            options.iter().any(|option| option.split(',').any(|part| part == format!("name={name}")))
+        };
+        let unconfined =
+            options.iter().any(|option| option.contains("seccomp") && option.contains("unconfined"));
+        let api = version.api_version.clone().unwrap_or_default();
+        let mut missing = Vec::new();
+        let mut need = |holds: bool, what: &str| {
+            if !holds {
+                missing.push(what.to_owned());
+            }
+        };
+        need(info.os_type.as_deref().unwrap_or("linux") == "linux", "it does not run Linux containers");
+        need(has("seccomp"), "it has no seccomp");
+        need(!unconfined, "its seccomp profile is 'unconfined'");
+        need(info.memory_limit == Some(true), "it cannot limit memory");
+        need(info.pids_limit == Some(true), "it cannot limit the number of processes");
+        need(info.cpu_cfs_quota == Some(true), "it cannot limit processor time");
+        need(numbers(&api) >= vec![OLDEST_API.0, OLDEST_API.1], "its API is older than 1.41");
+        let engine = engine(version);
+        if !missing.is_empty() {
+            return Err(Unavailable {
+                reason: format!("{engine} cannot hold strangers' programs: {}", missing.join("; ")),
+            });
+        }
+        let rootless = has("rootless");
+        let runc = component(version, "runc");
+        let details = [
+            ("api", Some(api)),
+            ("rootless", Some(rootless.to_string())),
+            ("user_namespace", Some((rootless || has("userns")).to_string())),
+            ("cgroup", info.cgroup_version.map(|version| version.to_string())),
+            ("swap_limit", info.swap_limit.map(|limit| limit.to_string())),
+            ("security", Some(options.join(" "))),
+            ("runc", runc.clone()),
+            ("storage", info.driver.clone()),
+        ];
+        let details = details.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Ok(Self {
+            version: engine,
+            gpu_safe: runc.is_some_and(|runc| is_safe_runc(&runc)),
+            details: details.collect(),
+        })
+    }
+}
+
+fn engine(version: &SystemVersion) -> String {
+    let podman = component(version, "Podman Engine");
+    match (podman, &version.version) {
+        (Some(podman), _) => format!("Podman {podman}"),
+        (None, Some(docker)) => format!("Docker Engine {docker}"),
+        (None, None) => "a container daemon of unknown version".to_owned(),
+    }
+}
+
+fn component(version: &SystemVersion, name: &str) -> Option<String> {
+    let components = version.components.as_deref().unwrap_or_default();
+    components.iter().find(|component| component.name == name).map(|component| component.version.clone())
+}
+
+fn is_safe_runc(version: &str) -> bool {
+    let [major, minor, patch] = *numbers(version).as_slice() else { return false };
+    let line = SAFE_RUNC.iter().find(|safe| (safe.0, safe.1) == (major, minor));
+    match line {
+        // The first release of a line was preceded by candidates, not all of which were safe.
+        Some(safe) => patch >= safe.2 && !version.contains("-rc"),
+        None => (major, minor) > (1, 4),
+    }
+}
+
+/// The leading numbers of a version, at most three.
+fn numbers(version: &str) -> Vec<u32> {
+    let core = version.split(['-', '+', '~']).next().unwrap_or_default();
+    core.split('.').map_while(|part| part.parse().ok()).take(3).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn judge(change: impl Fn(&mut Value, &mut Value)) -> Result<Abilities, Unavailable> {
+        let mut version = json!({
+            "Version": "28.1.0", "ApiVersion": "1.49",
+            "Components": [{"Name": "Engine", "Version": "28.1.0"}, {"Name": "runc", "Version": "1.3.3"}],
+        });
+        let mut info = json!({
+            "OSType": "linux", "MemoryLimit": true, "SwapLimit": true, "PidsLimit": true, "CpuCfsQuota": true,
+            "CgroupVersion": "2", "SecurityOptions": ["name=seccomp,profile=builtin", "name=cgroupns"],
+        });
+        change(&mut version, &mut info);
+        let version = serde_json::from_value(version).expect("a version");
+        Abilities::of(&version, &serde_json::from_value(info).expect("information"))
+    }
+
+    #[test]
+    fn a_whole_daemon_is_used() {
+        let abilities = judge(|_, _| ()).expect("used");
+        assert_eq!(abilities.version, "Docker Engine 28.1.0");
+        assert!(abilities.gpu_safe);
+        assert_eq!(abilities.details["cgroup"], "2");
+        assert_eq!(abilities.details["rootless"], "false");
+    }
+
+    #[test]
+    fn a_wall_that_cannot_be_built_is_named() {
+        let cases: [(&str, &str, Value); 6] = [
+            ("seccomp", "SecurityOptions", json!(["name=cgroupns"])),
+            ("unconfined", "SecurityOptions", json!(["name=seccomp,profile=unconfined"])),
+            ("memory", "MemoryLimit", json!(false)),
+            ("processes", "PidsLimit", json!(false)),
+            ("processor time", "CpuCfsQuota", Value::Null),
+            ("Linux", "OSType", json!("windows")),
+        ];
+        for (named, field, value) in cases {
+            let refused = judge(|_, info| info[field] = value.clone()).expect_err(named);
+            assert!(refused.reason.contains(named), "{named}: {refused}");
+        }
+        assert!(judge(|version, _| version["ApiVersion"] = json!("1.40")).is_err());
+    }
+
+    #[test]
+    fn podman_is_told_from_docker() {
+        let podman = json!([{"Name": "Podman Engine", "Version": "5.4.0"}]);
+        let abilities = judge(|version, _| version["Components"] = podman.clone()).expect("used");
+        assert_eq!(abilities.version, "Podman 5.4.0");
+        assert!(!abilities.gpu_safe, "its runtime is unknown");
+    }
+
+    #[test]
+    fn gpus_go_only_into_containers_of_a_closed_runc() {
+        for (version, safe) in [
+            ("1.1.5+ds1", false),
+            ("1.2.7", false),
+            ("1.2.8", true),
+            ("1.3.2", false),
+            ("1.3.3", true),
+            ("1.4.0-rc.2", false),
+            ("1.4.0", true),
+            ("1.5.0", true),
+            ("2.0.0", true),
+            ("", false),
+            ("new", false),
+        ] {
+            assert_eq!(is_safe_runc(version), safe, "{version}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! How a container ended, in words that say whose doing it was.
+
+use std::time::Duration;
+
+use bollard::models::ContainerState;
+use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_api::lines::Exit;
+
+use crate::grant::Grant;
+
+/// An exit code above this is a signal's number.
+const SIGNALS: i64 = 128;
+/// Signals there are.
+const LAST_SIGNAL: i64 = 64;
+
+/// The verdict on a program that ended by itself.
+pub fn verdict(state: &ContainerState, grant: &Grant) -> Exit {
+    let code = state.exit_code.unwrap_or_default();
+    if code == 0 {
+        return Exit::Code(0);
+    }
+    if state.oom_killed == Some(true) {
+        return Exit::Failed(out_of_memory(grant));
+    }
+    match code - SIGNALS {
+        signal @ 1..=LAST_SIGNAL => Exit::Signal(signal as i32),
+        _ => Exit::Code(code as i32),
+    }
+}
+
+fn out_of_memory(grant: &Grant) -> Failure {
+    let message =
+        format!("the program needed more than the {} MB of memory it has", grant.memory_bytes >> 20);
+    Failure::of_job(FailureCode::OutOfMemory, message)
+}
+
+/// The verdict on a program that was still running.
+pub fn too_late(after: Duration) -> Failure {
+    let message = format!("the program was still running after {} s", after.as_secs());
+    Failure::of_job(FailureCode::DeadlineExceeded, message)
+}
+
+/// The verdict on a run that was stopped.
+pub fn cancelled() -> Failure {
+    Failure::interrupted(FailureCode::CancelledByUser, "the run was stopped")
+}
+
+/// The verdict on a run whose daemon went away in the middle.
+pub fn abandoned() -> Failure {
+    Failure::of_host(
+        FailureCode::RuntimeCrashed,
+        "the container daemon went away while the program was running",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(exit_code: i64, oom_killed: bool) -> Exit {
+        let state = ContainerState {
+            exit_code: Some(exit_code),
+            oom_killed: Some(oom_killed),
+            ..ContainerState::default()
+        };
+        let grant = Grant {
+            memory_bytes: 256 << 20,
+            milli_cpus: 1000,
+            pids: 64,
+            scratch_bytes: 1,
+            time: Duration::from_secs(1),
+            gpus: false,
+        };
+        verdict(&state, &grant)
+    }
+
+    #[test]
+    fn ends_are_told_apart() {
+        assert!(matches!(said(0, false), Exit::Code(0)));
+        assert!(matches!(said(3, false), Exit::Code(3)));
+        assert!(matches!(said(137, false), Exit::Signal(9)));
+        assert!(matches!(said(139, false), Exit::Signal(11)));
+        assert!(matches!(said(255, false), Exit::Code(255)));
+        let Exit::Failed(failure) = said(137, true) else { panic!("memory ran out") };
+        assert_eq!(
+            (failure.code, failure.fault),
+            (FailureCode::OutOfMemory, island_protocol::job::Fault::Job)
+        );
+        // A child that was ended for its memory, and a program that coped.
+        assert!(matches!(said(0, true), Exit::Code(0)));
+    }
+}

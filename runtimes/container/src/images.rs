@@ -1,0 +1,354 @@
+//! Images: each is brought to the daemon once, however many jobs wait for it, under a name that says what is in it.
+
+mod feed;
+mod reference;
+mod room;
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::UNIX_EPOCH,
+};
+
+use bollard::{
+    body_try_stream,
+    query_parameters::{
+        CreateImageOptionsBuilder, ImportImageOptionsBuilder, ListImagesOptionsBuilder, RemoveImageOptions,
+        TagImageOptionsBuilder,
+    },
+};
+use futures::{Stream, StreamExt};
+use island_protocol::{
+    cargo::CargoSpec,
+    job::{Failure, FailureCode},
+};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::task::TaskTracker;
+
+pub use reference::Reference;
+use room::{Kept, excess};
+
+use crate::{
+    archive::{Archive, ArchiveError},
+    daemon::{Daemon, failed, is_missing},
+    marks::short_hash,
+    table::wrong,
+};
+
+/// Name of the artifact that is the image.
+const IMAGE: &str = "model";
+/// What the names of our images begin with.
+const PREFIX: &str = "island/";
+
+/// Where an image comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A verified file here.
+    File(PathBuf),
+    /// A registry that the owner allows.
+    Registry(Reference),
+}
+
+/// An image that a Cargo wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    name: String,
+    origin: Origin,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// `done` of `total` are there.
+    Coming {
+        /// So far.
+        done: u64,
+        /// In all; 0 while nobody knows.
+        total: u64,
+    },
+    /// It is there, and this is what the daemon calls its content.
+    Here(Image),
+    /// It will not be.
+    Failed(Failure),
+}
+
+/// An image that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// What the daemon calls its content.
+    pub id: String,
+    /// Whether it names a program of its own.
+    pub has_program: bool,
+}
+
+/// The images of one daemon.
+#[derive(Debug)]
+pub struct Images {
+    daemon: Daemon,
+    known: Mutex<HashMap<String, Known>>,
+    bringing: TaskTracker,
+}
+
+#[derive(Debug)]
+struct Known {
+    state: watch::Receiver<State>,
+    used: Instant,
+}
+
+impl Wanted {
+    /// The image of a Cargo: the file it came with, or a reference to a registry that the owner allows.
+    pub fn of(cargo: &CargoSpec, file: Option<&Path>, registries: &[String]) -> Result<Self, Failure> {
+        let artifact = cargo.artifacts.iter().find(|artifact| artifact.name == IMAGE);
+        let reference = artifact.and_then(|artifact| artifact.url.strip_prefix("docker://"));
+        if let Some(reference) = reference {
+            let reference = Reference::parse(reference).map_err(wrong)?;
+            if !reference.is_allowed(registries) {
+                let message = format!("the owner of this Island allows no images from {}", reference.name());
+                return Err(Failure::of_host(FailureCode::ModelUnavailable, message));
+            }
+            return Ok(Self {
+                name: format!("{PREFIX}{}", reference.digest().hex()),
+                origin: Origin::Registry(reference),
+            });
+        }
+        let file = file.ok_or_else(|| wrong("the Cargo names no image file"))?;
+        let key = match artifact.and_then(|artifact| artifact.sha256) {
+            Some(digest) => digest.hex(),
+            None => unnamed(file)?,
+        };
+        Ok(Self { name: format!("{PREFIX}{key}"), origin: Origin::File(file.to_owned()) })
+    }
+}
+
+/// Stands for a file whose digest nobody told: it changes when the file does.
+fn unnamed(file: &Path) -> Result<String, Failure> {
+    let unreadable = |error: std::io::Error| {
+        Failure::of_host(FailureCode::ModelUnavailable, format!("look at the image file: {error}"))
+    };
+    let about = std::fs::metadata(file).map_err(unreadable)?;
+    let changed = about.modified().map_err(unreadable)?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let parts =
+        [file.as_os_str().as_encoded_bytes(), &about.len().to_be_bytes(), &changed.as_nanos().to_be_bytes()];
+    Ok(format!("file-{}", short_hash(&parts)))
+}
+
+impl Images {
+    /// None known yet.
+    pub fn new(daemon: Daemon) -> Self {
+        Self { daemon, known: Mutex::default(), bringing: TaskTracker::new() }
+    }
+
+    /// Follows an image on its way. One that is there already is there at once.
+    pub fn follow(self: &Arc<Self>, wanted: &Wanted) -> watch::Receiver<State> {
+        let mut known = self.known();
+        if let Some(image) = known.get_mut(&wanted.name) {
+            image.used = Instant::now();
+            return image.state.clone();
+        }
+        let (sender, state) = watch::channel(State::Coming { done: 0, total: 0 });
+        known.insert(wanted.name.clone(), Known { state: state.clone(), used: Instant::now() });
+        let (images, wanted) = (Arc::clone(self), wanted.clone());
+        self.bringing.spawn(async move {
+            let brought = images.bring(&wanted, &sender).await;
+            if brought.is_err() {
+                // The next job tries again.
+                images.known().remove(&wanted.name);
+            }
+            sender.send_replace(brought.map_or_else(State::Failed, State::Here));
+        });
+        state
+    }
+
+    /// Forgets an image that turned out to be gone.
+    pub fn forget(&self, wanted: &Wanted) {
+        self.known().remove(&wanted.name);
+    }
+
+    /// Waits for what is on its way; a daemon does not leave off in the middle.
+    pub async fn stop(&self) {
+        self.bringing.close();
+        self.bringing.wait().await;
+    }
+
+    async fn bring(&self, wanted: &Wanted, state: &watch::Sender<State>) -> Result<Image, Failure> {
+        if let Some(image) = self.look(&wanted.name).await? {
+            return Ok(image);
+        }
+        match &wanted.origin {
+            Origin::File(path) => self.unpack(&wanted.name, path, state).await?,
+            Origin::Registry(reference) => self.pull(&wanted.name, reference, state).await?,
+        }
+        self.make_room().await;
+        let missing =
+            || Failure::of_host(FailureCode::RuntimeCrashed, "the container daemon lost the image at once");
+        self.look(&wanted.name).await?.ok_or_else(missing)
+    }
+
+    /// The image of this name, if the daemon has it and we would run it.
+    async fn look(&self, name: &str) -> Result<Option<Image>, Failure> {
+        let found = match self.daemon.quick.inspect_image(name).await {
+            Ok(found) => found,
+            Err(error) if is_missing(&error) => return Ok(None),
+            Err(error) => return Err(failed("look for the image", &error)),
+        };
+        let config = found.config.unwrap_or_default();
+        // Checked in files before they are loaded; here for what came from a registry.
+        if config.volumes.is_some_and(|volumes| !volumes.is_empty()) {
+            return Err(wrong("the image declares volumes; only /tmp can be written in a container"));
+        }
+        let some = |words: Option<Vec<String>>| words.is_some_and(|words| !words.is_empty());
+        let has_program = some(config.entrypoint) || some(config.cmd);
+        Ok(found.id.map(|id| Image { id, has_program }))
+    }
+
+    async fn unpack(&self, name: &str, path: &Path, state: &watch::Sender<State>) -> Result<(), Failure> {
+        let examined = {
+            let path = path.to_owned();
+            tokio::task::spawn_blocking(move || Archive::examine(&path)).await
+        };
+        let archive = examined.map_err(|_| broke_down())?.map_err(|error| unusable(&error))?;
+        let total = archive.file_bytes();
+        let report = {
+            let state = state.clone();
+            move |done| drop(state.send_replace(State::Coming { done, total }))
+        };
+        let is_rootfs = matches!(archive, Archive::Rootfs(_));
+        let (bytes, writing) = feed::feed(archive, report);
+        let body = body_try_stream(bytes);
+        let loading = async {
+            if is_rootfs {
+                let options = CreateImageOptionsBuilder::new().from_src("-").repo(name).tag("latest").build();
+                last(self.daemon.slow.create_image(Some(options), Some(body), None), |_| None).await
+            } else {
+                let options = ImportImageOptionsBuilder::new().quiet(true).build();
+                let loaded = self.daemon.slow.import_image(options, body, None);
+                last(loaded, |info| loaded_id(info.stream.as_deref()?)).await
+            }
+        };
+        let (loaded, written) = tokio::join!(loading, writing);
+        let id = match (loaded, written) {
+            (Ok(id), _) => id,
+            (Err(_), Ok(Err(error @ ArchiveError::Unsound(_)))) => return Err(unusable(&error)),
+            (Err(error), _) => return Err(rejected(&error)),
+        };
+        match id {
+            Some(id) => self.tag(&id, name).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn pull(
+        &self,
+        name: &str,
+        reference: &Reference,
+        state: &watch::Sender<State>,
+    ) -> Result<(), Failure> {
+        let whole = reference.to_string();
+        let options = CreateImageOptionsBuilder::new().from_image(&whole).build();
+        let mut parts: HashMap<String, (u64, u64)> = HashMap::new();
+        let pulled = last(self.daemon.slow.create_image(Some(options), None, None), |info| {
+            let progress = info.progress_detail?;
+            let part = (progress.current?.max(0) as u64, progress.total?.max(0) as u64);
+            parts.insert(info.id?, part);
+            let (done, total) = parts.values().fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+            state.send_replace(State::Coming { done, total });
+            None
+        });
+        pulled.await.map_err(|error| {
+            let failure = failed("pull the image", &error);
+            Failure { code: FailureCode::ModelUnavailable, ..failure }
+        })?;
+        self.tag(&whole, name).await
+    }
+
+    /// Removes images that were not used for long. One that a container uses stays: the daemon refuses.
+    async fn make_room(&self) {
+        let ours = [("reference".to_owned(), vec![format!("{PREFIX}*")])].into_iter().collect();
+        let options = ListImagesOptionsBuilder::new().filters(&ours).build();
+        let found = match self.daemon.quick.list_images(Some(options)).await {
+            Ok(found) => found,
+            Err(error) => return tracing::warn!(%error, "images cannot be counted"),
+        };
+        let kept = {
+            let known = self.known();
+            let now = Instant::now();
+            let used = |name: &str| {
+                known.get(name).map(|image| u64::MAX - now.duration_since(image.used).as_millis() as u64)
+            };
+            let named = found.into_iter().filter_map(|image| {
+                let name = image.repo_tags.first()?.strip_suffix(":latest")?.to_owned();
+                Some(Kept { bytes: image.size.max(0) as u64, used: used(&name), name })
+            });
+            named.collect()
+        };
+        for name in excess(kept) {
+            self.known().remove(&name);
+            if let Err(error) = self.daemon.quick.remove_image(&name, None::<RemoveImageOptions>, None).await
+            {
+                tracing::debug!(image = name, %error, "an image stays");
+            }
+        }
+    }
+
+    async fn tag(&self, image: &str, name: &str) -> Result<(), Failure> {
+        let options = TagImageOptionsBuilder::new().repo(name).tag("latest").build();
+        self.daemon
+            .quick
+            .tag_image(image, Some(options))
+            .await
+            .map_err(|error| failed("name the image", &error))
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads a daemon's reports to their end, and keeps the last thing that `find` made of one.
+async fn last<T>(
+    reports: impl Stream<Item = Result<T, bollard::errors::Error>>,
+    mut find: impl FnMut(T) -> Option<String>,
+) -> Result<Option<String>, bollard::errors::Error> {
+    let mut reports = std::pin::pin!(reports);
+    let mut found = None;
+    while let Some(report) = reports.next().await {
+        found = find(report?).or(found);
+    }
+    Ok(found)
+}
+
+/// The image that came out of a load. It has no name, because the archive we wrote gives it none.
+fn loaded_id(line: &str) -> Option<String> {
+    let id = line
+        .trim()
+        .strip_prefix("Loaded image ID: ")
+        .or_else(|| line.trim().strip_prefix("Loaded image: "))?;
+    Some(id.to_owned())
+}
+
+fn unusable(error: &ArchiveError) -> Failure {
+    if error.is_of_file() {
+        return wrong(error.to_string());
+    }
+    Failure::of_host(FailureCode::ModelUnavailable, error.to_string())
+}
+
+/// A file that we found sound and the daemon did not is the file's doing, unless the daemon is in trouble itself.
+fn rejected(error: &bollard::errors::Error) -> Failure {
+    let failure = failed("unpack the image", error);
+    let is_daemons = failure.code != FailureCode::RuntimeCrashed;
+    match error {
+        bollard::errors::Error::DockerStreamError { .. }
+        | bollard::errors::Error::DockerResponseServerError { .. }
+            if !is_daemons =>
+        {
+            wrong("the container daemon cannot unpack the image")
+        }
+        _ => failure,
+    }
+}
+
+fn broke_down() -> Failure {
+    Failure::of_host(FailureCode::InternalError, "reading the image file broke down")
+}

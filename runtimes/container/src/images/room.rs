@@ -1,0 +1,56 @@
+//! Which images go when there are too many: the daemon's disk is the owner's, and every Cargo leaves an image there.
+
+/// Images kept.
+const MOST_IMAGES: usize = 64;
+/// Bytes of all images kept.
+const MOST_BYTES: u64 = 32 << 30;
+
+/// An image of ours at the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    /// When it was used last, in any order that grows; `None` before this worker's time.
+    pub(super) used: Option<u64>,
+}
+
+/// Names of those that go: the ones unused for longest, until the rest fits.
+pub(super) fn excess(mut images: Vec<Kept>) -> Vec<String> {
+    images.sort_by_key(|image| std::cmp::Reverse(image.used));
+    let (mut count, mut bytes) = (0, 0_u64);
+    let mut goes = |image: &Kept| {
+        count += 1;
+        bytes = bytes.saturating_add(image.bytes);
+        // The one used last stays, however big it is: a job is about to run in it.
+        count > 1 && (count > MOST_IMAGES || bytes > MOST_BYTES)
+    };
+    images.into_iter().filter(|image| goes(image)).map(|image| image.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(name: &str, gigabytes: u64, used: Option<u64>) -> Kept {
+        Kept { name: name.to_owned(), bytes: gigabytes << 30, used }
+    }
+
+    #[test]
+    fn what_fits_stays() {
+        assert!(excess(vec![image("a", 10, None), image("b", 20, Some(1))]).is_empty());
+    }
+
+    #[test]
+    fn the_longest_unused_go_first() {
+        let images = vec![
+            image("old", 1, None),
+            image("second", 20, Some(2)),
+            image("first", 10, Some(1)),
+            image("last", 5, Some(3)),
+        ];
+        assert_eq!(excess(images), ["first", "old"]);
+        assert!(excess(vec![image("giant", 100, Some(1))]).is_empty(), "the one in use stays");
+        let many = (0..MOST_IMAGES as u64 + 2).map(|at| image(&at.to_string(), 0, Some(at))).collect();
+        assert_eq!(excess(many), ["1", "0"]);
+    }
+}

@@ -1,0 +1,38 @@
+//! Programs in containers, run by Docker Engine or Podman for people who do not know each other.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`table`] | all that a Cargo may say about its container |
+//! | [`grant`] | what it gets: its tier's bounds, within the owner's rules |
+//! | [`body`] | what the daemon is asked to create; nothing a Cargo says can loosen it |
+//! | [`marks`], [`process`] | labels that tell our orphans from what others use |
+//! | [`archive`] | image files, looked through and written anew before a daemon unpacks them |
+//! | [`images`] | each image brought to the daemon once |
+//! | [`daemon`] | the daemon and its socket; what it can do, and whether that is enough |
+//! | [`start`] | from an image to a program that waits for its input |
+//! | [`ahead`] | containers started before their job is there |
+//! | [`run`], [`exit`] | one job: input, lines, and how it ended |
+//! | [`remover`] | who takes containers away |
+//! | [`runtime`] | the seam to the rest |
+//! | [`worker`] | what the worker binary brings |
+//! | `testing` | a Docker daemon of a test's own (feature `testing`) |
+
+pub mod ahead;
+pub mod archive;
+pub mod body;
+pub mod daemon;
+pub mod exit;
+pub mod grant;
+pub mod images;
+pub mod marks;
+pub mod process;
+pub mod remover;
+pub mod run;
+pub mod runtime;
+pub mod start;
+pub mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod worker;
+
+pub use runtime::{Containers, Settings};

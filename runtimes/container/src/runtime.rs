@@ -1,0 +1,247 @@
+//! The seam to the rest: from a request to a container that runs, and the end of everything.
+
+use std::{
+    collections::HashSet,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use bollard::query_parameters::ListContainersOptionsBuilder;
+use island_protocol::{
+    cargo::RuntimeType,
+    ids::AttemptKey,
+    job::{Failure, FailureCode, Outcome},
+};
+use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
+use island_runtimes_worker::launch::ContainerRules;
+use tokio::task::JoinHandle;
+
+use crate::{
+    ahead::Ahead,
+    daemon::Daemon,
+    exit::cancelled,
+    grant::Grant,
+    images::{Image, Images, State, Wanted},
+    marks::{ISLAND, Maker, PROCESS, container_name},
+    run::{follow, no_image},
+    start::{NotStarted, Spec, Started, Starter},
+    table::{Table, wrong},
+};
+
+/// Name of the artifact that is the image.
+const IMAGE: &str = "model";
+/// Times that a job is tried anew because somebody removes its image.
+const TRIES: u32 = 3;
+
+/// How to run containers.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The owner's rules.
+    pub rules: ContainerRules,
+    /// In whose name.
+    pub maker: Maker,
+    /// Processes on this machine when we started: what carries the mark of another belongs to nobody.
+    pub alive: HashSet<String>,
+    /// Jobs at once.
+    pub slots: u32,
+}
+
+/// Cargos in containers.
+#[derive(Debug)]
+pub struct Containers {
+    daemon: Daemon,
+    settings: Settings,
+    images: Arc<Images>,
+    starter: Starter,
+    ahead: Arc<Ahead>,
+    watch: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A request, understood.
+struct Asked {
+    table: Table,
+    grant: Grant,
+    image: Wanted,
+}
+
+impl Containers {
+    /// On this daemon. What crashed predecessors left behind is removed first.
+    pub async fn start(daemon: Daemon, settings: Settings) -> Self {
+        let starter = Starter::new(daemon.clone(), settings.maker.clone());
+        let ahead = Arc::new(Ahead::new(starter.clone(), settings.rules.ahead));
+        let watch = {
+            let ahead = Arc::clone(&ahead);
+            tokio::spawn(async move { ahead.watch().await })
+        };
+        let images = Arc::new(Images::new(daemon.clone()));
+        let containers = Self { daemon, settings, images, starter, ahead, watch: Mutex::new(Some(watch)) };
+        containers.remove_orphans().await;
+        containers
+    }
+
+    /// Version of the daemon.
+    pub fn version(&self) -> String {
+        self.daemon.abilities.version.clone()
+    }
+
+    fn asked(&self, request: &RunRequest) -> Result<Asked, Failure> {
+        let table = Table::of(&request.cargo)?;
+        let grant = Grant::of(&request.cargo, &table, &self.settings.rules, self.daemon.abilities.gpu_safe)?;
+        let file = request.artifacts.get(IMAGE).map(|path| -> &Path { path });
+        let image = Wanted::of(&request.cargo, file, &self.settings.rules.registries)?;
+        Ok(Asked { table, grant, image })
+    }
+
+    async fn attempt(&self, request: &RunRequest, context: &RunContext) -> Result<Outcome, Failure> {
+        let asked = self.asked(request)?;
+        for _ in 0..TRIES {
+            context.work.enter(Phase::Load);
+            let image = self.image(&asked.image, context).await?;
+            if asked.table.command.is_empty() && !image.has_program {
+                return Err(wrong("the Cargo names no command, and its image none either"));
+            }
+            let spec = Spec { image: image.id, command: asked.table.command.clone(), grant: asked.grant };
+            match self.container(&spec, context.key).await {
+                Ok(started) => return Ok(follow(&self.daemon, started, &spec.grant, request, context).await),
+                Err(NotStarted::Failed(failure)) => return Err(failure),
+                Err(NotStarted::ImageGone) => {
+                    self.images.forget(&asked.image);
+                    self.ahead.forget(&spec.image);
+                }
+            }
+        }
+        Err(no_image())
+    }
+
+    /// Waits for the image, and tells how far it is.
+    async fn image(&self, wanted: &Wanted, context: &RunContext) -> Result<Image, Failure> {
+        let mut state = self.images.follow(wanted);
+        let mut told = None;
+        loop {
+            let now = state.borrow_and_update().clone();
+            match now {
+                State::Here(image) => return Ok(image),
+                State::Failed(failure) => return Err(failure),
+                State::Coming { done, total } => {
+                    context.work.advance(1);
+                    let percent = (done * 100).checked_div(total);
+                    if percent.is_some() && percent != told {
+                        context.events.progress(Phase::Load.as_str(), done, total);
+                        told = percent;
+                    }
+                }
+            }
+            if state.changed().await.is_err() {
+                return Err(Failure::of_host(FailureCode::InternalError, "bringing the image broke down"));
+            }
+        }
+    }
+
+    /// One made ahead, or a new one.
+    async fn container(&self, spec: &Spec, key: AttemptKey) -> Result<Started, NotStarted> {
+        if let Some(started) = self.ahead.take(spec) {
+            self.starter.remover.assign(&started.container, key);
+            self.name(&started, key);
+            return Ok(started);
+        }
+        // In a task of its own: a run that is dropped meanwhile must not leave a container that nobody knows.
+        let (starter, spec) = (self.starter.clone(), spec.clone());
+        let starting = self.starter.tasks.spawn(async move { starter.start(&spec, Some(key)).await });
+        let broke = |_| Failure::of_host(FailureCode::InternalError, "starting the container broke down");
+        starting.await.map_err(broke).map_err(NotStarted::Failed)?
+    }
+
+    /// Labels cannot be changed any more, but the name can; people find the job by it.
+    fn name(&self, started: &Started, key: AttemptKey) {
+        let (docker, id) = (self.daemon.quick.clone(), started.container.id().to_owned());
+        self.starter.tasks.spawn(async move {
+            let options = bollard::query_parameters::RenameContainerOptionsBuilder::new()
+                .name(&container_name(key))
+                .build();
+            if let Err(error) = docker.rename_container(&id, options).await {
+                tracing::debug!(container = id, %error, "a container keeps its first name");
+            }
+        });
+    }
+
+    async fn remove_orphans(&self) {
+        let maker = &self.settings.maker;
+        // Where nobody can tell who is alive, nothing is an orphan.
+        if self.settings.alive.is_empty() {
+            return;
+        }
+        let ours = [("label".to_owned(), vec![format!("{ISLAND}={}", maker.island)])].into_iter().collect();
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&ours).build();
+        let found = match self.daemon.quick.list_containers(Some(options)).await {
+            Ok(found) => found,
+            Err(error) => return tracing::warn!(%error, "orphans cannot be looked for"),
+        };
+        let orphans = found.into_iter().filter(|container| {
+            let labels = container.labels.as_ref();
+            let process = labels.and_then(|labels| labels.get(PROCESS));
+            process.is_some_and(|process| *process != maker.process && !self.settings.alive.contains(process))
+        });
+        let orphans: Vec<_> = orphans.filter_map(|container| container.id).collect();
+        if !orphans.is_empty() {
+            tracing::info!(count = orphans.len(), "removing containers that a dead worker left behind");
+        }
+        futures::future::join_all(orphans.iter().map(|id| self.starter.remover.remove_orphan(id))).await;
+    }
+}
+
+impl Runtime for Containers {
+    fn kind(&self) -> RuntimeType {
+        RuntimeType::Container
+    }
+
+    async fn probe(&self) -> Result<Probe, Unavailable> {
+        Ok(Probe { slots: self.settings.slots, ..probed(&self.daemon) })
+    }
+
+    fn admit(&self, request: &RunRequest) -> Result<(), Failure> {
+        self.asked(request).map(drop)
+    }
+
+    async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
+        let cancel = context.cancel.clone();
+        if cancel.is_cancelled() {
+            return Outcome::failed(cancelled());
+        }
+        // The run itself hears a cancellation as soon as a program runs; this hears one before that.
+        // A run hears its cancellation itself once its program runs, and is asked first; before that it is simply dropped.
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.attempt(&request, &context) => outcome,
+            () = cancel.cancelled() => Err(cancelled()),
+        };
+        outcome.unwrap_or_else(Outcome::failed)
+    }
+
+    async fn reap(&self, alive: &[AttemptKey]) {
+        self.starter.remover.reap(alive).await;
+        self.remove_orphans().await;
+    }
+
+    async fn shutdown(&self) {
+        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(watch) = watch {
+            watch.abort();
+            // It was told to end; how it ends is no news.
+            let _ = watch.await;
+        }
+        self.ahead.stop().await;
+        self.starter.stop().await;
+        self.images.stop().await;
+    }
+}
+
+/// What a daemon offers.
+pub(crate) fn probed(daemon: &Daemon) -> Probe {
+    let abilities = &daemon.abilities;
+    Probe {
+        version: abilities.version.clone(),
+        devices: Vec::new(),
+        slots: 0,
+        details: abilities.details.clone(),
+    }
+}

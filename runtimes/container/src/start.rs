@@ -1,0 +1,113 @@
+//! Bringing a container to the point where it waits for its input: created, attached, started.
+
+use std::{pin::Pin, sync::Arc};
+
+use bollard::{
+    container::LogOutput,
+    errors::Error,
+    query_parameters::{AttachContainerOptionsBuilder, CreateContainerOptions, StartContainerOptions},
+};
+use futures::Stream;
+use island_protocol::{ids::AttemptKey, job::Failure};
+use tokio::io::AsyncWrite;
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    body::create_body,
+    daemon::{Daemon, failed, is_missing},
+    grant::Grant,
+    marks::{Maker, Marks, container_name},
+    remover::{Container, Remover},
+};
+
+/// What decides how a container is made; two jobs with the same may each take what was made for the other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Spec {
+    /// The image, by the daemon's own name for its content.
+    pub image: String,
+    /// What runs in it.
+    pub command: Vec<String>,
+    /// Its bounds.
+    pub grant: Grant,
+}
+
+/// What a container writes.
+pub type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
+
+/// A container whose program runs, up to where it reads its input.
+pub struct Started {
+    /// Removed with this.
+    pub container: Container,
+    /// What it writes.
+    pub output: Output,
+    /// What it reads.
+    pub input: Pin<Box<dyn AsyncWrite + Send>>,
+}
+
+impl std::fmt::Debug for Started {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Started").field(&self.container).finish()
+    }
+}
+
+/// Why there is no container.
+#[derive(Debug)]
+pub enum NotStarted {
+    /// Somebody removed the image.
+    ImageGone,
+    /// Anything else.
+    Failed(Failure),
+}
+
+/// Who starts containers.
+#[derive(Debug, Clone)]
+pub struct Starter {
+    /// Where.
+    pub daemon: Daemon,
+    /// In whose name.
+    pub maker: Arc<Maker>,
+    /// Who removes them.
+    pub remover: Arc<Remover>,
+    /// Starts under way, which go on when their job does not.
+    pub tasks: TaskTracker,
+}
+
+impl Starter {
+    /// In this name, on this daemon.
+    pub fn new(daemon: Daemon, maker: Maker) -> Self {
+        let remover = Arc::new(Remover::start(daemon.clone()));
+        Self { daemon, maker: Arc::new(maker), remover, tasks: TaskTracker::new() }
+    }
+
+    /// Waits for what is under way, and removes all containers.
+    pub async fn stop(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.remover.stop().await;
+    }
+
+    /// Starts one. Its program may already run while it is attached to nobody's job: it gets its input later.
+    pub async fn start(&self, spec: &Spec, key: Option<AttemptKey>) -> Result<Started, NotStarted> {
+        let marks = Marks { maker: &self.maker, key };
+        let body = create_body(&spec.image, &spec.command, &spec.grant, &marks);
+        let options = CreateContainerOptions { name: key.map(container_name), platform: String::new() };
+        let docker = &self.daemon.quick;
+        let created = docker.create_container(Some(options), body).await.map_err(|error| {
+            if is_missing(&error) {
+                NotStarted::ImageGone
+            } else {
+                NotStarted::Failed(failed("create the container", &error))
+            }
+        })?;
+        let container = self.remover.adopt(created.id, key);
+        let fail = |what| move |error| NotStarted::Failed(failed(what, &error));
+        // Before the start, or the first output might be lost.
+        let attach =
+            AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).stderr(true).build();
+        let attached = docker.attach_container(container.id(), Some(attach)).await;
+        let attached = attached.map_err(fail("attach to the container"))?;
+        let started = docker.start_container(container.id(), None::<StartContainerOptions>).await;
+        started.map_err(fail("start the container"))?;
+        Ok(Started { container, output: attached.output, input: attached.input })
+    }
+}

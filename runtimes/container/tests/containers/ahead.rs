@@ -1,0 +1,52 @@
+//! Containers started before their job is there.
+
+use std::{collections::HashSet, sync::Arc};
+
+use island_protocol::job::FailureCode;
+use island_runtimes_api::Runtime;
+use island_runtimes_container::process;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::support::{World, play, script, with};
+
+pub(crate) async fn the_next_job_finds_one_started(world: Arc<World>) {
+    let island = Uuid::now_v7().to_string();
+    let engine = world.engine_of(&island, process::own(), 2).await;
+    let mut before = HashSet::new();
+    for round in 0..4 {
+        let once = script(
+            r#"read -r line; [ -e /tmp/used ] && exit 9; echo x >/tmp/used
+               printf '{"type":"token","content":"%s"}\n' "$(printf %s "$line" | tr -cd 0-9)""#,
+        );
+        let played = play(&world, &engine, once, json!({"round": round})).await.completed();
+        assert_eq!(
+            played.text,
+            round.to_string(),
+            "each job gets its own input, and a container nobody used"
+        );
+        world.settle(Some(&island), 2).await;
+        let now: HashSet<_> = world.containers(Some(&island)).await.into_iter().collect();
+        let kept = before.intersection(&now).count();
+        assert_eq!(kept, usize::from(round > 0), "one of the two that waited was taken");
+        before = now;
+    }
+    engine.shutdown().await;
+    world.settle(Some(&island), 0).await;
+}
+
+pub(crate) async fn a_restless_program_is_not_started_ahead(world: Arc<World>) {
+    let island = Uuid::now_v7().to_string();
+    let engine = world.engine_of(&island, process::own(), 1).await;
+    let busy = || {
+        let command = ["/bin/sh", "-c", "while :; do :; done"];
+        with(json!({"engine": {"command": command}, "limits": {"timeout_s": 1}}))
+    };
+    for _ in 0..2 {
+        let played = play(&world, &engine, busy(), json!({})).await;
+        assert_eq!(played.failure().code, FailureCode::DeadlineExceeded);
+        // It computes without input, and is found out; after that it is not started ahead again.
+        world.settle(Some(&island), 0).await;
+    }
+    engine.shutdown().await;
+}

@@ -1,0 +1,88 @@
+//! The engine against a real Docker daemon, started by this program, shared by all tests in it and ended with it.
+
+#![expect(clippy::print_stdout, reason = "what a test runner expects of a test program")]
+
+mod ahead;
+mod conformance;
+mod hostile;
+mod images;
+mod life;
+mod support;
+mod walls;
+
+use std::{future::Future, pin::Pin, process::ExitCode, sync::Arc};
+
+use island_runtimes_container::testing::Dockerd;
+
+use crate::support::World;
+
+type Test = fn(Arc<World>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+macro_rules! tests {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        [$((concat!(stringify!($module), "::", stringify!($name)), (|world| Box::pin($module::$name(world))) as Test)),*]
+    };
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let tests = tests![
+        life::a_job_streams_and_ends,
+        life::ends_are_told_apart,
+        life::a_cancelled_run_leaves_nothing,
+        life::a_dropped_run_leaves_nothing,
+        life::a_run_has_its_time_and_no_more,
+        life::orphans_of_dead_workers_are_removed_and_no_others,
+        images::a_file_is_imported_once,
+        images::an_archive_is_loaded_without_its_tags,
+        images::what_is_no_image_is_the_jobs_fault,
+        images::an_image_that_was_removed_is_brought_again,
+        ahead::the_next_job_finds_one_started,
+        ahead::a_restless_program_is_not_started_ahead,
+        conformance::the_suite_passes,
+        hostile::every_attack_is_refused,
+        walls::a_worker_inside_its_walls_runs_containers,
+    ];
+    if arguments.iter().any(|argument| argument == "--list") {
+        if !arguments.iter().any(|argument| argument == "--ignored") {
+            for (name, _) in &tests {
+                println!("{name}: test");
+            }
+        }
+        return ExitCode::SUCCESS;
+    }
+    let wanted: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let exact = arguments.iter().any(|argument| argument == "--exact");
+    let chosen = |name: &str| {
+        wanted.is_empty()
+            || wanted
+                .iter()
+                .any(|part| if exact { name == part.as_str() } else { name.contains(part.as_str()) })
+    };
+    let chosen: Vec<_> = tests.into_iter().filter(|(name, _)| chosen(name)).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("an async runtime").block_on(run(chosen))
+}
+
+async fn run(tests: Vec<(&'static str, Test)>) -> ExitCode {
+    let daemon = match Dockerd::start().await {
+        Ok(daemon) => daemon,
+        Err(reason) => {
+            for (name, _) in tests {
+                println!("test {name} ... SKIPPED: {reason}");
+            }
+            return ExitCode::SUCCESS;
+        }
+    };
+    let world = Arc::new(World::new(&daemon));
+    let mut failed = 0;
+    for (name, test) in tests {
+        let result = tokio::spawn(test(Arc::clone(&world))).await;
+        println!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" });
+        failed += usize::from(result.is_err());
+    }
+    drop(world);
+    daemon.stop().await;
+    println!("{failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

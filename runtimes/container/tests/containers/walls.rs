@@ -1,0 +1,104 @@
+//! The worker itself, as the agent starts it: inside full walls it still reaches its daemon, and nothing else.
+
+use std::{path::Path, sync::Arc};
+
+use island_protocol::{event::AttemptEvent, host::SandboxLevel, ids::InstanceId, job::Outcome};
+use island_runtimes_api::RunRequest;
+use island_runtimes_worker::{
+    frame::{FromWorker, ToWorker},
+    host::{self, Worker},
+    launch::{ContainerRules, Launch},
+};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::support::{World, cargo, key, within};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_island-worker-container");
+
+pub(crate) async fn a_worker_inside_its_walls_runs_containers(world: Arc<World>) {
+    let state = tempfile::tempdir().expect("a folder");
+    let (mut worker, level) = start(&world, state.path()).await;
+    assert_eq!(level, SandboxLevel::Full);
+    for round in ["one", "two"] {
+        let outcome = run(&mut worker, &world, round).await;
+        assert!(matches!(outcome, Outcome::Completed { .. }), "{outcome:?}: {}", log(state.path()));
+    }
+    // It is told to stop, and takes along what it started ahead.
+    worker.connection.commands.send(ToWorker::Shutdown { now: true }).await.expect("sent");
+    drop(worker.connection);
+    within(worker.process.wait()).await.expect("ended");
+    world.settle(None, 0).await;
+    // One that is killed leaves its containers to the next.
+    let (mut worker, _) = start(&world, state.path()).await;
+    let outcome = run(&mut worker, &world, "three").await;
+    assert!(matches!(outcome, Outcome::Completed { .. }), "{outcome:?}");
+    world.settle(None, 1).await;
+    worker.process.kill().expect("killed");
+    within(worker.process.wait()).await.expect("ended");
+    assert_eq!(world.containers(None).await.len(), 1, "nobody is there to remove it");
+    let (mut worker, _) = start(&world, state.path()).await;
+    world.settle(None, 0).await;
+    worker.connection.commands.send(ToWorker::Shutdown { now: true }).await.expect("sent");
+    drop(worker.connection);
+    within(worker.process.wait()).await.expect("ended");
+}
+
+fn log(state: &Path) -> String {
+    host::stderr_tail(&state.join("w"), 4000)
+}
+
+async fn start(world: &World, state: &Path) -> (Worker, SandboxLevel) {
+    let mut launch = Launch::new(InstanceId(Uuid::now_v7()), cargo(&["/bin/cargo"]));
+    launch.folders = vec![world.files.path().to_owned()];
+    launch.containers = ContainerRules { socket: Some(world.socket.clone()), ..ContainerRules::default() };
+    let mut worker =
+        within(host::spawn(Path::new(PROGRAM), &state.join("w"), &launch)).await.expect("a worker");
+    let mut level = SandboxLevel::None;
+    loop {
+        let frame = within(worker.connection.frames.next()).await;
+        match frame.unwrap_or_else(|| panic!("the worker is gone: {}", log(state))).expect("a frame") {
+            FromWorker::Hello { sandbox, .. } => level = sandbox.level,
+            FromWorker::Ready { version, .. } => {
+                assert!(version.contains("Docker"), "{version}");
+                return (worker, level);
+            }
+            FromWorker::LoadFailed { failure } => panic!("{failure:?}: {}", log(state)),
+            _ => {}
+        }
+    }
+}
+
+async fn run(worker: &mut Worker, world: &World, text: &str) -> Outcome {
+    let request = RunRequest {
+        cargo: cargo(&["/bin/cargo"]),
+        input: json!({"text": text}),
+        artifacts: [("model".to_owned(), world.image.clone())].into_iter().collect(),
+        scope: "test".to_owned(),
+    };
+    let key = key();
+    let run = ToWorker::Run { key, first_event: 1, request: Box::new(request) };
+    worker.connection.commands.send(run).await.expect("sent");
+    let mut said = String::new();
+    loop {
+        let frame =
+            within(worker.connection.frames.next()).await.expect("the worker is there").expect("a frame");
+        let FromWorker::Events { events, .. } = frame else { continue };
+        for event in events {
+            match event.event {
+                AttemptEvent::Token { content, .. } => said.push_str(&content),
+                AttemptEvent::Ended { outcome } => {
+                    assert_eq!(said.trim(), text, "{outcome:?}");
+                    worker
+                        .connection
+                        .commands
+                        .send(ToWorker::Spooled { key, below: event.n + 1 })
+                        .await
+                        .expect("sent");
+                    return outcome;
+                }
+                _ => {}
+            }
+        }
+    }
+}

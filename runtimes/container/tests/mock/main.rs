@@ -1,0 +1,244 @@
+//! The engine against a daemon that is not there, is not fit, or goes away: a few lines of HTTP on a Unix socket.
+
+mod server;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::Path,
+    time::Duration,
+};
+
+use island_protocol::{
+    cargo::CargoSpec,
+    ids::{AttemptKey, InstanceId, JobId},
+    job::{Failure, FailureCode, Fault, Outcome},
+};
+use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, WorkCounter};
+use island_runtimes_container::{
+    Containers, Settings,
+    daemon::{self, Daemon},
+    marks::Maker,
+};
+use island_runtimes_worker::launch::ContainerRules;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::server::{Answer, Request, Server};
+
+const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+/// A fit daemon's answers to what it is always asked.
+fn usual(request: &Request) -> Answer {
+    match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/version") => {
+            Answer::Json(200, json!({"Version": "28.0.0", "ApiVersion": "1.48", "Components": []}))
+        }
+        ("GET", "/info") => Answer::Json(
+            200,
+            json!({"OSType": "linux", "MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true,
+                   "SecurityOptions": ["name=seccomp,profile=builtin"]}),
+        ),
+        ("GET", "/containers/json") => Answer::Json(200, json!([])),
+        ("DELETE", _) => Answer::Json(204, Value::Null),
+        _ => Answer::Json(
+            500,
+            json!({"message": format!("{} {} is not in the script", request.method, request.path)}),
+        ),
+    }
+}
+
+async fn engine(server: &Server, registries: &[&str]) -> Containers {
+    let rules = ContainerRules {
+        ahead: 0,
+        registries: registries.iter().map(ToString::to_string).collect(),
+        ..ContainerRules::default()
+    };
+    let maker =
+        Maker { island: "ours".to_owned(), worker: InstanceId(Uuid::nil()), process: "own".to_owned() };
+    let daemon = Daemon::connect(server.socket()).await.expect("a daemon");
+    Containers::start(daemon, Settings { rules, maker, alive: HashSet::new(), slots: 1 }).await
+}
+
+fn cargo(url: &str) -> CargoSpec {
+    let cargo = json!({
+        "slug": "x", "runtime_type": "container", "engine": {"command": ["/bin/x"]},
+        "artifacts": [{"name": "model", "url": url}],
+    });
+    serde_json::from_value(cargo).expect("a Cargo")
+}
+
+async fn play(engine: &Containers, cargo: CargoSpec) -> Outcome {
+    let context = RunContext {
+        key: AttemptKey { job_id: JobId(Uuid::nil()), attempt: 1, epoch: 7 },
+        events: EventSink::channel().0,
+        cancel: CancellationToken::new(),
+        scratch: "/nowhere".into(),
+        work: WorkCounter::default(),
+        log: JobLog::default(),
+    };
+    let request =
+        RunRequest { cargo, input: json!({"a": 1}), artifacts: BTreeMap::new(), scope: String::new() };
+    tokio::time::timeout(Duration::from_mins(1), engine.run(request, context)).await.expect("it ends")
+}
+
+fn failure(outcome: Outcome) -> Failure {
+    match outcome {
+        Outcome::Failed { failure, .. } => failure,
+        completed @ Outcome::Completed { .. } => panic!("it completed: {completed:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = folder.path().join("docker.sock");
+    let reason = Daemon::connect(&missing).await.expect_err("nobody").reason;
+    assert!(
+        reason.contains(&missing.display().to_string()) && reason.contains("no container daemon"),
+        "{reason}"
+    );
+    drop(std::os::unix::net::UnixListener::bind(&missing).expect("a socket"));
+    let reason = Daemon::connect(&missing).await.expect_err("nobody").reason;
+    assert!(reason.contains("not running"), "{reason}");
+    assert_eq!(daemon::socket(Some(Path::new("/x"))).expect("as named"), Path::new("/x"));
+}
+
+#[tokio::test]
+async fn a_daemon_that_makes_no_sense_is_not_used() {
+    for answer in [
+        Answer::Raw(b"NATS is this\r\n\r\n".to_vec()),
+        Answer::Close,
+        Answer::Json(200, json!([])),
+        Answer::Json(500, json!({})),
+    ] {
+        let server = Server::start(move |_| answer.clone()).await;
+        let reason = Daemon::connect(server.socket()).await.expect_err("nonsense").reason;
+        assert!(reason.contains("no sensible answer"), "{reason}");
+    }
+    let server = Server::start(|request| match request.path.as_str() {
+        "/info" => Answer::Json(
+            200,
+            json!({"MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true, "SecurityOptions": []}),
+        ),
+        _ => usual(request),
+    })
+    .await;
+    let reason = Daemon::connect(server.socket()).await.expect_err("unfit").reason;
+    assert!(reason.contains("seccomp"), "{reason}");
+}
+
+#[tokio::test]
+async fn only_allowed_registries_and_only_by_digest_are_pulled_from() {
+    let server = Server::start(|request| match (request.method.as_str(), request.path.as_str()) {
+        ("GET", path) if path.starts_with("/images/") => {
+            Answer::Json(404, json!({"message": "no such image"}))
+        }
+        ("POST", "/images/create") => {
+            Answer::Json(200, json!({"error": "x", "errorDetail": {"message": "no such host"}}))
+        }
+        _ => usual(request),
+    })
+    .await;
+    let engine = engine(&server, &["registry.example/team"]).await;
+    let refused = failure(play(&engine, cargo(&format!("docker://registry.example/other@{DIGEST}"))).await);
+    assert_eq!((refused.fault, refused.code), (Fault::Host, FailureCode::ModelUnavailable));
+    let tagged = failure(play(&engine, cargo("docker://registry.example/team/tool:latest")).await);
+    assert_eq!((tagged.fault, tagged.code), (Fault::Job, FailureCode::ModelRejected));
+    assert!(server.requests().iter().all(|request| request.path != "/images/create"), "nothing was pulled");
+    let failed =
+        failure(play(&engine, cargo(&format!("docker://registry.example/team/tool@{DIGEST}"))).await);
+    assert_eq!((failed.fault, failed.code), (Fault::Host, FailureCode::ModelUnavailable));
+    let pulls: Vec<_> =
+        server.requests().into_iter().filter(|request| request.path == "/images/create").collect();
+    let [pull] = pulls.as_slice() else { panic!("one pull") };
+    let image = format!("registry.example%2Fteam%2Ftool%40{}", DIGEST.replace(':', "%3A"));
+    assert!(pull.query.contains(&format!("fromImage={image}")), "{}", pull.query);
+    engine.shutdown().await;
+}
+
+/// A daemon with the image, which starts containers, and does what `attached` says once one is attached.
+fn with_image(request: &Request, attached: Answer) -> Answer {
+    match (request.method.as_str(), request.path.as_str()) {
+        ("GET", path) if path.starts_with("/images/") => {
+            Answer::Json(200, json!({"Id": "sha256:1", "Config": {"Volumes": null}}))
+        }
+        ("POST", "/containers/create") => Answer::Json(201, json!({"Id": "c1", "Warnings": []})),
+        ("POST", "/containers/c1/attach") => attached,
+        ("POST", "/containers/c1/start") => Answer::Json(204, Value::Null),
+        _ => usual(request),
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_is_what_was_decided() {
+    let line = b"{\"type\":\"result\",\"output\":5}\n";
+    let framed = [&[1, 0, 0, 0, 0, 0, 0, line.len() as u8], line.as_slice()].concat();
+    let server = Server::start(move |request| match request.path.as_str() {
+        "/containers/c1/wait" => Answer::Json(200, json!({"StatusCode": 0})),
+        _ => with_image(request, Answer::Upgrade(framed.clone())),
+    })
+    .await;
+    let engine = engine(&server, &["registry.example"]).await;
+    let outcome = play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await;
+    let Outcome::Completed { output, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(output, Some(json!(5)));
+    engine.shutdown().await;
+    let requests = server.requests();
+    let steps: Vec<_> =
+        requests.iter().map(|request| format!("{} {}", request.method, request.path)).collect();
+    let run: Vec<_> =
+        steps.iter().filter(|step| step.contains("/containers/") && !step.contains("/json")).collect();
+    assert_eq!(
+        run,
+        [
+            "POST /containers/create",
+            "POST /containers/c1/attach",
+            "POST /containers/c1/start",
+            "POST /containers/c1/wait",
+            "DELETE /containers/c1",
+        ]
+    );
+    let created = requests.iter().find(|request| request.path == "/containers/create").expect("one");
+    assert_eq!(created.query, "name=island-00000000-0000-0000-0000-000000000000-1-7&platform=");
+    let body: Value = serde_json::from_slice(&created.body).expect("JSON");
+    assert_eq!(body["Image"], "sha256:1", "the content, never a name that may change its meaning");
+    assert_eq!(body["HostConfig"]["Privileged"], false);
+    let removed = requests.iter().find(|request| request.method == "DELETE").expect("one");
+    assert!(removed.query.contains("force=true"), "{}", removed.query);
+}
+
+#[tokio::test]
+async fn a_daemon_that_goes_away_is_the_hosts_fault() {
+    // In the middle of a stream, at the wait, at the start, when asked for the image.
+    for gone in ["/containers/c1/attach", "/containers/c1/wait", "/containers/c1/start", "/images/"] {
+        let server = Server::start(move |request| {
+            if request.path.starts_with(gone) {
+                return Answer::Close;
+            }
+            with_image(request, Answer::Upgrade(Vec::new()))
+        })
+        .await;
+        let engine = engine(&server, &["registry.example"]).await;
+        let failure =
+            failure(play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await);
+        assert_eq!(
+            (failure.fault, failure.code),
+            (Fault::Host, FailureCode::RuntimeCrashed),
+            "{gone}: {failure:?}"
+        );
+        engine.shutdown().await;
+    }
+    let full = Server::start(|request| match request.path.as_str() {
+        "/containers/create" => {
+            Answer::Json(500, json!({"message": "mkdir /var/lib/x: no space left on device"}))
+        }
+        _ => with_image(request, Answer::Close),
+    })
+    .await;
+    let engine = engine(&full, &["registry.example"]).await;
+    let failure = failure(play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await);
+    assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::DiskFull));
+    assert!(!failure.message.contains("/var/lib"), "no paths go to strangers: {failure:?}");
+    engine.shutdown().await;
+}
