@@ -117,6 +117,11 @@ impl Programs {
         Ok(Self { plain, metered, kept: Mutex::default() })
     }
 
+    /// The program in `path` if it is mapped already.
+    pub(crate) fn find(&self, path: &Path, metered: bool) -> Option<Program> {
+        self.kept().find(&(metered, path.to_owned()))
+    }
+
     /// The program in `path`, mapped now if it was not before.
     pub(crate) fn get(&self, path: &Path, metered: bool) -> Result<Program, Failure> {
         let key = (metered, path.to_owned());
