@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     pin::Pin,
+    sync::Arc,
     task::Poll,
     time::{Duration, Instant},
 };
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     drive::{Bounds, Left, drive, first_slice},
     guest::Means,
-    program::Program,
+    program::Mapped,
     runtime::{MODEL, Shared, is_metered},
     stdio::Stdout,
     ticker::Running,
@@ -80,7 +81,7 @@ impl Job {
     }
 
     /// Makes all that the program needs. Its deadline counts from here.
-    pub(crate) fn start(self, program: Program, shared: &Shared) -> Playing {
+    pub(crate) fn start(self, program: Arc<Mapped>, shared: &Shared) -> Playing {
         let metered = self.is_metered();
         let Self { request, context, cancel, .. } = self;
         let limits = request.cargo.limits;
@@ -99,9 +100,11 @@ impl Job {
         }
         context.work.enter(Phase::Run);
         let running = shared.ticker.running();
-        let deadline = Instant::now() + Duration::from_secs(limits.timeout_s);
+        let start = Instant::now();
+        let deadline = start + Duration::from_secs(limits.timeout_s);
         let future = Box::pin(async move {
-            let ended = program.run(&mut store).await;
+            let ended = program.program.run(&mut store).await;
+            program.note(start.elapsed());
             (ended, metered.then(|| FULL_TANK - store.get_fuel().unwrap_or(FULL_TANK)))
         });
         let bounds = Bounds { deadline, cancel, work: context.work };

@@ -16,7 +16,7 @@
 //!
 //! A program runs on a stack from the pool and gives way at every tick (2 ms), so that a deadline or a cancellation is met within one,
 //! also while it waits in a host function. It has a thread of its own, as many at once as the engine has slots; only a program that is
-//! alone and mapped gets its first time slice on the async thread, which saves the two hand-overs that cost more than most jobs.
+//! alone or quick gets its first time slice on the async thread, which saves the two hand-overs that cost more than most jobs.
 //! What starts is a fresh instance of mapped code: nothing of one job is there for the next.
 
 pub mod compile;

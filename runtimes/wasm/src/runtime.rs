@@ -1,5 +1,5 @@
 //! The seam to the rest: which job runs where. Each has a thread of its own, as many at once as there are slots; but one that is alone
-//! and whose program is mapped gets its first time slice where it is, and most are done by then.
+//! or whose program is known to be quick gets its first time slice where it is, and most are done by then.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     engine::Engines,
     job::{self, Job},
-    program::{Program, Programs},
+    program::{Mapped, Programs},
     ticker::Ticker,
     verdict::chain,
 };
@@ -68,10 +68,11 @@ impl Wasm {
         self.slots
     }
 
-    /// The program of a job that has no other beside it, if it is mapped.
-    fn alone(&self, job: &Job) -> Option<Program> {
+    /// The program of a job that may begin where it is, if it is mapped: no other job is there to wait for it, or not for long.
+    fn at_hand(&self, job: &Job) -> Option<Arc<Mapped>> {
+        let program = self.shared.programs.find(&job.program, job.is_metered())?;
         let others = self.slots as usize - 1 - self.places.available_permits();
-        if others > 0 { None } else { self.shared.programs.find(&job.program, job.is_metered()) }
+        (others == 0 || program.is_quick()).then_some(program)
     }
 
     /// Version of wasmtime and of its settings.
@@ -126,7 +127,7 @@ impl Runtime for Wasm {
         let cancel = context.cancel.child_token();
         let _stop = cancel.clone().drop_guard();
         let job = Job { program, request, context, cancel };
-        let rest: Box<dyn FnOnce(&Shared) -> Outcome + Send> = match self.alone(&job) {
+        let rest: Box<dyn FnOnce(&Shared) -> Outcome + Send> = match self.at_hand(&job) {
             None => Box::new(|shared| job.run(shared)),
             Some(program) => match job.start(program, &self.shared).run_a_little() {
                 Ok(outcome) => return outcome,
