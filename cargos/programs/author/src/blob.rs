@@ -50,10 +50,10 @@ mod tests {
     #[test]
     fn a_blob_is_base64_in_json() {
         let blob = Blob(vec![0, 255, 62, 63]);
-        let text = serde_json::to_string(&blob).unwrap();
+        let text = serde_json::to_string(&blob).expect("JSON");
         assert_eq!(text, r#""AP8+Pw==""#);
         for text in [&text, r#""AP8+Pw""#, r#""AP8+\nPw==\n""#, r#""data:image/png;base64,AP8+Pw==""#] {
-            assert_eq!(serde_json::from_str::<Blob>(text).unwrap(), blob, "{text}");
+            assert_eq!(serde_json::from_str::<Blob>(text).expect("base64"), blob, "{text}");
         }
         for text in ["\"AP8*\"", "\"data:text/plain,hello\"", "1"] {
             assert!(serde_json::from_str::<Blob>(text).is_err(), "{text}");

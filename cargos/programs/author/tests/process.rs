@@ -7,17 +7,18 @@ use std::{
 
 /// Runs the example program with `input`; its exit code and what it wrote.
 fn repeat(input: &str) -> (i32, String) {
-    let path = std::env::current_exe().unwrap();
-    let program = path.parent().and_then(|deps| deps.parent()).unwrap().join("examples/repeat");
+    let path = std::env::current_exe().expect("this program");
+    let program =
+        path.parent().and_then(|deps| deps.parent()).expect("the target directory").join("examples/repeat");
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+        .expect("the example, which cargo builds for tests");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("a reader");
+    let output = child.wait_with_output().expect("its output");
+    (output.status.code().expect("an exit code"), String::from_utf8(output.stdout).expect("UTF-8"))
 }
 
 #[test]

@@ -102,24 +102,25 @@ mod tests {
 
     #[test]
     fn a_tool_that_says_no_blames_the_input_and_one_that_was_killed_does_not() {
-        let scratch = Scratch::new().unwrap();
+        let scratch = Scratch::new().expect("success");
         let run = |script: &str| {
             let mut command = tool("sh", &scratch);
             command.args(["-c", script]);
             output(command)
         };
-        assert_eq!(run("echo $HOME; pwd").unwrap().iter().filter(|byte| **byte == b'\n').count(), 2);
-        let no = run("echo no such page >&2; exit 3").unwrap_err();
+        let folder = format!("{0}\n{0}\n", scratch.path().display());
+        assert_eq!(run("echo $HOME; pwd").expect("success"), folder.as_bytes());
+        let no = run("echo no such page >&2; exit 3").expect_err("a failure");
         assert!(no.is_invalid());
         assert_eq!(no.message(), "sh: no such page");
-        let killed = run("kill -9 $$").unwrap_err();
+        let killed = run("kill -9 $$").expect_err("a failure");
         assert!(!killed.is_invalid());
-        assert!(!output(tool("no-such-tool", &scratch)).unwrap_err().is_invalid());
+        assert!(!output(tool("no-such-tool", &scratch)).expect_err("a failure").is_invalid());
 
         let mut command = tool("cat", &scratch);
         command.arg("-");
         let much = vec![b'a'; 1 << 20];
-        assert_eq!(filter(command, much.clone()).unwrap(), much);
+        assert_eq!(filter(command, much.clone()).expect("success"), much);
     }
 
     #[test]

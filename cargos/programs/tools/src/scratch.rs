@@ -8,8 +8,8 @@ use std::{
 
 use island_cargo::{Blob, Error};
 
-/// Most bytes of a result: a job's events may be 8 MiB, and base64 takes a third more.
-const MOST: u64 = 5 << 20;
+/// Most bytes of a result: a job's output may be 12 MiB, base64 takes a third more, and pictures are sent twice.
+const MOST: u64 = 4 << 20;
 
 /// A folder in `/tmp`, removed at the end.
 pub(crate) struct Scratch(PathBuf);

@@ -13,8 +13,8 @@ use ruzstd::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Most bytes that are unpacked: what fits into a result, in base64.
-const MOST: u64 = 5 << 20;
+/// Most bytes that are unpacked: what fits into a result, as a text and in base64.
+const MOST: u64 = 4 << 20;
 /// Buffer of the brotli streams.
 const BUFFER: usize = 64 << 10;
 

@@ -45,7 +45,7 @@ struct Check {
 #[serde(untagged)]
 enum Answer {
     Read {
-        header: Header,
+        header: Box<Header>,
         claims: Value,
         #[serde(skip_serializing_if = "Option::is_none")]
         valid: Option<bool>,
@@ -124,12 +124,12 @@ fn work(input: Input, _: &mut Output<'_>) -> Result<Answer, Error> {
     match input {
         Input::Decode { token } => {
             let (header, claims) = read(&token)?;
-            Ok(Answer::Read { header, claims, valid: None, reason: None })
+            Ok(Answer::Read { header: Box::new(header), claims, valid: None, reason: None })
         }
         Input::Verify(check) => {
             let (header, claims) = read(&check.token)?;
             let reason = verify(&check, &header)?;
-            Ok(Answer::Read { header, claims, valid: Some(reason.is_none()), reason })
+            Ok(Answer::Read { header: Box::new(header), claims, valid: Some(reason.is_none()), reason })
         }
         Input::Sign { claims, secret, algorithm, key_id } => {
             let algorithm = algorithm.unwrap_or(Algorithm::HS256);

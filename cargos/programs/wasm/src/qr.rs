@@ -98,9 +98,8 @@ fn make(input: Input, out: &mut Output<'_>) -> Result<Answer, Error> {
             (svg.clone().into_bytes(), Some(svg))
         }
     };
-    let size = Some(side as u32);
     let format = if input.format == Format::Png { "png" } else { "svg" };
-    out.image(Image { bytes: &image, format, width: size, height: size });
+    out.image(Image { bytes: &image, format, width: Some(side as u32), height: Some(side as u32) });
     Ok(Answer { format: input.format, image: Blob(image), svg, width: side, height: side })
 }
 

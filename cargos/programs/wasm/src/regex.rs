@@ -93,8 +93,8 @@ fn search(input: Input, _: &mut Output<'_>) -> Result<Answer, Error> {
         Operation::Test => Answer { count: usize::from(matched), ..answer },
         Operation::Find => {
             let found = pattern.captures_iter(text).take(input.limit);
-            let matches: Vec<Match> = found.filter_map(|found| one(&pattern, &found)).collect();
-            Answer { count: matches.len(), matches: Some(matches), ..answer }
+            let all: Vec<Match> = found.filter_map(|found| one(&pattern, &found)).collect();
+            Answer { count: all.len(), matches: Some(all), ..answer }
         }
         Operation::Replace => {
             let count = pattern.find_iter(text).take(input.limit).count();

@@ -16,9 +16,9 @@ fn written<R: Serialize>(
 ) -> (Vec<Value>, bool) {
     let mut bytes = Vec::new();
     let well = run_between(input.as_bytes(), &mut bytes, cargo);
-    let text = String::from_utf8(bytes).unwrap();
+    let text = String::from_utf8(bytes).expect("UTF-8");
     assert!(text.is_empty() || text.ends_with('\n'), "{text:?}");
-    (text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), well)
+    (text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), well)
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn input_that_does_not_fit_is_the_inputs_fault() {
         assert_eq!(lines.len(), 1, "{input:?}");
         assert_eq!(lines[0]["type"], "error");
         assert_eq!(lines[0]["code"], "invalid_input");
-        assert!(lines[0]["message"].as_str().unwrap().starts_with("input: "), "{}", lines[0]);
+        assert!(lines[0]["message"].as_str().expect("a text").starts_with("input: "), "{}", lines[0]);
     }
 }
 

@@ -109,13 +109,12 @@ impl Body {
     fn end_row(&mut self) {
         let row = std::mem::take(&mut self.row);
         let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
-        let mut lines = format!("| {} |", cells.join(" | "));
+        let line = format!("| {} |", cells.join(" | "));
         if self.rows == 0 {
-            lines.push_str(&format!("\n|{}", " --- |".repeat(cells.len())));
-            self.markdown.push(lines);
+            self.markdown.push(format!("{line}\n|{}", " --- |".repeat(cells.len())));
         } else if let Some(table) = self.markdown.last_mut() {
             table.push('\n');
-            table.push_str(&lines);
+            table.push_str(&line);
         }
         self.rows += 1;
         self.text.push(row.join("\t"));
@@ -127,8 +126,7 @@ fn read(xml: &str) -> Result<Answer, Error> {
     let mut body = Body::default();
     loop {
         match reader.read_event().or_invalid("docx")? {
-            Event::Start(tag) => body.open(&tag),
-            Event::Empty(tag) => body.open(&tag),
+            Event::Start(tag) | Event::Empty(tag) => body.open(&tag),
             Event::End(tag) => body.close(tag.local_name().as_ref()),
             Event::Text(text) if body.in_text => body.paragraph.push_str(&text.xml10_content()),
             Event::GeneralRef(name) if body.in_text => {
@@ -174,7 +172,7 @@ mod tests {
             <w:tbl><w:tr><w:tc><w:p><w:r><w:t>a|b</w:t></w:r></w:p></w:tc><w:tc><w:p/></w:tc></w:tr>
             <w:tr><w:tc><w:p><w:r><w:t>1</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>2</w:t></w:r></w:p></w:tc></w:tr></w:tbl>
         </w:body></w:document>"#;
-        let answer = read(xml).unwrap();
+        let answer = read(xml).expect("success");
         assert_eq!(answer.text, "Tea & salt\nfirst\ntwo runs\na|b\t\n1\t2");
         assert_eq!(
             answer.markdown,
@@ -185,6 +183,6 @@ mod tests {
 
     #[test]
     fn broken_xml_is_the_inputs_fault() {
-        assert!(read("<w:p><w:t>a</w:p>").unwrap_err().is_invalid());
+        assert!(read("<w:p><w:t>a</w:p>").expect_err("a failure").is_invalid());
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Extraction {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Text {
+pub(crate) struct Extracted {
     /// All pages, separated by empty lines.
     text: String,
     pages: Vec<String>,
@@ -67,7 +67,7 @@ fn info(scratch: &Scratch, name: &str, password: Option<&str>) -> Result<(u64, M
     Ok((pages.ok_or_else(|| Error::failed("the pages cannot be counted"))?, said))
 }
 
-pub(crate) fn extract(input: Extraction, _: &mut Output<'_>) -> Result<Text, Error> {
+pub(crate) fn extract(input: Extraction, _: &mut Output<'_>) -> Result<Extracted, Error> {
     let scratch = Scratch::new()?;
     scratch.put("in.pdf", &input.pdf.0)?;
     let (page_count, info) = info(&scratch, "in.pdf", input.password.as_deref())?;
@@ -87,7 +87,7 @@ pub(crate) fn extract(input: Extraction, _: &mut Output<'_>) -> Result<Text, Err
     // Each page ends with a form feed.
     let mut pages: Vec<String> = text.split('\u{c}').map(|page| page.trim_end().to_owned()).collect();
     pages.pop();
-    Ok(Text { text: pages.join("\n\n"), pages, page_count, info })
+    Ok(Extracted { text: pages.join("\n\n"), pages, page_count, info })
 }
 
 pub(crate) fn merge(input: Merging, _: &mut Output<'_>) -> Result<Document, Error> {

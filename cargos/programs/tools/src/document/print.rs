@@ -11,13 +11,13 @@ use crate::{process, scratch::Scratch};
 const STYLE: &str = include_str!("print.css");
 
 #[derive(Deserialize)]
-pub(crate) struct Html {
+pub(crate) struct Page {
     html: String,
     css: Option<String>,
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Markdown {
+pub(crate) struct Article {
     markdown: String,
     title: Option<String>,
     css: Option<String>,
@@ -38,11 +38,11 @@ fn print(html: &str, css: Option<&str>, out: &mut Output<'_>) -> Result<Document
     Document::finished(&scratch, "out.pdf")
 }
 
-pub(crate) fn html(input: Html, out: &mut Output<'_>) -> Result<Document, Error> {
+pub(crate) fn html(input: Page, out: &mut Output<'_>) -> Result<Document, Error> {
     print(&input.html, input.css.as_deref(), out)
 }
 
-pub(crate) fn markdown(input: Markdown, out: &mut Output<'_>) -> Result<Document, Error> {
+pub(crate) fn markdown(input: Article, out: &mut Output<'_>) -> Result<Document, Error> {
     let mut options = Options::default();
     options.extension.table = true;
     options.extension.tasklist = true;
@@ -52,8 +52,8 @@ pub(crate) fn markdown(input: Markdown, out: &mut Output<'_>) -> Result<Document
     options.parse.smart = true;
     let body = markdown_to_html(&input.markdown, &options);
     let title = escape(input.title.as_deref().unwrap_or_default());
-    let page = format!("<!doctype html><meta charset=utf-8><title>{title}</title>{body}");
-    print(&page, Some(&format!("{STYLE}\n{}", input.css.unwrap_or_default())), out)
+    let html = format!("<!doctype html><meta charset=utf-8><title>{title}</title>{body}");
+    print(&html, Some(&format!("{STYLE}\n{}", input.css.unwrap_or_default())), out)
 }
 
 fn escape(text: &str) -> String {

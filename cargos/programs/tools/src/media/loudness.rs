@@ -48,7 +48,7 @@ pub(crate) fn normalize(input: Input, out: &mut Output<'_>) -> Result<Answer, Er
     out.status("measuring");
     let report = measured(&scratch, input.target_lufs)?;
     let number = |key: &str| report[key].as_str().and_then(|text| text.parse::<f64>().ok());
-    let mut filter = format!("loudnorm=I={}:TP=-1.5:LRA=11", input.target_lufs);
+    let mut filter = vec![format!("loudnorm=I={}:TP=-1.5:LRA=11", input.target_lufs)];
     // Silence has no loudness ("-inf"), which the second run would not take.
     let keys = [
         ("measured_I", "input_i"),
@@ -59,15 +59,13 @@ pub(crate) fn normalize(input: Input, out: &mut Output<'_>) -> Result<Answer, Er
     ];
     let values: Vec<f64> = keys.iter().filter_map(|(_, key)| number(key).filter(|n| n.is_finite())).collect();
     if values.len() == keys.len() {
-        for ((name, _), value) in keys.iter().zip(&values) {
-            filter.push_str(&format!(":{name}={value}"));
-        }
-        filter.push_str(":linear=true");
+        filter.extend(keys.iter().zip(&values).map(|((name, _), value)| format!("{name}={value}")));
+        filter.push("linear=true".to_owned());
     }
     out.status("normalizing");
     let mut command = ffmpeg::ffmpeg(&scratch);
     // The filter works at 192 kHz; what is made has a usual rate unless another is asked for.
-    command.args(["-i", "in", "-af", &filter, "-ar", "48000"]);
+    command.args(["-i", "in", "-af", &filter.join(":"), "-ar", "48000"]);
     input.target.encode(&mut command);
     ffmpeg::run(command, &input.target.file(), seen.duration_s, out)?;
     let media = ffmpeg::finished(&scratch, &input.target.file(), input.target.name())?;

@@ -28,18 +28,15 @@ enum Mode {
 
 /// The graph of filters. Sounds of any kind are brought to one first, which both ways of merging need.
 fn graph(mode: Mode, count: usize) -> String {
-    let mut graph = String::new();
-    for number in 0..count {
-        graph.push_str(&format!(
-            "[{number}:a:0]aresample=48000,aformat=sample_fmts=fltp:channel_layouts=stereo[a{number}];"
-        ));
-    }
-    (0..count).for_each(|number| graph.push_str(&format!("[a{number}]")));
-    graph.push_str(&match mode {
+    let even = (0..count).map(|number| {
+        format!("[{number}:a:0]aresample=48000,aformat=sample_fmts=fltp:channel_layouts=stereo[a{number}];")
+    });
+    let names = (0..count).map(|number| format!("[a{number}]"));
+    let merge = match mode {
         Mode::Concat => format!("concat=n={count}:v=0:a=1[out]"),
         Mode::Mix => format!("amix=inputs={count}:duration=longest[out]"),
-    });
-    graph
+    };
+    even.chain(names).chain([merge]).collect()
 }
 
 pub(crate) fn merge(input: Input, out: &mut Output<'_>) -> Result<Media, Error> {

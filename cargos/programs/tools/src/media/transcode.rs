@@ -101,10 +101,8 @@ pub(crate) fn transcode(input: Input, out: &mut Output<'_>) -> Result<Media, Err
     let name = format!("out.{}", input.format.name());
     let mut command = ffmpeg::ffmpeg(&scratch);
     command.args(["-i", "in", "-map", "0:v:0", "-map", "0:a:0?"]);
-    let mut filter = ffmpeg::scale(input.max_width);
-    if let Some(fps) = input.fps {
-        filter.push_str(&format!(",fps={fps}"));
-    }
+    let rate = input.fps.map(|fps| format!(",fps={fps}")).unwrap_or_default();
+    let filter = ffmpeg::scale(input.max_width) + &rate;
     command.args(["-vf", &filter]);
     encoder(&mut command, codec);
     if input.mute {
