@@ -20,12 +20,6 @@ import sys
 import tarfile
 import tempfile
 
-SUITE = "bookworm"
-SOURCES = [
-    f"deb http://deb.debian.org/debian {SUITE} main",
-    f"deb http://deb.debian.org/debian {SUITE}-updates main",
-    f"deb http://deb.debian.org/debian-security {SUITE}-security main",
-]
 # Bumped when the same packages are to be unpacked anew, and when the same files are to make another image.
 UNPACKING, PACKING = 3, 1
 ARCHITECTURES = {"x86_64": ("amd64", "x86_64-linux-gnu", "lib64/ld-linux-x86-64.so.2"),
@@ -39,7 +33,14 @@ def say(text):
 
 
 def die(text):
+    """A recipe that is wrong."""
     sys.exit(f"cargos: {text}")
+
+
+def give_up(text):
+    """Something that this machine lacks: there are no images, and the rest goes on."""
+    print(f"cargos: {text}; no image was made, and Cargos without their image are not offered", file=sys.stderr)
+    sys.exit(3)
 
 
 class Recipe:
@@ -65,6 +66,21 @@ def digest(*parts):
     return whole.hexdigest()
 
 
+def sources():
+    """This machine's release and where its own packages come from: nothing is fetched that its owner does not trust."""
+    if not shutil.which("apt-get"):
+        give_up("this is no Debian or Ubuntu")
+    release = dict(line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    suite = release.get("VERSION_CODENAME", "").strip('"')
+    form = "$(ORIGIN)|deb $(REPO_URI) $(RELEASE) $(COMPONENT)"
+    known = subprocess.run(["apt-get", "indextargets", "--format", form, "Identifier: Packages"],
+                           check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    lines = sorted({line.split("|")[1] for line in known if line.split("|")[0] in ("Debian", "Ubuntu")})
+    if not suite or not lines:
+        give_up("this machine names no sources of Debian or Ubuntu packages")
+    return suite, lines
+
+
 def fresh(stamp, value):
     return stamp.exists() and stamp.read_text() == value
 
@@ -81,7 +97,7 @@ def empty_package(name, folder):
     return str(package)
 
 
-def unpack(packages, absent, architecture, root):
+def unpack(suite, origins, packages, absent, architecture, root):
     """All packages in one folder. They are unpacked, not installed: no script of theirs runs."""
     with tempfile.TemporaryDirectory(prefix="island-packages-") as folder:
         folder = pathlib.Path(folder)
@@ -93,10 +109,10 @@ def unpack(packages, absent, architecture, root):
         command = ["mmdebstrap", "--variant=extract", f"--architectures={architecture}",
                    "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
                    "--dpkgopt=path-exclude=/usr/share/locale/*", *include,
-                   f"--include={','.join(packages)}", SUITE, str(archive), *SOURCES]
+                   f"--include={','.join(packages)}", suite, str(archive), *origins]
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
         if done.returncode:
-            die(f"mmdebstrap could not unpack the packages:\n{done.stderr[:2000]}")
+            give_up(f"mmdebstrap could not unpack the packages:\n{done.stderr[-2000:]}\n")
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(parents=True)
         subprocess.run(["tar", "-xf", archive, "-C", root, "--no-same-owner", "--exclude=./dev"], check=True)
@@ -251,21 +267,22 @@ def main(recipes, work, built, program):
     work, built = pathlib.Path(work), pathlib.Path(built)
     machine = platform.machine()
     if machine not in ARCHITECTURES:
-        die(f"no images are made on {machine}")
+        give_up(f"there are no recipes for {machine}")
     architecture, triplet, loader = ARCHITECTURES[machine]
     recipes = [Recipe(path) for path in sorted(pathlib.Path(recipes).glob("*.txt"))]
     packages = sorted({name for recipe in recipes for name in recipe.all("package")})
     absent = sorted({name for recipe in recipes for name in recipe.all("absent")})
     root, stamp = work / "root", work / "root.stamp"
-    unpacked = digest(UNPACKING, SUITE, *SOURCES, *packages, "-", *absent)
+    suite, origins = sources()
+    unpacked = digest(UNPACKING, suite, *origins, *packages, "-", *absent)
     work.mkdir(parents=True, exist_ok=True)
     if not fresh(stamp, unpacked):
         for tool in ("mmdebstrap", "dpkg-deb"):
             if not shutil.which(tool):
-                die(f"{tool} is missing (Debian and Ubuntu: apt-get install mmdebstrap); no image was made")
+                give_up(f"{tool} is missing (apt-get install mmdebstrap)")
         say(f"unpacking {len(packages)} Debian packages and what they need")
         stamp.unlink(missing_ok=True)
-        unpack(packages, absent, architecture, root)
+        unpack(suite, origins, packages, absent, architecture, root)
         compile_python(root, triplet)
         stamp.write_text(unpacked)
     tools = pathlib.Path(program).read_bytes()
