@@ -21,7 +21,7 @@ import tarfile
 import tempfile
 
 # Bumped when the same packages are to be unpacked anew, and when the same files are to make another image.
-UNPACKING, PACKING = 1, 1
+UNPACKING, PACKING = 3, 1
 ARCHITECTURES = {"x86_64": ("amd64", "x86_64-linux-gnu", "lib64/ld-linux-x86-64.so.2"),
                  "aarch64": ("arm64", "aarch64-linux-gnu", "lib/ld-linux-aarch64.so.1")}
 # Every file's time: nothing in an image depends on the day it was made.
@@ -118,6 +118,20 @@ def unpack(suite, origins, packages, absent, architecture, root):
         subprocess.run(["tar", "-xf", archive, "-C", root, "--no-same-owner", "--exclude=./dev"], check=True)
 
 
+def compile_python(root, triplet):
+    """What Debian's scripts would do after an installation: Python starts twice as fast where it need not compile."""
+    python, libraries = next((root / "usr/bin").glob("python3.[0-9]*"), None), root / "usr/lib"
+    if python is None:
+        return
+    loader = next((root / "lib" / triplet).glob("ld-linux-*.so.*"))
+    folders = [f"usr/lib/{python.name}", "usr/lib/python3/dist-packages"]
+    command = [loader, "--inhibit-cache", "--library-path", f"{root}/lib/{triplet}:{libraries}/{triplet}", python, "-S",
+               "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", root, "-p", "/", *folders]
+    # The seed decides the order of sets, and with it the bytes. What cannot be compiled (tests of broken code) is not missed.
+    subprocess.run(command, cwd=root, env={"PYTHONHOME": f"{root}/usr", "PYTHONHASHSEED": "0"},
+                   stdout=subprocess.DEVNULL)
+
+
 class Image:
     """The files that go from the folder of packages into one image."""
 
@@ -187,7 +201,7 @@ class Image:
         for path in map(pathlib.Path, found):
             inner = sorted(path.rglob("*")) if path.is_dir() and not path.is_symlink() else [path]
             for file in inner:
-                if not any(file == out or out in file.parents for out in drop) and "__pycache__" not in file.parts:
+                if not any(file == out or out in file.parents for out in drop):
                     if file.is_symlink() or file.is_file():
                         self.add(file)
 
@@ -269,6 +283,7 @@ def main(recipes, work, built, program):
         say(f"unpacking {len(packages)} Debian packages and what they need")
         stamp.unlink(missing_ok=True)
         unpack(suite, origins, packages, absent, architecture, root)
+        compile_python(root, triplet)
         stamp.write_text(unpacked)
     tools = pathlib.Path(program).read_bytes()
     for recipe in recipes:
