@@ -31,7 +31,7 @@ impl Ticker {
     fn start(engines: Engines) -> Self {
         let (stop, stopped) = std::sync::mpsc::channel();
         let thread = thread::spawn(move || {
-            while stopped.recv_timeout(std::time::Duration::from_millis(10))
+            while stopped.recv_timeout(std::time::Duration::from_millis(2))
                 == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
             {
                 engines.tick();

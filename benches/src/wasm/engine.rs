@@ -37,15 +37,16 @@ impl Island {
 
     /// Microseconds a job, of `jobs` of which `parallel` run at once.
     pub(crate) fn round(&self, program: &Program, parallel: usize, jobs: usize) -> Result<f64> {
+        let request = request(program, &program.compiled)?;
+        let requests: Vec<Vec<RunRequest>> = vec![vec![request; jobs / parallel]; parallel];
         let start = Instant::now();
         self.tokio.block_on(async {
             let mut clients = tokio::task::JoinSet::new();
-            for _ in 0..parallel {
-                let (engine, request) = (Arc::clone(&self.engine), request(program, &program.compiled)?);
-                let jobs = jobs / parallel;
+            for requests in requests {
+                let engine = Arc::clone(&self.engine);
                 clients.spawn(async move {
-                    for _ in 0..jobs {
-                        play(&engine, request.clone()).await?;
+                    for request in requests {
+                        play(&engine, request).await?;
                     }
                     anyhow::Ok(())
                 });

@@ -1,18 +1,19 @@
 //! Runs a future on this thread until it is done, its deadline is met or it is cancelled. A program gives way at every tick, so no
-//! timer is needed and no other thread is woken for one that just runs and ends.
+//! timer is needed for one that just runs and ends.
 
 use std::{
-    pin::pin,
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use island_runtimes_api::WorkCounter;
 use tokio_util::sync::CancellationToken;
 
-use crate::ticker::TICK;
+/// Between two looks at a program that waits for something.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Why a program was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,11 +43,18 @@ impl Wake for Unpark {
     }
 }
 
+/// Gives `future` its first time slice. Whoever goes on with it must do so at once: nothing wakes it.
+pub(crate) fn first_slice<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
 /// Drives `future` within `bounds`.
-pub(crate) fn drive<T>(future: impl Future<Output = T>, bounds: &Bounds) -> Result<T, Left> {
+pub(crate) fn drive<T>(
+    mut future: Pin<&mut (impl Future<Output = T> + ?Sized)>,
+    bounds: &Bounds,
+) -> Result<T, Left> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
     loop {
         if bounds.cancel.is_cancelled() {
             return Err(Left::Cancelled);
@@ -59,14 +67,14 @@ pub(crate) fn drive<T>(future: impl Future<Output = T>, bounds: &Bounds) -> Resu
         }
         bounds.work.advance(1);
         // Returns at once if the future has woken itself, as it does when it gave way.
-        thread::park_timeout(TICK);
+        thread::park_timeout(LOOK_EVERY);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{future::pending, time::Duration};
+    use std::{future::pending, pin::pin};
 
     fn bounds(left: Duration) -> Bounds {
         let deadline = Instant::now() + left;
@@ -76,12 +84,12 @@ mod tests {
     #[test]
     fn a_future_that_is_done_counts_and_one_that_waits_is_left() {
         let long = bounds(Duration::from_mins(1));
-        assert_eq!(drive(async { 1 }, &long), Ok(1));
-        assert_eq!(drive(pending::<()>(), &bounds(Duration::from_millis(20))), Err(Left::Deadline));
+        assert_eq!(drive(pin!(async { 1 }), &long), Ok(1));
+        assert_eq!(drive(pin!(pending::<()>()), &bounds(Duration::from_millis(20))), Err(Left::Deadline));
         let cancel = long.cancel.clone();
         let left = thread::scope(|scope| {
             scope.spawn(move || cancel.cancel());
-            drive(pending::<()>(), &long)
+            drive(pin!(pending::<()>()), &long)
         });
         assert_eq!(left, Err(Left::Cancelled));
     }

@@ -14,6 +14,10 @@ use crate::{
 
 /// Most random bytes of one call, which nothing can interrupt.
 const MAX_RANDOM_BYTES: u64 = 1 << 20;
+/// Most bytes that one call hands over to the host.
+const MAX_CALL_BYTES: usize = 32 << 20;
+/// Streams, subscriptions and the like that a program holds at once; they take the host's memory.
+const MAX_RESOURCES: usize = 10_000;
 
 /// The host's side of one running program.
 pub(crate) struct Guest {
@@ -48,9 +52,11 @@ impl Means {
             wasi.wall_clock(Still::default()).monotonic_clock(Still::default());
         }
         wasi.stdin(MemoryInputPipe::new(self.input)).stdout(Stream(self.stdout)).stderr(Stream(self.log));
-        let guest = Guest { wasi: wasi.build_p1(), limits: Limits::new(self.memory_bytes) };
+        let mut guest = Guest { wasi: wasi.build_p1(), limits: Limits::new(self.memory_bytes) };
+        guest.ctx().table.set_max_capacity(MAX_RESOURCES);
         let mut store = Store::new(engine, guest);
         store.limiter(|guest| &mut guest.limits);
+        store.set_hostcall_fuel(MAX_CALL_BYTES);
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);
         store

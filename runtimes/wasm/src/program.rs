@@ -3,7 +3,11 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use island_protocol::job::{Failure, FailureCode};
@@ -18,8 +22,28 @@ use crate::{engine::Engines, guest::Guest, inspect::Kind, verdict::chain};
 /// Programs that are kept mapped. They are files, so keeping one costs little more than its relocations.
 const KEPT_PROGRAMS: usize = 64;
 
-/// A program that can be started at once.
-#[derive(Clone)]
+/// A run shorter than this is quick: handing it to a thread and its outcome back would cost as much.
+const QUICK: Duration = Duration::from_micros(500);
+
+/// A program that can be started at once, and what is known of its runs.
+pub(crate) struct Mapped {
+    pub(crate) program: Program,
+    quick: AtomicBool,
+}
+
+impl Mapped {
+    /// Notes how long a run took.
+    pub(crate) fn note(&self, took: Duration) {
+        self.quick.store(took < QUICK, Ordering::Relaxed);
+    }
+
+    /// Whether its last run was a quick one; that of another input may not be.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.quick.load(Ordering::Relaxed)
+    }
+}
+
+/// A linked program.
 pub(crate) enum Program {
     Module(InstancePre<Guest>),
     Component(CommandPre<Guest>),
@@ -107,7 +131,7 @@ pub(crate) struct Programs {
 
 #[derive(Default)]
 struct Kept {
-    programs: BTreeMap<(bool, PathBuf), (u64, Program)>,
+    programs: BTreeMap<(bool, PathBuf), (u64, Arc<Mapped>)>,
     uses: u64,
 }
 
@@ -117,8 +141,13 @@ impl Programs {
         Ok(Self { plain, metered, kept: Mutex::default() })
     }
 
+    /// The program in `path` if it is mapped already.
+    pub(crate) fn find(&self, path: &Path, metered: bool) -> Option<Arc<Mapped>> {
+        self.kept().find(&(metered, path.to_owned()))
+    }
+
     /// The program in `path`, mapped now if it was not before.
-    pub(crate) fn get(&self, path: &Path, metered: bool) -> Result<Program, Failure> {
+    pub(crate) fn get(&self, path: &Path, metered: bool) -> Result<Arc<Mapped>, Failure> {
         let key = (metered, path.to_owned());
         if let Some(program) = self.kept().find(&key) {
             return Ok(program);
@@ -129,8 +158,9 @@ impl Programs {
             Ok(None) => return Err(unusable("it is not a compiled program")),
             Err(error) => return Err(unusable(&chain(&error))),
         };
-        self.kept().keep(key, program.clone());
-        Ok(program)
+        let mapped = Arc::new(Mapped { program, quick: AtomicBool::new(false) });
+        self.kept().keep(key, Arc::clone(&mapped));
+        Ok(mapped)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -139,16 +169,16 @@ impl Programs {
 }
 
 impl Kept {
-    fn find(&mut self, key: &(bool, PathBuf)) -> Option<Program> {
+    fn find(&mut self, key: &(bool, PathBuf)) -> Option<Arc<Mapped>> {
         self.uses += 1;
         let uses = self.uses;
         self.programs.get_mut(key).map(|(used, program)| {
             *used = uses;
-            program.clone()
+            Arc::clone(program)
         })
     }
 
-    fn keep(&mut self, key: (bool, PathBuf), program: Program) {
+    fn keep(&mut self, key: (bool, PathBuf), program: Arc<Mapped>) {
         if self.programs.len() >= KEPT_PROGRAMS {
             let oldest = self.programs.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
             oldest.and_then(|key| self.programs.remove(&key));

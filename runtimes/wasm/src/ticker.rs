@@ -3,17 +3,17 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread::{self, JoinHandle, Thread},
     time::Duration,
 };
 
-/// Length of a time slice. A program that must end does so within one.
-pub(crate) const TICK: Duration = Duration::from_millis(10);
+/// Length of a time slice.
+const TICK: Duration = Duration::from_millis(2);
 /// Ticks without a running program after which it sleeps: starting a program then costs no wake-up under load.
-const IDLE_TICKS: u32 = 100;
+const IDLE_TICKS: u32 = 500;
 
 /// Ticks while programs run.
 #[derive(Debug)]
@@ -27,11 +27,12 @@ struct State {
     running: AtomicUsize,
     asleep: AtomicBool,
     stop: AtomicBool,
+    thread: OnceLock<Thread>,
 }
 
 /// Keeps the ticker awake.
 #[derive(Debug)]
-pub(crate) struct Running<'a>(&'a Ticker);
+pub(crate) struct Running(Arc<State>);
 
 impl Ticker {
     /// Starts the thread, which calls `tick`.
@@ -42,35 +43,38 @@ impl Ticker {
             .name("ticker".into())
             .stack_size(64 << 10)
             .spawn(move || run(&seen, tick))?;
+        state.thread.get_or_init(|| thread.thread().clone());
         Ok(Self { state, thread: Some(thread) })
     }
 
     /// Says that a program runs, until the guard is dropped.
-    pub(crate) fn running(&self) -> Running<'_> {
+    pub(crate) fn running(&self) -> Running {
         self.state.running.fetch_add(1, Ordering::SeqCst);
         if self.state.asleep.swap(false, Ordering::SeqCst) {
-            self.wake();
+            self.state.wake();
         }
-        Running(self)
+        Running(Arc::clone(&self.state))
     }
+}
 
+impl State {
     fn wake(&self) {
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
         }
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
-        self.0.state.running.fetch_sub(1, Ordering::SeqCst);
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Drop for Ticker {
     fn drop(&mut self) {
         self.state.stop.store(true, Ordering::SeqCst);
-        self.wake();
+        self.state.wake();
         if let Some(thread) = self.thread.take() {
             // One that panicked has said so.
             let _ = thread.join();

@@ -46,7 +46,6 @@ impl Engine for WasmEngine {
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Wasm>, Failure> {
         let runtime = Wasm::new(launch.slots)?;
-        let version = probe().map(|probe| probe.version).unwrap_or_default();
-        Ok(Loaded { slots: runtime.slots(), vram_mb: 0, version, runtime })
+        Ok(Loaded { slots: runtime.slots(), vram_mb: 0, version: runtime.version(), runtime })
     }
 }

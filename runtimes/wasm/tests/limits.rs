@@ -160,6 +160,32 @@ async fn traps_and_exit_codes_fail_the_job() {
     assert!(ran.failure().message.contains('3'), "{:?}", ran.failure());
 }
 
+/// Subscribes to a clock for ever and gives nothing back.
+const HOARDER: &str = r#"(component
+    (import "wasi:io/poll@0.2.0" (instance $poll (export "pollable" (type (sub resource)))))
+    (alias export $poll "pollable" (type $pollable))
+    (import "wasi:clocks/monotonic-clock@0.2.0" (instance $clock
+        (alias outer 1 $pollable (type $outer))
+        (export "pollable" (type $inner (eq $outer)))
+        (export "subscribe-duration" (func (param "when" u64) (result (own $inner))))))
+    (alias export $clock "subscribe-duration" (func $subscribe))
+    (core func $lowered (canon lower (func $subscribe)))
+    (core module $hoard
+        (import "host" "subscribe" (func $subscribe (param i64) (result i32)))
+        (func (export "run") (result i32)
+            (loop $more (drop (call $subscribe (i64.const 1))) (br $more))
+            (unreachable)))
+    (core instance $hoarding (instantiate $hoard (with "host" (instance (export "subscribe" (func $lowered))))))
+    (func $run (result (result)) (canon lift (core func $hoarding "run")))
+    (instance $command (export "run" (func $run)))
+    (export "wasi:cli/run@0.2.0" (instance $command)))"#;
+
+#[tokio::test]
+async fn what_the_host_keeps_for_a_program_is_bounded() {
+    let ran = run(&wat::parse_str(HOARDER).expect("a sound program"), json!({})).await;
+    assert_eq!(ran.failure().code, FailureCode::CargoFailed, "{:?}", ran.failure());
+}
+
 /// No such descriptor.
 const EBADF: u32 = 8;
 
