@@ -52,10 +52,10 @@ impl Ahead {
     /// One that waits, if there is one; and sees to it that there will be for the next job.
     pub fn take(self: &Arc<Self>, spec: &Spec) -> Option<Started> {
         let taken = {
-            let mut shelves = self.shelves();
-            let shelf = shelves.entry(spec.clone()).or_insert_with(Shelf::new);
-            shelf.used = Instant::now();
-            std::iter::from_fn(|| shelf.ready.pop_front()).find_map(waiting)
+            let mut all = self.shelves();
+            let stock = all.entry(spec.clone()).or_insert_with(Shelf::new);
+            stock.used = Instant::now();
+            std::iter::from_fn(|| stock.ready.pop_front()).find_map(waiting)
         };
         self.refill(spec);
         taken
@@ -99,14 +99,14 @@ impl Ahead {
         if self.wanted == 0 || spec.grant.gpus || self.makers.is_closed() {
             return;
         }
-        let mut shelves = self.shelves();
-        let all: usize = shelves.values().map(Shelf::count).sum();
-        let Some(shelf) = shelves.get_mut(spec) else { return };
-        let missing = self.wanted.saturating_sub(shelf.count()).min(MOST.saturating_sub(all));
-        if shelf.restless {
+        let mut all = self.shelves();
+        let kept: usize = all.values().map(Shelf::count).sum();
+        let Some(stock) = all.get_mut(spec) else { return };
+        let missing = self.wanted.saturating_sub(stock.count()).min(MOST.saturating_sub(kept));
+        if stock.restless {
             return;
         }
-        shelf.making += missing;
+        stock.making += missing;
         for _ in 0..missing {
             let (ahead, spec) = (Arc::clone(self), spec.clone());
             self.makers.spawn(async move { ahead.make(spec).await });
@@ -115,11 +115,11 @@ impl Ahead {
 
     async fn make(&self, spec: Spec) {
         let made = self.starter.start(&spec, None).await;
-        let mut shelves = self.shelves();
-        let Some(shelf) = shelves.get_mut(&spec) else { return };
-        shelf.making -= 1;
+        let mut all = self.shelves();
+        let Some(stock) = all.get_mut(&spec) else { return };
+        stock.making -= 1;
         match made {
-            Ok(started) if !self.makers.is_closed() => shelf.ready.push_back(started),
+            Ok(started) if !self.makers.is_closed() => stock.ready.push_back(started),
             // The job that comes next meets the same failure and reports it.
             Ok(_) | Err(NotStarted::ImageGone | NotStarted::Failed(_)) => {}
         }

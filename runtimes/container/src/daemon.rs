@@ -15,7 +15,7 @@ use island_runtimes_api::Unavailable;
 pub use abilities::Abilities;
 
 /// For answers that a daemon gives at once.
-const QUICK: Duration = Duration::from_secs(60);
+const QUICK: Duration = Duration::from_mins(1);
 /// For answers that come when an image is unpacked or a program has ended; what waits for them has a deadline of its own.
 const SLOW: Duration = Duration::from_hours(24);
 /// For the first answer.

@@ -60,16 +60,16 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn table(engine: Value) -> Result<Table, Failure> {
+    fn table(engine: &Value) -> Result<Table, Failure> {
         let cargo = json!({"slug": "x", "runtime_type": "container", "engine": engine});
         Table::of(&serde_json::from_value(cargo).expect("a Cargo"))
     }
 
     #[test]
     fn a_command_is_taken_as_it_is() {
-        let read = table(json!({"command": ["/bin/sh", "-c", "echo $HOME; *"]})).expect("a table");
+        let read = table(&json!({"command": ["/bin/sh", "-c", "echo $HOME; *"]})).expect("a table");
         assert_eq!(read.command, ["/bin/sh", "-c", "echo $HOME; *"]);
-        assert_eq!(table(Value::Null).expect("none"), Table::default());
+        assert_eq!(table(&Value::Null).expect("none"), Table::default());
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
             json!({"egress": [1]}),
             json!([]),
         ] {
-            let failure = table(engine.clone()).expect_err("refused");
+            let failure = table(&engine).expect_err("refused");
             assert_eq!(failure.fault, island_protocol::job::Fault::Job, "{engine}");
         }
     }

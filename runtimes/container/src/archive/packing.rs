@@ -103,7 +103,7 @@ impl<'a> Unpacked<'a> {
             Packing::Gzip => Box::new(MultiGzDecoder::new(packed)),
             Packing::Zstd => Box::new(Frames { frame: Some(start_frame(packed)?) }),
         };
-        let most = length.saturating_mul(MOST_RATIO).max(FREE_BYTES).min(MOST_BYTES);
+        let most = length.saturating_mul(MOST_RATIO).clamp(FREE_BYTES, MOST_BYTES);
         Ok(Self { bytes, left: most })
     }
 }

@@ -17,7 +17,7 @@ fn grant(gpus: bool) -> Grant {
         milli_cpus: 1000,
         pids: 64,
         scratch_bytes: 128 << 20,
-        time: Duration::from_secs(60),
+        time: Duration::from_mins(1),
         gpus,
     }
 }

@@ -9,7 +9,7 @@ fn rules(change: impl Fn(&mut ContainerRules)) -> ContainerRules {
     rules
 }
 
-fn granted(fields: Value, rules: &ContainerRules, gpu_safe: bool) -> Result<Grant, Failure> {
+fn granted(fields: &Value, rules: &ContainerRules, gpu_safe: bool) -> Result<Grant, Failure> {
     let mut cargo = json!({"slug": "x", "runtime_type": "container"});
     for (name, value) in fields.as_object().expect("fields") {
         cargo[name] = value.clone();
@@ -27,7 +27,7 @@ fn a_tier_is_what_the_document_says() {
         (Some("elevated"), 8192, 4, 512, 600),
     ] {
         let fields = tier.map_or_else(|| json!({}), |tier| json!({"sandbox_tier": tier}));
-        let grant = granted(fields, &rules(|_| ()), true).expect("granted");
+        let grant = granted(&fields, &rules(|_| ()), true).expect("granted");
         let got = (grant.memory_bytes >> 20, grant.milli_cpus / 1000, grant.pids, grant.time.as_secs());
         assert_eq!(got, (mb, cpus, pids, seconds), "{tier:?}");
         assert!(grant.scratch_bytes < grant.memory_bytes && !grant.gpus);
@@ -38,20 +38,20 @@ fn a_tier_is_what_the_document_says() {
 fn a_cargo_may_want_less_and_never_more() {
     let all = rules(|_| ());
     let less =
-        granted(json!({"required_ram_mb": 100, "limits": {"timeout_s": 5}}), &all, true).expect("granted");
+        granted(&json!({"required_ram_mb": 100, "limits": {"timeout_s": 5}}), &all, true).expect("granted");
     assert_eq!((less.memory_bytes >> 20, less.time.as_secs()), (100, 5));
-    let longer = granted(json!({"limits": {"timeout_s": 5000}}), &all, true).expect("granted");
+    let longer = granted(&json!({"limits": {"timeout_s": 5000}}), &all, true).expect("granted");
     assert_eq!(longer.time.as_secs(), 60);
-    let tiny = granted(json!({"required_ram_mb": 1}), &all, true).expect("granted");
+    let tiny = granted(&json!({"required_ram_mb": 1}), &all, true).expect("granted");
     assert_eq!(tiny.memory_bytes >> 20, 16);
-    let more = granted(json!({"required_ram_mb": 257}), &all, true).expect_err("refused");
+    let more = granted(&json!({"required_ram_mb": 257}), &all, true).expect_err("refused");
     assert_eq!(more.fault, Fault::Job);
 }
 
 #[test]
 fn the_owner_wins_over_every_tier() {
     let low = rules(|rules| rules.max_tier = SandboxTier::Standard);
-    let refused = granted(json!({"sandbox_tier": "elevated"}), &low, true).expect_err("refused");
+    let refused = granted(&json!({"sandbox_tier": "elevated"}), &low, true).expect_err("refused");
     assert_eq!(refused.fault, Fault::Host, "another Island may run it");
     assert!(refused.message.contains("'standard'") && refused.message.contains("'elevated'"), "{refused:?}");
 }
@@ -60,7 +60,7 @@ fn the_owner_wins_over_every_tier() {
 fn a_gpu_needs_tier_owner_and_runc() {
     let gpu = |tier: &str, gpus, safe| {
         let fields = json!({"sandbox_tier": tier, "required_vram_mb": 1000});
-        granted(fields, &rules(|rules| rules.gpus = gpus), safe)
+        granted(&fields, &rules(|rules| rules.gpus = gpus), safe)
             .map(|grant| grant.gpus)
             .map_err(|failure| failure.fault)
     };
@@ -75,7 +75,7 @@ fn a_gpu_needs_tier_owner_and_runc() {
 fn nobody_gets_a_network() {
     let network = |tier: &str, egress| {
         let fields = json!({"sandbox_tier": tier, "engine": {"egress": ["example.org:443"]}});
-        granted(fields, &rules(|rules| rules.egress = egress), true).map_err(|failure| failure.fault)
+        granted(&fields, &rules(|rules| rules.egress = egress), true).map_err(|failure| failure.fault)
     };
     assert_eq!(network("standard", true), Err(Fault::Job));
     assert_eq!(network("elevated", false), Err(Fault::Host));

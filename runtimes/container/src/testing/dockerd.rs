@@ -14,9 +14,9 @@ use tokio::{
 };
 
 /// For the daemon to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// For everything to be cleared away.
-const FAREWELL: Duration = Duration::from_secs(60);
+const FAREWELL: Duration = Duration::from_mins(1);
 
 /// Runs the daemon until standard input is closed, which happens by itself when a test is killed; then clears everything away.
 const SCRIPT: &str = r#"

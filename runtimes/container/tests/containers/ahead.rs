@@ -40,7 +40,7 @@ pub(crate) async fn a_restless_program_is_not_started_ahead(world: Arc<World>) {
     let engine = world.engine_of(&island, process::own(), 1).await;
     let busy = || {
         let command = ["/bin/sh", "-c", "while :; do :; done"];
-        with(json!({"engine": {"command": command}, "limits": {"timeout_s": 1}}))
+        with(&json!({"engine": {"command": command}, "limits": {"timeout_s": 1}}))
     };
     for _ in 0..2 {
         let played = play(&world, &engine, busy(), json!({})).await;

@@ -19,7 +19,7 @@ pub(crate) async fn the_suite_passes(world: Arc<World>) {
             bad: vec![json!({"bad": true})],
             reads_tokens: false,
         };
-        run_all(&engine, &fixture).await;
+        Box::pin(run_all(&engine, &fixture)).await;
     }
     world.settle(None, 0).await;
 }

@@ -176,7 +176,8 @@ pub(crate) async fn every_attack_is_refused(world: Arc<World>) {
     let port = listener.local_addr().expect("an address").port();
     let engine = Arc::new(world.engine(0).await);
     // An honest job that goes on all the while.
-    let patient = with(json!({"sandbox_tier": "elevated", "engine": {"command": ["/bin/sh", "-c", HONEST]}}));
+    let patient =
+        with(&json!({"sandbox_tier": "elevated", "engine": {"command": ["/bin/sh", "-c", HONEST]}}));
     let honest = Job::new(&world.image, patient, json!({}));
     let stop = honest.context.cancel.clone();
     let beside = {
@@ -224,7 +225,10 @@ fn judge(played: &Played, expect: &Expect) -> (bool, String) {
     match (&played.outcome, expect) {
         (Outcome::Completed { .. }, Expect::Refused) => {
             let refused = !through && played.text.contains("refused");
-            (refused, if refused { "the program was told no".into() } else { format!("it said {:?}", played.text) })
+            (
+                refused,
+                if refused { "the program was told no".into() } else { format!("it said {:?}", played.text) },
+            )
         }
         (Outcome::Failed { failure, .. }, Expect::Ended(code)) => {
             (!through && failure.code == *code, format!("{}: {}", failure.code, failure.message))

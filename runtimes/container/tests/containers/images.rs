@@ -43,7 +43,7 @@ pub(crate) async fn an_archive_is_loaded_without_its_tags(world: Arc<World>) {
     let archive =
         docker_archive(&rootfs, &config, &["debian:latest", "island/0000:latest"]).expect("an archive");
     let file = world.file("archive.tar", &archive);
-    let played = Job::new(&file, with(json!({})), json!({})).play(&engine).await.completed();
+    let played = Job::new(&file, with(&json!({})), json!({})).play(&engine).await.completed();
     assert_eq!(played.text, "yes 65534", "its own entry point, and never its own user");
     for tag in ["debian:latest", "island/0000:latest"] {
         assert!(world.docker.inspect_image(tag).await.is_err(), "{tag} was taken from the archive");

@@ -51,7 +51,7 @@ pub(crate) async fn ends_are_told_apart(world: Arc<World>) {
     }
     let missing = play(&world, &engine, cargo(&["/no/such/program"]), json!({})).await;
     assert_eq!((missing.failure().fault, missing.failure().code), (Fault::Job, FailureCode::CargoFailed));
-    let none = play(&world, &engine, with(json!({})), json!({})).await;
+    let none = play(&world, &engine, with(&json!({})), json!({})).await;
     assert_eq!((none.failure().fault, none.failure().code), (Fault::Job, FailureCode::ModelRejected));
     engine.shutdown().await;
     world.settle(None, 0).await;
@@ -104,7 +104,8 @@ pub(crate) async fn a_run_has_its_time_and_no_more(world: Arc<World>) {
     let engine = world.engine(0).await;
     // One that has closed its output and runs on is no better than one that says nothing.
     for text in ["sleep 60", "exec >&- 2>&-; sleep 60"] {
-        let cargo = with(json!({"engine": {"command": ["/bin/sh", "-c", text]}, "limits": {"timeout_s": 1}}));
+        let cargo =
+            with(&json!({"engine": {"command": ["/bin/sh", "-c", text]}, "limits": {"timeout_s": 1}}));
         let played = play(&world, &engine, cargo, json!({})).await;
         let failure = played.failure();
         assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::DeadlineExceeded), "{text}");
@@ -137,8 +138,16 @@ pub(crate) async fn orphans_of_dead_workers_are_removed_and_no_others(world: Arc
     let foreign = leave(&others, "dead").await;
     // The next worker of the Island, which is another process than the one that lives on.
     let next = world.engine_of(&ours, "next".to_owned(), 0).await;
-    assert_eq!(world.containers(Some(&ours)).await, [alive.clone()], "what a live worker uses stays");
-    assert_eq!(world.containers(Some(&others)).await, [foreign.clone()], "another Island's stays");
+    assert_eq!(
+        world.containers(Some(&ours)).await,
+        std::slice::from_ref(&alive),
+        "what a live worker uses stays"
+    );
+    assert_eq!(
+        world.containers(Some(&others)).await,
+        std::slice::from_ref(&foreign),
+        "another Island's stays"
+    );
     next.shutdown().await;
     for id in [alive, foreign] {
         world.docker.remove_container(&id, None).await.expect("removed");

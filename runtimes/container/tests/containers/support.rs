@@ -111,11 +111,11 @@ impl World {
 
 /// A Cargo that runs a command.
 pub(crate) fn cargo(command: &[&str]) -> CargoSpec {
-    with(json!({"engine": {"command": command}}))
+    with(&json!({"engine": {"command": command}}))
 }
 
 /// A Cargo with these fields.
-pub(crate) fn with(fields: Value) -> CargoSpec {
+pub(crate) fn with(fields: &Value) -> CargoSpec {
     let mut cargo = json!({"slug": "test", "runtime_type": "container"});
     for (name, value) in fields.as_object().expect("fields") {
         cargo[name] = value.clone();

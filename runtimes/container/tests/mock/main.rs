@@ -112,7 +112,7 @@ async fn a_daemon_that_makes_no_sense_is_not_used() {
         Answer::Json(200, json!([])),
         Answer::Json(500, json!({})),
     ] {
-        let server = Server::start(move |_| answer.clone()).await;
+        let server = Server::start(move |_| answer.clone());
         let reason = Daemon::connect(server.socket()).await.expect_err("nonsense").reason;
         assert!(reason.contains("no sensible answer"), "{reason}");
     }
@@ -122,8 +122,7 @@ async fn a_daemon_that_makes_no_sense_is_not_used() {
             json!({"MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true, "SecurityOptions": []}),
         ),
         _ => usual(request),
-    })
-    .await;
+    });
     let reason = Daemon::connect(server.socket()).await.expect_err("unfit").reason;
     assert!(reason.contains("seccomp"), "{reason}");
 }
@@ -138,8 +137,7 @@ async fn only_allowed_registries_and_only_by_digest_are_pulled_from() {
             Answer::Json(200, json!({"error": "x", "errorDetail": {"message": "no such host"}}))
         }
         _ => usual(request),
-    })
-    .await;
+    });
     let engine = engine(&server, &["registry.example/team"]).await;
     let refused = failure(play(&engine, cargo(&format!("docker://registry.example/other@{DIGEST}"))).await);
     assert_eq!((refused.fault, refused.code), (Fault::Host, FailureCode::ModelUnavailable));
@@ -177,8 +175,7 @@ async fn what_is_asked_is_what_was_decided() {
     let server = Server::start(move |request| match request.path.as_str() {
         "/containers/c1/wait" => Answer::Json(200, json!({"StatusCode": 0})),
         _ => with_image(request, Answer::Upgrade(framed.clone())),
-    })
-    .await;
+    });
     let engine = engine(&server, &["registry.example"]).await;
     let outcome = play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await;
     let Outcome::Completed { output, .. } = outcome else { panic!("{outcome:?}") };
@@ -217,8 +214,7 @@ async fn a_daemon_that_goes_away_is_the_hosts_fault() {
                 return Answer::Close;
             }
             with_image(request, Answer::Upgrade(Vec::new()))
-        })
-        .await;
+        });
         let engine = engine(&server, &["registry.example"]).await;
         let failure =
             failure(play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await);
@@ -234,8 +230,7 @@ async fn a_daemon_that_goes_away_is_the_hosts_fault() {
             Answer::Json(500, json!({"message": "mkdir /var/lib/x: no space left on device"}))
         }
         _ => with_image(request, Answer::Close),
-    })
-    .await;
+    });
     let engine = engine(&full, &["registry.example"]).await;
     let failure = failure(play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await);
     assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::DiskFull));

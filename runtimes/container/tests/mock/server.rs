@@ -40,7 +40,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) async fn start(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).expect("a socket");
