@@ -2,65 +2,12 @@
 
 mod programs;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use island_protocol::{
-    event::AttemptEvent,
-    job::{Failure, FailureCode, Fault, Outcome},
-};
-use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, WorkCounter};
-use island_runtimes_wasm::{compile::compile, runtime::Wasm};
-use programs::{Script, attempt, cargo, component, module, request};
-use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
-
-struct Ran {
-    text: String,
-    log: String,
-    outcome: Outcome,
-    took: Duration,
-}
-
-impl Ran {
-    fn failure(&self) -> &Failure {
-        match &self.outcome {
-            Outcome::Failed { failure, .. } => failure,
-            Outcome::Completed { .. } => panic!("it completed: {:?}", self.outcome),
-        }
-    }
-}
-
-async fn play(engine: &Wasm, request: RunRequest) -> Ran {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (events, mut sent) = EventSink::channel();
-    let log = JobLog::default();
-    let context = RunContext {
-        key: attempt(),
-        events,
-        cancel: CancellationToken::new(),
-        scratch: dir.path().to_owned(),
-        work: WorkCounter::default(),
-        log: log.clone(),
-    };
-    let start = Instant::now();
-    let outcome = engine.run(request, context).await;
-    let took = start.elapsed();
-    let mut text = String::new();
-    while let Some(event) = sent.recv().await {
-        if let AttemptEvent::Token { content, .. } = event {
-            text.push_str(&content);
-        }
-    }
-    Ran { text, log: log.text(), outcome, took }
-}
-
-async fn run(program: &[u8], fields: Value) -> Ran {
-    let dir = tempfile::tempdir().expect("a directory");
-    let engine = Wasm::new(2).expect("an engine");
-    let ran = play(&engine, request(dir.path(), program, cargo(&fields), json!("input"))).await;
-    engine.shutdown().await;
-    ran
-}
+use island_protocol::job::{FailureCode, Fault, Outcome};
+use island_runtimes_wasm::compile::compile;
+use programs::{Script, component, module, play::run};
+use serde_json::json;
 
 async fn fails(body: &str, code: FailureCode, said: &str) {
     let module = module(body);
@@ -246,25 +193,6 @@ async fn fuel_is_the_same_at_every_run_and_grows_with_the_work() {
         "{:?}",
         ran.outcome
     );
-}
-
-#[tokio::test]
-async fn one_engine_runs_on_while_others_spin() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let spins =
-        request(dir.path(), &module("(call $spin)"), cargo(&json!({"limits": {"timeout_s": 3}})), json!(""));
-    let other = tempfile::tempdir().expect("a directory");
-    let echo = request(other.path(), &programs::echo(), cargo(&json!({})), json!("hello"));
-    let engine = Wasm::new(3).expect("an engine");
-    let spinning = async { tokio::join!(play(&engine, spins.clone()), play(&engine, spins.clone())) };
-    let talking = async {
-        for _ in 0..50 {
-            assert_eq!(play(&engine, echo.clone()).await.text, "hello");
-        }
-    };
-    let ((first, second), ()) = tokio::join!(spinning, talking);
-    assert_eq!(first.failure().code, FailureCode::DeadlineExceeded);
-    assert_eq!(second.failure().code, FailureCode::DeadlineExceeded);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::allow_attributes, reason = "each test file uses a part of it")]
 
+pub(crate) mod play;
+
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use island_protocol::{
