@@ -20,7 +20,7 @@ demo: setup ## Build, start a network, stream a reply from its model, stop
 
 test: ## Bring what is missing, build everything, run every test
 	@scripts/setup.sh test
-	@scripts/cargos.sh
+	@scripts/cargos.sh test
 	cargo build --locked --workspace --all-targets
 	cargo test --locked --workspace
 

@@ -2,6 +2,7 @@
 # Builds the programs behind the wasm and container Cargos, says what it does, does nothing twice.
 #   scripts/cargos.sh            everything that can be built here
 #   scripts/cargos.sh wasm       only the modules
+#   scripts/cargos.sh test       everything, and the tests of the programs themselves
 # Finished files lie in $CARGO_TARGET_DIR/cargos/built, which cargos/built points to.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -50,3 +51,9 @@ CARGO_TARGET_DIR=$target RUSTFLAGS="$paths -C target-feature=+crt-static" cargo 
     --manifest-path cargos/programs/Cargo.toml --target "$host" --package island-tools
 # What this machine lacks for making images is said, and the rest goes on; a wrong recipe is an error.
 python3 scripts/images.py cargos/images "$target/images" "$built" "$target/$host/release/island-tools" || [ $? = 3 ]
+
+# --- What the programs are made of, tested where it runs.
+if [ "${1:-all}" = test ]; then
+    CARGO_TARGET_DIR=$target RUSTFLAGS="$paths -C target-feature=+crt-static" cargo test --quiet --locked --release \
+        --manifest-path cargos/programs/Cargo.toml --target "$host" --package island-cargo --package island-tools
+fi
