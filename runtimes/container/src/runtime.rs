@@ -87,6 +87,9 @@ impl Containers {
     fn asked(&self, request: &RunRequest) -> Result<Asked, Failure> {
         let table = Table::of(&request.cargo)?;
         let grant = Grant::of(&request.cargo, &table, &self.settings.rules, self.daemon.abilities.gpu_safe)?;
+        // A tier promises a bound, not processors that this machine does not have.
+        let milli_cpus = grant.milli_cpus.min(self.daemon.abilities.milli_cpus.unwrap_or(u64::MAX));
+        let grant = Grant { milli_cpus, ..grant };
         let file = request.artifacts.get(IMAGE).map(|path| -> &Path { path });
         let image = Wanted::of(&request.cargo, file, &self.settings.rules.registries)?;
         Ok(Asked { table, grant, image })

@@ -17,6 +17,8 @@ pub struct Abilities {
     pub version: String,
     /// Whether its runc is new enough to give a GPU to strangers.
     pub gpu_safe: bool,
+    /// Processors it has, in thousandths; it refuses a container that is promised more.
+    pub milli_cpus: Option<u64>,
     /// For the owner.
     pub details: BTreeMap<String, String>,
 }
@@ -66,6 +68,7 @@ impl Abilities {
         Ok(Self {
             version: engine,
             gpu_safe: runc.is_some_and(|runc| is_safe_runc(&runc)),
+            milli_cpus: info.ncpu.filter(|&count| count > 0).map(|count| count as u64 * 1000),
             details: details.collect(),
         })
     }

@@ -33,12 +33,8 @@ fn tries(command: &str) -> String {
 /// What there is to use up.
 fn using_up() -> Vec<Attack> {
     vec![
-        (
-            "fork bomb",
-            "b() { b | b & }; b; sleep 2; n=$(ls -d /proc/[0-9]* | wc -l); [ $n -lt 70 ] && say refused"
-                .into(),
-            Refused,
-        ),
+        // Whoever forks beside the bomb fails, sooner or later; so the program itself only waits.
+        ("fork bomb", "b() { b | b & }; b; exec sleep 100".into(), Ended(FailureCode::DeadlineExceeded)),
         (
             "a thousand processes",
             "i=0; while [ $i -lt 1000 ]; do sleep 20 & i=$((i+1)); done; say 'got through'".into(),
