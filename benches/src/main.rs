@@ -86,17 +86,24 @@ enum What {
     },
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
+fn main() -> Result<()> {
     let cli = Cli::parse();
+    // Those of wasm bring their own async runtimes, as the worker and the peer do.
     match cli.what {
-        What::Decode { model, llama_server, tokens, threads } => {
-            decode::run(&decode::Plan { model, llama_server, tokens, threads, rounds: cli.rounds }).await
-        }
-        What::Overhead => overhead::run(cli.rounds).await,
-        What::Gateway { litellm } => gateway::run(cli.rounds, litellm).await,
         What::Wasm { program, jobs } => wasm::run(cli.rounds, jobs, &program),
-        What::Containers => containers::run(cli.rounds).await,
         What::WasmProcess { compiled } => wasm::process::run(&compiled),
+        what => tokio::runtime::Runtime::new()?.block_on(measure(what, cli.rounds)),
+    }
+}
+
+async fn measure(what: What, rounds: usize) -> Result<()> {
+    match what {
+        What::Decode { model, llama_server, tokens, threads } => {
+            decode::run(&decode::Plan { model, llama_server, tokens, threads, rounds }).await
+        }
+        What::Overhead => overhead::run(rounds).await,
+        What::Gateway { litellm } => gateway::run(rounds, litellm).await,
+        What::Containers => containers::run(rounds).await,
+        What::Wasm { .. } | What::WasmProcess { .. } => unreachable!("measured without this runtime"),
     }
 }
