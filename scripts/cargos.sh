@@ -32,13 +32,23 @@ if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$wasm" ]; then
     say "bringing the Rust target $wasm"
     rustup target add "$wasm"
 fi
-# The same bytes wherever they are built: no path of this machine in them.
-paths="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/island"
+# The same bytes wherever they are built: no path of this machine in them. Our own are relative; only those of crates are not.
+paths="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 CARGO_TARGET_DIR=$target RUSTFLAGS="$paths" cargo build --quiet --locked --release --manifest-path cargos/programs/Cargo.toml \
     --target $wasm --package island-wasm-cargos
 for module in "$target/$wasm"/release/wasm-*.wasm; do
     install_file "$module" "$built/${module##*/}"
 done
+# A file's hash beside it, so that a coordinator need not read hundreds of megabytes to start.
+note_hashes() {
+    for file in "$built"/*.wasm "$built"/*.tar; do
+        if [ -f "$file" ] && [ ! "$file.sha256" -nt "$file" ]; then
+            sha256sum "$file" | cut -d ' ' -f 1 > "$file.sha256.new.$$"
+            mv "$file.sha256.new.$$" "$file.sha256"
+        fi
+    done
+}
+note_hashes
 [ "${1:-all}" = wasm ] && exit
 
 # --- Images of the container Cargos, with a static entry program.
@@ -51,6 +61,7 @@ CARGO_TARGET_DIR=$target RUSTFLAGS="$paths -C target-feature=+crt-static" cargo 
     --manifest-path cargos/programs/Cargo.toml --target "$host" --package island-tools
 # What this machine lacks for making images is said, and the rest goes on; a wrong recipe is an error.
 python3 scripts/images.py cargos/images "$target/images" "$built" "$target/$host/release/island-tools" || [ $? = 3 ]
+note_hashes
 
 # --- What the programs are made of, tested where it runs.
 if [ "${1:-all}" = test ]; then

@@ -69,6 +69,16 @@ fn what_is_not_built_is_left_out_and_what_is_gets_its_hash() {
     assert_eq!(artifact.size_bytes, Some(5));
     let hello = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     assert_eq!(artifact.sha256, Some(hello.parse().expect("digest")));
+    // What the build noted saves reading the file; what it noted of an older one does not count.
+    let (file, note) = (path.join("built/a.wasm"), path.join("built/a.wasm.sha256"));
+    let other = "ab".repeat(32);
+    fs::write(&note, format!("{other}\n")).expect("note");
+    let read =
+        || Catalogue::load(&path, false).expect("valid").get("a").expect("built").spec.artifacts[0].sha256;
+    assert_eq!(read(), Some(format!("sha256:{other}").parse().expect("digest")));
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    fs::File::options().append(true).open(file).and_then(|file| file.set_modified(later)).expect("date");
+    assert_eq!(read(), Some(hello.parse().expect("digest")));
 }
 
 #[test]

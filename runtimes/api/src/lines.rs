@@ -15,6 +15,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use island_protocol::{
     event::Image,
     job::{Failure, FailureCode, Outcome, Usage},
@@ -43,36 +45,78 @@ pub enum Exit {
 }
 
 /// One line that means something.
-#[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
+#[derive(Debug)]
 enum Line {
-    Status {
-        message: String,
-    },
-    Token {
-        content: String,
-        #[serde(default = "one")]
-        count: u32,
-    },
-    Progress {
-        step: u64,
-        total: u64,
-        #[serde(default)]
-        phase: Option<String>,
-    },
+    Status(Status),
+    Token(Token),
+    Progress(Progress),
     Image(Image),
-    Result {
-        output: Value,
-    },
-    Done {
-        #[serde(default)]
-        usage: Claimed,
-    },
-    Error {
-        message: String,
-        #[serde(default)]
-        code: Option<String>,
-    },
+    Result(Given),
+    Done(Done),
+    Error(Complaint),
+}
+
+/// What a line says that it is.
+#[derive(Deserialize)]
+struct Kind<'a> {
+    #[serde(rename = "type", borrow)]
+    name: Cow<'a, str>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Status {
+    message: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Token {
+    content: String,
+    #[serde(default = "one")]
+    count: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct Progress {
+    step: u64,
+    total: u64,
+    #[serde(default)]
+    phase: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Given {
+    output: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct Done {
+    #[serde(default)]
+    usage: Claimed,
+}
+
+#[derive(Debug, Deserialize)]
+struct Complaint {
+    message: String,
+    #[serde(default)]
+    code: Option<String>,
+}
+
+impl Line {
+    /// Reads a line twice, for its kind and then for what that kind holds: results and images are large, and an enum that finds its
+    /// kind among its fields would keep everything it meets before it does.
+    fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
+        let Kind { name } = serde_json::from_slice(line)?;
+        match name.as_ref() {
+            "status" => serde_json::from_slice(line).map(Self::Status),
+            "token" => serde_json::from_slice(line).map(Self::Token),
+            "progress" => serde_json::from_slice(line).map(Self::Progress),
+            "image" => serde_json::from_slice(line).map(Self::Image),
+            "result" => serde_json::from_slice(line).map(Self::Result),
+            "done" => serde_json::from_slice(line).map(Self::Done),
+            "error" => serde_json::from_slice(line).map(Self::Error),
+            _ => Err(serde::de::Error::custom("no such type of line")),
+        }
+    }
 }
 
 /// What a program says it used.
@@ -152,7 +196,7 @@ impl Lines {
         if line.is_empty() {
             return;
         }
-        match serde_json::from_slice(line) {
+        match Line::parse(line) {
             Ok(_) if self.said.done => self.stray(line, "it comes after the last line"),
             Ok(line) => self.act(line),
             Err(error) => self.stray(line, &error.to_string()),
@@ -161,21 +205,21 @@ impl Lines {
 
     fn act(&mut self, line: Line) {
         match line {
-            Line::Status { message } => self.events.status(&shortened(&message)),
-            Line::Token { content, count } => {
+            Line::Status(Status { message }) => self.events.status(&shortened(&message)),
+            Line::Token(Token { content, count }) => {
                 self.said.tokens += u64::from(count);
                 self.events.token(content, count);
             }
-            Line::Progress { step, total, phase } => {
+            Line::Progress(Progress { step, total, phase }) => {
                 self.events.progress(&shortened(phase.as_deref().unwrap_or("run")), step, total);
             }
             Line::Image(image) => self.events.image(image),
-            Line::Result { output } => self.said.results.push(output),
-            Line::Done { usage } => {
+            Line::Result(Given { output }) => self.said.results.push(output),
+            Line::Done(Done { usage }) => {
                 self.said.prompt_tokens = usage.prompt_tokens;
                 self.said.done = true;
             }
-            Line::Error { message, code } => {
+            Line::Error(Complaint { message, code }) => {
                 let code = match code.as_deref() {
                     Some("invalid_input") => FailureCode::InvalidInput,
                     _ => FailureCode::CargoFailed,
@@ -200,8 +244,7 @@ impl Said {
     fn verdict(mut self, exit: Exit) -> Result<Option<Value>, Failure> {
         let failed = |message: String| Err(Failure::of_job(FailureCode::CargoFailed, message));
         match (exit, self.failure) {
-            (Exit::Failed(failure), _) => Err(failure),
-            (_, Some(failure)) => Err(failure),
+            (Exit::Failed(failure), _) | (_, Some(failure)) => Err(failure),
             (Exit::Signal(signal), None) => {
                 failed(format!("the Cargo's program was ended by signal {signal}"))
             }
