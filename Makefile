@@ -40,3 +40,4 @@ bench: setup ## Every claim of speed, each against a peer in the same run
 	$(CARGO_TARGET_DIR)/debug/island-bench overhead
 	$(CARGO_TARGET_DIR)/debug/island-bench gateway --litellm .tools/bench/venv/bin/litellm
 	$(CARGO_TARGET_DIR)/debug/island-bench wasm
+	$(CARGO_TARGET_DIR)/debug/island-bench --rounds 31 containers
