@@ -56,11 +56,6 @@ impl Derived {
         Self { dir, allow_weak_sandbox, busy: Mutex::default() }
     }
 
-    /// The folder that all of them lie in.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// What runs of `cargo` read instead of `source`, made if need be.
     pub async fn get(
         &self,
@@ -75,7 +70,8 @@ impl Derived {
         let found = touch(&path);
         let made = if found { Ok(()) } else { self.make(engine, cargo, source, &path).await };
         drop(held);
-        // Whoever waits still holds it; the last one takes it off the list.
+        drop(turn);
+        // Whoever waits still holds its own; the last one takes it off the list.
         self.busy().retain(|_, turn| Arc::strong_count(turn) > 1);
         made.map(|()| path)
     }

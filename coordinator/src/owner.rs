@@ -1,7 +1,8 @@
 //! Owns the jobs that run: one task per job (`runner`), beside it one that writes the job's events to the fabric
-//! (`publisher`). Around them: `placer` chooses Islands (`first`: before a new job is stored), `inbox` brings what Islands send, `clerk` writes what may be
-//! written late, `peers` takes jobs over from coordinators that are gone, `recover` takes them up where they stood,
-//! `feed` follows a job for a reader wherever it runs (`relay`: elsewhere), `errand` asks other coordinators.
+//! (`publisher`). Around them: `placer` chooses Islands (`first`: before a new job is stored), `inbox` brings what Islands
+//! send, `clerk` writes what may be written late, `peers` takes jobs over from coordinators that are gone, `recover` takes
+//! them up where they stood, `feed` follows a job for a reader wherever it runs (`relay`: elsewhere), `errand` asks other
+//! coordinators.
 //!
 //! A runner alone changes its job. Everybody else sends it a command, or reads the job's log and live state.
 

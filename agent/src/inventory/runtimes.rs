@@ -97,9 +97,11 @@ async fn probe(bin_dir: &Path, name: &str, containers: &ContainerRules) -> Resul
     }
     let mut command = tokio::process::Command::new(&binary);
     command.arg("--probe").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    if let Some(socket) = &containers.socket {
-        command.env("DOCKER_HOST", format!("unix://{}", socket.display()));
-    }
+    // Asked of the daemon that runs will use, which the agent's own environment does not name.
+    match &containers.socket {
+        Some(socket) => command.env("DOCKER_HOST", format!("unix://{}", socket.display())),
+        None => command.env_remove("DOCKER_HOST"),
+    };
     let output = tokio::time::timeout(PROBE_TIMEOUT, command.output()).await;
     let output = output
         .map_err(|_| format!("{program} does not say what it can do"))?

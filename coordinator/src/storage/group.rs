@@ -194,8 +194,11 @@ async fn serve(
         (Some(done), Ok(())) => waiting.push(done),
         (Some(done), Err(error)) => drop(done.send(Err(error).attempt("commit a transaction"))),
         (None, Ok(())) => {}
-        // What cannot be taken back must not be committed with the rest.
-        (None, Err(_)) => return None,
+        // What cannot be taken back must not be committed with the rest, nor stay open for whoever has the connection next.
+        (None, Err(_)) => {
+            let _ = conn.close().await;
+            return None;
+        }
     }
     Some(conn)
 }

@@ -210,7 +210,6 @@ impl Runtime for Containers {
         if cancel.is_cancelled() {
             return Outcome::failed(cancelled());
         }
-        // The run itself hears a cancellation as soon as a program runs; this hears one before that.
         // A run hears its cancellation itself once its program runs, and is asked first; before that it is simply dropped.
         let outcome = tokio::select! {
             biased;
