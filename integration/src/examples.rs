@@ -21,6 +21,8 @@ pub struct Example {
     pub input: Value,
     /// What it then gives, where that is always the same.
     pub output: Option<Value>,
+    /// Whether `make cargos` has made what it runs.
+    pub is_built: bool,
 }
 
 /// The shipped catalogue.
@@ -42,10 +44,12 @@ fn read(path: &Path) -> Example {
     let text = fs::read_to_string(path).expect("readable");
     let entry: Value = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let example = &entry["example"];
+    let file = entry["model_url"].as_str().and_then(|url| url.strip_prefix("file://")).expect("a local file");
     Example {
         slug: entry["slug"].as_str().expect("a slug").to_owned(),
         input: example["input"].clone(),
         output: example.get("output").cloned(),
+        is_built: catalogue().join(file).exists(),
     }
 }
 
