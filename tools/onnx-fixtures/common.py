@@ -91,8 +91,8 @@ class Session:
 
 
 @contextmanager
-def capture(module: nn.Module) -> Iterator[list[Arrays]]:
-    """Records the tensors that each call of a module is given by name."""
+def capture(module: nn.Module, change: Callable[[Json], None] = lambda given: None) -> Iterator[list[Arrays]]:
+    """Records the tensors that each call of a module is given by name, after a change to them."""
     calls: list[Arrays] = []
 
     inner = module.forward
@@ -101,9 +101,12 @@ def capture(module: nn.Module) -> Iterator[list[Arrays]]:
     def record(*args: Any, **kwargs: Any) -> Any:
         named = dict(kwargs)
         if args and torch.is_tensor(args[0]):
-            named.setdefault(getattr(module, "main_input_name", "input_ids"), args[0])
+            assert len(args) == 1
+            named[getattr(module, "main_input_name", "input_ids")] = args[0]
+            args = ()
+        change(named)
         calls.append({key: value.detach().numpy() for key, value in named.items() if torch.is_tensor(value)})
-        return inner(*args, **kwargs)
+        return inner(*args, **named)
 
     module.forward = record
     try:
@@ -215,7 +218,8 @@ def rounded(value: Any) -> Any:
 
 def close(found: np.ndarray, wanted: np.ndarray, within: float = 2e-4) -> None:
     """Stops the program where onnxruntime and the library disagree."""
-    difference = float(np.abs(np.asarray(found, np.float64) - np.asarray(wanted, np.float64)).max())
+    scale = max(1.0, float(np.abs(wanted).max()))
+    difference = float(np.abs(np.asarray(found, np.float64) - np.asarray(wanted, np.float64)).max()) / scale
     assert difference <= within, f"onnxruntime differs from the library by {difference}"
 
 
@@ -229,3 +233,59 @@ def demand(holds: bool, otherwise: str) -> None:
     """Refuses the present draw of weights unless a condition holds."""
     if not holds:
         raise Undecided(otherwise)
+
+
+def steady(model: nn.Module, run: Callable[[], Any]) -> Any:
+    """The result of run, which must be the same with weights that differ in the sixth digit."""
+    result = run()
+    kept = {name: value.clone() for name, value in model.state_dict().items()}
+    noise = torch.Generator().manual_seed(7)
+    for parameter in model.parameters():
+        parameter.data *= 1 + 1e-5 * torch.randn(parameter.shape, generator=noise)
+    again = run()
+    model.load_state_dict(kept)
+    demand(result == again, f"not steady: {result} and {again}")
+    return result
+
+
+def pixel_noise(share: float) -> Callable[[Json], None]:
+    """A change of one level in a share of the pixels, as another resampler makes it."""
+
+    def change(given: Json) -> None:
+        pixels = given["pixel_values"]
+        noise = torch.Generator().manual_seed(3)
+        hit = torch.rand(pixels.shape, generator=noise) < share
+        sign = torch.randint(0, 2, pixels.shape, generator=noise) * 2 - 1
+        given["pixel_values"] = pixels + hit * sign * 0.0174
+
+    return change
+
+
+def numbers(value: Any) -> list[float]:
+    """Every number in a result, in order."""
+    if isinstance(value, (float, int)):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [number for item in items for number in numbers(item)]
+
+
+def outline(value: Any) -> Any:
+    """A result without its numbers and pictures."""
+    if isinstance(value, dict):
+        return {key: outline(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [outline(item) for item in value]
+    return value if isinstance(value, str) else None
+
+
+def seen(model: nn.Module, run: Callable[[], Any], share: float = 0.05) -> tuple[Any, list[Arrays], float]:
+    """A result, its tensors, and the tolerance that a slightly different resampler needs; labels must not need any."""
+    with capture(model) as calls:
+        found = run()
+    with capture(model, pixel_noise(share)):
+        other = run()
+    demand(outline(found) == outline(other), "another resampler would see something else")
+    pairs = list(zip(numbers(found), numbers(other)))
+    demand(all(abs(left - right) <= 1 for left, right in pairs), "an edge moves by more than a pixel")
+    spread = [abs(left - right) for left, right in pairs if isinstance(left, float)]
+    return found, calls, float(f"{max([5e-4, *spread]) * 2:.1g}")

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 import warnings
+from collections.abc import Callable
 
 import transformers
 
-import embeddings
-import text
 from common import until_decided
 
-FAMILIES = {**text.FAMILIES, **embeddings.FAMILIES}
+GROUPS = ("text", "embeddings", "vision", "seq2seq")
 
 
 def main() -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     transformers.logging.set_verbosity_error()
-    names = sys.argv[1:] or list(FAMILIES)
-    unknown = [name for name in names if name not in FAMILIES]
+    families: dict[str, Callable[[], None]] = {}
+    for group in GROUPS:
+        families |= importlib.import_module(group).FAMILIES
+    names = sys.argv[1:] or list(families)
+    unknown = [name for name in names if name not in families]
     if unknown:
-        sys.exit(f"no such family: {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
+        sys.exit(f"no such family: {', '.join(unknown)}; there are {', '.join(families)}")
     for name in names:
-        until_decided(FAMILIES[name])
+        until_decided(families[name])
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from pathlib import Path
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from scratch import SCRATCH
@@ -111,3 +113,9 @@ def write_json(file: Path, value: object) -> Path:
 def special(content: str, lstrip: bool = False) -> AddedToken:
     """A special token that is matched as it stands."""
     return AddedToken(content, lstrip=lstrip, normalized=False, special=True)
+
+
+def charsmap(file: Path) -> str:
+    """The normaliser of a SentencePiece model, as tokenizer.json holds it."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(file.read_bytes())
+    return base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()
