@@ -17,7 +17,7 @@ import text
 from common import Json, Repository, capture, randomise
 from scratch import folder
 
-TEXTS = ["The ship lies in Hamburg.", "Das Wetter ist schön 🙂", ""]
+TEXTS = ["The ship lies in Hamburg.", "Das Wetter ist schön 🙂", "🙂"]
 LONG = "the river is calm and the boat is small. " * 12
 
 
@@ -79,6 +79,8 @@ def embed(repository: Repository, sentences: SentenceTransformer, cases: dict[st
     for index, (name, given) in enumerate(cases.items()):
         inputs = [given["input"]] if isinstance(given["input"], str) else given["input"]
         options = {"prompt_name": given.get("prompt"), "truncate_dim": given.get("dimensions")}
+        # A shortened vector is made as long as the others were: the library does so only when it is told to.
+        options["normalize_embeddings"] = any(isinstance(module, Normalize) for module in sentences)
         with capture(sentences[0].auto_model) as calls:
             found = sentences.encode(inputs, batch_size=16, **options)
         output = {"embeddings": found.tolist(), "dimensions": found.shape[1]}

@@ -101,8 +101,7 @@ def distilbert_sst2() -> None:
     texts = {
         "plain": {"text": "The film was good."},
         "accents-and-emoji": {"text": "Café au lait 🙂 was naïve, não?", "top_k": 1},
-        "truncated": {"text": LONG},
-        "empty": {"text": ""},
+        "truncated": {"text": LONG, "truncate": True},
     }
     classify(repository, model, tokenizer, texts, "onnx/model.onnx")
     repository.write()
@@ -122,7 +121,7 @@ def bert_toxic() -> None:
     texts = {
         "all": {"text": "He was rude to the staff!"},
         "two": {"text": "the river is not bad", "top_k": 2},
-        "truncated": {"text": LONG, "top_k": 3},
+        "truncated": {"text": LONG, "truncate": True, "top_k": 3},
     }
     classify(repository, model, tokenizer, texts, "model.onnx")
     repository.write()
@@ -142,7 +141,7 @@ def roberta_sentiment() -> None:
     texts = {
         "plain": {"text": "the actors were good"},
         "bytes": {"text": "schön 🙂🇩🇪 e\u0301tude\u00a0日本", "top_k": 2},
-        "truncated": {"text": LONG},
+        "truncated": {"text": LONG, "truncate": True},
     }
     classify(repository, model, tokenizer, texts, "onnx/model.onnx")
     repository.write()
@@ -162,7 +161,7 @@ def xlmr_sentiment() -> None:
     texts = {
         "plain": {"text": "la rivière est calme"},
         "normalised": {"text": "ﬁlm № 1… ½  Ａ\u00a0river 🙂"},
-        "truncated": {"text": LONG, "top_k": 1},
+        "truncated": {"text": LONG, "truncate": True, "top_k": 1},
     }
     classify(repository, model, tokenizer, texts, "onnx/model.onnx")
     repository.write()
