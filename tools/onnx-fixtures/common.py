@@ -6,6 +6,7 @@ import copy
 import functools
 import json
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ import onnxruntime as ort
 import torch
 from optimum.exporters.onnx import onnx_export_from_model
 from torch import nn
+
+from shrink import shrink
 
 FIXTURES = Path(__file__).resolve().parents[2] / "runtimes/onnx/tests/fixtures"
 LIMIT_BYTES = 450_000
@@ -42,6 +45,7 @@ def until_decided(make: Callable[[], None], draws: int = 40) -> None:
         try:
             return make()
         except Undecided as reason:
+            print(f"draw {Draw.number}: {str(reason)[:160]}", file=sys.stderr, flush=True)
             last = reason
     raise last
 
@@ -135,8 +139,7 @@ class Repository:
         onnx_export_from_model(model, target, task=task, do_validation=False, **options)
         for file in list(target.iterdir()):
             if file.suffix == ".onnx":
-                if file.stem in drop:
-                    file.unlink()
+                shrink(file) if file.stem not in drop else file.unlink()
             else:
                 file.unlink()
         self.save(config, *([model.generation_config] if model.can_generate() else []))
@@ -150,6 +153,7 @@ class Repository:
             module, arguments, str(file), input_names=list(inputs), output_names=list(outputs), dynamic_axes=axes,
             opset_version=opset, dynamo=False,
         )
+        shrink(file)
 
     def save(self, *parts: Any) -> None:
         """Saves configurations, tokenizers and processors as a hub repository has them."""
