@@ -12,7 +12,7 @@ import transformers
 
 from common import until_decided
 
-GROUPS = ("text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions")
+GROUPS = ("text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions", "sounds", "handmade")
 
 
 def main() -> None:
