@@ -54,7 +54,7 @@ def start(model: Any, tokenizer: Any, begin: int, limit: int, **more: Any) -> No
         decoder_start_token_id=begin, pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
         max_length=limit, **more,
     )
-    lively(model.eval(), model.config.decoder.vocab_size, 1.2, {"pixel_values": torch.randn(1, 3, 48, 48)})
+    lively(model.eval(), model.config.decoder.vocab_size, 1.2, {"pixel_values": torch.zeros(1, 3, 48, 48)}, unlike=True)
     model.get_output_embeddings().weight.data *= CONFIDENT
 
 
@@ -68,7 +68,7 @@ def trocr() -> None:
     )
     config = tf.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder_config(qkv_bias=False), decoder)
     config.tie_word_embeddings = False
-    model = randomise(tf.VisionEncoderDecoderModel(config), name, gain=1.7, embedding=0.5)
+    model = randomise(tf.VisionEncoderDecoderModel(config), name, gain=1.0, embedding=0.7)
     start(model, tokenizer, 2, 24)
     processor = tf.ViTImageProcessor(size={"height": 48, "width": 48})
     repository = Repository(name, "ocr")
@@ -92,7 +92,7 @@ def vit_gpt2() -> None:
     )
     config = tf.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder_config(hidden_size=16), decoder)
     config.tie_word_embeddings = False
-    model = randomise(tf.VisionEncoderDecoderModel(config), name, gain=1.7, embedding=0.5)
+    model = randomise(tf.VisionEncoderDecoderModel(config), name, gain=1.0, embedding=0.7)
     start(model, tokenizer, 0, 16)
     processor = tf.ViTImageProcessor(size={"height": 48, "width": 48})
     repository = Repository(name, "image-to-text")

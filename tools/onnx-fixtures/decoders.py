@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 import transformers as tf
-from torch import nn
 
 import embeddings
 import seq2seq
 import text
 import vocab
-from common import Json, Repository, randomise
+from common import Repository, randomise
 from scratch import folder
 
 
@@ -81,18 +77,6 @@ def nllb() -> None:
     repository.write()
 
 
-class LastHidden(nn.Module):
-    """A decoder that gives its last states alone and keeps no cache."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-        found = self.model(input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False)
-        return found.last_hidden_state
-
-
 def qwen3_embedding() -> None:
     name = "qwen3-embedding"
     trained = vocab.byte_bpe(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
@@ -109,13 +93,8 @@ def qwen3_embedding() -> None:
     )
     model = randomise(tf.Qwen3Model(config), name)
     repository = Repository(name, "feature-extraction")
-    config.architectures = ["Qwen3ForCausalLM"]
-    repository.save(config, tokenizer)
-    axes = {0: "batch_size", 1: "sequence_length"}
-    ids = torch.arange(14).reshape(2, 7)
-    example = (ids, torch.ones_like(ids), torch.arange(7).expand(2, 7))
-    inputs = {"input_ids": axes, "attention_mask": axes, "position_ids": axes}
-    repository.trace(LastHidden(model), example, inputs, {"last_hidden_state": axes}, "onnx/model.onnx")
+    repository.export(model, "feature-extraction-with-past")
+    repository.save(tokenizer)
     sentences = embeddings.sentence_model(name, model, tokenizer, {"pooling_mode": "lasttoken"}, True, 256)
     query = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
     sentences.prompts = {"query": query, "document": ""}

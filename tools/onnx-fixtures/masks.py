@@ -25,6 +25,8 @@ def detr_panoptic() -> None:
     processor = tf.DetrImageProcessor(size={"shortest_edge": 48, "longest_edge": 72}, format="coco_panoptic")
     model = randomise(tf.DetrForSegmentation(config), name, gain=2.0)
     model.detr.class_labels_classifier.weight.data *= 2
+    model.detr.model.query_position_embeddings.weight.data *= 3
+    model.mask_head.out_lay.weight.data *= 3
     repository = Repository(name, "image-segmentation")
     repository.export(model, "image-segmentation")
     repository.save(processor)
@@ -32,7 +34,7 @@ def detr_panoptic() -> None:
         "scene": {"image": {"file": "scene.png"}, "threshold": 0.3},
         "gray": {"image": {"file": "gray.png"}, "threshold": 0.5, "overlap_mask_area_threshold": 0.7},
     }
-    segment(repository, model, processor, cases, subtask="panoptic")
+    segment(repository, model, processor, cases, least=2, subtask="panoptic")
     repository.write()
 
 
