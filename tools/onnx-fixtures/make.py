@@ -13,7 +13,7 @@ import transformers
 
 from common import until_decided
 
-GROUPS = ("text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions", "sounds", "handmade", "decoders", "masks", "zero_ner")
+GROUPS = ("text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions", "sounds", "handmade", "decoders", "masks", "zero_ner", "ocr")
 
 
 def main() -> None:
