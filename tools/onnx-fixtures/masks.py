@@ -24,9 +24,10 @@ def detr_panoptic() -> None:
     )
     processor = tf.DetrImageProcessor(size={"shortest_edge": 48, "longest_edge": 72}, format="coco_panoptic")
     model = randomise(tf.DetrForSegmentation(config), name, gain=2.0)
-    model.detr.class_labels_classifier.weight.data *= 2
+    model.detr.class_labels_classifier.weight.data *= 1.5
     model.detr.model.query_position_embeddings.weight.data *= 3
-    model.mask_head.out_lay.weight.data *= 3
+    model.mask_head.lay1.weight.data[:, config.d_model :] *= 80
+    model.bbox_attention.q_linear.weight.data *= 3
     repository = Repository(name, "image-segmentation")
     repository.export(model, "image-segmentation")
     repository.save(processor)

@@ -25,7 +25,7 @@ def sign(width: int, height: int, bars: list[tuple[int, int, int, int, str]]) ->
     draw = ImageDraw.Draw(image)
     for left, top, right, bottom, word in bars:
         draw.rectangle((left, top, right, bottom), fill=(30, 40, 50))
-        draw.text((left + 4, top + 3), word, fill=(255, 250, 220), font=ImageFont.load_default(bottom - top - 8))
+        draw.text((left + 4, top + 1), word, fill=(255, 250, 220), font=ImageFont.load_default(bottom - top - 5))
     return image
 
 
@@ -115,8 +115,8 @@ def pp_ocr() -> None:
     repository.extra = {"reference": REFERENCE}
     find, read = (repository.session(made(repository)) for made in (detector, reader))
     signs = {
-        "two-lines": sign(192, 128, [(24, 24, 140, 48, "Island"), (40, 76, 168, 104, "42 boats")]),
-        "one-row": sign(250, 90, [(16, 30, 96, 56, "left"), (140, 32, 230, 58, "right")]),
+        "two-lines": sign(192, 128, [(24, 26, 140, 43, "Island"), (40, 80, 168, 98, "42 boats")]),
+        "one-row": sign(250, 90, [(16, 34, 96, 52, "left"), (140, 35, 230, 53, "right")]),
         "nothing": sign(96, 64, []),
     }
     for name, image in signs.items():
@@ -131,6 +131,7 @@ def pp_ocr() -> None:
             corners = [[left, top], [right, top], [right, bottom], [left, bottom]]
             lines.append({"text": text, "score": score, "box": corners})
         demand(len(lines) == {"nothing": 0}.get(name, 2), f"{len(lines)} lines")
+        demand(len({line["text"] for line in lines}) == len(lines), "lines alike")
         output = {"text": "\n".join(line["text"] for line in lines), "lines": lines}
         arrays = {"tensors": {"x": pixels[:, :, :64]}} if name == "two-lines" else {}
         repository.case(name, {"image": {"file": f"{name}.png"}}, output, 0.02, box_tolerance=1, **arrays)

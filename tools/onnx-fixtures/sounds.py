@@ -99,11 +99,11 @@ def moonshine() -> None:
         tokenizer_object=trained, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="</s>"
     )
     config = tf.MoonshineConfig(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, encoder_num_hidden_layers=1,
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, encoder_num_hidden_layers=2,
         decoder_num_hidden_layers=2, encoder_num_attention_heads=2, decoder_num_attention_heads=2,
         max_position_embeddings=64, tie_word_embeddings=False, partial_rotary_factor=0.5,
     )
-    model = randomise(tf.MoonshineForConditionalGeneration(config), name, gain=1.7)
+    model = randomise(tf.MoonshineForConditionalGeneration(config), name, gain=1.2)
     extractor = tf.Wav2Vec2FeatureExtractor(do_normalize=False, return_attention_mask=True, padding_value=0.0)
     example = torch.from_numpy(media.speech(1.0, seed=3))[None]
     lively(model, len(tokenizer), 1.2, {"input_values": example}, unlike=True)
@@ -112,7 +112,7 @@ def moonshine() -> None:
         bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, pad_token_id=2, max_length=48
     )
     repository = Repository(name, "automatic-speech-recognition")
-    repository.export(model, "automatic-speech-recognition-with-past", no_post_process=True)
+    repository.export(model, "automatic-speech-recognition-with-past", drop=DECODERS)
     repository.save(tokenizer, extractor)
     for index, (file, seconds) in enumerate({"short.wav": 1.3, "long.flac": 3.1}.items()):
         samples = sound(repository, file, seconds, seed=index + 2)
@@ -124,6 +124,7 @@ def moonshine() -> None:
         arrays = {}
         if index == 0:
             feeds = {key: value.numpy() for key, value in inputs.items()}
+            feeds["attention_mask"] = feeds["attention_mask"].astype(np.int64)
             raw = repository.session("onnx/encoder_model.onnx")(feeds)
             arrays = {"raw": {"last_hidden_state": raw["last_hidden_state"]}}
         repository.case(file.partition(".")[0], {"audio": {"file": file}}, {"text": found}, max_length=limit, **arrays)

@@ -22,7 +22,7 @@ SPAN_MODE = {
 }
 TEXT = "Angela Merkel-Müller works for Siemens in New York 🙂, near Hamburg's café."
 CASES: Json = {
-    "two-labels": {"text": TEXT, "labels": ["person", "city"], "threshold": 0.5},
+    "two-labels": {"text": TEXT, "labels": ["person", "city"], "threshold": 0.4},
     "three-labels": {"text": TEXT, "labels": ["organisation", "a kind of place", "person"], "threshold": 0.7},
     "none": {"text": "a", "labels": ["city"], "threshold": 0.9999},
 }
@@ -41,7 +41,7 @@ def gliner() -> None:
     backbone.save_pretrained(place)
     tokenizer.save_pretrained(place)
     model = GLiNER.from_config({**SPAN_MODE, "model_name": str(place)}, backbone_from_pretrained=False)
-    randomise(model.model, name, gain=1.7)
+    randomise(model.model, name, gain=1.4)
     repository = Repository(name, "token-classification")
     model.export_to_onnx(str(repository.model / "onnx"))
     graph = repository.model / "onnx/model.onnx"
@@ -58,7 +58,7 @@ def gliner() -> None:
         every = model.predict_entities(given["text"], given["labels"], threshold=0.001, flat_ner=False, multi_label=True)
         scores = sorted(entry["score"] for entry in every)
         demand(all(abs(score - given["threshold"]) > 1e-3 for score in scores), "a score lies at the threshold")
-        demand(index == 2 or 1 < len(found) < 8, f"{len(found)} entities")
+        demand(index == 2 or 1 < len(found), f"{len(found)} entities")
         demand(index > 0 or len({entry["label"] for entry in found}) > 1, "one label only")
         entities = [{key: entry[key] for key in ("label", "score", "text", "start", "end")} for entry in found]
         repository.case(case, given, {"entities": entities}, **(arrays(model, graph, given) if index == 0 else {}))
