@@ -90,8 +90,20 @@ class Session:
         self.outputs = [node.name for node in self.session.get_outputs()]
 
     def __call__(self, feeds: Arrays) -> Arrays:
+        feeds = {**self.blanks(feeds), **feeds}
         chosen = {name: feeds[name] for name in self.inputs if name in feeds}
         return dict(zip(self.outputs, self.session.run(None, chosen)))
+
+    def blanks(self, feeds: Arrays) -> Arrays:
+        """What a graph wants beside its feeds at the first step: positions, and caches of no length."""
+        made: Arrays = {}
+        for node in self.session.get_inputs():
+            if node.name == "position_ids":
+                made[node.name] = np.maximum(feeds["attention_mask"].cumsum(-1) - 1, 0)
+            if node.name.startswith("past_key_values"):
+                batch, heads, _past, width = node.shape
+                made[node.name] = np.zeros((len(feeds["input_ids"]), heads, 0, width), np.float32)
+        return made
 
 
 @contextmanager

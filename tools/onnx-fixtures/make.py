@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ import transformers
 
 from common import until_decided
 
-GROUPS = ("text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions")
+GROUPS = ("text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions", "sounds", "handmade", "decoders", "masks", "zero_ner", "ocr")
 
 
 def main() -> None:
@@ -26,8 +27,20 @@ def main() -> None:
     unknown = [name for name in names if name not in families]
     if unknown:
         sys.exit(f"no such family: {', '.join(unknown)}; there are {', '.join(families)}")
-    for name in names:
-        until_decided(families[name])
+    failed = [name for name in names if not made(name, families[name])]
+    if failed:
+        sys.exit(f"not made: {', '.join(failed)}")
+
+
+def made(name: str, make: Callable[[], None]) -> bool:
+    """Makes one family and tells whether that went well."""
+    try:
+        until_decided(make)
+    except Exception:
+        traceback.print_exc()
+        print(f"{name}: failed", file=sys.stderr)
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ def labels(names: list[str]) -> Json:
 def first_tensors(repository: Repository, calls: list[Json], graph: str, wanted: Any, output: str = "logits") -> Json:
     """The captured inputs and onnxruntime's outputs, once these agree with the library's."""
     session = repository.session(graph)
-    feeds = {name: calls[0][name] for name in session.inputs}
-    raw = session(feeds)
+    feeds = {name: calls[0][name] for name in session.inputs if name in calls[0]}
+    raw = {name: value for name, value in session(feeds).items() if not name.startswith("present")}
     if wanted is not None:
         close(raw[output], wanted)
     return {"tensors": feeds, "raw": raw}

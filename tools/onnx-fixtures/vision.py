@@ -142,14 +142,14 @@ def yolos() -> None:
     repository.write()
 
 
-def segment(repository: Repository, model: Any, processor: Any, cases: dict[str, Json], **options: Any) -> None:
+def segment(repository: Repository, model: Any, processor: Any, cases: dict[str, Json], least: int = 3, **options: Any) -> None:
     """Cases of segmentation; a mask may differ in one pixel of a hundred."""
     run = pipeline("image-segmentation", model=model, image_processor=processor, **options)
     for index, (name, given) in enumerate(cases.items()):
         image = media.picture(repository.root, given["image"]["file"])
         chosen = {key: value for key, value in given.items() if key != "image"}
         found, calls, tolerance = seen(model, lambda: run(str(image), **chosen))
-        demand(index or len(found) > 2, "too few segments")
+        demand(index or len(found) >= least, "too few segments")
         segments = [{**part(entry), "mask": {"file": f"{name}.mask{at}.png"}} for at, entry in enumerate(found)]
         for entry, shown in zip(found, segments):
             entry["mask"].save(repository.root / shown["mask"]["file"])
