@@ -1,5 +1,6 @@
 //! The Cargos: one TOML file each, checked whole before anything is served.
 
+mod artifacts;
 pub(crate) mod cargo;
 pub(crate) mod choice;
 mod file;
@@ -16,7 +17,7 @@ use island_protocol::{digest::Digest, ids::Slug};
 pub(crate) use cargo::Cargo;
 
 /// Folders of Cargos beside the models, by engine.
-const ENGINE_FOLDERS: [&str; 2] = ["wasm", "container"];
+const ENGINE_FOLDERS: [&str; 3] = ["wasm", "container", "onnx"];
 /// Not a Cargo: the manifest of the programs that lie beside their entries.
 const MANIFEST: &str = "Cargo.toml";
 

@@ -16,6 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("runtimes-llmcpp", &["protocol", "runtimes-api", "runtimes-worker"]),
     ("runtimes-wasm", &["protocol", "runtimes-api", "runtimes-worker"]),
     ("runtimes-container", &["protocol", "runtimes-api", "runtimes-worker"]),
+    ("runtimes-onnx", &["protocol", "runtimes-api", "runtimes-worker"]),
     ("agent", &["protocol", "coordinator-client", "cache", "runtimes-api", "runtimes-worker", "daemon"]),
     ("cli", &["protocol", "coordinator-client"]),
 ];

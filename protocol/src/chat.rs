@@ -228,6 +228,16 @@ pub struct EmbeddingsRequest {
         {"type": "array", "items": {"type": "string"}},
     ])))]
     pub input: Value,
+    /// How vectors are written: `float`, a list of numbers, or `base64`, 32-bit floats with the lowest byte first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["float", "base64"])))]
+    pub encoding_format: Option<String>,
+    /// Length of the vectors, where a beginning of the model's own will do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dimensions: Option<u32>,
+    /// Name of one of the model's prompts, such as `query`, to put before every text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
 }
 
 /// An answer to a request for embeddings.
@@ -253,5 +263,16 @@ pub struct Embedding {
     /// Which text.
     pub index: u32,
     /// The vector.
-    pub embedding: Vec<f32>,
+    pub embedding: Vector,
+}
+
+/// An embedding as it was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum Vector {
+    /// Its numbers.
+    Float(Vec<f32>),
+    /// The same as 32-bit floats, lowest byte first.
+    Base64(String),
 }

@@ -36,7 +36,7 @@ def modernbert() -> None:
     texts = {
         "plain": {"text": "the actors were good"},
         "accents": {"text": "schön 🙂 café", "top_k": 2},
-        "truncated": {"text": text.LONG},
+        "truncated": {"text": text.LONG, "truncate": True},
     }
     text.classify(repository, model, tokenizer, texts, "onnx/model.onnx")
     repository.write()

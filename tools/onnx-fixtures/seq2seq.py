@@ -27,7 +27,7 @@ def write(repository: Repository, model: Any, tokenizer: Any, task: str, cases: 
     key = {"summarization": "summary_text", "text2text-generation": "generated_text"}.get(task, "translation_text")
     results: list[str] = []
     for index, (name, given) in enumerate(cases.items()):
-        options = {option: value for option, value in given.items() if option not in ("text", "source", "target")}
+        options = {option: value for option, value in given.items() if option not in ("text", "source", "target", "truncate")}
         with capture(model.get_encoder()) as calls:
             found = steady(model, lambda: run(given["text"], truncation=True, **options)[0][key])
         results.append(found)
@@ -145,7 +145,7 @@ TRANSLATIONS = {
     "long-beams": {"text": SENTENCE, "num_beams": 3, "length_penalty": 2.0, "max_new_tokens": 20},
     "short-beams": {"text": SENTENCE, "num_beams": 3, "length_penalty": 0.2, "early_stopping": True},
     "penalty": {"text": SENTENCE, "num_beams": 1, "repetition_penalty": 1.5, "max_new_tokens": 16},
-    "truncated": {"text": LONG, "num_beams": 1, "max_new_tokens": 16},
+    "truncated": {"text": LONG, "truncate": True, "num_beams": 1, "max_new_tokens": 16},
 }
 
 
@@ -192,7 +192,7 @@ def t5() -> None:
     })
     write(repository, model, tokenizer, "translation_en_to_fr", {"french": {**given, "target": "fr", "max_new_tokens": 24}})
     write(repository, model, tokenizer, "summarization", {
-        "summary": {"text": LONG[:200], "max_new_tokens": 24},
+        "summary": {"text": LONG[:200], "truncate": True, "max_new_tokens": 24},
         "summary-greedy": {"text": SENTENCE, "num_beams": 1, "max_new_tokens": 24},
     })
     write(repository, model, tokenizer, "text2text-generation", {
@@ -222,7 +222,7 @@ def bart_cnn() -> None:
     write(repository, model, tokenizer, "summarization", {
         "settings": {"text": LONG[:260]},
         "greedy": {"text": SENTENCE, "num_beams": 1, "min_length": 0},
-        "truncated": {"text": LONG, "max_length": 24},
+        "truncated": {"text": LONG, "truncate": True, "max_length": 24},
         "never-early": {"text": "schön 🙂", "early_stopping": False, "length_penalty": 0.5, "min_length": 4},
     })
     repository.write()

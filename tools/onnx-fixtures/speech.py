@@ -94,9 +94,12 @@ def listen(repository: Repository, model: Any, tokenizer: Any, extractor: Any, c
     """Cases of Whisper; several segments are the model's own, as its generate gives them."""
     run = pipeline("automatic-speech-recognition", model=model, tokenizer=tokenizer, feature_extractor=extractor)
     for index, (name, (given, seconds)) in enumerate(cases.items()):
-        samples = sound(repository, given["audio"]["file"], seconds, seed=len(name))
+        samples = sound(repository, given["audio"]["file"], seconds, seed=len(given["audio"]["file"]))
         options: Json = {"num_beams": given.get("num_beams", 1)}
         options |= {key: given[key] for key in ("language", "task") if key in given}
+        if "language" not in given and model.generation_config.is_multilingual:
+            # The library names no task where it tells the language itself; Whisper's authors do, and so do we.
+            options["task"] = "transcribe"
         stamped = given.get("timestamps") == "segment"
         long = seconds > SECONDS
         inputs = extractor(
@@ -114,6 +117,10 @@ def listen(repository: Repository, model: Any, tokenizer: Any, extractor: Any, c
             else:
                 audio = {"raw": samples, "sampling_rate": media.RATE}
                 output["text"] = steady(model, lambda: run(dict(audio), generate_kwargs=options)["text"])
+        # Whisper begins a text with a space.
+        output["text"] = output["text"].strip()
+        for segment in output.get("segments", []):
+            segment["text"] = segment["text"].strip()
         demand(len(set(output["text"])) > 4, f"dull: {output}")
         if model.generation_config.is_multilingual:
             heard = lambda: detected(model, tokenizer, inputs["input_features"][:, :, : 2 * STEPS])

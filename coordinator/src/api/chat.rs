@@ -1,6 +1,6 @@
 //! `POST /chat/completions`: a chat request is a job of a language model, waited for.
 
-mod reply;
+pub(super) mod reply;
 mod request;
 
 use std::sync::Arc;
@@ -111,9 +111,9 @@ fn choose<'a>(api: &'a Api, model: &str) -> Option<&'a Cargo> {
 
 /// Cancels the job of a client that went away.
 #[derive(Debug)]
-struct CancelOnDrop {
-    live: Arc<Live>,
-    armed: bool,
+pub(super) struct CancelOnDrop {
+    pub(super) live: Arc<Live>,
+    pub(super) armed: bool,
 }
 
 impl Drop for CancelOnDrop {

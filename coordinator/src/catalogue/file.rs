@@ -1,30 +1,31 @@
 //! Reading one catalogue file. Every problem is found and placed, not just the first.
 
-use std::{fs, io, ops::Range, path::Path, sync::Arc};
+use std::{fs, ops::Range, path::Path, sync::Arc};
 
 use island_protocol::{
     MAX_OUTPUT_BYTES,
     artifact::Artifact,
     cargo::{CargoEntry, CargoSpec, Category, Limits, RuntimeType, SandboxTier},
     credits::MicroCredits,
-    digest::Digest,
     ids::Slug,
 };
 use jsonschema::Validator;
 use serde::Deserialize;
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 use toml::Spanned;
 
-use super::{Fault, cargo, cargo::Cargo, lines::line_of};
-
-/// Beginning of the address of a file that `make cargos` makes.
-const BUILT: &str = "file://built/";
+use super::{
+    Fault,
+    artifacts::{self, ArtifactFile, RepositoryFile},
+    cargo,
+    cargo::Cargo,
+    lines::line_of,
+};
 
 /// A catalogue file as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CargoFile {
+pub(super) struct CargoFile {
     slug: Spanned<String>,
     name: Spanned<String>,
     description: Spanned<String>,
@@ -34,33 +35,26 @@ struct CargoFile {
     price_per_job: Spanned<MicroCredits>,
     required_vram_mb: u64,
     required_ram_mb: u64,
-    model_url: Option<Spanned<String>>,
-    model_hash: Option<Spanned<String>>,
-    model_size_bytes: Option<Spanned<u64>>,
+    pub(super) model_url: Option<Spanned<String>>,
+    pub(super) model_hash: Option<Spanned<String>>,
+    pub(super) model_size_bytes: Option<Spanned<u64>>,
     /// For people who read the file.
     #[serde(rename = "licence")]
     _licence: Option<String>,
     #[serde(default)]
     aliases: Vec<Spanned<String>>,
     #[serde(default)]
-    artifacts: Vec<ArtifactFile>,
+    pub(super) artifacts: Vec<ArtifactFile>,
+    pub(super) repository: Option<RepositoryFile>,
     #[serde(default)]
     limits: Limits,
     sandbox_tier: Option<SandboxTier>,
     #[serde(default)]
     engine: Value,
-    input_schema: Spanned<Value>,
-    output_schema: Spanned<Value>,
+    /// Absent where the ONNX task has its own.
+    input_schema: Option<Spanned<Value>>,
+    output_schema: Option<Spanned<Value>>,
     example: Spanned<Example>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ArtifactFile {
-    name: Spanned<String>,
-    url: Spanned<String>,
-    sha256: Option<Spanned<String>>,
-    size_bytes: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -79,16 +73,16 @@ pub(super) struct Places {
 }
 
 /// Collects faults by byte range.
-struct Checker<'a> {
+pub(super) struct Checker<'a> {
     path: &'a Path,
     text: &'a str,
     faults: Vec<Fault>,
     /// A file that `make cargos` would have made is not there.
-    unbuilt: bool,
+    pub(super) unbuilt: bool,
 }
 
 impl Checker<'_> {
-    fn fault(&mut self, span: Range<usize>, message: impl Into<String>) {
+    pub(super) fn fault(&mut self, span: Range<usize>, message: impl Into<String>) {
         let line = line_of(self.text, span.start);
         self.faults.push(Fault { file: self.path.to_owned(), line, message: message.into() });
     }
@@ -107,9 +101,8 @@ pub(super) fn parse(path: &Path, dir: &Path, text: &str) -> Result<Option<(Cargo
     };
     let slug = check_slug(&mut check, &file.slug);
     check_plain_fields(&mut check, &file);
-    let artifacts = artifacts(&mut check, dir, &file);
-    let input = schema(&mut check, &file.input_schema, "input_schema");
-    let output = schema(&mut check, &file.output_schema, "output_schema");
+    let artifacts = artifacts::read(&mut check, dir, &file);
+    let (schemas, input, output) = schemas(&mut check, dir, &file);
     check_example(&mut check, &file, input.as_ref(), output.as_ref());
     let places = Places {
         slug: line_of(text, file.slug.span().start),
@@ -117,7 +110,7 @@ pub(super) fn parse(path: &Path, dir: &Path, text: &str) -> Result<Option<(Cargo
     };
     match (slug, input, output) {
         (Some(slug), Some(input), Some(output)) if check.faults.is_empty() => {
-            let cargo = build(file, slug, artifacts, input, output);
+            let cargo = build(file, slug, artifacts, schemas, (input, output));
             Ok((!check.unbuilt).then_some((cargo, places)))
         }
         _ => Err(check.faults),
@@ -151,105 +144,58 @@ fn check_plain_fields(check: &mut Checker<'_>, file: &CargoFile) {
     }
 }
 
-fn artifacts(check: &mut Checker<'_>, dir: &Path, file: &CargoFile) -> Vec<Artifact> {
-    let mut artifacts = Vec::new();
-    let details =
-        [file.model_hash.as_ref().map(Spanned::span), file.model_size_bytes.as_ref().map(Spanned::span)];
-    if let Some(url) = &file.model_url {
-        artifacts.push(Artifact {
-            name: "model".to_owned(),
-            url: address(check, dir, url),
-            sha256: file.model_hash.as_ref().and_then(|hash| digest(check, hash)),
-            size_bytes: file.model_size_bytes.as_ref().map(|size| *size.get_ref()),
-        });
-    } else {
-        for span in details.into_iter().flatten() {
-            check.fault(span, "there is no model_url that this belongs to");
-        }
-    }
-    if file.model_url.as_ref().is_some_and(|url| url.get_ref().starts_with(BUILT)) {
-        measure(&mut artifacts[0]);
-    }
-    for extra in &file.artifacts {
-        if artifacts.iter().any(|known| known.name == *extra.name.get_ref()) {
-            check.fault(extra.name.span(), format!("artifact {:?} is there twice", extra.name.get_ref()));
-        }
-        artifacts.push(Artifact {
-            name: extra.name.get_ref().clone(),
-            url: address(check, dir, &extra.url),
-            sha256: extra.sha256.as_ref().and_then(|hash| digest(check, hash)),
-            size_bytes: extra.size_bytes,
-        });
-    }
-    artifacts
-}
-
-/// Fills in what cannot be known before the file is built. It is made on this machine, so its own hash is the one to hold it to.
-fn measure(artifact: &mut Artifact) {
-    let Some(path) = artifact.url.strip_prefix("file:///").map(|path| Path::new("/").join(path)) else {
-        return;
+/// What a job takes and gives: as the file says, or else as its ONNX task does.
+fn schemas(
+    check: &mut Checker<'_>,
+    dir: &Path,
+    file: &CargoFile,
+) -> ([Value; 2], Option<Validator>, Option<Validator>) {
+    let needs_task = file.input_schema.is_none() || file.output_schema.is_none();
+    let task = file.onnx_task_type.as_ref().filter(|_| needs_task);
+    let shared = task.and_then(|task| {
+        let found = TaskSchemas::read(dir, task.get_ref());
+        found.map_err(|why| check.fault(task.span(), why)).ok()
+    });
+    let shared = shared.unwrap_or_default();
+    let mut take = |own: &Option<Spanned<Value>>, shared: Option<Value>, name: &str| {
+        let (schema, span) = match (own, shared) {
+            (Some(own), _) => (own.get_ref().clone(), own.span()),
+            (None, Some(shared)) => (shared, file.slug.span()),
+            (None, None) => {
+                if task.is_none() {
+                    check.fault(file.slug.span(), format!("there is no {name}"));
+                }
+                return (Value::Null, None);
+            }
+        };
+        let compiled = jsonschema::validator_for(&schema);
+        let compiled =
+            compiled.map_err(|error| check.fault(span, format!("{name} is no JSON Schema: {error}")));
+        (schema, compiled.ok())
     };
-    let Ok(about) = fs::metadata(&path) else { return };
-    artifact.size_bytes.get_or_insert(about.len());
-    if artifact.sha256.is_none() {
-        artifact.sha256 = noted_hash(&path, &about).or_else(|| hash(&path).ok());
+    let (input_schema, input) = take(&file.input_schema, shared.input_schema, "input_schema");
+    let (output_schema, output) = take(&file.output_schema, shared.output_schema, "output_schema");
+    ([input_schema, output_schema], input, output)
+}
+
+/// What all Cargos of an ONNX task take and give: `onnx/tasks/<task>.toml` in the catalogue's folder.
+#[derive(Debug, Default, Deserialize)]
+struct TaskSchemas {
+    input_schema: Option<Value>,
+    output_schema: Option<Value>,
+}
+
+impl TaskSchemas {
+    fn read(dir: &Path, task: &str) -> Result<Self, String> {
+        let path = dir.join("onnx/tasks").join(format!("{}.toml", task.replace(['/', '.'], "")));
+        let text = fs::read_to_string(&path).map_err(|error| {
+            format!(
+                "there are no schemas here, and those of the task cannot be read: {}: {error}",
+                path.display()
+            )
+        })?;
+        toml::from_str(&text).map_err(|error| format!("{}: {}", path.display(), error.message()))
     }
-}
-
-/// The hash that the build noted beside the file, unless the file is younger: images are large, and starting must be quick. A wrong
-/// one does no harm: Islands hash what they get.
-fn noted_hash(path: &Path, about: &fs::Metadata) -> Option<Digest> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".sha256");
-    let noted = fs::metadata(&beside).ok()?.modified().ok()?;
-    if noted < about.modified().ok()? {
-        return None;
-    }
-    format!("sha256:{}", fs::read_to_string(&beside).ok()?.trim()).parse().ok()
-}
-
-fn hash(path: &Path) -> io::Result<Digest> {
-    let mut hasher = Sha256::new();
-    io::copy(&mut fs::File::open(path)?, &mut hasher)?;
-    Ok(Digest::from_bytes(hasher.finalize().into()))
-}
-
-/// The address of a file, made absolute; a local file must be there.
-fn address(check: &mut Checker<'_>, dir: &Path, url: &Spanned<String>) -> String {
-    let text = url.get_ref();
-    let Some(path) = text.strip_prefix("file://") else {
-        let hub = text
-            .strip_prefix("hf://")
-            .is_some_and(|rest| rest.split('/').filter(|p| !p.is_empty()).count() >= 2);
-        let image = text.strip_prefix("docker://").is_some_and(|rest| rest.contains("@sha256:"));
-        if !hub && !image && !text.starts_with("https://") {
-            let forms =
-                "an address is hf://owner/repo[:file][@revision], https://…, file://… or docker://…@sha256:…";
-            check.fault(url.span(), forms);
-        }
-        return text.clone();
-    };
-    let path = dir.join(path);
-    let Ok(found) = path.canonicalize() else {
-        if text.starts_with(BUILT) {
-            check.unbuilt = true;
-        } else {
-            check.fault(url.span(), format!("{} does not exist", path.display()));
-        }
-        return text.clone();
-    };
-    format!("file://{}", found.display())
-}
-
-/// A digest, with or without the prefix.
-fn digest(check: &mut Checker<'_>, text: &Spanned<String>) -> Option<Digest> {
-    let hex = text.get_ref().strip_prefix("sha256:").unwrap_or(text.get_ref());
-    format!("sha256:{hex}").parse().map_err(|error| check.fault(text.span(), format!("{error}"))).ok()
-}
-
-fn schema(check: &mut Checker<'_>, schema: &Spanned<Value>, name: &str) -> Option<Validator> {
-    let compiled = jsonschema::validator_for(schema.get_ref());
-    compiled.map_err(|error| check.fault(schema.span(), format!("{name} is no JSON Schema: {error}"))).ok()
 }
 
 fn check_example(
@@ -274,9 +220,10 @@ fn build(
     file: CargoFile,
     slug: Slug,
     artifacts: Vec<Artifact>,
-    input: Validator,
-    output: Validator,
+    schemas: [Value; 2],
+    (input, output): (Validator, Validator),
 ) -> Cargo {
+    let [input_schema, output_schema] = schemas;
     let onnx_task_type = file.onnx_task_type.map(Spanned::into_inner);
     let runtime_type = file.runtime_type.into_inner();
     let example = file.example.into_inner();
@@ -308,8 +255,8 @@ fn build(
             sandbox_tier: file.sandbox_tier,
             engine: file.engine,
         }),
-        input_schema: file.input_schema.into_inner(),
-        output_schema: file.output_schema.into_inner(),
+        input_schema,
+        output_schema,
         input: Arc::new(input),
         output: Arc::new(output),
         example: shown,

@@ -43,7 +43,7 @@ enum Piece {
 }
 
 /// How a job that failed is answered.
-fn problem(code: &str, message: &str) -> ApiError {
+pub(in crate::api) fn problem(code: &str, message: &str) -> ApiError {
     let code = match code {
         "context_length_exceeded" => Code::ContextLengthExceeded,
         "invalid_input" => Code::InvalidInput,

@@ -20,6 +20,9 @@ const ABOUT: &str = "Well-known model names, slugs and aliases are all accepted;
      Island can serve now is taken, and `model` in the answer names it. With `stream`, the answer is Server-Sent Events \
      of `data` lines that end with `data: [DONE]`. A client that goes away cancels. Fields that are not known are ignored.";
 
+const EMBEDDINGS: &str = "Served by the Cargos of the task feature-extraction. Vectors of different models cannot be compared, \
+     so `model` must be the slug or an alias of one of them, and nothing else is taken in its place. A client that goes away cancels.";
+
 pub(super) fn add(routes: Routes) -> Routes {
     let example = json!({"model": "llm-chat", "messages": [{"role": "user", "content": "What is an island?"}], "max_tokens": 64});
     let routes = routes.post(
@@ -59,10 +62,20 @@ pub(super) fn add(routes: Routes) -> Routes {
         .post(
             "/embeddings",
             embeddings::create,
-            Operation::keyed("Chat", "createEmbeddings", "Embed texts: not served yet", Scope::Write)
-                .about("Answers `workload_not_found` until the catalogue has a Cargo that makes embeddings.")
-                .takes::<EmbeddingsRequest>(Some(json!({"model": "any", "input": "text"})))
-                .fails(&[Code::WorkloadNotFound])
+            Operation::keyed("Chat", "createEmbeddings", "Embed texts", Scope::Write)
+                .about(EMBEDDINGS)
+                .takes::<EmbeddingsRequest>(Some(
+                    json!({"model": "all-minilm-l6-v2", "input": "What is an island?"}),
+                ))
+                .fails(&[
+                    Code::WorkloadNotFound,
+                    Code::InvalidInput,
+                    Code::InsufficientCredits,
+                    Code::ConcurrentJobsExceeded,
+                    Code::JobFailed,
+                    Code::NoIslandAvailable,
+                    Code::JobTimeout,
+                ])
                 .answers::<Embeddings>(200, "The embeddings"),
         )
 }

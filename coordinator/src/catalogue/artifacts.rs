@@ -1,0 +1,187 @@
+//! The files of a Cargo: one model, a repository, and what else it names.
+
+use std::{fs, io, path::Path};
+
+use island_protocol::{artifact::Artifact, digest::Digest};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use toml::Spanned;
+
+use super::file::{CargoFile, Checker};
+
+/// Beginning of the address of a file that `make cargos` makes.
+const BUILT: &str = "file://built/";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ArtifactFile {
+    name: Spanned<String>,
+    url: Spanned<String>,
+    sha256: Option<Spanned<String>>,
+    size_bytes: Option<u64>,
+}
+
+/// Several files of one repository.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RepositoryFile {
+    url: Spanned<String>,
+    revision: Option<String>,
+    files: Vec<Spanned<PartFile>>,
+}
+
+/// One of them: its path, and what is known of it.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum PartFile {
+    Path(String),
+    Known { path: String, sha256: Option<String>, size_bytes: Option<u64> },
+}
+
+/// The files of a Cargo, with absolute addresses.
+pub(super) fn read(check: &mut Checker<'_>, dir: &Path, file: &CargoFile) -> Vec<Artifact> {
+    let mut artifacts = Vec::new();
+    let details =
+        [file.model_hash.as_ref().map(Spanned::span), file.model_size_bytes.as_ref().map(Spanned::span)];
+    if let Some(url) = &file.model_url {
+        artifacts.push(Artifact {
+            name: "model".to_owned(),
+            url: address(check, dir, url),
+            sha256: file.model_hash.as_ref().and_then(|hash| digest(check, hash)),
+            size_bytes: file.model_size_bytes.as_ref().map(|size| *size.get_ref()),
+        });
+    } else {
+        for span in details.into_iter().flatten() {
+            check.fault(span, "there is no model_url that this belongs to");
+        }
+    }
+    if file.model_url.as_ref().is_some_and(|url| url.get_ref().starts_with(BUILT)) {
+        measure(&mut artifacts[0]);
+    }
+    for extra in &file.artifacts {
+        if artifacts.iter().any(|known| known.name == *extra.name.get_ref()) {
+            check.fault(extra.name.span(), format!("artifact {:?} is there twice", extra.name.get_ref()));
+        }
+        artifacts.push(Artifact {
+            name: extra.name.get_ref().clone(),
+            url: address(check, dir, &extra.url),
+            sha256: extra.sha256.as_ref().and_then(|hash| digest(check, hash)),
+            size_bytes: extra.size_bytes,
+        });
+    }
+    if let Some(repository) = &file.repository {
+        for part in repository_files(check, dir, repository) {
+            if artifacts.iter().any(|known| known.name == part.name) {
+                let message = format!("artifact {:?} is there twice", part.name);
+                check.fault(repository.url.span(), message);
+            }
+            artifacts.push(part);
+        }
+    }
+    artifacts
+}
+
+/// The files of a repository, each named by its path there.
+fn repository_files(check: &mut Checker<'_>, dir: &Path, repository: &RepositoryFile) -> Vec<Artifact> {
+    let root = repository.url.get_ref();
+    let is_local = root.starts_with("file://");
+    let is_hub = root
+        .strip_prefix("hf://")
+        .is_some_and(|rest| rest.split('/').count() == 2 && !rest.contains([':', '@']));
+    if !is_local && !is_hub {
+        check.fault(repository.url.span(), "the address of a repository is hf://owner/repo or file://folder");
+        return Vec::new();
+    }
+    if repository.files.is_empty() {
+        check.fault(repository.url.span(), "the repository names no files");
+    }
+    let revision = repository.revision.as_ref().map(|revision| format!("@{revision}")).unwrap_or_default();
+    let mut artifacts = Vec::with_capacity(repository.files.len());
+    for part in &repository.files {
+        let (path, sha256, size_bytes) = match part.get_ref() {
+            PartFile::Path(path) => (path, None, None),
+            PartFile::Known { path, sha256, size_bytes } => (path, sha256.as_ref(), *size_bytes),
+        };
+        if path.is_empty()
+            || path.starts_with('/')
+            || path.split('/').any(|step| step.is_empty() || step == "..")
+        {
+            check.fault(part.span(), format!("{path:?} is no path inside a repository"));
+            continue;
+        }
+        let url = match is_local {
+            true => address(check, dir, &Spanned::new(part.span(), format!("{root}/{path}"))),
+            false => format!("{root}:{path}{revision}"),
+        };
+        let sha256 = sha256.and_then(|hash| digest(check, &Spanned::new(part.span(), hash.clone())));
+        let mut artifact = Artifact { name: path.clone(), url, sha256, size_bytes };
+        if is_local {
+            measure(&mut artifact);
+        }
+        artifacts.push(artifact);
+    }
+    artifacts
+}
+
+/// Fills in what cannot be known before the file is built. It is made on this machine, so its own hash is the one to hold it to.
+fn measure(artifact: &mut Artifact) {
+    let Some(path) = artifact.url.strip_prefix("file:///").map(|path| Path::new("/").join(path)) else {
+        return;
+    };
+    let Ok(about) = fs::metadata(&path) else { return };
+    artifact.size_bytes.get_or_insert(about.len());
+    if artifact.sha256.is_none() {
+        artifact.sha256 = noted_hash(&path, &about).or_else(|| hash(&path).ok());
+    }
+}
+
+/// The hash that the build noted beside the file, unless the file is younger: images are large, and starting must be quick. A wrong
+/// one does no harm: Islands hash what they get.
+fn noted_hash(path: &Path, about: &fs::Metadata) -> Option<Digest> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".sha256");
+    let noted = fs::metadata(&beside).ok()?.modified().ok()?;
+    if noted < about.modified().ok()? {
+        return None;
+    }
+    format!("sha256:{}", fs::read_to_string(&beside).ok()?.trim()).parse().ok()
+}
+
+fn hash(path: &Path) -> io::Result<Digest> {
+    let mut hasher = Sha256::new();
+    io::copy(&mut fs::File::open(path)?, &mut hasher)?;
+    Ok(Digest::from_bytes(hasher.finalize().into()))
+}
+
+/// The address of a file, made absolute; a local file must be there.
+fn address(check: &mut Checker<'_>, dir: &Path, url: &Spanned<String>) -> String {
+    let text = url.get_ref();
+    let Some(path) = text.strip_prefix("file://") else {
+        let hub = text
+            .strip_prefix("hf://")
+            .is_some_and(|rest| rest.split('/').filter(|p| !p.is_empty()).count() >= 2);
+        let image = text.strip_prefix("docker://").is_some_and(|rest| rest.contains("@sha256:"));
+        if !hub && !image && !text.starts_with("https://") {
+            let forms =
+                "an address is hf://owner/repo[:file][@revision], https://…, file://… or docker://…@sha256:…";
+            check.fault(url.span(), forms);
+        }
+        return text.clone();
+    };
+    let path = dir.join(path);
+    let Ok(found) = path.canonicalize() else {
+        if text.starts_with(BUILT) {
+            check.unbuilt = true;
+        } else {
+            check.fault(url.span(), format!("{} does not exist", path.display()));
+        }
+        return text.clone();
+    };
+    format!("file://{}", found.display())
+}
+
+/// A digest, with or without the prefix.
+fn digest(check: &mut Checker<'_>, text: &Spanned<String>) -> Option<Digest> {
+    let hex = text.get_ref().strip_prefix("sha256:").unwrap_or(text.get_ref());
+    format!("sha256:{hex}").parse().map_err(|error| check.fault(text.span(), format!("{error}"))).ok()
+}

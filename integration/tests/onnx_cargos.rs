@@ -1,0 +1,135 @@
+//! ONNX Cargos through the whole network: HTTP, SQL, NATS, agent, worker, ONNX Runtime. The models are the engine's fixtures, small
+//! ones of every family; the schemas are those of the catalogue.
+
+#[path = "../../runtimes/onnx/tests/support/mod.rs"]
+mod support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::Command,
+};
+
+use island_coordinator_client::protocol::job::JobStatus;
+use island_integration::{Network, Options, expect::final_job};
+use serde_json::{Value, json};
+use support::{Fixture, agree, all};
+use tempfile::TempDir;
+
+/// A catalogue of fixtures; their models are used where they lie.
+fn catalogue(fixtures: &[Fixture]) -> TempDir {
+    let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
+    let tasks = folder.path().join("onnx/tasks");
+    fs::create_dir_all(&tasks).expect("a folder");
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cargos/onnx/tasks");
+    for task in fs::read_dir(shipped).expect("the tasks") {
+        let path = task.expect("readable").path();
+        fs::copy(&path, tasks.join(path.file_name().expect("a name"))).expect("copy");
+    }
+    for fixture in fixtures {
+        let mut cases = fixture.cases.iter();
+        let case = cases.find(|case| fixture.task_of(case) == fixture.task).expect("a case of its task");
+        let files: Vec<String> = fixture.files().into_keys().collect();
+        let entry = json!({
+            "slug": fixture.name, "name": fixture.name, "description": "A small model for tests.", "category": "text",
+            "runtime_type": "onnx", "onnx_task_type": fixture.task, "price_per_job": 0.001, "required_vram_mb": 0,
+            "required_ram_mb": 256,
+            "repository": { "url": format!("file://{}/model", fixture.folder.display()), "files": files },
+            "engine": if fixture.engine.is_null() { json!({}) } else { fixture.engine.clone() },
+            "example": { "input": fixture.input(case) },
+        });
+        let text = toml::to_string(&entry).expect("an entry");
+        fs::write(folder.path().join(format!("onnx/{}.toml", fixture.name)), text).expect("write");
+    }
+    folder
+}
+
+fn network(fixtures: &[Fixture]) -> (TempDir, Network) {
+    let cargos = catalogue(fixtures);
+    let network =
+        Network::start_with(&Options { cargos: Some(cargos.path().to_owned()), ..Options::default() });
+    (cargos, network)
+}
+
+/// One model of every task.
+fn one_of_each() -> Vec<Fixture> {
+    let mut by_task: BTreeMap<String, Fixture> = BTreeMap::new();
+    for fixture in all() {
+        for task in fixture.tasks() {
+            if island_runtimes_onnx::task::names().contains(&task.as_str()) {
+                let slug = format!("{}-{task}", fixture.name);
+                by_task.entry(task.clone()).or_insert_with(|| Fixture {
+                    name: slug,
+                    task,
+                    ..fixture.clone()
+                });
+            }
+        }
+    }
+    by_task.into_values().collect()
+}
+
+#[tokio::test]
+async fn a_cargo_of_every_task_answers_as_the_reference_does() {
+    let fixtures = one_of_each();
+    let tasks: BTreeSet<&str> = fixtures.iter().map(|fixture| fixture.task.as_str()).collect();
+    let known: BTreeSet<&str> = island_runtimes_onnx::task::names().into_iter().collect();
+    assert_eq!(tasks, known, "there is a fixture of every task");
+    let (_cargos, network) = network(&fixtures);
+    let client = network.client();
+    let mut wrong = Vec::new();
+    for fixture in &fixtures {
+        for case in fixture.cases.iter().filter(|case| fixture.task_of(case) == fixture.task) {
+            let at = format!("{}/{}", fixture.name, case.name);
+            let job = match client.submit_job(&fixture.name, fixture.input(case), 0).await {
+                Ok(job) => final_job(&client, job.id).await,
+                Err(error) => {
+                    wrong.push(format!("{at}: not accepted: {error}"));
+                    continue;
+                }
+            };
+            match (&job.status, &job.output) {
+                (JobStatus::Completed, Some(output)) => {
+                    wrong.extend(agree(fixture, case, output).into_iter().map(|why| format!("{at}: {why}")));
+                }
+                _ => wrong.push(format!("{at}: {}: {:?}", job.status, job.error)),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn embeddings_are_served_to_openai_clients() {
+    let fixtures = [Fixture::named("minilm"), Fixture::named("distilbert-sst2")];
+    let (_cargos, network) = network(&fixtures);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let said = Command::new(root.join(".tools/venv/bin/python"))
+        .arg(root.join("integration/clients/openai_embeddings.py"))
+        .args([&format!("{}/api/v1", network.info("api_url")), network.info("api_key")])
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("run the client");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let said: Value = serde_json::from_slice(&said.stdout).expect("JSON");
+    let packed = said["packed"].as_array().expect("vectors");
+    assert_eq!(said["model"], "minilm");
+    assert!(said["tokens"].as_u64().is_some_and(|tokens| tokens > 10), "{said}");
+    assert_eq!(said["short"].as_array().map(Vec::len), Some(8));
+    let (unknown, unreadable) = (json!([404, "workload_not_found"]), json!([422, "validation_error"]));
+    assert_eq!(said["refused"], json!([unknown, unknown, unreadable]));
+    // The same texts as a job of the Cargo: one is packed into base64 on its way, the other is not.
+    let client = network.client();
+    let job = client.submit_job("minilm", json!({ "input": said["texts"] }), 0).await.expect("submit");
+    let job = final_job(&client, job.id).await;
+    let output = job.output.expect("an output");
+    for (packed, plain) in packed.iter().zip(output["embeddings"].as_array().expect("vectors")) {
+        let (packed, plain) = (packed.as_array().expect("numbers"), plain.as_array().expect("numbers"));
+        assert_eq!(packed.len(), plain.len());
+        for (one, other) in packed.iter().zip(plain) {
+            let apart = one.as_f64().expect("a number") - other.as_f64().expect("a number");
+            assert!(apart.abs() < 1e-6, "{one} is not {other}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Texts that wait for the same graph go through it together.
+//!
+//! Nobody waits for company: whoever finds the graph free takes along whatever waits for it then, if its length is alike, and runs
+//! it for all. A graph of dynamically quantised weights scales its numbers by everything in a run, so that an answer would
+//! depend on who else asks: such a graph gets one text at a time.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use island_protocol::job::Failure;
+use ndarray::{Array2, ArrayD, Axis, Slice};
+
+use crate::{
+    graph::{Feeds, Graph},
+    run::Job,
+};
+
+/// Most texts of one run.
+const MAX_ROWS: usize = 64;
+/// Most tokens of one run, padding included.
+const MAX_TOKENS: usize = 16_384;
+/// Of four tokens of a run, at least three are text and not padding.
+const FILLED_OF_4: usize = 3;
+
+/// A text as a graph reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Token ids.
+    pub ids: Vec<i64>,
+    /// Which of two texts each belongs to.
+    pub types: Vec<i64>,
+}
+
+/// What a graph gives for one text, by the name of the output: without the batch's dimension and without padding.
+pub type RowResults = Vec<(String, ArrayD<f32>)>;
+
+/// A graph that reads texts, and those that wait for it.
+#[derive(Debug)]
+pub struct Batcher {
+    graph: Graph,
+    pad_id: i64,
+    alone: bool,
+    waiting: Mutex<VecDeque<Waiting>>,
+    turn: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    row: Row,
+    answer: Arc<Mutex<Option<Result<RowResults, Failure>>>>,
+}
+
+impl Batcher {
+    /// A graph whose shorter texts are filled up with `pad_id`.
+    pub fn new(graph: Graph, pad_id: i64) -> Self {
+        let alone = ["_quantized", "_int8", "_uint8"].iter().any(|kind| graph.name().contains(kind));
+        Self { graph, pad_id, alone, waiting: Mutex::default(), turn: Mutex::default() }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// What the graph gives for each of these texts.
+    pub fn run(&self, rows: Vec<Row>, job: &Job) -> Result<Vec<RowResults>, Failure> {
+        let answers: Vec<_> = rows.iter().map(|_| Arc::new(Mutex::new(None))).collect();
+        let waiting =
+            rows.into_iter().zip(&answers).map(|(row, answer)| Waiting { row, answer: Arc::clone(answer) });
+        lock(&self.waiting).extend(waiting);
+        let mut results = Vec::with_capacity(answers.len());
+        for answer in answers {
+            loop {
+                if let Some(done) = lock(&answer).take() {
+                    results.push(done?);
+                    break;
+                }
+                job.step()?;
+                let _turn = lock(&self.turn);
+                // Whoever had the turn before may have run it.
+                if lock(&answer).is_none() {
+                    self.run_some();
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// Runs what has waited longest, and what is like it.
+    fn run_some(&self) {
+        let chosen = {
+            let mut waiting = lock(&self.waiting);
+            // A job that was stopped has left texts that nobody wants any more.
+            waiting.retain(|one| Arc::strong_count(&one.answer) > 1);
+            let lengths: Vec<usize> = waiting.iter().map(|one| one.row.ids.len()).collect();
+            let places = if self.alone { choose(&lengths[..lengths.len().min(1)]) } else { choose(&lengths) };
+            let mut chosen: Vec<Waiting> =
+                places.into_iter().rev().filter_map(|place| waiting.remove(place)).collect();
+            chosen.reverse();
+            chosen
+        };
+        if chosen.is_empty() {
+            return;
+        }
+        let rows: Vec<&Row> = chosen.iter().map(|one| &one.row).collect();
+        match self.run_together(&rows) {
+            Ok(results) => {
+                for (one, result) in chosen.iter().zip(results) {
+                    *lock(&one.answer) = Some(Ok(result));
+                }
+            }
+            Err(failure) => chosen.iter().for_each(|one| *lock(&one.answer) = Some(Err(failure.clone()))),
+        }
+    }
+
+    fn run_together(&self, rows: &[&Row]) -> Result<Vec<RowResults>, Failure> {
+        let longest = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
+        let shape = (rows.len(), longest);
+        let at =
+            |values: &[i64], place: usize, otherwise: i64| values.get(place).copied().unwrap_or(otherwise);
+        let ids = Array2::from_shape_fn(shape, |(row, place)| at(&rows[row].ids, place, self.pad_id));
+        let types = Array2::from_shape_fn(shape, |(row, place)| at(&rows[row].types, place, 0));
+        let mask = Array2::from_shape_fn(shape, |(row, place)| i64::from(place < rows[row].ids.len()));
+        let feeds = Feeds::new()
+            .ints("input_ids", ids.into_dyn())
+            .ints("attention_mask", mask.into_dyn())
+            .ints("token_type_ids", types.into_dyn());
+        let results = self.graph.run(feeds)?;
+        let mut split: Vec<RowResults> = rows.iter().map(|_| Vec::new()).collect();
+        for name in self.graph.outputs() {
+            let all = results.floats(name)?;
+            for (index, (row, results)) in rows.iter().zip(&mut split).enumerate() {
+                let mut own = all.index_axis(Axis(0), index.min(all.shape()[0].saturating_sub(1))).to_owned();
+                if own.ndim() >= 1 && own.shape()[0] == longest && row.ids.len() < longest {
+                    own = own.slice_axis(Axis(0), Slice::from(..row.ids.len())).to_owned();
+                }
+                results.push((name.clone(), own));
+            }
+        }
+        Ok(split)
+    }
+}
+
+/// An output of one text.
+pub fn output<'r>(results: &'r RowResults, names: &[&str]) -> Option<&'r ArrayD<f32>> {
+    names.iter().find_map(|wanted| results.iter().find(|(name, _)| name == wanted).map(|(_, array)| array))
+}
+
+/// Which of the texts that wait, by their lengths, the next run takes: the first, and those that go well with it.
+fn choose(lengths: &[usize]) -> Vec<usize> {
+    let Some(&first) = lengths.first() else { return Vec::new() };
+    let (mut longest, mut text, mut places) = (first, first, vec![0]);
+    for (place, &length) in lengths.iter().enumerate().skip(1) {
+        let (rows, with_it) = (places.len() + 1, longest.max(length));
+        let fits = rows <= MAX_ROWS && rows * with_it <= MAX_TOKENS;
+        if fits && (text + length) * 4 >= rows * with_it * FILLED_OF_4 {
+            places.push(place);
+            (longest, text) = (with_it, text + length);
+        }
+    }
+    places
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn long_texts_do_not_wait_for_short_ones_filled_up() {
+        assert_eq!(choose(&[100, 10, 95, 500, 110]), [0, 2, 4]);
+        assert_eq!(choose(&[]), Vec::<usize>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn a_run_is_mostly_text(lengths in proptest::collection::vec(1_usize..600, 1..200)) {
+            let places = choose(&lengths);
+            prop_assert_eq!(places[0], 0);
+            prop_assert!(places.windows(2).all(|pair| pair[0] < pair[1]));
+            let longest = places.iter().map(|&place| lengths[place]).max().unwrap_or(0);
+            let text: usize = places.iter().map(|&place| lengths[place]).sum();
+            prop_assert!(places.len() <= MAX_ROWS);
+            prop_assert!(places.len() == 1 || longest * places.len() <= MAX_TOKENS);
+            prop_assert!(text * 4 >= longest * places.len() * FILLED_OF_4);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What graphs may compute on: the processor always, and what the library at hand was built for.
+
+use std::path::PathBuf;
+
+use island_runtimes_worker::lockdown::Profile;
+use ort::ep::{
+    CPU, CUDA, CoreML, DirectML, ExecutionProvider, ExecutionProviderDispatch, MIGraphX, OpenVINO, ROCm,
+};
+
+/// The providers of a session, best first. GPUs are asked for only where the owner lends memory of one.
+pub fn providers(vram_limit_mb: u64) -> Vec<ExecutionProviderDispatch> {
+    let mut chosen = Vec::new();
+    if vram_limit_mb > 0 {
+        let bytes = usize::try_from(vram_limit_mb << 20).unwrap_or(usize::MAX);
+        if has::<CUDA>() {
+            chosen.push(CUDA::default().with_memory_limit(bytes).build());
+        }
+        if has::<MIGraphX>() {
+            chosen.push(MIGraphX::default().build());
+        }
+        if has::<ROCm>() {
+            chosen.push(ROCm::default().with_mem_limit(bytes).build());
+        }
+        if has::<DirectML>() {
+            chosen.push(DirectML::default().build());
+        }
+        if has::<CoreML>() {
+            chosen.push(CoreML::default().build());
+        }
+    }
+    if has::<OpenVINO>() {
+        chosen.push(OpenVINO::default().build());
+    }
+    // The arena would keep the largest run's memory for good.
+    chosen.push(CPU::default().with_arena_allocator(false).build());
+    chosen
+}
+
+/// Names of what the library can compute on.
+pub fn names() -> Vec<String> {
+    let known = [
+        (has::<CUDA>(), "CUDA"),
+        (has::<MIGraphX>(), "MIGraphX"),
+        (has::<ROCm>(), "ROCm"),
+        (has::<DirectML>(), "DirectML"),
+        (has::<CoreML>(), "CoreML"),
+        (has::<OpenVINO>(), "OpenVINO"),
+        (true, "CPU"),
+    ];
+    known.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned()).collect()
+}
+
+/// What a worker must reach for its GPU: drivers open their devices and load more libraries when a graph is placed on them.
+pub fn profile(vram_limit_mb: u64) -> Profile {
+    if vram_limit_mb == 0 {
+        return Profile::default();
+    }
+    let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
+    Profile {
+        read: paths(&["/proc", "/sys", "/etc/ld.so.cache", "/usr/share/nvidia"]),
+        libraries: paths(&["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/cuda", "/opt/rocm"]),
+        devices: paths(&[
+            "/dev/nvidia0",
+            "/dev/nvidia1",
+            "/dev/nvidia2",
+            "/dev/nvidia3",
+            "/dev/nvidia4",
+            "/dev/nvidia5",
+            "/dev/nvidia6",
+            "/dev/nvidia7",
+            "/dev/nvidiactl",
+            "/dev/nvidia-uvm",
+            "/dev/nvidia-uvm-tools",
+            "/dev/dri",
+            "/dev/kfd",
+        ]),
+        ..Profile::default()
+    }
+}
+
+fn has<P: ExecutionProvider>() -> bool {
+    P::is_available().unwrap_or(false)
+}

@@ -1,0 +1,27 @@
+//! Text written token by token: translations, summaries, transcripts, captions.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`options`] | how to write, from the repository's settings and the job's wishes |
+//! | [`rules`] | which tokens may come next, whatever the model says |
+//! | [`search`] | greedy, sampled or beam search over any [`Decoder`] |
+//! | [`seq2seq`] | decoders that look at an encoder's states, with their caches |
+//! | [`stream`] | tokens to text, piece by piece |
+
+pub mod options;
+pub mod rules;
+pub mod search;
+pub mod seq2seq;
+pub mod stream;
+
+use island_protocol::job::Failure;
+use ndarray::{Array2, ArrayView2};
+
+/// A model that says, row by row, what could come next.
+pub trait Decoder {
+    /// Takes the new tokens of every row and gives the logits behind the last of them, `[rows, vocabulary]`.
+    fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, Failure>;
+
+    /// Row `n` goes on with what row `order[n]` was. May change how many rows there are.
+    fn reorder(&mut self, order: &[usize]) -> Result<(), Failure>;
+}

@@ -1,0 +1,200 @@
+//! Which tokens may come next, whatever the model says. Each rule changes the scores of one row's next token; a token that must not
+//! come gets minus infinity. The order is that of `transformers`.
+
+use super::options::Options;
+
+/// What a row's next token may depend on.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'p> {
+    /// The tokens so far, those that decoding began with included.
+    pub tokens: &'p [u32],
+    /// How many it began with.
+    pub begun: usize,
+    /// Most there may be in all.
+    pub longest: usize,
+    /// The tokens of the input, where it was a text.
+    pub source: &'p [u32],
+}
+
+/// Applies every rule but those of sampling.
+pub fn apply(options: &Options, place: Place<'_>, scores: &mut [f32]) {
+    let Place { tokens, begun, longest, source } = place;
+    if options.repetition_penalty != 1.0 {
+        penalise(options.repetition_penalty, tokens, scores);
+    }
+    forbid_ngrams(options.no_repeat_ngram_size, tokens, tokens, scores);
+    forbid_ngrams(options.encoder_no_repeat_ngram_size, source, tokens, scores);
+    for word in options.bad_words_ids.iter().flatten() {
+        if let Some((&last, before)) = word.split_last()
+            && tokens.ends_with(before)
+        {
+            forbid(last, scores);
+        }
+    }
+    let too_short = tokens.len() < options.min_length
+        || options.min_new_tokens.is_some_and(|least| tokens.len() - begun < least);
+    if too_short {
+        options.ends().iter().for_each(|&end| forbid(end, scores));
+    }
+    if tokens.len() == 1
+        && let Some(first) = options.forced_bos_token_id
+    {
+        only(&[first], scores);
+    }
+    if tokens.len() + 1 == longest
+        && let Some(last) = &options.forced_eos_token_id
+    {
+        only(last.all(), scores);
+    }
+    let suppressed = |ids: &Option<Vec<i64>>, scores: &mut [f32]| {
+        for &id in ids.iter().flatten() {
+            if let Ok(id) = u32::try_from(id) {
+                forbid(id, scores);
+            }
+        }
+    };
+    suppressed(&options.suppress_tokens, scores);
+    let first = begun + usize::from(begun == 1 && options.forced_bos_token_id.is_some());
+    if tokens.len() == first {
+        suppressed(&options.begin_suppress_tokens, scores);
+    }
+}
+
+/// Leaves what sampling may draw from.
+pub fn narrow(options: &Options, scores: &mut [f32]) {
+    if options.temperature != 1.0 {
+        scores.iter_mut().for_each(|score| *score /= options.temperature);
+    }
+    let kept = options.top_k.unwrap_or(50);
+    if kept > 0 && kept < scores.len() {
+        let mut sorted = scores.to_vec();
+        sorted.sort_by(|a, b| b.total_cmp(a));
+        let least = sorted[kept - 1];
+        scores.iter_mut().filter(|score| **score < least).for_each(|score| *score = f32::NEG_INFINITY);
+    }
+    if options.top_p < 1.0 {
+        let shares = crate::text::scores::softmax(scores);
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
+        let mut sum = 0.0;
+        for token in order {
+            // The one that crosses the bound stays.
+            if sum >= options.top_p {
+                scores[token] = f32::NEG_INFINITY;
+            }
+            sum += shares[token];
+        }
+    }
+}
+
+fn penalise(penalty: f32, tokens: &[u32], scores: &mut [f32]) {
+    let mut seen: Vec<u32> = tokens.to_vec();
+    seen.sort_unstable();
+    seen.dedup();
+    for token in seen {
+        if let Some(score) = scores.get_mut(token as usize) {
+            *score = if *score < 0.0 { *score * penalty } else { *score / penalty };
+        }
+    }
+}
+
+/// Forbids what would end a sequence of `size` tokens that stands in `text` already.
+fn forbid_ngrams(size: usize, text: &[u32], tokens: &[u32], scores: &mut [f32]) {
+    if size == 0 || tokens.len() + 1 < size {
+        return;
+    }
+    let begun = &tokens[tokens.len() + 1 - size..];
+    for ngram in text.windows(size) {
+        if &ngram[..size - 1] == begun {
+            forbid(ngram[size - 1], scores);
+        }
+    }
+}
+
+fn forbid(token: u32, scores: &mut [f32]) {
+    if let Some(score) = scores.get_mut(token as usize) {
+        *score = f32::NEG_INFINITY;
+    }
+}
+
+fn only(tokens: &[u32], scores: &mut [f32]) {
+    scores.fill(f32::NEG_INFINITY);
+    for &token in tokens {
+        if let Some(score) = scores.get_mut(token as usize) {
+            *score = 0.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::generate::options::Ids;
+
+    fn place(tokens: &[u32]) -> Place<'_> {
+        Place { tokens, begun: 1, longest: 10, source: &[] }
+    }
+
+    #[test]
+    fn a_text_does_not_end_before_its_least_length() {
+        let options =
+            Options { min_length: 4, eos_token_id: Some(Ids::Many(vec![1, 2])), ..Options::default() };
+        let mut scores = vec![0.0; 4];
+        apply(&options, place(&[0, 3, 3]), &mut scores);
+        assert_eq!(scores, [0.0, f32::NEG_INFINITY, f32::NEG_INFINITY, 0.0]);
+        let mut scores = vec![0.0; 4];
+        apply(&options, place(&[0, 3, 3, 3]), &mut scores);
+        assert_eq!(scores, [0.0; 4]);
+    }
+
+    #[test]
+    fn the_first_and_the_last_token_can_be_given() {
+        let options = Options {
+            forced_bos_token_id: Some(2),
+            forced_eos_token_id: Some(Ids::One(1)),
+            ..Options::default()
+        };
+        let mut scores = vec![5.0; 4];
+        apply(&options, place(&[0]), &mut scores);
+        assert_eq!(scores[2], 0.0);
+        assert_eq!(scores[3], f32::NEG_INFINITY);
+        let mut scores = vec![5.0; 4];
+        apply(&options, place(&[0, 2, 3, 3, 3, 3, 3, 3, 3]), &mut scores);
+        assert_eq!(scores[1], 0.0);
+    }
+
+    #[test]
+    fn words_are_forbidden_only_behind_their_beginning() {
+        let options = Options { bad_words_ids: Some(vec![vec![3], vec![1, 2]]), ..Options::default() };
+        let mut scores = vec![0.0; 4];
+        apply(&options, place(&[0, 1]), &mut scores);
+        assert_eq!(scores, [0.0, 0.0, f32::NEG_INFINITY, f32::NEG_INFINITY]);
+    }
+
+    proptest! {
+        /// Whatever is allowed next makes no sequence of three tokens that was there before.
+        #[test]
+        fn no_ngram_comes_twice(tokens in proptest::collection::vec(0_u32..5, 3..40)) {
+            let options = Options { no_repeat_ngram_size: 3, ..Options::default() };
+            let mut scores = vec![0.0; 5];
+            apply(&options, place(&tokens), &mut scores);
+            for token in 0..5_u32 {
+                let ngram = [tokens[tokens.len() - 2], tokens[tokens.len() - 1], token];
+                let was_there = tokens.windows(3).any(|window| window == ngram);
+                prop_assert_eq!(scores[token as usize] == f32::NEG_INFINITY, was_there);
+            }
+        }
+
+        #[test]
+        fn sampling_always_has_something_to_draw(
+            mut scores in proptest::collection::vec(-20.0_f32..20.0, 1..60),
+            top_k in 0_usize..70,
+            top_p in 0.01_f32..=1.0,
+        ) {
+            narrow(&Options { top_k: Some(top_k), top_p, ..Options::default() }, &mut scores);
+            prop_assert!(scores.iter().any(|score| score.is_finite()));
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! One graph: what it asks for, what is made up for it, what it gives.
+//!
+//! Repositories differ in what their graphs ask for. A task feeds what it knows by name; what the graph does not ask for is left
+//! out, and what it asks for besides is made up where there is only one thing it can mean: no second segment, every place attended
+//! to, an empty cache.
+
+use std::{
+    fs,
+    sync::{Mutex, PoisonError},
+};
+
+use half::f16;
+use island_protocol::job::{Failure, FailureCode};
+use ndarray::{ArrayD, ArrayViewD, IxDyn};
+use ort::{
+    environment::Environment,
+    session::{Session, SessionInputValue, builder::GraphOptimizationLevel},
+    value::{DynValue, Tensor, TensorElementType, ValueType},
+};
+
+use crate::{devices, repository::GraphFiles, run::rejected};
+
+mod made_up;
+
+/// How to run graphs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads {
+    /// Processor threads of one run.
+    pub threads: usize,
+    /// GPU memory, megabytes; 0 keeps everything on the processor.
+    pub vram_limit_mb: u64,
+}
+
+/// A graph, ready to run. One run at a time: each takes all threads.
+#[derive(Debug)]
+pub struct Graph {
+    name: String,
+    session: Mutex<Session>,
+    inputs: Vec<Input>,
+    outputs: Vec<String>,
+}
+
+/// Something a graph asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    /// Its name.
+    pub name: String,
+    /// What its elements are.
+    pub kind: TensorElementType,
+    /// Its dimensions, -1 where any will do.
+    pub shape: Vec<i64>,
+}
+
+/// A tensor for a graph.
+#[derive(Debug)]
+pub enum Feed<'v> {
+    /// Token ids, masks, positions.
+    Ints(ArrayD<i64>),
+    /// Pixels, samples, features.
+    Floats(ArrayD<f32>),
+    /// Flags.
+    Bools(ArrayD<bool>),
+    /// What another run gave: an encoder's states, a cache.
+    Held(&'v DynValue),
+}
+
+/// Tensors by name.
+#[derive(Debug, Default)]
+pub struct Feeds<'v>(Vec<(String, Feed<'v>)>);
+
+impl<'v> Feeds<'v> {
+    /// No tensors yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With whole numbers.
+    #[must_use]
+    pub fn ints(self, name: &str, array: impl Into<ArrayD<i64>>) -> Self {
+        self.with(name, Feed::Ints(array.into()))
+    }
+
+    /// With real numbers.
+    #[must_use]
+    pub fn floats(self, name: &str, array: impl Into<ArrayD<f32>>) -> Self {
+        self.with(name, Feed::Floats(array.into()))
+    }
+
+    /// With what another run gave.
+    #[must_use]
+    pub fn held(self, name: &str, value: &'v DynValue) -> Self {
+        self.with(name, Feed::Held(value))
+    }
+
+    /// With any tensor.
+    #[must_use]
+    pub fn with(mut self, name: &str, feed: Feed<'v>) -> Self {
+        self.0.push((name.to_owned(), feed));
+        self
+    }
+
+    fn take(&mut self, name: &str) -> Option<Feed<'v>> {
+        let place = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.swap_remove(place).1)
+    }
+}
+
+/// What a run gave, by name.
+#[derive(Debug)]
+pub struct Results {
+    graph: String,
+    values: Vec<(String, DynValue)>,
+}
+
+impl Results {
+    /// Real numbers that must be there and be numbers.
+    pub fn floats(&self, name: &str) -> Result<ArrayD<f32>, Failure> {
+        let value = self.get(name).ok_or_else(|| rejected(format!("{} gives no {name}", self.graph)))?;
+        let array = floats(value).map_err(|error| rejected(format!("{name} of {}: {error}", self.graph)))?;
+        if array.iter().any(|number| number.is_nan()) {
+            return Err(rejected(format!(
+                "{name} of {} is not a number: its weights are broken",
+                self.graph
+            )));
+        }
+        Ok(array)
+    }
+
+    /// The first of these that the graph gives, as real numbers.
+    pub fn first_floats(&self, names: &[&str]) -> Result<ArrayD<f32>, Failure> {
+        let there = names.iter().find(|name| self.get(name).is_some());
+        self.floats(there.copied().unwrap_or(names[0]))
+    }
+
+    /// A value that is there.
+    pub fn get(&self, name: &str) -> Option<&DynValue> {
+        self.values.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// All of them, to be held for the next run.
+    pub fn into_values(self) -> Vec<(String, DynValue)> {
+        self.values
+    }
+}
+
+impl Graph {
+    /// Loads a graph from memory, so that no name inside it can make the library open a file.
+    pub fn load(environment: &Environment, files: &GraphFiles, threads: Threads) -> Result<Self, Failure> {
+        let read = |path| {
+            let unreadable = |error| {
+                Failure::of_host(FailureCode::ModelUnavailable, format!("read {}: {error}", files.name))
+            };
+            fs::read(path).map_err(unreadable)
+        };
+        let session = (|| {
+            let mut builder = Session::builder(environment)?
+                .with_optimization_level(GraphOptimizationLevel::All)?
+                .with_intra_threads(threads.threads.max(1))?
+                .with_inter_threads(1)?
+                // Threads spin within a run, where it saves a wake-up per node, and sleep between runs.
+                .with_intra_op_spinning(true)?
+                .with_config_entry("session.force_spinning_stop", "1")?
+                .with_execution_providers(devices::providers(threads.vram_limit_mb))?;
+            for (name, path) in &files.weights {
+                let bytes = read(path).map_err(|failure| ort::Error::new(failure.message))?;
+                builder = builder.with_external_initializer_file_in_memory(name, bytes.into())?;
+            }
+            let bytes = read(&files.path).map_err(|failure| ort::Error::new(failure.message))?;
+            builder.commit_from_memory(&bytes)
+        })();
+        let session = session
+            .map_err(|error: ort::Error| rejected(format!("{} does not load: {error}", files.name)))?;
+        Ok(Self {
+            name: files.name.clone(),
+            inputs: session.inputs().iter().filter_map(Input::of).collect(),
+            outputs: session.outputs().iter().map(|output| output.name().to_owned()).collect(),
+            session: Mutex::new(session),
+        })
+    }
+
+    /// Its path in the repository.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it asks for.
+    pub fn inputs(&self) -> &[Input] {
+        &self.inputs
+    }
+
+    /// Whether it asks for this.
+    pub fn takes(&self, name: &str) -> bool {
+        self.inputs.iter().any(|input| input.name == name)
+    }
+
+    /// Names of what it gives.
+    pub fn outputs(&self) -> &[String] {
+        &self.outputs
+    }
+
+    /// Runs it once.
+    pub fn run(&self, mut feeds: Feeds<'_>) -> Result<Results, Failure> {
+        let known = made_up::Known::of(&feeds);
+        let mut values = Vec::with_capacity(self.inputs.len());
+        for input in &self.inputs {
+            let feed = match feeds.take(&input.name) {
+                Some(feed) => feed,
+                None => made_up::feed(input, &known).ok_or_else(|| {
+                    rejected(format!("{} asks for {}, which this task does not have", self.name, input.name))
+                })?,
+            };
+            let value = feed.value(input.kind).map_err(|error| self.broke(&error))?;
+            values.push((input.name.as_str(), value));
+        }
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = session.run(values).map_err(|error| self.broke(&error))?;
+        let take = |name: &String| given.remove(name).map(|value| (name.clone(), value));
+        Ok(Results { graph: self.name.clone(), values: self.outputs.iter().filter_map(take).collect() })
+    }
+
+    fn broke(&self, error: &ort::Error) -> Failure {
+        let message = format!("{} could not be run: {error}", self.name);
+        if error.message().contains("llocat") {
+            return Failure::of_host(FailureCode::OutOfMemory, message);
+        }
+        rejected(message)
+    }
+}
+
+impl Input {
+    fn of(outlet: &ort::value::Outlet) -> Option<Self> {
+        let ValueType::Tensor { ty, shape, .. } = outlet.dtype() else { return None };
+        Some(Self { name: outlet.name().to_owned(), kind: *ty, shape: shape.to_vec() })
+    }
+}
+
+impl<'v> Feed<'v> {
+    /// The tensor, its elements as the graph wants them.
+    fn value(self, kind: TensorElementType) -> ort::Result<SessionInputValue<'v>> {
+        use TensorElementType as Kind;
+        Ok(match (self, kind) {
+            (Self::Held(value), _) => value.into(),
+            (Self::Ints(array), Kind::Int32) => {
+                Tensor::from_array(array.mapv(|number| number as i32))?.into()
+            }
+            (Self::Ints(array), Kind::Bool) => Tensor::from_array(array.mapv(|number| number != 0))?.into(),
+            (Self::Ints(array), Kind::Float32) => {
+                Tensor::from_array(array.mapv(|number| number as f32))?.into()
+            }
+            (Self::Ints(array), _) => Tensor::from_array(standard(array))?.into(),
+            (Self::Floats(array), Kind::Float16) => Tensor::from_array(array.mapv(f16::from_f32))?.into(),
+            (Self::Floats(array), Kind::Float64) => Tensor::from_array(array.mapv(f64::from))?.into(),
+            (Self::Floats(array), Kind::Uint8) => {
+                Tensor::from_array(array.mapv(|number| number as u8))?.into()
+            }
+            (Self::Floats(array), _) => Tensor::from_array(standard(array))?.into(),
+            (Self::Bools(array), Kind::Int64) => Tensor::from_array(array.mapv(i64::from))?.into(),
+            (Self::Bools(array), _) => Tensor::from_array(standard(array))?.into(),
+        })
+    }
+}
+
+/// The same array, its elements in the order of its dimensions.
+fn standard<T: Clone>(array: ArrayD<T>) -> ArrayD<T> {
+    if array.is_standard_layout() { array } else { array.as_standard_layout().into_owned() }
+}
+
+/// Any kind of number as `f32`.
+pub fn floats(value: &DynValue) -> ort::Result<ArrayD<f32>> {
+    use TensorElementType as Kind;
+    let ValueType::Tensor { ty, .. } = value.dtype() else {
+        return Err(ort::Error::new("it is no tensor"));
+    };
+    Ok(match ty {
+        Kind::Float16 => value.try_extract_array::<f16>()?.mapv(f16::to_f32),
+        Kind::Float64 => value.try_extract_array::<f64>()?.mapv(|number| number as f32),
+        Kind::Int64 => value.try_extract_array::<i64>()?.mapv(|number| number as f32),
+        Kind::Int32 => value.try_extract_array::<i32>()?.mapv(|number| number as f32),
+        Kind::Uint8 => value.try_extract_array::<u8>()?.mapv(f32::from),
+        Kind::Bool => value.try_extract_array::<bool>()?.mapv(|flag| f32::from(u8::from(flag))),
+        _ => value.try_extract_array::<f32>()?.into_owned(),
+    })
+}
+
+/// Looks at `f32` elements without copying them, where they are such.
+pub fn view(value: &DynValue) -> Option<ArrayViewD<'_, f32>> {
+    value.try_extract_array::<f32>().ok()
+}
+
+/// A new tensor of `shape` with the same element everywhere.
+pub(crate) fn filled<T: Clone>(shape: &[usize], element: T) -> ArrayD<T> {
+    ArrayD::from_elem(IxDyn(shape), element)
+}

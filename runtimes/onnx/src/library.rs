@@ -1,0 +1,81 @@
+//! ONNX Runtime's shared library: found and opened once in a process, before its walls stand.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use island_runtimes_api::Unavailable;
+use ort::environment::Environment;
+
+/// Environment variable that keeps the library from reporting to its maker what runs here.
+pub const SILENT: &str = "ORT_DISABLE_TELEMETRY";
+/// Names it goes by where the system has it.
+const SYSTEM_NAMES: [&str; 3] = ["libonnxruntime.so", "libonnxruntime.so.1", "libonnxruntime.dylib"];
+
+/// Opens the library: the one that `ORT_DYLIB_PATH` names, one beside this program, the one that `make setup` brought, or the system's.
+pub fn open() -> Result<&'static Environment, Unavailable> {
+    static OPENED: OnceLock<Result<Environment, Unavailable>> = OnceLock::new();
+    OPENED.get_or_init(try_open).as_ref().map_err(Clone::clone)
+}
+
+/// Its version: systems and wheels have it in the file's name; the library itself only knows which commit it was built from.
+pub fn version() -> String {
+    if let Some(version) = FOUND.get().and_then(|path| version_in(path)) {
+        return version;
+    }
+    let commit = ort::info().split(", ").find_map(|part| part.strip_prefix("git-commit-id="));
+    commit.map_or_else(|| "of unknown version".to_owned(), |commit| format!("commit {commit}"))
+}
+
+fn version_in(path: &Path) -> Option<String> {
+    let whole = path.canonicalize().ok()?;
+    let (_, version) = whole.file_name()?.to_str()?.split_once(".so.")?;
+    Some(version.to_owned())
+}
+
+/// Where it was found.
+static FOUND: OnceLock<PathBuf> = OnceLock::new();
+
+fn try_open() -> Result<Environment, Unavailable> {
+    if env::var_os(SILENT).is_none() {
+        return Err(Unavailable {
+            reason: format!("ONNX Runtime would report to its maker: {SILENT} is not set"),
+        });
+    }
+    if let Some(given) = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from) {
+        return init(&given).map_err(|error| Unavailable {
+            reason: format!("ONNX Runtime, as ORT_DYLIB_PATH names it, cannot be opened: {error}"),
+        });
+    }
+    let known = folders().into_iter().flat_map(|folder| SYSTEM_NAMES.map(|name| folder.join(name)));
+    if let Some(path) = known.into_iter().find(|path| path.is_file()) {
+        return init(&path).map_err(|error| Unavailable {
+            reason: format!("the ONNX Runtime at {} cannot be opened: {error}", path.display()),
+        });
+    }
+    let mut last = String::new();
+    for name in SYSTEM_NAMES {
+        match init(Path::new(name)) {
+            Ok(environment) => return Ok(environment),
+            Err(error) => last = error,
+        }
+    }
+    let help = "`make setup` brings it, or name the library with ORT_DYLIB_PATH";
+    Err(Unavailable { reason: format!("ONNX Runtime is not installed ({last}): {help}") })
+}
+
+fn folders() -> Vec<PathBuf> {
+    let program = env::current_exe().ok();
+    let beside = program.as_deref().and_then(Path::parent);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/lib");
+    let near = |folder: &Path| [folder.to_owned(), folder.join("../lib/island")];
+    beside.into_iter().flat_map(near).chain([source]).collect()
+}
+
+fn init(path: &Path) -> Result<Environment, String> {
+    let builder = ort::init_from(path).map_err(|error| error.to_string())?;
+    let _ = FOUND.set(path.to_owned());
+    builder.with_name("island").with_telemetry(false).build().map_err(|error| error.to_string())
+}

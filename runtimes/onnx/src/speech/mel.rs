@@ -1,0 +1,135 @@
+//! What Whisper hears of a sound: how loud each of a number of pitches is, a hundred times a second, on a logarithmic scale.
+
+use std::sync::Arc;
+
+use island_protocol::job::Failure;
+use ndarray::Array2;
+use realfft::{RealFftPlanner, RealToComplex};
+use serde_json::Value;
+
+use crate::{repository::Repository, run::rejected};
+
+/// Hears sounds as one model does.
+pub struct Ear {
+    /// Samples a second.
+    pub rate: u32,
+    /// Samples between two moments.
+    pub hop: usize,
+    /// Samples of one window, which the model hears at once.
+    pub window: usize,
+    /// Samples of one moment.
+    frame: usize,
+    shape: Vec<f32>,
+    /// How much each frequency counts for each pitch.
+    filters: Array2<f32>,
+    transform: Arc<dyn RealToComplex<f32>>,
+}
+
+impl Ear {
+    /// As `preprocessor_config.json` says.
+    pub fn load(repository: &Repository) -> Result<Self, Failure> {
+        let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
+        let number = |name: &str, otherwise: u64| {
+            settings.get(name).and_then(Value::as_u64).unwrap_or(otherwise) as usize
+        };
+        let (rate, hop, frame) =
+            (number("sampling_rate", 16_000), number("hop_length", 160), number("n_fft", 400));
+        let (pitches, seconds) = (number("feature_size", 80), number("chunk_length", 30));
+        let fits = (8000..=48_000).contains(&rate)
+            && (1..=rate).contains(&hop)
+            && (16..=8192).contains(&frame)
+            && (1..=512).contains(&pitches)
+            && (1..=120).contains(&seconds);
+        if !fits {
+            return Err(rejected("preprocessor_config.json asks for sizes that no model has"));
+        }
+        let turn = |n: usize| n as f64 / frame as f64 * std::f64::consts::TAU;
+        Ok(Self {
+            rate: rate as u32,
+            hop,
+            window: seconds * rate,
+            frame,
+            shape: (0..frame).map(|n| (0.5 - 0.5 * turn(n).cos()) as f32).collect(),
+            filters: filters(pitches, frame / 2 + 1, rate as f64),
+            transform: RealFftPlanner::new().plan_fft_forward(frame),
+        })
+    }
+
+    /// `[pitches, moments]` of samples, of which there are whole windows or one sound of any length.
+    pub fn hear(&self, samples: &[f32]) -> Array2<f32> {
+        let moments = samples.len() / self.hop;
+        let half = self.frame / 2;
+        let mut heard = Array2::<f32>::zeros((self.filters.nrows(), moments));
+        let (mut input, mut output) = (self.transform.make_input_vec(), self.transform.make_output_vec());
+        let mut power = ndarray::Array1::<f32>::zeros(output.len());
+        for moment in 0..moments {
+            for (place, value) in input.iter_mut().enumerate() {
+                let at = (moment * self.hop + place) as isize - half as isize;
+                *value = samples[reflected(at, samples.len())] * self.shape[place];
+            }
+            // The lengths are those the plan was made for.
+            let _ = self.transform.process(&mut input, &mut output);
+            power.iter_mut().zip(&output).for_each(|(power, value)| *power = value.norm_sqr());
+            let loudness = self.filters.dot(&power);
+            let mut column = heard.column_mut(moment);
+            column.iter_mut().zip(&loudness).for_each(|(heard, &loud)| *heard = loud.max(1e-10).log10());
+        }
+        let loudest = heard.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        heard.mapv_inplace(|loud| (loud.max(loudest - 8.0) + 4.0) / 4.0);
+        heard
+    }
+}
+
+impl std::fmt::Debug for Ear {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ear").field("rate", &self.rate).field("window", &self.window).finish_non_exhaustive()
+    }
+}
+
+/// A place inside a sound for one beyond its ends, as in a mirror that stands on the last sample.
+fn reflected(at: isize, count: usize) -> usize {
+    let period = 2 * (count as isize - 1).max(1);
+    let at = at.rem_euclid(period);
+    (if at < count as isize { at } else { period - at }) as usize
+}
+
+/// Triangles of equal area, evenly spaced on Slaney's scale of pitch up to 8 kHz.
+fn filters(pitches: usize, frequencies: usize, rate: f64) -> Array2<f32> {
+    let top = 8000.0_f64.min(rate / 2.0);
+    let corner = |n: usize| hertz(pitch(top) * n as f64 / (pitches + 1) as f64);
+    let corners: Vec<f64> = (0..pitches + 2).map(corner).collect();
+    Array2::from_shape_fn((pitches, frequencies), |(row, column)| {
+        let frequency = rate / 2.0 * column as f64 / (frequencies - 1) as f64;
+        let (low, middle, high) = (corners[row], corners[row + 1], corners[row + 2]);
+        let rising = (frequency - low) / (middle - low);
+        let falling = (high - frequency) / (high - middle);
+        (rising.min(falling).max(0.0) * 2.0 / (high - low)) as f32
+    })
+}
+
+/// Slaney's scale: even below 1 kHz, logarithmic above.
+fn pitch(hertz: f64) -> f64 {
+    if hertz < 1000.0 { 3.0 * hertz / 200.0 } else { 15.0 + (hertz / 1000.0).ln() * 27.0 / 6.4_f64.ln() }
+}
+
+fn hertz(pitch: f64) -> f64 {
+    if pitch < 15.0 { 200.0 * pitch / 3.0 } else { 1000.0 * ((pitch - 15.0) * 6.4_f64.ln() / 27.0).exp() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scale_of_pitch_goes_both_ways() {
+        for frequency in [0.0, 300.0, 999.0, 1000.0, 4000.0, 8000.0] {
+            assert!((hertz(pitch(frequency)) - frequency).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn a_mirror_stands_on_the_ends() {
+        let seen: Vec<usize> = (-3..8).map(|at| reflected(at, 5)).collect();
+        assert_eq!(seen, [3, 2, 1, 0, 1, 2, 3, 4, 3, 2, 1]);
+    }
+}

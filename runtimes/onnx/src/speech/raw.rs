@@ -1,0 +1,91 @@
+//! Models that hear samples and write text: Moonshine.
+
+use island_protocol::job::{Failure, FinishReason, Usage};
+use ndarray::Array2;
+use serde_json::{Value, json};
+
+use super::recognise::{Asked, Timestamps};
+use crate::{
+    generate::{
+        options::Settings,
+        search::{self, Task},
+        seq2seq::{Encoded, Seq2Seq},
+        stream::Stream,
+    },
+    graph::{Feeds, Graph},
+    media::sound,
+    run::{Answer, Job, wrong},
+    task::Loader,
+    text::{rewrite::start, tokens::Tokens},
+};
+
+/// Longest sound that such a model follows, seconds.
+const MAX_SECONDS: usize = 64;
+/// Tokens that a second of speech takes at most: more is the model repeating itself.
+const TOKENS_PER_S: f32 = 6.5;
+
+/// A loaded model.
+#[derive(Debug)]
+pub struct Raw {
+    encoder: Graph,
+    decoder: Seq2Seq,
+    tokens: Tokens,
+    settings: Settings,
+    rate: u32,
+}
+
+impl Raw {
+    /// Loads a repository.
+    pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
+        let settings = loader.repository.json("preprocessor_config.json")?.unwrap_or_default();
+        Ok(Self {
+            encoder: loader.graph(&["encoder_model"])?,
+            decoder: Seq2Seq::load(loader)?,
+            tokens: Tokens::load(&loader.repository)?,
+            settings: Settings::load(&loader.repository)?.by_default(1),
+            rate: settings.get("sampling_rate").and_then(Value::as_u64).unwrap_or(16_000) as u32,
+        })
+    }
+
+    /// The graphs it runs.
+    pub fn graphs(&self) -> Vec<String> {
+        std::iter::once(self.encoder.name().to_owned()).chain(self.decoder.names()).collect()
+    }
+
+    /// Transcribes.
+    pub fn hear(&self, asked: &Asked, job: &Job) -> Result<Answer, Failure> {
+        if asked.language.is_some() || asked.task.as_deref().is_some_and(|task| task != "transcribe") {
+            return Err(wrong("this model transcribes one language: leave out language and task"));
+        }
+        if asked.timestamps != Timestamps::None {
+            return Err(wrong("this model gives no times"));
+        }
+        let samples = sound::decode(&asked.audio, self.rate)?;
+        let seconds = samples.len() as f32 / self.rate as f32;
+        if samples.len() > MAX_SECONDS * self.rate as usize {
+            return Err(wrong(format!("audio has {seconds:.0} seconds, this model follows {MAX_SECONDS}")));
+        }
+        let input = Array2::from_shape_vec((1, samples.len()), samples).expect("one row");
+        let mask = Array2::from_elem(input.dim(), 1_i64);
+        let feeds =
+            Feeds::new().floats("input_values", input.into_dyn()).ints("attention_mask", mask.into_dyn());
+        let states = self.encoder.run(feeds)?.floats("last_hidden_state")?;
+        let mut options = self.settings.with(&asked.wishes)?;
+        let begin = start(&options)?;
+        let bound = ((seconds * TOKENS_PER_S) as usize).max(begin.len() + 1);
+        if asked.wishes.get("max_new_tokens").is_none() && asked.wishes.get("max_length").is_none() {
+            options.max_new_tokens = None;
+            options.max_length = bound;
+        }
+        let task =
+            Task { begin: &begin, source: &[], longest: options.longest(begin.len(), 4096), rule: None };
+        let mut decoding = self.decoder.begin(Encoded { states, mask: None });
+        let mut stream = Stream::new(&self.tokens, job);
+        let written = search::write(&mut decoding, &options, task, job, &mut |token| stream.hear(token))?;
+        Ok(Answer {
+            output: json!({ "text": stream.end()? }),
+            usage: Usage::tokens(begin.len() as u64, written.tokens.len() as u64),
+            finish_reason: Some(if written.has_ended { FinishReason::Stop } else { FinishReason::Length }),
+        })
+    }
+}

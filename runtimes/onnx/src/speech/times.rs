@@ -1,0 +1,166 @@
+//! The times that Whisper writes between its words: when it may write one, and the segments that they enclose.
+
+use crate::text::scores::softmax;
+
+/// A time token stands for so many seconds.
+pub const STEP_S: f32 = 0.02;
+
+/// The tokens of a model that has times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// The token of the time 0; those of later times follow.
+    pub first: u32,
+    /// The token that says that no times are wanted.
+    pub none: u32,
+    /// The token that ends a text.
+    pub end: u32,
+    /// The latest time that a text may begin with, in steps.
+    pub latest_start: Option<u32>,
+}
+
+/// A piece of a text with its times, seconds from the beginning of its window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Segment {
+    /// When it begins.
+    pub start: f32,
+    /// When it ends.
+    pub end: f32,
+    /// Its tokens without times.
+    pub tokens: Vec<u32>,
+}
+
+impl Times {
+    /// Restricts the scores of the next token. `written` are the tokens behind the prompt.
+    pub fn restrict(&self, written: &[u32], scores: &mut [f32]) {
+        let first = self.first as usize;
+        let forbid = |scores: &mut [f32], range: std::ops::Range<usize>| {
+            let end = range.end.min(scores.len());
+            scores[range.start.min(end)..end].fill(f32::NEG_INFINITY);
+        };
+        let all = scores.len();
+        forbid(scores, self.none as usize..self.none as usize + 1);
+        let is_time = |token: &u32| *token >= self.first;
+        let last_is = written.last().is_some_and(is_time);
+        let before_is = written.len() < 2 || is_time(&written[written.len() - 2]);
+        if last_is {
+            // Times come in pairs: an end and a beginning.
+            if before_is { forbid(scores, first..all) } else { forbid(scores, 0..self.end as usize) }
+        }
+        if let Some(&latest) = written.iter().rev().find(|token| is_time(token)) {
+            // Time does not run back, and a pair that is closed has taken some.
+            let least = if last_is && !before_is { latest } else { latest + 1 };
+            forbid(scores, first..least as usize);
+        }
+        if written.is_empty() {
+            forbid(scores, 0..first);
+            if let Some(latest) = self.latest_start {
+                forbid(scores, first + latest as usize + 1..all);
+            }
+        }
+        // Where any time is likelier than the likeliest word, it is a time.
+        let shares = softmax(scores);
+        let times: f32 = shares[first.min(all)..].iter().sum();
+        let word = shares[..first.min(all)].iter().copied().fold(0.0, f32::max);
+        if times > word {
+            forbid(scores, 0..first);
+        }
+    }
+
+    /// The segments of what was written about a window of `length` steps, and how many steps of it are done.
+    pub fn segments(&self, written: &[u32], length: u32) -> (Vec<Segment>, u32) {
+        let is_time = |token: u32| token >= self.first;
+        let at = |token: u32| token.saturating_sub(self.first) as f32 * STEP_S;
+        let text = |tokens: &[u32]| tokens.iter().copied().filter(|&token| token < self.end).collect();
+        let pairs =
+            (1..written.len()).filter(|&place| is_time(written[place - 1]) && is_time(written[place]));
+        let mut cuts: Vec<usize> = pairs.collect();
+        let ends_single = matches!(written, [.., before, last] if !is_time(*before) && is_time(*last));
+        if cuts.is_empty() {
+            let last =
+                written.iter().rev().find(|&&token| is_time(token)).map_or(0, |token| token - self.first);
+            let end = if last > 0 { last as f32 } else { length as f32 } * STEP_S;
+            return (vec![Segment { start: 0.0, end, tokens: text(written) }], length);
+        }
+        if ends_single {
+            cuts.push(written.len());
+        } else if let Some(last) = cuts.last_mut() {
+            // The time that begins what is not written yet belongs to the last piece.
+            *last += 1;
+        }
+        let (mut segments, mut begin) = (Vec::new(), 0);
+        for (place, &cut) in cuts.iter().enumerate() {
+            let piece = &written[begin..cut.min(written.len())];
+            let is_last = place + 1 == cuts.len();
+            let back = if !is_last || ends_single { 1 } else { 2 };
+            let end = piece.len().checked_sub(back).map_or(0.0, |end| at(piece[end]));
+            segments.push(Segment {
+                start: piece.first().map_or(0.0, |&first| at(first)),
+                end,
+                tokens: text(piece),
+            });
+            begin = cut;
+        }
+        let done = if ends_single { length } else { written[begin - 2].saturating_sub(self.first) };
+        (segments, done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TIMES: Times = Times { first: 20, none: 19, end: 10, latest_start: Some(5) };
+
+    fn allowed(written: &[u32]) -> Vec<u32> {
+        let mut scores = vec![0.0; 40];
+        // No time is likely by itself.
+        scores[20..].fill(-9.0);
+        TIMES.restrict(written, &mut scores);
+        (0..40).filter(|&token| scores[token as usize].is_finite()).collect()
+    }
+
+    #[test]
+    fn a_text_begins_with_an_early_time() {
+        assert_eq!(allowed(&[]), [20, 21, 22, 23, 24, 25]);
+    }
+
+    #[test]
+    fn an_end_is_followed_by_a_beginning_or_the_end() {
+        let next = allowed(&[20, 3, 27]);
+        assert!(next.contains(&10) && next.contains(&27) && !next.contains(&26) && !next.contains(&3));
+        assert!(allowed(&[20, 3, 27, 27]).iter().all(|&token| token < 20 && token != 19));
+    }
+
+    #[test]
+    fn two_segments_are_cut_between_their_times() {
+        let (segments, done) = TIMES.segments(&[20, 1, 2, 25, 25, 3, 30, 30], 250);
+        let steps = |seconds: f32| (seconds / STEP_S).round() as u32;
+        let times: Vec<(u32, u32)> = segments.iter().map(|one| (steps(one.start), steps(one.end))).collect();
+        assert_eq!(times, [(0, 5), (5, 10)]);
+        assert_eq!(segments[1].tokens, [3]);
+        assert_eq!(done, 10);
+        let (segments, done) = TIMES.segments(&[20, 1, 25, 25, 3, 31], 250);
+        assert_eq!((segments.len(), done), (2, 250));
+    }
+
+    proptest! {
+        /// Whatever follows the rules is cut into segments that lose no word, and the window moves on or ends.
+        #[test]
+        fn no_word_is_lost(choices in proptest::collection::vec(0_usize..40, 0..30)) {
+            let mut written = Vec::new();
+            for choice in choices {
+                let next = allowed(&written);
+                let token = next[choice % next.len()];
+                if token == 10 { break; }
+                written.push(token);
+            }
+            let (segments, done) = TIMES.segments(&written, 250);
+            let words: Vec<u32> = written.iter().copied().filter(|&token| token < 10).collect();
+            let kept: Vec<u32> = segments.iter().flat_map(|segment| segment.tokens.clone()).collect();
+            prop_assert!(words.starts_with(&kept));
+            prop_assert!(done <= 250);
+        }
+    }
+}

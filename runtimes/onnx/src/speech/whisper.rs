@@ -1,0 +1,250 @@
+//! Whisper: sound of any length to text, window by window, with the times of what was said if they are asked for.
+
+use island_protocol::job::{Failure, FinishReason, Usage};
+use ndarray::{Array2, Array3, ArrayD, Axis, s};
+use serde_json::{Map, Value, json};
+
+use super::{
+    mel::Ear,
+    recognise::{Asked, Heard, Timestamps},
+    times::{STEP_S, Segment, Times},
+};
+use crate::{
+    generate::{
+        Decoder as _,
+        options::{Options, Settings},
+        search::{self, Task},
+        seq2seq::{Encoded, Seq2Seq},
+        stream::Stream,
+    },
+    graph::{Feeds, Graph},
+    media::sound,
+    run::{Answer, Job, rejected, wrong},
+    task::Loader,
+    text::{scores, tokens::Tokens},
+};
+
+/// A loaded Whisper.
+#[derive(Debug)]
+pub struct Whisper {
+    ear: Ear,
+    encoder: Graph,
+    decoder: Seq2Seq,
+    tokens: Tokens,
+    settings: Settings,
+    start: u32,
+    times: Times,
+    /// Tokens of languages by their codes; empty where the model knows only English.
+    languages: Map<String, Value>,
+    tasks: Map<String, Value>,
+    longest: usize,
+}
+
+impl Whisper {
+    /// Loads a repository.
+    pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
+        let repository = &loader.repository;
+        let tokens = Tokens::load(repository)?;
+        let file = repository.json("generation_config.json")?.unwrap_or_default();
+        let config = &repository.config;
+        let id = |name: &str| {
+            file.get(name).or_else(|| config.get(name)).and_then(Value::as_u64).map(|id| id as u32)
+        };
+        let map = |name: &str| file.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
+        let start = id("decoder_start_token_id").or_else(|| tokens.id("<|startoftranscript|>"));
+        let none = id("no_timestamps_token_id").or_else(|| tokens.id("<|notimestamps|>"));
+        let end = id("eos_token_id").or_else(|| tokens.id("<|endoftext|>"));
+        let (Some(start), Some(none), Some(end)) = (start, none, end) else {
+            return Err(rejected("the repository does not name Whisper's tokens of start, end and no times"));
+        };
+        let is_multilingual = file.get("is_multilingual").and_then(Value::as_bool).unwrap_or(true);
+        let longest = config.get("max_target_positions").and_then(Value::as_u64).unwrap_or(448) as usize;
+        Ok(Self {
+            ear: Ear::load(repository)?,
+            encoder: loader.graph(&["encoder_model"])?,
+            decoder: Seq2Seq::load(loader)?,
+            settings: Settings::load(repository)?.by_default(1),
+            start,
+            times: Times { first: none + 1, none, end, latest_start: id("max_initial_timestamp_index") },
+            languages: if is_multilingual { map("lang_to_id") } else { Map::new() },
+            tasks: map("task_to_id"),
+            longest,
+            tokens,
+        })
+    }
+
+    /// The graphs it runs.
+    pub fn graphs(&self) -> Vec<String> {
+        std::iter::once(self.encoder.name().to_owned()).chain(self.decoder.names()).collect()
+    }
+
+    /// Transcribes or translates.
+    pub fn hear(&self, asked: &Asked, job: &Job) -> Result<Answer, Failure> {
+        if asked.timestamps == Timestamps::Word {
+            return Err(wrong("this model gives times of segments, not of words"));
+        }
+        let samples = sound::decode(&asked.audio, self.ear.rate)?;
+        let window = self.ear.window / self.ear.hop;
+        let is_long = samples.len() > self.ear.window;
+        let with_times = is_long || asked.timestamps != Timestamps::None;
+        let features = if is_long {
+            self.ear.hear(&samples)
+        } else {
+            let mut whole = samples.clone();
+            whole.resize(self.ear.window, 0.0);
+            self.ear.hear(&whole)
+        };
+        let mut heard = Heard { prompt_tokens: 0, written: 0, has_ended: true, ..Heard::default() };
+        let mut prompt = None;
+        let mut all = Vec::new();
+        let (mut seek, moments) = (0, features.ncols());
+        let mut stream = Stream::new(&self.tokens, job);
+        while seek < moments {
+            if is_long {
+                job.progress("transcribe", seek as u64, moments as u64);
+            }
+            let length = window.min(moments - seek);
+            let mut input = Array3::<f32>::zeros((1, features.nrows(), window));
+            input.slice_mut(s![0, .., ..length]).assign(&features.slice(s![.., seek..seek + length]));
+            job.step()?;
+            let feeds = Feeds::new().floats("input_features", input.into_dyn());
+            let states = self.encoder.run(feeds)?.floats("last_hidden_state")?;
+            let (begin, language) = match &prompt {
+                Some(known) => known,
+                None => prompt.insert(self.prompt(asked, with_times, &states)?),
+            };
+            heard.language.clone_from(language);
+            heard.prompt_tokens += begin.len() as u64;
+            let (written, has_ended) = self.write(states, begin, with_times, asked, job, &mut stream)?;
+            heard.written += written.len() as u64;
+            heard.has_ended &= has_ended;
+            // Two moments of the features are one of the times.
+            let (segments, done) = match with_times {
+                true => self.times.segments(&written, (length / 2) as u32),
+                false => (vec![Segment { start: 0.0, end: 0.0, tokens: written }], 0),
+            };
+            if with_times {
+                segments.iter().flat_map(|segment| &segment.tokens).for_each(|&token| stream.hear(token));
+            }
+            let offset = (seek * self.ear.hop) as f32 / self.ear.rate as f32;
+            all.extend(segments.into_iter().map(|segment| Segment {
+                start: segment.start + offset,
+                end: segment.end + offset,
+                ..segment
+            }));
+            seek += match done as usize * 2 {
+                // Nothing was said that ends in this window: on to the next.
+                0 => length,
+                done => done.min(length),
+            };
+            if !with_times {
+                break;
+            }
+        }
+        let text = stream.end()?;
+        self.answer(asked, heard, &all, text)
+    }
+
+    /// The tokens of one window, and whether they ended by themselves.
+    fn write(
+        &self,
+        states: ArrayD<f32>,
+        begin: &[u32],
+        with_times: bool,
+        asked: &Asked,
+        job: &Job,
+        stream: &mut Stream<'_>,
+    ) -> Result<(Vec<u32>, bool), Failure> {
+        let options = Options { forced_bos_token_id: None, ..self.settings.with(&asked.wishes)? };
+        let restrict =
+            |tokens: &[u32], scores: &mut [f32]| self.times.restrict(&tokens[begin.len()..], scores);
+        let rule: Option<&dyn Fn(&[u32], &mut [f32])> = if with_times { Some(&restrict) } else { None };
+        let task = Task { begin, source: &[], longest: options.longest(begin.len(), self.longest), rule };
+        let mut decoding = self.decoder.begin(Encoded { states, mask: None });
+        let said = |token: u32| token < self.times.end;
+        let written = search::write(&mut decoding, &options, task, job, &mut |token| {
+            // What is written behind the last time is heard again in the next window: it is not certain yet.
+            if said(token) && !with_times {
+                stream.hear(token);
+            }
+        })?;
+        let mut tokens = written.tokens;
+        if tokens.last() == Some(&self.times.end) {
+            tokens.pop();
+        }
+        Ok((tokens, written.has_ended))
+    }
+
+    /// What decoding begins with, and the language.
+    fn prompt(
+        &self,
+        asked: &Asked,
+        with_times: bool,
+        states: &ArrayD<f32>,
+    ) -> Result<(Vec<u32>, Option<String>), Failure> {
+        let mut prompt = vec![self.start];
+        let mut spoken = None;
+        if self.languages.is_empty() {
+            let is_english = asked.language.as_deref().is_none_or(|code| code == "en");
+            if !is_english || asked.task.as_deref() == Some("translate") {
+                return Err(wrong("this model only transcribes English"));
+            }
+        } else {
+            let token = match &asked.language {
+                Some(code) => {
+                    let token = self.languages.get(&format!("<|{code}|>")).and_then(Value::as_u64);
+                    token.ok_or_else(|| wrong(format!("the model knows no language {code:?}")))? as u32
+                }
+                None => self.detect(states)?,
+            };
+            prompt.push(token);
+            let named = self.languages.iter().find(|(_, id)| id.as_u64() == Some(token.into()));
+            spoken = named.map(|(name, _)| name.trim_matches(['<', '|', '>']).to_owned());
+            let task = asked.task.as_deref().unwrap_or("transcribe");
+            let task = self.tasks.get(task).and_then(Value::as_u64);
+            prompt.push(task.ok_or_else(|| wrong("task must be transcribe or translate"))? as u32);
+        }
+        if !with_times {
+            prompt.push(self.times.none);
+        }
+        Ok((prompt, spoken))
+    }
+
+    /// The likeliest language of a window.
+    fn detect(&self, states: &ArrayD<f32>) -> Result<u32, Failure> {
+        let mut decoding = self.decoder.begin(Encoded { states: states.clone(), mask: None });
+        let logits = decoding.step(Array2::from_elem((1, 1), i64::from(self.start)).view())?;
+        let logits = logits.index_axis(Axis(0), 0);
+        let ids: Vec<u32> = self.languages.values().filter_map(|id| Some(id.as_u64()? as u32)).collect();
+        let best = scores::argmax(
+            ids.iter().map(|&id| logits.get(id as usize).copied().unwrap_or(f32::NEG_INFINITY)),
+        );
+        ids.get(best).copied().ok_or_else(|| rejected("lang_to_id names no language"))
+    }
+
+    fn answer(&self, asked: &Asked, heard: Heard, all: &[Segment], text: String) -> Result<Answer, Failure> {
+        let mut output = json!({ "text": text });
+        if let Some(language) = heard.language {
+            output["language"] = language.into();
+        }
+        if asked.timestamps == Timestamps::Segment {
+            let mut segments = Vec::with_capacity(all.len());
+            for segment in all {
+                let text = self.tokens.decode(&segment.tokens, true)?;
+                let hundredths = |seconds: f32| {
+                    f64::from((seconds / STEP_S).round()) * f64::from(STEP_S * 100.0).round() / 100.0
+                };
+                segments.push(json!({
+                    "start": hundredths(segment.start), "end": hundredths(segment.end), "text": text.trim(),
+                }));
+            }
+            output["segments"] = segments.into();
+        }
+        let finish = if heard.has_ended { FinishReason::Stop } else { FinishReason::Length };
+        Ok(Answer {
+            output,
+            usage: Usage::tokens(heard.prompt_tokens, heard.written),
+            finish_reason: Some(finish),
+        })
+    }
+}

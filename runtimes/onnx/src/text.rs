@@ -1,0 +1,12 @@
+//! Tasks that read a text.
+
+pub mod classify;
+pub mod embed;
+pub mod entities;
+pub mod gliner;
+pub mod mask;
+pub mod rewrite;
+pub mod scores;
+pub mod span;
+pub mod tokens;
+pub mod zero_shot;

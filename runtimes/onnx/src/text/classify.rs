@@ -1,0 +1,73 @@
+//! Which of a model's labels fits a text.
+
+use island_protocol::job::Failure;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{scores, tokens, tokens::Tokens};
+use crate::{
+    batch::{Batcher, output},
+    run::{self, Answer, Job},
+    task::{Loader, Pipeline},
+};
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    text: String,
+    top_k: Option<usize>,
+    /// Whether a text that is too long is judged by its beginning.
+    #[serde(default)]
+    truncate: bool,
+}
+
+struct Classifier {
+    tokens: Tokens,
+    graph: Batcher,
+    labels: Vec<String>,
+    /// Labels are judged each by itself.
+    is_multi_label: bool,
+}
+
+/// Loads a classifier of texts.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    let tokens = Tokens::load(&loader.repository)?;
+    let graph = Batcher::new(loader.graph(&["model"])?, tokens.pad_id);
+    let config = &loader.repository.config;
+    let classes = config.get("id2label").and_then(Value::as_object).map_or(0, serde_json::Map::len);
+    let classes =
+        config.get("num_labels").and_then(Value::as_u64).map_or(classes, |count| count as usize).max(1);
+    let labels = scores::labels(&loader.repository, classes);
+    let problem = config.get("problem_type").and_then(Value::as_str);
+    let is_multi_label = problem == Some("multi_label_classification") || classes == 1;
+    Ok(Box::new(Classifier { tokens, graph, labels, is_multi_label }))
+}
+
+impl Pipeline for Classifier {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let Input { text, top_k, truncate } = run::input(input)?;
+        tokens::check(&text, "text")?;
+        let encoding = match truncate {
+            true => self.tokens.encode_cut(&text, None, self.tokens.max_length, 0)?,
+            false => self.tokens.encode_whole(&text)?,
+        };
+        let results = self.graph.run(vec![tokens::row(&encoding)], job)?;
+        let logits =
+            output(&results[0], &["logits"]).ok_or_else(|| run::rejected("the graph gives no logits"))?;
+        let logits: Vec<f32> = logits.iter().copied().collect();
+        if logits.len() != self.labels.len() {
+            let message =
+                format!("the graph gives {} classes, config.json names {}", logits.len(), self.labels.len());
+            return Err(run::rejected(message));
+        }
+        let shares = match self.is_multi_label {
+            true => logits.iter().map(|&logit| scores::sigmoid(logit)).collect(),
+            false => scores::softmax(&logits),
+        };
+        let ranked = scores::ranked(self.labels.iter().cloned(), &shares, top_k);
+        Ok(Answer::of(scores::answer(&ranked), encoding.len() as u64))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.graph.graph().name().to_owned()]
+    }
+}

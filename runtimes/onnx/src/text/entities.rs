@@ -1,0 +1,300 @@
+//! Names of people, places and whatever else a model has learnt to find in a text.
+//!
+//! Tokens are judged one by one and then put together: `simple` joins neighbours of one label, the others first agree on one
+//! label for each word, by its first token, by the average, or by the surest.
+
+use island_protocol::job::Failure;
+use ndarray::{Array2, Axis, Ix2};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokenizers::Encoding;
+
+use super::{gliner::Gliner, scores, tokens, tokens::Tokens};
+use crate::{
+    batch::{Batcher, output},
+    run::{self, Answer, Job, wrong},
+    task::{Loader, Pipeline},
+};
+
+/// Share of a piece of a long text that it has in common with the next: what stands at one's edge stands inside the other.
+const OVERLAP_OF_4: usize = 1;
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    text: String,
+    #[serde(default)]
+    aggregation: Aggregation,
+    threshold: Option<f32>,
+    labels: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Aggregation {
+    None,
+    #[default]
+    Simple,
+    First,
+    Average,
+    Max,
+}
+
+/// Something found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Entity {
+    /// What it is.
+    pub label: String,
+    /// How sure the model is.
+    pub score: f32,
+    /// As it stands in the text.
+    pub text: String,
+    /// Where it begins, in characters.
+    pub start: usize,
+    /// And ends.
+    pub end: usize,
+}
+
+/// A token and what it could be.
+#[derive(Debug, Clone)]
+struct Judged {
+    start: usize,
+    end: usize,
+    continues_word: bool,
+    scores: Vec<f32>,
+}
+
+/// Tokens that go together, with one label.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// Where it begins, in characters.
+    pub start: usize,
+    /// And ends.
+    pub end: usize,
+    /// The label's number.
+    pub class: usize,
+    /// How sure the model is.
+    pub score: f32,
+}
+
+enum Tagger {
+    /// The labels are the model's.
+    Own(Labeller),
+    /// The labels are the asker's.
+    Asked(Gliner),
+}
+
+struct Labeller {
+    tokens: Tokens,
+    graph: Batcher,
+    labels: Vec<String>,
+    /// Tokens that continue a word are marked so, and not by the missing space before them.
+    marks_continuation: bool,
+}
+
+/// Loads a tagger of tokens.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    if let Some(settings) = loader.repository.json("gliner_config.json")? {
+        return Ok(Box::new(Tagger::Asked(Gliner::load(loader, &settings)?)));
+    }
+    let tokens = Tokens::load(&loader.repository)?;
+    let graph = Batcher::new(loader.graph(&["model"])?, tokens.pad_id);
+    let classes =
+        loader.repository.config.get("id2label").and_then(Value::as_object).map_or(0, serde_json::Map::len);
+    if classes == 0 {
+        return Err(run::rejected("config.json has no id2label: what do the classes mean?"));
+    }
+    let marks_continuation = matches!(tokens.inner().get_model(), tokenizers::ModelWrapper::WordPiece(_));
+    let labels = scores::labels(&loader.repository, classes);
+    Ok(Box::new(Tagger::Own(Labeller { tokens, graph, labels, marks_continuation })))
+}
+
+impl Labeller {
+    /// Every token of a text that is not of its frame, long texts piece by piece.
+    fn judge(&self, text: &str, letters: &[char], job: &Job) -> Result<(Vec<Judged>, u64), Failure> {
+        let longest = self.tokens.max_length;
+        let stride = (longest.saturating_sub(8) * OVERLAP_OF_4 / 4).max(1);
+        let mut first = self.tokens.encode_cut(text, None, longest, stride)?;
+        let mut pieces = first.take_overflowing();
+        pieces.insert(0, first);
+        let results = self.graph.run(pieces.iter().map(tokens::row).collect(), job)?;
+        let mut judged: Vec<Judged> = Vec::new();
+        for (piece, result) in pieces.iter().zip(&results) {
+            let logits =
+                output(result, &["logits"]).ok_or_else(|| run::rejected("the graph gives no logits"))?;
+            let logits = logits.view().into_dimensionality::<Ix2>();
+            let logits =
+                logits.map_err(|_| run::rejected("the graph's logits are not one row for each token"))?;
+            if logits.ncols() != self.labels.len() {
+                let message = format!(
+                    "the graph gives {} classes, config.json names {}",
+                    logits.ncols(),
+                    self.labels.len()
+                );
+                return Err(run::rejected(message));
+            }
+            let own = self.of_piece(piece, &logits.to_owned(), letters);
+            join(&mut judged, own);
+        }
+        Ok((judged, pieces.iter().map(|piece| piece.len() as u64).sum()))
+    }
+
+    fn of_piece(&self, piece: &Encoding, logits: &Array2<f32>, letters: &[char]) -> Vec<Judged> {
+        let unknown = self.tokens.special("unk_token").and_then(|token| self.tokens.id(&token));
+        let judge = |place: usize| {
+            let (start, end) = piece.get_offsets()[place];
+            let token = &piece.get_tokens()[place];
+            let is_unknown = Some(piece.get_ids()[place]) == unknown;
+            let continues_word = match self.marks_continuation {
+                true => token.chars().count() != end - start,
+                false => start > 0 && !letters[start - 1..letters.len().min(start + 1)].contains(&' '),
+            };
+            Judged {
+                start,
+                end,
+                continues_word: continues_word && !is_unknown,
+                scores: scores::softmax(&logits.index_axis(Axis(0), place).to_vec()),
+            }
+        };
+        let framing = piece.get_special_tokens_mask();
+        (0..piece.len()).filter(|&place| framing[place] == 0).map(judge).collect()
+    }
+
+    fn pieces(&self, judged: &[Judged], aggregation: Aggregation) -> Vec<Found> {
+        let single = |token: &Judged| {
+            let class = scores::argmax(token.scores.iter().copied());
+            Found { start: token.start, end: token.end, class, score: token.scores[class] }
+        };
+        if matches!(aggregation, Aggregation::None | Aggregation::Simple) {
+            return judged.iter().map(single).collect();
+        }
+        let mut words: Vec<&[Judged]> = Vec::new();
+        let mut begin = 0;
+        for place in 1..=judged.len() {
+            if place == judged.len() || !judged[place].continues_word {
+                words.push(&judged[begin..place]);
+                begin = place;
+            }
+        }
+        words.into_iter().filter(|word| !word.is_empty()).map(|word| agree(word, aggregation)).collect()
+    }
+
+    /// `B-PER` is the beginning of a `PER`; a label without such a mark goes on with what is before it.
+    fn tag(&self, class: usize) -> (bool, &str) {
+        let label = self.labels[class].as_str();
+        match label.split_at_checked(2) {
+            Some(("B-", kind)) => (true, kind),
+            Some(("I-", kind)) => (false, kind),
+            _ => (false, label),
+        }
+    }
+
+    fn entity(&self, label: &str, parts: &[Found], letters: &[char]) -> Entity {
+        let (start, end) = (parts[0].start, parts[parts.len() - 1].end);
+        Entity {
+            label: label.to_owned(),
+            score: parts.iter().map(|part| part.score).sum::<f32>() / parts.len() as f32,
+            text: letters[start.min(end)..end.min(letters.len())].iter().collect(),
+            start,
+            end,
+        }
+    }
+
+    fn find(
+        &self,
+        text: &str,
+        aggregation: Aggregation,
+        threshold: f32,
+        job: &Job,
+    ) -> Result<Answer, Failure> {
+        let letters: Vec<char> = text.chars().collect();
+        let (judged, read) = self.judge(text, &letters, job)?;
+        let pieces = self.pieces(&judged, aggregation);
+        let mut entities = Vec::new();
+        if aggregation == Aggregation::None {
+            for piece in &pieces {
+                entities.push(self.entity(&self.labels[piece.class], std::slice::from_ref(piece), &letters));
+            }
+        } else {
+            let mut begin = 0;
+            for place in 1..=pieces.len() {
+                let goes_on = place < pieces.len() && {
+                    let (begins, kind) = self.tag(pieces[place].class);
+                    !begins && kind == self.tag(pieces[place - 1].class).1
+                };
+                if !goes_on && place > begin {
+                    entities.push(self.entity(
+                        self.tag(pieces[begin].class).1,
+                        &pieces[begin..place],
+                        &letters,
+                    ));
+                    begin = place;
+                }
+            }
+        }
+        entities.retain(|entity| entity.label != "O" && entity.score >= threshold);
+        Ok(Answer::of(json!({ "entities": entities }), read))
+    }
+}
+
+impl Pipeline for Tagger {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let Input { text, aggregation, threshold, labels } = run::input(input)?;
+        tokens::check(&text, "text")?;
+        if threshold.is_some_and(|threshold| !(0.0..=1.0).contains(&threshold)) {
+            return Err(wrong("threshold must be 0 to 1"));
+        }
+        match (self, labels) {
+            (Self::Own(_), Some(_)) => Err(wrong("this model has labels of its own: leave out labels")),
+            (Self::Own(labeller), None) => labeller.find(&text, aggregation, threshold.unwrap_or(0.0), job),
+            (Self::Asked(_), None) => Err(wrong("this model must be told what to look for, in labels")),
+            (Self::Asked(gliner), Some(labels)) => gliner.find(&text, &labels, threshold, job),
+        }
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        match self {
+            Self::Own(labeller) => vec![labeller.graph.graph().name().to_owned()],
+            Self::Asked(gliner) => gliner.graphs(),
+        }
+    }
+}
+
+/// One label for a word of several tokens.
+fn agree(word: &[Judged], aggregation: Aggregation) -> Found {
+    let (start, end) = (word[0].start, word[word.len() - 1].end);
+    let (class, score) = match aggregation {
+        Aggregation::Average => {
+            let classes = word[0].scores.len();
+            let mean =
+                |class: usize| word.iter().map(|token| token.scores[class]).sum::<f32>() / word.len() as f32;
+            let means: Vec<f32> = (0..classes).map(mean).collect();
+            let class = scores::argmax(means.iter().copied());
+            (class, means[class])
+        }
+        Aggregation::Max => {
+            let surest = |token: &Judged| token.scores.iter().copied().fold(0.0, f32::max);
+            let token = &word[scores::argmax(word.iter().map(surest))];
+            let class = scores::argmax(token.scores.iter().copied());
+            (class, token.scores[class])
+        }
+        _ => {
+            let class = scores::argmax(word[0].scores.iter().copied());
+            (class, word[0].scores[class])
+        }
+    };
+    Found { start, end, class, score }
+}
+
+/// Appends a piece that begins with what the last one ends with: of the shared tokens, each piece judges the half that it has more of
+/// the text around.
+fn join(judged: &mut Vec<Judged>, next: Vec<Judged>) {
+    let Some(first) = next.first() else { return };
+    let shared_from = judged.iter().position(|token| token.start >= first.start).unwrap_or(judged.len());
+    let middle = shared_from + (judged.len() - shared_from) / 2;
+    let Some(at) = judged.get(middle).map(|token| token.start) else {
+        judged.extend(next);
+        return;
+    };
+    judged.truncate(middle);
+    judged.extend(next.into_iter().filter(|token| token.start >= at));
+}

@@ -1,0 +1,238 @@
+//! Entities of kinds that the asker names: GLiNER, which reads the kinds before the text and scores every span for each.
+
+use island_protocol::job::Failure;
+use ndarray::{Array2, Array3, Ix4};
+use serde_json::{Value, json};
+
+use super::{
+    entities::{Entity, Found},
+    scores::sigmoid,
+    tokens::Tokens,
+};
+use crate::{
+    graph::{Feed, Feeds, Graph},
+    run::{Answer, Job, rejected, wrong},
+    task::Loader,
+};
+
+/// Most kinds of one job.
+const MAX_LABELS: usize = 100;
+/// Score that a span must pass where the job names none.
+const THRESHOLD: f32 = 0.5;
+
+/// A loaded model.
+#[derive(Debug)]
+pub struct Gliner {
+    tokens: Tokens,
+    graph: Graph,
+    /// Most words of one span.
+    width: usize,
+    /// Most words of one text.
+    longest: usize,
+    /// What stands before the name of a kind, and behind the last.
+    marks: [String; 2],
+}
+
+/// A word and where it stands, in characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Word {
+    text: String,
+    start: usize,
+    end: usize,
+}
+
+impl Gliner {
+    /// Loads a repository, whose settings are in `gliner_config.json`.
+    pub fn load(loader: &Loader<'_>, settings: &Value) -> Result<Self, Failure> {
+        let number = |name: &str, otherwise: u64| {
+            settings.get(name).and_then(Value::as_u64).unwrap_or(otherwise) as usize
+        };
+        let mark = |name: &str, otherwise: &str| {
+            settings.get(name).and_then(Value::as_str).unwrap_or(otherwise).to_owned()
+        };
+        let mode = settings.get("span_mode").and_then(Value::as_str).unwrap_or("markerV0");
+        let graph = loader.graph(&["model"])?;
+        if mode == "token_level" || !graph.takes("span_idx") {
+            return Err(rejected("this GLiNER scores tokens and not spans, which is not known here"));
+        }
+        let (width, longest) = (number("max_width", 12), number("max_len", 384));
+        if !(1..=64).contains(&width) || !(1..=8192).contains(&longest) {
+            return Err(rejected("gliner_config.json asks for sizes that no model has"));
+        }
+        let marks = [mark("ent_token", "<<ENT>>"), mark("sep_token", "<<SEP>>")];
+        Ok(Self { tokens: Tokens::load(&loader.repository)?, graph, width, longest, marks })
+    }
+
+    /// The graphs it runs.
+    pub fn graphs(&self) -> Vec<String> {
+        vec![self.graph.name().to_owned()]
+    }
+
+    /// Finds entities of these kinds.
+    pub fn find(
+        &self,
+        text: &str,
+        labels: &[String],
+        threshold: Option<f32>,
+        job: &Job,
+    ) -> Result<Answer, Failure> {
+        if labels.is_empty()
+            || labels.len() > MAX_LABELS
+            || labels.iter().any(|label| label.trim().is_empty())
+        {
+            return Err(wrong(format!("labels must be 1 to {MAX_LABELS} texts that are not empty")));
+        }
+        let threshold = threshold.unwrap_or(THRESHOLD);
+        let letters: Vec<char> = text.chars().collect();
+        let words = words(&letters);
+        let (mut entities, mut read) = (Vec::new(), 0);
+        // Long texts are read piece by piece, each as many words as the model takes.
+        for piece in words.chunks(self.longest) {
+            job.step()?;
+            let (found, tokens) = self.read(piece, labels, threshold)?;
+            read += tokens;
+            entities.extend(found.into_iter().map(|found| Entity {
+                text: letters[found.start..found.end].iter().collect(),
+                label: labels[found.class].clone(),
+                score: found.score,
+                start: found.start,
+                end: found.end,
+            }));
+        }
+        Ok(Answer::of(json!({ "entities": entities }), read))
+    }
+
+    fn read(&self, words: &[Word], labels: &[String], threshold: f32) -> Result<(Vec<Found>, u64), Failure> {
+        let mut prompt: Vec<&str> = Vec::new();
+        for label in labels {
+            prompt.extend([self.marks[0].as_str(), label.as_str()]);
+        }
+        prompt.push(&self.marks[1]);
+        let behind = prompt.len();
+        let all: Vec<&str> = prompt.into_iter().chain(words.iter().map(|word| word.text.as_str())).collect();
+        let encoding = self.tokens.encode_words(&all)?;
+        let mut last = None;
+        let numbers = encoding.get_word_ids().iter().map(|&word| {
+            let is_first = word.is_some() && word != last;
+            last = word;
+            // Words of the text count from 1, at their first token; all else is 0.
+            word.filter(|&word| is_first && word as usize >= behind)
+                .map_or(0, |word| i64::from(word) - behind as i64 + 1)
+        });
+        let numbers: Vec<i64> = numbers.collect();
+        let count = encoding.len();
+        let ids = Array2::from_shape_fn((1, count), |(_, place)| i64::from(encoding.get_ids()[place]));
+        let spans = words.len() * self.width;
+        let ends = |place: usize| (place / self.width, place / self.width + place % self.width);
+        let index = Array3::from_shape_fn((1, spans, 2), |(_, place, side)| {
+            let (start, end) = ends(place);
+            // A span beyond the last word is masked, and must still be somewhere.
+            if end >= words.len() {
+                0
+            } else if side == 0 {
+                start as i64
+            } else {
+                end as i64
+            }
+        });
+        let is_whole = Array2::from_shape_fn((1, spans), |(_, place)| ends(place).1 < words.len());
+        let feeds = Feeds::new()
+            .ints("input_ids", ids.into_dyn())
+            .ints("attention_mask", Array2::from_elem((1, count), 1).into_dyn())
+            .ints("words_mask", Array2::from_shape_fn((1, count), |(_, place)| numbers[place]).into_dyn())
+            .ints("text_lengths", Array2::from_elem((1, 1), words.len() as i64).into_dyn())
+            .ints("span_idx", index.into_dyn())
+            .with("span_mask", Feed::Bools(is_whole.into_dyn()));
+        let logits = self.graph.run(feeds)?.floats("logits")?.into_dimensionality::<Ix4>();
+        let logits =
+            logits.map_err(|_| rejected("the graph's logits are not [texts, words, widths, kinds]"))?;
+        let (_, rows, widths, classes) = logits.dim();
+        let mut found = Vec::new();
+        for start in 0..words.len().min(rows) {
+            for width in 0..widths.min(words.len() - start) {
+                for class in 0..classes.min(labels.len()) {
+                    let score = sigmoid(logits[[0, start, width, class]]);
+                    if score > threshold {
+                        let end = words[start + width].end;
+                        found.push(Found { start: words[start].start, end, class, score });
+                    }
+                }
+            }
+        }
+        Ok((apart(found), count as u64))
+    }
+}
+
+/// The surest spans that share no word, in the order of the text.
+fn apart(mut found: Vec<Found>) -> Vec<Found> {
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let mut kept: Vec<Found> = Vec::new();
+    for span in found {
+        if kept.iter().all(|other| span.end <= other.start || span.start >= other.end) {
+            kept.push(span);
+        }
+    }
+    kept.sort_by_key(|span| span.start);
+    kept
+}
+
+/// Words, with hyphens and underscores inside them, and every other sign by itself.
+fn words(letters: &[char]) -> Vec<Word> {
+    let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let mut words = Vec::new();
+    let mut at = 0;
+    while at < letters.len() {
+        let start = at;
+        at += 1;
+        if letters[start].is_whitespace() {
+            continue;
+        }
+        if is_letter(letters[start]) {
+            loop {
+                while at < letters.len() && is_letter(letters[at]) {
+                    at += 1;
+                }
+                let joins = letters.get(at).is_some_and(|&letter| letter == '-' || letter == '_');
+                if joins && letters.get(at + 1).is_some_and(|&letter| is_letter(letter)) {
+                    at += 1;
+                } else {
+                    break;
+                }
+            }
+        }
+        words.push(Word { text: letters[start..at].iter().collect(), start, end: at });
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn hyphens_join_words_and_signs_stand_alone() {
+        let letters: Vec<char> = "Merkel-Müller, (5 km) a--b".chars().collect();
+        let found: Vec<String> = words(&letters).into_iter().map(|word| word.text).collect();
+        assert_eq!(found, ["Merkel-Müller", ",", "(", "5", "km", ")", "a", "-", "-", "b"]);
+    }
+
+    proptest! {
+        #[test]
+        fn words_are_the_text_without_its_spaces(text in ".{0,60}") {
+            let letters: Vec<char> = text.chars().collect();
+            let joined: String = words(&letters).into_iter().map(|word| word.text).collect();
+            let wanted: String = letters.iter().filter(|letter| !letter.is_whitespace()).collect();
+            prop_assert_eq!(joined, wanted);
+        }
+
+        #[test]
+        fn what_is_kept_shares_nothing(spans in proptest::collection::vec((0_usize..40, 1_usize..8, 0.0_f32..1.0), 0..40)) {
+            let found = spans.iter().map(|&(start, width, score)| Found { start, end: start + width, class: 0, score });
+            let kept = apart(found.collect());
+            prop_assert!(kept.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            prop_assert_eq!(kept.is_empty(), spans.is_empty());
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Which words could stand where a text has a gap.
+
+use island_protocol::job::Failure;
+use ndarray::Ix2;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{scores, tokens, tokens::Tokens};
+use crate::{
+    batch::{Batcher, output},
+    run::{self, Answer, Job, wrong},
+    task::{Loader, Pipeline},
+};
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    text: String,
+    #[serde(default = "five")]
+    top_k: usize,
+}
+
+fn five() -> usize {
+    5
+}
+
+struct Filler {
+    tokens: Tokens,
+    graph: Batcher,
+    mask: (String, u32),
+}
+
+/// Loads a model that fills gaps.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    let tokens = Tokens::load(&loader.repository)?;
+    let named = tokens.special("mask_token").or_else(|| {
+        ["[MASK]", "<mask>"].map(str::to_owned).into_iter().find(|mask| tokens.id(mask).is_some())
+    });
+    let mask = named.and_then(|mask| tokens.id(&mask).map(|id| (mask, id)));
+    let mask = mask.ok_or_else(|| run::rejected("the tokeniser has no mask token"))?;
+    Ok(Box::new(Filler { graph: Batcher::new(loader.graph(&["model"])?, tokens.pad_id), tokens, mask }))
+}
+
+impl Pipeline for Filler {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let Input { text, top_k } = run::input(input)?;
+        tokens::check(&text, "text")?;
+        let encoding = self.tokens.encode_whole(&text)?;
+        let ids = encoding.get_ids();
+        let gaps: Vec<usize> = (0..ids.len()).filter(|&place| ids[place] == self.mask.1).collect();
+        let &[gap] = gaps.as_slice() else {
+            return Err(wrong(format!("text must have one {}, it has {}", self.mask.0, gaps.len())));
+        };
+        let results = self.graph.run(vec![tokens::row(&encoding)], job)?;
+        let logits =
+            output(&results[0], &["logits"]).ok_or_else(|| run::rejected("the graph gives no logits"))?;
+        let logits = logits.view().into_dimensionality::<Ix2>();
+        let logits =
+            logits.map_err(|_| run::rejected("the graph's logits are not one row for each token"))?;
+        let shares = scores::softmax(&logits.row(gap).to_vec());
+        let mut order: Vec<usize> = (0..shares.len()).collect();
+        order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
+        order.truncate(top_k.clamp(1, 1000));
+        let mut candidates = Vec::with_capacity(order.len());
+        for token in order {
+            let mut filled = ids.to_vec();
+            filled[gap] = token as u32;
+            candidates.push(json!({
+                "token": self.tokens.decode(&[token as u32], false)?,
+                "score": shares[token],
+                "text": self.tokens.decode(&filled, true)?,
+            }));
+        }
+        Ok(Answer::of(json!({ "candidates": candidates }), ids.len() as u64))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.graph.graph().name().to_owned()]
+    }
+}

@@ -1,0 +1,161 @@
+//! The passage of a text that answers a question.
+
+use std::cmp::Ordering;
+
+use island_protocol::job::Failure;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokenizers::Encoding;
+
+use super::{scores, tokens, tokens::Tokens};
+use crate::{
+    batch::{Batcher, RowResults, output},
+    run::{self, Answer, Job, wrong},
+    task::{Loader, Pipeline},
+};
+
+/// Tokens of question and passage that are read at once, as the reference does.
+const WINDOW: usize = 384;
+/// Tokens that two windows share, at most.
+const STRIDE: usize = 128;
+/// Tokens of the longest answer.
+const LONGEST_ANSWER: usize = 15;
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    question: String,
+    context: String,
+    #[serde(default = "one")]
+    top_k: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Found {
+    score: f32,
+    start: usize,
+    end: usize,
+}
+
+struct Reader {
+    tokens: Tokens,
+    graph: Batcher,
+    /// The token that stands for "it is not said".
+    cls: Option<u32>,
+}
+
+/// Loads a reader.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    let tokens = Tokens::load(&loader.repository)?;
+    let cls = tokens.special("cls_token").and_then(|token| tokens.id(&token));
+    Ok(Box::new(Reader { cls, graph: Batcher::new(loader.graph(&["model"])?, tokens.pad_id), tokens }))
+}
+
+impl Pipeline for Reader {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let Input { question, context, top_k } = run::input(input)?;
+        tokens::check(&question, "question")?;
+        tokens::check(&context, "context")?;
+        if !(1..=100).contains(&top_k) {
+            return Err(wrong("top_k must be 1 to 100"));
+        }
+        let window = WINDOW.min(self.tokens.max_length);
+        let asked = self.tokens.encode(&question)?.len();
+        // Windows must move on: what the question and its frame leave is more than what two windows share.
+        let room = window.saturating_sub(asked + 3);
+        if room < 8 {
+            return Err(wrong(format!("question has {asked} tokens, too many beside a context in {window}")));
+        }
+        let stride = STRIDE.min(window / 2).min(room - 1);
+        let mut first = self.tokens.encode_cut(&question, Some(&context), window, stride)?;
+        let mut windows = first.take_overflowing();
+        windows.insert(0, first);
+        let results = self.graph.run(windows.iter().map(tokens::row).collect(), job)?;
+        let mut found: Vec<Found> = Vec::new();
+        for (window, result) in windows.iter().zip(&results) {
+            // Spans that are one once they are aligned to words are one answer, so more are looked at than are asked for.
+            found.extend(spans(window, result, self.cls, top_k * 2 + 10)?);
+        }
+        let letters: Vec<char> = context.chars().collect();
+        let mut answers: Vec<(String, Found)> = Vec::new();
+        for span in found {
+            let answer: String =
+                letters[span.start.min(span.end)..span.end.min(letters.len())].iter().collect();
+            // The same words twice are one answer, and twice as likely.
+            let same = |(known, _): &&mut (String, Found)| known.to_lowercase() == answer.to_lowercase();
+            match answers.iter_mut().find(same) {
+                Some((_, known)) => known.score += span.score,
+                None => answers.push((answer, span)),
+            }
+        }
+        answers.sort_by(|(_, a), (_, b)| b.score.partial_cmp(&a.score).unwrap_or(Ordering::Equal));
+        answers.truncate(top_k);
+        let answers: Vec<Value> = answers
+            .into_iter()
+            .map(|(answer, Found { score, start, end })| {
+                json!({ "answer": answer, "score": score, "start": start, "end": end })
+            })
+            .collect();
+        let Some(Value::Object(mut best)) = answers.first().cloned() else {
+            return Err(wrong("context has nothing that could be an answer"));
+        };
+        best.insert("answers".to_owned(), answers.into());
+        let read = windows.iter().map(|window| window.len() as u64).sum();
+        Ok(Answer::of(Value::Object(best), read))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.graph.graph().name().to_owned()]
+    }
+}
+
+/// The `most` likeliest spans of one window.
+fn spans(
+    window: &Encoding,
+    result: &RowResults,
+    cls: Option<u32>,
+    most: usize,
+) -> Result<Vec<Found>, Failure> {
+    let take = |name: &str| {
+        let logits =
+            output(result, &[name]).ok_or_else(|| run::rejected(format!("the graph gives no {name}")))?;
+        Ok::<Vec<f32>, Failure>(logits.iter().copied().collect())
+    };
+    let (starts, ends) = (take("start_logits")?, take("end_logits")?);
+    let count = window.len();
+    if starts.len() != count || ends.len() != count {
+        return Err(run::rejected("the graph's logits are not one for each token"));
+    }
+    let is_context: Vec<bool> = (0..count).map(|place| window.token_to_sequence(place) == Some(1)).collect();
+    // What goes to the token that stands for no answer is lost to the others.
+    let counts = |place: usize| is_context[place] || Some(window.get_ids()[place]) == cls;
+    let shares = |logits: Vec<f32>| {
+        let masked = logits.into_iter().enumerate();
+        let masked: Vec<f32> =
+            masked.map(|(place, logit)| if counts(place) { logit } else { -10_000.0 }).collect();
+        scores::softmax(&masked)
+    };
+    let (starts, ends) = (shares(starts), shares(ends));
+    let mut found: Vec<(f32, usize, usize)> = Vec::new();
+    for start in (0..count).filter(|&place| is_context[place]) {
+        for end in start..count.min(start + LONGEST_ANSWER) {
+            if is_context[end] {
+                found.push((starts[start] * ends[end], start, end));
+            }
+        }
+    }
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found.truncate(most);
+    let of_word = |place: usize| {
+        let word =
+            window.token_to_word(place).and_then(|(sequence, word)| window.word_to_chars(word, sequence));
+        word.or_else(|| window.token_to_chars(place).map(|(_, chars)| chars)).unwrap_or((0, 0))
+    };
+    Ok(found
+        .into_iter()
+        .map(|(score, start, end)| Found { score, start: of_word(start).0, end: of_word(end).1 })
+        .collect())
+}

@@ -1,0 +1,100 @@
+//! Which of the asker's own labels fits a text: a model of inference judges "this example is about …" for each.
+
+use island_protocol::job::Failure;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{scores, tokens, tokens::Tokens};
+use crate::{
+    batch::{Batcher, output},
+    run::{self, Answer, Job, wrong},
+    task::{Loader, Pipeline},
+};
+
+/// Most labels of one job.
+const MAX_LABELS: usize = 256;
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    text: String,
+    labels: Vec<String>,
+    #[serde(default)]
+    multi_label: bool,
+    #[serde(default = "template")]
+    hypothesis_template: String,
+}
+
+fn template() -> String {
+    "This example is {}.".to_owned()
+}
+
+struct ZeroShot {
+    tokens: Tokens,
+    graph: Batcher,
+    /// The class that means "it follows".
+    entailment: usize,
+    classes: usize,
+}
+
+/// Loads a model of inference.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    let tokens = Tokens::load(&loader.repository)?;
+    let graph = Batcher::new(loader.graph(&["model"])?, tokens.pad_id);
+    let ids = loader.repository.config.get("label2id").and_then(Value::as_object);
+    let ids =
+        ids.ok_or_else(|| run::rejected("config.json has no label2id: which class means entailment?"))?;
+    let entails = ids.iter().find(|(label, _)| label.to_lowercase().starts_with("entail"));
+    let classes = ids.len();
+    // As the reference does where no label says it: the last one.
+    let entailment =
+        entails.and_then(|(_, id)| id.as_u64()).map_or(classes.saturating_sub(1), |id| id as usize);
+    Ok(Box::new(ZeroShot { tokens, graph, entailment, classes }))
+}
+
+impl Pipeline for ZeroShot {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let Input { text, labels, multi_label, hypothesis_template } = run::input(input)?;
+        tokens::check(&text, "text")?;
+        if labels.is_empty()
+            || labels.len() > MAX_LABELS
+            || labels.iter().any(|label| label.trim().is_empty())
+        {
+            return Err(wrong(format!("labels must be 1 to {MAX_LABELS} texts that are not empty")));
+        }
+        if !hypothesis_template.contains("{}") {
+            return Err(wrong("hypothesis_template has no {} where the label goes"));
+        }
+        let longest = self.tokens.max_length;
+        let encodings = labels.iter().map(|label| {
+            self.tokens.encode_pair_cut(&text, &hypothesis_template.replacen("{}", label, 1), longest)
+        });
+        let encodings = encodings.collect::<Result<Vec<_>, _>>()?;
+        let results = self.graph.run(encodings.iter().map(tokens::row).collect(), job)?;
+        let mut entailments = Vec::with_capacity(labels.len());
+        for result in &results {
+            let logits =
+                output(result, &["logits"]).ok_or_else(|| run::rejected("the graph gives no logits"))?;
+            let logits: Vec<f32> = logits.iter().copied().collect();
+            if logits.len() != self.classes {
+                return Err(run::rejected(format!(
+                    "the graph gives {} classes, not {}",
+                    logits.len(),
+                    self.classes
+                )));
+            }
+            let against = logits[if self.entailment == 0 { logits.len() - 1 } else { 0 }];
+            entailments.push((logits[self.entailment], against));
+        }
+        let shares: Vec<f32> = if multi_label || labels.len() == 1 {
+            entailments.iter().map(|&(follows, against)| scores::softmax(&[against, follows])[1]).collect()
+        } else {
+            scores::softmax(&entailments.iter().map(|&(follows, _)| follows).collect::<Vec<_>>())
+        };
+        let tokens = encodings.iter().map(|encoding| encoding.len() as u64).sum();
+        Ok(Answer::of(scores::answer(&scores::ranked(labels, &shares, None)), tokens))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.graph.graph().name().to_owned()]
+    }
+}

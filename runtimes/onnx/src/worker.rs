@@ -1,0 +1,53 @@
+//! What the worker binary brings: the library is opened before the walls stand, the graphs after.
+
+use island_protocol::{
+    cargo::RuntimeType,
+    job::{Failure, FailureCode},
+};
+use island_runtimes_api::{Probe, Unavailable};
+use island_runtimes_worker::{
+    inside::{Engine, LoadProgress, Loaded},
+    launch::Launch,
+    lockdown::Profile,
+};
+
+use crate::{
+    devices, library,
+    runtime::{Onnx, Settings, probe},
+};
+
+/// ONNX Runtime in a worker.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OnnxEngine;
+
+impl Engine for OnnxEngine {
+    type Runtime = Onnx;
+
+    fn kind(&self) -> RuntimeType {
+        RuntimeType::Onnx
+    }
+
+    fn probe(&mut self) -> Result<Probe, Unavailable> {
+        probe()
+    }
+
+    fn prepare(&mut self, _launch: &Launch) -> Result<(), Failure> {
+        library::open().map(drop).map_err(|error| Failure::of_host(FailureCode::InternalError, error.reason))
+    }
+
+    fn profile(&self, launch: &Launch) -> Profile {
+        devices::profile(launch.vram_limit_mb)
+    }
+
+    async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Onnx>, Failure> {
+        let runtime = Onnx::load(Settings {
+            files: launch.artifacts,
+            cargo: launch.cargo,
+            slots: launch.slots,
+            threads: launch.threads,
+            vram_limit_mb: launch.vram_limit_mb,
+        })
+        .await?;
+        Ok(Loaded { slots: runtime.slots(), vram_mb: 0, version: runtime.version(), runtime })
+    }
+}

@@ -1,0 +1,253 @@
+//! The fixtures, and how near an answer must come to the reference's.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use island_protocol::{
+    cargo::CargoSpec,
+    ids::{AttemptKey, JobId},
+    job::{Failure, Outcome},
+};
+use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, WorkCounter};
+use island_runtimes_onnx::runtime::{Onnx, Settings};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// A repository and what it must answer.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Fixture {
+    #[serde(skip)]
+    pub(crate) name: String,
+    #[serde(skip)]
+    pub(crate) folder: PathBuf,
+    pub(crate) task: String,
+    /// Settings that the files do not hold.
+    #[serde(default)]
+    pub(crate) engine: Value,
+    pub(crate) cases: Vec<Case>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// Where it is not the repository's.
+    pub(crate) task: Option<String>,
+    pub(crate) input: Value,
+    pub(crate) output: Value,
+    #[serde(default = "usual")]
+    pub(crate) tolerance: f64,
+    /// For pictures: share of pixels that may differ by more than the tolerance.
+    #[serde(default)]
+    pub(crate) pixels: Option<f64>,
+}
+
+fn usual() -> f64 {
+    1e-4
+}
+
+/// Where the fixtures lie, whichever crate's tests look for them.
+fn fixtures() -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let mut roots = crates.filter(|folder| folder.join("Cargo.lock").is_file());
+    roots.next().expect("the workspace").join("runtimes/onnx/tests/fixtures")
+}
+
+/// All fixtures, or those whose name contains `ONNX_FIXTURE`.
+pub(crate) fn all() -> Vec<Fixture> {
+    let folder = fixtures();
+    let only = std::env::var("ONNX_FIXTURE").unwrap_or_default();
+    let entries = fs::read_dir(folder).expect("the fixtures").map(|entry| entry.expect("readable").path());
+    let mut folders: Vec<PathBuf> = entries.filter(|path| path.join("cases.json").is_file()).collect();
+    folders.sort();
+    folders
+        .into_iter()
+        .map(|folder| Fixture::read(&folder))
+        .filter(|fixture| fixture.name.contains(&only))
+        .collect()
+}
+
+impl Fixture {
+    pub(crate) fn read(folder: &Path) -> Self {
+        let text = fs::read(folder.join("cases.json")).expect("readable");
+        let mut fixture: Self =
+            serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        fixture.name = folder.file_name().expect("a name").to_string_lossy().into_owned();
+        folder.clone_into(&mut fixture.folder);
+        fixture
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        Self::read(&fixtures().join(name))
+    }
+
+    /// The tasks of its cases.
+    pub(crate) fn tasks(&self) -> BTreeSet<String> {
+        self.cases.iter().map(|case| self.task_of(case).to_owned()).collect()
+    }
+
+    pub(crate) fn task_of<'f>(&'f self, case: &'f Case) -> &'f str {
+        case.task.as_deref().unwrap_or(&self.task)
+    }
+
+    pub(crate) fn cargo(&self, task: &str) -> CargoSpec {
+        let cargo = json!({
+            "slug": self.name, "runtime_type": "onnx", "onnx_task_type": task, "engine": self.engine,
+        });
+        serde_json::from_value(cargo).expect("a Cargo")
+    }
+
+    /// The repository's files by their path in it.
+    pub(crate) fn files(&self) -> BTreeMap<String, PathBuf> {
+        let root = self.folder.join("model");
+        let mut files = BTreeMap::new();
+        let mut folders = vec![root.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).expect("readable") {
+                let path = entry.expect("readable").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let name = path.strip_prefix(&root).expect("inside").to_string_lossy().into_owned();
+                    files.insert(name, path);
+                }
+            }
+        }
+        files
+    }
+
+    pub(crate) async fn load(&self, task: &str) -> Result<Onnx, Failure> {
+        Onnx::load(settings(self.cargo(task), self.files())).await
+    }
+
+    /// Media named by file become base64.
+    pub(crate) fn input(&self, case: &Case) -> Value {
+        let mut input = case.input.clone();
+        for field in ["image", "audio"] {
+            if let Some(file) = input.get(field).and_then(|media| media.get("file")).and_then(Value::as_str) {
+                let bytes =
+                    fs::read(self.folder.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+                input[field] = STANDARD.encode(bytes).into();
+            }
+        }
+        input
+    }
+
+    pub(crate) async fn answer(&self, engine: &Onnx, case: &Case) -> Result<Value, Failure> {
+        ask(engine, self.cargo(self.task_of(case)), self.input(case)).await
+    }
+}
+
+pub(crate) fn settings(cargo: CargoSpec, files: BTreeMap<String, PathBuf>) -> Settings {
+    Settings { files, cargo, slots: 2, threads: 1, vram_limit_mb: 0 }
+}
+
+/// One job.
+pub(crate) async fn ask(engine: &Onnx, cargo: CargoSpec, input: Value) -> Result<Value, Failure> {
+    let (events, _received) = EventSink::channel();
+    let context = RunContext {
+        key: AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 },
+        events,
+        cancel: CancellationToken::new(),
+        scratch: std::env::temp_dir(),
+        work: WorkCounter::default(),
+        log: JobLog::default(),
+    };
+    let request = RunRequest { cargo, input, artifacts: BTreeMap::new(), scope: "test".to_owned() };
+    match engine.run(request, context).await {
+        Outcome::Completed { output, .. } => Ok(output.unwrap_or_default()),
+        Outcome::Failed { failure, .. } => Err(failure),
+    }
+}
+
+/// Where an output differs from the reference's.
+pub(crate) fn agree(fixture: &Fixture, case: &Case, output: &Value) -> Vec<String> {
+    let mut wrong = Vec::new();
+    compare(fixture, case, "", &case.output, output, &mut wrong);
+    wrong.truncate(6);
+    wrong
+}
+
+fn compare(fixture: &Fixture, case: &Case, at: &str, wanted: &Value, got: &Value, wrong: &mut Vec<String>) {
+    match (wanted, got) {
+        (Value::Object(file), Value::String(data)) if file.contains_key("file") => {
+            let path = fixture.folder.join(file["file"].as_str().unwrap_or_default());
+            let bytes = STANDARD.decode(data).unwrap_or_default();
+            if let Some(why) = media_differs(&path, &bytes, case) {
+                wrong.push(format!("{at}: {why}"));
+            }
+        }
+        (Value::Object(wanted), Value::Object(got)) => {
+            for (name, wanted) in wanted {
+                let at = format!("{at}.{name}");
+                match got.get(name) {
+                    Some(got) => compare(fixture, case, &at, wanted, got, wrong),
+                    None => wrong.push(format!("{at} is missing")),
+                }
+            }
+        }
+        (Value::Array(wanted), Value::Array(got)) => {
+            if wanted.len() != got.len() {
+                wrong.push(format!("{at} has {} items, not {}", got.len(), wanted.len()));
+            }
+            for (index, (wanted, got)) in wanted.iter().zip(got).enumerate() {
+                compare(fixture, case, &format!("{at}[{index}]"), wanted, got, wrong);
+            }
+        }
+        (Value::Number(wanted), Value::Number(got)) => {
+            let (wanted, got) = (wanted.as_f64().unwrap_or(f64::NAN), got.as_f64().unwrap_or(f64::NAN));
+            // A whole number is a count or a place; one with a fraction is a measure.
+            if !((wanted - got).abs() <= case.tolerance) {
+                wrong.push(format!("{at} is {got}, not {wanted}"));
+            }
+        }
+        _ if wanted == got => {}
+        _ => {
+            let short = |value: &Value| value.to_string().chars().take(200).collect::<String>();
+            wrong.push(format!("{at} is {}, not {}", short(got), short(wanted)));
+        }
+    }
+}
+
+/// How a picture or sound differs from the one in a file.
+fn media_differs(path: &Path, bytes: &[u8], case: &Case) -> Option<String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if name.ends_with(".npy") {
+        return sound_differs(path, bytes);
+    }
+    let _ = (bytes, case);
+    Some(format!("no way to compare {name} yet"))
+}
+
+/// How a wav file differs from samples in a file.
+fn sound_differs(path: &Path, wav: &[u8]) -> Option<String> {
+    let wanted = npy(path);
+    let got: Vec<f32> = wav
+        .get(44..)?
+        .chunks_exact(2)
+        .map(|two| f32::from(i16::from_le_bytes([two[0], two[1]])) / 32767.0)
+        .collect();
+    if wanted.len() != got.len() {
+        return Some(format!("{} samples, not {}", got.len(), wanted.len()));
+    }
+    let apart = wanted.iter().zip(&got).map(|(a, b)| (a.clamp(-1.0, 1.0) - b).abs()).fold(0.0, f32::max);
+    // Half a step of 16 bits, and what two machines may differ by.
+    (apart > 1.2e-4).then(|| format!("samples are {apart} apart"))
+}
+
+/// The numbers of a file that numpy wrote.
+pub(crate) fn npy(path: &Path) -> Vec<f32> {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let said = String::from_utf8_lossy(&bytes[10..header]).into_owned();
+    assert!(said.contains("'<f4'"), "{}: {said}", path.display());
+    bytes[header..]
+        .chunks_exact(4)
+        .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+        .collect()
+}
