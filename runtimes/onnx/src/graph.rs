@@ -20,6 +20,7 @@ use ort::{
 
 use crate::{devices, repository::GraphFiles, run::rejected};
 
+pub mod inspect;
 mod made_up;
 
 /// How to run graphs.
@@ -152,6 +153,10 @@ impl Graph {
             };
             fs::read(path).map_err(unreadable)
         };
+        let bytes = read(&files.path)?;
+        let listed = files.weights.iter().map(|(name, _)| name.as_str()).collect();
+        inspect::check(&bytes, &listed)
+            .map_err(|why| rejected(format!("{} is refused: {why}", files.name)))?;
         let session = (|| {
             let mut builder = Session::builder(environment)?
                 .with_optimization_level(GraphOptimizationLevel::All)?
@@ -165,7 +170,6 @@ impl Graph {
                 let bytes = read(path).map_err(|failure| ort::Error::new(failure.message))?;
                 builder = builder.with_external_initializer_file_in_memory(name, bytes.into())?;
             }
-            let bytes = read(&files.path).map_err(|failure| ort::Error::new(failure.message))?;
             builder.commit_from_memory(&bytes)
         })();
         let session = session

@@ -1,0 +1,189 @@
+//! What a graph's file says of other files, read before the library sees it.
+//!
+//! Weights may lie outside a graph, in files that it names. Names that are not among the Cargo's verified files are refused here:
+//! paths that lead out of the folder, absolute ones, devices. Only the few fields that can hold such names are looked at, by
+//! their numbers in `onnx.proto`.
+
+use std::collections::BTreeSet;
+
+/// Deepest that graphs may lie in graphs.
+const MAX_DEPTH: usize = 16;
+
+/// Why a graph cannot be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    /// It is cut off, or no graph at all.
+    #[error("it is no ONNX graph, or cut off")]
+    Malformed,
+    /// Branches and loops in each other without end.
+    #[error("its graphs lie in each other deeper than {MAX_DEPTH}")]
+    TooDeep,
+    /// It wants a file that the Cargo does not list.
+    #[error("its weights lie in {0:?}, which is not among the Cargo's files")]
+    Foreign(String),
+}
+
+/// Fields of a message that are looked into, by what they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Model,
+    Graph,
+    Node,
+    Attribute,
+    Tensor,
+    SparseTensor,
+    Function,
+    /// Key and value; the key `location` names a file.
+    Entry,
+}
+
+impl Kind {
+    /// What lies in this field, if it can lead to a file's name.
+    fn inside(self, field: u64) -> Option<Self> {
+        match (self, field) {
+            (Self::Model, 7) | (Self::Attribute, 6 | 11) => Some(Self::Graph),
+            (Self::Model, 25) => Some(Self::Function),
+            (Self::Graph, 1) | (Self::Function, 7) => Some(Self::Node),
+            (Self::Graph, 5) | (Self::Attribute, 5 | 10) | (Self::SparseTensor, 1 | 2) => Some(Self::Tensor),
+            (Self::Graph, 15) | (Self::Attribute, 22 | 23) => Some(Self::SparseTensor),
+            (Self::Node, 5) | (Self::Function, 11) => Some(Self::Attribute),
+            (Self::Tensor, 13) => Some(Self::Entry),
+            _ => None,
+        }
+    }
+}
+
+/// Checks that a graph wants no files but these.
+pub fn check(graph: &[u8], listed: &BTreeSet<&str>) -> Result<(), Distrust> {
+    if graph.is_empty() {
+        return Err(Distrust::Malformed);
+    }
+    walk(graph, Kind::Model, listed, 0)
+}
+
+fn walk(mut bytes: &[u8], kind: Kind, listed: &BTreeSet<&str>, depth: usize) -> Result<(), Distrust> {
+    // A graph in a graph is three messages deeper.
+    if depth > MAX_DEPTH * 3 + 4 {
+        return Err(Distrust::TooDeep);
+    }
+    let (mut key, mut value) = (&b""[..], &b""[..]);
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes)?;
+        let content = match tag & 7 {
+            0 => varint(&mut bytes).map(|_| &b""[..]),
+            1 => take(&mut bytes, 8),
+            2 => {
+                let length = varint(&mut bytes)?;
+                take(&mut bytes, length)
+            }
+            5 => take(&mut bytes, 4),
+            _ => Err(Distrust::Malformed),
+        }?;
+        match (kind, tag >> 3) {
+            (Kind::Entry, 1) => key = content,
+            (Kind::Entry, 2) => value = content,
+            (_, field) => {
+                if let Some(inside) = kind.inside(field).filter(|_| tag & 7 == 2) {
+                    walk(content, inside, listed, depth + 1)?;
+                }
+            }
+        }
+    }
+    if kind == Kind::Entry && key == b"location" {
+        let name = String::from_utf8_lossy(value);
+        if !listed.contains(name.trim_start_matches("./")) {
+            return Err(Distrust::Foreign(name.chars().take(200).collect()));
+        }
+    }
+    Ok(())
+}
+
+fn take<'b>(bytes: &mut &'b [u8], length: u64) -> Result<&'b [u8], Distrust> {
+    let length = usize::try_from(length).map_err(|_| Distrust::Malformed)?;
+    let (taken, rest) = bytes.split_at_checked(length).ok_or(Distrust::Malformed)?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, Distrust> {
+    let mut number = 0_u64;
+    for place in 0..10 {
+        let (&byte, rest) = bytes.split_first().ok_or(Distrust::Malformed)?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << (7 * place);
+        if byte < 0x80 {
+            return Ok(number);
+        }
+    }
+    Err(Distrust::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A message of one field with this content.
+    fn field(number: u8, content: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![number << 3 | 2];
+        let mut length = content.len();
+        while length >= 0x80 {
+            bytes.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        bytes.push(length as u8);
+        bytes.extend(content);
+        bytes
+    }
+
+    fn entry(location: &str) -> Vec<u8> {
+        field(13, &[field(1, b"location"), field(2, location.as_bytes())].concat())
+    }
+
+    /// A graph whose weights lie there, in itself or in a branch.
+    fn graph(location: &str, in_branch: bool) -> Vec<u8> {
+        let weights = field(5, &entry(location));
+        let inner = if in_branch { field(1, &field(5, &field(6, &weights))) } else { weights };
+        field(7, &inner)
+    }
+
+    #[test]
+    fn only_listed_files_may_hold_weights() {
+        let listed = BTreeSet::from(["model.onnx_data"]);
+        for in_branch in [false, true] {
+            assert_eq!(check(&graph("model.onnx_data", in_branch), &listed), Ok(()));
+            assert_eq!(check(&graph("./model.onnx_data", in_branch), &listed), Ok(()));
+            for hostile in
+                ["../model.onnx_data", "/etc/passwd", "x/../../y", "", "model.onnx_data/..", "other"]
+            {
+                let why = check(&graph(hostile, in_branch), &listed);
+                assert_eq!(why, Err(Distrust::Foreign(hostile.to_owned())), "{hostile}");
+            }
+        }
+    }
+
+    #[test]
+    fn graphs_in_graphs_have_an_end() {
+        let mut deep = entry("x");
+        for _ in 0..200 {
+            deep = field(1, &field(5, &field(6, &deep)));
+        }
+        assert_eq!(check(&field(7, &deep), &BTreeSet::new()), Err(Distrust::TooDeep));
+    }
+
+    proptest! {
+        #[test]
+        fn anything_at_all_is_looked_at_safely(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = check(&bytes, &BTreeSet::new());
+        }
+
+        #[test]
+        fn what_is_cut_off_is_refused(cut in 1_usize..30) {
+            let whole = graph("model.onnx_data", true);
+            let listed = BTreeSet::from(["model.onnx_data"]);
+            prop_assume!(cut < whole.len());
+            prop_assert_eq!(check(&whole[..whole.len() - cut], &listed), Err(Distrust::Malformed));
+        }
+    }
+}

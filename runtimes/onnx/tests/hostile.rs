@@ -1,0 +1,229 @@
+//! Models and inputs that are broken or mean harm: a clear failure each, and the engine goes on.
+
+mod support;
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use island_protocol::job::{Failure, FailureCode, Fault};
+use island_runtimes_onnx::runtime::Onnx;
+use serde_json::{Value, json};
+use support::{Fixture, ask, settings};
+use tempfile::TempDir;
+
+/// A repository that is not quite the fixture's.
+struct Mended {
+    fixture: Fixture,
+    folder: TempDir,
+    files: BTreeMap<String, PathBuf>,
+}
+
+impl Mended {
+    fn of(name: &str) -> Self {
+        let fixture = Fixture::named(name);
+        Self { files: fixture.files(), fixture, folder: tempfile::tempdir().expect("temporary folder") }
+    }
+
+    fn with(mut self, name: &str, bytes: &[u8]) -> Self {
+        let path = self.folder.path().join(name.replace('/', "-"));
+        fs::write(&path, bytes).expect("write");
+        self.files.insert(name.to_owned(), path);
+        self
+    }
+
+    fn without(mut self, name: &str) -> Self {
+        self.files.remove(name).expect("it was there");
+        self
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        fs::read(&self.files[name]).expect("readable")
+    }
+
+    async fn load(&self) -> Result<Onnx, Failure> {
+        Onnx::load(settings(self.fixture.cargo(&self.fixture.task), self.files.clone())).await
+    }
+
+    /// Why it does not load.
+    async fn refused(&self) -> String {
+        let failure = self.load().await.expect_err("it must not load");
+        assert_eq!(
+            (failure.fault, failure.code),
+            (Fault::Job, FailureCode::ModelRejected),
+            "{}",
+            failure.message
+        );
+        failure.message
+    }
+}
+
+const GRAPH: &str = "onnx/model.onnx";
+
+#[tokio::test]
+async fn a_graph_that_is_cut_off_or_none_is_refused() {
+    let whole = Mended::of("distilbert-sst2").bytes(GRAPH);
+    for bytes in [&whole[..whole.len() / 2], &whole[..0], b"no graph".as_slice(), &[0; 4096]] {
+        let why = Mended::of("distilbert-sst2").with(GRAPH, bytes).refused().await;
+        assert!(why.contains("model.onnx"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_repository_that_lacks_files_says_which() {
+    let repository = || Mended::of("distilbert-sst2");
+    assert!(repository().without("tokenizer.json").refused().await.contains("tokenizer.json"));
+    assert!(repository().without(GRAPH).refused().await.contains("graph model"));
+    assert!(repository().with("tokenizer.json", b"{}").refused().await.contains("tokenizer.json"));
+    assert!(repository().with("config.json", b"{").refused().await.contains("config.json"));
+}
+
+#[tokio::test]
+async fn weights_that_are_no_numbers_are_the_models_fault() {
+    let repository = Mended::of("distilbert-sst2");
+    let mut graph = repository.bytes(GRAPH);
+    // Into the middle of the largest tensor, the embeddings: every bit set is no number.
+    let half = graph.len() / 2;
+    graph[half..half + 4096].fill(0xff);
+    let repository = repository.with(GRAPH, &graph);
+    let failure = match repository.load().await {
+        Ok(engine) => ask(
+            &engine,
+            repository.fixture.cargo("text-classification"),
+            json!({ "text": "the film was good and the train was bad" }),
+        )
+        .await
+        .expect_err("no number"),
+        Err(failure) => failure,
+    };
+    assert_eq!(failure.code, FailureCode::ModelRejected, "{}", failure.message);
+}
+
+/// The input's fault, and the same engine answers the next.
+async fn refuses(name: &str, bad: &[Value]) {
+    let fixture = Fixture::named(name);
+    let engine = fixture.load(&fixture.task).await.expect("loads");
+    for input in bad {
+        let at: String = input.to_string().chars().take(80).collect();
+        let Err(failure) = ask(&engine, fixture.cargo(&fixture.task), input.clone()).await else {
+            panic!("{name}: {at} was answered");
+        };
+        let known = [FailureCode::InvalidInput, FailureCode::ContextLengthExceeded];
+        assert!(
+            failure.fault == Fault::Job && known.contains(&failure.code),
+            "{at}: {}: {}",
+            failure.code,
+            failure.message
+        );
+        assert!(failure.message.len() < 400, "{at}: {}", failure.message);
+    }
+    let case = fixture.cases.iter().find(|case| fixture.task_of(case) == fixture.task).expect("a case");
+    let output = fixture.answer(&engine, case).await.expect("the next job runs");
+    assert!(support::agree(&fixture, case, &output).is_empty());
+}
+
+#[tokio::test]
+async fn texts_that_nobody_could_read_are_refused() {
+    let long = "the film was good. ".repeat(11_000);
+    assert!(long.len() > 200_000);
+    let texts = [
+        json!({}),
+        json!({ "text": "" }),
+        json!({ "text": " \n\t" }),
+        json!({ "text": 5 }),
+        json!({ "text": long }),
+    ];
+    refuses("distilbert-sst2", &texts).await;
+    refuses("marian-merged", &texts).await;
+    refuses("bert-fill-mask", &[json!({ "text": "no gap" }), json!({ "text": "[MASK] and [MASK]" })]).await;
+    let labels = [
+        json!({ "text": "x", "labels": [] }),
+        json!({ "text": "x", "labels": [""] }),
+        json!({ "text": "x", "labels": ["a"], "hypothesis_template": "none" }),
+    ];
+    refuses("bart-mnli", &labels).await;
+    refuses(
+        "minilm",
+        &[
+            json!({ "input": [] }),
+            json!({ "input": "x", "dimensions": 0 }),
+            json!({ "input": "x", "dimensions": 99_999 }),
+            json!({ "input": "x", "prompt": "none" }),
+        ],
+    )
+    .await;
+    refuses(
+        "bert-ner",
+        &[json!({ "text": "x", "labels": ["ship"] }), json!({ "text": "x", "threshold": 2 })],
+    )
+    .await;
+    refuses("gliner", &[json!({ "text": "x" }), json!({ "text": "x", "labels": [] })]).await;
+    refuses(
+        "nllb",
+        &[json!({ "text": "x" }), json!({ "text": "x", "source": "xxx_Xxxx", "target": "fra_Latn" })],
+    )
+    .await;
+    let wishes = [
+        json!({ "text": "x", "num_beams": 0 }),
+        json!({ "text": "x", "num_beams": 1000 }),
+        json!({ "text": "x", "temperature": -1, "do_sample": true }),
+    ];
+    refuses("bart-cnn", &wishes).await;
+    refuses("mms-tts", &[json!({ "text": "🙂🙂" }), json!({ "text": "a".repeat(5001) })]).await;
+}
+
+#[tokio::test]
+async fn entities_of_a_text_of_any_length_are_found() {
+    let fixture = Fixture::named("bert-ner");
+    let engine = fixture.load("token-classification").await.expect("loads");
+    let short = "Angela works for Siemens in New York. ";
+    let input = |text: String| json!({ "text": text, "aggregation": "none" });
+    let one =
+        ask(&engine, fixture.cargo("token-classification"), input(short.to_owned())).await.expect("found");
+    let many =
+        ask(&engine, fixture.cargo("token-classification"), input(short.repeat(60))).await.expect("found");
+    let ends = |output: &Value| {
+        output["entities"].as_array().expect("entities").iter().map(|one| one["end"].as_u64()).max()
+    };
+    assert!(ends(&many) > ends(&one), "nothing was found behind the model's reach");
+    let starts: Vec<u64> = many["entities"]
+        .as_array()
+        .expect("entities")
+        .iter()
+        .filter_map(|one| one["start"].as_u64())
+        .collect();
+    assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "each token is judged once");
+}
+
+/// A wav file's header that promises `bytes` of sound.
+fn wav(bytes: u32, data: &[u8]) -> String {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let mut file = b"RIFF".to_vec();
+    file.extend(36_u32.saturating_add(bytes).to_le_bytes());
+    file.extend(b"WAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0data");
+    file.extend(bytes.to_le_bytes());
+    file.extend(data);
+    STANDARD.encode(file)
+}
+
+#[tokio::test]
+async fn sounds_that_nobody_could_hear_are_refused() {
+    let bad = [
+        json!({ "audio": "" }),
+        json!({ "audio": "not base64 at all!" }),
+        json!({ "audio": "bm8gc291bmQ=" }),
+        json!({ "audio": "https://example.com/a.wav" }),
+        json!({ "audio": wav(0, b"") }),
+        json!({ "audio": wav(u32::MAX, b"") }),
+        json!({ "audio": wav(3200, &[0; 3200]), "language": "xx" }),
+        json!({ "audio": wav(3200, &[0; 3200]), "timestamps": "word" }),
+    ];
+    refuses("whisper", &bad).await;
+    refuses("wav2vec2", &bad[..6]).await;
+    // An hour and a second of silence: 16 kHz, in as few bytes as a wav file needs.
+    let fixture = Fixture::named("wav2vec2");
+    let engine = fixture.load(&fixture.task).await.expect("loads");
+    let seconds = 3601_u32;
+    let long = wav(seconds * 32_000, &vec![0; seconds as usize * 32_000]);
+    let failure =
+        ask(&engine, fixture.cargo(&fixture.task), json!({ "audio": long })).await.expect_err("too long");
+    assert_eq!(failure.code, FailureCode::InvalidInput, "{}", failure.message);
+}

@@ -1,0 +1,38 @@
+//! Sounds in every format are heard as other libraries hear them.
+
+mod support;
+
+use std::fs;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use island_runtimes_onnx::media::sound;
+use support::{Fixture, npy};
+
+/// How far apart two sounds are, the second shifted by so many samples.
+fn apart(ours: &[f32], theirs: &[f32], shift: isize) -> f32 {
+    // The filters of two resamplers differ where a sound begins and ends.
+    let inner = 400..theirs.len() - 400;
+    let at = |place: usize| ours.get(place.checked_add_signed(shift)?).copied();
+    inner.map(|place| at(place).map_or(1.0, |ours| (ours - theirs[place]).abs())).fold(0.0, f32::max)
+}
+
+#[test]
+fn each_format_is_heard_as_others_hear_it() {
+    let fixture = Fixture::named("audio-decoding");
+    for case in &fixture.cases {
+        let file = case.input["audio"]["file"].as_str().expect("a file");
+        let bytes = fs::read(fixture.folder.join(file)).expect("readable");
+        let ours = sound::decode(&STANDARD.encode(bytes), 16_000)
+            .unwrap_or_else(|why| panic!("{file}: {}", why.message));
+        let theirs = npy(&fixture.folder.join(case.output["samples"]["file"].as_str().expect("a file")));
+        // Decoders of mp3 differ in how much of its padding they drop.
+        let most = if file.ends_with(".mp3") { 2500 } else { 1 };
+        let best = (-most..=most).map(|shift| apart(&ours, &theirs, shift)).fold(f32::INFINITY, f32::min);
+        assert!(
+            best < case.tolerance as f32,
+            "{file}: {best} apart, {} and {} samples",
+            ours.len(),
+            theirs.len()
+        );
+    }
+}
