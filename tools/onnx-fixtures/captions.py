@@ -11,6 +11,7 @@ from transformers import pipeline
 import media
 import text
 import vocab
+from cached import check_decoders
 from common import Json, Repository, capture, demand, pixel_noise, randomise, steady
 from scratch import folder
 from seq2seq import DECODERS, lively
@@ -34,6 +35,7 @@ def describe(repository: Repository, model: Any, tokenizer: Any, processor: Any,
         demand(len(set(found)) > 5, f"dull: {found}")
         with torch.no_grad():
             wanted = model.encoder(torch.from_numpy(calls[0]["pixel_values"])).last_hidden_state.numpy()
+        check_decoders(repository, model, {"pixel_values": torch.from_numpy(calls[0]["pixel_values"])})
         graph = "onnx/encoder_model.onnx"
         arrays = arrays_of(repository, calls[0], graph, wanted, "last_hidden_state") if index == 0 else {}
         output = {"text": found} if repository.task == "image-to-text" else {"text": found, "lines": [{"text": found}]}

@@ -9,7 +9,6 @@ import seq2seq
 import text
 import vocab
 from common import Repository, randomise
-from scratch import folder
 
 
 def modernbert() -> None:

@@ -6,7 +6,6 @@ import json
 import shutil
 from typing import Any
 
-import numpy as np
 import torch
 import transformers as tf
 from sentence_transformers import SentenceTransformer

@@ -13,7 +13,10 @@ import transformers
 
 from common import until_decided
 
-GROUPS = ("text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions", "sounds", "handmade", "decoders", "masks", "zero_ner", "ocr")
+GROUPS = (
+    "text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions", "sounds", "handmade", "decoders", "masks",
+    "zero_ner", "ocr", "decoding",
+)
 
 
 def main() -> None:

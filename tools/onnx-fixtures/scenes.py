@@ -12,7 +12,7 @@ from transformers.models.depth_anything import modeling_depth_anything
 from transformers.utils import torch_int
 
 import media
-from common import Json, Repository, demand, randomise, seen
+from common import Repository, demand, randomise, seen
 from text import labels
 from vision import IMAGENET, PLACES, SCENES, arrays_of, detect, forward, upright
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from transformers import pipeline
 
 import text
 import vocab
+from cached import check_decoders
 from common import Json, Repository, capture, close, demand, randomise, steady
 from scratch import folder
 
@@ -42,6 +42,7 @@ def first_step(repository: Repository, model: Any, call: Json) -> Json:
     """The encoder's tensors, and onnxruntime's states, once these agree with the library's."""
     encoder = repository.session("onnx/encoder_model.onnx")
     feeds = {name: call[name] for name in encoder.inputs}
+    check_decoders(repository, model, {name: torch.from_numpy(value) for name, value in feeds.items()})
     raw = encoder(feeds)
     with torch.no_grad():
         wanted = model.get_encoder()(**{name: torch.from_numpy(value) for name, value in feeds.items()})

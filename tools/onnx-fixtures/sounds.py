@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 import transformers as tf
@@ -11,7 +9,8 @@ from transformers import pipeline
 
 import media
 import vocab
-from common import Json, Repository, capture, close, demand, randomise, steady
+from cached import check_decoders
+from common import Repository, capture, close, demand, randomise, steady
 from scratch import folder
 from seq2seq import DECODERS, lively
 from speech import sound
@@ -123,6 +122,7 @@ def moonshine() -> None:
         demand(len(set(found)) > 4, f"dull: {found}")
         arrays = {}
         if index == 0:
+            check_decoders(repository, model, dict(inputs))
             feeds = {key: value.numpy() for key, value in inputs.items()}
             feeds["attention_mask"] = feeds["attention_mask"].astype(np.int64)
             raw = repository.session("onnx/encoder_model.onnx")(feeds)

@@ -12,6 +12,7 @@ from transformers import pipeline
 
 import media
 import vocab
+from cached import check_decoders
 from common import Json, Repository, capture, close, demand, randomise, steady
 from scratch import folder
 from seq2seq import DECODERS, MERGED, lively
@@ -137,6 +138,7 @@ def segments(model: Any, tokenizer: Any, inputs: Any, options: Json) -> list[Jso
 
 def first_states(repository: Repository, model: Any, features: np.ndarray) -> Json:
     """A corner of the features and of the encoder's states."""
+    check_decoders(repository, model, {"input_features": torch.from_numpy(features)})
     raw = repository.session("onnx/encoder_model.onnx")({"input_features": features})["last_hidden_state"]
     with torch.no_grad():
         close(raw, model.get_encoder()(torch.from_numpy(features)).last_hidden_state.numpy())
