@@ -40,4 +40,5 @@ bench: setup ## Every claim of speed, each against a peer in the same run
 	$(CARGO_TARGET_DIR)/debug/island-bench overhead
 	$(CARGO_TARGET_DIR)/debug/island-bench gateway --litellm .tools/bench/venv/bin/litellm
 	$(CARGO_TARGET_DIR)/debug/island-bench wasm
+	ORT_DISABLE_TELEMETRY=1 $(CARGO_TARGET_DIR)/debug/island-bench onnx --models .tools/bench/onnx --python .tools/bench/onnx-venv/bin/python
 	$(CARGO_TARGET_DIR)/debug/island-bench --rounds 31 containers

@@ -41,3 +41,10 @@ if [ ! -f "$out/qwen2.5-0.5b-q8_0.gguf" ]; then
             --out "$out/$shape-$quant.gguf"
     done
 fi
+
+if [ ! -f "$out/onnx/whisper-encoder.onnx" ]; then
+    echo "bench: making ONNX graphs"
+    python3 -m venv "$out/onnx-venv"
+    "$out/onnx-venv/bin/python" -m pip install --quiet -r benches/onnx/requirements.txt
+    "$out/onnx-venv/bin/python" benches/onnx/models.py "$out/onnx"
+fi

@@ -10,6 +10,7 @@
 //! | `gateway` | b1, b2, b4: the API beside nginx and litellm |
 //! | `overhead` | b3: what the network adds to a paced stream |
 //! | `wasm` | d1, d2: wasm jobs through the engine, against a bare loop and a process for each |
+//! | `onnx` | e1, e2: graphs and embeddings, against Python's onnxruntime of the same version |
 //! | `containers` | h1, h2: from a job to the first output of its container, cold and started ahead, against curl |
 //!
 //! Rounds are interleaved (A, B, C, A, B, C, …); the ratio of each round is taken, then the median of the ratios, with
@@ -22,6 +23,7 @@ mod decode;
 mod gateway;
 mod load;
 mod mock;
+mod onnx;
 mod overhead;
 mod stats;
 mod systems;
@@ -76,6 +78,15 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         jobs: usize,
     },
+    /// One graph at a time, and embeddings for sixteen clients, against Python's onnxruntime (e1, e2)
+    Onnx {
+        /// Folder with the graphs (see benches/peers.sh)
+        #[arg(long)]
+        models: PathBuf,
+        /// Python with onnxruntime and tokenizers
+        #[arg(long)]
+        python: PathBuf,
+    },
     /// From a job to the first output of its container, cold and started ahead, against the daemon's API by curl (h1, h2)
     Containers,
     /// One program in a process of its own, as the peer of `wasm`
@@ -103,6 +114,7 @@ async fn measure(what: What, rounds: usize) -> Result<()> {
         }
         What::Overhead => overhead::run(rounds).await,
         What::Gateway { litellm } => gateway::run(rounds, litellm).await,
+        What::Onnx { models, python } => onnx::run(rounds, &models, &python).await,
         What::Containers => containers::run(rounds).await,
         What::Wasm { .. } | What::WasmProcess { .. } => unreachable!("measured without this runtime"),
     }

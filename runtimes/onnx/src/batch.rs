@@ -20,7 +20,7 @@ use crate::{
 /// Most texts of one run.
 const MAX_ROWS: usize = 64;
 /// Most tokens of one run, padding included.
-const MAX_TOKENS: usize = 16_384;
+const MAX_TOKENS: usize = 2048;
 /// Of four tokens of a run, at least three are text and not padding.
 const FILLED_OF_4: usize = 3;
 

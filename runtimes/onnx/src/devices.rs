@@ -31,8 +31,9 @@ pub fn providers(vram_limit_mb: u64) -> Vec<ExecutionProviderDispatch> {
     if has::<OpenVINO>() {
         chosen.push(OpenVINO::default().build());
     }
-    // The arena would keep the largest run's memory for good.
-    chosen.push(CPU::default().with_arena_allocator(false).build());
+    // The arena keeps the largest run's memory, and saves the page faults of every node: a fifth of the time of Whisper's encoder. Runs
+    // are bounded (`batch`), and a model that nobody uses is unloaded whole.
+    chosen.push(CPU::default().with_arena_allocator(true).build());
     chosen
 }
 

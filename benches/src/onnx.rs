@@ -1,0 +1,295 @@
+//! e1, e2: graphs and embeddings, against Python's onnxruntime of the same version in the same run.
+//!
+//! e1 is one graph at a time, the same tensors in both. e2 is sixteen clients with texts of 16 to 256 tokens, tokenised, run and
+//! pooled in both: here through the engine, which batches what waits, there by sixteen threads on one session. Then the engine's
+//! appetite: processor time while nothing is asked, and memory after ten thousand jobs.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use futures::{StreamExt as _, stream};
+use island_protocol::{
+    cargo::CargoSpec,
+    ids::{AttemptKey, JobId},
+    job::Outcome,
+};
+use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime as _, WorkCounter};
+use island_runtimes_onnx::{
+    graph::{Feeds, Graph, Threads},
+    library,
+    repository::GraphFiles,
+    runtime::{Onnx, Settings},
+};
+use ndarray::ArrayD;
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::stats::{Spread, percentile};
+
+/// Clients of e2.
+const CLIENTS: usize = 16;
+/// Texts of a round of e2.
+const TEXTS: usize = 192;
+/// Jobs before and after which memory is looked at.
+const MANY: usize = 10_000;
+/// How long nothing is asked, for the processor time that is used nevertheless.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// Measures everything.
+pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path) -> Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut peer = Peer::start(python, folder, threads)?;
+    let environment = library::open().map_err(|error| anyhow::anyhow!(error.reason))?;
+    ensure!(
+        peer.version == library::version(),
+        "Python has onnxruntime {}, we have {}",
+        peer.version,
+        library::version()
+    );
+    println!("ONNX Runtime {} in both, {threads} threads each", peer.version);
+    for (name, path, feeds) in graphs() {
+        let files = GraphFiles { name: name.to_owned(), path: folder.join(path), weights: Vec::new() };
+        let settings = Threads { threads, vram_limit_mb: 0 };
+        let graph =
+            Graph::load(environment, &files, settings).map_err(|failure| anyhow::anyhow!(failure.message))?;
+        one_at_a_time(rounds, name, &graph, &feeds, &mut peer)?;
+    }
+    let engine = load(folder, threads).await?;
+    together(rounds, &engine, &mut peer).await?;
+    appetite(&engine).await
+}
+
+/// A tensor of one value: shape, value, and what numpy calls its kind.
+type Fed = (Vec<usize>, f32, &'static str);
+
+fn graphs() -> [(&'static str, &'static str, BTreeMap<&'static str, Fed>); 3] {
+    let tokens = || (vec![1, 128], 7.0, "int64");
+    let minilm = BTreeMap::from([
+        ("input_ids", tokens()),
+        ("attention_mask", (vec![1, 128], 1.0, "int64")),
+        ("token_type_ids", (vec![1, 128], 0.0, "int64")),
+    ]);
+    let pixels = BTreeMap::from([("pixel_values", (vec![1, 3, 224, 224], 0.5, "float32"))]);
+    let sound = BTreeMap::from([("input_features", (vec![1, 80, 3000], 0.1, "float32"))]);
+    [
+        ("minilm", "minilm/onnx/model.onnx", minilm),
+        ("resnet-50", "resnet-50.onnx", pixels),
+        ("whisper-encoder", "whisper-encoder.onnx", sound),
+    ]
+}
+
+fn one_at_a_time(
+    rounds: usize,
+    name: &str,
+    graph: &Graph,
+    feeds: &BTreeMap<&'static str, Fed>,
+    peer: &mut Peer,
+) -> Result<()> {
+    let (mut ours, mut theirs, mut count) = (Vec::new(), Vec::new(), 3);
+    for round in 0..rounds {
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let begin = Instant::now();
+            let mut made = Feeds::new();
+            for (input, (shape, value, kind)) in feeds {
+                made = match *kind {
+                    "int64" => made.ints(input, ArrayD::from_elem(shape.as_slice(), *value as i64)),
+                    _ => made.floats(input, ArrayD::from_elem(shape.as_slice(), *value)),
+                };
+            }
+            graph.run(made).map_err(|failure| anyhow::anyhow!(failure.message))?;
+            times.push(begin.elapsed().as_secs_f64());
+        }
+        let answer = peer.ask(&json!({ "graph": name, "count": count, "feeds": feeds }))?;
+        // The first round warms up, and says how many runs fill half a second.
+        if round == 0 {
+            count = (0.5 / times[times.len() - 1].max(1e-4)).clamp(3.0, 200.0) as usize;
+            continue;
+        }
+        ours.push(median(times));
+        theirs.push(median(answer));
+    }
+    let ratio = Spread::of_ratios(&ours, &theirs);
+    println!(
+        "e1 {name}: {:.2} ms, onnxruntime {:.2} ms, ratio {ratio}",
+        median(ours) * 1e3,
+        median(theirs) * 1e3
+    );
+    Ok(())
+}
+
+async fn load(folder: &Path, threads: usize) -> Result<Arc<Onnx>> {
+    let files = ["config.json", "tokenizer.json", "onnx/model.onnx"];
+    let files: BTreeMap<String, PathBuf> =
+        files.iter().map(|name| ((*name).to_owned(), folder.join("minilm").join(name))).collect();
+    let settings =
+        Settings { files, cargo: cargo(), slots: CLIENTS as u32, threads: threads as u32, vram_limit_mb: 0 };
+    Onnx::load(settings).await.map(Arc::new).map_err(|failure| anyhow::anyhow!(failure.message))
+}
+
+fn cargo() -> CargoSpec {
+    let cargo = json!({
+        "slug": "minilm", "runtime_type": "onnx", "onnx_task_type": "feature-extraction",
+        "engine": { "pooling": "mean", "normalize": true },
+    });
+    serde_json::from_value(cargo).expect("a Cargo")
+}
+
+/// One text's vector, through the engine.
+async fn embed(engine: &Onnx, text: &str) -> Result<Vec<f64>> {
+    let (events, _heard) = EventSink::channel();
+    let context = RunContext {
+        key: AttemptKey { job_id: JobId(uuid::Uuid::nil()), attempt: 1, epoch: 1 },
+        events,
+        cancel: CancellationToken::new(),
+        scratch: PathBuf::new(),
+        work: WorkCounter::default(),
+        log: JobLog::default(),
+    };
+    let input = json!({ "input": text });
+    let request = RunRequest { cargo: cargo(), input, artifacts: BTreeMap::new(), scope: String::new() };
+    match engine.run(request, context).await {
+        Outcome::Completed { output: Some(output), .. } => {
+            let vector = output["embeddings"][0].as_array().context("a vector")?;
+            Ok(vector.iter().filter_map(Value::as_f64).collect())
+        }
+        other => bail!("no embedding: {other:?}"),
+    }
+}
+
+async fn together(rounds: usize, engine: &Arc<Onnx>, peer: &mut Peer) -> Result<()> {
+    let mut random = StdRng::seed_from_u64(3);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let texts: Vec<String> = (0..TEXTS).map(|_| text(&mut random)).collect();
+        let begin = Instant::now();
+        let jobs = texts.iter().map(|text| embed(engine, text));
+        let vectors: Vec<Result<Vec<f64>>> = stream::iter(jobs).buffered(CLIENTS).collect().await;
+        let took = begin.elapsed().as_secs_f64();
+        let first = vectors.into_iter().next().context("texts")??;
+        let answer = peer.say(&json!({ "texts": texts, "clients": CLIENTS }))?;
+        let same = answer["first"].as_array().context("a vector")?;
+        let apart =
+            first.iter().zip(same).map(|(a, b)| (a - b.as_f64().unwrap_or(9.0)).abs()).fold(0.0, f64::max);
+        ensure!(apart < 1e-4, "the two do not compute the same: {apart}");
+        if round > 0 {
+            ours.push(TEXTS as f64 / took);
+            theirs.push(TEXTS as f64 / answer["seconds"][0].as_f64().context("a time")?);
+        }
+    }
+    let ratio = Spread::of_ratios(&ours, &theirs);
+    println!(
+        "e2 {CLIENTS} clients: {:.1} texts/s, onnxruntime unbatched {:.1}, ratio {ratio}",
+        median(ours),
+        median(theirs)
+    );
+    Ok(())
+}
+
+/// 14 to 254 words, each one token; two more frame them.
+fn text(random: &mut StdRng) -> String {
+    let count = random.random_range(14..=254);
+    let words: Vec<String> = (0..count).map(|_| format!("w{}", random.random_range(4..30_000))).collect();
+    words.join(" ")
+}
+
+async fn appetite(engine: &Arc<Onnx>) -> Result<()> {
+    let many = |count: usize| {
+        let engine = Arc::clone(engine);
+        async move {
+            let jobs = (0..count).map(|n| {
+                let engine = Arc::clone(&engine);
+                async move { embed(&engine, &format!("w{} w{}", 5 + n % 97, 7 + n % 89)).await.map(drop) }
+            });
+            stream::iter(jobs).buffered(CLIENTS).for_each(|done| async { done.expect("an embedding") }).await;
+        }
+    };
+    many(MANY / 10).await;
+    let before = resident_mb()?;
+    many(MANY).await;
+    println!("memory: {before} MB before {MANY} jobs, {} MB after", resident_mb()?);
+    let used = processor_s()?;
+    tokio::time::sleep(IDLE).await;
+    let used = processor_s()? - used;
+    println!("idle: {used:.2} s of processor time in {} s", IDLE.as_secs());
+    Ok(())
+}
+
+fn resident_mb() -> Result<u64> {
+    let status = fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    Ok(line.split_whitespace().next().context("a number")?.parse::<u64>()? / 1024)
+}
+
+fn processor_s() -> Result<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").context("read /proc/self/stat")?;
+    // Behind the program's name in brackets; times are the 12th and 13th from there, in hundredths.
+    let rest = stat.rsplit_once(')').context("a name")?.1;
+    let hundredths: f64 =
+        rest.split_whitespace().skip(11).take(2).filter_map(|time| time.parse::<f64>().ok()).sum();
+    Ok(hundredths / 100.0)
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    percentile(&figures, 50.0)
+}
+
+/// Python, waiting for lines.
+struct Peer {
+    python: Child,
+    output: BufReader<ChildStdout>,
+    version: String,
+}
+
+impl Peer {
+    fn start(python: &Path, folder: &Path, threads: usize) -> Result<Self> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("onnx/peer.py");
+        let mut python = Command::new(python)
+            .arg(script)
+            .arg(folder)
+            .arg(threads.to_string())
+            .env(library::SILENT, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start Python")?;
+        let mut output = BufReader::new(python.stdout.take().context("its output")?);
+        let mut line = String::new();
+        output.read_line(&mut line).context("read what Python says")?;
+        let said: Value =
+            serde_json::from_str(&line).context("Python has no onnxruntime: see benches/peers.sh")?;
+        let version = said["version"].as_str().context("a version")?.to_owned();
+        Ok(Self { python, output, version })
+    }
+
+    fn say(&mut self, what: &Value) -> Result<Value> {
+        let input = self.python.stdin.as_mut().context("its input")?;
+        writeln!(input, "{what}").context("ask Python")?;
+        let mut line = String::new();
+        self.output.read_line(&mut line).context("read what Python answers")?;
+        serde_json::from_str(&line).context("Python did not answer")
+    }
+
+    fn ask(&mut self, what: &Value) -> Result<Vec<f64>> {
+        let answer = self.say(what)?;
+        Ok(answer["seconds"].as_array().context("times")?.iter().filter_map(Value::as_f64).collect())
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It ends by itself when nobody speaks to it; killing it is quicker.
+        let _ = self.python.kill();
+        let _ = self.python.wait();
+    }
+}
