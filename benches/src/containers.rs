@@ -131,7 +131,7 @@ impl Bench {
     async fn engine(&self, ahead: u32) -> Result<Arc<Containers>> {
         let daemon = Daemon::connect(&self.socket).await?;
         let rules = ContainerRules { ahead, ..ContainerRules::default() };
-        let settings = Settings { rules, maker: maker(), alive: HashSet::new(), slots: 1 };
+        let settings = Settings { rules, maker: maker(), alive: HashSet::new(), slots: 1, egress_dir: None };
         Ok(Arc::new(Containers::start(daemon, settings).await))
     }
 
@@ -181,6 +181,7 @@ impl Bench {
             image,
             &table.command,
             &grant,
+            None,
             &Marks { maker: &maker, key: None },
         ))?;
         // It has no input to send: the program finds the end of it at once.
