@@ -20,7 +20,7 @@ fi
 install_file() {
     cmp -s "$1" "$2" && return
     cp "$1" "$2.new.$$"
-    chmod 644 "$2.new.$$"
+    chmod "${3:-644}" "$2.new.$$"
     mv "$2.new.$$" "$2"
     say "built ${2##*/} ($(($(stat -c %s "$2") / 1024)) KiB)"
 }
@@ -51,14 +51,15 @@ note_hashes() {
 note_hashes
 [ "${1:-all}" = wasm ] && exit
 
-# --- Images of the container Cargos, with a static entry program.
+# --- Images of the container Cargos, with a static entry program; and what carries connections out of a container.
 host=$(rustc -vV | sed -n 's/^host: //p')
 if [[ "$host" != *-linux-gnu ]]; then
     say "images are made on Linux with glibc only; the modules are built."
     exit
 fi
 CARGO_TARGET_DIR=$target RUSTFLAGS="$paths -C target-feature=+crt-static" cargo build --quiet --locked --release \
-    --manifest-path cargos/programs/Cargo.toml --target "$host" --package island-tools
+    --manifest-path cargos/programs/Cargo.toml --target "$host" --package island-tools --package island-forwarder
+install_file "$target/$host/release/island-forwarder" "$built/island-forwarder" 755
 # What this machine lacks for making images is said, and the rest goes on; a wrong recipe is an error.
 python3 scripts/images.py cargos/images "$target/images" "$built" "$target/$host/release/island-tools" || [ $? = 3 ]
 note_hashes

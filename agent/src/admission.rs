@@ -2,12 +2,13 @@
 
 use island_protocol::{
     cargo::SandboxTier,
+    egress::{Egress, Place},
     fabric::{Refusal, RefusalReason},
     host::SandboxLevel,
 };
 
 /// What a job asks for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Main memory of its worker, megabytes; nothing where that worker runs already.
     pub ram_mb: u64,
@@ -17,10 +18,12 @@ pub struct Demand {
     pub disk_mb: u64,
     /// Tier of a container.
     pub tier: Option<SandboxTier>,
+    /// Places that a container's program wants to connect to.
+    pub egress: Vec<Place>,
 }
 
 /// What there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supply {
     /// Taking no new work.
     pub draining: bool,
@@ -42,10 +45,12 @@ pub struct Supply {
     pub allow_weak_sandbox: bool,
     /// Highest tier of containers that the owner allows.
     pub max_tier: SandboxTier,
+    /// Where the owner lets them connect to.
+    pub egress: Egress,
 }
 
 /// Whether the job fits.
-pub fn admit(demand: Demand, supply: &Supply) -> Result<(), Refusal> {
+pub fn admit(demand: &Demand, supply: &Supply) -> Result<(), Refusal> {
     let refuse = |reason, message: String| Err(Refusal { reason, message });
     if supply.draining {
         return refuse(RefusalReason::Draining, "this Island takes no new work".into());
@@ -63,6 +68,10 @@ pub fn admit(demand: Demand, supply: &Supply) -> Result<(), Refusal> {
     if let Some(tier) = demand.tier.filter(|tier| *tier > supply.max_tier) {
         let (asked, allowed) = (tier.as_str(), supply.max_tier.as_str());
         let message = format!("a container of the tier {asked}, and the owner allows {allowed} at most");
+        return refuse(RefusalReason::NotAllowed, message);
+    }
+    if let Some(place) = supply.egress.refused(&demand.egress) {
+        let message = format!("the owner does not let containers connect to {place}");
         return refuse(RefusalReason::NotAllowed, message);
     }
     if supply.jobs >= supply.max_jobs {
@@ -98,31 +107,37 @@ mod tests {
             sandbox: Some(SandboxLevel::Full),
             allow_weak_sandbox: false,
             max_tier: SandboxTier::Standard,
+            egress: Egress::None,
         }
     }
 
     #[test]
     fn each_reason() {
         let tier = Some(SandboxTier::Standard);
-        let fine = Demand { ram_mb: 1000, vram_mb: 100, disk_mb: 500, tier };
+        let fine = Demand { ram_mb: 1000, vram_mb: 100, disk_mb: 500, tier, egress: Vec::new() };
+        let fine = || fine.clone();
         let reason =
-            |demand: Demand, supply: Supply| admit(demand, &supply).err().map(|refusal| refusal.reason);
-        assert_eq!(reason(fine, supply()), None);
+            |demand: Demand, supply: Supply| admit(&demand, &supply).err().map(|refusal| refusal.reason);
+        assert_eq!(reason(fine(), supply()), None);
+        let place: Place = "a.org:443".parse().expect("a place");
         let cases = [
-            (fine, Supply { draining: true, ..supply() }, RefusalReason::Draining),
-            (fine, Supply { has_runtime: false, ..supply() }, RefusalReason::NoRuntime),
-            (fine, Supply { sandbox: Some(SandboxLevel::Partial), ..supply() }, RefusalReason::WeakSandbox),
-            (fine, Supply { jobs: 4, ..supply() }, RefusalReason::NoSlot),
-            (Demand { ram_mb: 1001, ..fine }, supply(), RefusalReason::NoRam),
-            (Demand { vram_mb: 101, ..fine }, supply(), RefusalReason::NoVram),
-            (Demand { disk_mb: 501, ..fine }, supply(), RefusalReason::NoDisk),
-            (Demand { tier: Some(SandboxTier::Elevated), ..fine }, supply(), RefusalReason::NotAllowed),
+            (fine(), Supply { draining: true, ..supply() }, RefusalReason::Draining),
+            (fine(), Supply { has_runtime: false, ..supply() }, RefusalReason::NoRuntime),
+            (fine(), Supply { sandbox: Some(SandboxLevel::Partial), ..supply() }, RefusalReason::WeakSandbox),
+            (fine(), Supply { jobs: 4, ..supply() }, RefusalReason::NoSlot),
+            (Demand { ram_mb: 1001, ..fine() }, supply(), RefusalReason::NoRam),
+            (Demand { vram_mb: 101, ..fine() }, supply(), RefusalReason::NoVram),
+            (Demand { disk_mb: 501, ..fine() }, supply(), RefusalReason::NoDisk),
+            (Demand { tier: Some(SandboxTier::Elevated), ..fine() }, supply(), RefusalReason::NotAllowed),
+            (Demand { egress: vec![place.clone()], ..fine() }, supply(), RefusalReason::NotAllowed),
         ];
         for (demand, supply, expected) in cases {
             assert_eq!(reason(demand, supply), Some(expected));
         }
+        let owner_allows = Supply { egress: Egress::Declared, ..supply() };
+        assert_eq!(reason(Demand { egress: vec![place], ..fine() }, owner_allows), None);
         let owner_agrees = Supply { sandbox: Some(SandboxLevel::None), allow_weak_sandbox: true, ..supply() };
-        assert_eq!(reason(fine, owner_agrees), None);
+        assert_eq!(reason(fine(), owner_agrees), None);
     }
 
     proptest! {
@@ -142,10 +157,10 @@ mod tests {
                     jobs: running.len() as u32,
                     ram_mb: all.ram_mb - used(|demand| demand.ram_mb),
                     vram_mb: all.vram_mb - used(|demand| demand.vram_mb),
-                    ..all
+                    ..all.clone()
                 };
-                let demand = Demand { ram_mb, vram_mb, disk_mb: 0, tier: None };
-                if admit(demand, &left).is_ok() {
+                let demand = Demand { ram_mb, vram_mb, ..Demand::default() };
+                if admit(&demand, &left).is_ok() {
                     running.push(demand);
                 }
                 prop_assert!(running.len() <= all.max_jobs as usize);

@@ -12,13 +12,19 @@ use std::{
 
 use island_cache::{Cache, CacheConfig, OpenError};
 use island_daemon::lifecycle::Lifecycle;
-use island_protocol::ids::{HostId, InstanceId};
+use island_protocol::{
+    egress::Egress,
+    host::{Capabilities, ContainerOffer},
+    ids::{HostId, InstanceId},
+};
+use island_runtimes_worker::launch::ContainerRules;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Config,
     derived::Derived,
+    egress::{self, Exits},
     identity::{Identity, IdentityError},
     inventory::{self, gpu::Gpus, meter::Meter, runtimes::Runtimes},
     joblogs,
@@ -91,17 +97,17 @@ impl Agent {
     /// Makes every part; starts nothing but the engines' answers to what they can do.
     pub async fn build(config: Config) -> Result<Self, StartError> {
         let state = config.state_dir.clone();
-        let folders = ["journal", "spool", "w", "derived", "job-logs"].map(|name| state.join(name));
+        let folders = ["journal", "spool", "w", "derived", "job-logs", "egress"].map(|name| state.join(name));
         for folder in folders.iter().chain([&config.cache_dir()]) {
             fs::create_dir_all(folder)
                 .map_err(|source| StartError::Folder { path: folder.clone(), source })?;
         }
         for folder in &folders {
-            // Prompts and replies lie in there.
+            // Prompts and replies lie in there, and ways to the outside.
             let private = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
             private.map_err(|source| StartError::Folder { path: folder.clone(), source })?;
         }
-        let [journal_dir, spool_dir, workers_dir, derived_dir, log_dir] = folders;
+        let [journal_dir, spool_dir, workers_dir, derived_dir, log_dir, egress_dir] = folders;
         let lock = lock(&state)?;
         let identity = Identity::load_or_make(&state, || HostId(uuid::Uuid::new_v4()))?;
         let identity = Arc::new(identity);
@@ -110,7 +116,11 @@ impl Agent {
 
         let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
         let gpus = Gpus::open();
+        let (containers, forwarder) = with_forwarder(config.containers.clone(), &config.bin_dir());
+        let offer = ContainerOffer { max_tier: containers.max_tier, egress: containers.egress.clone() };
         let capabilities = inventory::discover(&gpus, runtimes.report(), runtimes.sandbox());
+        let capabilities = Capabilities { containers: Some(offer), ..capabilities };
+        let exits = Exits::new(egress_dir.clone(), log_dir.clone(), containers.egress.clone(), forwarder);
         let meter = Arc::new(Meter::new(gpus.ok(), config.cache_dir()));
         meter.sample().await;
 
@@ -121,7 +131,8 @@ impl Agent {
             shared_slots: config.workers.max_jobs,
             folders: vec![derived_dir.clone(), config.cache_dir()],
             log_dir: log_dir.clone(),
-            containers: config.containers.clone(),
+            containers,
+            egress_dir,
             reserve_ram_mb: config.memory.reserve_ram_mb,
             reserve_vram_mb: config.memory.reserve_vram_mb,
             allow_weak_sandbox: config.allow_weak_sandbox,
@@ -133,6 +144,7 @@ impl Agent {
             cache_dir: config.cache_dir(),
             api_url: config.api_url.as_str().into(),
             derived: Arc::new(Derived::new(derived_dir, config.allow_weak_sandbox)),
+            exits: Arc::new(exits),
             pool: Pool::new(pool_config, runtimes, meter.latest()),
             fabric: Arc::clone(&fabric),
             journal: Journal::new(journal_dir),
@@ -230,6 +242,19 @@ impl Agent {
             link.cancel();
             Ok::<_, Infallible>(())
         });
+    }
+}
+
+/// What the owner allows, and the program that it takes: without one, nobody connects to anything, and nobody is told that they may.
+fn with_forwarder(rules: ContainerRules, bin_dir: &Path) -> (ContainerRules, PathBuf) {
+    match egress::forwarder(bin_dir) {
+        Ok(forwarder) => (rules, forwarder),
+        Err(reason) => {
+            if rules.egress != Egress::None {
+                tracing::warn!(reason, "containers have no way out");
+            }
+            (ContainerRules { egress: Egress::None, ..rules }, PathBuf::new())
+        }
     }
 }
 

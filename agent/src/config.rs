@@ -235,6 +235,22 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_says_where_containers_connect_to() {
+        use island_protocol::egress::Egress;
+        let read = |text: &str| toml::from_str::<Config>(text).map(|config| config.containers.egress);
+        assert_eq!(read("").expect("nothing said"), Egress::None);
+        assert_eq!(read("containers.egress = 'declared'").expect("all"), Egress::Declared);
+        let listed = "containers.egress = ['a.org', 'b.org:80']";
+        let config: Config = toml::from_str(listed).expect("some");
+        let shown = island_daemon::config::show(&config);
+        assert_eq!(toml::from_str::<Config>(&shown).expect("read again"), config);
+        for wrong in ["true", "'all'", "['10.0.0.1']", "['*']", "['localhost']", "['a.org:x']"] {
+            let error = read(&format!("containers.egress = {wrong}")).expect_err(wrong);
+            assert!(error.to_string().contains("egress"), "{error}");
+        }
+    }
+
+    #[test]
     fn secrets_are_not_shown() {
         let config = Config { api_key: Some("ak_secret".into()), ..Config::default() };
         assert!(!island_daemon::config::show(&config.without_secrets()).contains("ak_secret"));

@@ -77,19 +77,13 @@ impl Derived {
     }
 
     /// A place for `source` where shared workers may read it: they are walled in before they know whose files they will run.
-    pub fn adopt(&self, source: &Path, digest: Digest) -> Result<PathBuf, Failure> {
-        let path = self.dir.join(format!("{}-whole", digest.hex()));
-        if touch(&path) {
-            return Ok(path);
-        }
-        let made = self.dir.join(format!("adopting-{}", uuid::Uuid::new_v4().simple()));
-        let linked = fs::hard_link(source, &made).or_else(|_| fs::copy(source, &made).map(drop));
-        linked.and_then(|()| keep(&made, &path, &self.dir)).map_err(|error| {
-            let _ = fs::remove_file(&made);
-            tracing::warn!(source = %source.display(), %error, "a local file cannot be taken over");
-            Failure::of_host(FailureCode::DiskFull, "no room for the Cargo's file")
-        })?;
-        Ok(path)
+    pub async fn adopt(&self, source: &Path, digest: Digest) -> Result<PathBuf, Failure> {
+        let (dir, source) = (self.dir.clone(), source.to_owned());
+        // From another file system it is copied, which takes as long as the file is large.
+        let adopted = tokio::task::spawn_blocking(move || adopt(&dir, &source, digest)).await;
+        adopted.unwrap_or_else(|_| {
+            Err(Failure::of_host(FailureCode::InternalError, "taking over the Cargo's file broke down"))
+        })
     }
 
     async fn make(
@@ -125,6 +119,21 @@ impl Derived {
     fn busy(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn adopt(dir: &Path, source: &Path, digest: Digest) -> Result<PathBuf, Failure> {
+    let path = dir.join(format!("{}-whole", digest.hex()));
+    if touch(&path) {
+        return Ok(path);
+    }
+    let made = dir.join(format!("adopting-{}", uuid::Uuid::new_v4().simple()));
+    let linked = fs::hard_link(source, &made).or_else(|_| fs::copy(source, &made).map(drop));
+    linked.and_then(|()| keep(&made, &path, dir)).map_err(|error| {
+        let _ = fs::remove_file(&made);
+        tracing::warn!(source = %source.display(), %error, "a local file cannot be taken over");
+        Failure::of_host(FailureCode::DiskFull, "no room for the Cargo's file")
+    })?;
+    Ok(path)
 }
 
 /// Everything that makes a difference to the file is in its name.

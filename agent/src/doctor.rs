@@ -4,10 +4,11 @@ use std::fmt;
 
 use island_coordinator_client::Client;
 use island_daemon::chain::Chain;
-use island_protocol::host::SandboxLevel;
+use island_protocol::{egress::Egress, host::SandboxLevel};
 
 use crate::{
     config::Config,
+    egress,
     inventory::{self, gpu::Gpus, runtimes::Runtimes},
 };
 
@@ -56,6 +57,7 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
         findings.push(finding("engines", Some(false), "no engine works here, so no job can run".into()));
     }
     findings.push(sandbox(&found.sandbox, config.allow_weak_sandbox));
+    findings.push(way_out(config));
     findings.push(disk(config));
     findings.push(coordinator(config).await);
     findings
@@ -68,6 +70,19 @@ fn sandbox(report: &island_protocol::host::SandboxReport, allow_weak: bool) -> F
         detail = format!("{detail}; missing: {}", report.missing.join(", "));
     }
     finding("walls around workers", Some(good), detail)
+}
+
+/// What containers may connect to, and whether they can.
+fn way_out(config: &Config) -> Finding {
+    let wanted = config.containers.egress != Egress::None;
+    match egress::forwarder(&config.bin_dir()) {
+        _ if !wanted => finding("containers' way out", None, "none: [containers] egress = \"none\"".into()),
+        Ok(forwarder) => {
+            let allowed = serde_json::to_string(&config.containers.egress).unwrap_or_default();
+            finding("containers' way out", Some(true), format!("to {allowed}, by {}", forwarder.display()))
+        }
+        Err(reason) => finding("containers' way out", Some(false), reason),
+    }
 }
 
 fn disk(config: &Config) -> Finding {

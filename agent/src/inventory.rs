@@ -32,6 +32,7 @@ pub fn discover(
         runtimes,
         sandbox,
         hub_reachable: None,
+        containers: None,
     }
 }
 

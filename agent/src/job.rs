@@ -23,6 +23,7 @@ use crate::{
     artifacts::Files,
     clock,
     derived::Derived,
+    egress::{Exit, Exits, beside},
     link::fabric::Fabric,
     report,
     spool::{Spool, SpoolError},
@@ -44,6 +45,8 @@ pub struct JobContext {
     pub api_url: Arc<str>,
     /// What was made of the files in it.
     pub derived: Arc<Derived>,
+    /// Ways out for containers.
+    pub exits: Arc<Exits>,
     /// The workers.
     pub pool: Arc<Pool>,
     /// The way out.
@@ -155,6 +158,8 @@ impl JobContext {
             artifacts: files.paths.clone(),
             scope: assignment.scope.clone(),
         };
+        // Before the worker hears of the attempt: it shows the folder to the container.
+        let mut exit = self.exit()?;
         let (sink, events) = mpsc::unbounded_channel();
         visit.worker().order(Order::Run {
             cell: Arc::clone(&self.cell),
@@ -162,7 +167,7 @@ impl JobContext {
             request: Box::new(request),
             sink,
         });
-        let done = self.follow(visit.worker(), events).await;
+        let done = beside(exit.as_mut(), self.follow(visit.worker(), events)).await;
         if assignment.isolated {
             visit.worker().order(Order::Stop { now: false });
         }
@@ -175,10 +180,16 @@ impl JobContext {
         // Its place is taken already; what is left over is for others.
         let _place = visit.worker().slots.clone().try_acquire_owned().ok();
         self.cell.step(JobStep::Start);
+        // Where the container looks for it.
+        let mut exit = self.exit()?;
         let (sink, events) = mpsc::unbounded_channel();
         let from = self.cell.with_spool(Spool::next);
         visit.worker().order(Order::Resume { cell: Arc::clone(&self.cell), from, sink });
-        self.follow(visit.worker(), events).await
+        beside(exit.as_mut(), self.follow(visit.worker(), events)).await
+    }
+
+    fn exit(&self) -> Result<Option<Exit>, Broken> {
+        self.exits.open(self.cell.key(), &self.cell.assignment().cargo).map_err(Broken::Failed)
     }
 
     /// Takes a worker's events until the end.

@@ -11,6 +11,7 @@
 //! | [`supervisor`] | owns the attempts and the workers they run in |
 //! | [`job`] | one attempt: prepare, run, report |
 //! | [`worker`] | one worker's task: frames, commands, stalls, its end |
+//! | [`egress`] | ways out for containers |
 //! | [`artifacts`] | from a Cargo's files to pinned paths |
 //! | [`spool`], [`journal`] | what survives a killed agent: events, and promises |
 //! | [`report`] | events on their way to the coordinator |
@@ -31,6 +32,7 @@ pub mod clock;
 pub mod config;
 pub mod derived;
 pub mod doctor;
+pub mod egress;
 pub mod eviction;
 pub mod identity;
 pub mod inventory;

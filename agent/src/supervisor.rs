@@ -33,6 +33,7 @@ use self::{books::Books, pool::Pool};
 use crate::{
     clock,
     derived::Derived,
+    egress::Exits,
     job::{self, JobContext, cell::JobCell, state::JobState},
     journal::{Journal, Record, boot_id},
     link::fabric::Fabric,
@@ -55,6 +56,8 @@ pub struct Parts {
     pub api_url: Arc<str>,
     /// What was made of the files in it.
     pub derived: Arc<Derived>,
+    /// Ways out for containers.
+    pub exits: Arc<Exits>,
     /// The workers.
     pub pool: Arc<Pool>,
     /// The way out.
@@ -231,6 +234,7 @@ impl Supervisor {
                 cache: supervisor.parts.cache.clone(),
                 api_url: Arc::clone(&supervisor.parts.api_url),
                 derived: Arc::clone(&supervisor.parts.derived),
+                exits: Arc::clone(&supervisor.parts.exits),
                 pool: Arc::clone(&supervisor.parts.pool),
                 fabric: Arc::clone(&supervisor.parts.fabric),
             };

@@ -1,7 +1,8 @@
 //! h1, h2: from a job to the first output of its container, cold and started ahead, beside the same steps made with curl.
 //!
 //! All three start the same program from the same image within the same bounds: it reads its input to the end and answers with one
-//! line. The peer speaks the daemon's API as bare as it gets: create, attach, start, one curl each.
+//! line. The peer speaks the daemon's API as bare as it gets: create, attach, start, one curl each. Beside it, where there is a `docker`
+//! command, `docker run --rm` with the same bounds: what a person would type.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -63,6 +64,7 @@ pub(crate) async fn run(rounds: usize) -> Result<()> {
 #[derive(Default)]
 struct Times {
     curl: Vec<f64>,
+    run: Vec<f64>,
     cold: Vec<f64>,
     ahead: Vec<f64>,
 }
@@ -71,9 +73,14 @@ fn report(times: &Times) {
     println!("from a job to its first output, milliseconds, {} rounds", times.curl.len());
     for (name, figures) in [
         ("curl, cold", &times.curl),
+        ("docker run --rm", &times.run),
         ("h1: Island, cold", &times.cold),
         ("h2: Island, started ahead", &times.ahead),
     ] {
+        if figures.is_empty() {
+            println!("  {name:<28} not measured: there is no `docker` command here");
+            continue;
+        }
         let mut sorted = figures.clone();
         sorted.sort_by(f64::total_cmp);
         println!(
@@ -83,6 +90,10 @@ fn report(times: &Times) {
         );
     }
     println!("h1 Island, cold / curl         {}", Spread::of_ratios(&times.cold, &times.curl));
+    if !times.run.is_empty() {
+        println!("h1 Island, cold / docker run    {}", Spread::of_ratios(&times.cold, &times.run));
+        println!("h2 started ahead / docker run   {}", Spread::of_ratios(&times.ahead, &times.run));
+    }
     println!("h2 started ahead / Island cold {}", Spread::of_ratios(&times.ahead, &times.cold));
 }
 
@@ -99,11 +110,14 @@ async fn measure(socket: &Path, rounds: usize) -> Result<Times> {
         bench.settle(1).await?;
         let curl = bench.curl(&image).await?;
         bench.settle(1).await?;
+        let run = bench.docker_run(&image).await?;
+        bench.settle(1).await?;
         let cold = bench.job(&cold).await?;
         bench.settle(1).await?;
         let ahead = bench.job(&ahead).await?;
         if round > 0 {
             times.curl.push(curl);
+            times.run.extend(run);
             times.cold.push(cold);
             times.ahead.push(ahead);
         }
@@ -131,7 +145,7 @@ impl Bench {
     async fn engine(&self, ahead: u32) -> Result<Arc<Containers>> {
         let daemon = Daemon::connect(&self.socket).await?;
         let rules = ContainerRules { ahead, ..ContainerRules::default() };
-        let settings = Settings { rules, maker: maker(), alive: HashSet::new(), slots: 1 };
+        let settings = Settings { rules, maker: maker(), alive: HashSet::new(), slots: 1, egress_dir: None };
         Ok(Arc::new(Containers::start(daemon, settings).await))
     }
 
@@ -181,6 +195,7 @@ impl Bench {
             image,
             &table.command,
             &grant,
+            None,
             &Marks { maker: &maker, key: None },
         ))?;
         // It has no input to send: the program finds the end of it at once.
@@ -208,6 +223,34 @@ impl Bench {
         attached.wait().await?;
         self.request("DELETE", &format!("containers/{id}?force=1"), None).await?;
         first.map(|_| elapsed)
+    }
+
+    /// Milliseconds from the command to the first byte that the program wrote; none where there is no such command.
+    async fn docker_run(&self, image: &str) -> Result<Option<f64>> {
+        let mut command = Command::new("docker");
+        command.arg("--host").arg(format!("unix://{}", self.socket.display()));
+        command.args(["run", "--rm", "--network", "none", "--read-only", "--cap-drop", "ALL", "--init"]);
+        command.args([
+            "--security-opt",
+            "no-new-privileges",
+            "--user",
+            "65534:65534",
+            "--log-driver",
+            "none",
+        ]);
+        command.args(["--memory", "256m", "--memory-swap", "256m", "--cpus", "1", "--pids-limit", "64"]);
+        command.args(["--tmpfs", "/tmp:rw,noexec,nosuid,nodev,size=128m", image, "/bin/sh", "-c", PROGRAM]);
+        let started = Instant::now();
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut child = match spawned {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            spawned => spawned.context("run docker")?,
+        };
+        let mut output = child.stdout.take().context("its output")?;
+        output.read_u8().await.context("the first byte")?;
+        let elapsed = started.elapsed().as_secs_f64() * 1e3;
+        child.wait().await?;
+        Ok(Some(elapsed))
     }
 
     fn command(&self) -> Command {

@@ -1,6 +1,6 @@
 //! Who can run a job, and who runs it best: pure.
 //!
-//! Hard filters first (engine, reachable files, memory, slots), then order: not tried already, model warm, model on
+//! Hard filters first (engine, what the owner allows containers, reachable files, memory, slots), then order: not tried already, model warm, model on
 //! disk, whole model on a GPU, free slots, karma. Language and ONNX models that do not fit a GPU run in main memory;
 //! other engines need the GPU memory they ask for.
 
@@ -8,7 +8,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use island_protocol::{
     artifact::Artifact,
-    cargo::CargoSpec,
+    cargo::{CargoSpec, RuntimeType},
     host::{Capabilities, HostModel},
     ids::HostId,
 };
@@ -35,6 +35,8 @@ pub(crate) enum Reason {
     Offline,
     Draining,
     NoRuntime,
+    NoTier,
+    NoEgress,
     ModelUnreachable,
     NoRam,
     NoVram,
@@ -48,6 +50,8 @@ impl Reason {
             Self::Offline => "offline",
             Self::Draining => "draining",
             Self::NoRuntime => "no_runtime",
+            Self::NoTier => "no_tier",
+            Self::NoEgress => "no_egress",
             Self::ModelUnreachable => "model_unreachable",
             Self::NoRam => "no_ram",
             Self::NoVram => "no_vram",
@@ -102,6 +106,7 @@ pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearne
     if !reports.any(|r| r.kind == cargo.runtime_type && r.available && r.simulated == simulated) {
         return Err(Reason::NoRuntime);
     }
+    allowed(cargo, island.capabilities)?;
     let nearness = nearness(cargo, island.models);
     if nearness == Nearness::Remote && !reachable(cargo, island) {
         return Err(Reason::ModelUnreachable);
@@ -110,6 +115,21 @@ pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearne
         memory(cargo, island)?;
     }
     Ok(nearness)
+}
+
+/// Whether the owner allows a container Cargo its tier and the places it declares. An Island that does not tell is asked.
+fn allowed(cargo: &CargoSpec, capabilities: &Capabilities) -> Result<(), Reason> {
+    let offer = capabilities.containers.as_ref().filter(|_| cargo.runtime_type == RuntimeType::Container);
+    let Some(offer) = offer else { return Ok(()) };
+    if cargo.sandbox_tier.unwrap_or_default() > offer.max_tier {
+        return Err(Reason::NoTier);
+    }
+    // Places that are none were refused when the catalogue was read.
+    let places = cargo.egress().unwrap_or_default();
+    if offer.egress.refused(&places).is_some() {
+        return Err(Reason::NoEgress);
+    }
+    Ok(())
 }
 
 /// Whether this Island's hardware could serve the Cargo if it had nothing else to do.

@@ -66,7 +66,7 @@ async fn a_tier_above_the_owners_is_not_run_and_says_why() {
             client.job(job.id).await.expect("read the job").waiting.filter(|reasons| !reasons.is_empty())
         })
         .await;
-        assert_eq!(waiting.get("refused"), Some(&json!(1)), "{waiting:?}");
+        assert_eq!(waiting.get("no_tier"), Some(&json!(1)), "{waiting:?}");
         client.cancel_job(job.id).await.expect("cancel");
         assert_eq!(final_job(&client, job.id).await.status, JobStatus::Cancelled);
     }

@@ -11,13 +11,17 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coordinator-client", &["protocol"]),
     ("coordinator", &["protocol", "daemon"]),
     ("cache", &["protocol"]),
+    ("egress", &["protocol", "runtimes-api"]),
     ("runtimes-api", &["protocol"]),
     ("runtimes-worker", &["protocol", "runtimes-api"]),
     ("runtimes-llmcpp", &["protocol", "runtimes-api", "runtimes-worker"]),
     ("runtimes-wasm", &["protocol", "runtimes-api", "runtimes-worker"]),
-    ("runtimes-container", &["protocol", "runtimes-api", "runtimes-worker"]),
+    ("runtimes-container", &["protocol", "egress", "runtimes-api", "runtimes-worker"]),
     ("runtimes-onnx", &["protocol", "runtimes-api", "runtimes-worker"]),
-    ("agent", &["protocol", "coordinator-client", "cache", "runtimes-api", "runtimes-worker", "daemon"]),
+    (
+        "agent",
+        &["protocol", "coordinator-client", "cache", "egress", "runtimes-api", "runtimes-worker", "daemon"],
+    ),
     ("cli", &["protocol", "coordinator-client"]),
 ];
 

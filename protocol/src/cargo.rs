@@ -119,6 +119,7 @@ impl Category {
 
 /// How much of a host a sandboxed Cargo may ask for. What the owner allows is never exceeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxTier {
     /// 256 MB, one processor, one minute, no GPU, no network.

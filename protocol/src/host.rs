@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cargo::RuntimeType,
+    cargo::{RuntimeType, SandboxTier},
     digest::Digest,
+    egress::Egress,
     ids::{AttemptKey, Slug},
 };
 
@@ -36,6 +37,20 @@ pub struct Capabilities {
     /// Whether the hub can be reached for models that are not cached. `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub_reachable: Option<bool>,
+    /// What its owner allows containers. `None`: not told, as by older Islands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containers: Option<ContainerOffer>,
+}
+
+/// What an Island's owner allows containers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct ContainerOffer {
+    /// Highest tier that runs there.
+    pub max_tier: SandboxTier,
+    /// Where their programs may connect to, of what their Cargos declare.
+    #[serde(default)]
+    pub egress: Egress,
 }
 
 /// One GPU.

@@ -7,6 +7,7 @@
 //! | [`credits`] | money as integer micro-credits |
 //! | [`digest`], [`artifact`] | content hashes, and the files a Cargo needs |
 //! | [`cargo`] | catalogue entries and what an Island is told about one |
+//! | [`egress`] | where a container's program may connect to |
 //! | [`job`] | job states and their only transitions, usage, outcomes |
 //! | [`event`] | numbered job events, as consumers see them and as Islands send them |
 //! | [`host`] | what an Island has and how loaded it is |
@@ -25,6 +26,7 @@ pub mod cargo;
 pub mod chat;
 pub mod credits;
 pub mod digest;
+pub mod egress;
 pub mod event;
 pub mod fabric;
 pub mod host;

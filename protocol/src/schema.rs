@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use crate::{
     cargo::RuntimeType,
     credits::MicroCredits,
+    egress::Egress,
     ids::{AccountId, ApiKeyId, HostId, InstanceId, JobId, Slug},
     time::Timestamp,
 };
@@ -52,6 +53,13 @@ schema! {
         "type": "string",
         "description": "Which engine runs a Cargo; an Island may tell of a newer one.",
         "examples": ["container", "wasm", "onnx", "llmcpp", "diffusers", "coreml"]
+    };
+    Egress = {
+        "description": "Where containers may connect to: nowhere, wherever their Cargos declare, or of that these hosts, each with a port or without.",
+        "oneOf": [
+            { "type": "string", "enum": ["none", "declared"] },
+            { "type": "array", "items": { "type": "string" } }
+        ]
     };
 }
 

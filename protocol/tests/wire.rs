@@ -9,7 +9,7 @@ use std::{fmt::Debug, fs, path::PathBuf};
 use island_protocol::{
     FABRIC_VERSION,
     artifact::Artifact,
-    cargo::{CargoSpec, Limits, RuntimeType},
+    cargo::{CargoSpec, Limits, RuntimeType, SandboxTier},
     digest::Digest,
     event::{AttemptEvent, Image, JobEvent, Numbered},
     fabric::{
@@ -17,8 +17,8 @@ use island_protocol::{
         LeasedJob, Output, OutputReply, Pong, Preload, Refusal, RefusalReason, Register, Registered, Status,
     },
     host::{
-        Capabilities, Gpu, GpuLoad, Headroom, HostModel, RunningJob, RuntimeReport, SandboxLevel,
-        SandboxReport, SystemLoad,
+        Capabilities, ContainerOffer, Gpu, GpuLoad, Headroom, HostModel, RunningJob, RuntimeReport,
+        SandboxLevel, SandboxReport, SystemLoad,
     },
     ids::{AttemptKey, HostId, InstanceId, JobId, Slug},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
@@ -107,6 +107,10 @@ fn capabilities() -> Capabilities {
             missing: vec!["landlock: not in this kernel".into()],
         },
         hub_reachable: Some(true),
+        containers: Some(ContainerOffer {
+            max_tier: SandboxTier::Elevated,
+            egress: serde_json::from_value(json!(["example.org:443"])).expect("a rule"),
+        }),
     }
 }
 

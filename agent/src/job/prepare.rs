@@ -75,7 +75,7 @@ impl JobContext {
             } else if self.cache.holds(source) {
                 continue;
             } else {
-                self.derived.adopt(source, digest)
+                self.derived.adopt(source, digest).await
             };
             files.paths.insert(name, made.map_err(Broken::Failed)?);
         }

@@ -26,6 +26,8 @@ impl Supervisor {
             disk_mb: artifacts::missing_mb(&self.parts.cache, &assignment.cargo.artifacts),
             tier: (assignment.cargo.runtime_type == RuntimeType::Container)
                 .then(|| assignment.cargo.sandbox_tier.unwrap_or_default()),
+            // What makes no sense is for the engine to say.
+            egress: assignment.cargo.egress().unwrap_or_default(),
             ..pool.demand(&model, &assignment.cargo)
         };
         let binary = pool.runtimes().binary(&assignment.cargo);
@@ -40,9 +42,10 @@ impl Supervisor {
             disk_mb: disk_mb(&self.parts.cache_dir).map_or(0, |(free, _)| free),
             sandbox: Some(self.capabilities().sandbox.level),
             allow_weak_sandbox: self.parts.allow_weak_sandbox,
-            max_tier: pool.max_tier(),
+            max_tier: pool.containers().max_tier,
+            egress: pool.containers().egress.clone(),
         };
-        admission::admit(demand, &supply).map_err(|mut refusal| {
+        admission::admit(&demand, &supply).map_err(|mut refusal| {
             if let (RefusalReason::NoRuntime, Err(reason)) = (refusal.reason, binary) {
                 refusal.message = reason;
             }

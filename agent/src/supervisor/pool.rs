@@ -10,7 +10,7 @@ use std::{
 
 use island_protocol::{
     artifact::Artifact,
-    cargo::{CargoSpec, SandboxTier},
+    cargo::CargoSpec,
     host::{SandboxLevel, SandboxReport},
     ids::{AttemptKey, InstanceId},
     job::{Failure, FailureCode},
@@ -82,6 +82,8 @@ pub struct PoolConfig {
     pub log_dir: PathBuf,
     /// What the owner allows containers.
     pub containers: ContainerRules,
+    /// Folder of their ways out.
+    pub egress_dir: PathBuf,
     /// Main memory that the owner keeps, megabytes.
     pub reserve_ram_mb: u64,
     /// GPU memory that the owner keeps, megabytes.
@@ -157,9 +159,9 @@ impl Pool {
         &self.runtimes
     }
 
-    /// Highest tier of containers that the owner allows.
-    pub fn max_tier(&self) -> SandboxTier {
-        self.config.containers.max_tier
+    /// What the owner allows containers.
+    pub fn containers(&self) -> &ContainerRules {
+        &self.config.containers
     }
 
     /// All workers that are not gone.
@@ -295,6 +297,7 @@ impl Pool {
             threads: self.config.threads,
             allow_weak_sandbox: self.config.allow_weak_sandbox,
             containers: self.config.containers.clone(),
+            egress_dir: Some(self.config.egress_dir.clone()),
             ..Launch::new(instance, cargo.clone())
         };
         if cargo.is_shared() {

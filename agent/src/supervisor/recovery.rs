@@ -36,6 +36,7 @@ impl Supervisor {
             worker.order(Order::Cancel(key, failure));
             worker.order(Order::Spooled(key, u64::MAX));
         }
+        self.parts.exits.sweep(&self.holding())?;
         self.sweep_spools()
     }
 

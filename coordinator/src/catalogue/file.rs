@@ -7,6 +7,7 @@ use island_protocol::{
     artifact::Artifact,
     cargo::{CargoEntry, CargoSpec, Category, Limits, RuntimeType, SandboxTier},
     credits::MicroCredits,
+    egress,
     ids::Slug,
 };
 use jsonschema::Validator;
@@ -50,7 +51,7 @@ pub(super) struct CargoFile {
     limits: Limits,
     sandbox_tier: Option<SandboxTier>,
     #[serde(default)]
-    engine: Value,
+    engine: Option<Spanned<Value>>,
     /// Absent where the ONNX task has its own.
     input_schema: Option<Spanned<Value>>,
     output_schema: Option<Spanned<Value>>,
@@ -137,10 +138,28 @@ fn check_plain_fields(check: &mut Checker<'_>, file: &CargoFile) {
     if matches!(kind, RuntimeType::Unknown(_)) {
         check.fault(file.runtime_type.span(), format!("runtime_type {kind} is none of the six"));
     }
+    if *kind == RuntimeType::Container {
+        check_egress(check, file);
+    }
     match (&file.onnx_task_type, kind == &RuntimeType::Onnx) {
         (None, true) => check.fault(file.runtime_type.span(), "an onnx Cargo needs onnx_task_type"),
         (Some(task), false) => check.fault(task.span(), "onnx_task_type belongs to onnx Cargos only"),
         _ => {}
+    }
+}
+
+/// Where a container's program wants to connect to.
+fn check_egress(check: &mut Checker<'_>, file: &CargoFile) {
+    let Some(engine) = &file.engine else { return };
+    match egress::declared(engine.get_ref()) {
+        Err(error) => check.fault(engine.span(), format!("egress: {error}")),
+        Ok(places) if places.len() > egress::MAX_PLACES => {
+            check.fault(engine.span(), format!("egress names more than {} places", egress::MAX_PLACES));
+        }
+        Ok(places) if !places.is_empty() && file.sandbox_tier < Some(SandboxTier::Elevated) => {
+            check.fault(engine.span(), "egress needs sandbox_tier = \"elevated\"");
+        }
+        Ok(_) => {}
     }
 }
 
@@ -253,7 +272,7 @@ fn build(
             required_ram_mb: file.required_ram_mb,
             limits: file.limits,
             sandbox_tier: file.sandbox_tier,
-            engine: file.engine,
+            engine: file.engine.map(Spanned::into_inner).unwrap_or_default(),
         }),
         input_schema,
         output_schema,

@@ -96,6 +96,29 @@ fn every_problem_is_named_by_file_and_line() {
 }
 
 #[test]
+fn a_container_declares_hosts_and_ports_and_only_in_the_highest_tier() {
+    let engine = |tier: &str, egress: &str| {
+        let extra = format!("{tier}\n[engine]\ncommand = [\"/x\"]\negress = {egress}");
+        cargo_toml("a", 1, &extra).replace("runtime_type = \"llmcpp\"", "runtime_type = \"container\"")
+    };
+    let elevated = "sandbox_tier = \"elevated\"";
+    let (_folder, path) = folder(&[("a.toml", engine(elevated, "[\"a.org:443\", \"b.org:80\"]"))]);
+    let catalogue = Catalogue::load(&path, false).expect("valid");
+    assert_eq!(catalogue.get("a").expect("there").spec.egress().expect("places").len(), 2);
+    for (tier, egress, why) in [
+        (elevated, "[\"a.org\"]", "no host:port"),
+        (elevated, "[\"127.0.0.1:80\"]", "no name of a host"),
+        (elevated, "[\"localhost:80\"]", "no name of a host"),
+        (elevated, "[1]", "no host:port"),
+        ("sandbox_tier = \"standard\"", "[\"a.org:443\"]", "needs sandbox_tier"),
+        ("", "[\"a.org:443\"]", "needs sandbox_tier"),
+    ] {
+        let found = faults(&[("a.toml", engine(tier, egress))]);
+        assert!(found.len() == 1 && found[0].starts_with("a.toml:1") && found[0].contains(why), "{found:?}");
+    }
+}
+
+#[test]
 fn a_slug_or_alias_cannot_be_taken_twice() {
     let files = [
         ("a.toml", cargo_toml("a", 1, "aliases = [\"x\"]")),

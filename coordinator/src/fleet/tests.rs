@@ -45,6 +45,7 @@ fn capabilities() -> Capabilities {
         runtimes: vec![report],
         sandbox: SandboxReport::default(),
         hub_reachable: None,
+        containers: None,
     }
 }
 

@@ -1,4 +1,7 @@
-use island_protocol::{cargo::RuntimeType, host::RuntimeReport};
+use island_protocol::{
+    cargo::SandboxTier,
+    host::{ContainerOffer, RuntimeReport},
+};
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -41,6 +44,7 @@ fn capabilities(hub: Option<bool>) -> Capabilities {
         runtimes: vec![report],
         sandbox: island_protocol::host::SandboxReport::default(),
         hub_reachable: hub,
+        containers: None,
     }
 }
 
@@ -101,6 +105,38 @@ fn a_language_model_too_big_for_the_gpu_runs_in_main_memory_and_an_image_model_d
     assert_eq!(usable(&big, &island), Ok(Nearness::Remote));
     big.runtime_type = RuntimeType::Diffusers;
     assert_eq!(usable(&big, &island), Err(Reason::NoRuntime));
+}
+
+#[test]
+fn what_an_owner_does_not_allow_containers_is_not_asked_of_the_island() {
+    let offer = |max_tier, egress: serde_json::Value| {
+        let mut caps = capabilities(Some(true));
+        caps.runtimes[0].kind = RuntimeType::Container;
+        let egress = serde_json::from_value(egress).expect("a rule");
+        caps.containers = Some(ContainerOffer { max_tier, egress });
+        caps
+    };
+    let mut cargo = cargo(100, 0);
+    cargo.runtime_type = RuntimeType::Container;
+    let found = |cargo: &CargoSpec, caps: &Capabilities| usable(cargo, &candidate(1, caps, &[])).err();
+    let (none, declared) = (serde_json::json!("none"), serde_json::json!("declared"));
+    let low = offer(SandboxTier::Restricted, none.clone());
+    let high = offer(SandboxTier::Elevated, none);
+    assert_eq!(found(&cargo, &low), None, "without a tier, the least is asked for");
+    cargo.sandbox_tier = Some(SandboxTier::Elevated);
+    assert_eq!((found(&cargo, &low), found(&cargo, &high)), (Some(Reason::NoTier), None));
+    cargo.engine = serde_json::json!({"egress": ["a.org:443"]});
+    assert_eq!(found(&cargo, &high), Some(Reason::NoEgress));
+    for (egress, reason) in [
+        (declared, None),
+        (serde_json::json!(["a.org"]), None),
+        (serde_json::json!(["a.org:80"]), Some(Reason::NoEgress)),
+    ] {
+        assert_eq!(found(&cargo, &offer(SandboxTier::Elevated, egress)), reason);
+    }
+    let mut silent = high;
+    silent.containers = None;
+    assert_eq!(found(&cargo, &silent), None, "an older Island is asked, and may refuse");
 }
 
 proptest! {

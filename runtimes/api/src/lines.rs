@@ -102,21 +102,35 @@ struct Complaint {
 }
 
 impl Line {
-    /// Reads a line twice, for its kind and then for what that kind holds: results and images are large, and an enum that finds its
-    /// kind among its fields would keep everything it meets before it does.
+    /// Reads what a line's kind holds, once its kind is known: results and images are large, and an enum that finds its kind among its
+    /// fields would keep everything it meets before it does.
     fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
-        let Kind { name } = serde_json::from_slice(line)?;
+        // Looked at as a whole, and then no longer string by string.
+        let line = str::from_utf8(line).map_err(serde::de::Error::custom)?;
+        let name = match kind_in_front(line) {
+            Some(name) => Cow::Borrowed(name),
+            None => serde_json::from_str::<Kind<'_>>(line)?.name,
+        };
         match name.as_ref() {
-            "status" => serde_json::from_slice(line).map(Self::Status),
-            "token" => serde_json::from_slice(line).map(Self::Token),
-            "progress" => serde_json::from_slice(line).map(Self::Progress),
-            "image" => serde_json::from_slice(line).map(Self::Image),
-            "result" => serde_json::from_slice(line).map(Self::Result),
-            "done" => serde_json::from_slice(line).map(Self::Done),
-            "error" => serde_json::from_slice(line).map(Self::Error),
+            "status" => serde_json::from_str(line).map(Self::Status),
+            "token" => serde_json::from_str(line).map(Self::Token),
+            "progress" => serde_json::from_str(line).map(Self::Progress),
+            "image" => serde_json::from_str(line).map(Self::Image),
+            "result" => serde_json::from_str(line).map(Self::Result),
+            "done" => serde_json::from_str(line).map(Self::Done),
+            "error" => serde_json::from_str(line).map(Self::Error),
             _ => Err(serde::de::Error::custom("no such type of line")),
         }
     }
+}
+
+/// The kind of a line that says it first, as nearly all do: then nothing else has to be read to find it.
+fn kind_in_front(line: &str) -> Option<&str> {
+    let value = ["{", "\"type\"", ":", "\""]
+        .into_iter()
+        .try_fold(line, |rest, next| rest.trim_start().strip_prefix(next))?;
+    let (name, _) = value.split_once('"')?;
+    (!name.contains('\\')).then_some(name)
 }
 
 /// What a program says it used.
@@ -165,7 +179,7 @@ impl Lines {
             return Err(Failure::of_job(FailureCode::OutputLimit, message));
         };
         self.bytes_left = left;
-        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
+        while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at(end);
             if self.partial.is_empty() {
                 self.line(line);

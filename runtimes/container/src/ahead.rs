@@ -51,6 +51,10 @@ impl Ahead {
 
     /// One that waits, if there is one; and sees to it that there will be for the next job.
     pub fn take(self: &Arc<Self>, spec: &Spec) -> Option<Started> {
+        // What belongs to one attempt alone cannot be made before it.
+        if spec.way_out.is_some() {
+            return None;
+        }
         let taken = {
             let mut all = self.shelves();
             let stock = all.entry(spec.clone()).or_insert_with(Shelf::new);

@@ -1,14 +1,15 @@
 //! What a daemon is asked to create. One pure function, and nothing a Cargo says can loosen it: a Cargo chooses the words of a
 //! command, the rest is Pod Security "restricted" by construction.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, path::Path};
 
 use bollard::models::{
     ContainerCreateBody, DeviceRequest, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
-    HostConfigLogConfig, ResourcesUlimits,
+    HostConfigLogConfig, Mount, MountBindOptions, MountBindOptionsPropagationEnum, MountType,
+    ResourcesUlimits,
 };
 
-use crate::{grant::Grant, marks::Marks};
+use crate::{grant::Grant, marks::Marks, way_out};
 
 /// Nobody, and nobody's group: never root, whatever the image says.
 pub const USER: &str = "65534:65534";
@@ -22,9 +23,17 @@ const SHARED_MEMORY: i64 = 64 << 20;
 const OOM_SCORE: i64 = 500;
 
 /// The container of one job: `image` is what the daemon itself called it, `command` the Cargo's, run in place of the image's own
-/// unless it is empty.
-pub fn create_body(image: &str, command: &[String], grant: &Grant, marks: &Marks) -> ContainerCreateBody {
+/// unless it is empty. `way_out` is the folder of the agent's through which its program connects to what its Cargo declares.
+pub fn create_body(
+    image: &str,
+    command: &[String],
+    grant: &Grant,
+    way_out: Option<&Path>,
+    marks: &Marks,
+) -> ContainerCreateBody {
     let given = !command.is_empty();
+    let mut env = vec![format!("HOME={SCRATCH}"), format!("TMPDIR={SCRATCH}"), "LANG=C.UTF-8".to_owned()];
+    env.extend(way_out.into_iter().flat_map(|_| way_out::variables()));
     ContainerCreateBody {
         image: Some(image.to_owned()),
         entrypoint: given.then(|| command.to_vec()),
@@ -32,7 +41,7 @@ pub fn create_body(image: &str, command: &[String], grant: &Grant, marks: &Marks
         user: Some(USER.to_owned()),
         // Every container is called the same, so that none learns where it runs.
         hostname: Some("cargo".to_owned()),
-        env: Some(vec![format!("HOME={SCRATCH}"), format!("TMPDIR={SCRATCH}"), "LANG=C.UTF-8".to_owned()]),
+        env: Some(env),
         labels: Some(marks.labels()),
         attach_stdin: Some(true),
         attach_stdout: Some(true),
@@ -43,12 +52,12 @@ pub fn create_body(image: &str, command: &[String], grant: &Grant, marks: &Marks
         network_disabled: Some(true),
         // An image may bring a command of its own to be run every now and then; none is.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
-        host_config: Some(host_config(grant)),
+        host_config: Some(host_config(grant, way_out)),
         ..ContainerCreateBody::default()
     }
 }
 
-fn host_config(grant: &Grant) -> HostConfig {
+fn host_config(grant: &Grant, way_out: Option<&Path>) -> HostConfig {
     let memory = grant.memory_bytes as i64;
     HostConfig {
         network_mode: Some("none".to_owned()),
@@ -75,6 +84,7 @@ fn host_config(grant: &Grant) -> HostConfig {
         init: Some(true),
         // Its output goes to us alone; a log on the host would fill the disk.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
+        mounts: way_out.map(|folder| vec![mount(folder)]),
         device_requests: grant.gpus.then(|| {
             vec![DeviceRequest {
                 count: Some(-1),
@@ -83,6 +93,23 @@ fn host_config(grant: &Grant) -> HostConfig {
             }]
         }),
         ..HostConfig::default()
+    }
+}
+
+/// The one folder of the host that a container may see, and only to read: a socket can be connected to all the same.
+fn mount(folder: &Path) -> Mount {
+    Mount {
+        target: Some(way_out::FOLDER.to_owned()),
+        source: Some(folder.to_string_lossy().into_owned()),
+        typ: Some(MountType::BIND),
+        read_only: Some(true),
+        bind_options: Some(MountBindOptions {
+            propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
+            non_recursive: Some(true),
+            create_mountpoint: Some(false),
+            ..MountBindOptions::default()
+        }),
+        ..Mount::default()
     }
 }
 

@@ -67,7 +67,7 @@ impl Grant {
                 tier.memory_mb()
             )));
         }
-        refuse_egress(tier, table, rules)?;
+        may_leave(tier, table, rules)?;
         let memory_mb = match cargo.required_ram_mb {
             0 => tier.memory_mb(),
             needed => needed.max(LEAST_MEMORY_MB),
@@ -87,19 +87,21 @@ impl Grant {
     }
 }
 
-/// Nobody gets a network yet. What a Cargo may reach must be held to the places it names and away from the owner's own network;
-/// that takes a filtering proxy, and until there is one a declared wish is refused rather than granted unfiltered.
-fn refuse_egress(tier: SandboxTier, table: &Table, rules: &ContainerRules) -> Result<(), Failure> {
+/// Whether the Cargo may connect to all the places that it declares. None has a network: what is allowed goes through the agent's
+/// proxy, which compares again.
+fn may_leave(tier: SandboxTier, table: &Table, rules: &ContainerRules) -> Result<(), Failure> {
     if table.egress.is_empty() {
         return Ok(());
     }
     if tier < SandboxTier::Elevated {
-        return Err(wrong(format!("a Cargo of the tier '{}' gets no network", tier.as_str())));
+        return Err(wrong(format!("a Cargo of the tier '{}' connects to nothing", tier.as_str())));
     }
-    if !rules.egress {
-        return Err(not_here("the owner of this Island gives containers no network"));
+    match rules.egress.refused(&table.egress) {
+        None => Ok(()),
+        Some(place) => {
+            Err(not_here(format!("the owner of this Island does not let containers connect to {place}")))
+        }
     }
-    Err(not_here("this version gives containers no network: it cannot yet hold them to the places they name"))
 }
 
 fn gpus(
@@ -123,7 +125,7 @@ fn gpus(
     Ok(true)
 }
 
-fn not_here(message: impl Into<String>) -> Failure {
+pub(crate) fn not_here(message: impl Into<String>) -> Failure {
     Failure::of_host(FailureCode::NoIslandAvailable, message)
 }
 

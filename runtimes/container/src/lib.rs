@@ -10,6 +10,7 @@
 //! | [`images`] | each image brought to the daemon once |
 //! | [`daemon`] | the daemon and its socket; what it can do, and whether that is enough |
 //! | [`start`] | from an image to a program that waits for its input |
+//! | [`way_out`] | the forwarder through which a program connects to what its Cargo declares |
 //! | [`ahead`] | containers started before their job is there |
 //! | [`run`], [`exit`] | one job: input, lines, and how it ended |
 //! | [`remover`] | who takes containers away |
@@ -33,6 +34,7 @@ pub mod start;
 pub mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod way_out;
 pub mod worker;
 
 pub use runtime::{Containers, Settings};

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -13,14 +13,14 @@ use island_protocol::{
     job::{Failure, FailureCode, Outcome},
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
-use island_runtimes_worker::launch::ContainerRules;
+use island_runtimes_worker::launch::{ContainerRules, egress_folder};
 use tokio::task::JoinHandle;
 
 use crate::{
     ahead::Ahead,
     daemon::Daemon,
     exit::cancelled,
-    grant::Grant,
+    grant::{Grant, not_here},
     images::{Image, Images, State, Wanted},
     marks::{ISLAND, Maker, PROCESS, container_name},
     run::{follow, no_image},
@@ -44,6 +44,8 @@ pub struct Settings {
     pub alive: HashSet<String>,
     /// Jobs at once.
     pub slots: u32,
+    /// Folder of the folders through which containers reach the outside, where the agent offers any.
+    pub egress_dir: Option<PathBuf>,
 }
 
 /// Cargos in containers.
@@ -103,7 +105,9 @@ impl Containers {
             if asked.table.command.is_empty() && !image.has_program {
                 return Err(wrong("the Cargo names no command, and its image none either"));
             }
-            let spec = Spec { image: image.id, command: asked.table.command.clone(), grant: asked.grant };
+            let command = asked.table.command.clone();
+            let way_out = self.way_out(&asked.table, context.key)?;
+            let spec = Spec { image: image.id, command, grant: asked.grant, way_out };
             match self.container(&spec, context.key).await {
                 Ok(started) => return Ok(follow(&self.daemon, started, &spec.grant, request, context).await),
                 Err(NotStarted::Failed(failure)) => return Err(failure),
@@ -114,6 +118,16 @@ impl Containers {
             }
         }
         Err(no_image())
+    }
+
+    /// The folder that the agent has made for an attempt whose program connects to something.
+    fn way_out(&self, table: &Table, key: AttemptKey) -> Result<Option<PathBuf>, Failure> {
+        if table.egress.is_empty() {
+            return Ok(None);
+        }
+        let dir = self.settings.egress_dir.as_deref();
+        let dir = dir.ok_or_else(|| not_here("the agent of this Island offers containers no way out"))?;
+        Ok(Some(egress_folder(dir, key)))
     }
 
     /// Waits for the image, and tells how far it is.

@@ -1,6 +1,6 @@
 //! Bringing a container to the point where it waits for its input: created, attached, started.
 
-use std::{pin::Pin, sync::Arc};
+use std::{path::PathBuf, pin::Pin, sync::Arc};
 
 use bollard::{
     container::LogOutput,
@@ -18,6 +18,7 @@ use crate::{
     grant::Grant,
     marks::{Maker, Marks, container_name},
     remover::{Container, Remover},
+    way_out,
 };
 
 /// What decides how a container is made; two jobs with the same may each take what was made for the other.
@@ -29,6 +30,8 @@ pub struct Spec {
     pub command: Vec<String>,
     /// Its bounds.
     pub grant: Grant,
+    /// The folder of one attempt through which it connects to the outside. Nobody else can take such a container.
+    pub way_out: Option<PathBuf>,
 }
 
 /// What a container writes.
@@ -89,7 +92,7 @@ impl Starter {
     /// Starts one. Its program may already run while it is attached to nobody's job: it gets its input later.
     pub async fn start(&self, spec: &Spec, key: Option<AttemptKey>) -> Result<Started, NotStarted> {
         let marks = Marks { maker: &self.maker, key };
-        let body = create_body(&spec.image, &spec.command, &spec.grant, &marks);
+        let body = create_body(&spec.image, &spec.command, &spec.grant, spec.way_out.as_deref(), &marks);
         let options = CreateContainerOptions { name: key.map(container_name), platform: String::new() };
         let docker = &self.daemon.quick;
         let created = docker.create_container(Some(options), body).await.map_err(|error| {
@@ -108,6 +111,11 @@ impl Starter {
         let attached = attached.map_err(fail("attach to the container"))?;
         let started = docker.start_container(container.id(), None::<StartContainerOptions>).await;
         started.map_err(fail("start the container"))?;
+        if spec.way_out.is_some() {
+            // Before the input: whoever has read it may connect at once.
+            let open = Box::pin(way_out::open(&self.daemon, container.id()));
+            open.await.map_err(NotStarted::Failed)?;
+        }
         Ok(Started { container, output: attached.output, input: attached.input })
     }
 }

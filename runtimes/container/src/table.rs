@@ -2,6 +2,7 @@
 
 use island_protocol::{
     cargo::CargoSpec,
+    egress::{MAX_PLACES, Place},
     job::{Failure, FailureCode},
 };
 use serde::Deserialize;
@@ -11,8 +12,6 @@ use serde_json::Value;
 const MAX_WORDS: usize = 256;
 /// Bytes of all its words.
 const MAX_BYTES: usize = 64 << 10;
-/// Places a Cargo may name that it wants to reach.
-const MAX_EGRESS: usize = 64;
 
 /// What the table says. Unknown keys are errors: nothing of Docker's own vocabulary gets through.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -20,8 +19,8 @@ const MAX_EGRESS: usize = 64;
 pub struct Table {
     /// The program and its arguments, run as they are; without one, the image's own entry point.
     pub command: Vec<String>,
-    /// `host:port` that the program wants to reach.
-    pub egress: Vec<String>,
+    /// Places, as `host:port`, that the program wants to connect to.
+    pub egress: Vec<Place>,
 }
 
 impl Table {
@@ -38,7 +37,7 @@ impl Table {
 
     fn check(&self) -> Result<(), Failure> {
         let bytes: usize = self.command.iter().map(String::len).sum();
-        if self.command.len() > MAX_WORDS || bytes > MAX_BYTES || self.egress.len() > MAX_EGRESS {
+        if self.command.len() > MAX_WORDS || bytes > MAX_BYTES || self.egress.len() > MAX_PLACES {
             return Err(wrong("the Cargo's [engine] table is too long"));
         }
         if self.command.iter().any(|word| word.contains('\0'))
@@ -84,6 +83,9 @@ mod tests {
             json!({"command": vec!["x"; MAX_WORDS + 1]}),
             json!({"command": ["x".repeat(MAX_BYTES + 1)]}),
             json!({"egress": [1]}),
+            json!({"egress": ["example.org"]}),
+            json!({"egress": ["127.0.0.1:80"]}),
+            json!({"egress": vec!["example.org:80"; MAX_PLACES + 1]}),
             json!([]),
         ] {
             let failure = table(&engine).expect_err("refused");

@@ -72,7 +72,13 @@ impl Engine for ContainerEngine {
             daemon.map_err(|missing| Failure::of_host(FailureCode::RuntimeCrashed, missing.reason))?;
         let slots = launch.slots.max(1);
         let maker = Maker { island: self.island, worker: launch.instance, process: self.process };
-        let settings = Settings { rules: launch.containers, maker, alive: self.alive, slots };
+        let settings = Settings {
+            rules: launch.containers,
+            maker,
+            alive: self.alive,
+            slots,
+            egress_dir: launch.egress_dir,
+        };
         let runtime = Containers::start(daemon, settings).await;
         Ok(Loaded { version: runtime.version(), runtime, slots, vram_mb: 0 })
     }

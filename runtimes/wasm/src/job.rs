@@ -88,7 +88,8 @@ impl Job {
         let lines = Lines::new(context.events, context.log.clone(), limits.max_output_bytes);
         let stdout = Stdout::new(lines, context.work.clone());
         let means = Means {
-            input: Bytes::from(request.input.to_string()),
+            // Not by way of its text form, which is written through a formatter, piece by piece.
+            input: Bytes::from(serde_json::to_vec(&request.input).expect("JSON is JSON")),
             stdout: stdout.clone(),
             log: context.log,
             memory_bytes: memory_bytes(&request.cargo),

@@ -1,11 +1,15 @@
 //! What a worker is told before it locks itself in.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType, SandboxTier},
+    egress::Egress,
     host::SandboxReport,
-    ids::InstanceId,
+    ids::{AttemptKey, InstanceId},
 };
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +67,9 @@ pub struct Launch {
     /// What the owner allows containers.
     #[serde(default)]
     pub containers: ContainerRules,
+    /// Folder of the folders through which containers reach the outside; absent, none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress_dir: Option<PathBuf>,
 }
 
 impl Launch {
@@ -82,8 +89,21 @@ impl Launch {
             orphan_timeout_s: 60,
             cpu_limit_s: 0,
             containers: ContainerRules::default(),
+            egress_dir: None,
         }
     }
+}
+
+/// The folder through which the container of one attempt reaches the outside: made by the agent, shown to the container by the
+/// worker. Its name is short, because a socket's path may have only 107 bytes.
+pub fn egress_folder(dir: &Path, key: AttemptKey) -> PathBuf {
+    let job = key.job_id.0.simple().to_string();
+    dir.join(format!("{}-{}-{}", &job[job.len() - 16..], key.attempt, key.epoch))
+}
+
+/// The debug log of one attempt.
+pub fn log_file(dir: &Path, key: AttemptKey) -> PathBuf {
+    dir.join(format!("{}-{}-{}.log", key.job_id, key.attempt, key.epoch))
 }
 
 /// What the owner allows containers. No Cargo's tier goes beyond it.
@@ -95,8 +115,8 @@ pub struct ContainerRules {
     pub socket: Option<PathBuf>,
     /// Highest tier that runs here.
     pub max_tier: SandboxTier,
-    /// Whether a Cargo of the elevated tier may reach the network.
-    pub egress: bool,
+    /// Where containers of the elevated tier may connect to, of what their Cargos declare.
+    pub egress: Egress,
     /// Whether containers get GPUs.
     pub gpus: bool,
     /// Prefixes of image names that may be pulled, by digest only.
@@ -110,7 +130,7 @@ impl Default for ContainerRules {
         Self {
             socket: None,
             max_tier: SandboxTier::Standard,
-            egress: false,
+            egress: Egress::None,
             gpus: false,
             registries: Vec::new(),
             ahead: 1,

@@ -70,7 +70,15 @@ fn find_cargos(own_folder: &Path, given: Option<PathBuf>) -> Result<PathBuf> {
         .context("the catalogue is not installed: name its folder with --cargos")
 }
 
-/// The tree this program was built from, where it still is: an installed program finds everything beside itself.
+/// The source tree that this is run in, or else the one this program was built from, where it still is; an installed program finds
+/// everything beside itself. Clones that share a target directory share this program, and each has a catalogue of its own.
 fn source_tree() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_owned)
+    let here = env::current_dir().ok();
+    let here = here.iter().flat_map(|folder| folder.ancestors()).find(|folder| is_source_tree(folder));
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    here.or_else(built).map_or_else(PathBuf::new, Path::to_owned)
+}
+
+fn is_source_tree(folder: &Path) -> bool {
+    folder.join("Cargo.toml").is_file() && folder.join("cargos").is_dir() && folder.join("cli").is_dir()
 }

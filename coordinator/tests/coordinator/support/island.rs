@@ -131,6 +131,7 @@ impl Island {
             runtimes: vec![report],
             sandbox: SandboxReport::default(),
             hub_reachable: Some(false),
+            containers: None,
         };
         let message = Register {
             v: FABRIC_VERSION,

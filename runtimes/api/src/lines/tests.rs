@@ -63,6 +63,27 @@ proptest! {
 }
 
 #[test]
+fn a_line_may_say_its_kind_anywhere() {
+    for line in [
+        r#"{"type":"result","output":{"type":"error"}}"#,
+        r#" { "type" : "result" , "output" : 1 } "#,
+        r#"{"output":{"type":"error"},"type":"result"}"#,
+        r#"{"ty\u0070e":"result","output":1}"#,
+        r#"{"type":"res\u0075lt","output":1}"#,
+    ] {
+        let (_, log, outcome) = read(line.as_bytes(), 5, Exit::Code(0));
+        assert!(matches!(outcome, Outcome::Completed { output: Some(_), .. }), "{line}: {}", log.text());
+    }
+    for line in [r#"{"type":"result,"output":1}"#, r#"{"type":"result","output":1"#, r#"{"type":"done""#] {
+        assert_eq!(
+            failure(read(line.as_bytes(), 5, Exit::Code(0)).2).code,
+            FailureCode::InvalidOutput,
+            "{line}"
+        );
+    }
+}
+
+#[test]
 fn stray_lines_go_to_the_log_and_are_bounded_there() {
     let mut output = b"loading...\n\xff\xfe\n{\"type\":\"dance\"}\n[1]\n{\"type\":\"token\"}\n".repeat(100);
     output.extend_from_slice(br#"{"type":"result","output":1}"#);

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use island_protocol::ids::{AttemptKey, InstanceId, JobId};
 use proptest::prelude::*;
@@ -23,9 +23,14 @@ fn grant(gpus: bool) -> Grant {
 }
 
 fn body(image: &str, command: &[String], grant: &Grant) -> Value {
+    with_way_out(image, command, grant, None)
+}
+
+fn with_way_out(image: &str, command: &[String], grant: &Grant, way_out: Option<&str>) -> Value {
     let key = AttemptKey { job_id: JobId(uuid::Uuid::nil()), attempt: 2, epoch: 3 };
     let maker = maker();
-    let body = create_body(image, command, grant, &Marks { maker: &maker, key: Some(key) });
+    let body =
+        create_body(image, command, grant, way_out.map(Path::new), &Marks { maker: &maker, key: Some(key) });
     serde_json::to_value(body).expect("JSON")
 }
 
@@ -77,15 +82,36 @@ fn exactly_this_is_asked_of_a_daemon() {
 }
 
 #[test]
+fn a_way_out_is_one_folder_to_read_and_no_network() {
+    let (plain, grant) = (body("sha256:abc", &[], &grant(false)), grant(false));
+    let mut out = with_way_out("sha256:abc", &[], &grant, Some("/state/egress/1-1-1"));
+    let mounts = json!([{
+        "Target": "/.island",
+        "Source": "/state/egress/1-1-1",
+        "Type": "bind",
+        "ReadOnly": true,
+        "BindOptions": {"Propagation": "rprivate", "NonRecursive": true, "CreateMountpoint": false},
+    }]);
+    assert_eq!(out["HostConfig"].as_object_mut().expect("a host config").remove("Mounts"), Some(mounts));
+    let env = out["Env"].as_array_mut().expect("an environment").split_off(3);
+    let named: Vec<_> = env.iter().map(|pair| pair.as_str().expect("a text")).collect();
+    let proxy = "http://127.0.0.1:3128";
+    let variables = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+    let expected = variables.iter().map(|name| format!("{name}={proxy}"));
+    let none = ["NO_PROXY", "no_proxy"].map(|name| format!("{name}=localhost,127.0.0.1,::1"));
+    assert_eq!(named, expected.chain(none).collect::<Vec<_>>());
+    assert_eq!(out, plain, "nothing else differs");
+}
+
+#[test]
 fn without_a_command_the_images_own_is_run() {
     let body = body("sha256:abc", &[], &grant(false));
     assert!(body.get("Entrypoint").is_none() && body.get("Cmd").is_none());
 }
 
 /// What would open a wall if it were there at all, whatever its value.
-const FORBIDDEN: [&str; 34] = [
+const FORBIDDEN: [&str; 33] = [
     "Binds",
-    "Mounts",
     "VolumesFrom",
     "VolumeDriver",
     "Devices",
@@ -128,10 +154,12 @@ proptest! {
         memory_mb in 16_u64..8192,
         pids in 1_u64..512,
         gpus: bool,
+        leaves: bool,
     ) {
         let grant = Grant { memory_bytes: memory_mb << 20, pids, ..grant(gpus) };
-        let whole = body(&image, &command, &grant);
+        let whole = with_way_out(&image, &command, &grant, leaves.then_some("/x"));
         let host = whole["HostConfig"].as_object().expect("a host config");
+        prop_assert_eq!(host.get("Mounts").map(|mounts| mounts.as_array().map(Vec::len)), leaves.then_some(Some(1)));
         for field in FORBIDDEN {
             prop_assert!(!host.contains_key(field), "{field} is set");
         }

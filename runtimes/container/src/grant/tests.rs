@@ -1,4 +1,4 @@
-use island_protocol::job::Fault;
+use island_protocol::{egress::Egress, job::Fault};
 use serde_json::{Value, json};
 
 use super::*;
@@ -72,12 +72,17 @@ fn a_gpu_needs_tier_owner_and_runc() {
 }
 
 #[test]
-fn nobody_gets_a_network() {
-    let network = |tier: &str, egress| {
-        let fields = json!({"sandbox_tier": tier, "engine": {"egress": ["example.org:443"]}});
-        granted(&fields, &rules(|rules| rules.egress = egress), true).map_err(|failure| failure.fault)
+fn the_way_out_needs_tier_and_owner() {
+    let leave = |tier: &str, egress: Value| {
+        let fields = json!({"sandbox_tier": tier, "engine": {"egress": ["a.org:443", "b.org:80"]}});
+        let egress: Egress = serde_json::from_value(egress).expect("a rule");
+        granted(&fields, &rules(|rules| rules.egress = egress.clone()), true)
+            .map(drop)
+            .map_err(|failure| (failure.fault, failure.message.contains("b.org:80")))
     };
-    assert_eq!(network("standard", true), Err(Fault::Job));
-    assert_eq!(network("elevated", false), Err(Fault::Host));
-    assert_eq!(network("elevated", true), Err(Fault::Host));
+    assert_eq!(leave("elevated", json!("declared")), Ok(()));
+    assert_eq!(leave("elevated", json!(["a.org", "b.org:80"])), Ok(()));
+    assert_eq!(leave("elevated", json!(["a.org", "b.org:443"])), Err((Fault::Host, true)), "all or none");
+    assert_eq!(leave("elevated", json!("none")).map_err(|(fault, _)| fault), Err(Fault::Host));
+    assert_eq!(leave("standard", json!("declared")).map_err(|(fault, _)| fault), Err(Fault::Job));
 }

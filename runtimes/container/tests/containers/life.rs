@@ -62,7 +62,7 @@ pub(crate) async fn a_cancelled_run_leaves_nothing(world: Arc<World>) {
     for _ in 0..2 {
         let mut job = Job::new(&world.image, cargo(&["/bin/cargo"]), json!({"mode": "long"}));
         let cancel = job.context.cancel.clone();
-        let run = engine.run(job.request, job.context);
+        let run = Box::pin(engine.run(job.request, job.context));
         let stop = async {
             assert!(within(job.events.recv()).await.is_some());
             cancel.cancel();

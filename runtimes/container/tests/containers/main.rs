@@ -4,6 +4,7 @@
 
 mod ahead;
 mod conformance;
+mod egress;
 mod hostile;
 mod images;
 mod life;
@@ -41,6 +42,13 @@ fn main() -> ExitCode {
         ahead::a_restless_program_is_not_started_ahead,
         conformance::the_suite_passes,
         hostile::every_attack_is_refused,
+        egress::a_program_reaches_what_its_cargo_declares,
+        egress::a_program_reaches_nothing_else,
+        egress::a_program_that_ends_its_forwarder_has_no_way_out,
+        egress::more_connections_than_allowed_are_refused,
+        egress::a_cancelled_run_takes_its_way_out_along,
+        egress::what_the_owner_does_not_allow_is_not_run,
+        egress::a_broken_way_out_is_the_hosts_fault,
         walls::a_worker_inside_its_walls_runs_containers,
     ];
     if arguments.iter().any(|argument| argument == "--list") {

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     frame::ToWorker,
-    launch::{EXIT_LOAD_FAILED, Launch},
+    launch::{EXIT_LOAD_FAILED, Launch, log_file},
 };
 
 /// Commands read but not acted on yet.
@@ -170,7 +170,7 @@ impl<R: Runtime> Server<R> {
             return;
         };
         let name = format!("{}-{}-{}", key.job_id, key.attempt, key.epoch);
-        let log = self.world.launch.log_dir.as_ref().map(|dir| dir.join(format!("{name}.log")));
+        let log = self.world.launch.log_dir.as_ref().map(|dir| log_file(dir, key));
         let places = run::Places { scratch: self.world.scratch.join(name), log };
         let (engine, state) = (self.engine.subscribe(), Arc::clone(&self.state));
         self.runs.spawn(run::run(engine, state, key, request, handles, places));
