@@ -23,7 +23,7 @@ use island_protocol::{
 };
 use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime as _, WorkCounter};
 use island_runtimes_onnx::{
-    graph::{Feeds, Graph, Threads},
+    graph::{Feeds, Graph, Threads, watch::Watch},
     library,
     repository::GraphFiles,
     runtime::{Onnx, Settings},
@@ -131,8 +131,14 @@ async fn load(folder: &Path, threads: usize) -> Result<Arc<Onnx>> {
     let files = ["config.json", "tokenizer.json", "onnx/model.onnx"];
     let files: BTreeMap<String, PathBuf> =
         files.iter().map(|name| ((*name).to_owned(), folder.join("minilm").join(name))).collect();
-    let settings =
-        Settings { files, cargo: cargo(), slots: CLIENTS as u32, threads: threads as u32, vram_limit_mb: 0 };
+    let settings = Settings {
+        files,
+        cargo: cargo(),
+        slots: CLIENTS as u32,
+        threads: threads as u32,
+        vram_limit_mb: 0,
+        watch: Watch::default(),
+    };
     Onnx::load(settings).await.map(Arc::new).map_err(|failure| anyhow::anyhow!(failure.message))
 }
 

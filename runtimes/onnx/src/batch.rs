@@ -21,8 +21,8 @@ use crate::{
 const MAX_ROWS: usize = 64;
 /// Most tokens of one run, padding included.
 const MAX_TOKENS: usize = 2048;
-/// Of four tokens of a run, at least three are text and not padding.
-const FILLED_OF_4: usize = 3;
+/// Of ten tokens of a run, so many at least are text and not padding.
+const FILLED_OF_10: usize = 9;
 
 /// A text as a graph reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +155,7 @@ fn choose(lengths: &[usize]) -> Vec<usize> {
     for (place, &length) in lengths.iter().enumerate().skip(1) {
         let (rows, with_it) = (places.len() + 1, longest.max(length));
         let fits = rows <= MAX_ROWS && rows * with_it <= MAX_TOKENS;
-        if fits && (text + length) * 4 >= rows * with_it * FILLED_OF_4 {
+        if fits && (text + length) * 10 >= rows * with_it * FILLED_OF_10 {
             places.push(place);
             (longest, text) = (with_it, text + length);
         }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn long_texts_do_not_wait_for_short_ones_filled_up() {
-        assert_eq!(choose(&[100, 10, 95, 500, 110]), [0, 2, 4]);
+        assert_eq!(choose(&[100, 10, 95, 500, 104]), [0, 2, 4]);
         assert_eq!(choose(&[]), Vec::<usize>::new());
     }
 
@@ -189,7 +189,7 @@ mod tests {
             let text: usize = places.iter().map(|&place| lengths[place]).sum();
             prop_assert!(places.len() <= MAX_ROWS);
             prop_assert!(places.len() == 1 || longest * places.len() <= MAX_TOKENS);
-            prop_assert!(text * 4 >= longest * places.len() * FILLED_OF_4);
+            prop_assert!(text * 10 >= longest * places.len() * FILLED_OF_10);
         }
     }
 }

@@ -22,6 +22,9 @@ use crate::{devices, repository::GraphFiles, run::rejected};
 
 pub mod inspect;
 mod made_up;
+pub mod watch;
+
+use watch::Watch;
 
 /// How to run graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +42,7 @@ pub struct Graph {
     session: Mutex<Session>,
     inputs: Vec<Input>,
     outputs: Vec<String>,
+    watch: Watch,
 }
 
 /// Something a graph asks for.
@@ -179,7 +183,21 @@ impl Graph {
             inputs: session.inputs().iter().filter_map(Input::of).collect(),
             outputs: session.outputs().iter().map(|output| output.name().to_owned()).collect(),
             session: Mutex::new(session),
+            watch: Watch::default(),
         })
+    }
+
+    /// The same, looked at.
+    #[must_use]
+    pub fn watched(mut self, watch: &Watch) -> Self {
+        self.watch = watch.clone();
+        self
+    }
+
+    /// What the file itself says under a name.
+    pub fn says(&self, name: &str) -> Option<String> {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        session.metadata().ok()?.custom(name)
     }
 
     /// Its path in the repository.
@@ -213,13 +231,24 @@ impl Graph {
                     rejected(format!("{} asks for {}, which this task does not have", self.name, input.name))
                 })?,
             };
+            if self.watch.is_on() {
+                self.watch.given(&self.name, &input.name, &feed);
+            }
             let value = feed.value(input.kind).map_err(|error| self.broke(&error))?;
             values.push((input.name.as_str(), value));
         }
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         let mut given = session.run(values).map_err(|error| self.broke(&error))?;
         let take = |name: &String| given.remove(name).map(|value| (name.clone(), value));
-        Ok(Results { graph: self.name.clone(), values: self.outputs.iter().filter_map(take).collect() })
+        let values: Vec<_> = self.outputs.iter().filter_map(take).collect();
+        if self.watch.is_on() {
+            for (name, value) in &values {
+                floats(value)
+                    .iter()
+                    .for_each(|array| self.watch.keep(&self.name, name, array.view(), |&number| number));
+            }
+        }
+        Ok(Results { graph: self.name.clone(), values })
     }
 
     fn broke(&self, error: &ort::Error) -> Failure {

@@ -10,6 +10,7 @@
 //! | [`task`] | the tasks, and which module answers each |
 //! | [`text`] | tasks that read a text: labels, entities, answers, embeddings |
 //! | [`generate`] | texts written token by token |
+//! | [`vision`] | tasks that look at a picture: labels, boxes, masks, depth, what is written there |
 //! | [`speech`] | tasks that hear or speak |
 //! | [`media`] | pictures and sounds in and out |
 //! | [`run`] | what a running job may say and must obey |
@@ -30,4 +31,5 @@ pub mod runtime;
 pub mod speech;
 pub mod task;
 pub mod text;
+pub mod vision;
 pub mod worker;

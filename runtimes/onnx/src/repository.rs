@@ -75,10 +75,38 @@ impl Repository {
         self.files.get(name).map(PathBuf::as_path)
     }
 
-    /// The first of these graphs that the repository has.
+    /// The first of these graphs that the repository has, or the only one, whatever its name.
     pub fn first_graph(&self, stems: &[&str]) -> Result<GraphFiles, Failure> {
-        let found = stems.iter().find_map(|stem| self.graph(stem));
+        let found = stems.iter().find_map(|stem| self.graph(stem)).or_else(|| self.graph(self.only_stem()?));
         found.ok_or_else(|| rejected(format!("none of its files is the graph {}", stems.join(" or "))))
+    }
+
+    /// The name of the only graph, without its precision.
+    fn only_stem(&self) -> Option<&str> {
+        let mut stems = self.files.keys().filter_map(|path| {
+            let name = path.strip_prefix("onnx/").unwrap_or(path).strip_suffix(".onnx")?;
+            let suffix = ON_CPU.iter().find(|suffix| !suffix.is_empty() && name.ends_with(**suffix));
+            Some(suffix.map_or(name, |suffix| &name[..name.len() - suffix.len()]))
+        });
+        let first = stems.next()?;
+        stems.all(|stem| stem == first).then_some(first)
+    }
+
+    /// Paths of all its files.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+
+    /// The first graph, wherever it lies, that has this word in its name: `ch_PP-OCRv4_det_infer.onnx`.
+    pub fn graph_with(&self, word: &str) -> Option<GraphFiles> {
+        let has_word = |path: &&String| {
+            let name = path.rsplit('/').next().unwrap_or(path).strip_suffix(".onnx");
+            name.is_some_and(|name| {
+                name.split(|letter: char| !letter.is_alphanumeric()).any(|part| part == word)
+            })
+        };
+        let name = self.files.keys().find(has_word)?;
+        Some(GraphFiles { name: name.clone(), path: self.files[name].clone(), weights: Vec::new() })
     }
 
     /// The best file of a graph for what it will run on.
@@ -133,6 +161,13 @@ mod tests {
         let root = repository(&["decoder_model.onnx", "config.json"], false);
         assert_eq!(root.graph("decoder_model").expect("a graph").name, "decoder_model.onnx");
         assert_eq!(root.graph("model"), None);
+    }
+
+    #[test]
+    fn the_only_graph_may_have_any_name() {
+        let yolo = repository(&["onnx/yolov8n.onnx", "onnx/yolov8n_fp16.onnx"], false);
+        assert_eq!(yolo.first_graph(&["model"]).expect("a graph").name, "onnx/yolov8n.onnx");
+        assert!(repository(&["det.onnx", "rec.onnx"], false).first_graph(&["model"]).is_err());
     }
 
     #[test]

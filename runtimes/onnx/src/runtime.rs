@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     devices,
-    graph::Threads,
+    graph::{Threads, watch::Watch},
     library,
     repository::Repository,
     run::Job,
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How to run a model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Its files, by their path in the repository.
     pub files: BTreeMap<String, PathBuf>,
@@ -36,6 +36,8 @@ pub struct Settings {
     pub threads: u32,
     /// GPU memory it may use, megabytes.
     pub vram_limit_mb: u64,
+    /// Who looks at what passes through graphs.
+    pub watch: Watch,
 }
 
 /// A loaded model.
@@ -100,6 +102,7 @@ fn load(settings: Settings) -> Result<Arc<dyn Pipeline>, Failure> {
         repository: Repository::open(settings.files, settings.vram_limit_mb > 0)?,
         threads: Threads { threads: settings.threads as usize, vram_limit_mb: settings.vram_limit_mb },
         settings: settings.cargo.engine.clone(),
+        watch: settings.watch,
     };
     task::load(&settings.cargo, &loader).map(Arc::from)
 }

@@ -8,10 +8,10 @@ use ort::environment::Environment;
 use serde_json::Value;
 
 use crate::{
-    graph::{Graph, Threads},
+    graph::{Graph, Threads, watch::Watch},
     repository::{GraphFiles, Repository},
     run::{Answer, Job},
-    speech, text,
+    speech, text, vision,
 };
 
 /// A loaded model that answers one task. Shared by jobs that run at once.
@@ -34,6 +34,8 @@ pub struct Loader<'l> {
     pub threads: Threads,
     /// The entry's `[engine]` table: what the files do not say.
     pub settings: Value,
+    /// Who looks at what passes through graphs.
+    pub watch: Watch,
 }
 
 impl Loader<'_> {
@@ -47,8 +49,9 @@ impl Loader<'_> {
         self.repository.graph(stem).map(|files| self.load(&files)).transpose()
     }
 
-    fn load(&self, files: &GraphFiles) -> Result<Graph, Failure> {
-        Graph::load(self.environment, files, self.threads)
+    /// Loads the graph of these files.
+    pub fn load(&self, files: &GraphFiles) -> Result<Graph, Failure> {
+        Ok(Graph::load(self.environment, files, self.threads)?.watched(&self.watch))
     }
 
     /// A setting of the entry, or else of a settings file's object.
@@ -61,7 +64,7 @@ impl Loader<'_> {
 type Load = fn(&Loader<'_>) -> Result<Box<dyn Pipeline>, Failure>;
 
 /// Every task there is, by its name in the catalogue.
-const TASKS: [(&str, Load); 11] = [
+const TASKS: [(&str, Load); 17] = [
     ("text-classification", text::classify::load),
     ("zero-shot-classification", text::zero_shot::load),
     ("token-classification", text::entities::load),
@@ -71,6 +74,12 @@ const TASKS: [(&str, Load); 11] = [
     ("translation", text::rewrite::load_translation),
     ("summarization", text::rewrite::load_summarization),
     ("text2text-generation", text::rewrite::load_text2text),
+    ("image-classification", vision::classify::load),
+    ("object-detection", vision::detect::load),
+    ("image-segmentation", vision::segment::load),
+    ("depth-estimation", vision::depth::load),
+    ("image-to-text", vision::caption::load),
+    ("ocr", vision::read::load),
     ("automatic-speech-recognition", speech::recognise::load),
     ("text-to-speech", speech::speak::load),
 ];

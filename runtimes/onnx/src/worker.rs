@@ -12,7 +12,9 @@ use island_runtimes_worker::{
 };
 
 use crate::{
-    devices, library,
+    devices,
+    graph::watch::Watch,
+    library,
     runtime::{Onnx, Settings, probe},
 };
 
@@ -46,6 +48,7 @@ impl Engine for OnnxEngine {
             slots: launch.slots,
             threads: launch.threads,
             vram_limit_mb: launch.vram_limit_mb,
+            watch: Watch::default(),
         })
         .await?;
         Ok(Loaded { slots: runtime.slots(), vram_mb: 0, version: runtime.version(), runtime })

@@ -27,6 +27,15 @@ pub struct Task<'t> {
     pub rule: Option<&'t dyn Fn(&[u32], &mut [f32])>,
 }
 
+impl std::fmt::Debug for Task<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Task")
+            .field("begin", &self.begin)
+            .field("longest", &self.longest)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A written text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written {

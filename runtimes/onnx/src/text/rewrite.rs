@@ -160,7 +160,7 @@ impl Rewriter {
 
     /// The text framed as these models were taught: the language, the text, its end.
     fn in_language(&self, text: &str, language: u32, truncate: bool) -> Result<Vec<u32>, Failure> {
-        let encoding = self.tokens.encode_whole(&text)?;
+        let encoding = self.encode(text, truncate)?;
         let mut ids = encoding.get_ids().to_vec();
         if let Some(first) = ids.first_mut().filter(|first| self.is_language(**first)) {
             // The tokeniser's own frame names the language it was saved with.

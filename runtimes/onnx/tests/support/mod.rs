@@ -7,6 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+mod arrays;
+mod pictures;
+
+#[allow(unused_imports, reason = "each test file uses a part of it")]
+pub(crate) use arrays::tensors_differ;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use island_protocol::{
     cargo::CargoSpec,
@@ -14,7 +19,10 @@ use island_protocol::{
     job::{Failure, Outcome},
 };
 use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, WorkCounter};
-use island_runtimes_onnx::runtime::{Onnx, Settings};
+use island_runtimes_onnx::{
+    graph::watch::Watch,
+    runtime::{Onnx, Settings},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -42,9 +50,18 @@ pub(crate) struct Case {
     pub(crate) output: Value,
     #[serde(default = "usual")]
     pub(crate) tolerance: f64,
-    /// For pictures: share of pixels that may differ by more than the tolerance.
+    /// Pixels by which the sides of boxes may differ.
     #[serde(default)]
-    pub(crate) pixels: Option<f64>,
+    pub(crate) box_tolerance: f64,
+    /// Share of a picture's pixels that may differ by more than the tolerance.
+    #[serde(default)]
+    pub(crate) mask_tolerance: f64,
+    /// What graphs were first given under a name.
+    #[serde(default)]
+    pub(crate) tensors: BTreeMap<String, String>,
+    /// What they first gave.
+    #[serde(default)]
+    pub(crate) raw: BTreeMap<String, String>,
 }
 
 fn usual() -> f64 {
@@ -125,6 +142,13 @@ impl Fixture {
         Onnx::load(settings(self.cargo(task), self.files())).await
     }
 
+    /// Loaded, with a look at what passes through its graphs.
+    pub(crate) async fn load_watched(&self, task: &str) -> Result<(Onnx, Watch), Failure> {
+        let watch = Watch::on();
+        let settings = Settings { watch: watch.clone(), ..settings(self.cargo(task), self.files()) };
+        Ok((Onnx::load(settings).await?, watch))
+    }
+
     /// Media named by file become base64.
     pub(crate) fn input(&self, case: &Case) -> Value {
         let mut input = case.input.clone();
@@ -144,7 +168,7 @@ impl Fixture {
 }
 
 pub(crate) fn settings(cargo: CargoSpec, files: BTreeMap<String, PathBuf>) -> Settings {
-    Settings { files, cargo, slots: 2, threads: 1, vram_limit_mb: 0 }
+    Settings { files, cargo, slots: 2, threads: 1, vram_limit_mb: 0, watch: Watch::default() }
 }
 
 /// One job.
@@ -202,7 +226,10 @@ fn compare(fixture: &Fixture, case: &Case, at: &str, wanted: &Value, got: &Value
         (Value::Number(wanted), Value::Number(got)) => {
             let (wanted, got) = (wanted.as_f64().unwrap_or(f64::NAN), got.as_f64().unwrap_or(f64::NAN));
             // A whole number is a count or a place; one with a fraction is a measure.
-            if !((wanted - got).abs() <= case.tolerance) {
+            let is_side = ["xmin", "ymin", "xmax", "ymax"].iter().any(|side| at.ends_with(side));
+            let is_place = is_side || at.contains(".box[");
+            let tolerance = if is_place { case.box_tolerance.max(case.tolerance) } else { case.tolerance };
+            if !((wanted - got).abs() <= tolerance) {
                 wrong.push(format!("{at} is {got}, not {wanted}"));
             }
         }
@@ -220,7 +247,9 @@ fn media_differs(path: &Path, bytes: &[u8], case: &Case) -> Option<String> {
     if name.ends_with(".npy") {
         return sound_differs(path, bytes);
     }
-    let _ = (bytes, case);
+    if name.ends_with(".png") {
+        return pictures::picture_differs(path, bytes, case).map(|why| format!("{name}: {why}"));
+    }
     Some(format!("no way to compare {name} yet"))
 }
 
@@ -242,12 +271,5 @@ fn sound_differs(path: &Path, wav: &[u8]) -> Option<String> {
 
 /// The numbers of a file that numpy wrote.
 pub(crate) fn npy(path: &Path) -> Vec<f32> {
-    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
-    let said = String::from_utf8_lossy(&bytes[10..header]).into_owned();
-    assert!(said.contains("'<f4'"), "{}: {said}", path.display());
-    bytes[header..]
-        .chunks_exact(4)
-        .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-        .collect()
+    arrays::read(path).values
 }

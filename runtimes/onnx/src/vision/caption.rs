@@ -1,0 +1,127 @@
+//! What a picture shows, in words: an encoder of pictures and a decoder of text.
+
+use image::RgbImage;
+use island_protocol::job::{Failure, FinishReason, Usage};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::preprocess::Preprocessor;
+use crate::{
+    generate::{
+        options::{Options, Settings},
+        search::{self, Task},
+        seq2seq::{Encoded, Seq2Seq},
+        stream::Stream,
+    },
+    graph::Graph,
+    media::picture,
+    run::{self, Answer, Job},
+    task::{Loader, Pipeline},
+    text::{rewrite::start, tokens::Tokens},
+};
+
+/// Most tokens that a decoder takes, where the repository does not say.
+const USUAL_LONGEST: u64 = 1024;
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    image: String,
+}
+
+/// A model that writes what it sees.
+#[derive(Debug)]
+pub struct Writer {
+    tokens: Tokens,
+    encoder: Graph,
+    decoder: Seq2Seq,
+    preprocessor: Preprocessor,
+    settings: Settings,
+    /// Most tokens the decoder takes.
+    longest: usize,
+}
+
+/// A text about a picture.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Written {
+    /// The text.
+    pub text: String,
+    /// Its tokens.
+    pub count: u64,
+    /// Whether it ended by itself.
+    pub has_ended: bool,
+}
+
+/// Loads a model of captions.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    Ok(Box::new(Writer::load(loader)?))
+}
+
+impl Writer {
+    /// That of a repository.
+    pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
+        let config = &loader.repository.config;
+        let settings = Settings::load(&loader.repository)?.by_default(1);
+        let decoder = config.get("decoder").unwrap_or(config);
+        let longest =
+            ["max_position_embeddings", "n_positions"].iter().find_map(|name| decoder.get(name)?.as_u64());
+        Ok(Self {
+            tokens: Tokens::load(&loader.repository)?,
+            encoder: loader.graph(&["encoder_model"])?,
+            decoder: Seq2Seq::load(loader)?,
+            preprocessor: Preprocessor::load(&loader.repository)?,
+            settings,
+            longest: longest.unwrap_or(USUAL_LONGEST).clamp(8, 1 << 16) as usize,
+        })
+    }
+
+    /// How a job wants it written.
+    pub fn options(&self, input: &Value) -> Result<Options, Failure> {
+        self.settings.with(input)
+    }
+
+    /// What a picture shows, or says. Tokens stream to the job.
+    pub fn write(&self, picture: &RgbImage, options: &Options, job: &Job) -> Result<Written, Failure> {
+        let prepared = self.preprocessor.prepare(picture)?;
+        let states = self.encoder.run(prepared.feeds(&self.encoder))?.floats("last_hidden_state")?;
+        let begin = start(options)?;
+        let task = Task {
+            begin: &begin,
+            source: &[],
+            longest: options.longest(begin.len(), self.longest),
+            rule: None,
+        };
+        let mut decoding = self.decoder.begin(Encoded { states, mask: None });
+        let mut stream = Stream::new(&self.tokens, job);
+        let written = search::write(&mut decoding, options, task, job, &mut |token| stream.hear(token))?;
+        let text = stream.end()?;
+        Ok(Written { text, count: written.tokens.len() as u64, has_ended: written.has_ended })
+    }
+
+    /// Its graphs, by their paths in the repository.
+    pub fn names(&self) -> Vec<String> {
+        std::iter::once(self.encoder.name().to_owned()).chain(self.decoder.names()).collect()
+    }
+}
+
+impl Written {
+    /// An answer that says this.
+    pub fn answer(&self, output: Value) -> Answer {
+        let reason = if self.has_ended { FinishReason::Stop } else { FinishReason::Length };
+        Answer { output, usage: Usage::tokens(0, self.count), finish_reason: Some(reason) }
+    }
+}
+
+impl Pipeline for Writer {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let Input { image } = run::input(input)?;
+        let options = self.options(input)?;
+        let picture = picture::read(&image)?;
+        job.step()?;
+        let written = self.write(&picture, &options, job)?;
+        Ok(written.answer(json!({ "text": written.text })))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        self.names()
+    }
+}

@@ -1,0 +1,70 @@
+//! Which of a model's labels fits a picture.
+
+use island_protocol::job::Failure;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::preprocess::Preprocessor;
+use crate::{
+    graph::Graph,
+    media::picture,
+    run::{self, Answer, Job, rejected},
+    task::{Loader, Pipeline},
+    text::scores,
+};
+
+/// Labels of an answer, unless the job wants more.
+const TOP_K: usize = 5;
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    image: String,
+    top_k: Option<usize>,
+}
+
+struct Classifier {
+    graph: Graph,
+    preprocessor: Preprocessor,
+    labels: Vec<String>,
+    /// Labels are judged each by itself.
+    is_multi_label: bool,
+}
+
+/// Loads a classifier of pictures.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    let config = &loader.repository.config;
+    let labels = super::labels(&loader.repository);
+    let problem = config.get("problem_type").and_then(Value::as_str);
+    Ok(Box::new(Classifier {
+        graph: loader.graph(&["model"])?,
+        preprocessor: Preprocessor::load(&loader.repository)?,
+        is_multi_label: problem == Some("multi_label_classification") || labels.len() == 1,
+        labels,
+    }))
+}
+
+impl Pipeline for Classifier {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let Input { image, top_k } = run::input(input)?;
+        let picture = picture::read(&image)?;
+        job.step()?;
+        let prepared = self.preprocessor.prepare(&picture)?;
+        let logits = self.graph.run(prepared.feeds(&self.graph))?.floats("logits")?;
+        let logits: Vec<f32> = logits.iter().copied().collect();
+        if logits.len() != self.labels.len() {
+            let message =
+                format!("the graph gives {} classes, config.json names {}", logits.len(), self.labels.len());
+            return Err(rejected(message));
+        }
+        let shares = match self.is_multi_label {
+            true => logits.iter().map(|&logit| scores::sigmoid(logit)).collect(),
+            false => scores::softmax(&logits),
+        };
+        let ranked = scores::ranked(self.labels.iter().cloned(), &shares, Some(top_k.unwrap_or(TOP_K)));
+        Ok(Answer::of(scores::answer(&ranked), 0))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.graph.name().to_owned()]
+    }
+}

@@ -1,0 +1,66 @@
+//! How near things are.
+
+use island_protocol::job::Failure;
+use ndarray::{Array2, Axis, Ix2};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{preprocess::Preprocessor, segment::small_enough};
+use crate::{
+    graph::Graph,
+    media::{
+        gray, picture,
+        plane::{Kind, interpolate},
+    },
+    run::{self, Answer, Job, rejected},
+    task::{Loader, Pipeline},
+};
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    image: String,
+}
+
+struct Depth {
+    graph: Graph,
+    preprocessor: Preprocessor,
+}
+
+/// Loads what judges depth.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    let graph = loader.graph(&["model"])?;
+    Ok(Box::new(Depth { graph, preprocessor: Preprocessor::load(&loader.repository)? }))
+}
+
+impl Pipeline for Depth {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let Input { image } = run::input(input)?;
+        let picture = small_enough(picture::read(&image)?)?;
+        job.step()?;
+        let prepared = self.preprocessor.prepare(&picture)?;
+        let mut plane =
+            self.graph.run(prepared.feeds(&self.graph))?.first_floats(&["predicted_depth", "depth"])?;
+        job.step()?;
+        while plane.ndim() > 2 && plane.shape()[0] == 1 {
+            plane.index_axis_inplace(Axis(0), 0);
+        }
+        let plane = plane.into_dimensionality::<Ix2>();
+        let plane = plane.map_err(|_| rejected("predicted_depth of the graph is not [1, height, width]"))?;
+        let plane =
+            interpolate(plane.view(), picture.height() as usize, picture.width() as usize, Kind::Cubic);
+        let depth = gray::png(&levels(&plane))?;
+        let output = json!({ "depth": depth, "width": picture.width(), "height": picture.height() });
+        Ok(Answer::of(output, 0))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.graph.name().to_owned()]
+    }
+}
+
+/// The least as black and the most as white; a flat plane is black.
+fn levels(plane: &Array2<f32>) -> Array2<u8> {
+    let least = plane.iter().copied().fold(f32::INFINITY, f32::min);
+    let most = plane.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    plane.mapv(|depth| if most > least { ((depth - least) / (most - least) * 255.0) as u8 } else { 0 })
+}

@@ -1,0 +1,214 @@
+//! What is in a picture, and where.
+//!
+//! Three kinds of heads: queries that each are one thing or nothing (DETR, YOLOS), queries that each are any things
+//! (RT-DETR, D-FINE), and grids of overlapping guesses (YOLOv8 and its kind), which [`grid`] reads and [`overlap`] thins out.
+
+use image::RgbImage;
+use island_protocol::job::Failure;
+use ndarray::{Array2, ArrayD, Ix3};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::preprocess::Preprocessor;
+use crate::{
+    graph::{Graph, Results},
+    media::picture,
+    repository::Repository,
+    run::{self, Answer, Job, rejected},
+    task::{Loader, Pipeline},
+    text::scores,
+};
+
+pub mod grid;
+pub mod overlap;
+
+use grid::Grid;
+
+/// Most detections of an answer.
+const MAX_DETECTIONS: usize = 1000;
+/// Least score of queries, unless the job says otherwise.
+const THRESHOLD: f32 = 0.5;
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    image: String,
+    threshold: Option<f32>,
+}
+
+/// A thing found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Found {
+    /// Its class.
+    pub class: usize,
+    /// 0 to 1.
+    pub score: f32,
+    /// Left, top, right and bottom, pixels of the picture.
+    pub corners: [f32; 4],
+}
+
+#[derive(Debug, Serialize)]
+struct Detection<'l> {
+    label: &'l str,
+    score: f32,
+    #[serde(rename = "box")]
+    place: Place,
+}
+
+/// Whole pixels of the picture; a part may lie outside.
+#[derive(Debug, Serialize)]
+struct Place {
+    xmin: i64,
+    ymin: i64,
+    xmax: i64,
+    ymax: i64,
+}
+
+enum Head {
+    /// Each query is one thing, or nothing: the last class.
+    OneOf(Preprocessor),
+    /// Each query is any things; the likeliest pairs count.
+    AnyOf(Preprocessor),
+    Grid(Grid),
+}
+
+struct Detector {
+    graph: Graph,
+    head: Head,
+    labels: Vec<String>,
+}
+
+/// Loads a detector.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    let graph = loader.graph(&["model"])?;
+    let kind = loader.repository.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    let has_queries = graph.outputs().iter().any(|name| name == "pred_boxes");
+    let labels = super::labels(&loader.repository);
+    let detector = if has_queries {
+        let preprocessor = Preprocessor::load(&loader.repository)?;
+        let head = match kind {
+            "rt_detr" | "rt_detr_v2" | "d_fine" | "rf_detr" | "deformable_detr" | "conditional_detr" => {
+                Head::AnyOf(preprocessor)
+            }
+            _ => Head::OneOf(preprocessor),
+        };
+        Detector { graph, head, labels }
+    } else {
+        let grid = Grid::of(&graph, loader)?;
+        let labels = grid_labels(&graph, &loader.repository, labels);
+        Detector { graph, head: Head::Grid(grid), labels }
+    };
+    Ok(Box::new(detector))
+}
+
+/// The names of a grid's classes stand in the graph's file, where the settings do not name them.
+fn grid_labels(graph: &Graph, repository: &Repository, labels: Vec<String>) -> Vec<String> {
+    if repository.config.get("id2label").is_some() {
+        return labels;
+    }
+    graph.says("names").map_or(labels, |names| grid::names(&names))
+}
+
+impl Detector {
+    fn found(&self, picture: &RgbImage, threshold: Option<f32>) -> Result<Vec<Found>, Failure> {
+        let threshold_or = |usual: f32| threshold.unwrap_or(usual);
+        match &self.head {
+            Head::OneOf(preprocessor) | Head::AnyOf(preprocessor) => {
+                let prepared = preprocessor.prepare(picture)?;
+                let (logits, boxes) = queries(&self.graph.run(prepared.feeds(&self.graph))?)?;
+                let candidates = match &self.head {
+                    Head::OneOf(_) => one_of(&logits),
+                    _ => any_of(&logits),
+                };
+                let least = threshold_or(THRESHOLD);
+                let kept = candidates.into_iter().filter(|(_, _, score)| *score > least);
+                let place = |(query, class, score)| Found {
+                    class,
+                    score,
+                    corners: corners(boxes.row(query).as_slice(), picture),
+                };
+                Ok(kept.map(place).collect())
+            }
+            Head::Grid(grid) => grid.find(&self.graph, picture, threshold_or(grid::THRESHOLD)),
+        }
+    }
+
+    fn label(&self, class: usize) -> String {
+        self.labels.get(class).cloned().unwrap_or_else(|| format!("LABEL_{class}"))
+    }
+}
+
+impl Pipeline for Detector {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let Input { image, threshold } = run::input(input)?;
+        let picture = picture::read(&image)?;
+        job.step()?;
+        let mut found = self.found(&picture, threshold)?;
+        if found.len() > MAX_DETECTIONS {
+            found.sort_by(|a, b| b.score.total_cmp(&a.score));
+            found.truncate(MAX_DETECTIONS);
+        }
+        let named: Vec<(String, &Found)> =
+            found.iter().map(|found| (self.label(found.class), found)).collect();
+        let detections: Vec<Detection<'_>> =
+            named.iter().map(|(label, found)| Detection::of(label, found)).collect();
+        let output =
+            json!({ "detections": detections, "width": picture.width(), "height": picture.height() });
+        Ok(Answer::of(output, 0))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.graph.name().to_owned()]
+    }
+}
+
+impl<'l> Detection<'l> {
+    fn of(label: &'l str, found: &Found) -> Self {
+        // The reference cuts fractions off, it does not round.
+        let [xmin, ymin, xmax, ymax] = found.corners.map(|side| side as i64);
+        Self { label, score: found.score, place: Place { xmin, ymin, xmax, ymax } }
+    }
+}
+
+/// Logits and boxes of queries: `[Q, C]` and `[Q, 4]`.
+fn queries(results: &Results) -> Result<(Array2<f32>, Array2<f32>), Failure> {
+    let of_one = |array: ArrayD<f32>, name: &str| {
+        let array = array.into_dimensionality::<Ix3>().ok().filter(|array| array.shape()[0] == 1);
+        let array = array.ok_or_else(|| rejected(format!("{name} of the graph are not [1, queries, …]")))?;
+        Ok::<_, Failure>(array.index_axis_move(ndarray::Axis(0), 0).as_standard_layout().into_owned())
+    };
+    let logits = of_one(results.floats("logits")?, "logits")?;
+    let boxes = of_one(results.floats("pred_boxes")?, "pred_boxes")?;
+    if boxes.ncols() != 4 || boxes.nrows() != logits.nrows() || logits.ncols() == 0 {
+        return Err(rejected("the graph gives other than four sides of a box for each query"));
+    }
+    Ok((logits, boxes))
+}
+
+/// The likeliest class of each query, with its share: query, class, score.
+fn one_of(logits: &Array2<f32>) -> Vec<(usize, usize, f32)> {
+    let best = |(query, logits): (usize, ndarray::ArrayView1<'_, f32>)| {
+        let shares = scores::softmax(&logits.to_vec());
+        let things = &shares[..shares.len() - 1];
+        let class = scores::argmax(things.iter().copied());
+        (query, class, things.get(class).copied().unwrap_or(0.0))
+    };
+    logits.rows().into_iter().enumerate().map(best).collect()
+}
+
+/// The likeliest pairs of query and class, as many as there are queries.
+fn any_of(logits: &Array2<f32>) -> Vec<(usize, usize, f32)> {
+    let mut pairs: Vec<(usize, usize, f32)> = logits
+        .indexed_iter()
+        .map(|((query, class), &logit)| (query, class, scores::sigmoid(logit)))
+        .collect();
+    pairs.sort_by(|a, b| b.2.total_cmp(&a.2));
+    pairs.truncate(logits.nrows());
+    pairs
+}
+
+/// Of a middle and a size, both shares of the picture, the corners in pixels.
+fn corners(sides: Option<&[f32]>, picture: &RgbImage) -> [f32; 4] {
+    let Some(&[x, y, w, h]) = sides.and_then(|sides| sides.first_chunk::<4>()) else { return [0.0; 4] };
+    let (width, height) = (picture.width() as f32, picture.height() as f32);
+    [(x - 0.5 * w) * width, (y - 0.5 * h) * height, (x + 0.5 * w) * width, (y + 0.5 * h) * height]
+}

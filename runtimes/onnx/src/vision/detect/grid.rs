@@ -1,0 +1,181 @@
+//! Grids of guesses: `[1, 4 + C, N]`, or `[1, N, 6]` where the graph has thinned them out itself.
+
+use image::{Rgb, RgbImage};
+use island_protocol::job::Failure;
+use ndarray::{ArrayView2, Axis, Ix3, s};
+use serde_json::Value;
+
+use super::{Found, overlap};
+use crate::{
+    graph::{Feeds, Graph},
+    media::resize::interpolated,
+    run::rejected,
+    task::Loader,
+    vision::preprocess::{Levels, fixed, input},
+};
+
+/// Least score, unless the job says otherwise.
+pub const THRESHOLD: f32 = 0.25;
+/// Guesses of one class that overlap more than this are one.
+const OVERLAP: f32 = 0.7;
+/// Most that are kept.
+const MOST: usize = 300;
+/// Most guesses that are compared with each other.
+const MAX_GUESSES: usize = 30_000;
+/// Where neither the graph nor its entry says how large pictures are.
+const USUAL_SIDE: u32 = 640;
+/// The gray around a picture.
+const AROUND: Rgb<u8> = Rgb([114; 3]);
+
+/// How a grid is fed and read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grid {
+    /// What the graph reads, width and height.
+    size: (u32, u32),
+    overlap: f32,
+}
+
+/// Where a picture lies in what the graph reads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Fit {
+    scale: f32,
+    left: u32,
+    top: u32,
+    width: u32,
+    height: u32,
+}
+
+impl Grid {
+    /// That of a graph.
+    pub fn of(graph: &Graph, loader: &Loader<'_>) -> Result<Self, Failure> {
+        let said = graph.says("imgsz").and_then(|size| serde_json::from_str::<[u32; 2]>(&size).ok());
+        let said = said.map(|[height, width]| (width, height));
+        let size = fixed(graph).or(said).unwrap_or((USUAL_SIDE, USUAL_SIDE));
+        if !(32..=2048).contains(&size.0) || !(32..=2048).contains(&size.1) {
+            return Err(rejected(format!(
+                "the graph reads pictures of {} × {} pixels, not 32 to 2048",
+                size.0, size.1
+            )));
+        }
+        let overlap =
+            loader.settings.get("overlap").and_then(Value::as_f64).map_or(OVERLAP, |share| share as f32);
+        Ok(Self { size, overlap })
+    }
+
+    /// What a graph finds in a picture.
+    pub fn find(&self, graph: &Graph, picture: &RgbImage, threshold: f32) -> Result<Vec<Found>, Failure> {
+        let fit = Fit::of(picture.dimensions(), self.size);
+        let pixels = Levels::UNIT.tensor(&fit.place(picture, self.size));
+        let results = graph.run(Feeds::new().floats(input(graph), pixels.into_dyn()))?;
+        let name = graph.outputs().first().map(String::as_str).unwrap_or_default();
+        let guesses =
+            results.floats(name)?.into_dimensionality::<Ix3>().ok().filter(|array| array.shape()[0] == 1);
+        let guesses = guesses.ok_or_else(|| rejected(format!("{name} of the graph is not [1, …, …]")))?;
+        let guesses = guesses.index_axis(Axis(0), 0);
+        let bounds = (picture.width() as f32, picture.height() as f32);
+        if guesses.ncols() == 6 && guesses.nrows() > 6 {
+            let whole = guesses.rows().into_iter().filter(|row| row[4] > threshold).take(MAX_GUESSES);
+            let found = whole.map(|row| Found {
+                class: row[5].max(0.0) as usize,
+                score: row[4],
+                corners: fit.back([row[0], row[1], row[2], row[3]], bounds),
+            });
+            return Ok(found.take(MOST).collect());
+        }
+        let mut found = raw(guesses, threshold)?;
+        if found.len() > MAX_GUESSES {
+            found.sort_by(|a, b| b.score.total_cmp(&a.score));
+            found.truncate(MAX_GUESSES);
+        }
+        let mut kept = overlap::thin_out(found, self.overlap, MOST);
+        kept.iter_mut().for_each(|found| found.corners = fit.back(found.corners, bounds));
+        Ok(kept)
+    }
+}
+
+/// Guesses above a score: each column is a middle, a size, and a score for each class.
+fn raw(guesses: ArrayView2<'_, f32>, threshold: f32) -> Result<Vec<Found>, Failure> {
+    if guesses.nrows() < 5 {
+        return Err(rejected(format!(
+            "the graph gives {} numbers for a guess, fewer than 5",
+            guesses.nrows()
+        )));
+    }
+    let mut found = Vec::new();
+    let classes = guesses.slice(s![4.., ..]);
+    let mut best = vec![(0, f32::NEG_INFINITY); guesses.ncols()];
+    for (class, scores) in classes.rows().into_iter().enumerate() {
+        for (best, &score) in best.iter_mut().zip(scores) {
+            if score > best.1 {
+                *best = (class, score);
+            }
+        }
+    }
+    for (guess, &(class, score)) in best.iter().enumerate().filter(|(_, best)| best.1 > threshold) {
+        let [x, y, w, h] = [0, 1, 2, 3].map(|side| guesses[[side, guess]]);
+        found.push(Found { class, score, corners: [x - w / 2.0, y - h / 2.0, x + w / 2.0, y + h / 2.0] });
+    }
+    Ok(found)
+}
+
+impl Fit {
+    fn of((width, height): (u32, u32), size: (u32, u32)) -> Self {
+        let (across, down) = (size.0 as f32 / width as f32, size.1 as f32 / height as f32);
+        let scale = across.min(down);
+        let side = |side: u32, most: u32| ((side as f32 * scale).round_ties_even() as u32).clamp(1, most);
+        let (wide, high) = (side(width, size.0), side(height, size.1));
+        // Of an odd rest the smaller half comes first.
+        let before = |side: u32, whole: u32| (whole - side) / 2;
+        Self { scale, left: before(wide, size.0), top: before(high, size.1), width: wide, height: high }
+    }
+
+    fn place(self, picture: &RgbImage, size: (u32, u32)) -> RgbImage {
+        let mut canvas = RgbImage::from_pixel(size.0, size.1, AROUND);
+        let fitted = interpolated(picture, self.width, self.height);
+        image::imageops::replace(&mut canvas, &fitted, i64::from(self.left), i64::from(self.top));
+        canvas
+    }
+
+    /// Corners of the picture, of which no part lies outside.
+    fn back(self, corners: [f32; 4], (width, height): (f32, f32)) -> [f32; 4] {
+        let x = |side: f32| ((side - self.left as f32) / self.scale).clamp(0.0, width);
+        let y = |side: f32| ((side - self.top as f32) / self.scale).clamp(0.0, height);
+        [x(corners[0]), y(corners[1]), x(corners[2]), y(corners[3])]
+    }
+}
+
+/// Names of classes as a graph's file has them, `{0: 'person', 1: "driver's licence"}`: a dictionary of Python's.
+pub fn names(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut rest = text;
+    while let Some(colon) = rest.find(':') {
+        let after = rest[colon + 1..].trim_start();
+        let Some(quote) = after.chars().next().filter(|quote| matches!(quote, '\'' | '"')) else { break };
+        let Some(end) = after[1..].find(quote) else { break };
+        names.push(after[1..=end].to_owned());
+        rest = &after[end + 2..];
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_python_writes_them() {
+        assert_eq!(
+            names("{0: 'person', 1: \"driver's licence\", 2: 'a: b'}"),
+            ["person", "driver's licence", "a: b"]
+        );
+        assert!(names("nothing").is_empty());
+        assert!(names("{0: 'cut").is_empty());
+    }
+
+    #[test]
+    fn a_picture_is_placed_in_the_middle_and_back() {
+        let fit = Fit::of((200, 100), (64, 64));
+        assert_eq!((fit.width, fit.height, fit.left, fit.top), (64, 32, 0, 16));
+        assert_eq!(fit.back([0.0, 16.0, 64.0, 48.0], (200.0, 100.0)), [0.0, 0.0, 200.0, 100.0]);
+    }
+}

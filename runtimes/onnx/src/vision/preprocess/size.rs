@@ -1,0 +1,217 @@
+//! How large a picture becomes. The arithmetic, its rounding above all, is that of the reference.
+
+use island_protocol::job::Failure;
+use serde_json::Value;
+
+use super::bounded;
+
+/// A side, pixels.
+pub type Side = u32;
+
+/// How a size is chosen.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rule {
+    /// This one.
+    Exact {
+        /// Pixels across.
+        width: Side,
+        /// Pixels down.
+        height: Side,
+    },
+    /// The shorter side becomes `edge`, unless the longer one would pass `longest`.
+    Shortest {
+        /// Pixels.
+        edge: Side,
+        /// Pixels.
+        longest: Option<Side>,
+        /// How the other side is rounded.
+        rounding: Rounding,
+    },
+    /// The longer side becomes this.
+    Longest(Side),
+    /// As large as fits in.
+    Within {
+        /// Pixels across.
+        width: Side,
+        /// Pixels down.
+        height: Side,
+    },
+    /// Sides lose what this leaves of them.
+    Divisor(Side),
+    /// A square of `edge`; of small ones, which are cut from the middle, it is the share `kept` of the shorter side.
+    Bordered {
+        /// Pixels.
+        edge: Side,
+        /// 0 to 1.
+        kept: f64,
+    },
+    /// This size in steps of `multiple`; with its own proportions, the side that changes less decides.
+    Steps {
+        /// Pixels across.
+        width: Side,
+        /// Pixels down.
+        height: Side,
+        /// Whether the picture keeps its proportions.
+        keep_aspect: bool,
+        /// Pixels.
+        multiple: Side,
+    },
+}
+
+/// How the longer side is rounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rounding {
+    /// Down.
+    Down,
+    /// As the detection transformers do it.
+    Detr,
+    /// The same, in steps of 16.
+    Yolos,
+}
+
+impl Rule {
+    /// Width and height of what a picture becomes; 0 where it is too thin.
+    pub fn target(&self, (width, height): (u32, u32)) -> (u32, u32) {
+        let (w, h) = (f64::from(width), f64::from(height));
+        match *self {
+            Self::Exact { width, height } => (width, height),
+            Self::Longest(edge) => {
+                let scale = f64::from(edge) / w.max(h);
+                ((w * scale + 0.5) as u32, (h * scale + 0.5) as u32)
+            }
+            Self::Within { width: most_wide, height: most_high } => {
+                let scale = (f64::from(most_high) / h).min(f64::from(most_wide) / w);
+                ((w * scale) as u32, (h * scale) as u32)
+            }
+            Self::Divisor(divisor) => (width / divisor * divisor, height / divisor * divisor),
+            Self::Bordered { edge, .. } if edge >= 384 => (edge, edge),
+            Self::Bordered { edge, kept } => along((w, h), f64::from((f64::from(edge) / kept) as u32), None),
+            Self::Steps { width: to_width, height: to_height, keep_aspect, multiple } => {
+                let (mut across, mut down) = (f64::from(to_width) / w, f64::from(to_height) / h);
+                if keep_aspect {
+                    let scale = if (1.0 - across).abs() < (1.0 - down).abs() { across } else { down };
+                    (across, down) = (scale, scale);
+                }
+                let multiple = f64::from(multiple);
+                let step = |side: f64| ((side / multiple).round_ties_even() * multiple) as u32;
+                (step(across * w), step(down * h))
+            }
+            Self::Shortest { edge, longest, rounding: Rounding::Down } => {
+                along((w, h), f64::from(edge), longest.map(f64::from))
+            }
+            Self::Shortest { edge, longest, rounding } => {
+                let (wide, high) = detr((width, height), edge, longest, rounding);
+                match rounding {
+                    Rounding::Yolos => (wide / 16 * 16, high / 16 * 16),
+                    _ => (wide, high),
+                }
+            }
+        }
+    }
+
+    /// What is then cut from the middle.
+    pub fn crop(&self) -> Option<(u32, u32)> {
+        match *self {
+            Self::Bordered { edge, .. } if edge < 384 => Some((edge, edge)),
+            _ => None,
+        }
+    }
+}
+
+fn along((w, h): (f64, f64), edge: f64, longest: Option<f64>) -> (u32, u32) {
+    let (short, long) = (w.min(h), w.max(h));
+    let (mut new_short, mut new_long) = (edge, (edge * long / short).floor());
+    if let Some(longest) = longest.filter(|&longest| new_long > longest) {
+        (new_short, new_long) = ((longest * new_short / new_long).floor(), longest);
+    }
+    let (short, long) = (new_short as u32, new_long as u32);
+    if w <= h { (short, long) } else { (long, short) }
+}
+
+fn detr((width, height): (u32, u32), edge: Side, longest: Option<Side>, rounding: Rounding) -> (u32, u32) {
+    let (w, h) = (f64::from(width), f64::from(height));
+    let (least, most) = (w.min(h), w.max(h));
+    let (mut short, mut raw) = (f64::from(edge), f64::from(edge));
+    if let Some(longest) = longest.map(f64::from).filter(|longest| most / least * short > *longest) {
+        raw = longest * least / most;
+        short = raw.round_ties_even();
+    }
+    let keeps = short == least && (rounding == Rounding::Detr || width >= height);
+    if keeps {
+        (width, height)
+    } else if w < h {
+        (short as u32, (raw * h / w) as u32)
+    } else {
+        ((raw * w / h) as u32, short as u32)
+    }
+}
+
+/// Width and height of a setting: one number, or `height` and `width`.
+pub fn pair(file: &Value, name: &str) -> Result<Option<(Side, Side)>, Failure> {
+    let Some(value) = file.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
+    if let Some(both) = value.as_f64() {
+        let both = bounded(name, both)?;
+        return Ok(Some((both, both)));
+    }
+    if let Some([height, width]) = value.as_array().and_then(|sides| sides.first_chunk::<2>()) {
+        let side = |side: &Value| bounded(name, side.as_f64().unwrap_or(0.0));
+        return Ok(Some((side(width)?, side(height)?)));
+    }
+    let side = |side: &str| value.get(side).and_then(Value::as_f64);
+    match (side("width"), side("height")) {
+        (Some(width), Some(height)) => Ok(Some((bounded(name, width)?, bounded(name, height)?))),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::vision::preprocess::Preprocessor;
+
+    fn target(file: Value, size: (u32, u32)) -> (u32, u32) {
+        Preprocessor::of(&file).expect("settings").rule.expect("a rule").target(size)
+    }
+
+    #[test]
+    fn old_and_new_settings_mean_the_same() {
+        let old = json!({"feature_extractor_type": "DetrFeatureExtractor", "size": 800, "max_size": 1333});
+        let new = json!({"image_processor_type": "DetrImageProcessor", "size": {"shortest_edge": 800, "longest_edge": 1333}});
+        for size in [(640, 480), (480, 640), (2000, 300), (800, 800), (33, 97)] {
+            assert_eq!(target(old.clone(), size), target(new.clone(), size));
+        }
+        assert_eq!(target(new.clone(), (640, 480)), (1066, 800));
+        assert_eq!(target(new, (2000, 300)), (1333, 200));
+    }
+
+    #[test]
+    fn one_number_is_a_square_or_the_shorter_side() {
+        assert_eq!(
+            target(json!({"feature_extractor_type": "ViTFeatureExtractor", "size": 224}), (640, 480)),
+            (224, 224)
+        );
+        assert_eq!(
+            target(json!({"feature_extractor_type": "CLIPFeatureExtractor", "size": 224}), (640, 480)),
+            (298, 224)
+        );
+    }
+
+    #[test]
+    fn depth_goes_in_steps() {
+        let file = json!({"image_processor_type": "DPTImageProcessor", "size": {"height": 518, "width": 518},
+            "keep_aspect_ratio": true, "ensure_multiple_of": 14});
+        assert_eq!(target(file, (640, 480)), (686, 518));
+    }
+
+    #[test]
+    fn sizes_are_not_believed_blindly() {
+        for size in
+            [json!(0), json!(1e9), json!({"height": -3, "width": 5}), json!({"shortest_edge": 100_000})]
+        {
+            let failure = Preprocessor::of(&json!({"size": size})).expect_err("refused");
+            assert!(failure.message.contains("pixels"), "{}", failure.message);
+        }
+    }
+}

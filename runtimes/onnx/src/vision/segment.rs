@@ -1,0 +1,128 @@
+//! Which pixels belong to what.
+//!
+//! | module | which models |
+//! | --- | --- |
+//! | [`semantic`] | a class for every pixel |
+//! | [`panoptic`] | queries that each have a mask |
+//! | [`foreground`] | one soft mask of what stands in front |
+//! | [`points`] | the thing that was pointed at |
+
+use image::RgbImage;
+use island_protocol::job::Failure;
+use ndarray::Array2;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    graph::Graph,
+    media::{gray, picture},
+    run::{self, Answer, Job, rejected, wrong},
+    task::{Loader, Pipeline},
+    vision::preprocess::Preprocessor,
+};
+
+pub mod foreground;
+pub mod panoptic;
+pub mod points;
+pub mod semantic;
+
+/// Most pixels of a picture: every mask has as many.
+pub const MAX_PIXELS: u64 = 16 << 20;
+/// Most segments of an answer.
+const MAX_SEGMENTS: usize = 256;
+
+/// What a job asks for.
+#[derive(Debug, Deserialize)]
+pub struct Input {
+    image: String,
+    /// Least score of a segment.
+    threshold: Option<f32>,
+    /// Least share by which a pixel belongs to a segment.
+    mask_threshold: Option<f32>,
+    /// Least share of a segment that no other covers.
+    overlap_mask_area_threshold: Option<f32>,
+    /// What is pointed at.
+    points: Option<Vec<points::Point>>,
+    /// What lies within.
+    boxes: Option<Vec<points::Frame>>,
+}
+
+/// A part of the picture.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Segment {
+    /// What it is.
+    pub label: String,
+    /// How sure the model is, 0 to 1, where it says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<f32>,
+    /// Gray PNG in base64, as large as the picture.
+    pub mask: String,
+}
+
+/// One kind of model.
+trait Head: Send + Sync + 'static {
+    fn segments(&self, picture: &RgbImage, input: &Input, job: &Job) -> Result<Vec<Segment>, Failure>;
+
+    fn graphs(&self) -> Vec<String>;
+}
+
+struct Segmenter(Box<dyn Head>);
+
+/// Loads what divides pictures.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    if let Some(encoder) = loader.graph_if_there("vision_encoder")? {
+        return Ok(Box::new(Segmenter(Box::new(points::Points::load(loader, encoder)?))));
+    }
+    let graph = loader.graph(&["model"])?;
+    let gives = |name: &str| graph.outputs().iter().any(|output| output == name);
+    let head: Box<dyn Head> = if gives("pred_masks") && gives("logits") {
+        let preprocessor = Preprocessor::load(&loader.repository)?;
+        Box::new(panoptic::Panoptic { graph, preprocessor, labels: super::labels(&loader.repository) })
+    } else if gives("logits") {
+        let preprocessor = Preprocessor::load(&loader.repository)?;
+        Box::new(semantic::Semantic { graph, preprocessor, labels: super::labels(&loader.repository) })
+    } else {
+        Box::new(foreground::Foreground::load(loader, graph)?)
+    };
+    Ok(Box::new(Segmenter(head)))
+}
+
+impl Pipeline for Segmenter {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let input: Input = run::input(input)?;
+        let picture = small_enough(picture::read(&input.image)?)?;
+        job.step()?;
+        let segments = self.0.segments(&picture, &input, job)?;
+        if segments.len() > MAX_SEGMENTS {
+            let message = format!(
+                "the model finds {} segments, of which at most {MAX_SEGMENTS} are given",
+                segments.len()
+            );
+            return Err(rejected(message));
+        }
+        let output = json!({ "segments": segments, "width": picture.width(), "height": picture.height() });
+        Ok(Answer::of(output, 0))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        self.0.graphs()
+    }
+}
+
+/// The picture, if masks of its size can be made.
+pub fn small_enough(picture: RgbImage) -> Result<RgbImage, Failure> {
+    let pixels = u64::from(picture.width()) * u64::from(picture.height());
+    if pixels > MAX_PIXELS {
+        return Err(wrong(format!("the image has {pixels} pixels; this task takes at most {MAX_PIXELS}")));
+    }
+    Ok(picture)
+}
+
+/// The places where `plane` is `value`, as a segment.
+fn part(plane: &Array2<u32>, value: u32, label: String, score: Option<f32>) -> Result<Segment, Failure> {
+    Ok(Segment { label, score, mask: gray::mask(&plane.mapv(|other| other == value))? })
+}
+
+fn name(graph: &Graph) -> Vec<String> {
+    vec![graph.name().to_owned()]
+}

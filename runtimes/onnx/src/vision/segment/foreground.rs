@@ -1,0 +1,85 @@
+//! One soft mask of what stands in front: the background is what can be taken away.
+
+use image::RgbImage;
+use island_protocol::job::Failure;
+use ndarray::{Array2, Ix2};
+
+use super::{Head, Input, Segment};
+use crate::{
+    graph::Graph,
+    media::{
+        gray,
+        resize::{Filter, resize_gray},
+    },
+    run::{Job, rejected},
+    task::Loader,
+    text::scores,
+    vision::preprocess::{Levels, Preprocessor, fixed, habits, size::Rule},
+};
+
+/// Where neither the graph nor a settings file says how large pictures are.
+const USUAL_SIDE: u32 = 320;
+
+/// A model of one mask.
+pub(super) struct Foreground {
+    graph: Graph,
+    preprocessor: Preprocessor,
+}
+
+impl Foreground {
+    pub(super) fn load(loader: &Loader<'_>, graph: Graph) -> Result<Self, Failure> {
+        let preprocessor = match loader.repository.json("preprocessor_config.json")? {
+            Some(file) => Preprocessor::of(&file)?,
+            None => usual(&graph),
+        };
+        Ok(Self { graph, preprocessor })
+    }
+}
+
+/// What U²-Net and its kind were taught with.
+fn usual(graph: &Graph) -> Preprocessor {
+    let (width, height) = fixed(graph).unwrap_or((USUAL_SIDE, USUAL_SIDE));
+    let (mean, std) = habits::IMAGENET;
+    Preprocessor {
+        rule: Some(Rule::Exact { width, height }),
+        step: 1,
+        filter: Filter::Lanczos,
+        crop: None,
+        levels: Levels { mean, std, ..Levels::UNIT },
+        pad: None,
+    }
+}
+
+impl Head for Foreground {
+    fn segments(&self, picture: &RgbImage, _input: &Input, _job: &Job) -> Result<Vec<Segment>, Failure> {
+        let prepared = self.preprocessor.prepare(picture)?;
+        let results = self.graph.run(prepared.feeds(&self.graph))?;
+        // Models that were taught at several depths give the finest mask first.
+        let name = self.graph.outputs().first().map(String::as_str).unwrap_or_default();
+        let mut plane = results.floats(name)?;
+        while plane.ndim() > 2 && plane.shape()[0] == 1 {
+            plane.index_axis_inplace(ndarray::Axis(0), 0);
+        }
+        let plane = plane.into_dimensionality::<Ix2>();
+        let plane = plane.map_err(|_| rejected(format!("{name} of the graph is not one mask")))?;
+        let mask = resize_gray(
+            &levels(plane),
+            picture.width() as usize,
+            picture.height() as usize,
+            Filter::Bilinear,
+        );
+        Ok(vec![Segment { label: "foreground".to_owned(), score: None, mask: gray::png(&mask)? }])
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        super::name(&self.graph)
+    }
+}
+
+/// Shares as bytes. Graphs without a last sigmoid give numbers beyond 0 to 1.
+fn levels(mut plane: Array2<f32>) -> Array2<u8> {
+    if plane.iter().any(|number| !(-0.01..=1.01).contains(number)) {
+        plane.mapv_inplace(scores::sigmoid);
+    }
+    plane.mapv(|share| (share * 255.0) as u8)
+}

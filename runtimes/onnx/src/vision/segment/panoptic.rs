@@ -1,0 +1,116 @@
+//! Queries that each have a class and a mask; every pixel goes to the query that claims it most.
+
+use image::RgbImage;
+use island_protocol::job::Failure;
+use ndarray::{Array2, Axis, Ix3, Ix4, Zip};
+
+use super::{Head, Input, Segment, part};
+use crate::{
+    graph::Graph,
+    media::plane::{Kind, interpolate},
+    run::{Job, rejected},
+    text::scores,
+    vision::preprocess::Preprocessor,
+};
+
+/// Least score of a query, unless the job says otherwise.
+const THRESHOLD: f32 = 0.9;
+/// Least share by which a pixel belongs to a query.
+const MASK_THRESHOLD: f32 = 0.5;
+/// Least share of a query's pixels that no other takes away.
+const OVERLAP: f32 = 0.5;
+
+/// A model whose queries have masks.
+pub(super) struct Panoptic {
+    pub(super) graph: Graph,
+    pub(super) preprocessor: Preprocessor,
+    pub(super) labels: Vec<String>,
+}
+
+/// What is left of the other queries where a pixel has been given away.
+struct Claims {
+    /// The query that claims a pixel most, and how much.
+    best: Array2<(u32, f32)>,
+    /// By query, how many pixels are its own by the least share.
+    areas: Vec<usize>,
+}
+
+impl Head for Panoptic {
+    fn segments(&self, picture: &RgbImage, input: &Input, job: &Job) -> Result<Vec<Segment>, Failure> {
+        let prepared = self.preprocessor.prepare(picture)?;
+        let results = self.graph.run(prepared.feeds(&self.graph))?;
+        let logits = results.floats("logits")?.into_dimensionality::<Ix3>().ok();
+        let masks = results.floats("pred_masks")?.into_dimensionality::<Ix4>().ok();
+        let (Some(logits), Some(masks)) = (logits, masks) else {
+            return Err(rejected(
+                "the graph gives no [1, queries, classes] with [1, queries, height, width]",
+            ));
+        };
+        if logits.shape()[0] != 1 || logits.shape()[..2] != masks.shape()[..2] || logits.shape()[2] == 0 {
+            return Err(rejected("the graph gives other than one mask for each query"));
+        }
+        let least = input.threshold.unwrap_or(THRESHOLD);
+        let (logits, masks) = (logits.index_axis(Axis(0), 0), masks.index_axis(Axis(0), 0));
+        let nothing = logits.ncols() - 1;
+        let mut kept = Vec::new();
+        for (query, logits) in logits.rows().into_iter().enumerate() {
+            let shares = scores::softmax(&logits.to_vec());
+            let class = scores::argmax(shares.iter().copied());
+            if class != nothing && shares[class] > least {
+                kept.push((query, class, shares[class]));
+            }
+        }
+        let size = (picture.height() as usize, picture.width() as usize);
+        let own = input.mask_threshold.unwrap_or(MASK_THRESHOLD);
+        let mut claims = Claims { best: Array2::from_elem(size, (0, f32::NEG_INFINITY)), areas: Vec::new() };
+        for (rank, &(query, _, score)) in kept.iter().enumerate() {
+            job.step()?;
+            let mask = masks.index_axis(Axis(0), query).mapv(scores::sigmoid);
+            let mask = interpolate(mask.view(), size.0, size.1, Kind::Linear);
+            claims.add(rank as u32, &mask, score, own);
+        }
+        claims.segments(self, &kept, input.overlap_mask_area_threshold.unwrap_or(OVERLAP), job)
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        super::name(&self.graph)
+    }
+}
+
+impl Claims {
+    fn add(&mut self, rank: u32, mask: &Array2<f32>, score: f32, own: f32) {
+        let mut area = 0;
+        Zip::from(&mut self.best).and(mask).for_each(|best, &share| {
+            let claim = share * score;
+            area += usize::from(claim >= own);
+            if claim > best.1 {
+                *best = (rank, claim);
+            }
+        });
+        self.areas.push(area);
+    }
+
+    fn segments(
+        self,
+        model: &Panoptic,
+        kept: &[(usize, usize, f32)],
+        overlap: f32,
+        job: &Job,
+    ) -> Result<Vec<Segment>, Failure> {
+        let owners = self.best.mapv(|(rank, _)| rank);
+        let mut taken = vec![0_usize; kept.len()];
+        owners
+            .iter()
+            .for_each(|&rank| taken.get_mut(rank as usize).into_iter().for_each(|count| *count += 1));
+        let mut segments = Vec::new();
+        for (rank, &(_, class, score)) in kept.iter().enumerate() {
+            let (taken, area) = (taken[rank], self.areas[rank]);
+            if taken > 0 && area > 0 && taken as f32 / area as f32 > overlap {
+                job.step()?;
+                let label = model.labels.get(class).cloned().unwrap_or_else(|| format!("LABEL_{class}"));
+                segments.push(part(&owners, rank as u32, label, Some(score))?);
+            }
+        }
+        Ok(segments)
+    }
+}
