@@ -218,14 +218,13 @@ pub struct Delta {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EmbeddingsRequest {
-    /// Slug or alias of a Cargo.
-    #[serde(default)]
-    #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
+    /// Slug or alias of a Cargo that embeds.
+    #[cfg_attr(feature = "openapi", schemars(extend("minLength" = 1)))]
     pub model: String,
     /// A text, or a list of texts.
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
-        {"type": "string"},
-        {"type": "array", "items": {"type": "string"}},
+        {"type": "string", "minLength": 1},
+        {"type": "array", "minItems": 1, "maxItems": 2048, "items": {"type": "string", "minLength": 1}},
     ])))]
     pub input: Value,
     /// How vectors are written: `float`, a list of numbers, or `base64`, 32-bit floats with the lowest byte first.
@@ -234,6 +233,7 @@ pub struct EmbeddingsRequest {
     pub encoding_format: Option<String>,
     /// Length of the vectors, where a beginning of the model's own will do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 1_048_576)))]
     pub dimensions: Option<u32>,
     /// Name of one of the model's prompts, such as `query`, to put before every text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
