@@ -52,6 +52,13 @@ fn unreadable(error: &serde_json::Error) -> ApiError {
     ApiError::new(Code::InvalidJson, format!("the body is no JSON: {text}"))
 }
 
+/// `1.0` is an integer to JSON Schema, and to clients whose language has one kind of number.
+fn whole(value: &Value) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let number = value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT)?;
+    Some(number as i64)
+}
+
 /// Parses one JSON text; duplicate names, deep nesting and anything behind it are errors.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
@@ -181,7 +188,7 @@ impl Fields {
         let Some(value) = self.take(name) else { return Ok(None) };
         let (low, high) = (range.start(), range.end());
         let must = || format!("an integer from {low} to {high}");
-        let number = value.as_i64().filter(|number| range.contains(number));
+        let number = value.as_i64().or_else(|| whole(&value)).filter(|number| range.contains(number));
         number.map(Some).ok_or_else(|| invalid(name, &must()))
     }
 
