@@ -14,6 +14,9 @@ use crate::{run::Job, text::scores};
 /// What a score is lowered by to be out of the question, as the reference does it.
 const OUT: f32 = -1.0e9;
 
+/// Restricts the scores of the next token by those before it.
+pub type Rule<'r> = dyn Fn(&[u32], &mut [f32]) + 'r;
+
 /// What is to be written.
 #[derive(Clone, Copy)]
 pub struct Task<'t> {
@@ -24,7 +27,7 @@ pub struct Task<'t> {
     /// Most tokens in all.
     pub longest: usize,
     /// A rule of the task's own, behind all others: the tokens so far, and the scores of the next.
-    pub rule: Option<&'t dyn Fn(&[u32], &mut [f32])>,
+    pub rule: Option<&'t Rule<'t>>,
 }
 
 impl std::fmt::Debug for Task<'_> {

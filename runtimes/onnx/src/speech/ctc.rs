@@ -153,17 +153,14 @@ impl Ctc {
                 continue;
             }
             let end = (place + 1) * self.stride;
-            match words.last_mut().filter(|_| open) {
-                Some(word) => {
-                    word.end = end;
-                    if is_new {
-                        word.text.push_str(letter);
-                    }
+            if let Some(word) = words.last_mut().filter(|_| open) {
+                word.end = end;
+                if is_new {
+                    word.text.push_str(letter);
                 }
-                None => {
-                    words.push(Word { text: letter.clone(), start: place * self.stride, end });
-                    open = true;
-                }
+            } else {
+                words.push(Word { text: letter.clone(), start: place * self.stride, end });
+                open = true;
             }
         }
         words

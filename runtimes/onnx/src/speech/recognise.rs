@@ -54,21 +54,21 @@ pub struct Heard {
 }
 
 enum Recogniser {
-    Whisper(Whisper),
+    Whisper(Box<Whisper>),
     Ctc(Ctc),
-    Raw(Raw),
+    Raw(Box<Raw>),
 }
 
 /// Loads a recogniser of speech.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     let kind = loader.repository.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     Ok(Box::new(match kind {
-        "whisper" => Recogniser::Whisper(Whisper::load(loader)?),
+        "whisper" => Recogniser::Whisper(Whisper::load(loader)?.into()),
         "wav2vec2" | "wav2vec2-conformer" | "wav2vec2-bert" | "hubert" | "wavlm" | "unispeech"
         | "unispeech-sat" | "data2vec-audio" | "sew" | "sew-d" | "mctct" => {
             Recogniser::Ctc(Ctc::load(loader)?)
         }
-        "moonshine" => Recogniser::Raw(Raw::load(loader)?),
+        "moonshine" => Recogniser::Raw(Raw::load(loader)?.into()),
         other => {
             return Err(rejected(format!("models of the kind {other:?} are not known to recognise speech")));
         }

@@ -13,7 +13,7 @@ use crate::{
     generate::{
         Decoder as _,
         options::{Options, Settings},
-        search::{self, Task},
+        search::{self, Rule, Task},
         seq2seq::{Encoded, Seq2Seq},
         stream::Stream,
     },
@@ -119,9 +119,10 @@ impl Whisper {
             heard.written += written.len() as u64;
             heard.has_ended &= has_ended;
             // Two moments of the features are one of the times.
-            let (segments, done) = match with_times {
-                true => self.times.segments(&written, (length / 2) as u32),
-                false => (vec![Segment { start: 0.0, end: 0.0, tokens: written }], 0),
+            let (segments, done) = if with_times {
+                self.times.segments(&written, (length / 2) as u32)
+            } else {
+                (vec![Segment { start: 0.0, end: 0.0, tokens: written }], 0)
             };
             if with_times {
                 segments.iter().flat_map(|segment| &segment.tokens).for_each(|&token| stream.hear(token));
@@ -158,7 +159,7 @@ impl Whisper {
         let options = Options { forced_bos_token_id: None, ..self.settings.with(&asked.wishes)? };
         let restrict =
             |tokens: &[u32], scores: &mut [f32]| self.times.restrict(&tokens[begin.len()..], scores);
-        let rule: Option<&dyn Fn(&[u32], &mut [f32])> = if with_times { Some(&restrict) } else { None };
+        let rule: Option<&Rule<'_>> = if with_times { Some(&restrict) } else { None };
         let task = Task { begin, source: &[], longest: options.longest(begin.len(), self.longest), rule };
         let mut decoding = self.decoder.begin(Encoded { states, mask: None });
         let said = |token: u32| token < self.times.end;

@@ -46,9 +46,10 @@ impl Pipeline for Classifier {
     fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
         let Input { text, top_k, truncate } = run::input(input)?;
         tokens::check(&text, "text")?;
-        let encoding = match truncate {
-            true => self.tokens.encode_cut(&text, None, self.tokens.max_length, 0)?,
-            false => self.tokens.encode_whole(&text)?,
+        let encoding = if truncate {
+            self.tokens.encode_cut(&text, None, self.tokens.max_length, 0)?
+        } else {
+            self.tokens.encode_whole(&text)?
         };
         let results = self.graph.run(vec![tokens::row(&encoding)], job)?;
         let logits =
@@ -59,9 +60,10 @@ impl Pipeline for Classifier {
                 format!("the graph gives {} classes, config.json names {}", logits.len(), self.labels.len());
             return Err(run::rejected(message));
         }
-        let shares = match self.is_multi_label {
-            true => logits.iter().map(|&logit| scores::sigmoid(logit)).collect(),
-            false => scores::softmax(&logits),
+        let shares = if self.is_multi_label {
+            logits.iter().map(|&logit| scores::sigmoid(logit)).collect()
+        } else {
+            scores::softmax(&logits)
         };
         let ranked = scores::ranked(self.labels.iter().cloned(), &shares, top_k);
         Ok(Answer::of(scores::answer(&ranked), encoding.len() as u64))

@@ -165,10 +165,10 @@ impl Pipeline for Embedder {
             return Err(wrong(format!("input must be 1 to {MAX_TEXTS} texts")));
         }
         let prompt = self.prompt(prompt.as_deref())?;
-        let skipped = match self.pools_prompt || prompt.is_empty() {
-            true => 0,
-            // The token that ends the prompt's own frame is not in the joined text.
-            false => self.tokens.encode(prompt)?.len().saturating_sub(1),
+        let skipped = if self.pools_prompt || prompt.is_empty() {
+            0
+        } else {
+            self.tokens.encode(prompt)?.len().saturating_sub(1)
         };
         let mut encodings = Vec::with_capacity(texts.len());
         for text in &texts {

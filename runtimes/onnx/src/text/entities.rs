@@ -144,9 +144,10 @@ impl Labeller {
             let (start, end) = piece.get_offsets()[place];
             let token = &piece.get_tokens()[place];
             let is_unknown = Some(piece.get_ids()[place]) == unknown;
-            let continues_word = match self.marks_continuation {
-                true => token.chars().count() != end - start,
-                false => start > 0 && !letters[start - 1..letters.len().min(start + 1)].contains(&' '),
+            let continues_word = if self.marks_continuation {
+                token.chars().count() != end - start
+            } else {
+                start > 0 && !letters[start - 1..letters.len().min(start + 1)].contains(&' ')
             };
             Judged {
                 start,

@@ -152,9 +152,10 @@ impl Rewriter {
     }
 
     fn encode(&self, text: &str, truncate: bool) -> Result<Encoding, Failure> {
-        match truncate {
-            true => self.tokens.encode_cut(text, None, self.tokens.max_length, 0),
-            false => self.tokens.encode_whole(text),
+        if truncate {
+            self.tokens.encode_cut(text, None, self.tokens.max_length, 0)
+        } else {
+            self.tokens.encode_whole(text)
         }
     }
 

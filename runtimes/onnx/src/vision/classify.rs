@@ -56,9 +56,10 @@ impl Pipeline for Classifier {
                 format!("the graph gives {} classes, config.json names {}", logits.len(), self.labels.len());
             return Err(rejected(message));
         }
-        let shares = match self.is_multi_label {
-            true => logits.iter().map(|&logit| scores::sigmoid(logit)).collect(),
-            false => scores::softmax(&logits),
+        let shares = if self.is_multi_label {
+            logits.iter().map(|&logit| scores::sigmoid(logit)).collect()
+        } else {
+            scores::softmax(&logits)
         };
         let ranked = scores::ranked(self.labels.iter().cloned(), &shares, Some(top_k.unwrap_or(TOP_K)));
         Ok(Answer::of(scores::answer(&ranked), 0))

@@ -81,36 +81,30 @@ impl Preprocessor {
         let file = file.get("image_processor").filter(|inner| inner.is_object()).unwrap_or(file);
         let habits = Habits::of(file);
         let flag = |name: &str, otherwise| file.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
-        let rule = match flag("do_resize", true) {
-            true => Some(habits.rule(file)?),
-            false => None,
-        };
+        let rule = if flag("do_resize", true) { Some(habits.rule(file)?) } else { None };
         let filter = match file.get("resample").and_then(Value::as_u64) {
             Some(code) => Filter::of_code(code)
                 .ok_or_else(|| rejected(format!("{FILE} names resample {code}, which is no filter")))?,
             None => habits.filter,
         };
-        let crop = match flag("do_center_crop", habits.crop.is_some()) {
-            true => Some(size::pair(file, "crop_size")?.or(habits.crop).unwrap_or((224, 224))),
-            false => None,
+        let crop = if flag("do_center_crop", habits.crop.is_some()) {
+            Some(size::pair(file, "crop_size")?.or(habits.crop).unwrap_or((224, 224)))
+        } else {
+            None
         };
         let scale = file.get("rescale_factor").and_then(Value::as_f64).unwrap_or(1.0 / 255.0);
         let scale = if flag("do_rescale", true) { scale } else { 1.0 };
-        let (mean, std) = match flag("do_normalize", habits.normal.is_some()) {
-            true => {
-                let (mean, std) = habits.normal.unwrap_or(habits::IMAGENET);
-                (channels(file, "image_mean")?.unwrap_or(mean), channels(file, "image_std")?.unwrap_or(std))
-            }
-            false => ([0.0; 3], [1.0; 3]),
+        let (mean, std) = if flag("do_normalize", habits.normal.is_some()) {
+            let (mean, std) = habits.normal.unwrap_or(habits::IMAGENET);
+            (channels(file, "image_mean")?.unwrap_or(mean), channels(file, "image_std")?.unwrap_or(std))
+        } else {
+            ([0.0; 3], [1.0; 3])
         };
         if !scale.is_finite() || std.contains(&0.0) {
             return Err(rejected(format!("{FILE} scales pixels by what is no number or 0")));
         }
         let is_bgr = flag("do_flip_channel_order", habits.is_bgr);
-        let pad = match flag("do_pad", true) {
-            true => size::pair(file, "pad_size")?,
-            false => None,
-        };
+        let pad = if flag("do_pad", true) { size::pair(file, "pad_size")? } else { None };
         let step = file.get("size_divisibility").and_then(Value::as_f64);
         let step = step.map_or(Ok(1), |step| bounded("size_divisibility", step))?;
         Ok(Self { rule, step, filter, crop, levels: Levels { scale, mean, std, is_bgr }, pad })

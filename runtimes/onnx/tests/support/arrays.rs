@@ -72,7 +72,7 @@ pub(super) fn read(path: &Path) -> Array {
     let sides = between("'shape': (", ')');
     let shape = sides.split(',').filter_map(|side| side.trim().parse().ok()).collect();
     let values = match between("'descr': '", '\'').as_str() {
-        "<f4" => numbers(data, |word| f32::from_le_bytes(word)),
+        "<f4" => numbers(data, f32::from_le_bytes),
         "<f8" => numbers(data, |word| f64::from_le_bytes(word) as f32),
         "<i8" => numbers(data, |word| i64::from_le_bytes(word) as f32),
         "<i4" => numbers(data, |word| i32::from_le_bytes(word) as f32),

@@ -14,7 +14,7 @@ type Normal = ([f32; 3], [f32; 3]);
 /// The mean and spread of ImageNet's pictures.
 pub const IMAGENET: Normal = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
 const HALF: Normal = ([0.5; 3], [0.5; 3]);
-const CLIP: Normal = ([0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_58, 0.275_777_1]);
+const CLIP: Normal = ([0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_6, 0.275_777_1]);
 
 /// The habits of a class.
 #[derive(Debug, Clone, Copy, PartialEq)]

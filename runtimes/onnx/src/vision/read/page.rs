@@ -97,7 +97,7 @@ impl Page {
     fn read(&self, line: RgbImage) -> Result<(String, f32), Failure> {
         let line = self.upright(line)?;
         let ratio = line.width() as f32 / line.height() as f32;
-        let full = (LINE_HEIGHT as f32 * ratio).max(LEAST_WIDTH).min(MOST_WIDTH).floor() as u32;
+        let full = (LINE_HEIGHT as f32 * ratio).clamp(LEAST_WIDTH, MOST_WIDTH).floor() as u32;
         let shares = first(&self.reader, strip(&line, full))?;
         let shares = shares.into_dimensionality::<Ix3>().ok().filter(|shares| shares.shape()[0] == 1);
         let shares = shares
