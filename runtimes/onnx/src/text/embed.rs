@@ -168,6 +168,7 @@ impl Pipeline for Embedder {
         let skipped = if self.pools_prompt || prompt.is_empty() {
             0
         } else {
+            // The token that ends the prompt's own frame is not in the joined text.
             self.tokens.encode(prompt)?.len().saturating_sub(1)
         };
         let mut encodings = Vec::with_capacity(texts.len());
