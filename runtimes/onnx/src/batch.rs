@@ -9,8 +9,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use island_protocol::job::Failure;
-use ndarray::{Array2, ArrayD, Axis, Slice};
+use island_protocol::job::{Failure, FailureCode};
+use ndarray::{Array2, ArrayD, ArrayViewD, Axis, Slice};
 
 use crate::{
     graph::{Feeds, Graph},
@@ -23,6 +23,9 @@ const MAX_ROWS: usize = 64;
 const MAX_TOKENS: usize = 2048;
 /// Of ten tokens of a run, so many at least are text and not padding.
 const FILLED_OF_10: usize = 9;
+
+/// Outputs that have one number for each token.
+const ALONG_TEXT: [&str; 2] = ["start_logits", "end_logits"];
 
 /// A text as a graph reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,10 +85,18 @@ impl Batcher {
                 // Whoever had the turn before may have run it.
                 if lock(&answer).is_none() {
                     self.run_some();
+                    if lock(&answer).is_none() && !self.waits(&answer) {
+                        let message = "the run that this text was part of broke down";
+                        return Err(Failure::of_host(FailureCode::RuntimeCrashed, message));
+                    }
                 }
             }
         }
         Ok(results)
+    }
+
+    fn waits(&self, answer: &Arc<Mutex<Option<Result<RowResults, Failure>>>>) -> bool {
+        lock(&self.waiting).iter().any(|one| Arc::ptr_eq(&one.answer, answer))
     }
 
     /// Runs what has waited longest, and what is like it.
@@ -128,19 +139,31 @@ impl Batcher {
             .ints("attention_mask", mask.into_dyn())
             .ints("token_type_ids", types.into_dyn());
         let results = self.graph.run(feeds)?;
-        let mut split: Vec<RowResults> = rows.iter().map(|_| Vec::new()).collect();
+        let lengths: Vec<usize> = rows.iter().map(|row| row.ids.len()).collect();
+        let mut apart: Vec<RowResults> = rows.iter().map(|_| Vec::new()).collect();
         for name in self.graph.outputs() {
-            let all = results.floats(name)?;
-            for (index, (row, results)) in rows.iter().zip(&mut split).enumerate() {
-                let mut own = all.index_axis(Axis(0), index.min(all.shape()[0].saturating_sub(1))).to_owned();
-                if own.ndim() >= 1 && own.shape()[0] == longest && row.ids.len() < longest {
-                    own = own.slice_axis(Axis(0), Slice::from(..row.ids.len())).to_owned();
-                }
+            let own = split(name, &results.floats(name)?, &lengths);
+            for (results, own) in apart.iter_mut().zip(own.into_iter().flatten()) {
                 results.push((name.clone(), own));
             }
         }
-        Ok(split)
+        Ok(apart)
     }
+}
+
+/// Each text's part of an output, without padding. None where the output has no part for each: it must not become somebody's.
+fn split(name: &str, all: &ArrayD<f32>, lengths: &[usize]) -> Option<Vec<ArrayD<f32>>> {
+    if all.shape().first() != Some(&lengths.len()) {
+        return None;
+    }
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let part = |(own, &length): (ArrayViewD<'_, f32>, &usize)| {
+        // One number for each class is as long as the text only by chance.
+        let follows = own.ndim() >= 2 || ALONG_TEXT.contains(&name);
+        let is_padded = follows && own.shape().first() == Some(&longest);
+        if is_padded { own.slice_axis(Axis(0), Slice::from(..length)).to_owned() } else { own.to_owned() }
+    };
+    Some(all.axis_iter(Axis(0)).zip(lengths).map(part).collect())
 }
 
 /// An output of one text.
@@ -177,6 +200,21 @@ mod tests {
     fn long_texts_do_not_wait_for_short_ones_filled_up() {
         assert_eq!(choose(&[100, 10, 95, 500, 104]), [0, 2, 4]);
         assert_eq!(choose(&[]), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn each_text_gets_its_own_part_and_nobody_elses() {
+        let shapes = |name: &str, shape: &[usize]| {
+            let parts = split(name, &ArrayD::zeros(shape), &[6, 4])?;
+            Some(parts.iter().map(|part| part.shape().to_vec()).collect::<Vec<_>>())
+        };
+        assert_eq!(shapes("last_hidden_state", &[2, 6, 8]), Some(vec![vec![6, 8], vec![4, 8]]));
+        assert_eq!(shapes("start_logits", &[2, 6]), Some(vec![vec![6], vec![4]]));
+        // Six classes, and by chance six tokens.
+        assert_eq!(shapes("logits", &[2, 6]), Some(vec![vec![6], vec![6]]));
+        for shape in [&[1, 6, 8][..], &[], &[0, 6], &[3, 6]] {
+            assert_eq!(shapes("logits", shape), None, "{shape:?}");
+        }
     }
 
     proptest! {

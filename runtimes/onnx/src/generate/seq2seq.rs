@@ -151,9 +151,10 @@ impl Decoder for Decoding<'_> {
         let logits = self.keep(values, !has_cache)?;
         let logits = logits.ok_or_else(|| rejected(format!("{name} gives no logits")))?;
         let logits = floats(&logits).map_err(|error| rejected(format!("logits of {name}: {error}")))?;
-        let logits = logits.into_dimensionality::<Ix3>();
+        let logits = logits.into_dimensionality::<Ix3>().ok();
         let logits = logits
-            .map_err(|_| rejected(format!("the logits of {name} are not [rows, tokens, vocabulary]")))?;
+            .filter(|logits| logits.shape()[0] == self.rows && logits.shape()[1] > 0 && logits.shape()[2] > 0)
+            .ok_or_else(|| rejected(format!("the logits of {name} are not [rows, tokens, vocabulary]")))?;
         let last = logits.index_axis(Axis(1), logits.shape()[1] - 1).to_owned();
         if last.iter().any(|logit| logit.is_nan()) {
             return Err(rejected(format!("the logits of {name} are not numbers: its weights are broken")));

@@ -127,7 +127,8 @@ impl Ctc {
         let feeds =
             Feeds::new().floats("input_values", samples.into_dyn()).ints("attention_mask", mask.into_dyn());
         let logits = self.graph.run(feeds)?.floats("logits")?.into_dimensionality::<Ix3>();
-        let logits = logits.map_err(|_| rejected("the graph's logits are not one row for each moment"))?;
+        let logits = logits.ok().filter(|logits| logits.shape()[0] == 1);
+        let logits = logits.ok_or_else(|| rejected("the graph's logits are not one row for each moment"))?;
         Ok(logits
             .index_axis(Axis(0), 0)
             .rows()

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     mel::Ear,
     recognise::{Asked, Heard, Timestamps},
-    times::{STEP_S, Segment, Times},
+    times::{Segment, Times},
 };
 use crate::{
     generate::{
@@ -232,9 +232,7 @@ impl Whisper {
             let mut segments = Vec::with_capacity(all.len());
             for segment in all {
                 let text = self.tokens.decode(&segment.tokens, true)?;
-                let hundredths = |seconds: f32| {
-                    f64::from((seconds / STEP_S).round()) * f64::from(STEP_S * 100.0).round() / 100.0
-                };
+                let hundredths = |seconds: f32| (f64::from(seconds) * 100.0).round() / 100.0;
                 segments.push(json!({
                     "start": hundredths(segment.start), "end": hundredths(segment.end), "text": text.trim(),
                 }));

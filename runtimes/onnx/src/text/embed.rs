@@ -137,6 +137,9 @@ impl Embedder {
             .or_else(|| results.first().map(|(_, array)| array))
             .ok_or_else(|| run::rejected("the graph gives no hidden states"))?;
         let Ok(states) = states.view().into_dimensionality::<Ix2>() else { return Ok(flat(states)) };
+        if states.nrows() == 0 {
+            return Err(run::rejected("the graph gives no state for any token"));
+        }
         let states = states.slice_axis(Axis(0), (skipped.min(states.nrows().saturating_sub(1))..).into());
         let count = states.nrows().max(1) as f32;
         Ok(match self.pooling {

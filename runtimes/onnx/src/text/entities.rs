@@ -132,6 +132,9 @@ impl Labeller {
                 );
                 return Err(run::rejected(message));
             }
+            if logits.nrows() != piece.len() {
+                return Err(run::rejected("the graph's logits are not one row for each token"));
+            }
             let own = self.of_piece(piece, &logits.to_owned(), letters);
             join(&mut judged, own);
         }

@@ -53,9 +53,10 @@ impl Pipeline for Filler {
         let results = self.graph.run(vec![tokens::row(&encoding)], job)?;
         let logits =
             output(&results[0], &["logits"]).ok_or_else(|| run::rejected("the graph gives no logits"))?;
-        let logits = logits.view().into_dimensionality::<Ix2>();
         let logits =
-            logits.map_err(|_| run::rejected("the graph's logits are not one row for each token"))?;
+            logits.view().into_dimensionality::<Ix2>().ok().filter(|logits| logits.nrows() == ids.len());
+        let logits =
+            logits.ok_or_else(|| run::rejected("the graph's logits are not one row for each token"))?;
         let shares = scores::softmax(&logits.row(gap).to_vec());
         let mut order: Vec<usize> = (0..shares.len()).collect();
         order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
