@@ -86,6 +86,11 @@ impl Containers {
         self.daemon.abilities.version.clone()
     }
 
+    /// The containers started ahead that wait for a job, by the daemon's names for them.
+    pub fn waiting_ahead(&self) -> Vec<String> {
+        self.ahead.waiting()
+    }
+
     fn asked(&self, request: &RunRequest) -> Result<Asked, Failure> {
         let table = Table::of(&request.cargo)?;
         let grant = Grant::of(&request.cargo, &table, &self.settings.rules, self.daemon.abilities.gpu_safe)?;

@@ -1,14 +1,14 @@
 //! Containers started before their job is there.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use island_protocol::job::FailureCode;
 use island_runtimes_api::Runtime;
-use island_runtimes_container::process;
+use island_runtimes_container::{Containers, process};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::support::{World, play, script, with};
+use crate::support::{World, play, script, with, within};
 
 pub(crate) async fn the_next_job_finds_one_started(world: Arc<World>) {
     let island = Uuid::now_v7().to_string();
@@ -25,14 +25,27 @@ pub(crate) async fn the_next_job_finds_one_started(world: Arc<World>) {
             round.to_string(),
             "each job gets its own input, and a container nobody used"
         );
-        world.settle(Some(&island), 2).await;
-        let now: HashSet<_> = world.containers(Some(&island)).await.into_iter().collect();
+        let now = two_waiting(&engine).await;
         let kept = before.intersection(&now).count();
         assert_eq!(kept, usize::from(round > 0), "one of the two that waited was taken");
         before = now;
     }
     engine.shutdown().await;
     world.settle(Some(&island), 0).await;
+}
+
+/// The two that wait once both are there. The daemon's list does not tell them from a used one on its way out.
+async fn two_waiting(engine: &Containers) -> HashSet<String> {
+    let both = async {
+        loop {
+            let waiting = engine.waiting_ahead();
+            if waiting.len() == 2 {
+                return waiting.into_iter().collect();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(both).await
 }
 
 pub(crate) async fn a_restless_program_is_not_started_ahead(world: Arc<World>) {
