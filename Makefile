@@ -3,7 +3,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/island/target
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-.PHONY: help setup cargos demo test check fmt lint bench
+.PHONY: help setup cargos demo test check fmt lint bench deb
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ fmt: ## Formatting
 lint: ## Clippy, and dependency rules where cargo-deny is installed
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	@if command -v cargo-deny >/dev/null; then cargo deny --locked check; else echo "lint: cargo-deny is not installed, deny.toml was not checked"; fi
+
+deb: setup cargos ## Debian packages of the agent, the coordinator and the command line
+	cargo build --locked --workspace --bins --release
+	@packaging/deb.sh
 
 bench: setup ## Every claim of speed, each against a peer in the same run
 	@benches/peers.sh

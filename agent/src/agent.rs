@@ -11,6 +11,7 @@ use std::{
 };
 
 use island_cache::{Cache, CacheConfig, OpenError};
+use island_coordinator_client::{Client, ClientError};
 use island_daemon::lifecycle::Lifecycle;
 use island_protocol::{
     egress::Egress,
@@ -18,23 +19,30 @@ use island_protocol::{
     ids::{HostId, InstanceId},
 };
 use island_runtimes_worker::launch::ContainerRules;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Config,
+    control::{history::History, server, status::Sources},
     derived::Derived,
+    earnings::Earnings,
     egress::{self, Exits},
     identity::{Identity, IdentityError},
     inventory::{self, gpu::Gpus, meter::Meter, runtimes::Runtimes},
     joblogs,
     journal::Journal,
     link::{
-        credentials::{Credentials, CredentialsError, Enrolment},
+        credentials::{self, Credentials, CredentialsError, Enrolment},
         fabric::Fabric,
         heartbeat, lease,
         session::{self, About, Session},
     },
+    policy::watch::Policy,
+    preload::Preloader,
     supervisor::{
         Parts, Supervisor,
         pool::{Pool, PoolConfig},
@@ -71,6 +79,9 @@ pub enum StartError {
     /// No credentials.
     #[error("get credentials for the fabric")]
     Credentials(#[from] CredentialsError),
+    /// The coordinator's address is none.
+    #[error("speak with the coordinator")]
+    Coordinator(#[from] ClientError),
     /// What an earlier start left cannot be read.
     #[error("take up what the last start left")]
     Recover(#[source] io::Error),
@@ -88,6 +99,9 @@ pub struct Agent {
     cache: Cache,
     fabric: Arc<Fabric>,
     supervisor: Arc<Supervisor>,
+    preloader: Arc<Preloader>,
+    sources: Arc<Sources>,
+    page_port: Option<u16>,
     log_dir: PathBuf,
     /// One agent per state folder.
     _lock: fs::File,
@@ -95,7 +109,8 @@ pub struct Agent {
 
 impl Agent {
     /// Makes every part; starts nothing but the engines' answers to what they can do.
-    pub async fn build(config: Config) -> Result<Self, StartError> {
+    pub async fn build(mut config: Config) -> Result<Self, StartError> {
+        config.api_url = coordinator_url(&config);
         let state = config.state_dir.clone();
         let folders = ["journal", "spool", "w", "derived", "job-logs", "egress"].map(|name| state.join(name));
         for folder in folders.iter().chain([&config.cache_dir()]) {
@@ -138,6 +153,7 @@ impl Agent {
             allow_weak_sandbox: config.allow_weak_sandbox,
         };
         let cache = Cache::open(cache_config(&config))?;
+        let earnings = Arc::new(Earnings::load(&state));
         let supervisor = Supervisor::new(Parts {
             capabilities,
             cache: cache.clone(),
@@ -151,7 +167,30 @@ impl Agent {
             spool_dir,
             max_jobs: config.workers.max_jobs,
             allow_weak_sandbox: config.allow_weak_sandbox,
+            rules: config.policy.clone(),
+            earnings: Arc::clone(&earnings),
         });
+        let preloader = Preloader::new(
+            identity.host_id(),
+            Client::new(&config.api_url, None)?,
+            cache.clone(),
+            Arc::clone(&supervisor),
+            config.preload.clone(),
+        );
+        let preloader = Arc::new(preloader);
+        let sources = Sources {
+            name: config.name.clone(),
+            api_url: config.api_url.clone(),
+            fabric: Arc::clone(&fabric),
+            supervisor: Arc::clone(&supervisor),
+            load: meter.latest(),
+            cache: cache.clone(),
+            preloader: Arc::clone(&preloader),
+            policy: Arc::new(Policy::load(config.policy.clone(), &state, meter.latest())),
+            earnings,
+            history: History::default(),
+            started: Instant::now(),
+        };
         let enrolment = Enrolment {
             api_key: config.read_api_key().map_err(StartError::ApiKey)?,
             state_dir: state,
@@ -168,6 +207,9 @@ impl Agent {
             cache,
             fabric,
             supervisor,
+            preloader,
+            sources: Arc::new(sources),
+            page_port: config.page.port,
             log_dir,
             _lock: lock,
         })
@@ -191,6 +233,19 @@ impl Agent {
         };
         self.spawn(&life, credentials);
         Ok(life.run().await)
+    }
+
+    /// The owner's socket and page, and what they show; they end with the first wish to stop.
+    fn spawn_control(&self, life: &Lifecycle) {
+        let (sources, stop) = (Arc::clone(&self.sources), life.soft());
+        life.spawn("history", well(async move { sources.remember(stop).await }));
+        let (sources, state, stop) =
+            (Arc::clone(&self.sources), self.enrolment.state_dir.clone(), life.soft());
+        life.spawn("control", server::serve_socket(sources, state, stop));
+        life.spawn("page", server::serve_page(Arc::clone(&self.sources), self.page_port, life.soft()));
+        let (policy, supervisor) = (Arc::clone(&self.sources.policy), Arc::clone(&self.supervisor));
+        let stop = life.soft();
+        life.spawn("policy", well(async move { policy.run(supervisor, stop).await }));
     }
 
     /// Starts the tasks. Those of the link outlive `soft`: what runs must still be reported.
@@ -231,6 +286,10 @@ impl Agent {
             link.clone(),
         );
         life.spawn("hub", well(hub));
+        self.spawn_control(life);
+        // Nobody waits for a preload: it ends with the first wish to stop.
+        let (preloader, stop) = (Arc::clone(&self.preloader), life.soft());
+        life.spawn("preload", well(async move { preloader.run(stop).await }));
         life.spawn("job-logs", well(joblogs::prune(self.log_dir.clone(), link.clone())));
 
         let (supervisor, drain) = (Arc::clone(&self.supervisor), self.drain);
@@ -270,6 +329,13 @@ async fn asked_to_stop() {
 async fn well(task: impl Future<Output = ()>) -> Result<(), Infallible> {
     task.await;
     Ok(())
+}
+
+/// The coordinator's address: the one that is set, or the one that this Island enrolled with.
+pub fn coordinator_url(config: &Config) -> String {
+    let is_set = config.api_url != Config::default().api_url;
+    let enrolled = || credentials::enrolled_with(&config.state_dir);
+    if is_set { config.api_url.clone() } else { enrolled().unwrap_or_else(|| config.api_url.clone()) }
 }
 
 /// What the cache is told.

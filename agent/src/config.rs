@@ -3,11 +3,15 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use island_daemon::{config::ConfigError, telemetry::LogFormat};
+use island_protocol::cargo::RuntimeType;
 use island_runtimes_worker::launch::ContainerRules;
 use serde::{Deserialize, Serialize};
+
+use crate::policy::Rules;
 
 /// Prefix of environment variables: `ISLAND_AGENT_WORKERS__MAX_JOBS`.
 pub const ENV_PREFIX: &str = "ISLAND_AGENT_";
@@ -50,6 +54,46 @@ pub struct Config {
     pub memory: MemorySection,
     /// What the owner allows containers.
     pub containers: ContainerRules,
+    /// Models fetched before jobs ask for them.
+    pub preload: PreloadSection,
+    /// When this machine works for others.
+    pub policy: Rules,
+    /// The owner's page on this machine.
+    pub page: PageSection,
+}
+
+/// The owner's page on this machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PageSection {
+    /// Port on 127.0.0.1 where a browser and Prometheus find it; absent, there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+/// Models fetched before jobs ask for them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PreloadSection {
+    /// Whether to ask at all.
+    pub enabled: bool,
+    /// Seconds between two questions, give or take a tenth.
+    pub every_s: u64,
+    /// Gigabytes that one round may fetch.
+    pub max_gb: u64,
+}
+
+impl PreloadSection {
+    /// Time between two questions.
+    pub fn every(&self) -> Duration {
+        Duration::from_secs(self.every_s)
+    }
+}
+
+impl Default for PreloadSection {
+    fn default() -> Self {
+        Self { enabled: true, every_s: 900, max_gb: 20 }
+    }
 }
 
 /// The store of models.
@@ -120,6 +164,9 @@ impl Default for Config {
             workers: WorkersSection::default(),
             memory: MemorySection::default(),
             containers: ContainerRules::default(),
+            preload: PreloadSection::default(),
+            policy: Rules::default(),
+            page: PageSection::default(),
         }
     }
 }
@@ -163,6 +210,9 @@ impl Config {
         )?;
         require(self.workers.max_jobs > 0, "workers.max_jobs must be at least 1")?;
         require(self.workers.slots_per_model > 0, "workers.slots_per_model must be at least 1")?;
+        require(self.preload.every_s > 0, "preload.every_s must be at least 1")?;
+        let known = |runtime: &RuntimeType| RuntimeType::ALL.contains(runtime);
+        require(self.policy.runtimes.iter().all(known), "policy.runtimes names an engine that there is not")?;
         require(self.cache.max_gb > 0, "cache.max_gb must be at least 1")?;
         require(
             self.api_key.is_none() || self.api_key_file.is_none(),
@@ -173,7 +223,8 @@ impl Config {
     /// The API key, wherever it stands.
     pub fn read_api_key(&self) -> io::Result<Option<String>> {
         match &self.api_key_file {
-            Some(file) => fs::read_to_string(file).map(|text| Some(text.trim().to_owned())),
+            // A package lays an empty file where the owner may put a key.
+            Some(file) => Ok(Some(fs::read_to_string(file)?.trim().to_owned()).filter(|key| !key.is_empty())),
             None => Ok(self.api_key.clone()),
         }
     }

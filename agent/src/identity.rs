@@ -12,6 +12,8 @@ use nkeys::KeyPair;
 use serde::{Deserialize, Serialize};
 
 const FILE: &str = "identity.json";
+/// Held while an identity is made.
+const LOCK: &str = "identity.lock";
 
 /// An identity that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -64,13 +66,23 @@ impl Identity {
         let path = folder.join(FILE);
         match fs::read(&path) {
             Ok(bytes) => Self::parse(&bytes).map_err(|source| IdentityError::Malformed { path, source }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let made = Self { host_id: fresh(), key: KeyPair::new_user() };
-                made.store(&path).map_err(|source| IdentityError::Write { path, source })?;
-                Ok(made)
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::make(folder, path, fresh),
             Err(source) => Err(IdentityError::Read { path, source }),
         }
+    }
+
+    /// Makes one, unless another program has done so meanwhile: `enrol` may run beside the first start of the agent.
+    fn make(folder: &Path, path: PathBuf, fresh: impl FnOnce() -> HostId) -> Result<Self, IdentityError> {
+        let failed = |source| IdentityError::Write { path: path.clone(), source };
+        let lock = fs::File::create(folder.join(LOCK)).map_err(failed)?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+            .map_err(|error| failed(error.into()))?;
+        if let Ok(bytes) = fs::read(&path) {
+            return Self::parse(&bytes).map_err(|source| IdentityError::Malformed { path, source });
+        }
+        let made = Self { host_id: fresh(), key: KeyPair::new_user() };
+        made.store(&path).map_err(failed)?;
+        Ok(made)
     }
 
     /// Which Island this is.

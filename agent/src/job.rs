@@ -23,6 +23,7 @@ use crate::{
     artifacts::Files,
     clock,
     derived::Derived,
+    earnings::Earnings,
     egress::{Exit, Exits, beside},
     link::fabric::Fabric,
     report,
@@ -47,6 +48,8 @@ pub struct JobContext {
     pub derived: Arc<Derived>,
     /// Ways out for containers.
     pub exits: Arc<Exits>,
+    /// What its end earned.
+    pub earnings: Arc<Earnings>,
     /// The workers.
     pub pool: Arc<Pool>,
     /// The way out.
@@ -82,7 +85,7 @@ pub async fn run(context: JobContext, held: Option<Held>) {
         cell.step(JobStep::End);
         context.tell_end().await;
     };
-    let work = async { tokio::join!(execute, report::run(&cell, &context.fabric)) };
+    let work = async { tokio::join!(execute, report::run(&cell, &context.fabric, &context.earnings)) };
     tokio::select! {
         biased;
         () = cell.forgotten().cancelled() => {
@@ -156,6 +159,7 @@ impl JobContext {
             cargo: assignment.cargo.clone(),
             input: assignment.input.clone(),
             artifacts: files.paths.clone(),
+            continues: assignment.continues.clone(),
             scope: assignment.scope.clone(),
         };
         // Before the worker hears of the attempt: it shows the folder to the container.

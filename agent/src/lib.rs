@@ -5,6 +5,7 @@
 //! | [`config`] | settings |
 //! | [`agent`] | build, spawn, and the order of stopping |
 //! | [`identity`] | the Island's id and key |
+//! | [`enrolment`] | `enrol` and `leave` |
 //! | [`link`] | the session with the fabric: credentials, registration, heartbeats, leases, dispatch |
 //! | [`inventory`] | what this host has and how loaded it is |
 //! | [`admission`], [`eviction`] | does a job fit, and which idle worker makes room; both pure |
@@ -13,6 +14,10 @@
 //! | [`worker`] | one worker's task: frames, commands, stalls, its end |
 //! | [`egress`] | ways out for containers |
 //! | [`artifacts`] | from a Cargo's files to pinned paths |
+//! | [`policy`] | when this machine works for others: the owner's rules and word |
+//! | [`control`] | how the owner sees and steers the running agent |
+//! | [`earnings`] | what this Island earned, day by day |
+//! | [`preload`] | models fetched before jobs ask for them |
 //! | [`spool`], [`journal`] | what survives a killed agent: events, and promises |
 //! | [`report`] | events on their way to the coordinator |
 //! | [`doctor`] | what works here, and why the rest does not |
@@ -30,9 +35,12 @@ pub mod agent;
 pub mod artifacts;
 pub mod clock;
 pub mod config;
+pub mod control;
 pub mod derived;
 pub mod doctor;
+pub mod earnings;
 pub mod egress;
+pub mod enrolment;
 pub mod eviction;
 pub mod identity;
 pub mod inventory;
@@ -40,6 +48,8 @@ pub mod job;
 pub mod joblogs;
 pub mod journal;
 pub mod link;
+pub mod policy;
+pub mod preload;
 pub mod report;
 pub mod spool;
 pub mod supervisor;

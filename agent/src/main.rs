@@ -4,13 +4,20 @@ use std::{
     io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::{Args, Parser, Subcommand};
 use island_agent::{
     agent::Agent,
+    clock,
     config::{Config, ENV_PREFIX},
-    doctor, joblogs,
+    control::{
+        client::{Control, ControlError},
+        screen,
+    },
+    doctor, enrolment, joblogs,
+    policy::Wish,
 };
 use island_daemon::{chain::Chain, config as settings, telemetry};
 use serde::Serialize;
@@ -33,8 +40,31 @@ enum Command {
     /// Run the agent (the default).
     #[default]
     Run,
+    /// Tie this Island to an account: shows a code for `island hosts pair`, or uses the API key where one is set.
+    Enrol,
+    /// Take this Island out of the network.
+    Leave,
     /// Say what works here, and why the rest does not.
     Doctor,
+    /// Show what the running agent does and why.
+    Status {
+        /// Draw it anew every second, with plots.
+        #[arg(long)]
+        watch: bool,
+        /// As JSON.
+        #[arg(long, conflicts_with = "watch")]
+        json: bool,
+    },
+    /// Take no work, and give the machine back at once: running jobs go on elsewhere.
+    Pause {
+        /// For how long, such as 2h or 30m; without it until `resume`.
+        #[arg(value_parser = humantime::parse_duration)]
+        how_long: Option<Duration>,
+    },
+    /// Work again as the rules of `[policy]` say.
+    Resume,
+    /// Take no new work; what runs may finish.
+    Drain,
     /// List the debug logs of jobs, or print those of one.
     Logs {
         /// Id of a job, or the beginning of one.
@@ -61,7 +91,7 @@ struct Flags {
     #[serde(skip_serializing_if = "Option::is_none")]
     state_dir: Option<PathBuf>,
     /// Address of the coordinator.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, alias = "coordinator")]
     #[serde(skip_serializing_if = "Option::is_none")]
     api_url: Option<String>,
     /// File with the owner's API key, needed once.
@@ -95,7 +125,17 @@ fn main() -> ExitCode {
     };
     match cli.command.unwrap_or_default() {
         Command::Run => run(config),
+        Command::Enrol => enrol(&config, false),
+        Command::Leave => enrol(&config, true),
         Command::Doctor => examine(&config),
+        Command::Status { watch, json } => control(&config, async |agent| show(agent, watch, json).await),
+        Command::Pause { how_long } => {
+            let until = how_long
+                .map(|span| clock::now().plus_ms(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)));
+            wish(&config, Wish::Pause { until })
+        }
+        Command::Resume => wish(&config, Wish::None),
+        Command::Drain => wish(&config, Wish::Drain),
         Command::Logs { job } => logs(&config, job.as_deref()),
         Command::Config(ConfigCommand::Check) => ExitCode::SUCCESS,
         Command::Config(ConfigCommand::Show) => say(&settings::show(&config.without_secrets())),
@@ -109,6 +149,44 @@ fn run(config: Config) -> ExitCode {
         tracing::error!(error = %Chain(&error), "the agent cannot start");
         ExitCode::FAILURE
     })
+}
+
+fn enrol(config: &Config, leave: bool) -> ExitCode {
+    let done = runtime().block_on(async {
+        if leave {
+            enrolment::leave(config).await
+        } else {
+            enrolment::enrol(config, |line| {
+                say(line);
+            })
+            .await
+        }
+    });
+    done.map_or_else(|error| complain(&Chain(&error), ExitCode::FAILURE), |line| say(&line))
+}
+
+fn wish(config: &Config, wish: Wish) -> ExitCode {
+    control(config, async |agent| agent.say(wish).await.map(|verdict| say(&format!("{verdict}\n"))))
+}
+
+async fn show(agent: &Control, watch: bool, json: bool) -> Result<ExitCode, ControlError> {
+    if watch {
+        return screen::watch(agent).await.map(|()| ExitCode::SUCCESS);
+    }
+    let status = agent.status().await?;
+    let shown = if json {
+        let text = serde_json::to_string_pretty(&status).expect("a status serialises");
+        format!("{text}\n")
+    } else {
+        screen::text(&status)
+    };
+    Ok(say(&shown))
+}
+
+/// Speaks with the running agent.
+fn control(config: &Config, speak: impl AsyncFnOnce(&Control) -> Result<ExitCode, ControlError>) -> ExitCode {
+    let spoken = runtime().block_on(async { speak(&Control::new(&config.state_dir)?).await });
+    spoken.unwrap_or_else(|error| complain(&Chain(&error), ExitCode::FAILURE))
 }
 
 fn examine(config: &Config) -> ExitCode {

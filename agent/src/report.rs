@@ -8,12 +8,13 @@ use std::time::Duration;
 use island_daemon::chain::Chain;
 use island_protocol::{
     FABRIC_VERSION,
+    credits::MicroCredits,
     event::AttemptEvent,
     fabric::{Output, OutputReply},
     subjects::HostTopic,
 };
 
-use crate::{clock, job::cell::JobCell, link::fabric::Fabric, spool::Spool};
+use crate::{clock, earnings::Earnings, job::cell::JobCell, link::fabric::Fabric, spool::Spool};
 
 /// Most bytes of events in one message.
 const MAX_BYTES: usize = 256 << 10;
@@ -26,7 +27,7 @@ const RETRY_MOST: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Reports until the end is committed.
-pub async fn run(cell: &JobCell, fabric: &Fabric) {
+pub async fn run(cell: &JobCell, fabric: &Fabric, earnings: &Earnings) {
     let mut next = cell.with_spool(Spool::first);
     let mut retry = RETRY_FIRST;
     loop {
@@ -57,7 +58,12 @@ pub async fn run(cell: &JobCell, fabric: &Fabric) {
             continue;
         }
         match commit(fabric, &message).await {
-            Verdict::Committed => return,
+            Verdict::Committed(earned) => {
+                if let Some(earned) = earned {
+                    earnings.add(earned);
+                }
+                return;
+            }
             Verdict::Replay(from) => next = from.max(cell.with_spool(Spool::first)).min(last_number),
             Verdict::Again => {
                 let _ = tokio::time::timeout(retry, cell.woken()).await;
@@ -69,14 +75,15 @@ pub async fn run(cell: &JobCell, fabric: &Fabric) {
 
 /// What became of a last message.
 enum Verdict {
-    Committed,
+    /// And what it earned.
+    Committed(Option<MicroCredits>),
     Replay(u64),
     Again,
 }
 
 async fn commit(fabric: &Fabric, message: &Output) -> Verdict {
     match fabric.request::<OutputReply>(HostTopic::Output, message, COMMIT_TIMEOUT).await {
-        Ok(reply) if reply.committed => Verdict::Committed,
+        Ok(reply) if reply.committed => Verdict::Committed(reply.earned),
         Ok(OutputReply { replay_from: Some(from), .. }) => Verdict::Replay(from),
         Ok(_) => Verdict::Again,
         Err(error) => {

@@ -7,6 +7,7 @@ mod admit;
 mod books;
 pub mod pool;
 mod recovery;
+pub mod refusals;
 mod view;
 mod warm;
 
@@ -29,14 +30,16 @@ use island_protocol::{
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{books::Books, pool::Pool};
+use self::{books::Books, pool::Pool, refusals::Refusals};
 use crate::{
     clock,
     derived::Derived,
+    earnings::Earnings,
     egress::Exits,
     job::{self, JobContext, cell::JobCell, state::JobState},
     journal::{Journal, Record, boot_id},
     link::fabric::Fabric,
+    policy::{Rules, Verdict},
     spool::Spool,
 };
 
@@ -70,6 +73,10 @@ pub struct Parts {
     pub max_jobs: u32,
     /// Take less than full walls.
     pub allow_weak_sandbox: bool,
+    /// What the owner allows.
+    pub rules: Rules,
+    /// What this Island earned.
+    pub earnings: Arc<Earnings>,
 }
 
 /// The attempts of this Island.
@@ -78,6 +85,9 @@ pub struct Supervisor {
     parts: Parts,
     books: Mutex<Books>,
     draining: AtomicBool,
+    /// What follows from the owner's rules.
+    verdict: Mutex<Verdict>,
+    refusals: Refusals,
     tasks: TaskTracker,
     stop_preloads: CancellationToken,
     news: watch::Sender<u64>,
@@ -91,6 +101,8 @@ impl Supervisor {
             parts,
             books: Mutex::default(),
             draining: AtomicBool::new(false),
+            verdict: Mutex::new(Verdict::Yes),
+            refusals: Refusals::default(),
             tasks: TaskTracker::new(),
             stop_preloads: CancellationToken::new(),
             news: watch::Sender::new(0),
@@ -112,7 +124,7 @@ impl Supervisor {
         if known.is_some() {
             return Ok(());
         }
-        self.admit(&assignment, jobs)?;
+        self.admit(&assignment, jobs).inspect_err(|refusal| self.refusals.note(refusal))?;
         let cell = self.open(assignment).map_err(|message| {
             let reason = RefusalReason::NoDisk;
             Refusal { reason, message }
@@ -185,6 +197,45 @@ impl Supervisor {
         self.draining.load(Ordering::Relaxed)
     }
 
+    /// Whether new work is welcome.
+    pub fn takes_work(&self) -> bool {
+        !self.is_draining() && *self.verdict() == Verdict::Yes
+    }
+
+    /// Acts on the owner's rules: takes no new work, or hands back what runs and frees its memory.
+    pub async fn obey(&self, verdict: &Verdict) {
+        let changed = std::mem::replace(&mut *self.verdict(), verdict.clone()) != *verdict;
+        if changed {
+            self.tell();
+        }
+        if let Verdict::Leave { reason, .. } = verdict {
+            for cell in self.cells() {
+                let message = format!("the Island's owner wants the machine back ({reason})");
+                cell.cancel(Failure::interrupted(FailureCode::HandedBack, message));
+            }
+            self.parts.pool.leave().await;
+        }
+    }
+
+    /// What follows from the owner's rules.
+    pub fn stance(&self) -> Verdict {
+        self.verdict().clone()
+    }
+
+    /// What was asked of this Island and not taken.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// The workers.
+    pub fn pool(&self) -> &Pool {
+        &self.parts.pool
+    }
+
+    fn verdict(&self) -> MutexGuard<'_, Verdict> {
+        self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// Whether no attempt is here.
     pub fn is_idle(&self) -> bool {
         self.lock().is_empty()
@@ -235,6 +286,7 @@ impl Supervisor {
                 api_url: Arc::clone(&supervisor.parts.api_url),
                 derived: Arc::clone(&supervisor.parts.derived),
                 exits: Arc::clone(&supervisor.parts.exits),
+                earnings: Arc::clone(&supervisor.parts.earnings),
                 pool: Arc::clone(&supervisor.parts.pool),
                 fabric: Arc::clone(&supervisor.parts.fabric),
             };
@@ -253,7 +305,8 @@ impl Supervisor {
         self.lock().all()
     }
 
-    fn tell(&self) {
+    /// Has the next heartbeat go out at once.
+    pub fn tell(&self) {
         self.news.send_modify(|number| *number += 1);
     }
 

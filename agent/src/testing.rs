@@ -26,6 +26,7 @@ pub(crate) fn assignment(job: u128, epoch: u64) -> Assignment {
             engine: json!({"simulated": true}),
         },
         input: json!({"prompt": "hello", "max_tokens": 3}),
+        continues: None,
         scope: "a".into(),
         isolated: false,
         deadline: Timestamp::from_unix_ms(i64::MAX),

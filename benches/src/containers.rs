@@ -161,7 +161,13 @@ impl Bench {
             log: JobLog::default(),
         };
         let artifacts = BTreeMap::from([("model".to_owned(), self.folder.path().join("image.tar"))]);
-        let request = RunRequest { cargo: cargo()?, input: json!({}), artifacts, scope: String::new() };
+        let request = RunRequest {
+            cargo: cargo()?,
+            input: json!({}),
+            artifacts,
+            continues: None,
+            scope: String::new(),
+        };
         let started = Instant::now();
         let run = engine.run(request, context);
         let first = async {

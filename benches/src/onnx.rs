@@ -162,7 +162,13 @@ async fn embed(engine: &Onnx, text: &str) -> Result<Vec<f64>> {
         log: JobLog::default(),
     };
     let input = json!({ "input": text });
-    let request = RunRequest { cargo: cargo(), input, artifacts: BTreeMap::new(), scope: String::new() };
+    let request = RunRequest {
+        cargo: cargo(),
+        input,
+        artifacts: BTreeMap::new(),
+        continues: None,
+        scope: String::new(),
+    };
     match engine.run(request, context).await {
         Outcome::Completed { output: Some(output), .. } => {
             let vector = output["embeddings"][0].as_array().context("a vector")?;

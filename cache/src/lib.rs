@@ -36,5 +36,5 @@ mod web;
 pub use error::{GetError, OpenError};
 pub use hash::bytes as digest_of;
 pub use pin::Pinned;
-pub use store::{Cache, CacheConfig, Entry, Progress};
+pub use store::{Cache, CacheConfig, Entry, OwnFile, Progress};
 pub use web::WebError;

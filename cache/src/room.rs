@@ -49,7 +49,8 @@ pub(crate) fn sweep(folder: &Path) {
     }
 }
 
-fn free_bytes(path: &Path) -> Option<u64> {
+/// Bytes free on the disk that holds `path`.
+pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }

@@ -6,6 +6,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, Weak},
+    time::SystemTime,
 };
 
 use island_protocol::{artifact::Artifact, digest::Digest};
@@ -17,7 +18,7 @@ use crate::{
     GetError, OpenError, Pinned,
     address::{Address, HubAddress},
     download::{Download, Fetched},
-    foreign,
+    evict, foreign,
     hub::Hub,
     index::{self, Reference},
     layout::{Layout, MARK},
@@ -58,6 +59,17 @@ pub struct Entry {
     pub size: u64,
     /// Where it lies.
     pub path: PathBuf,
+}
+
+/// A file in the cache's own folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnFile {
+    /// What it is.
+    pub digest: Digest,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When anybody last used it.
+    pub used: SystemTime,
 }
 
 /// Handle on the store; clones share it.
@@ -142,6 +154,26 @@ impl Cache {
             Some(Entry { url: reference.url, digest: reference.digest, size: reference.size, path })
         };
         index::all(&self.0.layout).into_iter().filter_map(entry).collect()
+    }
+
+    /// The cache's own files, with the last use of each. Files of other programs are not among them.
+    pub fn own_files(&self) -> Vec<OwnFile> {
+        let own = |file: evict::Candidate| OwnFile { digest: file.digest, size: file.size, used: file.used };
+        index::candidates(&self.0.layout).into_iter().map(own).collect()
+    }
+
+    /// Bytes that fit without removing anything.
+    pub fn room(&self) -> u64 {
+        let held: u64 = self.own_files().iter().map(|file| file.size).sum();
+        let under_the_cap = self.0.config.max_bytes.saturating_sub(held);
+        let on_disk = room::free_bytes(self.0.layout.root())
+            .map_or(u64::MAX, |free| free.saturating_sub(self.0.config.min_free_bytes));
+        under_the_cap.min(on_disk)
+    }
+
+    /// Removes one of its own files, unless somebody has it pinned. Gives whether it is gone.
+    pub fn remove(&self, digest: Digest) -> bool {
+        self.0.layout.root().join(MARK).is_file() && evict::remove_unpinned(&self.0.layout.blob(digest))
     }
 
     /// Whether files that are not here could be fetched from the hub now.

@@ -16,6 +16,7 @@ pub(crate) use self::{
     dev::Dev,
     jobs::{Jobs, Submit},
     keys::{ApiKeys, CreateKey},
+    values::FileField,
 };
 
 /// What scripts may rely on.

@@ -1,7 +1,10 @@
 //! `/island` and `/fabric`: what Islands and watchers of the fabric ask for.
 
 use island_protocol::{
-    api::{Enroll, HostCredentials, RenewCredentials, WatchCredentials, recommendation::Recommendations},
+    api::{
+        Enroll, HostCredentials, HostView, Pairing, RenewCredentials, WatchCredentials,
+        recommendation::Recommendations,
+    },
     ids::HostId,
 };
 use serde_json::json;
@@ -18,6 +21,21 @@ impl Client {
     /// `POST /island/enroll`. Signed with the time, so that its caller makes a new one to try again.
     pub fn enroll(&self, body: &Enroll) -> Request<HostCredentials> {
         Request::data(self, Call::post("enrol the Island", &["island", "enroll"], body))
+    }
+
+    /// `POST /island/pairings`: a code for the Island's owner. Signed with the time, so that its caller makes a new one to try again.
+    pub fn start_pairing(&self, body: &Enroll) -> Request<Pairing> {
+        Request::data(self, Call::post("ask for a code", &["island", "pairings"], body))
+    }
+
+    /// `POST /hosts/pair`: ties the Island that shows the code to the key's account.
+    pub fn pair_host(&self, code: &str) -> Request<HostView> {
+        Request::data(self, Call::post("pair the Island", &["hosts", "pair"], &json!({ "code": code })))
+    }
+
+    /// `POST /island/leave`. Signed with the time, so that its caller makes a new one to try again.
+    pub fn leave(&self, body: &RenewCredentials) -> Request<()> {
+        Request::data(self, Call::post("leave the network", &["island", "leave"], body))
     }
 
     /// `POST /island/credentials`. Signed with the time, so that its caller makes a new one to try again.

@@ -32,6 +32,8 @@ pub(crate) struct Enrolled {
     pub capabilities: Option<Capabilities>,
     pub karma_ms: i64,
     pub last_seen: Option<Timestamp>,
+    /// Its owner took it out of the network.
+    pub has_left: bool,
 }
 
 /// What a registration tells.
@@ -91,13 +93,22 @@ impl Fleet {
         let mut islands = self.lock();
         if let Some(island) = islands.get_mut(&enrolled.id) {
             island.enrolled.name = enrolled.name;
+            island.enrolled.account = enrolled.account;
         } else {
             islands.insert(enrolled.id, Island::new(enrolled));
         }
     }
 
+    /// An Island left. Its attempts are lost with their leases.
+    pub(crate) fn forget(&self, host: HostId) {
+        self.lock().remove(&host);
+    }
+
     /// Takes what SQL says by now.
     pub(crate) fn refresh(&self, enrolled: Enrolled) {
+        if enrolled.has_left {
+            return self.forget(enrolled.id);
+        }
         let mut islands = self.lock();
         if let Some(island) = islands.get_mut(&enrolled.id) {
             island.enrolled.name = enrolled.name;
@@ -279,7 +290,7 @@ impl Island {
             capabilities,
             models: &beat.models,
             online: self.online(offline_after, now),
-            draining: beat.status == "draining",
+            draining: matches!(beat.status.as_str(), "draining" | "paused"),
             free_slots: i64::from(beat.headroom.job_slots) - new.len() as i64 + self.gone.len() as i64,
             free_ram_mb: free(beat.headroom.ram_mb, |claim| claim.ram_mb),
             free_vram_mb: free(beat.headroom.vram_mb, |claim| claim.vram_mb),
@@ -308,6 +319,7 @@ impl Island {
         let status = match &self.beat {
             _ if !self.online(offline_after, now) => "offline",
             Some(beat) if beat.status == "draining" => "draining",
+            Some(beat) if beat.status == "paused" => "paused",
             _ => "online",
         };
         let karma = self.enrolled.karma_ms as f64 / 3_600_000.0;

@@ -20,6 +20,7 @@ pub(crate) mod ledger;
 pub(crate) mod market;
 mod migrations;
 mod open;
+pub(crate) mod pairing;
 pub(crate) mod workload;
 
 use std::{

@@ -267,6 +267,26 @@ pub struct Enroll {
     pub signature: String,
 }
 
+/// Answer to `POST /island/pairings`: what an Island's owner types to make it theirs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Pairing {
+    /// Six letters and digits without I, O, 0 and 1; good for once.
+    pub code: String,
+    /// When it ends.
+    pub expires_at: Timestamp,
+}
+
+/// `POST /hosts/pair`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Pair {
+    /// The code that the Island shows; small letters and dashes are forgiven.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 6, max = 32)))]
+    pub code: String,
+}
+
 /// `POST /island/credentials`, without an API key: an enrolled Island renews its fabric credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

@@ -9,6 +9,7 @@ use crate::digest::Digest;
 /// What was not read from a source is absent, never guessed: a missing digest is resolved by the coordinator
 /// before strangers' Islands are asked to load it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Artifact {
     /// Role inside the Cargo, such as `model`.
     pub name: String,
@@ -16,6 +17,7 @@ pub struct Artifact {
     pub url: String,
     /// SHA-256 of the whole file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
     pub sha256: Option<Digest>,
     /// Length in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -250,6 +250,13 @@ impl CargoSpec {
         self.engine.get("simulated").and_then(Value::as_bool).unwrap_or(false)
     }
 
+    /// Whether a reply that broke off can go on elsewhere behind the text that was delivered. A scripted engine does so where its
+    /// Cargo says it.
+    pub fn continues_text(&self) -> bool {
+        let says = self.engine.get("continues").and_then(Value::as_bool).unwrap_or(false);
+        self.runtime_type == RuntimeType::Llmcpp && (says || !self.is_simulated())
+    }
+
     /// Whether one worker runs this Cargo beside others of its engine.
     pub fn is_shared(&self) -> bool {
         self.runtime_type.is_shared() && !self.is_simulated()

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::{
     artifact::Artifact,
     cargo::CargoSpec,
+    credits::MicroCredits,
     event::{AttemptEvent, JobEvent, Numbered},
     host::{Capabilities, GpuLoad, Headroom, HostModel, RunningJob, SystemLoad},
     ids::{AttemptKey, HostId, InstanceId, JobId, Slug},
@@ -116,6 +117,9 @@ pub struct Assignment {
     pub cargo: CargoSpec,
     /// Input, already valid under the Cargo's schema.
     pub input: Value,
+    /// Text that earlier attempts delivered: the reply goes on behind it and does not repeat it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<String>,
     /// Opaque name under which work of one account may share state such as prompt prefixes.
     pub scope: String,
     /// Whether the worker must exit afterwards.
@@ -217,6 +221,9 @@ pub struct OutputReply {
     /// Events from this number on are missing: send them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_from: Option<u64>,
+    /// What the Island's owner was credited for the job; absent where the end was committed before this answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earned: Option<MicroCredits>,
 }
 
 /// `coordinator.hosts.lease`, a signed request: these attempts still run here.

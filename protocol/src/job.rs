@@ -167,6 +167,8 @@ pub enum FailureCode {
     DeadlineExceeded,
     /// The consumer cancelled.
     CancelledByUser,
+    /// The Island's owner wanted the machine back.
+    HandedBack,
     /// Nobody could run it.
     NoIslandAvailable,
     /// A bug of ours.
@@ -197,6 +199,7 @@ impl FailureCode {
             Self::ContextLengthExceeded => "context_length_exceeded",
             Self::DeadlineExceeded => "deadline_exceeded",
             Self::CancelledByUser => "cancelled_by_user",
+            Self::HandedBack => "handed_back",
             Self::NoIslandAvailable => "no_island_available",
             Self::InternalError => "internal_error",
             Self::Unknown => "unknown",

@@ -86,6 +86,8 @@ codes! {
     ApiKeyNotFound = (404, "api_key_not_found"),
     /// Unknown Island.
     HostNotFound = (404, "host_not_found"),
+    /// No Island shows this code now.
+    PairingNotFound = (404, "pairing_not_found"),
     /// Unknown Cargo.
     WorkloadNotFound = (404, "workload_not_found"),
     /// The route exists, the method does not.

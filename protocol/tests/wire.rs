@@ -245,6 +245,7 @@ fn to_islands() {
                 engine: json!({ "simulated": true }),
             },
             input: json!({ "prompt": "Hello" }),
+            continues: None,
             scope: "0123abcd".into(),
             isolated: true,
             deadline: now().plus_ms(600_000),
@@ -256,7 +257,10 @@ fn to_islands() {
         "assignment_reply",
         &AssignmentReply { v: FABRIC_VERSION, accepted: false, refusal: Some(refusal) },
     );
-    check("output_reply", &OutputReply { v: FABRIC_VERSION, committed: false, replay_from: Some(5) });
+    check(
+        "output_reply",
+        &OutputReply { v: FABRIC_VERSION, committed: false, replay_from: Some(5), earned: None },
+    );
     let lease = Lease { key: key(), held: true, replay_from: Some(5) };
     check("lease_reply", &LeaseReply { v: FABRIC_VERSION, leases: vec![lease] });
     check("cancel", &Cancel { v: FABRIC_VERSION, key: key(), code: FailureCode::CancelledByUser });

@@ -52,9 +52,23 @@ impl Gpus {
         })
     }
 
+    /// Programs that compute on them and are no workers of ours.
+    pub fn foreign_processes(&self) -> u32 {
+        let pids = self.each(|_, device| device.running_compute_processes().ok());
+        let pids: std::collections::BTreeSet<u32> =
+            pids.into_iter().flatten().map(|process| process.pid).collect();
+        pids.into_iter().filter(|pid| !is_worker(*pid)).count() as u32
+    }
+
     fn each<T>(&self, look: impl Fn(u32, &Device<'_>) -> Option<T>) -> Vec<T> {
         let devices =
             (0..self.count).filter_map(|index| Some((index, self.nvml.device_by_index(index).ok()?)));
         devices.filter_map(|(index, device)| look(index, &device)).collect()
     }
+}
+
+/// Whether a process is a worker, by its name: an agent that was restarted is not its parent. One that is gone is nobody's.
+fn is_worker(pid: u32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.map_or(true, |name| name.starts_with("island-worker"))
 }

@@ -49,6 +49,8 @@ pub struct Sample {
     pub system: SystemLoad,
     /// Its GPUs.
     pub gpus: Vec<GpuLoad>,
+    /// Programs on them that are not ours.
+    pub foreign_gpu_processes: u32,
 }
 
 impl Sample {
@@ -87,6 +89,7 @@ impl Meter {
             let mut system = system.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             Sample {
                 system: load(system.as_mut(), &disk),
+                foreign_gpu_processes: gpus.as_ref().map_or(0, |gpus| gpus.foreign_processes()),
                 gpus: gpus.map(|gpus| gpus.load()).unwrap_or_default(),
             }
         });
@@ -104,7 +107,11 @@ impl Meter {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                _ = ticks.tick() => self.sample().await,
+                _ = ticks.tick() => {
+                    self.sample().await;
+                    // A driver that hangs takes the whole process for hung, and a fresh one does without it.
+                    island_daemon::notify::watchdog();
+                }
             }
         }
     }

@@ -10,7 +10,7 @@ use island_protocol::{
     fabric::{Assignment, LeasedJob},
     host::RunningJob,
     ids::AttemptKey,
-    job::Failure,
+    job::{Failure, Fault, Outcome},
 };
 use island_runtimes_api::{Phase, WorkCounter};
 use tokio::sync::Notify;
@@ -87,7 +87,18 @@ impl JobCell {
     }
 
     /// Appends a worker's events and wakes the reporter.
-    pub fn append(&self, events: Vec<Numbered<AttemptEvent>>) -> Result<(), SpoolError> {
+    pub fn append(&self, mut events: Vec<Numbered<AttemptEvent>>) -> Result<(), SpoolError> {
+        // A worker that stops as its jobs are cancelled says only that it stopped; why is known here.
+        if let (
+            Some(Numbered {
+                event: AttemptEvent::Ended { outcome: Outcome::Failed { failure, .. } }, ..
+            }),
+            Some(why),
+        ) = (events.last_mut(), self.reason())
+            && failure.fault == Fault::Interrupted
+        {
+            *failure = why;
+        }
         let done = lock(&self.spool).append(events);
         self.wake.notify_one();
         done

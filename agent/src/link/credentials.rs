@@ -8,9 +8,9 @@ use std::{
 };
 
 use island_coordinator_client::{Client, ClientError, backoff::Backoff};
-use island_daemon::{chain::Chain, files::write_atomic};
+use island_daemon::{chain::Chain, files::write_atomic, notify};
 use island_protocol::{
-    api::{Enroll, HostCredentials, RenewCredentials, credentials_claim},
+    api::{Enroll, HostCredentials, Pairing, RenewCredentials, credentials_claim},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,10 @@ const FILE: &str = "credentials.json";
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// Age up to which credentials count as fresh.
 const FRESH_MS: i64 = 10_000;
+/// Between two questions to a coordinator that does not know this Island.
+const WHEN_UNKNOWN: Duration = Duration::from_mins(1);
+/// Between two looks whether the owner has confirmed.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Credentials that cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +36,11 @@ pub enum CredentialsError {
     #[error("{0} this Island")]
     Refused(&'static str, #[source] ClientError),
     /// Not enrolled, and no API key to do it with.
-    #[error("this Island is not enrolled yet: set api_key or api_key_file once")]
+    #[error("this Island belongs to nobody yet: `island-agent enrol`")]
     NoApiKey,
+    /// Nobody confirmed the code.
+    #[error("nobody confirmed the code in its ten minutes")]
+    NotPaired,
     /// The API key cannot be read.
     #[error("read the API key")]
     ReadKey(#[source] io::Error),
@@ -49,6 +56,11 @@ pub enum CredentialsError {
 }
 
 impl CredentialsError {
+    /// Whether the coordinator does not know this Island: it left, or was never there.
+    fn is_unknown_here(&self) -> bool {
+        matches!(self, Self::Refused(_, error) if error.code() == Some("host_not_found"))
+    }
+
     fn is_transient(&self) -> bool {
         matches!(self, Self::Refused(_, error) if error.is_transient())
     }
@@ -97,7 +109,7 @@ impl Credentials {
         let refused = |error| CredentialsError::Refused("enrol", error);
         let http = Client::new(&enrolment.api_url, enrolment.api_key.clone()).map_err(refused)?;
         let path = enrolment.state_dir.join(FILE);
-        let kept = read(&path).filter(|kept| kept.api_url == enrolment.api_url);
+        let mut kept = read(&path).filter(|kept| kept.api_url == enrolment.api_url);
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5), u32::MAX);
         loop {
             let asked = ask(&http, &identity, enrolment, kept.is_some()).await;
@@ -113,10 +125,19 @@ impl Credentials {
                 tracing::warn!(error = %Chain(&error), "using the credentials of the last start");
                 return Ok(Some(Self::new(identity, http, path, kept)));
             }
+            if matches!(error, CredentialsError::NoApiKey) {
+                // `island-agent enrol` leaves them here.
+                notify::ready("belongs to nobody yet: island-agent enrol");
+                tracing::warn!("{error}");
+                let Some(found) = enrolled_elsewhere(&path, stop).await else { return Ok(None) };
+                kept = Some(found);
+                continue;
+            }
             if !error.is_transient() {
                 return Err(error);
             }
             tracing::warn!(error = %Chain(&error), "waiting for the coordinator");
+            notify::ready("waiting for the coordinator");
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(None),
@@ -162,10 +183,11 @@ impl Credentials {
                 Ok(()) => tracing::info!("renewed the fabric credentials"),
                 Err(error) => {
                     tracing::warn!(error = %Chain(&error), "cannot renew the fabric credentials");
+                    let pause = if error.is_unknown_here() { WHEN_UNKNOWN } else { Duration::from_secs(2) };
                     tokio::select! {
                         biased;
                         () = stop.cancelled() => return,
-                        () = tokio::time::sleep(Duration::from_secs(2)) => {}
+                        () = tokio::time::sleep(pause) => {}
                     }
                 }
             }
@@ -203,6 +225,83 @@ impl Credentials {
     }
 }
 
+/// Enrols with the owner's API key, or shows a code and waits until its owner has confirmed it; what comes of it is kept for the agent.
+pub async fn enrol(
+    identity: &Identity,
+    enrolment: &Enrolment,
+    show: impl FnOnce(&Pairing),
+) -> Result<(), CredentialsError> {
+    let refused = |what| move |error| CredentialsError::Refused(what, error);
+    let http = Client::new(&enrolment.api_url, enrolment.api_key.clone()).map_err(refused("enrol"))?;
+    let credentials = match enrolment.api_key {
+        Some(_) => ask(&http, identity, enrolment, false).await?,
+        None => {
+            let pairing =
+                http.start_pairing(&introduction(identity, enrolment)).await.map_err(refused("pair"))?;
+            show(&pairing);
+            confirmed(&http, identity, &pairing).await?
+        }
+    };
+    let kept = Kept { api_url: enrolment.api_url.clone(), since: clock::now(), credentials };
+    store(&enrolment.state_dir.join(FILE), &kept)
+}
+
+/// Takes this Island out of the network, and forgets its credentials.
+pub async fn leave(identity: &Identity, enrolment: &Enrolment) -> Result<(), CredentialsError> {
+    let refused = |error| CredentialsError::Refused("take out of the network", error);
+    let http = Client::new(&enrolment.api_url, None).map_err(refused)?;
+    match http.leave(&renewal(identity)).await {
+        // It left before.
+        Err(error) if error.code() != Some("host_not_found") => return Err(refused(error)),
+        _ => {}
+    }
+    let path = enrolment.state_dir.join(FILE);
+    match fs::remove_file(&path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(CredentialsError::Store { path, source })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Address of the coordinator that this Island enrolled with.
+pub fn enrolled_with(state: &Path) -> Option<String> {
+    Some(read(&state.join(FILE))?.api_url)
+}
+
+/// Asks for credentials until the code was confirmed or has run out.
+async fn confirmed(
+    http: &Client,
+    identity: &Identity,
+    pairing: &Pairing,
+) -> Result<HostCredentials, CredentialsError> {
+    loop {
+        match renew(http, identity).await {
+            Err(CredentialsError::Refused(_, error))
+                if error.code() == Some("host_not_found") || error.is_transient() => {}
+            other => return other,
+        }
+        if clock::now() > pairing.expires_at {
+            return Err(CredentialsError::NotPaired);
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+/// Waits until another program has enrolled this Island.
+async fn enrolled_elsewhere(path: &Path, stop: &CancellationToken) -> Option<Kept> {
+    loop {
+        if let Some(kept) = read(path) {
+            return Some(kept);
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return None,
+            () = tokio::time::sleep(ASK_EVERY) => {}
+        }
+    }
+}
+
 /// Renews where the Island is known, and enrols where it is not or not any more.
 async fn ask(
     http: &Client,
@@ -220,22 +319,31 @@ async fn ask(
     if enrolment.api_key.is_none() {
         return Err(CredentialsError::NoApiKey);
     }
+    http.enroll(&introduction(identity, enrolment))
+        .await
+        .map_err(|error| CredentialsError::Refused("enrol", error))
+}
+
+/// What an Island says of itself when it comes.
+fn introduction(identity: &Identity, enrolment: &Enrolment) -> Enroll {
     let sent_at = clock::now();
-    let body = Enroll {
+    Enroll {
         host_id: identity.host_id(),
         public_key: identity.public_key(),
         name: enrolment.name.clone(),
         sent_at,
         signature: identity.sign_text(&credentials_claim(identity.host_id(), sent_at)),
-    };
-    http.enroll(&body).await.map_err(|error| CredentialsError::Refused("enrol", error))
+    }
+}
+
+fn renewal(identity: &Identity) -> RenewCredentials {
+    let sent_at = clock::now();
+    let signature = identity.sign_text(&credentials_claim(identity.host_id(), sent_at));
+    RenewCredentials { host_id: identity.host_id(), sent_at, signature }
 }
 
 async fn renew(http: &Client, identity: &Identity) -> Result<HostCredentials, CredentialsError> {
-    let sent_at = clock::now();
-    let signature = identity.sign_text(&credentials_claim(identity.host_id(), sent_at));
-    let body = RenewCredentials { host_id: identity.host_id(), sent_at, signature };
-    let answer = http.renew_credentials(&body).await;
+    let answer = http.renew_credentials(&renewal(identity)).await;
     answer.map_err(|error| CredentialsError::Refused("renew the credentials of", error))
 }
 

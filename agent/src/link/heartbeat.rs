@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::fabric::Fabric;
-use crate::{clock, inventory::meter::Sample, supervisor::Supervisor};
+use crate::{clock, inventory::meter::Sample, policy::Verdict, supervisor::Supervisor};
 
 /// Sends heartbeats until stopped; at once when registered or when something worth telling changed.
 pub async fn run(
@@ -38,7 +38,12 @@ pub async fn run(
 }
 
 fn compose(fabric: &Fabric, supervisor: &Supervisor, load: &Sample, seq: u64) -> Heartbeat {
-    let status = if supervisor.is_draining() { "draining" } else { "online" };
+    let status = match supervisor.stance() {
+        _ if supervisor.is_draining() => "draining",
+        Verdict::Yes => "online",
+        Verdict::Finish { .. } => "draining",
+        Verdict::Leave { .. } => "paused",
+    };
     Heartbeat {
         v: FABRIC_VERSION,
         host_id: fabric.host_id(),

@@ -19,6 +19,9 @@ use crate::{
 impl Supervisor {
     /// Whether an attempt fits beside the `jobs` that are here.
     pub(super) fn admit(&self, assignment: &Assignment, jobs: u32) -> Result<(), Refusal> {
+        if let Some(refusal) = self.forbidden(assignment) {
+            return Err(refusal);
+        }
         let pool = &self.parts.pool;
         let alone = assignment.isolated.then_some(assignment.key);
         let model = ModelKey::of(&assignment.cargo, alone);
@@ -33,7 +36,7 @@ impl Supervisor {
         let binary = pool.runtimes().binary(&assignment.cargo);
         let room = pool.headroom().less(self.promised(&model));
         let supply = Supply {
-            draining: self.is_draining(),
+            draining: !self.takes_work(),
             has_runtime: binary.is_ok(),
             jobs,
             max_jobs: self.parts.max_jobs,
@@ -49,8 +52,24 @@ impl Supervisor {
             if let (RefusalReason::NoRuntime, Err(reason)) = (refusal.reason, binary) {
                 refusal.message = reason;
             }
+            if let (RefusalReason::Draining, Some(reason)) = (refusal.reason, self.stance().reason()) {
+                refusal.message = reason.to_owned();
+            }
             refusal
         })
+    }
+
+    /// Why the owner does not allow this Cargo, if so.
+    fn forbidden(&self, assignment: &Assignment) -> Option<Refusal> {
+        let (rules, cargo) = (&self.parts.rules, &assignment.cargo);
+        let message = if !rules.runtimes.is_empty() && !rules.runtimes.contains(&cargo.runtime_type) {
+            format!("the owner does not offer the engine {}", cargo.runtime_type)
+        } else if rules.refused_cargos.contains(&cargo.slug) {
+            format!("the owner does not run {}", cargo.slug)
+        } else {
+            return None;
+        };
+        Some(Refusal { reason: RefusalReason::NotAllowed, message })
     }
 
     /// Memory promised to attempts: to those whose worker is not started yet, other than one of this model, and to each that

@@ -10,7 +10,7 @@ use std::{
 
 use island_protocol::{
     artifact::Artifact,
-    cargo::CargoSpec,
+    cargo::{CargoSpec, RuntimeType},
     host::{SandboxLevel, SandboxReport},
     ids::{AttemptKey, InstanceId},
     job::{Failure, FailureCode},
@@ -35,6 +35,8 @@ use crate::{
 
 /// Time a worker that was told to stop gets before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(10);
+/// The same where the owner wants the machine back.
+const LEAVE_GRACE: Duration = Duration::from_millis(400);
 /// Memory of a worker that all Cargos of an engine share, before any job, megabytes.
 const SHARED_MB: u64 = 64;
 /// A worker found in its folder says this, next to what it was launched with.
@@ -237,6 +239,23 @@ impl Pool {
             }
         }
         Ok(found)
+    }
+
+    /// Stops every worker at once, for an owner who wants the machine back. Those of containers get the time to remove them.
+    pub async fn leave(&self) {
+        let workers = self.workers();
+        for worker in &workers {
+            worker.order(Order::Stop { now: true });
+        }
+        let gone = workers.iter().map(|worker| async move {
+            let has_containers = worker.launch.cargo.runtime_type == RuntimeType::Container;
+            let grace = if has_containers { STOP_GRACE } else { LEAVE_GRACE };
+            if tokio::time::timeout(grace, worker.death()).await.is_err() {
+                worker.order(Order::Kill);
+                worker.death().await;
+            }
+        });
+        futures::future::join_all(gone).await;
     }
 
     /// Stops every worker: no process is left.

@@ -11,12 +11,19 @@ use std::{
 };
 
 use async_nats::{Client, HeaderMap, Message};
-use axum::{Json, Router, routing::post};
+use axum::{
+    Json, Router,
+    extract::{Query, State},
+    routing::{get, post},
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use futures::StreamExt;
 use island_protocol::{
     FABRIC_VERSION,
-    api::{Data, HostCredentials},
+    api::{
+        Data, HostCredentials,
+        recommendation::{Recommendation, Recommendations},
+    },
     event::{AttemptEvent, Numbered},
     fabric::{
         Assignment, AssignmentReply, Cancel, Heartbeat, Lease, LeaseRenewal, LeaseReply, Output, OutputReply,
@@ -51,6 +58,12 @@ pub(crate) struct Seen {
     pub(crate) is_silent: bool,
     /// The next so many output messages get lost.
     pub(crate) lose_outputs: usize,
+    /// What is recommended to whoever asks.
+    pub(crate) recommended: Vec<Recommendation>,
+    /// How often somebody asked.
+    pub(crate) asked: usize,
+    /// Files that lie here, and how often each was fetched.
+    pub(crate) files: BTreeMap<String, (Vec<u8>, usize)>,
 }
 
 impl Seen {
@@ -66,14 +79,14 @@ impl Seen {
             let next = events.last().map_or(1, |last| last.n + 1);
             if event.n > next {
                 let replay_from = Some(next);
-                return Some(OutputReply { v: FABRIC_VERSION, committed: false, replay_from });
+                return Some(OutputReply { v: FABRIC_VERSION, committed: false, replay_from, earned: None });
             }
             ended |= matches!(event.event, AttemptEvent::Ended { .. });
             if event.n == next {
                 events.push(event);
             }
         }
-        ended.then_some(OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None })
+        ended.then_some(OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None, earned: None })
     }
 
     fn lease(&self, renewal: &LeaseRenewal) -> Vec<Lease> {
@@ -143,7 +156,10 @@ impl Coordinator {
         };
         let router = Router::new()
             .route("/api/v1/island/enroll", post(give.clone()))
-            .route("/api/v1/island/credentials", post(give));
+            .route("/api/v1/island/credentials", post(give))
+            .route("/api/v1/island/recommendations", get(recommendations))
+            .route("/files/{name}", get(file))
+            .with_state((Arc::clone(&seen), changed.clone()));
         let listener =
             tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("bind");
         let url = format!("http://{}", listener.local_addr().expect("address"));
@@ -222,6 +238,29 @@ impl Coordinator {
         self.fabric.publish(HostTopic::Cancel.of(host), payload.into()).await.expect("publish");
         self.fabric.flush().await.expect("flush");
     }
+}
+
+type Shared = (Arc<Mutex<Seen>>, watch::Sender<u64>);
+
+async fn recommendations(
+    State((seen, changed)): State<Shared>,
+    Query(query): Query<BTreeMap<String, HostId>>,
+) -> Json<Recommendations> {
+    let mut seen = seen.lock().expect("no panic under this lock");
+    seen.asked += 1;
+    changed.send_modify(|number| *number += 1);
+    Json(Recommendations { host_id: query["host_id"], recommendations: seen.recommended.clone() })
+}
+
+async fn file(
+    State((seen, changed)): State<Shared>,
+    axum::extract::Path(name): axum::extract::Path<String>,
+) -> Vec<u8> {
+    let mut seen = seen.lock().expect("no panic under this lock");
+    let (bytes, times) = seen.files.get_mut(&name).expect("a file that is here");
+    *times += 1;
+    changed.send_modify(|number| *number += 1);
+    bytes.clone()
 }
 
 fn answer(seen: &Mutex<Seen>, message: &Message, lease_ms: u64) -> Option<Vec<u8>> {

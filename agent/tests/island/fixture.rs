@@ -140,6 +140,15 @@ impl Island {
         processes.filter_map(worker).collect()
     }
 
+    /// What `island-agent` says to or about it.
+    pub(crate) fn agent(&self, command: &[&str]) -> String {
+        let program = env!("CARGO_BIN_EXE_island-agent");
+        let ran = Command::new(program).args(command).arg("--state-dir").arg(self.folder.path()).output();
+        let ran = ran.expect("run island-agent");
+        assert!(ran.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    }
+
     /// Names of what lies in one of its folders.
     pub(crate) fn files(&self, name: &str) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path().join(name)).expect("list").flatten();
@@ -180,6 +189,7 @@ pub(crate) fn assignment(input: Value) -> Assignment {
             engine: json!({ "simulated": true }),
         },
         input,
+        continues: None,
         scope: "account".into(),
         isolated: false,
         deadline: now().plus_ms(600_000),
@@ -206,6 +216,7 @@ fn spawn_agent(folder: &Path, api_url: &str) -> Running {
         .args(["--api-url", api_url, "--simulated", "true", "--allow-weak-sandbox", "true"])
         .env("ISLAND_AGENT_API_KEY", "ak_test")
         .env("ISLAND_AGENT_WORKERS__BIN_DIR", workers_dir())
+        .env("ISLAND_AGENT_PRELOAD__EVERY_S", "1")
         .env("ISLAND_AGENT_DRAIN_S", "2");
     Running(command.spawn().expect("start the agent"))
 }

@@ -1,6 +1,9 @@
 //! The stories.
 
 use island_protocol::{
+    api::recommendation::Recommendation,
+    artifact::Artifact,
+    cargo::RuntimeType,
     event::{AttemptEvent, Numbered},
     fabric::RefusalReason,
     ids::AttemptKey,
@@ -280,4 +283,69 @@ async fn stopping_finishes_what_it_can_hands_back_the_rest_and_leaves_no_process
             .iter()
             .any(|beat| beat.status == "draining" && beat.jobs.iter().any(|job| drained(job.key)))
     );
+}
+
+fn recommended(island: &Island, slug: &str, bytes: &[u8], demand_score: u64, pinned: bool) -> Recommendation {
+    let url = format!("{}/files/{slug}", island.coordinator.url);
+    island.coordinator.seen().files.insert(slug.to_owned(), (bytes.to_vec(), 0));
+    let sha256 = pinned.then(|| island_cache::digest_of(bytes));
+    let artifact =
+        Artifact { name: "model".into(), url: url.clone(), sha256, size_bytes: Some(bytes.len() as u64) };
+    Recommendation {
+        workload_slug: slug.parse().expect("a slug"),
+        model_url: url,
+        model_hash: sha256.map(|digest| digest.to_string()),
+        runtime_type: RuntimeType::Llmcpp,
+        estimated_earnings_per_job: "0.5".into(),
+        queued_demand: 0,
+        demand_score,
+        artifacts: vec![artifact],
+    }
+}
+
+#[tokio::test]
+async fn what_is_wanted_is_fetched_ahead_once_and_what_nobody_pinned_never() {
+    let island = Island::start().await;
+    let wanted = vec![
+        recommended(&island, "wanted", b"a model that many ask for", 40, true),
+        recommended(&island, "unwanted", b"a model that nobody asks for", 0, true),
+        recommended(&island, "unpinned", b"whatever this may be", 400, false),
+    ];
+    island.coordinator.seen().recommended = wanted;
+    let beat = island.coordinator.wait("the model in a heartbeat", |seen| {
+        let beat = seen.heartbeats.last()?;
+        beat.models.iter().any(|model| model.url.ends_with("/wanted")).then(|| beat.clone())
+    });
+    assert_eq!(beat.await.models.len(), 1);
+    let asked = island.coordinator.seen().asked;
+    island.coordinator.wait("two more rounds", |seen| (seen.asked >= asked + 2).then_some(())).await;
+    let seen = island.coordinator.seen();
+    let fetched: Vec<_> = seen.files.iter().map(|(name, (_, times))| (name.as_str(), *times)).collect();
+    assert_eq!(fetched, [("unpinned", 0), ("unwanted", 0), ("wanted", 1)]);
+}
+
+#[tokio::test]
+async fn a_paused_island_is_free_refuses_with_its_reason_and_stays_paused() {
+    let mut island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "long", "max_tokens": 5000, "delay_ms": 20}))).await;
+    island.coordinator.tokens(key, 3).await;
+    assert!(island.agent(&["pause"]).starts_with("paused: until `island-agent resume`"));
+    assert_eq!(failure(&island.coordinator.end(key).await), (Fault::Interrupted, FailureCode::HandedBack));
+    wait_for("its workers to be gone", || island.workers().is_empty().then_some(())).await;
+    island
+        .coordinator
+        .wait("the word", |seen| (seen.heartbeats.last()?.status == "paused").then_some(()))
+        .await;
+    let job = assignment(json!({"prompt": "a", "max_tokens": 1}));
+    let refusal = island.coordinator.assign(island.host, &job).await.refusal.expect("refused");
+    assert_eq!(refusal.reason, RefusalReason::Draining);
+    assert!(refusal.message.contains("resume"), "{}", refusal.message);
+    // A restart, be it by an update, is no permission.
+    island.kill_agent();
+    island.start_agent().await;
+    let status = island.agent(&["status"]);
+    assert!(status.contains("paused: until `island-agent resume`"), "{status}");
+    assert_eq!(island.agent(&["resume"]), "working\n");
+    let events = island.coordinator.end(island.run(&job).await).await;
+    assert_completed(&events, "a", 1);
 }

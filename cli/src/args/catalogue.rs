@@ -23,4 +23,9 @@ pub(crate) enum Hosts {
         /// Its id
         id: HostId,
     },
+    /// Make the Island that shows this code yours
+    Pair {
+        /// The code that `island-agent enrol` shows on it
+        code: String,
+    },
 }

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use island_protocol::ids::{JobId, Slug};
 
-use super::Paging;
+use super::{
+    Paging,
+    values::{FileField, file_field},
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Jobs {
@@ -45,11 +48,14 @@ pub(crate) struct Submit {
     #[arg(long, value_name = "SLUG")]
     pub(crate) workload: Slug,
     /// Its input: JSON, @FILE with JSON, or - for JSON on standard input
-    #[arg(long, value_name = "JSON", required_unless_present = "image")]
+    #[arg(long, value_name = "JSON", required_unless_present_any = ["image", "files"])]
     pub(crate) input: Option<String>,
     /// File to send as `image` in the input
     #[arg(long, value_name = "FILE")]
     pub(crate) image: Option<PathBuf>,
+    /// File to send in a field of the input, such as audio=talk.mp3; may be repeated
+    #[arg(long = "file", value_name = "FIELD=FILE", value_parser = file_field)]
+    pub(crate) files: Vec<FileField>,
     /// 0 to 100; higher is placed first
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) priority: u8,

@@ -1,6 +1,6 @@
 //! Values of flags that have a form of their own.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use island_protocol::{credits::MicroCredits, time::Timestamp};
 
@@ -20,6 +20,24 @@ impl Expiry {
             Self::In(span) => now.plus_ms(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)),
             Self::At(moment) => moment,
         }
+    }
+}
+
+/// A file, and the field of the input that it goes into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileField {
+    /// Name of the field.
+    pub(crate) field: String,
+    /// Where the file lies.
+    pub(crate) path: PathBuf,
+}
+
+pub(super) fn file_field(text: &str) -> Result<FileField, String> {
+    match text.split_once('=') {
+        Some((field, path)) if !field.is_empty() && !path.is_empty() => {
+            Ok(FileField { field: field.to_owned(), path: path.into() })
+        }
+        _ => Err("must be a field of the input and a file, such as audio=talk.mp3".into()),
     }
 }
 
@@ -61,6 +79,13 @@ mod tests {
             let moment = expiry(&format!("{hours}h")).expect("a span").moment(Timestamp::from_unix_ms(now));
             prop_assert_eq!(moment.unix_ms(), now + hours * 3_600_000);
         }
+    }
+
+    #[test]
+    fn a_file_has_a_field() {
+        let read = file_field("audio=a=b.mp3").expect("a field and a file");
+        assert_eq!((read.field.as_str(), read.path.to_str()), ("audio", Some("a=b.mp3")));
+        assert!(["", "audio", "=x", "audio="].iter().all(|text| file_field(text).is_err()));
     }
 
     #[test]

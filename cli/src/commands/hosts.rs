@@ -2,6 +2,7 @@
 
 mod get;
 mod list;
+mod pair;
 
 use anyhow::Result;
 
@@ -11,5 +12,6 @@ pub(super) async fn run(command: Hosts, settings: &Settings, output: &Output) ->
     match command {
         Hosts::List => list::list(settings, output).await,
         Hosts::Get { id } => get::get(id, settings, output).await,
+        Hosts::Pair { code } => pair::pair(&code, settings, output).await,
     }
 }

@@ -86,11 +86,13 @@ async fn input_comes_from_files_and_standard_input() {
     let submit =
         |more: &[&str]| command(home.path(), &at, &[&["jobs", "submit", "--workload", "x"], more].concat());
     let from_file = format!("@{json}");
+    let (sound, mask) = (format!("audio={image}"), format!("mask={image}"));
     for (more, input, wanted) in [
         (vec!["--input", &from_file], "", r#"{"threshold":0.5}"#),
         (vec!["--input", "-"], r#"{"text": "piped"}"#, r#"{"text":"piped"}"#),
         (vec!["--image", &image], "", r#"{"image":"UE5H"}"#),
         (vec!["--input", &from_file, "--image", &image], "", r#"{"threshold":0.5,"image":"UE5H"}"#),
+        (vec!["--file", &sound, "--file", &mask], "", r#"{"audio":"UE5H","mask":"UE5H"}"#),
     ] {
         let ran = run(submit(&more), input).await;
         assert_eq!(ran.code, Some(0), "{more:?}: {}", ran.err);
@@ -100,8 +102,12 @@ async fn input_comes_from_files_and_standard_input() {
     let ran = run(submit(&["--input", "@nowhere.json"]), "").await;
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.contains("read nowhere.json"), "{}", ran.err);
-    let ran = run(submit(&["--input", r#"{"image": "x"}"#, "--image", &image]), "").await;
-    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    for twice in
+        [&["--input", r#"{"image": "x"}"#, "--image", &image][..], &["--file", &mask, "--file", &mask]]
+    {
+        let ran = run(submit(twice), "").await;
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+    }
     let ran = run(command(home.path(), &at, &["chat", "-"]), "piped prompt").await;
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(server.asked().iter().any(|asked| asked.body.contains(r#""prompt":"piped prompt""#)));

@@ -1,5 +1,7 @@
 //! `GET /hosts`, `GET /hosts/:id` and `GET /hosts/:id/karma`.
 
+pub(super) mod pair;
+
 use std::sync::Arc;
 
 use axum::{Json, extract::State};

@@ -2,12 +2,32 @@
 
 pub(super) mod credentials;
 pub(super) mod enroll;
+pub(super) mod leave;
+pub(super) mod pairings;
 pub(super) mod recommendations;
 
-use island_protocol::{api::HostCredentials, ids::HostId, problem::Code, time::Timestamp};
+use island_protocol::{
+    api::{Enroll, HostCredentials},
+    ids::HostId,
+    problem::Code,
+    time::Timestamp,
+};
 
 use super::{Api, ApiError};
 use crate::fabric::signature;
+
+/// Checks what an Island says of itself when it comes.
+fn check_newcomer(wish: &Enroll) -> Result<(), ApiError> {
+    if wish.name.trim().is_empty() || wish.name.chars().count() > 64 {
+        return Err(ApiError::field(Code::ValidationError, "name", "name must have 1 to 64 characters"));
+    }
+    let pair = nkeys::KeyPair::from_public_key(&wish.public_key);
+    if !pair.is_ok_and(|pair| matches!(pair.key_pair_type(), nkeys::KeyPairType::User)) {
+        let message = "public_key must be a user NKey, U…";
+        return Err(ApiError::field(Code::ValidationError, "public_key", message));
+    }
+    Ok(())
+}
 
 /// Checks that whoever asks holds the Island's key.
 fn prove(

@@ -84,6 +84,7 @@ fn fleet() -> (Fleet, Instant) {
         capabilities: Some(capabilities()),
         karma_ms: 0,
         last_seen: None,
+        has_left: false,
     });
     (fleet, Instant::now())
 }

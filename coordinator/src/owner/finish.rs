@@ -11,9 +11,11 @@ use island_protocol::{
 };
 use serde_json::Value;
 
+use tokio::time::Instant;
+
 use super::{
     live::Run,
-    runner::{Next, Runner},
+    runner::{Next, REFUSAL_PAUSE, Runner},
 };
 use crate::{
     job::{
@@ -43,10 +45,30 @@ struct Leaving {
     event: JobEvent,
 }
 
-/// Whether another attempt may follow a failed one: never for the job's own fault, never after delivered output.
-fn may_retry(fault: Fault, delivered: bool, attempt: u32, retries: u32) -> bool {
-    fault != Fault::Job && !delivered && attempt <= retries
+/// Attempts that an owner's wish for the machine may cost beyond those that failures may.
+const HAND_BACKS: u32 = 8;
+
+/// What consumers may have seen of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delivered {
+    /// Nothing.
+    Nothing,
+    /// The beginning of a text that another engine can go on with.
+    Beginning,
+    /// What cannot be gone on with, nor begun again.
+    Final,
 }
+
+/// Whether another attempt may follow a failed one: never for the job's own fault, never where the consumer would see anything
+/// twice. Attempts that an owner handed back are nobody's failure, but bounded too.
+fn may_retry(failure: &Failure, delivered: Delivered, attempt: u32, retries: u32) -> bool {
+    let handed_back = failure.fault == Fault::Interrupted && failure.code == FailureCode::HandedBack;
+    let most = if handed_back { retries.saturating_add(HAND_BACKS) } else { retries };
+    failure.fault != Fault::Job && delivered != Delivered::Final && attempt <= most
+}
+
+/// Fields of an input that give a reply a form, which its second half alone does not have.
+const FORMS: [&str; 3] = ["tools", "functions", "response_format"];
 
 /// What a cancelled job costs: the delivered share of what was asked for.
 fn share(price: MicroCredits, delivered: bool, tokens: u64, max_tokens: Option<u64>) -> MicroCredits {
@@ -125,18 +147,35 @@ impl Runner {
         if failure.code == FailureCode::DeadlineExceeded && failure.fault != Fault::Host {
             return self.timed_out().await;
         }
-        let delivered = self.live.log.has_output();
         let retries = self.owner.context.retries;
-        if may_retry(failure.fault, delivered, self.job.attempt, retries) {
+        if may_retry(&failure, self.delivered(), self.job.attempt, retries) {
             tracing::info!(key = %self.job.key(), code = %failure.code, "attempt failed, another follows");
+            if let (FailureCode::HandedBack, Some(run)) = (failure.code, self.current()) {
+                // It may still be offered as free, until its next heartbeat.
+                self.refused.insert(run.host, Instant::now() + REFUSAL_PAUSE);
+            }
             return self.again().await;
         }
         let code = match failure.fault {
-            Fault::Interrupted => FailureCode::IslandLost,
-            Fault::Job | Fault::Host => failure.code,
+            Fault::Interrupted if failure.code != FailureCode::HandedBack => FailureCode::IslandLost,
+            Fault::Job | Fault::Host | Fault::Interrupted => failure.code,
         };
         let usage = self.usage(claimed);
         self.fail(code, &failure.message, usage).await
+    }
+
+    /// What was delivered so far.
+    fn delivered(&self) -> Delivered {
+        let log = &self.live.log;
+        let continues = || {
+            let writes_text = self.cargo().is_some_and(|cargo| cargo.spec.continues_text());
+            writes_text && !FORMS.iter().any(|form| self.job.input.contains_key(*form)) && log.is_text_alone()
+        };
+        match log.has_output() {
+            false => Delivered::Nothing,
+            true if continues() => Delivered::Beginning,
+            true => Delivered::Final,
+        }
     }
 
     async fn fail(&mut self, code: FailureCode, message: &str, usage: Usage) -> Next {
@@ -200,7 +239,9 @@ impl Runner {
         }
         self.transit(Trigger::Requeue);
         self.tell_status(status);
-        self.tokens = Some(0);
+        if !self.live.log.has_output() {
+            self.tokens = Some(0);
+        }
         self.ask();
         Next::Continue
     }
@@ -235,6 +276,7 @@ impl Runner {
         if !self.commit(&ending).await {
             return Next::Stop;
         }
+        self.earned = Some(if earner.is_some() { charged } else { MicroCredits::ZERO });
         if let Some(run) = self.live.state().run.take() {
             context.fleet.release(run.host, run.key);
         }
@@ -295,11 +337,18 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_delivered_is_never_run_twice_in_front_of_a_reader(attempt in 1_u32..9, retries in 0_u32..5) {
+            let failure = |fault, code| Failure { fault, code, message: String::new() };
+            let back = failure(Fault::Interrupted, FailureCode::HandedBack);
             for fault in [Fault::Job, Fault::Host, Fault::Interrupted] {
-                prop_assert!(!may_retry(fault, true, attempt, retries));
+                prop_assert!(!may_retry(&failure(fault, FailureCode::IslandLost), Delivered::Final, attempt, retries));
             }
-            prop_assert!(!may_retry(Fault::Job, false, attempt, retries));
-            prop_assert_eq!(may_retry(Fault::Host, false, attempt, retries), attempt <= retries);
+            prop_assert!(!may_retry(&back, Delivered::Final, attempt, retries));
+            for delivered in [Delivered::Nothing, Delivered::Beginning] {
+                prop_assert!(!may_retry(&failure(Fault::Job, FailureCode::CargoFailed), delivered, attempt, retries));
+                let lost = failure(Fault::Host, FailureCode::IslandLost);
+                prop_assert_eq!(may_retry(&lost, delivered, attempt, retries), attempt <= retries);
+                prop_assert_eq!(may_retry(&back, delivered, attempt, retries), attempt <= retries + HAND_BACKS);
+            }
         }
 
         #[test]

@@ -103,7 +103,8 @@ impl Owner {
         let Some(reply) = reply else { return };
         match self.is_over(key).await {
             Ok(true) => {
-                let answer = OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None };
+                let answer =
+                    OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None, earned: None };
                 self.context.link.answer(host, &reply, &answer).await;
             }
             // Somebody else's job, or one that is being taken up: whoever owns it answers.

@@ -96,6 +96,13 @@ impl Log {
         self.lock().iter().any(|entry| entry.event.event.is_output())
     }
 
+    /// Whether all of that is text.
+    pub(crate) fn is_text_alone(&self) -> bool {
+        let entries = self.lock();
+        let mut output = entries.iter().map(|entry| &entry.event.event).filter(|event| event.is_output());
+        output.all(|event| matches!(event, JobEvent::Token { .. }))
+    }
+
     /// A reader that begins after event `after`.
     pub(crate) fn read(self: &Arc<Self>, after: u64) -> Reader {
         Reader { extent: self.extent.subscribe(), log: self.clone(), after }

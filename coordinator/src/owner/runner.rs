@@ -3,6 +3,8 @@
 mod assign;
 mod output;
 
+pub(super) use assign::REFUSAL_PAUSE;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -11,6 +13,7 @@ use std::{
 
 use island_protocol::{
     FABRIC_VERSION,
+    credits::MicroCredits,
     event::{JobEvent, Numbered},
     fabric::{Cancel, OutputReply},
     ids::{AttemptKey, HostId},
@@ -57,7 +60,9 @@ pub(super) struct Runner {
     commands: mpsc::UnboundedReceiver<Command>,
     /// Failures per Island.
     pub(super) strikes: HashMap<HostId, u32>,
-    refused: BTreeMap<HostId, Instant>,
+    pub(super) refused: BTreeMap<HostId, Instant>,
+    /// What the Island's owner was credited, once the end is committed.
+    pub(super) earned: Option<MicroCredits>,
     /// Model tokens delivered, as counted here; unknown after a restart.
     pub(super) tokens: Option<u64>,
     /// Bytes of events so far.
@@ -82,6 +87,7 @@ impl Runner {
             commands,
             strikes: HashMap::new(),
             refused: BTreeMap::new(),
+            earned: None,
             tokens,
             bytes: 0,
             run_deadline: None,
@@ -133,7 +139,8 @@ impl Runner {
                 // Whoever has the job now answers for it.
                 Command::Output { .. } if self.live.log.is_abandoned() => {}
                 Command::Output { host, output, reply: Some(reply) } => {
-                    let done = OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None };
+                    let done =
+                        OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None, earned: None };
                     tracing::debug!(key = %output.key, "the end came again");
                     self.owner.context.link.answer(host, &reply, &done).await;
                 }

@@ -6,7 +6,8 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::{Attempt as _, Connection, Pool, Row, StoreError, json, parsed, to_json, to_text};
 use crate::fleet::Enrolled;
 
-const COLUMNS: &str = "id, account_id, public_key, name, region, capabilities, karma_ms, last_seen_at";
+const COLUMNS: &str =
+    "id, account_id, public_key, name, region, capabilities, karma_ms, last_seen_at, left_at";
 
 fn read(row: &Row) -> Result<Enrolled, StoreError> {
     let last_seen: Option<i64> = row.try_get("last_seen_at").attempt("read a column")?;
@@ -19,20 +20,22 @@ fn read(row: &Row) -> Result<Enrolled, StoreError> {
         capabilities: json(row, "capabilities")?,
         karma_ms: row.try_get("karma_ms").attempt("read a column")?,
         last_seen: last_seen.map(Timestamp::from_unix_ms),
+        has_left: row.try_get::<Option<i64>, _>("left_at").attempt("read a column")?.is_some(),
     })
 }
 
-/// One Island.
+/// One Island that has not left.
 pub(crate) async fn get(pool: &Pool, id: HostId) -> Result<Option<Enrolled>, StoreError> {
-    let row = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM hosts WHERE id = $1")))
-        .bind(id.to_string())
-        .fetch_optional(pool)
-        .await
-        .attempt("read an Island")?;
+    let row =
+        sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM hosts WHERE id = $1 AND left_at IS NULL")))
+            .bind(id.to_string())
+            .fetch_optional(pool)
+            .await
+            .attempt("read an Island")?;
     row.as_ref().map(read).transpose()
 }
 
-/// The Islands that were enrolled, renamed or credited since; all of them since the beginning.
+/// The Islands that were enrolled, renamed, credited or left since; all of them since the beginning.
 pub(crate) async fn changed(pool: &Pool, since: Timestamp) -> Result<Vec<Enrolled>, StoreError> {
     let rows = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM hosts WHERE changed_at >= $1")))
         .bind(since.unix_ms())
@@ -42,7 +45,8 @@ pub(crate) async fn changed(pool: &Pool, since: Timestamp) -> Result<Vec<Enrolle
     rows.iter().map(read).collect()
 }
 
-/// Adds an Island, or renames it if it is the same key of the same account. False: the id is somebody else's.
+/// Adds an Island, or renames it if it is the same key of the same account; one that left may come back to any. False: the id is somebody
+/// else's.
 pub(crate) async fn enrol(
     conn: &mut Connection,
     host: &Enrolled,
@@ -51,8 +55,10 @@ pub(crate) async fn enrol(
     let done = sqlx::query(
         "INSERT INTO hosts (id, account_id, public_key, name, created_at, changed_at) \
          VALUES ($1, $2, $3, $4, $5, $5) \
-         ON CONFLICT (id) DO UPDATE SET name = excluded.name, changed_at = excluded.changed_at \
-         WHERE hosts.account_id = excluded.account_id AND hosts.public_key = excluded.public_key",
+         ON CONFLICT (id) DO UPDATE SET name = excluded.name, account_id = excluded.account_id, \
+         changed_at = excluded.changed_at, left_at = NULL \
+         WHERE (hosts.account_id = excluded.account_id OR hosts.left_at IS NOT NULL) \
+         AND hosts.public_key = excluded.public_key",
     )
     .bind(host.id.to_string())
     .bind(host.account.to_string())
@@ -63,6 +69,17 @@ pub(crate) async fn enrol(
     .await
     .attempt("enrol an Island")?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Notes that an Island left. What it earned stays its account's.
+pub(crate) async fn leave(conn: &mut Connection, id: HostId, now: Timestamp) -> Result<(), StoreError> {
+    sqlx::query("UPDATE hosts SET left_at = $2, changed_at = $2 WHERE id = $1")
+        .bind(id.to_string())
+        .bind(now.unix_ms())
+        .execute(conn)
+        .await
+        .attempt("let an Island leave")?;
+    Ok(())
 }
 
 /// Keeps what an Island said at registration.

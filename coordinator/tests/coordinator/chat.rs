@@ -175,7 +175,7 @@ async fn a_failure_before_the_first_chunk_is_an_http_error_and_a_later_one_is_no
     });
     let answer = answer.expect("answer");
     assert_eq!(answer.status(), StatusCode::OK);
-    let failure = Failure::of_host(FailureCode::RuntimeCrashed, "aborted");
+    let failure = Failure::of_job(FailureCode::OutputLimit, "too much");
     island.end(assignment.key, assignment.first_event + 1, Outcome::failed(failure)).await;
     let events = Events::of(answer).rest().await;
     let last = events.last().expect("error").json();

@@ -76,18 +76,82 @@ async fn an_island_lost_before_any_output_is_replaced_silently() {
 }
 
 #[tokio::test]
-async fn an_island_lost_after_output_fails_the_job_and_refunds_it() {
+async fn a_reply_whose_island_is_lost_goes_on_behind_what_was_delivered() {
     let network = hasty().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
     let stream = network.stream(&id, 0).await;
-    let assignment = island.take().await;
-    island.send(assignment.key, assignment.first_event, vec![token("half")]).await;
+    let lost = island.take().await;
+    assert_eq!(lost.continues, None);
+    island.send(lost.key, lost.first_event, vec![token("half")]).await;
+    assert_eq!(island.cancelled().await.key, lost.key, "the lease ran out");
+    island.beat(&[]).await;
+    let again = island.take().await;
+    assert_eq!((again.key.attempt, again.continues.as_deref()), (2, Some("half")));
+    island.send(lost.key, lost.first_event + 1, vec![token(" stale")]).await;
+    island.send(again.key, again.first_event, vec![token("way")]).await;
+    island.end(again.key, again.first_event + 1, completed(1, 2)).await;
+    let events = stream.rest().await;
+    assert_eq!(text(&events), "halfway");
+    assert_eq!(numbers(&events), (1..=events.len() as u64).collect::<Vec<_>>());
+    let job = network.job(&id).await;
+    assert_eq!((&job["status"], &job["usage"]["completion_tokens"]), (&json!("completed"), &json!(2)));
+    assert!((network.credits(&network.consumer).await - 9.0).abs() < 1e-9, "paid once");
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn an_island_lost_after_output_fails_the_job_in_the_end_and_refunds_it() {
+    let network = hasty().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let stream = network.stream(&id, 0).await;
+    for attempt in 1..=3 {
+        island.beat(&[]).await;
+        let assignment = island.take().await;
+        assert_eq!(assignment.key.attempt, attempt);
+        island.send(assignment.key, assignment.first_event, vec![token("half ")]).await;
+        assert_eq!(island.cancelled().await.key, assignment.key, "the lease ran out");
+    }
     let events = stream.rest().await;
     assert_eq!(events.last().expect("end").json()["code"], "island_lost");
     let job = network.job(&id).await;
     assert_eq!((&job["status"], &job["error"]["code"]), (&json!("failed"), &json!("island_lost")));
     assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn attempts_that_owners_hand_back_are_nobodys_failure() {
+    let network = Network::start().await;
+    let (one, two) = (Island::start(&network).await, Island::start(&network).await);
+    let mut islands = [one, two];
+    let id = network.submit().await;
+    let mut text = String::new();
+    for attempt in 1..=5_u32 {
+        let (one, two) = islands.split_at_mut(1);
+        let (island, assignment) = tokio::select! {
+            taken = one[0].take() => (&one[0], taken),
+            taken = two[0].take() => (&two[0], taken),
+        };
+        assert_eq!(assignment.key.attempt, attempt, "more than failures may cost");
+        assert_eq!(assignment.continues.unwrap_or_default(), text);
+        text.push_str("word ");
+        island.send(assignment.key, assignment.first_event, vec![token("word ")]).await;
+        let end = if attempt < 5 {
+            Outcome::failed(Failure::interrupted(FailureCode::HandedBack, "the owner is back"))
+        } else {
+            completed(1, 5)
+        };
+        island.end(assignment.key, assignment.first_event + 1, end).await;
+        if attempt < 5 {
+            for island in &islands {
+                island.beat(&[]).await;
+            }
+        }
+    }
+    let job = network.job(&id).await;
+    assert_eq!((&job["status"], &job["output"]), (&json!("completed"), &json!(text)));
     network.audit().await;
 }
 
@@ -109,10 +173,12 @@ async fn a_renewed_lease_holds_and_a_frozen_decode_does_not() {
     };
     assert!(renewals > 0);
     assert_eq!(cancel.code, FailureCode::RuntimeStalled);
-    assert_eq!(
-        network.stream(&id, 0).await.rest().await.last().expect("end").json()["code"],
-        "runtime_stalled"
-    );
+    island.beat(&[]).await;
+    let again = island.take().await;
+    assert_eq!((again.key.attempt, again.continues.as_deref()), (2, Some("x")), "another goes on with it");
+    let of_job = Failure::of_job(FailureCode::InvalidOutput, "enough");
+    island.end(again.key, again.first_event, Outcome::failed(of_job)).await;
+    assert_eq!(network.job(&id).await["error"]["code"], "invalid_output");
 }
 
 #[tokio::test]

@@ -125,6 +125,7 @@ async fn recommendations_are_what_the_hardware_serves_most_wanted_first() {
         json!({
             "workload_slug": "small", "model_url": url, "model_hash": hash, "runtime_type": "llmcpp",
             "estimated_earnings_per_job": "0.25", "queued_demand": 1, "demand_score": 12,
+            "artifacts": [{"name": "model", "url": url, "sha256": hash}],
         })
     );
     assert_eq!(body["recommendations"][1]["model_hash"], Value::Null);

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    artifact::Artifact,
     cargo::RuntimeType,
     ids::{HostId, Slug},
 };
@@ -35,4 +36,14 @@ pub struct Recommendation {
     pub queued_demand: u64,
     /// `queued_demand * 10 + completions of the last hour * 2`.
     pub demand_score: u64,
+    /// All its files with their hashes and lengths, where they are known; the model is one of them.
+    #[serde(default)]
+    pub artifacts: Vec<Artifact>,
+}
+
+impl Recommendation {
+    /// Jobs of the last hour and those that wait now, read back from the score.
+    pub fn jobs(&self) -> u64 {
+        self.queued_demand + self.demand_score.saturating_sub(self.queued_demand * 10) / 2
+    }
 }

@@ -31,6 +31,10 @@ pub struct RunRequest {
     pub input: Value,
     /// Verified local files by artifact name.
     pub artifacts: BTreeMap<String, PathBuf>,
+    /// Text that an earlier attempt delivered: an engine that writes text goes on behind it and does not repeat it. Only engines whose
+    /// replies can be continued are given one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<String>,
     /// State such as prompt prefixes may be shared only between requests of one scope.
     pub scope: String,
 }

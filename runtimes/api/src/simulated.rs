@@ -62,6 +62,18 @@ pub fn reply(prompt: &str, tokens: u64) -> String {
     (0..tokens).map(|index| token(prompt, index)).collect()
 }
 
+/// How many tokens of the reply to `prompt` a text is.
+fn tokens_of(prompt: &str, text: &str) -> u64 {
+    let mut length = 0;
+    (0..)
+        .take_while(|&index| {
+            let before = length;
+            length += token(prompt, index).len();
+            before < text.len()
+        })
+        .count() as u64
+}
+
 impl Runtime for Simulated {
     fn kind(&self) -> RuntimeType {
         RuntimeType::Llmcpp
@@ -91,7 +103,8 @@ impl Runtime for Simulated {
             () = context.cancel.cancelled() => Outcome::failed(cancelled()),
             place = self.free.acquire() => {
                 let _place = place.expect("the semaphore is never closed");
-                Performance { script, context, crash: self.crash }.run().await
+                let before = request.continues.as_deref().map_or(0, |text| tokens_of(&script.prompt, text));
+                Performance { script, context, crash: self.crash, before }.run().await
             }
         }
     }
@@ -106,6 +119,8 @@ struct Performance {
     script: Script,
     context: RunContext,
     crash: Crash,
+    /// Tokens that an earlier attempt wrote.
+    before: u64,
 }
 
 /// Why a job stops before its last token.
@@ -120,7 +135,7 @@ impl Performance {
         self.context.work.enter(Phase::Prompt);
         self.context.work.advance(prompt_tokens);
         self.context.work.enter(Phase::Run);
-        let mut written = 0;
+        let mut written = self.before;
         let stopped = self.play(&mut written).await;
         let usage = Usage::tokens(prompt_tokens, written);
         match stopped {

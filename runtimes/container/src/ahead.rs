@@ -68,7 +68,9 @@ impl Ahead {
     /// Those that wait, by the daemon's names for them.
     pub fn waiting(&self) -> Vec<String> {
         let all = self.shelves();
-        all.values().flat_map(|shelf| shelf.ready.iter().map(|started| started.container.id().to_owned())).collect()
+        all.values()
+            .flat_map(|shelf| shelf.ready.iter().map(|started| started.container.id().to_owned()))
+            .collect()
     }
 
     /// Forgets what was made of an image that is gone.

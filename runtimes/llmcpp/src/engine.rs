@@ -22,8 +22,10 @@ use crate::{sampling::Sampling, tools::Offer};
 /// A job ready to run: all that is left is arithmetic.
 #[derive(Debug)]
 pub struct Job {
-    /// The prompt; never empty.
+    /// The prompt, and behind it what an earlier attempt wrote; never empty.
     pub prompt: Vec<LlamaToken>,
+    /// Tokens at the end of it that an earlier attempt wrote.
+    pub continued: usize,
     /// Most tokens to write; prompt and reply fit the context together.
     pub max_tokens: u64,
     /// How tokens are chosen.

@@ -33,6 +33,11 @@ pub fn encode(model: &Model, conversation: &Conversation, now: i64) -> Result<Ve
     encode_defused(model, conversation, now)
 }
 
+/// Tokens of what the model wrote itself. None of them is control.
+pub fn written(model: &Model, text: &str) -> Vec<LlamaToken> {
+    tokenize(model, text, false)
+}
+
 /// Whether a text means the same with and without control tokens.
 fn is_harmless(model: &Model, text: &str) -> bool {
     tokenize(model, text, true) == tokenize(model, text, false)

@@ -236,6 +236,7 @@ mod tests {
             cargo: serde_json::from_value(cargo).expect("a Cargo"),
             input,
             artifacts: std::collections::BTreeMap::new(),
+            continues: None,
             scope: String::new(),
         };
         Request::of(&request, 42)

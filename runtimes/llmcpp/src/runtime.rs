@@ -10,7 +10,7 @@ use std::{
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
-    job::{Failure, FailureCode, Outcome},
+    job::{Failure, FailureCode, FinishReason, Outcome, Usage},
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
 use llama_cpp_2::{sampling::LlamaSampler, token::LlamaToken};
@@ -131,12 +131,23 @@ impl Llmcpp {
     async fn attempt(&self, request: RunRequest, context: RunContext) -> Result<Outcome, Failure> {
         context.work.enter(Phase::Wait);
         let asked = Request::of(&request, RandomState::new().build_hasher().finish())?;
-        let (prompt, grammar) = self.encode(&asked).await?;
+        let (mut prompt, grammar) = self.encode(&asked).await?;
         let max_tokens = self.reply_tokens(prompt.len(), asked.max_tokens)?;
+        let before =
+            request.continues.as_deref().map(|text| prompt::written(&self.model, text)).unwrap_or_default();
+        let max_tokens = max_tokens.saturating_sub(before.len() as u64);
+        if max_tokens == 0 {
+            // It was written to its end; only the word that it ended was lost.
+            let usage = Usage::tokens(prompt.len() as u64, before.len() as u64);
+            return Ok(Outcome::Completed { usage, output: None, finish_reason: Some(FinishReason::Length) });
+        }
+        let continued = before.len();
+        prompt.extend(before);
         let (done, outcome) = oneshot::channel();
         let Request { sampling, stops, offer, .. } = asked;
         let scope = request.scope;
-        let job = Job { prompt, max_tokens, sampling, stops, offer, grammar, scope, context, done };
+        let job =
+            Job { prompt, continued, max_tokens, sampling, stops, offer, grammar, scope, context, done };
         let gone = || Failure::of_host(FailureCode::RuntimeCrashed, "the engine is gone");
         self.jobs().and_then(|jobs| jobs.send(job).ok()).ok_or_else(gone)?;
         outcome.await.map_err(|_| gone())

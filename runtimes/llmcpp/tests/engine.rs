@@ -125,6 +125,35 @@ async fn greedy_replies_are_llama_cpps_own() {
 }
 
 #[tokio::test]
+async fn a_reply_goes_on_behind_what_was_written() {
+    let engine = engine(2).await;
+    let (mut met, mut all) = (0, 0);
+    for question in ["Tell me about the sea.", "Who are you?", "What is love?"] {
+        let input = json!({"prompt": question, "max_tokens": 40});
+        let whole = play(&engine, input.clone()).await;
+        for (end, _) in whole.text.match_indices(' ') {
+            let before = &whole.text[..end];
+            let played = fixture().play_on(&engine, &input, before).await;
+            let (Outcome::Completed { usage, .. }, Outcome::Completed { usage: at_once, .. }) =
+                (&played.outcome, &whole.outcome)
+            else {
+                panic!("{:?}", played.outcome)
+            };
+            assert_eq!(usage.prompt_tokens, at_once.prompt_tokens, "what was written is no prompt");
+            assert!(usage.completion_tokens <= 40, "{usage:?}");
+            all += 1;
+            met += usize::from(format!("{before}{}", played.text) == whole.text);
+        }
+        // Nothing is left to write behind a reply of all its tokens.
+        let none =
+            fixture().play_on(&engine, &json!({"prompt": question, "max_tokens": 3}), &whole.text).await;
+        assert_eq!((none.text.as_str(), finish(&none)), ("", FinishReason::Length));
+    }
+    println!("{met} of {all} greedy replies are the same, continued or not");
+    assert!(met * 10 >= all * 9, "{met} of {all}");
+}
+
+#[tokio::test]
 async fn control_tokens_in_a_message_are_only_letters() {
     let engine = engine(1).await;
     let plain = play(&engine, json!({"prompt": "Hello", "max_tokens": 1})).await.usage().prompt_tokens;

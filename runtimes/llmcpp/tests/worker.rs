@@ -47,6 +47,7 @@ async fn replies_from_behind_its_walls() {
         cargo: launch.cargo.clone(),
         input: json!({"prompt": "Tell me about the sea.", "max_tokens": 20, "temperature": 0}),
         artifacts: launch.artifacts.clone(),
+        continues: None,
         scope: "test".to_owned(),
     });
     worker.connection.commands.send(ToWorker::Run { key, first_event: 1, request }).await.expect("send");

@@ -77,7 +77,13 @@ impl Scene {
 
 fn job(compiled: &Path, fields: &Value, input: Value) -> (AttemptKey, ToWorker) {
     let artifacts = BTreeMap::from([("model".to_owned(), compiled.to_owned())]);
-    let request = Box::new(RunRequest { cargo: cargo(fields), input, artifacts, scope: "test".to_owned() });
+    let request = Box::new(RunRequest {
+        cargo: cargo(fields),
+        input,
+        artifacts,
+        continues: None,
+        scope: "test".to_owned(),
+    });
     let key = attempt();
     (key, ToWorker::Run { key, first_event: 1, request })
 }

@@ -247,7 +247,7 @@ impl Scene {
             "try": name, "agent": std::process::id(), "model": at("model"), "secret": at("secret"), "launch": launch,
         });
         let (cargo, artifacts) = (self.launch.cargo.clone(), self.launch.artifacts.clone());
-        let request = Box::new(RunRequest { cargo, input, artifacts, scope: String::new() });
+        let request = Box::new(RunRequest { cargo, input, artifacts, continues: None, scope: String::new() });
         let key = AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 };
         (key, ToWorker::Run { key, first_event: 1, request })
     }

@@ -50,6 +50,7 @@ impl Fixture {
             cargo: self.launch.cargo.clone(),
             input,
             artifacts: self.launch.artifacts.clone(),
+            continues: None,
             scope: "test".to_owned(),
         };
         ToWorker::Run { key, first_event: 5, request: Box::new(request) }

@@ -1,23 +1,26 @@
-//! The input of a job: from the command line, a file or standard input, with an image beside it.
+//! The input of a job: from the command line, a file or standard input, with pictures, sounds and other files beside it.
 
 use std::{io::Read, path::Path};
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 
-use crate::{commands::images, failure::Usage};
+use crate::{args::FileField, commands::images, failure::Usage};
 
-/// The input. It must be an object; the image goes into its field `image`.
-pub(super) fn read(text: Option<&str>, image: Option<&Path>) -> Result<Value> {
+/// The input. It must be an object; the image goes into its field `image`, each file into its own, all in base64.
+pub(super) fn read(text: Option<&str>, image: Option<&Path>, files: &[FileField]) -> Result<Value> {
     let mut fields = match text {
         Some(text) => parse(&load(text)?)?,
         None => Map::new(),
     };
-    if let Some(path) = image {
-        if fields.contains_key("image") {
-            return Err(Usage("--image is given, and --input has an image already".into()).into());
+    let image = image.map(|path| ("image", path));
+    for (field, path) in image.into_iter().chain(files.iter().map(|file| (&*file.field, &*file.path))) {
+        if fields.contains_key(field) {
+            return Err(
+                Usage(format!("{field} is given twice: by a file, and in --input or by another")).into()
+            );
         }
-        fields.insert("image".into(), images::read(path)?.into());
+        fields.insert(field.into(), images::read(path)?.into());
     }
     Ok(Value::Object(fields))
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 pub(super) async fn submit(options: Submit, client: &Client, output: &Output) -> Result<ExitCode> {
-    let input = input::read(options.input.as_deref(), options.image.as_deref())?;
+    let input = input::read(options.input.as_deref(), options.image.as_deref(), &options.files)?;
     let request = client.submit_job(options.workload.as_str(), input, options.priority);
     let answer = request.answer().await?;
     if options.stream {

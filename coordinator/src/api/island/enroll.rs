@@ -8,7 +8,7 @@ use island_protocol::{
     problem::Code,
 };
 
-use super::{credentials_for, prove};
+use super::{check_newcomer, credentials_for, prove};
 use crate::{
     api::{Api, ApiError, auth::Caller, body},
     fleet::Enrolled,
@@ -22,16 +22,7 @@ pub(in crate::api) async fn enroll(
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<HostCredentials>>, ApiError> {
     let wish: Enroll = fields.into_type()?;
-    if wish.name.trim().is_empty() || wish.name.chars().count() > 64 {
-        return Err(ApiError::field(Code::ValidationError, "name", "name must have 1 to 64 characters"));
-    }
-    if !is_user_key(&wish.public_key) {
-        return Err(ApiError::field(
-            Code::ValidationError,
-            "public_key",
-            "public_key must be a user NKey, U…",
-        ));
-    }
+    check_newcomer(&wish)?;
     prove(&api, wish.host_id, wish.sent_at, &wish.signature, &wish.public_key)?;
     let enrolled = Enrolled {
         id: wish.host_id,
@@ -42,6 +33,7 @@ pub(in crate::api) async fn enroll(
         capabilities: None,
         karma_ms: 0,
         last_seen: None,
+        has_left: false,
     };
     let context = api.owner.context();
     let mut tx = context.store.begin().await?;
@@ -52,9 +44,4 @@ pub(in crate::api) async fn enroll(
     let credentials = credentials_for(&api, wish.host_id, &wish.public_key)?;
     context.fleet.enrol(enrolled);
     Ok(Json(Data { data: credentials }))
-}
-
-fn is_user_key(key: &str) -> bool {
-    nkeys::KeyPair::from_public_key(key)
-        .is_ok_and(|pair| matches!(pair.key_pair_type(), nkeys::KeyPairType::User))
 }

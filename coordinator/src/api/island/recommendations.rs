@@ -55,6 +55,7 @@ fn recommend(cargo: &Cargo, demand: Demand) -> Option<Recommendation> {
         estimated_earnings_per_job: cargo.entry.price_per_job.to_string(),
         queued_demand: demand.queued,
         demand_score: demand.score(),
+        artifacts: artifacts.clone(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use island_protocol::{
     api::{
-        Data, Enroll, HostCredentials, HostView, RenewCredentials,
+        Data, Enroll, HostCredentials, HostView, Pair, Pairing, RenewCredentials,
         key::Scope,
         network::{HostKarma, NetworkStats},
         recommendation::Recommendations,
@@ -76,6 +76,32 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .takes::<Enroll>(None)
                 .fails(&[Code::HostConflict])
                 .answers::<Data<HostCredentials>>(200, "Its first credentials for the fabric"),
+        )
+        .post(
+            "/island/pairings",
+            island::pairings::pairings,
+            Operation::open("Islands", "startPairing", "Ask for a code that ties an Island to an account")
+                .about("The Island shows the code; its owner confirms it with `POST /hosts/pair`, and the Island may then ask for credentials.")
+                .takes::<Enroll>(None)
+                .fails(&[Code::ServiceUnavailable])
+                .answers::<Data<Pairing>>(200, "The code"),
+        )
+        .post(
+            "/hosts/pair",
+            hosts::pair::pair,
+            Operation::keyed("Islands", "pairHost", "Confirm the code that an Island shows", Scope::Write)
+                .takes::<Pair>(None)
+                .fails(&[Code::PairingNotFound, Code::HostConflict])
+                .answers::<Data<HostView>>(200, "The Island, which is yours now"),
+        )
+        .post(
+            "/island/leave",
+            island::leave::leave,
+            Operation::open("Islands", "leaveNetwork", "Take an Island out of the network")
+                .about("Proven by the Island's own key alone.")
+                .takes::<RenewCredentials>(None)
+                .fails(&[Code::HostNotFound])
+                .answers::<Data<()>>(200, "It has left"),
         )
         .post(
             "/island/credentials",

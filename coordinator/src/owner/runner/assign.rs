@@ -22,7 +22,8 @@ use crate::{
 /// How long an Island may take to answer an assignment.
 const ASSIGN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an Island that refused is not asked again.
-const REFUSAL_PAUSE: Duration = Duration::from_secs(2);
+pub(in crate::owner) const REFUSAL_PAUSE: Duration = Duration::from_secs(2);
+
 impl Runner {
     /// An Island was found: commit the attempt, then offer it.
     pub(super) async fn placed(&mut self, host: HostId, key: AttemptKey) -> Next {
@@ -100,6 +101,7 @@ impl Runner {
             first_event: self.job.first_event,
             cargo: cargo.spec.as_ref().clone(),
             input: Value::Object(self.job.input.clone()),
+            continues: self.live.log.has_output().then(|| self.live.log.text()),
             scope: self.job.account.to_string(),
             isolated: false,
             deadline: self.job.deadline.min(now.plus_ms(timeout_ms)),

@@ -125,7 +125,7 @@ impl Runner {
 
     async fn answer(&self, host: HostId, reply: Option<String>, committed: bool, replay_from: Option<u64>) {
         let Some(reply) = reply else { return };
-        let answer = OutputReply { v: FABRIC_VERSION, committed, replay_from };
+        let answer = OutputReply { v: FABRIC_VERSION, committed, replay_from, earned: self.earned };
         self.owner.context.link.answer(host, &reply, &answer).await;
     }
 }

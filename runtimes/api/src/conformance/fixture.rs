@@ -90,6 +90,7 @@ impl Fixture {
             cargo: self.cargo.clone(),
             input: input.clone(),
             artifacts: self.artifacts.clone(),
+            continues: None,
             scope: "conformance".to_owned(),
         };
         let context = RunContext {
@@ -101,6 +102,14 @@ impl Fixture {
             log: JobLog::default(),
         };
         Stage { request, context, events, cancel, work, root }
+    }
+
+    /// Plays an input whose reply began with `text` already.
+    pub async fn play_on<R: Runtime>(&self, runtime: &R, input: &Value, text: &str) -> Played {
+        let mut stage = self.stage(input);
+        stage.request.continues = Some(text.to_owned());
+        let outcome = within(runtime.run(stage.request, stage.context)).await;
+        finish(stage.events, outcome).await
     }
 
     /// Runs one input to its end.

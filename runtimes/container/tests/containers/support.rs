@@ -1,7 +1,7 @@
 //! A world of one daemon and one image, and jobs in it.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -17,7 +17,7 @@ use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, Wo
 use island_runtimes_container::{
     Containers, Settings,
     daemon::Daemon,
-    marks::{ISLAND, Maker},
+    marks::{ISLAND, JOB, Maker},
     process,
     testing::{Dockerd, busybox},
 };
@@ -98,6 +98,25 @@ impl World {
         found.into_iter().filter_map(|container| container.id).collect()
     }
 
+    /// Waits until the only container left is one made ahead; the count alone would take a used one on its way out for it.
+    pub(crate) async fn one_ahead_is_left(&self) {
+        let left = async {
+            loop {
+                let options = ListContainersOptionsBuilder::new().all(true).build();
+                let found = self.docker.list_containers(Some(options)).await.expect("a list");
+                let of_no_job =
+                    |labels: &HashMap<String, String>| labels.get(JOB).is_some_and(String::is_empty);
+                if let [only] = &found[..]
+                    && only.labels.as_ref().is_some_and(of_no_job)
+                {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within(left).await;
+    }
+
     /// Waits until an Island has `count` containers.
     pub(crate) async fn settle(&self, island: Option<&str>, count: usize) {
         let settled = async {
@@ -153,7 +172,7 @@ impl Job {
         let (sink, events) = EventSink::channel();
         let scratch = tempfile::tempdir().expect("a folder");
         let artifacts = BTreeMap::from([("model".to_owned(), image.to_owned())]);
-        let request = RunRequest { cargo, input, artifacts, scope: "test".to_owned() };
+        let request = RunRequest { cargo, input, artifacts, continues: None, scope: "test".to_owned() };
         let context = RunContext {
             key: key(),
             events: sink,

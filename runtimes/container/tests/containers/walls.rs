@@ -26,21 +26,19 @@ pub(crate) async fn a_worker_inside_its_walls_runs_containers(world: Arc<World>)
     }
     // It is told to stop, and takes along what it started ahead.
     worker.connection.commands.send(ToWorker::Shutdown { now: true }).await.expect("sent");
-    drop(worker.connection);
     within(worker.process.wait()).await.expect("ended");
     world.settle(None, 0).await;
     // One that is killed leaves its containers to the next.
     let (mut worker, _) = start(&world, state.path()).await;
     let outcome = run(&mut worker, &world, "three").await;
     assert!(matches!(outcome, Outcome::Completed { .. }), "{outcome:?}");
-    world.settle(None, 1).await;
+    world.one_ahead_is_left().await;
     worker.process.kill().expect("killed");
     within(worker.process.wait()).await.expect("ended");
     assert_eq!(world.containers(None).await.len(), 1, "nobody is there to remove it");
     let (mut worker, _) = start(&world, state.path()).await;
     world.settle(None, 0).await;
     worker.connection.commands.send(ToWorker::Shutdown { now: true }).await.expect("sent");
-    drop(worker.connection);
     within(worker.process.wait()).await.expect("ended");
 }
 
@@ -74,6 +72,7 @@ async fn run(worker: &mut Worker, world: &World, text: &str) -> Outcome {
         cargo: cargo(&["/bin/cargo"]),
         input: json!({"text": text}),
         artifacts: [("model".to_owned(), world.image.clone())].into_iter().collect(),
+        continues: None,
         scope: "test".to_owned(),
     };
     let key = key();

@@ -78,8 +78,13 @@ async fn play(engine: &Containers, cargo: CargoSpec) -> Outcome {
         work: WorkCounter::default(),
         log: JobLog::default(),
     };
-    let request =
-        RunRequest { cargo, input: json!({"a": 1}), artifacts: BTreeMap::new(), scope: String::new() };
+    let request = RunRequest {
+        cargo,
+        input: json!({"a": 1}),
+        artifacts: BTreeMap::new(),
+        continues: None,
+        scope: String::new(),
+    };
     tokio::time::timeout(Duration::from_mins(1), engine.run(request, context)).await.expect("it ends")
 }
 

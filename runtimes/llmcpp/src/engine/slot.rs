@@ -149,7 +149,8 @@ impl Slot {
     }
 
     fn usage(&self) -> Usage {
-        Usage::tokens(self.job.prompt.len() as u64, self.written)
+        let (read, before) = (self.job.prompt.len(), self.job.continued);
+        Usage::tokens((read - before) as u64, before as u64 + self.written)
     }
 
     fn finish_text(&mut self) {

@@ -182,7 +182,8 @@ pub(crate) async fn ask(engine: &Onnx, cargo: CargoSpec, input: Value) -> Result
         work: WorkCounter::default(),
         log: JobLog::default(),
     };
-    let request = RunRequest { cargo, input, artifacts: BTreeMap::new(), scope: "test".to_owned() };
+    let request =
+        RunRequest { cargo, input, artifacts: BTreeMap::new(), continues: None, scope: "test".to_owned() };
     match engine.run(request, context).await {
         Outcome::Completed { output, .. } => Ok(output.unwrap_or_default()),
         Outcome::Failed { failure, .. } => Err(failure),

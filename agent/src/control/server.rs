@@ -1,0 +1,135 @@
+//! The owner's socket, and the page on 127.0.0.1.
+
+use std::{
+    fs, io,
+    net::Ipv4Addr,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use axum::{
+    Json, Router,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
+    middleware::{self, Next},
+    response::{Html, IntoResponse, Response},
+    routing::{get, post},
+};
+use tokio::net::{TcpListener, UnixListener};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    metrics,
+    status::{Sources, Status},
+};
+use crate::policy::Wish;
+
+/// Name of the socket in the state folder.
+pub const SOCKET: &str = "control.sock";
+/// The page, whole.
+const PAGE: &str = include_str!("page.html");
+
+/// A door that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DoorError {
+    /// The socket.
+    #[error("listen on {0}")]
+    Socket(PathBuf, #[source] io::Error),
+    /// The page.
+    #[error("listen on 127.0.0.1:{0}")]
+    Page(u16, #[source] io::Error),
+    /// Serving broke down.
+    #[error("serve the owner")]
+    Serve(#[source] io::Error),
+}
+
+/// Serves the socket until stopped. Its folder is the owner's, and so is it.
+pub async fn serve_socket(
+    sources: Arc<Sources>,
+    state: PathBuf,
+    stop: CancellationToken,
+) -> Result<(), DoorError> {
+    let path = state.join(SOCKET);
+    let listener = listen(&path).map_err(|error| DoorError::Socket(path.clone(), error))?;
+    let router = Router::new()
+        .route("/status", get(status))
+        .route("/metrics", get(numbers))
+        .route("/wish", post(wish))
+        .with_state(sources);
+    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
+    let _ = fs::remove_file(&path);
+    served.map_err(DoorError::Serve)
+}
+
+/// Serves the page until stopped; without a port it only waits. It shows and takes no orders: whoever can open a port on this machine is
+/// not thereby its owner.
+pub async fn serve_page(
+    sources: Arc<Sources>,
+    port: Option<u16>,
+    stop: CancellationToken,
+) -> Result<(), DoorError> {
+    let Some(port) = port else {
+        stop.cancelled().await;
+        return Ok(());
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
+    let listener = listener.map_err(|error| DoorError::Page(port, error))?;
+    let at = listener.local_addr().map_or(port, |address| address.port());
+    tracing::info!("the owner's page is at http://127.0.0.1:{at}/");
+    let router = page().with_state(sources);
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+        .map_err(DoorError::Serve)
+}
+
+fn page() -> Router<Arc<Sources>> {
+    Router::new()
+        .route("/", get(async || Html(PAGE)))
+        .route("/status", get(status))
+        .route("/metrics", get(numbers))
+        .layer(middleware::from_fn(known_host))
+}
+
+/// A page elsewhere whose name is made to lead here must not read it: the name that the browser asked for tells.
+async fn known_host(headers: HeaderMap, request: Request, next: Next) -> Response {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    if !matches!(name, "127.0.0.1" | "localhost") {
+        return (StatusCode::MISDIRECTED_REQUEST, "this page is only for http://127.0.0.1\n").into_response();
+    }
+    let mut response = next.run(request).await;
+    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'";
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(policy));
+    response
+}
+
+async fn status(State(sources): State<Arc<Sources>>) -> Json<Status> {
+    Json(sources.status())
+}
+
+async fn numbers(State(sources): State<Arc<Sources>>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&sources.status()))
+}
+
+async fn wish(State(sources): State<Arc<Sources>>, Json(wish): Json<Wish>) -> Response {
+    match sources.policy.say(wish) {
+        Ok(()) => Json(sources.policy.verdict().borrow().clone()).into_response(),
+        Err(error) => {
+            let message = format!("the wish cannot be kept: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
+        }
+    }
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    // The agent holds the lock of its state folder: what lies here is a dead one's.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}

@@ -1,0 +1,134 @@
+//! What this Island earned, day by day, as the coordinator said it when it committed the end of a job. The coordinator's books decide; this
+//! is what the owner sees without asking it.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use island_daemon::files::write_atomic;
+use island_protocol::credits::MicroCredits;
+use serde::{Deserialize, Serialize};
+
+const FILE: &str = "earnings.json";
+/// Days that are kept one by one.
+const DAYS: usize = 90;
+
+/// Jobs and credits of some time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Jobs whose end was committed, whether they completed or not.
+    pub jobs: u64,
+    /// Jobs that were paid.
+    pub paid: u64,
+    /// Credits.
+    pub credits: MicroCredits,
+}
+
+impl Share {
+    fn add(&mut self, earned: MicroCredits) {
+        self.jobs += 1;
+        self.paid += u64::from(earned > MicroCredits::ZERO);
+        self.credits = MicroCredits(self.credits.0.saturating_add(earned.0));
+    }
+}
+
+/// Everything earned.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Book {
+    /// Since the Island exists.
+    pub total: Share,
+    /// By day in the owner's time zone, `2026-11-22`.
+    pub days: BTreeMap<String, Share>,
+}
+
+impl Book {
+    fn add(&mut self, day: &str, earned: MicroCredits) {
+        self.total.add(earned);
+        self.days.entry(day.to_owned()).or_default().add(earned);
+        while self.days.len() > DAYS {
+            self.days.pop_first();
+        }
+    }
+}
+
+/// The book, kept on disk.
+#[derive(Debug)]
+pub struct Earnings {
+    file: PathBuf,
+    book: Mutex<Book>,
+}
+
+impl Earnings {
+    /// The book in `state`. One that cannot be read begins anew: the coordinator has the true one.
+    pub fn load(state: &Path) -> Self {
+        let file = state.join(FILE);
+        let read = fs::read(&file).and_then(|text| serde_json::from_slice(&text).map_err(io::Error::other));
+        let book = read.unwrap_or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(path = %file.display(), %error, "the book of earnings begins anew");
+            }
+            Book::default()
+        });
+        Self { file, book: Mutex::new(book) }
+    }
+
+    /// Notes a job's end.
+    pub fn add(&self, earned: MicroCredits) {
+        let mut book = self.lock();
+        book.add(&today(), earned);
+        let kept = serde_json::to_vec(&*book).map_err(io::Error::other);
+        if let Err(error) = kept.and_then(|text| write_atomic(&self.file, &text, 0o600)) {
+            tracing::warn!(path = %self.file.display(), %error, "earnings are not kept");
+        }
+    }
+
+    /// The book as it is.
+    pub fn book(&self) -> Book {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Today, where the owner is.
+pub fn today() -> String {
+    jiff::Zoned::now().date().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_add_up_and_outlive_the_agent() {
+        let state = tempfile::tempdir().expect("a folder");
+        let earnings = Earnings::load(state.path());
+        for credits in [1000, 0, 2500] {
+            earnings.add(MicroCredits(credits));
+        }
+        let book = Earnings::load(state.path()).book();
+        assert_eq!(book.total, Share { jobs: 3, paid: 2, credits: MicroCredits(3500) });
+        assert_eq!(book.days[&today()], book.total);
+    }
+
+    #[test]
+    fn old_days_are_summed_up() {
+        let mut book = Book::default();
+        for day in 0..200 {
+            book.add(&format!("2026-{day:04}"), MicroCredits(1));
+        }
+        assert_eq!((book.days.len(), book.total.jobs), (DAYS, 200));
+    }
+
+    #[test]
+    fn a_broken_book_stops_nobody() {
+        let state = tempfile::tempdir().expect("a folder");
+        fs::write(state.path().join(FILE), "nonsense").expect("write");
+        assert_eq!(Earnings::load(state.path()).book(), Book::default());
+    }
+}

@@ -1,0 +1,93 @@
+//! `island-agent enrol` and `leave`: done beside the running agent, which takes up what comes of it.
+
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use island_protocol::ids::HostId;
+
+use crate::{
+    agent::coordinator_url,
+    config::Config,
+    identity::{Identity, IdentityError},
+    link::credentials::{self, CredentialsError, Enrolment},
+};
+
+/// An Island that cannot be enrolled or taken out.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolError {
+    /// The state folder.
+    #[error("use the state folder {0}")]
+    Folder(PathBuf, #[source] io::Error),
+    /// No identity.
+    #[error("load this Island's identity")]
+    Identity(#[from] IdentityError),
+    /// No API key.
+    #[error("read the API key")]
+    ApiKey(#[source] io::Error),
+    /// The coordinator, or the credentials' file.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+}
+
+/// Ties this Island to an account; `show` gets the lines for its owner while they wait. Gives the last one.
+pub async fn enrol(config: &Config, show: impl Fn(&str)) -> Result<String, EnrolError> {
+    let (identity, enrolment) = prepare(config)?;
+    credentials::enrol(&identity, &enrolment, |pairing| {
+        let (code, until) = (spaced(&pairing.code), pairing.expires_at);
+        show(&format!("This Island's code is {code}, good until {until}. Confirm it with your account:\n\n    island hosts pair {code}\n\n"));
+    })
+    .await?;
+    hand_over(&config.state_dir)?;
+    let (name, url) = (&enrolment.name, &enrolment.api_url);
+    Ok(format!("{name} ({}) belongs to your account at {url} now.\n", identity.host_id()))
+}
+
+/// Takes this Island out of the network. Gives a line for its owner.
+pub async fn leave(config: &Config) -> Result<String, EnrolError> {
+    let (identity, enrolment) = prepare(config)?;
+    credentials::leave(&identity, &enrolment).await?;
+    Ok(format!(
+        "{} ({}) has left. Stop the agent: without an account it gets no work.\n",
+        enrolment.name,
+        identity.host_id()
+    ))
+}
+
+fn prepare(config: &Config) -> Result<(Identity, Enrolment), EnrolError> {
+    let state = config.state_dir.clone();
+    if !state.exists() {
+        let made = fs::create_dir_all(&state)
+            .and_then(|()| fs::set_permissions(&state, fs::Permissions::from_mode(0o700)));
+        made.map_err(|error| EnrolError::Folder(state.clone(), error))?;
+    }
+    let identity = Identity::load_or_make(&state, || HostId(uuid::Uuid::new_v4()))?;
+    let enrolment = Enrolment {
+        api_key: config.read_api_key().map_err(EnrolError::ApiKey)?,
+        api_url: coordinator_url(config),
+        name: config.name.clone(),
+        state_dir: state,
+    };
+    Ok((identity, enrolment))
+}
+
+/// Gives what root wrote to whom the folder belongs to: the agent runs as somebody else.
+fn hand_over(state: &Path) -> Result<(), EnrolError> {
+    let failed = |error| EnrolError::Folder(state.to_owned(), error);
+    let owner = fs::metadata(state).map_err(failed)?;
+    for entry in fs::read_dir(state).map_err(failed)?.flatten() {
+        let ours = entry.metadata().map_err(failed)?;
+        if ours.is_file() && ours.uid() != owner.uid() {
+            std::os::unix::fs::chown(entry.path(), Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// `ABCDEF` as `ABC-DEF`.
+fn spaced(code: &str) -> String {
+    let (first, rest) = code.split_at_checked(code.len() / 2).unwrap_or((code, ""));
+    format!("{first}-{rest}")
+}

@@ -1,0 +1,256 @@
+//! Models fetched before anybody asks for them: the coordinator says what is wanted, [`plan`] what this Island makes room for.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use island_cache::{Cache, Progress};
+use island_coordinator_client::{Client, ClientError};
+use island_daemon::chain::Chain;
+use island_protocol::{
+    api::recommendation::Recommendation,
+    artifact::Artifact,
+    digest::Digest,
+    ids::{HostId, Slug},
+};
+use serde::{Deserialize, Serialize};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{artifacts::is_image_reference, config::PreloadSection, supervisor::Supervisor};
+
+pub mod plan;
+
+use plan::{Held, Wish};
+
+/// Bytes a second that are assumed until something was fetched.
+const ASSUMED_SPEED: f64 = 10e6;
+/// Smallest fetch from which the speed of the link is learned.
+const TELLING: u64 = 8 << 20;
+/// Weight of the latest fetch in the speed of the link.
+const LATEST: f64 = 0.5;
+
+/// What is being fetched ahead, for the owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fetching {
+    /// For which Cargo.
+    pub cargo: Slug,
+    /// Bytes done.
+    pub done: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+/// Fetches what is recommended, round after round.
+#[derive(Debug)]
+pub struct Preloader {
+    host: HostId,
+    client: Client,
+    cache: Cache,
+    supervisor: Arc<Supervisor>,
+    settings: PreloadSection,
+    now: watch::Sender<Option<Fetching>>,
+    /// Bytes a second of the last fetches.
+    speed: Mutex<f64>,
+    last: Mutex<Option<Round>>,
+}
+
+/// A Cargo that could be fetched.
+#[derive(Debug, Clone)]
+struct Candidate {
+    cargo: Slug,
+    missing: Vec<Artifact>,
+    bytes: u64,
+    jobs: u64,
+    credits: f64,
+}
+
+/// What was chosen, to be judged by what came.
+#[derive(Debug, Clone)]
+struct Round {
+    offered: Vec<Candidate>,
+    chosen: Vec<usize>,
+    room: u64,
+}
+
+impl Preloader {
+    /// One that asks at `client`.
+    pub fn new(
+        host: HostId,
+        client: Client,
+        cache: Cache,
+        supervisor: Arc<Supervisor>,
+        settings: PreloadSection,
+    ) -> Self {
+        let now = watch::Sender::new(None);
+        let speed = Mutex::new(ASSUMED_SPEED);
+        Self { host, client, cache, supervisor, settings, now, speed, last: Mutex::default() }
+    }
+
+    /// Follows what is being fetched.
+    pub fn now(&self) -> watch::Receiver<Option<Fetching>> {
+        self.now.subscribe()
+    }
+
+    /// Asks and fetches until stopped.
+    pub async fn run(&self, stop: CancellationToken) {
+        if !self.settings.enabled {
+            return stop.cancelled().await;
+        }
+        // Islands that started together must not ask together.
+        let mut wait = self.settings.every().mul_f64(rand::random::<f64>() * 0.1);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+            wait = self.settings.every().mul_f64(0.9 + rand::random::<f64>() * 0.2);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                done = self.round(&stop) => if let Err(error) = done {
+                    tracing::info!(error = %Chain(&error), "no recommendations");
+                }
+            }
+        }
+    }
+
+    /// Asks once, and fetches what is worth it.
+    pub async fn round(&self, stop: &CancellationToken) -> Result<(), ClientError> {
+        if !self.supervisor.takes_work() {
+            return Ok(());
+        }
+        let recommended = self.client.recommendations(self.host).await?.recommendations;
+        self.judge(&recommended);
+        let (worth, offered) = self.candidates(&recommended);
+        let speed = *self.speed.lock().unwrap_or_else(PoisonError::into_inner);
+        let wish = |one: &Candidate| Wish {
+            bytes: one.bytes,
+            worth: plan::worth(one.jobs as f64, one.credits, one.bytes, speed),
+        };
+        let wishes: Vec<_> = offered.iter().map(wish).collect();
+        let files = self.cache.own_files();
+        let held: Vec<_> = files
+            .iter()
+            .map(|file| Held {
+                bytes: file.size,
+                worth: worth.get(&file.digest).copied().unwrap_or(0.0),
+                rest: SystemTime::now().duration_since(file.used).unwrap_or_default(),
+            })
+            .collect();
+        let room = self.cache.room();
+        let plan = plan::plan(&wishes, &held, room, self.settings.max_gb << 30);
+        for &at in &plan.remove {
+            if self.cache.remove(files[at].digest) {
+                tracing::info!(digest = %files[at].digest, mb = files[at].size >> 20, "made room for what is wanted more");
+            }
+        }
+        tracing::info!(
+            recommended = recommended.len(),
+            missing = offered.len(),
+            chosen = plan.fetch.len(),
+            "looked at what to preload"
+        );
+        for &at in &plan.fetch {
+            self.fetch(&offered[at], stop).await;
+        }
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Round { offered, chosen: plan.fetch, room });
+        Ok(())
+    }
+
+    /// What each file promises, and the Cargos of which something is missing. One without hashes or lengths is no candidate: what cannot be
+    /// verified is not fetched for anybody, and what has no length has no price.
+    fn candidates(&self, recommended: &[Recommendation]) -> (BTreeMap<Digest, f64>, Vec<Candidate>) {
+        let (mut worth, mut offered) = (BTreeMap::new(), Vec::new());
+        for one in recommended {
+            let credits = one.estimated_earnings_per_job.parse().unwrap_or(0.0);
+            let promised = plan::worth(one.jobs() as f64, credits, 0, 1.0);
+            for digest in one.artifacts.iter().filter_map(|artifact| artifact.sha256) {
+                *worth.entry(digest).or_insert(0.0) += promised;
+            }
+            let fetched: Vec<_> =
+                one.artifacts.iter().filter(|artifact| !is_image_reference(artifact)).collect();
+            let known = |artifact: &&Artifact| artifact.sha256.is_some() && artifact.size_bytes.is_some();
+            if !fetched.iter().all(known)
+                || fetched.iter().any(|artifact| artifact.url.starts_with("file://"))
+            {
+                continue;
+            }
+            let missing = fetched.into_iter().filter(|artifact| self.cache.lookup(artifact).is_none());
+            let missing: Vec<Artifact> = missing.cloned().collect();
+            let bytes = missing.iter().filter_map(|artifact| artifact.size_bytes).sum();
+            if bytes > 0 {
+                offered.push(Candidate {
+                    cargo: one.workload_slug.clone(),
+                    missing,
+                    bytes,
+                    jobs: one.jobs(),
+                    credits,
+                });
+            }
+        }
+        (worth, offered)
+    }
+
+    async fn fetch(&self, wanted: &Candidate, stop: &CancellationToken) {
+        let _shown = Shown::new(&self.now, wanted);
+        let start = Instant::now();
+        for artifact in &wanted.missing {
+            let (now, before) = (self.now.clone(), self.now.borrow().as_ref().map_or(0, |shown| shown.done));
+            let progress: Arc<Progress> = Arc::new(move |done, _| {
+                now.send_modify(|shown| {
+                    if let Some(shown) = shown {
+                        shown.done = before + done;
+                    }
+                });
+            });
+            if let Err(error) = self.cache.get(artifact, progress, stop).await {
+                tracing::info!(cargo = %wanted.cargo, name = artifact.name, error = %Chain(&error), "not preloaded");
+                return;
+            }
+        }
+        self.learn(wanted.bytes, start.elapsed());
+        tracing::info!(cargo = %wanted.cargo, mb = wanted.bytes >> 20, "preloaded");
+        self.supervisor.tell();
+    }
+
+    fn learn(&self, bytes: u64, took: Duration) {
+        if bytes >= TELLING {
+            let mut speed = self.speed.lock().unwrap_or_else(PoisonError::into_inner);
+            *speed = *speed * (1.0 - LATEST) + bytes as f64 / took.as_secs_f64().max(0.001) * LATEST;
+        }
+    }
+
+    /// Says what the last choice missed, now that what was asked for since is known.
+    fn judge(&self, recommended: &[Recommendation]) {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Round { offered, chosen, room }) = last else { return };
+        let realised = |one: &Candidate| {
+            let now = recommended.iter().find(|other| other.workload_slug == one.cargo);
+            Wish { bytes: one.bytes, worth: now.map_or(0.0, |now| now.jobs() as f64 * one.credits) }
+        };
+        let realised: Vec<_> = offered.iter().map(realised).collect();
+        let regret = plan::regret(&realised, &chosen, room);
+        tracing::info!(regret_credits_per_hour = regret, offered = offered.len(), "judged the last preloads");
+    }
+}
+
+/// Shows what is being fetched while it lives.
+struct Shown<'a>(&'a watch::Sender<Option<Fetching>>);
+
+impl<'a> Shown<'a> {
+    fn new(now: &'a watch::Sender<Option<Fetching>>, wanted: &Candidate) -> Self {
+        now.send_replace(Some(Fetching { cargo: wanted.cargo.clone(), done: 0, total: wanted.bytes }));
+        Self(now)
+    }
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(None);
+    }
+}

@@ -1,0 +1,58 @@
+//! `POST /hosts/pair`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::{
+    api::{Data, HostView, Pair},
+    problem::Code,
+};
+
+use super::find;
+use crate::{
+    api::{Api, ApiError, auth::Caller, body},
+    fleet::Enrolled,
+    storage::{self, host, pairing},
+};
+
+/// Ties the Island that shows this code to the caller's account.
+pub(in crate::api) async fn pair(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    body::Json(fields): body::Json,
+) -> Result<Json<Data<HostView>>, ApiError> {
+    let wish: Pair = fields.into_type()?;
+    let context = api.owner.context();
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
+    // People type small letters, and dashes to keep their place.
+    let code: String =
+        wish.code.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_uppercase();
+    let waiting = pairing::take(&mut tx, &code, now).await?;
+    let waiting = waiting.ok_or_else(|| {
+        ApiError::new(
+            Code::PairingNotFound,
+            "no Island shows this code now: codes are good once, for ten minutes",
+        )
+    })?;
+    let enrolled = Enrolled {
+        id: waiting.host,
+        account: caller.account,
+        public_key: waiting.public_key,
+        name: waiting.name,
+        region: None,
+        capabilities: None,
+        karma_ms: 0,
+        last_seen: None,
+        has_left: false,
+    };
+    if !host::enrol(&mut tx, &enrolled, now).await? {
+        return Err(ApiError::new(
+            Code::HostConflict,
+            "this Island belongs to another account; let it leave there first",
+        ));
+    }
+    storage::commit(tx).await?;
+    context.fleet.enrol(enrolled);
+    Ok(Json(Data { data: find(&api, &waiting.host.to_string())? }))
+}

@@ -1,0 +1,33 @@
+//! `POST /island/leave`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use island_protocol::{
+    api::{Data, RenewCredentials},
+    problem::Code,
+};
+
+use super::prove;
+use crate::{
+    api::{Api, ApiError, body},
+    storage::{self, host},
+};
+
+/// Takes an Island out of the network, proven by its own key. Its jobs go elsewhere, and its key may come back to any account.
+pub(in crate::api) async fn leave(
+    State(api): State<Arc<Api>>,
+    body::Json(fields): body::Json,
+) -> Result<Json<Data<()>>, ApiError> {
+    let wish: RenewCredentials = fields.into_type()?;
+    let known = api.owner.known(wish.host_id).await?;
+    let (_, public_key) =
+        known.ok_or_else(|| ApiError::new(Code::HostNotFound, "this Island is not enrolled"))?;
+    prove(&api, wish.host_id, wish.sent_at, &wish.signature, &public_key)?;
+    let context = api.owner.context();
+    let mut tx = context.store.begin().await?;
+    host::leave(&mut tx, wish.host_id, context.clock.now()).await?;
+    storage::commit(tx).await?;
+    context.fleet.forget(wish.host_id);
+    Ok(Json(Data { data: () }))
+}

@@ -1,0 +1,221 @@
+//! An owner who wants the machine back gets it, and nobody's job fails for that.
+
+use std::{path::Path, process::Command, time::Instant};
+
+use island_coordinator_client::protocol::job::JobStatus;
+use island_integration::{
+    Network, Options,
+    expect::{Story, eventually, final_job},
+    processes, program,
+};
+use serde_json::{Value, json};
+
+/// What `island-agent` says about or to the Island in `state`.
+fn agent(state: &Path, command: &[&str]) -> String {
+    let ran = Command::new(program("island-agent")).args(command).arg("--state-dir").arg(state).output();
+    let ran = ran.expect("run island-agent");
+    let (said, complained) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{command:?}: {complained}");
+    said.into_owned()
+}
+
+fn status(state: &Path) -> Value {
+    serde_json::from_str(&agent(state, &["status", "--json"])).expect("a status")
+}
+
+fn islands(network: &Network) -> [std::path::PathBuf; 2] {
+    ["island-1", "island-2"].map(|name| network.folder().join(name))
+}
+
+/// The Island of the two in which a worker runs a job, and the other.
+async fn busy(network: &Network) -> [std::path::PathBuf; 2] {
+    eventually("an Island runs the job", || async {
+        let [one, two] = islands(network);
+        let works = |state: &Path| status(state)["jobs"].as_array().is_some_and(|jobs| !jobs.is_empty());
+        match (works(&one), works(&two)) {
+            (true, _) => Some([one, two]),
+            (_, true) => Some([two, one]),
+            _ => None,
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_reply_goes_on_elsewhere_when_the_owner_comes_back() {
+    let network = Network::start_with(&Options { islands: 2, ..Options::default() });
+    let client = network.client();
+    let before = client.account().await.expect("account").credits;
+    let input = json!({ "prompt": "once upon a time", "max_tokens": 150, "delay_ms": 20 });
+    let job = client.submit_job("sim-story", input, 0).await.expect("submit");
+    let mut events = client.job_events(job.id, None);
+    let story = Story::default().read_tokens(&mut events, 5).await;
+    let [left, other] = busy(&network).await;
+
+    let start = Instant::now();
+    let said = agent(&left, &["pause", "1h"]);
+    eventually("its workers are gone", || async { processes::workers(&left).is_empty().then_some(()) }).await;
+    println!("the machine was free {} ms after `island-agent pause`", start.elapsed().as_millis());
+    assert!(said.starts_with("paused: until"), "{said}");
+
+    let story = story.read_to_end(&mut events).await;
+    story.assert_whole();
+    assert!(story.is_done(), "{:?}", story.last);
+    let whole: String = (0..150)
+        .map(|n| format!("{}{}{n}", if n == 0 { "" } else { " " }, ["once", "upon", "a", "time"][n % 4]))
+        .collect();
+    assert_eq!(story.text, whole, "not a word twice, and none missing");
+    let job = final_job(&client, job.id).await;
+    assert_eq!(
+        (job.status, job.usage.map(|usage| usage.completion_tokens)),
+        (JobStatus::Completed, Some(150))
+    );
+    assert!(client.account().await.expect("account").credits < before, "paid, once");
+    let earned = |state: &Path| status(state)["earned"]["jobs"].as_u64();
+    assert_eq!((earned(&left), earned(&other)), (Some(0), Some(1)), "whoever brought it to its end is paid");
+
+    let hosts = client.hosts().await.expect("hosts");
+    assert!(hosts.iter().any(|host| host.status == "paused"), "{hosts:?}");
+    assert_eq!(agent(&left, &["resume"]), "working\n");
+    eventually("it is back", || async {
+        client.hosts().await.expect("hosts").iter().all(|host| host.status == "online").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_go_on_elsewhere_begins_there_anew_or_is_refunded() {
+    let network = Network::start_with(&Options { islands: 2, ..Options::default() });
+    let client = network.client();
+    let before = client.account().await.expect("account").credits;
+    // Nothing delivered yet: it begins elsewhere, and nobody notices.
+    let silent = json!({ "prompt": "slow to begin", "max_tokens": 3, "delay_ms": 1500 });
+    let job = client.submit_job("sim-chat", silent, 0).await.expect("submit");
+    let [left, _] = busy(&network).await;
+    agent(&left, &["pause"]);
+    let story = Story::default().read_to_end(&mut client.job_events(job.id, None)).await;
+    story.assert_whole();
+    assert!(story.is_done(), "{:?}", story.last);
+    agent(&left, &["resume"]);
+    let paid = client.account().await.expect("account").credits;
+    assert!(paid < before);
+    // Delivered and not to be continued: it ends, and costs nothing.
+    let input = json!({ "prompt": "half a word", "max_tokens": 500, "delay_ms": 20 });
+    let job = client.submit_job("sim-chat", input, 0).await.expect("submit");
+    let mut events = client.job_events(job.id, None);
+    let story = Story::default().read_tokens(&mut events, 2).await;
+    let [left, _] = busy(&network).await;
+    agent(&left, &["pause"]);
+    let story = story.read_to_end(&mut events).await;
+    assert_eq!(story.error_code(), Some("handed_back"));
+    assert_eq!(final_job(&client, job.id).await.status, JobStatus::Failed);
+    assert_eq!(client.account().await.expect("account").credits, paid, "refunded in full");
+}
+
+#[tokio::test]
+async fn draining_lets_what_runs_finish() {
+    let network = Network::start();
+    let client = network.client();
+    let state = network.folder().join("island-1");
+    let input = json!({ "prompt": "on and on", "max_tokens": 60, "delay_ms": 20 });
+    let job = client.submit_job("sim-chat", input.clone(), 0).await.expect("submit");
+    let mut events = client.job_events(job.id, None);
+    let story = Story::default().read_tokens(&mut events, 2).await;
+    assert!(agent(&state, &["drain"]).starts_with("finishing"));
+    let waits = client.submit_job("sim-chat", input, 0).await.expect("submit");
+    let story = story.read_to_end(&mut events).await;
+    assert!(story.is_done(), "{:?}", story.last);
+    eventually("the next job waits", || async {
+        (client.job(waits.id).await.expect("job").status == JobStatus::Pending).then_some(())
+    })
+    .await;
+    assert!(agent(&state, &["status"]).contains("the owner asked for it"));
+    agent(&state, &["resume"]);
+    let story = Story::default().read_to_end(&mut client.job_events(waits.id, None)).await;
+    assert!(story.is_done(), "{:?}", story.last);
+}
+
+#[tokio::test]
+async fn a_machine_becomes_an_island_with_one_command_and_a_code() {
+    let network = Network::start_with(&Options { islands: 0, ..Options::default() });
+    let client = network.client();
+    let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    // The service may run already: it waits for its owner.
+    let mut service = Agent::start(&state, network.info("api_url"), &[]);
+    let mut enrolling = Agent::start(&state, network.info("api_url"), &["enrol"]);
+    let line = enrolling.line("island hosts pair");
+    let code = line.rsplit(' ').next().expect("a code").to_owned();
+    assert_eq!(code.replace('-', "").len(), 6, "{line}");
+
+    let wrong = client.pair_host("AAA-AAA").await.expect_err("nobody shows it");
+    assert_eq!(wrong.code(), Some("pairing_not_found"));
+    let host = client.pair_host(&code.to_lowercase()).await.expect("paired");
+    assert!(enrolling.wait().success(), "{}", enrolling.rest());
+    assert_eq!(client.pair_host(&code).await.expect_err("once").code(), Some("pairing_not_found"));
+
+    let input = json!({ "prompt": "first job", "max_tokens": 3, "delay_ms": 0 });
+    let job = client.submit_job("sim-chat", input.clone(), 0).await.expect("submit");
+    let story = Story::default().read_to_end(&mut client.job_events(job.id, None)).await;
+    assert!(story.is_done(), "{:?}", story.last);
+    assert!(client.hosts().await.expect("hosts").iter().any(|known| known.id == host.id));
+
+    let mut leaving = Agent::start(&state, network.info("api_url"), &["leave"]);
+    assert!(leaving.wait().success(), "{}", leaving.rest());
+    assert!(client.hosts().await.expect("hosts").is_empty());
+    let job = client.submit_job("sim-chat", input, 0).await.expect("submit");
+    eventually("the job waits for an Island", || async {
+        (client.job(job.id).await.expect("job").status == JobStatus::Pending).then_some(())
+    })
+    .await;
+    service.stop();
+}
+
+/// `island-agent`, with what it prints.
+struct Agent {
+    process: std::process::Child,
+    lines: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
+}
+
+impl Agent {
+    fn start(state: &Path, api_url: &str, command: &[&str]) -> Self {
+        use std::io::BufRead as _;
+        let mut process = Command::new(program("island-agent"))
+            .args(command)
+            .arg("--state-dir")
+            .arg(state)
+            .args(["--api-url", api_url, "--simulated", "true", "--allow-weak-sandbox", "true"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("start island-agent");
+        let output = process.stdout.take().expect("its output");
+        Self { process, lines: std::io::BufReader::new(output).lines() }
+    }
+
+    /// The first line that holds `text`.
+    fn line(&mut self, text: &str) -> String {
+        let found = self.lines.by_ref().map_while(Result::ok).find(|line| line.contains(text));
+        found.unwrap_or_else(|| panic!("it never said {text}")).trim().to_owned()
+    }
+
+    fn rest(&mut self) -> String {
+        self.lines.by_ref().map_while(Result::ok).collect::<Vec<_>>().join("\n")
+    }
+
+    fn wait(&mut self) -> std::process::ExitStatus {
+        self.process.wait().expect("its end")
+    }
+
+    fn stop(&mut self) {
+        let pid = rustix::process::Pid::from_raw(self.process.id() as i32).expect("a process id");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("stop it");
+        self.wait();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Debian packages of what is built: island-agent, island-coordinator and island (the command line), into target/deb.
+#   PROFILE=release packaging/deb.sh      optimised for size and speed; `dev` packages what the tests ran
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+profile=${PROFILE:-release}
+target=${CARGO_TARGET_DIR:-$HOME/.cache/island/target}
+built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
+out=$target/deb
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+arch=$(dpkg --print-architecture)
+mkdir -p "$out"
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+
+say() { printf '\033[1mdeb:\033[0m %s\n' "$*"; }
+
+# put FILE FOLDER [MODE]: symbols stay out of what runs.
+put() {
+    install -D -m "${3:-0755}" "$1" "$2/$(basename "$1")"
+    case $(file -b --mime-type "$1") in *executable*|*sharedlib*) strip --strip-unneeded "$2/$(basename "$1")" ;; esac
+}
+
+control() { # PACKAGE DEPENDS DESCRIPTION
+    local root=$stage/$1
+    mkdir -p "$root/DEBIAN" "$root/usr/share/doc/$1"
+    cp LICENSE-APACHE "$root/usr/share/doc/$1/copyright"
+    cat >"$root/DEBIAN/control" <<CONTROL
+Package: $1
+Version: $version
+Architecture: $arch
+Section: net
+Priority: optional
+Maintainer: The Island developers <packages@island.invalid>
+Depends: $2
+Description: $3
+CONTROL
+    if [ -d "$root/etc" ]; then (cd "$root" && find etc -type f -printf '/%p\n') >"$root/DEBIAN/conffiles"; fi
+    for script in postinst prerm postrm; do
+        if [ -f "packaging/$1.$script" ]; then install -m 0755 "packaging/$1.$script" "$root/DEBIAN/$script"; fi
+    done
+    (cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' md5sum) >"$root/DEBIAN/md5sums"
+    dpkg-deb --root-owner-group --build "$root" "$out/$1_${version}_$arch.deb" >/dev/null
+    say "$out/$1_${version}_$arch.deb ($(du -h "$out/$1_${version}_$arch.deb" | cut -f1))"
+}
+
+agent=$stage/island-agent
+put "$built/island-agent" "$agent/usr/bin"
+for worker in "$built"/island-worker-*; do
+    case $worker in *.d|*simulated) ;; *) put "$worker" "$agent/usr/lib/island" ;; esac
+done
+for library in "$built"/libggml*.so.0 "$built"/libllama*.so.0; do put "$(readlink -f "$library")" "$agent/usr/lib/island" 0644; mv -f "$agent/usr/lib/island/$(basename "$(readlink -f "$library")")" "$agent/usr/lib/island/$(basename "$library")" 2>/dev/null || true; done
+for backend in "$built"/backends/*.so; do put "$backend" "$agent/usr/lib/island/backends" 0644; done
+if [ -f .tools/lib/libonnxruntime.so ]; then put "$(readlink -f .tools/lib/libonnxruntime.so)" "$agent/usr/lib/island" 0644; ln -s "$(basename "$(readlink -f .tools/lib/libonnxruntime.so)")" "$agent/usr/lib/island/libonnxruntime.so"; fi
+[ -f "$target/cargos/built/island-forwarder" ] && put "$target/cargos/built/island-forwarder" "$agent/usr/lib/island"
+install -D -m 0644 packaging/island-agent.service "$agent/usr/lib/systemd/system/island-agent.service"
+install -D -m 0644 packaging/island-agent.sysusers "$agent/usr/lib/sysusers.d/island-agent.conf"
+install -D -m 0644 packaging/examples/agent.toml "$agent/etc/island/agent.toml"
+install -D -m 0644 docs/owners.md "$agent/usr/share/doc/island-agent/owners.md"
+control island-agent "libc6, libgcc-s1, libstdc++6, libgomp1, systemd, ca-certificates" "makes this machine an Island: runs jobs of an Island network
+ The agent joins a coordinator, tells how loaded the machine is, and runs other
+ people's jobs in walled-in workers, within the limits that its owner sets."
+
+coordinator=$stage/island-coordinator
+put "$built/island-coordinator" "$coordinator/usr/bin"
+install -D -m 0644 packaging/island-coordinator.service "$coordinator/usr/lib/systemd/system/island-coordinator.service"
+install -D -m 0644 packaging/island-coordinator.sysusers "$coordinator/usr/lib/sysusers.d/island-coordinator.conf"
+install -D -m 0644 packaging/examples/coordinator.toml "$coordinator/etc/island/coordinator.toml"
+(cd cargos && find . -maxdepth 1 -name '*.toml' -print0; cd ../cargos && find onnx wasm container -name '*.toml' -print0) | while IFS= read -r -d '' file; do install -D -m 0644 "cargos/$file" "$coordinator/usr/share/island/cargos/$file"; done
+control island-coordinator "libc6, libgcc-s1, systemd, ca-certificates" "coordinator of an Island network: jobs, catalogue, credits and market
+ Consumers submit jobs over HTTP, with OpenAI-compatible chat among them;
+ Islands join over NATS. Books are kept in SQLite or PostgreSQL."
+
+put "$built/island" "$stage/island/usr/bin"
+control island "libc6, libgcc-s1, ca-certificates" "command line of an Island network
+ Submits jobs and streams their output, chats with models, shows the
+ catalogue, the market and the account, and pairs Islands."
