@@ -3,7 +3,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/island/target
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-.PHONY: help setup cargos demo test check fmt lint bench deb
+.PHONY: help setup cargos demo test check fmt lint bench deb deb-test
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ lint: ## Clippy, and dependency rules where cargo-deny is installed
 deb: setup cargos ## Debian packages of the agent, the coordinator and the command line
 	cargo build --locked --workspace --bins --release
 	@packaging/deb.sh
+
+deb-test: ## Install, join, run, upgrade, remove and purge what `make deb` made, in a clean Debian (root)
+	@packaging/test.sh
 
 bench: setup ## Every claim of speed, each against a peer in the same run
 	@benches/peers.sh

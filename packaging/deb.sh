@@ -50,15 +50,21 @@ put "$built/island-agent" "$agent/usr/bin"
 for worker in "$built"/island-worker-*; do
     case $worker in *.d|*simulated) ;; *) put "$worker" "$agent/usr/lib/island" ;; esac
 done
-for library in "$built"/libggml*.so.0 "$built"/libllama*.so.0; do put "$(readlink -f "$library")" "$agent/usr/lib/island" 0644; mv -f "$agent/usr/lib/island/$(basename "$(readlink -f "$library")")" "$agent/usr/lib/island/$(basename "$library")" 2>/dev/null || true; done
+# By the names that the workers ask for.
+for library in "$built"/libggml*.so.0 "$built"/libllama*.so.0; do put "$library" "$agent/usr/lib/island" 0644; done
 for backend in "$built"/backends/*.so; do put "$backend" "$agent/usr/lib/island/backends" 0644; done
-if [ -f .tools/lib/libonnxruntime.so ]; then put "$(readlink -f .tools/lib/libonnxruntime.so)" "$agent/usr/lib/island" 0644; ln -s "$(basename "$(readlink -f .tools/lib/libonnxruntime.so)")" "$agent/usr/lib/island/libonnxruntime.so"; fi
+if [ -f .tools/lib/libonnxruntime.so ]; then
+    library=$(readlink -f .tools/lib/libonnxruntime.so)
+    put "$library" "$agent/usr/lib/island" 0644
+    # Its version is in the name of the file alone.
+    ln -s "$(basename "$library")" "$agent/usr/lib/island/libonnxruntime.so"
+fi
 [ -f "$target/cargos/built/island-forwarder" ] && put "$target/cargos/built/island-forwarder" "$agent/usr/lib/island"
 install -D -m 0644 packaging/island-agent.service "$agent/usr/lib/systemd/system/island-agent.service"
 install -D -m 0644 packaging/island-agent.sysusers "$agent/usr/lib/sysusers.d/island-agent.conf"
 install -D -m 0644 packaging/examples/agent.toml "$agent/etc/island/agent.toml"
 install -D -m 0644 docs/owners.md "$agent/usr/share/doc/island-agent/owners.md"
-control island-agent "libc6, libgcc-s1, libstdc++6, libgomp1, systemd, ca-certificates" "makes this machine an Island: runs jobs of an Island network
+control island-agent "libc6 (>= 2.36), libgcc-s1, libstdc++6, libgomp1, systemd, ca-certificates" "makes this machine an Island: runs jobs of an Island network
  The agent joins a coordinator, tells how loaded the machine is, and runs other
  people's jobs in walled-in workers, within the limits that its owner sets."
 
@@ -67,12 +73,14 @@ put "$built/island-coordinator" "$coordinator/usr/bin"
 install -D -m 0644 packaging/island-coordinator.service "$coordinator/usr/lib/systemd/system/island-coordinator.service"
 install -D -m 0644 packaging/island-coordinator.sysusers "$coordinator/usr/lib/sysusers.d/island-coordinator.conf"
 install -D -m 0644 packaging/examples/coordinator.toml "$coordinator/etc/island/coordinator.toml"
-(cd cargos && find . -maxdepth 1 -name '*.toml' -print0; cd ../cargos && find onnx wasm container -name '*.toml' -print0) | while IFS= read -r -d '' file; do install -D -m 0644 "cargos/$file" "$coordinator/usr/share/island/cargos/$file"; done
-control island-coordinator "libc6, libgcc-s1, systemd, ca-certificates" "coordinator of an Island network: jobs, catalogue, credits and market
+(cd cargos && find . -path ./programs -prune -o -path ./fixtures -prune -o -path ./images -prune -o -name '*.toml' -print0) |
+    while IFS= read -r -d '' file; do install -D -m 0644 "cargos/$file" "$coordinator/usr/share/island/cargos/$file"; done
+install -D -m 0644 cargos/models/island-tiny-chat.gguf "$coordinator/usr/share/island/cargos/models/island-tiny-chat.gguf"
+control island-coordinator "libc6 (>= 2.36), libgcc-s1, systemd, ca-certificates" "coordinator of an Island network: jobs, catalogue, credits and market
  Consumers submit jobs over HTTP, with OpenAI-compatible chat among them;
  Islands join over NATS. Books are kept in SQLite or PostgreSQL."
 
 put "$built/island" "$stage/island/usr/bin"
-control island "libc6, libgcc-s1, ca-certificates" "command line of an Island network
+control island "libc6 (>= 2.36), libgcc-s1, ca-certificates" "command line of an Island network
  Submits jobs and streams their output, chats with models, shows the
  catalogue, the market and the account, and pairs Islands."
