@@ -42,7 +42,7 @@ pub fn text(status: &Status) -> String {
     }
     for worker in &status.workers {
         let use_ =
-            format!("{} jobs, {} MB memory, {} MB GPU memory", worker.jobs, worker.ram_mb, worker.vram_mb);
+            format!("{}, {} MB memory, {} MB GPU memory", jobs(worker.jobs), worker.ram_mb, worker.vram_mb);
         line("engine", format!("{} {}: {use_}, pid {}", worker.cargo, worker.state, worker.pid));
     }
     for (reason, count) in &status.refusals {
@@ -145,7 +145,9 @@ fn draw_plots(frame: &mut Frame<'_>, area: Rect, status: &Status) {
     let areas = Layout::horizontal(vec![Constraint::Ratio(1, plots.len() as u32); plots.len()]).split(area);
     for ((name, data, color), area) in plots.into_iter().zip(areas.iter()) {
         let now = data.last().map_or_else(|| "-".to_owned(), |percent| format!("{percent} %"));
-        let block = Block::bordered().title(format!(" {name} {now} "));
+        let heat = status.gpus.iter().filter_map(|gpu| gpu.temperature_c).max().filter(|_| name == "GPU");
+        let heat = heat.map_or_else(String::new, |celsius| format!("{celsius} °C "));
+        let block = Block::bordered().title(format!(" {name} {now} {heat}"));
         let width = usize::from(area.width.saturating_sub(2));
         let shown = &data[data.len().saturating_sub(width)..];
         frame.render_widget(Sparkline::default().block(block).data(shown).max(100).style(color), *area);
@@ -198,7 +200,10 @@ fn draw_earnings(frame: &mut Frame<'_>, area: Rect, status: &Status) {
         let short = day.get(5..).unwrap_or(day).to_owned();
         Bar::default().value(credits.0.max(0) as u64).label(short).text_value(String::new())
     };
-    let bars: Vec<_> = status.earned.days.iter().map(bar).collect();
+    // As many of the latest days as have room.
+    let fit = usize::from(area.width.saturating_sub(2) / 6);
+    let days = &status.earned.days[status.earned.days.len().saturating_sub(fit)..];
+    let bars: Vec<_> = days.iter().map(bar).collect();
     let chart =
         BarChart::default().data(BarGroup::default().bars(&bars)).bar_width(5).bar_style(Color::Green);
     frame.render_widget(chart.block(Block::bordered().title(format!(" earned: {} ", earned(status)))), area);
@@ -212,6 +217,10 @@ fn draw_reasons(frame: &mut Frame<'_>, area: Rect, status: &Status) {
     let lines: Vec<_> = why_idle(status).into_iter().map(Line::from).chain(refused).collect();
     let block = Block::bordered().title(" why not more work ");
     frame.render_widget(Paragraph::new(lines).wrap(ratatui::widgets::Wrap { trim: true }).block(block), area);
+}
+
+fn jobs(count: u32) -> String {
+    if count == 1 { "1 job".to_owned() } else { format!("{count} jobs") }
 }
 
 /// Whether it works, in a few words.
@@ -291,5 +300,128 @@ fn name(reason: RefusalReason) -> &'static str {
         RefusalReason::NotAllowed => "not allowed by the owner",
         RefusalReason::Invalid => "malformed or stale",
         RefusalReason::Other => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use island_protocol::{
+        host::{GpuLoad, RunningJob, SystemLoad},
+        ids::{AttemptKey, HostId, JobId},
+        time::Timestamp,
+    };
+    use ratatui::{Terminal, backend::TestBackend};
+
+    use super::*;
+    use crate::{
+        control::{
+            history::Point,
+            status::{Earned, Worker},
+        },
+        policy::{Cause, Wish},
+        preload::Fetching,
+        supervisor::refusals::Count,
+    };
+
+    fn status() -> Status {
+        let key = AttemptKey { job_id: JobId(uuid::Uuid::from_u128(7)), attempt: 1, epoch: 1 };
+        let wave = |at: i64| 50.0 + 45.0 * (at as f32 / 9.0).sin();
+        let point = |at: i64| Point {
+            at: Timestamp::from_unix_ms(at * 15_000),
+            cpu: wave(at),
+            memory: 40.0 + at as f32 / 8.0,
+            gpu: Some(wave(at + 20)),
+            gpu_memory: Some(60.0),
+            jobs: 1,
+        };
+        Status {
+            host_id: HostId(uuid::Uuid::from_u128(3)),
+            name: "attic".into(),
+            version: "0.1.0".into(),
+            api_url: "https://island.example.org".into(),
+            connected: true,
+            up_s: 3 * 3600 + 125,
+            verdict: Verdict::Yes,
+            wish: Wish::None,
+            system: SystemLoad {
+                cpu_percent: 37.0,
+                memory_used_mb: 9000,
+                memory_total_mb: 32_000,
+                disk_used_gb: 100.0,
+                disk_total_gb: 500.0,
+            },
+            gpus: vec![GpuLoad {
+                index: 0,
+                utilization_percent: Some(93),
+                memory_used_mb: 14_000,
+                memory_total_mb: 24_000,
+                temperature_c: Some(71),
+                power_draw_w: Some(287.4),
+            }],
+            jobs: vec![RunningJob {
+                key,
+                slug: "llama-3.1-8b-instruct".parse().expect("a slug"),
+                phase: "running".into(),
+                duration_ms: 12_400,
+                last_event: 90,
+            }],
+            workers: vec![Worker {
+                cargo: "llama-3.1-8b-instruct".into(),
+                pid: 4711,
+                state: "ready".into(),
+                jobs: 1,
+                ram_mb: 900,
+                vram_mb: 8100,
+                idle_s: 0,
+            }],
+            models_gb: 31.5,
+            room_gb: 68.5,
+            fetching: Some(Fetching {
+                cargo: "qwen3.5-9b".parse().expect("a slug"),
+                done: 3 << 30,
+                total: 6 << 30,
+            }),
+            refusals: BTreeMap::from([(
+                RefusalReason::NoVram,
+                Count { times: 3, latest: "needs 40000 MB of GPU memory, 15744 MB are free".into() },
+            )]),
+            earned: Earned {
+                today: MicroCredits(12_500_000),
+                jobs_today: 14,
+                total: MicroCredits(250_000_000),
+                jobs: 310,
+                days: (15..=22)
+                    .map(|day| (format!("2026-11-{day}"), MicroCredits(day * 1_000_000)))
+                    .collect(),
+            },
+            history: (0..120).map(point).collect(),
+        }
+    }
+
+    fn drawn(status: &Status, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
+        terminal.draw(|frame| draw(frame, status)).expect("drawn");
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn a_busy_island() {
+        insta::assert_snapshot!(drawn(&status(), 120, 36));
+    }
+
+    #[test]
+    fn a_paused_island_as_text() {
+        let paused =
+            Verdict::Leave { cause: Cause::InUse, reason: "somebody was here in the last 5 min".into() };
+        insta::assert_snapshot!(text(&Status { verdict: paused, jobs: Vec::new(), ..status() }));
+    }
+
+    #[test]
+    fn any_terminal_is_large_enough() {
+        for (width, height) in [(1, 1), (20, 5), (80, 24), (300, 100)] {
+            drawn(&status(), width, height);
+        }
     }
 }
