@@ -19,7 +19,7 @@ say() { printf '\033[1mdeb:\033[0m %s\n' "$*"; }
 # put FILE FOLDER [MODE]: symbols stay out of what runs.
 put() {
     install -D -m "${3:-0755}" "$1" "$2/$(basename "$1")"
-    case $(file -b --mime-type "$1") in *executable*|*sharedlib*) strip --strip-unneeded "$2/$(basename "$1")" ;; esac
+    if [ "$(head -c 4 "$1" | tail -c 3)" = ELF ]; then strip --strip-unneeded "$2/$(basename "$1")"; fi
 }
 
 control() { # PACKAGE DEPENDS DESCRIPTION

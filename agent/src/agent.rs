@@ -318,7 +318,7 @@ fn with_forwarder(rules: ContainerRules, bin_dir: &Path) -> (ContainerRules, Pat
 }
 
 /// Resolves at a signal that comes before the lifecycle listens for them.
-async fn asked_to_stop() {
+pub(crate) async fn asked_to_stop() {
     let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be handled");
     tokio::select! {
         _ = terminate.recv() => {}

@@ -6,10 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use island_daemon::notify;
 use island_protocol::ids::HostId;
 
 use crate::{
-    agent::coordinator_url,
+    agent::{asked_to_stop, coordinator_url},
     config::Config,
     identity::{Identity, IdentityError},
     link::credentials::{self, CredentialsError, Enrolment},
@@ -54,6 +55,27 @@ pub async fn leave(config: &Config) -> Result<String, EnrolError> {
         enrolment.name,
         identity.host_id()
     ))
+}
+
+/// Waits until this Island belongs to somebody; false: asked to stop. Before anything else is made: `enrol` may name another coordinator.
+pub async fn awaited(config: &Config) -> Result<bool, EnrolError> {
+    let enrolled = || credentials::enrolled_with(&config.state_dir) == Some(coordinator_url(config));
+    if enrolled() || config.read_api_key().map_err(EnrolError::ApiKey)?.is_some() {
+        return Ok(true);
+    }
+    tracing::warn!("this Island belongs to nobody yet: `island-agent enrol`");
+    notify::ready("belongs to nobody yet: island-agent enrol");
+    let owner = async {
+        while !enrolled() {
+            notify::watchdog();
+            tokio::time::sleep(credentials::ASK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = asked_to_stop() => Ok(false),
+        () = owner => Ok(true),
+    }
 }
 
 fn prepare(config: &Config) -> Result<(Identity, Enrolment), EnrolError> {

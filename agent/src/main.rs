@@ -144,10 +144,18 @@ fn main() -> ExitCode {
 
 fn run(config: Config) -> ExitCode {
     telemetry::init(config.log, "info");
-    let done = runtime().block_on(async { Agent::build(config).await?.run().await });
-    done.unwrap_or_else(|error| {
-        tracing::error!(error = %Chain(&error), "the agent cannot start");
+    let cannot = |error: &(dyn std::error::Error + 'static)| {
+        tracing::error!(error = %Chain(error), "the agent cannot start");
         ExitCode::FAILURE
+    };
+    runtime().block_on(async {
+        match enrolment::awaited(&config).await {
+            Ok(true) => {}
+            Ok(false) => return ExitCode::SUCCESS,
+            Err(error) => return cannot(&error),
+        }
+        let done = async { Agent::build(config).await?.run().await };
+        done.await.unwrap_or_else(|error| cannot(&error))
     })
 }
 

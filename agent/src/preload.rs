@@ -119,7 +119,7 @@ impl Preloader {
     }
 
     /// Asks once, and fetches what is worth it.
-    pub async fn round(&self, stop: &CancellationToken) -> Result<(), ClientError> {
+    async fn round(&self, stop: &CancellationToken) -> Result<(), ClientError> {
         if !self.supervisor.takes_work() {
             return Ok(());
         }

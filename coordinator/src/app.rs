@@ -89,7 +89,7 @@ impl App {
         let heartbeat = Duration::from_millis(config.jobs.heartbeat_ms);
         let fleet = Arc::new(Fleet::new(heartbeat * 3));
         for enrolled in host::changed(store.reader(), Timestamp::from_unix_ms(0)).await? {
-            fleet.enrol(enrolled);
+            fleet.refresh(enrolled);
         }
         // What Islands send waits in the subscriptions until the open jobs are taken up.
         let instance = InstanceId(Uuid::new_v4());

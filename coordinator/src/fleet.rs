@@ -36,6 +36,23 @@ pub(crate) struct Enrolled {
     pub has_left: bool,
 }
 
+impl Enrolled {
+    /// One that has just come to an account.
+    pub(crate) fn newcomer(id: HostId, account: AccountId, public_key: String, name: String) -> Self {
+        Self {
+            id,
+            account,
+            public_key,
+            name,
+            region: None,
+            capabilities: None,
+            karma_ms: 0,
+            last_seen: None,
+            has_left: false,
+        }
+    }
+}
+
 /// What a registration tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {

@@ -52,6 +52,7 @@ async fn a_reply_goes_on_elsewhere_when_the_owner_comes_back() {
     let story = Story::default().read_tokens(&mut events, 5).await;
     let [left, other] = busy(&network).await;
 
+    assert!(!processes::workers(&left).is_empty(), "a worker is there to be stopped");
     let start = Instant::now();
     let said = agent(&left, &["pause", "1h"]);
     eventually("its workers are gone", || async { processes::workers(&left).is_empty().then_some(()) }).await;

@@ -27,7 +27,7 @@ const FRESH_MS: i64 = 10_000;
 /// Between two questions to a coordinator that does not know this Island.
 const WHEN_UNKNOWN: Duration = Duration::from_mins(1);
 /// Between two looks whether the owner has confirmed.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+pub const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Credentials that cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +109,7 @@ impl Credentials {
         let refused = |error| CredentialsError::Refused("enrol", error);
         let http = Client::new(&enrolment.api_url, enrolment.api_key.clone()).map_err(refused)?;
         let path = enrolment.state_dir.join(FILE);
-        let mut kept = read(&path).filter(|kept| kept.api_url == enrolment.api_url);
+        let kept = read(&path).filter(|kept| kept.api_url == enrolment.api_url);
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5), u32::MAX);
         loop {
             let asked = ask(&http, &identity, enrolment, kept.is_some()).await;
@@ -125,19 +125,12 @@ impl Credentials {
                 tracing::warn!(error = %Chain(&error), "using the credentials of the last start");
                 return Ok(Some(Self::new(identity, http, path, kept)));
             }
-            if matches!(error, CredentialsError::NoApiKey) {
-                // `island-agent enrol` leaves them here.
-                notify::ready("belongs to nobody yet: island-agent enrol");
-                tracing::warn!("{error}");
-                let Some(found) = enrolled_elsewhere(&path, stop).await else { return Ok(None) };
-                kept = Some(found);
-                continue;
-            }
             if !error.is_transient() {
                 return Err(error);
             }
             tracing::warn!(error = %Chain(&error), "waiting for the coordinator");
             notify::ready("waiting for the coordinator");
+            notify::watchdog();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(None),
@@ -285,20 +278,6 @@ async fn confirmed(
             return Err(CredentialsError::NotPaired);
         }
         tokio::time::sleep(ASK_EVERY).await;
-    }
-}
-
-/// Waits until another program has enrolled this Island.
-async fn enrolled_elsewhere(path: &Path, stop: &CancellationToken) -> Option<Kept> {
-    loop {
-        if let Some(kept) = read(path) {
-            return Some(kept);
-        }
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return None,
-            () = tokio::time::sleep(ASK_EVERY) => {}
-        }
     }
 }
 

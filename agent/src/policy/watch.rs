@@ -68,11 +68,6 @@ impl Policy {
         *self.lock()
     }
 
-    /// The rules.
-    pub fn rules(&self) -> &Rules {
-        &self.rules
-    }
-
     /// Takes the owner's word; it is on disk before it counts.
     pub fn say(&self, wish: Wish) -> io::Result<()> {
         write_atomic(&self.file, &serde_json::to_vec(&wish).map_err(io::Error::other)?, 0o600)?;
@@ -82,14 +77,13 @@ impl Policy {
         Ok(())
     }
 
-    /// Follows what follows.
+    /// Follows the verdict.
     pub fn verdict(&self) -> watch::Receiver<Verdict> {
         self.verdict.subscribe()
     }
 
     /// Looks until stopped, and has the supervisor act.
     pub async fn run(&self, supervisor: Arc<Supervisor>, stop: CancellationToken) {
-        let every = if self.rules.idle_minutes > 0 { QUICK } else { SLOW };
         let mut load = self.load.clone();
         loop {
             self.look();
@@ -99,6 +93,9 @@ impl Policy {
                 () = stop.cancelled() => return,
                 () = supervisor.obey(&verdict) => {}
             }
+            // A worker that was just being started when the machine was left is found at the next look.
+            let leaves = matches!(verdict, Verdict::Leave { .. });
+            let every = if leaves || self.rules.idle_minutes > 0 { QUICK } else { SLOW };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,

@@ -89,6 +89,20 @@ fn fleet() -> (Fleet, Instant) {
     (fleet, Instant::now())
 }
 
+#[test]
+fn an_island_that_left_is_gone_and_not_taken_up_again() {
+    let (fleet, now) = fleet();
+    let left = || {
+        let newcomer = Enrolled::newcomer(HOST, AccountId(Uuid::from_u128(2)), String::new(), "one".into());
+        Enrolled { has_left: true, ..newcomer }
+    };
+    assert_eq!(fleet.views(now).len(), 1);
+    for _ in 0..2 {
+        fleet.refresh(left());
+        assert_eq!((fleet.views(now).len(), fleet.owner_and_key(HOST)), (0, None));
+    }
+}
+
 fn place(fleet: &Fleet, n: u128, now: Instant) -> bool {
     fleet.place(&cargo(), key(n), &HashMap::new(), &BTreeSet::new(), now).is_ok()
 }

@@ -35,17 +35,7 @@ pub(in crate::api) async fn pair(
             "no Island shows this code now: codes are good once, for ten minutes",
         )
     })?;
-    let enrolled = Enrolled {
-        id: waiting.host,
-        account: caller.account,
-        public_key: waiting.public_key,
-        name: waiting.name,
-        region: None,
-        capabilities: None,
-        karma_ms: 0,
-        last_seen: None,
-        has_left: false,
-    };
+    let enrolled = Enrolled::newcomer(waiting.host, caller.account, waiting.public_key, waiting.name);
     if !host::enrol(&mut tx, &enrolled, now).await? {
         return Err(ApiError::new(
             Code::HostConflict,

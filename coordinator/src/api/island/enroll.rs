@@ -24,17 +24,7 @@ pub(in crate::api) async fn enroll(
     let wish: Enroll = fields.into_type()?;
     check_newcomer(&wish)?;
     prove(&api, wish.host_id, wish.sent_at, &wish.signature, &wish.public_key)?;
-    let enrolled = Enrolled {
-        id: wish.host_id,
-        account: caller.account,
-        public_key: wish.public_key.clone(),
-        name: wish.name,
-        region: None,
-        capabilities: None,
-        karma_ms: 0,
-        last_seen: None,
-        has_left: false,
-    };
+    let enrolled = Enrolled::newcomer(wish.host_id, caller.account, wish.public_key.clone(), wish.name);
     let context = api.owner.context();
     let mut tx = context.store.begin().await?;
     if !host::enrol(&mut tx, &enrolled, context.clock.now()).await? {
