@@ -117,3 +117,6 @@ if [ "${1:-}" = test ] && ! cmp -s scripts/schemathesis.txt .tools/schemathesis.
     .tools/schemathesis/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/schemathesis.txt
     cp scripts/schemathesis.txt .tools/schemathesis.stamp
 fi
+
+# --- llama.cpp's build script puts links beside the examples that lead nowhere, and fails over them when it runs again.
+find "${CARGO_TARGET_DIR:-$HOME/.cache/island/target}" -maxdepth 3 -path '*/examples/*' -xtype l -delete 2>/dev/null || true

@@ -11,6 +11,8 @@
 //! | `overhead` | b3: what the network adds to a paced stream |
 //! | `wasm` | d1, d2: wasm jobs through the engine, against a bare loop and a process for each |
 //! | `onnx` | e1, e2: graphs and embeddings, against Python's onnxruntime of the same version |
+//! | `diffusers` | f1, f2: a step of Stable Diffusion, against torch and diffusers |
+//! | `python` | a peer in Python |
 //! | `containers` | h1, h2: from a job to the first output of its container, cold and started ahead, against curl |
 //!
 //! Rounds are interleaved (A, B, C, A, B, C, …); the ratio of each round is taken, then the median of the ratios, with
@@ -20,11 +22,13 @@
 
 mod containers;
 mod decode;
+mod diffusers;
 mod gateway;
 mod load;
 mod mock;
 mod onnx;
 mod overhead;
+mod python;
 mod stats;
 mod systems;
 mod wasm;
@@ -87,6 +91,18 @@ enum What {
         #[arg(long)]
         python: PathBuf,
     },
+    /// A step of Stable Diffusion 1.5 on a processor, against torch in f32 and bf16 (f1, f2)
+    Diffusers {
+        /// Folder with a repository (see benches/diffusers/models.py)
+        #[arg(long)]
+        model: PathBuf,
+        /// Python with torch and diffusers
+        #[arg(long)]
+        python: PathBuf,
+        /// Sides of the pictures, pixels
+        #[arg(long, num_args = 1.., default_values_t = [256, 512])]
+        sides: Vec<usize>,
+    },
     /// From a job to the first output of its container, cold and started ahead, against the daemon's API by curl (h1, h2)
     Containers,
     /// One program in a process of its own, as the peer of `wasm`
@@ -115,6 +131,7 @@ async fn measure(what: What, rounds: usize) -> Result<()> {
         What::Overhead => overhead::run(rounds).await,
         What::Gateway { litellm } => gateway::run(rounds, litellm).await,
         What::Onnx { models, python } => onnx::run(rounds, &models, &python).await,
+        What::Diffusers { model, python, sides } => diffusers::run(rounds, &model, &python, &sides).await,
         What::Containers => containers::run(rounds).await,
         What::Wasm { .. } | What::WasmProcess { .. } => unreachable!("measured without this runtime"),
     }

@@ -7,9 +7,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -33,7 +31,10 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::stats::{Spread, percentile};
+use crate::{
+    python::Python,
+    stats::{Spread, median},
+};
 
 /// Clients of e2.
 const CLIENTS: usize = 16;
@@ -47,7 +48,8 @@ const IDLE: Duration = Duration::from_mins(1);
 /// Measures everything.
 pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path) -> Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut peer = Peer::start(python, folder, threads)?;
+    let mut peer =
+        Python::start(python, "onnx/peer.py", &[folder.as_os_str(), threads.to_string().as_ref()])?;
     let environment = library::open().map_err(|error| anyhow::anyhow!(error.reason))?;
     ensure!(
         peer.version == library::version(),
@@ -92,7 +94,7 @@ fn one_at_a_time(
     name: &str,
     graph: &Graph,
     feeds: &BTreeMap<&'static str, Fed>,
-    peer: &mut Peer,
+    peer: &mut Python,
 ) -> Result<()> {
     let (mut ours, mut theirs, mut count) = (Vec::new(), Vec::new(), 3);
     for round in 0..rounds {
@@ -110,6 +112,8 @@ fn one_at_a_time(
             times.push(begin.elapsed().as_secs_f64());
         }
         let answer = peer.ask(&json!({ "graph": name, "count": count, "feeds": feeds }))?;
+        let answer =
+            answer["seconds"].as_array().context("times")?.iter().filter_map(Value::as_f64).collect();
         // The first round warms up, and says how many runs fill half a second.
         if round == 0 {
             count = (0.5 / times[times.len() - 1].max(1e-4)).clamp(3.0, 200.0) as usize;
@@ -178,7 +182,7 @@ async fn embed(engine: &Onnx, text: &str) -> Result<Vec<f64>> {
     }
 }
 
-async fn together(rounds: usize, engine: &Arc<Onnx>, peer: &mut Peer) -> Result<()> {
+async fn together(rounds: usize, engine: &Arc<Onnx>, peer: &mut Python) -> Result<()> {
     let mut random = StdRng::seed_from_u64(3);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -188,7 +192,7 @@ async fn together(rounds: usize, engine: &Arc<Onnx>, peer: &mut Peer) -> Result<
         let vectors: Vec<Result<Vec<f64>>> = stream::iter(jobs).buffered(CLIENTS).collect().await;
         let took = begin.elapsed().as_secs_f64();
         let first = vectors.into_iter().next().context("texts")??;
-        let answer = peer.say(&json!({ "texts": texts, "clients": CLIENTS }))?;
+        let answer = peer.ask(&json!({ "texts": texts, "clients": CLIENTS }))?;
         let same = answer["first"].as_array().context("a vector")?;
         let apart =
             first.iter().zip(same).map(|(a, b)| (a - b.as_f64().unwrap_or(9.0)).abs()).fold(0.0, f64::max);
@@ -249,59 +253,4 @@ fn processor_s() -> Result<f64> {
     let hundredths: f64 =
         rest.split_whitespace().skip(11).take(2).filter_map(|time| time.parse::<f64>().ok()).sum();
     Ok(hundredths / 100.0)
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    percentile(&figures, 50.0)
-}
-
-/// Python, waiting for lines.
-struct Peer {
-    python: Child,
-    output: BufReader<ChildStdout>,
-    version: String,
-}
-
-impl Peer {
-    fn start(python: &Path, folder: &Path, threads: usize) -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("onnx/peer.py");
-        let mut python = Command::new(python)
-            .arg(script)
-            .arg(folder)
-            .arg(threads.to_string())
-            .env(library::SILENT, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("start Python")?;
-        let mut output = BufReader::new(python.stdout.take().context("its output")?);
-        let mut line = String::new();
-        output.read_line(&mut line).context("read what Python says")?;
-        let said: Value =
-            serde_json::from_str(&line).context("Python has no onnxruntime: see benches/peers.sh")?;
-        let version = said["version"].as_str().context("a version")?.to_owned();
-        Ok(Self { python, output, version })
-    }
-
-    fn say(&mut self, what: &Value) -> Result<Value> {
-        let input = self.python.stdin.as_mut().context("its input")?;
-        writeln!(input, "{what}").context("ask Python")?;
-        let mut line = String::new();
-        self.output.read_line(&mut line).context("read what Python answers")?;
-        serde_json::from_str(&line).context("Python did not answer")
-    }
-
-    fn ask(&mut self, what: &Value) -> Result<Vec<f64>> {
-        let answer = self.say(what)?;
-        Ok(answer["seconds"].as_array().context("times")?.iter().filter_map(Value::as_f64).collect())
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It ends by itself when nobody speaks to it; killing it is quicker.
-        let _ = self.python.kill();
-        let _ = self.python.wait();
-    }
 }

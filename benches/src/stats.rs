@@ -29,6 +29,12 @@ impl fmt::Display for Spread {
     }
 }
 
+/// The figure in the middle.
+pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    percentile(&figures, 50.0)
+}
+
 /// The figure below which `percent` of a sorted series lies.
 pub(crate) fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let at = percent / 100.0 * (sorted.len() - 1) as f64;

@@ -15,6 +15,7 @@ mod error;
 mod fabric;
 mod health;
 mod hosts;
+mod images;
 mod island;
 mod jobs;
 mod keys;

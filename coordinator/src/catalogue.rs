@@ -17,7 +17,7 @@ use island_protocol::{digest::Digest, ids::Slug};
 pub(crate) use cargo::Cargo;
 
 /// Folders of Cargos beside the models, by engine.
-const ENGINE_FOLDERS: [&str; 3] = ["wasm", "container", "onnx"];
+const ENGINE_FOLDERS: [&str; 5] = ["wasm", "container", "onnx", "diffusers", "coreml"];
 /// Not a Cargo: the manifest of the programs that lie beside their entries.
 const MANIFEST: &str = "Cargo.toml";
 

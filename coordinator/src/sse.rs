@@ -36,6 +36,15 @@ pub(crate) fn data_frame(data: &impl Serialize) -> Bytes {
     frame.freeze()
 }
 
+/// `event` and `data`; the name is one of ours.
+pub(crate) fn named_frame(name: &'static str, data: &impl Serialize) -> Bytes {
+    let mut frame = BytesMut::with_capacity(256);
+    frame.put_slice(format!("event: {name}\ndata: ").as_bytes());
+    put_json(&mut frame, data);
+    frame.put_slice(b"\n\n");
+    frame.freeze()
+}
+
 fn put_json(frame: &mut BytesMut, data: &impl Serialize) {
     serde_json::to_writer(frame.writer(), data).expect("wire types serialise into memory");
 }
@@ -65,8 +74,7 @@ mod tests {
 
     #[test]
     fn images_carry_their_bytes_under_both_names() {
-        let image =
-            Image { data: "QUJD".into(), format: "png".into(), width: None, height: None, seed: None };
+        let image = Image { data: "QUJD".into(), format: "png".into(), ..Image::default() };
         let frame = job_frame(&Numbered { n: 1, event: JobEvent::Image(image) });
         let text = String::from_utf8(frame.to_vec()).expect("text");
         assert!(text.contains(r#""data":"QUJD""#) && text.contains(r#""image_data":"QUJD""#), "{text}");

@@ -18,6 +18,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("runtimes-wasm", &["protocol", "runtimes-api", "runtimes-worker"]),
     ("runtimes-container", &["protocol", "egress", "runtimes-api", "runtimes-worker"]),
     ("runtimes-onnx", &["protocol", "runtimes-api", "runtimes-worker"]),
+    ("runtimes-diffusers", &["protocol", "runtimes-api", "runtimes-worker"]),
+    ("runtimes-coreml", &["protocol", "runtimes-api", "runtimes-worker", "runtimes-onnx"]),
     (
         "agent",
         &["protocol", "coordinator-client", "cache", "egress", "runtimes-api", "runtimes-worker", "daemon"],

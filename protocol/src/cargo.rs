@@ -47,7 +47,7 @@ impl RuntimeType {
 
     /// Whether the engine runs in main memory where a GPU has no room: GPU memory is then a wish, not a need.
     pub fn gpu_is_optional(&self) -> bool {
-        matches!(self, Self::Llmcpp | Self::Onnx | Self::Wasm)
+        matches!(self, Self::Llmcpp | Self::Onnx | Self::Diffusers | Self::Coreml | Self::Wasm)
     }
 
     /// Whether one worker runs all Cargos of this engine: they load in no time and hold no state worth a process each.

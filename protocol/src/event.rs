@@ -52,7 +52,7 @@ pub enum AttemptEvent {
 }
 
 /// An encoded image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Image {
     /// Base64 of the file.
@@ -68,6 +68,9 @@ pub struct Image {
     /// Seed it was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
+    /// Whether it is a preview of one that is still being made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preview: bool,
 }
 
 /// What consumers read on `GET /jobs/:id/stream` and in `job.<id>.events`.

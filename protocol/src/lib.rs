@@ -31,6 +31,7 @@ pub mod event;
 pub mod fabric;
 pub mod host;
 pub mod ids;
+pub mod images;
 pub mod job;
 pub mod problem;
 #[cfg(feature = "openapi")]

@@ -197,8 +197,14 @@ fn from_islands() {
 
 #[test]
 fn output_with_every_event() {
-    let image =
-        Image { data: "aGk=".into(), format: "png".into(), width: Some(2), height: Some(1), seed: Some(42) };
+    let image = Image {
+        data: "aGk=".into(),
+        format: "png".into(),
+        width: Some(2),
+        height: Some(1),
+        seed: Some(42),
+        preview: true,
+    };
     let events = [
         AttemptEvent::Status { state: "running".into() },
         AttemptEvent::Progress { step: 1, total: 2, phase: Some("load".into()) },
@@ -269,7 +275,7 @@ fn to_islands() {
 
 #[test]
 fn job_events() {
-    let image = Image { data: "aGk=".into(), format: "png".into(), width: None, height: None, seed: None };
+    let image = Image { data: "aGk=".into(), format: "png".into(), ..Image::default() };
     let events = [
         JobEvent::Status { state: "queued".into() },
         JobEvent::Progress { step: 1, total: 2, phase: None },

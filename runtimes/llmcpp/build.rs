@@ -13,6 +13,10 @@ fn main() -> io::Result<()> {
     let libraries = root.join("lib");
     install(&libraries, &target)?;
     install(&libraries, &target.join("deps"))?;
+    if target.join("examples").is_dir() {
+        // What the dependency links there leads nowhere, and its build script fails over it when it runs again.
+        install(&libraries, &target.join("examples"))?;
+    }
     let built = env::var_os("DEP_LLAMA_BACKENDS_DIR").map_or_else(|| root.join("backends"), PathBuf::from);
     install(&built, &target.join("backends"))?;
     println!("cargo::rustc-env=ISLAND_BUILT_BACKENDS={}", built.display());

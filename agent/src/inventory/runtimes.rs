@@ -87,9 +87,6 @@ impl Runtimes {
 }
 
 async fn probe(bin_dir: &Path, name: &str, containers: &ContainerRules) -> Result<Engine, String> {
-    if name == "coreml" && !cfg!(target_os = "macos") {
-        return Err("Core ML needs macOS".to_owned());
-    }
     let program = format!("island-worker-{name}");
     let binary = bin_dir.join(&program);
     if !binary.is_file() {

@@ -484,7 +484,7 @@ mod tests {
         cargo.runtime_type = island_protocol::cargo::RuntimeType::Llmcpp;
         assert_eq!(need(&cargo, 8000), Amount { ram_mb: 4000, vram_mb: 6000 });
         assert_eq!(need(&cargo, 5000), Amount { ram_mb: 4000, vram_mb: 0 });
-        cargo.runtime_type = island_protocol::cargo::RuntimeType::Diffusers;
+        cargo.runtime_type = island_protocol::cargo::RuntimeType::Container;
         assert_eq!(need(&cargo, 5000), Amount { ram_mb: 4000, vram_mb: 6000 });
     }
 

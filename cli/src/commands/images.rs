@@ -18,7 +18,8 @@ pub(super) fn read(path: &Path) -> Result<String> {
 
 /// Saves the image of event `n`, under a name that belongs to it alone.
 pub(super) fn save(folder: &Path, job: JobId, n: u64, image: &Image) -> Result<PathBuf> {
-    write(folder, &format!("{job}-{n}.{}", extension(&image.format)), &image.data)
+    let preview = if image.preview { "-preview" } else { "" };
+    write(folder, &format!("{job}-{n}{preview}.{}", extension(&image.format)), &image.data)
 }
 
 /// Saves every image inside a result: objects with `data` and `format`.
@@ -84,7 +85,7 @@ mod tests {
         #[test]
         fn a_format_never_leads_elsewhere(format in "\\PC{0,12}|(\\.\\./)+x|/etc/x") {
             let folder = tempfile::tempdir().expect("folder");
-            let image = Image { data: "QUJD".into(), format, width: None, height: None, seed: None };
+            let image = Image { data: "QUJD".into(), format, ..Image::default() };
             let path = save(folder.path(), JobId(uuid_nil()), 3, &image).expect("saved");
             prop_assert_eq!(path.parent(), Some(folder.path()));
             prop_assert_eq!(fs::read(path).expect("read"), b"ABC");

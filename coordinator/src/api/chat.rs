@@ -12,30 +12,23 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use island_protocol::{chat::ChatCompletion, problem::Code};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::Instant,
-};
+use tokio::time::Instant;
 
 use super::{
     Api, ApiError,
     auth::Caller,
     body,
     jobs::{
+        follow::{CancelOnDrop, taken},
         stream::event_stream,
-        submit::{Taken, accept},
+        submit::accept,
     },
     once::{Once, Replayed},
 };
 use crate::{
     catalogue::{Cargo, choice},
-    job::Job,
-    owner::{
-        live::{Command, Live},
-        log::Log,
-    },
     placement,
-    storage::{idempotency::CHAT, job as jobs},
+    storage::idempotency::CHAT,
 };
 use request::Chat;
 
@@ -65,10 +58,8 @@ async fn answer(
         .ok_or_else(|| ApiError::new(Code::NoIslandAvailable, "the catalogue has no language model"))?;
     let input = chat.input_for(cargo);
     let slot = if chat.stream { Some(api.streams.take(caller.account).await?) } else { None };
-    let (live, job, replayed) = match accept(api, caller, cargo, input, 0, once.as_ref()).await? {
-        Taken::New(live, job) => (live, job, false),
-        Taken::Before(job) => (replay(api, &job).await?, job, true),
-    };
+    let accepted = accept(api, caller, cargo, input, 0, once.as_ref()).await?;
+    let (live, job, replayed) = taken(api, accepted).await?;
     let guard = CancelOnDrop { live: live.clone(), armed: true };
     let created = job.created_at.unix_ms() / 1000;
     let mut reply = reply::Reply::new(live, guard, job.workload.to_string(), created);
@@ -85,16 +76,6 @@ async fn answer(
     Ok((Replayed(replayed), Json(whole)).into_response())
 }
 
-/// A job that the same request made before, as if it ended now.
-async fn replay(api: &Api, job: &Job) -> Result<Arc<Live>, ApiError> {
-    let events = jobs::events(api.owner.context().store.reader(), job.id).await?;
-    let events = events.ok_or_else(|| {
-        ApiError::new(Code::IdempotencyInProgress, "the first request with this Idempotency-Key still runs")
-    })?;
-    let (commands, _) = mpsc::unbounded_channel();
-    Ok(Arc::new(Live::new(job, Log::new(events), commands)))
-}
-
 /// The Cargo for a model name, by what the Islands can serve now.
 fn choose<'a>(api: &'a Api, model: &str) -> Option<&'a Cargo> {
     let context = api.owner.context();
@@ -107,21 +88,4 @@ fn choose<'a>(api: &'a Api, model: &str) -> Option<&'a Cargo> {
         }
     }
     choice::choose(&context.catalogue, model, &usable)
-}
-
-/// Cancels the job of a client that went away.
-#[derive(Debug)]
-pub(super) struct CancelOnDrop {
-    pub(super) live: Arc<Live>,
-    pub(super) armed: bool,
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if self.armed {
-            // A job that has ended does not hear this.
-            let (answer, _) = oneshot::channel();
-            self.live.send(Command::Cancel { answer });
-        }
-    }
 }

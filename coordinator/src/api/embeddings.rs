@@ -17,8 +17,11 @@ use super::{
     Api, ApiError,
     auth::Caller,
     body::{self, Fields},
-    chat::{CancelOnDrop, reply::problem},
-    jobs::submit::{Taken, accept},
+    chat::reply::problem,
+    jobs::{
+        follow::{Follower, taken},
+        submit::accept,
+    },
 };
 use crate::{catalogue::Cargo, owner::live::Live};
 
@@ -57,13 +60,9 @@ async fn answer(api: &Arc<Api>, caller: Caller, asked: Asked) -> Result<Embeddin
             format!("no Cargo called {:?} embeds texts; those there are: {}", asked.model, known.join(", "));
         ApiError::field(Code::WorkloadNotFound, "model", message)
     })?;
-    let taken = accept(api, caller, cargo, asked.input, 0, None).await?;
-    let Taken::New(live, job) = taken else {
-        return Err(ApiError::new(Code::ServiceUnavailable, "the job is another one's; try again"));
-    };
-    let mut guard = CancelOnDrop { live: live.clone(), armed: true };
-    let (output, usage) = end(api, &live).await?;
-    guard.armed = false;
+    let accepted = accept(api, caller, cargo, asked.input, 0, None).await?;
+    let (live, job, _) = taken(api, accepted).await?;
+    let (output, usage) = end(api, live).await?;
     let vectors = output.get("embeddings").map(Vec::<Vec<f32>>::deserialize);
     let Some(Ok(vectors)) = vectors else {
         return Err(ApiError::new(Code::JobFailed, "the Cargo gave no embeddings"));
@@ -77,28 +76,14 @@ async fn answer(api: &Arc<Api>, caller: Caller, asked: Asked) -> Result<Embeddin
 }
 
 /// Waits for the end of a job.
-async fn end(api: &Api, live: &Live) -> Result<(Value, Usage), ApiError> {
-    let mut reader = live.log.read(0);
-    let none = || ApiError::new(Code::NoIslandAvailable, "no Island can serve this model right now");
-    let deadline = tokio::time::sleep(api.rules.chat_wait);
-    tokio::pin!(deadline);
-    let mut is_accepted = false;
+async fn end(api: &Api, live: Arc<Live>) -> Result<(Value, Usage), ApiError> {
+    let mut follower = Follower::new(live);
+    follower.begin(api.rules.chat_wait).await?;
     loop {
-        let entries = tokio::select! {
-            biased;
-            entries = reader.next() => entries,
-            () = live.accepted(), if !is_accepted => { is_accepted = true; continue }
-            () = &mut deadline, if !is_accepted => return Err(none()),
-        };
-        let gone = || ApiError::new(Code::ServiceUnavailable, "the job went on elsewhere; try again");
-        for entry in entries.ok_or_else(gone)? {
-            match &entry.event.event {
-                JobEvent::Done { usage, output, .. } => {
-                    return Ok((output.clone().unwrap_or_default(), *usage));
-                }
-                JobEvent::Error { error, code } => return Err(problem(code, error)),
-                _ => {}
-            }
+        match &follower.next().await?.event.event {
+            JobEvent::Done { usage, output, .. } => return Ok((output.clone().unwrap_or_default(), *usage)),
+            JobEvent::Error { error, code } => return Err(problem(code, error)),
+            _ => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `/jobs`.
 
 pub(super) mod cancel;
+pub(super) mod follow;
 pub(super) mod get;
 pub(super) mod list;
 pub(super) mod stream;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use island_protocol::{
     api::WorkloadView,
-    cargo::{CargoEntry, CargoSpec, Category},
+    cargo::{CargoEntry, CargoSpec, Category, RuntimeType},
 };
 use jsonschema::{Validator, error::ValidationErrorKind};
 use serde_json::Value;
@@ -62,6 +62,13 @@ impl Cargo {
     /// Whether it is a real language model, and not a scripted stand-in.
     pub(crate) fn is_language_model(&self) -> bool {
         self.is_chat() && !self.spec.is_simulated()
+    }
+
+    /// Whether it makes pictures from a prompt alone.
+    pub(crate) fn is_painter(&self) -> bool {
+        let needs = self.input_schema.get("required").and_then(Value::as_array);
+        self.spec.runtime_type == RuntimeType::Diffusers
+            && needs.is_some_and(|names| names.iter().all(|name| name == "prompt"))
     }
 
     /// What `GET /workloads/:slug` shows.

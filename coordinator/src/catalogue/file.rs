@@ -52,7 +52,7 @@ pub(super) struct CargoFile {
     sandbox_tier: Option<SandboxTier>,
     #[serde(default)]
     engine: Option<Spanned<Value>>,
-    /// Absent where the ONNX task has its own.
+    /// Absent where the task has its own.
     input_schema: Option<Spanned<Value>>,
     output_schema: Option<Spanned<Value>>,
     example: Spanned<Example>,
@@ -163,17 +163,17 @@ fn check_egress(check: &mut Checker<'_>, file: &CargoFile) {
     }
 }
 
-/// What a job takes and gives: as the file says, or else as its ONNX task does.
+/// What a job takes and gives: as the file says, or else as its task does.
 fn schemas(
     check: &mut Checker<'_>,
     dir: &Path,
     file: &CargoFile,
 ) -> ([Value; 2], Option<Validator>, Option<Validator>) {
     let needs_task = file.input_schema.is_none() || file.output_schema.is_none();
-    let task = file.onnx_task_type.as_ref().filter(|_| needs_task);
-    let shared = task.and_then(|task| {
-        let found = TaskSchemas::read(dir, task.get_ref());
-        found.map_err(|why| check.fault(task.span(), why)).ok()
+    let task = file.task().filter(|_| needs_task);
+    let shared = task.as_ref().and_then(|(task, span)| {
+        let found = TaskSchemas::read(dir, file.runtime_type.get_ref(), task);
+        found.map_err(|why| check.fault(span.clone(), why)).ok()
     });
     let shared = shared.unwrap_or_default();
     let mut take = |own: &Option<Spanned<Value>>, shared: Option<Value>, name: &str| {
@@ -197,7 +197,18 @@ fn schemas(
     ([input_schema, output_schema], input, output)
 }
 
-/// What all Cargos of an ONNX task take and give: `onnx/tasks/<task>.toml` in the catalogue's folder.
+impl CargoFile {
+    /// The task whose schemas hold, and where it is named: an ONNX Cargo's task type, or `task` in the table for its engine.
+    fn task(&self) -> Option<(&str, Range<usize>)> {
+        if let Some(task) = &self.onnx_task_type {
+            return Some((task.get_ref(), task.span()));
+        }
+        let engine = self.engine.as_ref()?;
+        Some((engine.get_ref().get("task")?.as_str()?, engine.span()))
+    }
+}
+
+/// What all Cargos of a task take and give: `<engine>/tasks/<task>.toml` in the catalogue's folder.
 #[derive(Debug, Default, Deserialize)]
 struct TaskSchemas {
     input_schema: Option<Value>,
@@ -205,8 +216,9 @@ struct TaskSchemas {
 }
 
 impl TaskSchemas {
-    fn read(dir: &Path, task: &str) -> Result<Self, String> {
-        let path = dir.join("onnx/tasks").join(format!("{}.toml", task.replace(['/', '.'], "")));
+    fn read(dir: &Path, engine: &RuntimeType, task: &str) -> Result<Self, String> {
+        let file = format!("{}.toml", task.replace(['/', '.'], ""));
+        let path = dir.join(engine.as_str()).join("tasks").join(file);
         let text = fs::read_to_string(&path).map_err(|error| {
             format!(
                 "there are no schemas here, and those of the task cannot be read: {}: {error}",

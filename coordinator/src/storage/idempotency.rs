@@ -12,6 +12,8 @@ const KEPT_MS: i64 = 24 * 3_600_000;
 pub(crate) const JOBS: &str = "jobs";
 /// `POST /chat/completions`.
 pub(crate) const CHAT: &str = "chat";
+/// `POST /images/generations`.
+pub(crate) const IMAGES: &str = "images";
 /// `POST /api-keys`.
 pub(crate) const KEYS: &str = "api-keys";
 

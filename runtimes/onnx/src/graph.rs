@@ -161,6 +161,19 @@ impl Graph {
         let listed = files.weights.iter().map(|(name, _)| name.as_str()).collect();
         inspect::check(&bytes, &listed)
             .map_err(|why| rejected(format!("{} is refused: {why}", files.name)))?;
+        let weights = files.weights.iter().map(|(name, path)| Ok((name.clone(), read(path)?)));
+        let weights = weights.collect::<Result<_, Failure>>()?;
+        Self::of_bytes(environment, &files.name, &bytes, weights, threads)
+    }
+
+    /// A graph that lies in memory, with its weights by the names it has for their files.
+    pub fn of_bytes(
+        environment: &Environment,
+        name: &str,
+        bytes: &[u8],
+        weights: Vec<(String, Vec<u8>)>,
+        threads: Threads,
+    ) -> Result<Self, Failure> {
         let session = (|| {
             let mut builder = Session::builder(environment)?
                 .with_optimization_level(GraphOptimizationLevel::All)?
@@ -170,16 +183,15 @@ impl Graph {
                 .with_intra_op_spinning(true)?
                 .with_config_entry("session.force_spinning_stop", "1")?
                 .with_execution_providers(devices::providers(threads.vram_limit_mb))?;
-            for (name, path) in &files.weights {
-                let bytes = read(path).map_err(|failure| ort::Error::new(failure.message))?;
-                builder = builder.with_external_initializer_file_in_memory(name, bytes.into())?;
+            for (name, bytes) in weights {
+                builder = builder.with_external_initializer_file_in_memory(&name, bytes.into())?;
             }
-            builder.commit_from_memory(&bytes)
+            builder.commit_from_memory(bytes)
         })();
-        let session = session
-            .map_err(|error: ort::Error| rejected(format!("{} does not load: {error}", files.name)))?;
+        let session =
+            session.map_err(|error: ort::Error| rejected(format!("{name} does not load: {error}")))?;
         Ok(Self {
-            name: files.name.clone(),
+            name: name.to_owned(),
             inputs: session.inputs().iter().filter_map(Input::of).collect(),
             outputs: session.outputs().iter().map(|output| output.name().to_owned()).collect(),
             session: Mutex::new(session),

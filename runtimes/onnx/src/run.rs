@@ -1,5 +1,10 @@
 //! What a running job may say and must obey, and what it answers.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
 use island_protocol::job::{Failure, FailureCode, FinishReason, Usage};
 use island_runtimes_api::{EventSink, Phase, RunContext, WorkCounter};
 use serde::de::DeserializeOwned;
@@ -12,6 +17,8 @@ pub struct Job {
     events: EventSink,
     cancel: CancellationToken,
     work: WorkCounter,
+    /// Tokens read and written so far, for a job that ends before its answer.
+    used: Arc<[AtomicU64; 2]>,
 }
 
 /// What a task made of an input.
@@ -36,7 +43,7 @@ impl Job {
     /// The job of a run.
     pub fn new(context: &RunContext) -> Self {
         let RunContext { events, cancel, work, .. } = context;
-        Self { events: events.clone(), cancel: cancel.clone(), work: work.clone() }
+        Self { events: events.clone(), cancel: cancel.clone(), work: work.clone(), used: Arc::default() }
     }
 
     /// Called between steps: counts one as done, and says so if the job is to end.
@@ -55,7 +62,19 @@ impl Job {
 
     /// A piece of text that stands for `count` tokens.
     pub fn token(&self, content: impl Into<String>, count: u32) {
+        self.used[1].fetch_add(u64::from(count), Ordering::Relaxed);
         self.events.token(content, count);
+    }
+
+    /// So many tokens of the input went into the model.
+    pub fn read(&self, count: u64) {
+        self.used[0].fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// What was read and written so far.
+    pub fn used(&self) -> Usage {
+        let [read, written] = &*self.used;
+        Usage::tokens(read.load(Ordering::Relaxed), written.load(Ordering::Relaxed))
     }
 
     /// Step `done` of `total`.

@@ -1,27 +1,24 @@
 //! The seam to the rest: one model, and as many jobs at once as it has slots.
 
-use std::{
-    collections::BTreeMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
     job::{Failure, FailureCode, Outcome},
 };
-use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
-use tokio::sync::Semaphore;
-use tokio_util::task::TaskTracker;
+use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
 
 use crate::{
     devices,
     graph::{Threads, watch::Watch},
     library,
     repository::Repository,
-    run::Job,
     task::{self, Loader, Pipeline},
 };
+
+pub mod jobs;
+
+use jobs::Jobs;
 
 /// How to run a model.
 #[derive(Debug, Clone)]
@@ -41,56 +38,29 @@ pub struct Settings {
 }
 
 /// A loaded model.
-pub struct Onnx {
-    /// Taken away by the shutdown: whoever runs still holds it.
-    pipeline: Mutex<Option<Arc<dyn Pipeline>>>,
-    graphs: Vec<String>,
-    places: Arc<Semaphore>,
-    slots: u32,
-    /// The threads that run jobs.
-    threads: TaskTracker,
-}
-
-impl std::fmt::Debug for Onnx {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Onnx")
-            .field("graphs", &self.graphs)
-            .field("slots", &self.slots)
-            .finish_non_exhaustive()
-    }
-}
+#[derive(Debug)]
+pub struct Onnx(Jobs);
 
 impl Onnx {
     /// Loads a model, on a thread of its own.
     pub async fn load(settings: Settings) -> Result<Self, Failure> {
-        let slots = settings.slots.max(1);
+        let slots = settings.slots;
         let loading = tokio::task::spawn_blocking(move || load(settings));
         let broke =
             |_| Failure::of_host(FailureCode::RuntimeCrashed, "ONNX Runtime broke down while loading");
-        let pipeline = loading.await.map_err(broke)??;
-        let graphs = pipeline.graphs();
-        tracing::info!(?graphs, "model loaded");
-        Ok(Self {
-            pipeline: Mutex::new(Some(pipeline)),
-            graphs,
-            places: Arc::new(Semaphore::new(slots as usize)),
-            slots,
-            threads: TaskTracker::new(),
-        })
+        let jobs = Jobs::new(loading.await.map_err(broke)??, slots);
+        tracing::info!(graphs = ?jobs.graphs(), "model loaded");
+        Ok(Self(jobs))
     }
 
     /// Jobs at once.
     pub fn slots(&self) -> u32 {
-        self.slots
+        self.0.slots()
     }
 
     /// Version of ONNX Runtime, and which graphs it runs.
     pub fn version(&self) -> String {
-        format!("ONNX Runtime {}, {}", library::version(), self.graphs.join(", "))
-    }
-
-    fn pipeline(&self) -> Option<Arc<dyn Pipeline>> {
-        self.pipeline.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        format!("ONNX Runtime {}, {}", library::version(), self.0.graphs().join(", "))
     }
 }
 
@@ -123,52 +93,14 @@ impl Runtime for Onnx {
     }
 
     async fn probe(&self) -> Result<Probe, Unavailable> {
-        probe().map(|probe| Probe { slots: self.slots, ..probe })
+        probe().map(|probe| Probe { slots: self.slots(), ..probe })
     }
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
-        context.work.enter(Phase::Wait);
-        let gone = || Failure::of_host(FailureCode::RuntimeCrashed, "the model is no longer loaded");
-        let stopped = || Failure::interrupted(FailureCode::CancelledByUser, "the run was stopped");
-        let place = tokio::select! {
-            biased;
-            () = context.cancel.cancelled() => return Outcome::failed(stopped()),
-            place = Arc::clone(&self.places).acquire_owned() => place,
-        };
-        let Some(pipeline) = self.pipeline() else { return Outcome::failed(gone()) };
-        // A run that is dropped stops its thread too.
-        let cancel = context.cancel.child_token();
-        let _stop = cancel.clone().drop_guard();
-        let work = context.work.clone();
-        let job = Job::new(&RunContext { cancel, ..context });
-        let thread = self.threads.spawn_blocking(move || {
-            let _place = place;
-            job.begin();
-            pipeline.answer(&request.input, &job)
-        });
-        let beats = async {
-            // One run of a large graph can take long; within it nothing can be counted.
-            loop {
-                tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-                work.advance(1);
-            }
-        };
-        let answered =
-            tokio::select! { answered = thread => answered, () = beats => unreachable!("it beats for ever") };
-        match answered {
-            Ok(Ok(answer)) => Outcome::Completed {
-                usage: answer.usage,
-                output: Some(answer.output),
-                finish_reason: answer.finish_reason,
-            },
-            Ok(Err(failure)) => Outcome::failed(failure),
-            Err(_) => Outcome::failed(Failure::of_host(FailureCode::RuntimeCrashed, "the engine broke down")),
-        }
+        self.0.run(request, context).await
     }
 
     async fn shutdown(&self) {
-        drop(self.pipeline.lock().unwrap_or_else(PoisonError::into_inner).take());
-        self.threads.close();
-        self.threads.wait().await;
+        self.0.shutdown().await;
     }
 }

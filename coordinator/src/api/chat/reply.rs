@@ -12,9 +12,12 @@ use island_protocol::{
 };
 use serde_json::Value;
 
-use super::CancelOnDrop;
 use crate::{
-    api::{ApiError, jobs::stream::KEEP_ALIVE, slots::Slot},
+    api::{
+        ApiError,
+        jobs::{follow::CancelOnDrop, stream::KEEP_ALIVE},
+        slots::Slot,
+    },
     owner::{live::Live, log::Reader},
     sse,
 };

@@ -6,13 +6,14 @@ use island_protocol::{
         model::{Model, ModelList},
     },
     chat::{ChatChunk, ChatCompletion, ChatRequest, Embeddings, EmbeddingsRequest},
+    images::{ImageEvent, Images, ImagesRequest},
     problem::Code,
 };
 use serde_json::json;
 
 use super::{Routes, slug};
 use crate::{
-    api::{chat, embeddings, models},
+    api::{chat, embeddings, images, models},
     openapi::operation::Operation,
 };
 
@@ -22,6 +23,11 @@ const ABOUT: &str = "Well-known model names, slugs and aliases are all accepted;
 
 const EMBEDDINGS: &str = "Served by the Cargos of the task feature-extraction. Vectors of different models cannot be compared, \
      so `model` must be the slug or an alias of one of them, and nothing else is taken in its place. A client that goes away cancels.";
+
+const IMAGES: &str = "Served by the Cargos that make pictures from a prompt. Without `model`, or with one of OpenAI's names, the \
+     nearest is taken that an Island can serve; any other name must be a slug or alias. Pictures are PNG files with their \
+     parameters inside, and the same seed makes the same ones. With `stream`, the answer is Server-Sent Events, previews as \
+     `partial_images` says and then each picture. A client that goes away cancels. Fields that are not known are ignored.";
 
 pub(super) fn add(routes: Routes) -> Routes {
     let example = json!({"model": "llm-chat", "messages": [{"role": "user", "content": "What is an island?"}], "max_tokens": 64});
@@ -77,5 +83,26 @@ pub(super) fn add(routes: Routes) -> Routes {
                     Code::JobTimeout,
                 ])
                 .answers::<Embeddings>(200, "The embeddings"),
+        )
+        .post(
+            "/images/generations",
+            images::create,
+            Operation::keyed("Chat", "createImages", "Make pictures", Scope::Write)
+                .about(IMAGES)
+                .once()
+                .takes::<ImagesRequest>(Some(
+                    json!({"prompt": "a lighthouse at dusk, oil on canvas", "size": "512x512"}),
+                ))
+                .fails(&[
+                    Code::WorkloadNotFound,
+                    Code::InvalidInput,
+                    Code::InsufficientCredits,
+                    Code::ConcurrentJobsExceeded,
+                    Code::ConcurrentStreamsExceeded,
+                    Code::JobFailed,
+                    Code::NoIslandAvailable,
+                    Code::JobTimeout,
+                ])
+                .answers_or_streams::<Images, ImageEvent>("The pictures"),
         )
 }

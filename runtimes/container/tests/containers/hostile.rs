@@ -34,7 +34,7 @@ fn tries(command: &str) -> String {
 fn using_up() -> Vec<Attack> {
     vec![
         // Whoever forks beside the bomb fails, sooner or later; so the program itself only waits.
-        ("fork bomb", "b() { b | b & }; b; exec sleep 100".into(), Ended(FailureCode::DeadlineExceeded)),
+        ("fork bomb", "(b() { b | b & }; b) & exec sleep 100".into(), Ended(FailureCode::DeadlineExceeded)),
         (
             "a thousand processes",
             "i=0; while [ $i -lt 1000 ]; do sleep 20 & i=$((i+1)); done; say 'got through'".into(),

@@ -71,6 +71,11 @@ impl Tokens {
         Ok(encoding)
     }
 
+    /// The tokens of a text that is framed already; texts of control tokens in it are those.
+    pub fn encode_framed(&self, text: &str) -> Result<Vec<u32>, Failure> {
+        Ok(self.bare(text)?.get_ids().to_vec())
+    }
+
     /// The tokens of words that were told apart already, with those that frame them; they know their words.
     pub fn encode_words(&self, words: &[&str]) -> Result<Encoding, Failure> {
         let bare = self.tokenizer.encode(words, false).map_err(|error| unreadable(&*error))?;

@@ -10,7 +10,7 @@ use std::{
 mod arrays;
 mod pictures;
 
-#[expect(unused_imports, reason = "each test file uses a part of it")]
+#[allow(unused_imports, reason = "each test file uses a part of it")]
 pub(crate) use arrays::tensors_differ;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use island_protocol::{

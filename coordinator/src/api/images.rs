@@ -1,0 +1,119 @@
+//! `POST /images/generations`: a job of a Cargo that makes pictures, waited for.
+
+mod reply;
+mod request;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Json,
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse as _, Response},
+};
+use island_protocol::{event::JobEvent, problem::Code};
+use tokio::time::Instant;
+
+use super::{
+    Api, ApiError,
+    auth::Caller,
+    body,
+    chat::reply::problem,
+    jobs::{
+        follow::{Follower, taken},
+        stream::event_stream,
+        submit::accept,
+    },
+    once::{Once, Replayed},
+};
+use crate::{catalogue::Cargo, placement, storage::idempotency::IMAGES};
+use reply::Reply;
+use request::Asked;
+
+/// How long a stream waits with its first byte for an error that can still be a proper answer; shorter than what proxies bear.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Names that OpenAI's clients send for want of another.
+const WELL_KNOWN: [&str; 6] =
+    ["dall-e-2", "dall-e-3", "gpt-image-1", "gpt-image-1-mini", "gpt-image-1.5", "auto"];
+
+/// Makes pictures, answered whole or streamed.
+pub(super) async fn create(
+    State(api): State<Arc<Api>>,
+    caller: Result<Caller, ApiError>,
+    headers: HeaderMap,
+    body: Result<body::Json, ApiError>,
+) -> Result<Response, ApiError> {
+    let answered = async {
+        let caller = caller?;
+        let body::Json(fields) = body?;
+        let once = Once::read(&headers, IMAGES, &fields)?;
+        answer(&api, caller, Asked::parse(fields)?, once).await
+    };
+    answered.await.map_err(ApiError::in_chat)
+}
+
+async fn answer(
+    api: &Arc<Api>,
+    caller: Caller,
+    asked: Asked,
+    once: Option<Once>,
+) -> Result<Response, ApiError> {
+    let cargo = choose(api, asked.model.as_deref())?;
+    let input = asked.input_for(cargo)?;
+    let slot = if asked.stream { Some(api.streams.take(caller.account).await?) } else { None };
+    let accepted = accept(api, caller, cargo, input, 0, once.as_ref()).await?;
+    let (live, job, replayed) = taken(api, accepted).await?;
+    let mut follower = Follower::new(live);
+    follower.begin(api.rules.chat_wait).await?;
+    if once.is_some() {
+        // Who comes back with the key wants the answer, not the end of the job.
+        follower.outlive_client();
+    }
+    if asked.stream {
+        follower.settle(PATIENCE, is_under_way).await;
+        if let Some(JobEvent::Error { error, code }) = follower.first(is_under_way) {
+            return Err(problem(code, error));
+        }
+    }
+    let reply = Reply::new(follower, &job, asked.as_url);
+    if asked.stream {
+        return Ok((Replayed(replayed), event_stream(reply.frames(slot))).into_response());
+    }
+    Ok((Replayed(replayed), Json(reply.whole().await?)).into_response())
+}
+
+/// Whether the engine has begun to work, or will not.
+fn is_under_way(event: &JobEvent) -> bool {
+    match event {
+        JobEvent::Progress { phase, .. } => !matches!(phase.as_deref(), Some("fetch" | "load")),
+        JobEvent::Image(_) | JobEvent::Done { .. } | JobEvent::Error { .. } => true,
+        JobEvent::Token { .. } | JobEvent::Status { .. } => false,
+    }
+}
+
+/// The Cargo of a name; where it is nobody's in particular, the nearest that an Island can serve, then the smallest.
+fn choose<'a>(api: &'a Api, model: Option<&str>) -> Result<&'a Cargo, ApiError> {
+    let context = api.owner.context();
+    let painters = || context.catalogue.iter().filter(|cargo| cargo.is_painter());
+    if let Some(model) = model.filter(|model| !WELL_KNOWN.contains(model)) {
+        let found = context.catalogue.named(model).filter(|cargo| cargo.is_painter());
+        return found.ok_or_else(|| {
+            let known: Vec<&str> = painters().map(|cargo| cargo.entry.slug.as_str()).collect();
+            let message =
+                format!("no Cargo called {model:?} makes pictures; those there are: {}", known.join(", "));
+            ApiError::field(Code::WorkloadNotFound, "model", message)
+        });
+    }
+    let now = Instant::now();
+    let nearness = |cargo: &Cargo| {
+        context.fleet.survey(now, |island| placement::usable(&cargo.spec, island).ok()).into_iter().min()
+    };
+    // No Island before some Island: `None` would come first.
+    let nearest = painters().min_by_key(|cargo| {
+        let near = nearness(cargo);
+        (near.is_none(), near, cargo.entry.required_ram_mb, cargo.entry.slug.as_str())
+    });
+    nearest.ok_or_else(|| {
+        ApiError::new(Code::WorkloadNotFound, "the catalogue has no Cargo that makes pictures")
+    })
+}

@@ -1,0 +1,21 @@
+//! A worker that runs Core ML models.
+
+use std::{
+    env,
+    os::unix::process::CommandExt as _,
+    process::{Command, ExitCode},
+};
+
+use island_runtimes_coreml::worker::CoreMlEngine;
+use island_runtimes_onnx::library::SILENT;
+
+fn main() -> ExitCode {
+    if env::var_os(SILENT).is_none() {
+        // The library reports to its maker unless its environment forbids it before it is opened: this program becomes itself again.
+        let Ok(program) = env::current_exe() else { return ExitCode::FAILURE };
+        let error = Command::new(program).args(env::args_os().skip(1)).env(SILENT, "1").exec();
+        eprintln!("island-worker-coreml cannot start itself: {error}");
+        return ExitCode::FAILURE;
+    }
+    island_runtimes_worker::inside::main(CoreMlEngine)
+}

@@ -1,0 +1,83 @@
+//! Which label fits a picture.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::{
+    media::picture,
+    run::{self, Answer, Job, rejected},
+    task::Pipeline,
+    text::scores,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    Parts,
+    picture::{Eye, Fit},
+};
+use crate::model::take;
+
+/// Labels of an answer, unless the job wants more.
+const TOP_K: usize = 5;
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    image: String,
+    top_k: Option<usize>,
+}
+
+struct Classifier {
+    parts: Parts,
+    eye: Eye,
+    output: String,
+    labels: Vec<String>,
+    /// Whether the output are logits and no shares yet.
+    is_raw: bool,
+}
+
+/// Loads a classifier of pictures.
+pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
+    let eye = Eye::of(&parts, Fit::Crop)?;
+    let model = &parts.model;
+    let (output, labels, is_raw) = match model.labels() {
+        Some((output, labels)) => (output.to_owned(), labels.to_vec(), false),
+        None => {
+            let output = model.interface().outputs.first().map(|output| output.name.clone());
+            let labels =
+                parts.labels().ok_or_else(|| rejected(format!("{} names no labels", model.name())))?;
+            (output.unwrap_or_default(), labels, true)
+        }
+    };
+    let is_raw = parts.flag("softmax").unwrap_or(is_raw);
+    Ok(Box::new(Classifier { eye, output, labels, is_raw, parts }))
+}
+
+impl Pipeline for Classifier {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let Input { image, top_k } = run::input(input)?;
+        let picture = picture::read(&image)?;
+        job.step()?;
+        let model = &self.parts.model;
+        let mut given = model.run(vec![self.eye.see(&picture)], &mut model.start()?)?;
+        let shares = take(&mut given, &self.output)
+            .ok_or_else(|| rejected(format!("{} gives no {}", model.name(), self.output)))?;
+        let shares: Vec<f32> = shares.into_floats().iter().copied().collect();
+        if shares.len() != self.labels.len() {
+            let message =
+                format!("{} gives {} shares of {} labels", model.name(), shares.len(), self.labels.len());
+            return Err(rejected(message));
+        }
+        if shares.iter().any(|share| share.is_nan()) {
+            return Err(rejected(format!(
+                "{} gives what is not a number: its weights are broken",
+                model.name()
+            )));
+        }
+        let shares = if self.is_raw { scores::softmax(&shares) } else { shares };
+        let ranked = scores::ranked(self.labels.iter().cloned(), &shares, Some(top_k.unwrap_or(TOP_K)));
+        Ok(Answer::of(scores::answer(&ranked), 0))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.parts.model.name().to_owned()]
+    }
+}

@@ -1,0 +1,207 @@
+//! Texts as vectors.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::{
+    run::{self, Answer, Job, rejected, wrong},
+    task::Pipeline,
+    text::tokens::{self, Tokens},
+};
+use ndarray::{Array1, ArrayD, Axis, Ix2, IxDyn};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Parts;
+use crate::{
+    model::{Tensor, take},
+    package::interface::{Kind, Sizes},
+    program::types::Class,
+};
+
+/// Most texts of one job.
+const MAX_TEXTS: usize = 2048;
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    input: Texts,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Texts {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// How vectors of tokens become one of their text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pooling {
+    Mean,
+    Cls,
+    LastToken,
+}
+
+/// What a model asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Ids,
+    Mask,
+    Types,
+    Positions,
+}
+
+struct Embedder {
+    parts: Parts,
+    tokens: Tokens,
+    /// Inputs with what they are and whether they are real numbers.
+    inputs: Vec<(String, Asked, Class)>,
+    sizes: Sizes,
+    output: String,
+    pooling: Pooling,
+    normalises: bool,
+}
+
+/// Loads a model of embeddings.
+pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
+    let interface = parts.model.interface();
+    let mut inputs = Vec::new();
+    let mut sizes = None;
+    for feature in &interface.inputs {
+        let Kind::Array { class, sizes: these } = &feature.kind else { continue };
+        let asked = asked(&feature.name).ok_or_else(|| {
+            rejected(format!("{} asks for {}, which texts do not have", parts.model.name(), feature.name))
+        })?;
+        if asked == Asked::Ids {
+            sizes = Some(these.clone());
+        }
+        inputs.push((feature.name.clone(), asked, *class));
+    }
+    let sizes = sizes.filter(|sizes| sizes.rank() == 2);
+    let sizes =
+        sizes.ok_or_else(|| rejected(format!("{} takes no tokens [1, length]", parts.model.name())))?;
+    let named = parts.text("output").map(str::to_owned);
+    let output =
+        named.or_else(|| interface.outputs.first().map(|output| output.name.clone())).unwrap_or_default();
+    let pooling = match parts.text("pooling") {
+        None | Some("mean") => Pooling::Mean,
+        Some("cls") => Pooling::Cls,
+        Some("lasttoken") => Pooling::LastToken,
+        Some(other) => return Err(rejected(format!("the setting pooling = {other:?} is none that exists"))),
+    };
+    Ok(Box::new(Embedder {
+        tokens: Tokens::load(&parts.repository)?,
+        normalises: parts.flag("normalize").unwrap_or(false),
+        inputs,
+        sizes,
+        output,
+        pooling,
+        parts,
+    }))
+}
+
+fn asked(name: &str) -> Option<Asked> {
+    let name = name.to_lowercase();
+    let has = |part: &str| name.contains(part);
+    match () {
+        () if has("mask") => Some(Asked::Mask),
+        () if has("type") || has("segment") => Some(Asked::Types),
+        () if has("position") => Some(Asked::Positions),
+        () if has("id") || has("token") => Some(Asked::Ids),
+        () => None,
+    }
+}
+
+impl Embedder {
+    /// One vector of a text, and how many tokens it has.
+    fn embed(&self, text: &str) -> Result<(Array1<f32>, usize), Failure> {
+        tokens::check(text, "a text of input")?;
+        let most = self
+            .sizes
+            .most(1)
+            .map_or(self.tokens.max_length, |most| self.tokens.max_length.min(most as usize));
+        let encoding = self.tokens.encode_cut(text, None, most, 0)?;
+        let count = encoding.len();
+        let length = self.sizes.holding(1, count as u64).and_then(|length| usize::try_from(length).ok());
+        let length = length
+            .ok_or_else(|| wrong(format!("the text has {count} tokens, which the model does not take")))?;
+        let filled = |fill: i64, of: &dyn Fn(usize) -> i64| -> Vec<i64> {
+            (0..length).map(|place| if place < count { of(place) } else { fill }).collect()
+        };
+        let (ids, types) = (encoding.get_ids(), encoding.get_type_ids());
+        let tensor = |(name, asked, class): &(String, Asked, Class)| {
+            let values = match asked {
+                Asked::Ids => filled(self.tokens.pad_id, &|place| i64::from(ids[place])),
+                Asked::Mask => filled(0, &|_| 1),
+                Asked::Types => filled(0, &|place| i64::from(types[place])),
+                Asked::Positions => (0..length as i64).collect(),
+            };
+            let array = ArrayD::from_shape_vec(IxDyn(&[1, length]), values).unwrap_or_default();
+            let tensor = if *class == Class::Float {
+                Tensor::Floats(array.mapv(|number| number as f32))
+            } else {
+                Tensor::Ints(array)
+            };
+            (name.clone(), tensor)
+        };
+        let model = &self.parts.model;
+        let inputs = self.inputs.iter().map(tensor).collect();
+        let mut given = model.run(inputs, &mut model.start()?)?;
+        let states = take(&mut given, &self.output)
+            .ok_or_else(|| rejected(format!("{} gives no {}", model.name(), self.output)))?;
+        Ok((self.pooled(states.into_floats(), count)?, count))
+    }
+
+    fn pooled(&self, mut states: ArrayD<f32>, count: usize) -> Result<Array1<f32>, Failure> {
+        if states.ndim() == 3 && states.shape()[0] == 1 {
+            states.index_axis_inplace(Axis(0), 0);
+        } else if states.ndim() == 2 && states.shape()[0] == 1 {
+            // It pools by itself.
+            return self.finished(states.iter().copied().collect());
+        }
+        let states = states.into_dimensionality::<Ix2>();
+        let states = states.ok().filter(|states| states.nrows() >= count && count > 0);
+        let states = states
+            .ok_or_else(|| rejected(format!("{} gives no state for each token", self.parts.model.name())))?;
+        self.finished(match self.pooling {
+            Pooling::Cls => states.row(0).to_owned(),
+            Pooling::LastToken => states.row(count - 1).to_owned(),
+            Pooling::Mean => states.slice_axis(Axis(0), (..count).into()).sum_axis(Axis(0)) / count as f32,
+        })
+    }
+
+    fn finished(&self, mut vector: Array1<f32>) -> Result<Array1<f32>, Failure> {
+        if vector.iter().any(|number| number.is_nan()) {
+            return Err(rejected(format!("{} gives what is not a number", self.parts.model.name())));
+        }
+        if self.normalises {
+            let length = vector.dot(&vector).sqrt().max(1e-12);
+            vector /= length;
+        }
+        Ok(vector)
+    }
+}
+
+impl Pipeline for Embedder {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let Input { input } = run::input(input)?;
+        let texts = match input {
+            Texts::One(text) => vec![text],
+            Texts::Many(texts) => texts,
+        };
+        if texts.is_empty() || texts.len() > MAX_TEXTS {
+            return Err(wrong(format!("input must be 1 to {MAX_TEXTS} texts")));
+        }
+        let (mut embeddings, mut tokens) = (Vec::with_capacity(texts.len()), 0);
+        for text in &texts {
+            job.step()?;
+            let (vector, count) = self.embed(text)?;
+            embeddings.push(vector.to_vec());
+            tokens += count as u64;
+        }
+        let dimensions = embeddings[0].len();
+        Ok(Answer::of(json!({ "embeddings": embeddings, "dimensions": dimensions }), tokens))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.parts.model.name().to_owned()]
+    }
+}

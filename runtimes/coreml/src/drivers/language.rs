@@ -1,0 +1,196 @@
+//! Replies, token by token: a stateful decoder with the tokeniser and the chat template that lie beside it.
+//!
+//! The contract is that of the stateful models Apple published: token ids `[1, n]`, where asked for a causal mask `[1, 1, n, k]` of
+//! zeros and minus infinities, positions or the place where they begin, and logits `[1, n, words]` out; caches are states.
+
+mod inputs;
+mod request;
+mod stops;
+mod template;
+
+use island_protocol::job::{Failure, FailureCode, FinishReason, Usage};
+use island_runtimes_onnx::{
+    generate::{
+        Decoder,
+        options::Settings,
+        search::{self, Task},
+    },
+    run::{Answer, Job, rejected},
+    task::Pipeline,
+    text::tokens::Tokens,
+};
+use ndarray::{Array2, ArrayView2, Axis, Ix2};
+use serde_json::Value;
+
+use super::Parts;
+use crate::model::{State, Tensor, take};
+use inputs::Inputs;
+use request::Request;
+use stops::Stops;
+use template::Template;
+
+/// Tokens of a prompt that go through the model together.
+const CHUNK: usize = 256;
+/// Context of a model that says nothing of it.
+const USUAL_CONTEXT: usize = 2048;
+
+struct Writer {
+    parts: Parts,
+    tokens: Tokens,
+    template: Template,
+    settings: Settings,
+    inputs: Inputs,
+    logits: String,
+    context: usize,
+}
+
+/// Loads a language model.
+pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
+    let inputs = Inputs::of(parts.model.as_ref())?;
+    let interface = parts.model.interface();
+    let outputs = &interface.outputs;
+    let named = outputs.iter().find(|output| output.name.to_lowercase().contains("logits"));
+    let logits = named.or_else(|| outputs.first().filter(|_| outputs.len() == 1));
+    let logits =
+        logits.ok_or_else(|| rejected(format!("{} gives no logits", parts.model.name())))?.name.clone();
+    let said = parts.number("context").map(|context| context as usize);
+    let context = said.or(inputs.context()).unwrap_or(USUAL_CONTEXT).max(1);
+    Ok(Box::new(Writer {
+        tokens: Tokens::load(&parts.repository)?,
+        template: Template::load(&parts.repository)?,
+        settings: Settings::load(&parts.repository)?,
+        inputs,
+        logits,
+        context,
+        parts,
+    }))
+}
+
+/// A conversation under way.
+struct Talk<'w> {
+    writer: &'w Writer,
+    state: State,
+    past: usize,
+    /// Whether the prompt is behind it.
+    is_writing: bool,
+    job: &'w Job,
+}
+
+impl Talk<'_> {
+    /// The logits behind the last of some tokens.
+    fn say(&mut self, tokens: &[i64]) -> Result<Vec<f32>, Failure> {
+        let writer = self.writer;
+        let model = &writer.parts.model;
+        let mut last = Vec::new();
+        let mut rest = tokens;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(writer.inputs.chunk(rest.len().min(CHUNK))?);
+            rest = later;
+            let inputs = writer.inputs.tensors(now, self.past, writer.context);
+            let mut given = model.run(inputs, &mut self.state)?;
+            if !self.is_writing {
+                self.job.read(now.len() as u64);
+            }
+            self.past += now.len();
+            let logits = take(&mut given, &writer.logits)
+                .ok_or_else(|| rejected(format!("{} gives no {}", model.name(), writer.logits)))?;
+            last = row(logits, model.name())?;
+            if !rest.is_empty() {
+                self.job.step()?;
+            }
+        }
+        self.is_writing = true;
+        Ok(last)
+    }
+}
+
+/// The last row of `[1, n, words]` or `[1, words]`.
+fn row(logits: Tensor, name: &str) -> Result<Vec<f32>, Failure> {
+    let mut logits = logits.into_floats();
+    while logits.ndim() > 2 && logits.shape()[0] == 1 {
+        logits.index_axis_inplace(Axis(0), 0);
+    }
+    let shape = logits.shape().to_vec();
+    let rows = logits.into_dimensionality::<Ix2>().ok().filter(|rows| !rows.is_empty());
+    let rows = rows.ok_or_else(|| rejected(format!("the logits of {name} are {shape:?}")))?;
+    let last = rows.row(rows.nrows() - 1).to_vec();
+    if last.iter().any(|logit| logit.is_nan()) {
+        return Err(rejected(format!("the logits of {name} are no numbers: its weights are broken")));
+    }
+    Ok(last)
+}
+
+impl Decoder for Talk<'_> {
+    fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, Failure> {
+        let tokens: Vec<i64> = tokens.row(0).to_vec();
+        let logits = self.say(&tokens)?;
+        let count = logits.len();
+        Array2::from_shape_vec((1, count), logits).map_err(|error| rejected(error.to_string()))
+    }
+
+    fn reorder(&mut self, order: &[usize]) -> Result<(), Failure> {
+        if order == [0] { Ok(()) } else { Err(rejected("a model with a state writes one text at a time")) }
+    }
+}
+
+impl Writer {
+    fn prompt(&self, request: &Request) -> Result<Vec<u32>, Failure> {
+        let rendered = self.template.render(&request.messages, &self.tokens)?;
+        let prompt = self.tokens.encode_framed(&rendered)?;
+        if prompt.is_empty() || prompt.len() >= self.context {
+            let message =
+                format!("the prompt has {} tokens, the model takes {}", prompt.len(), self.context - 1);
+            return Err(Failure::of_job(FailureCode::ContextLengthExceeded, message));
+        }
+        Ok(prompt)
+    }
+}
+
+impl Pipeline for Writer {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let request = Request::of(input)?;
+        let prompt = self.prompt(&request)?;
+        let options = self.settings.with(&request.wishes)?;
+        let longest = (prompt.len() + request.max_tokens.unwrap_or(self.context)).min(self.context);
+        let mut talk =
+            Talk { writer: self, state: self.parts.model.start()?, past: 0, is_writing: false, job };
+        let task = Task { begin: &prompt, source: &[], longest, rule: None };
+        let mut said = Stops::new(&self.tokens, job, &request.stops, options.ends());
+        let stopped = said.flag();
+        let decoder: &mut dyn Decoder = &mut Until { talk: &mut talk, stopped: &stopped };
+        let written = search::write(decoder, &options, task, job, &mut |token| said.hear(token));
+        let written = match written {
+            Err(_) if stopped.get() => None,
+            written => Some(written?),
+        };
+        let (count, has_stopped) = (said.count(), stopped.get());
+        let text = said.end()?;
+        let has_ended = has_stopped || written.is_some_and(|written| written.has_ended);
+        let reason = if has_ended { FinishReason::Stop } else { FinishReason::Length };
+        let usage = Usage::tokens(prompt.len() as u64, count);
+        Ok(Answer { output: text.into(), usage, finish_reason: Some(reason) })
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.parts.model.name().to_owned()]
+    }
+}
+
+/// A decoder that goes on until a stop text was said.
+struct Until<'t, 'w> {
+    talk: &'t mut Talk<'w>,
+    stopped: &'t std::cell::Cell<bool>,
+}
+
+impl Decoder for Until<'_, '_> {
+    fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, Failure> {
+        if self.stopped.get() {
+            return Err(Failure::interrupted(FailureCode::InternalError, "a stop text was said"));
+        }
+        self.talk.step(tokens)
+    }
+
+    fn reorder(&mut self, order: &[usize]) -> Result<(), Failure> {
+        self.talk.reorder(order)
+    }
+}

@@ -1,0 +1,117 @@
+//! What a decoder asks for at each step.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::run::rejected;
+use ndarray::{ArrayD, IxDyn};
+
+use crate::{
+    model::{Model, Tensor, Tensors},
+    package::interface::{Feature, Kind, Sizes},
+    program::types::Class,
+};
+
+/// One input of a decoder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Token ids, `[1, n]`.
+    Ids,
+    /// What each token may look at, `[1, 1, n, k]`: zero or minus infinity. `k` is all tokens so far, or always as many.
+    Mask(Option<u64>),
+    /// Places of the tokens, `[n]` or `[1, n]`.
+    Positions(usize),
+    /// The place of the first, `[1]`.
+    Begin,
+}
+
+/// The inputs of a decoder.
+#[derive(Debug, Clone)]
+pub(super) struct Inputs {
+    all: Vec<(String, Asked)>,
+    ids: Sizes,
+    context: Option<usize>,
+}
+
+impl Inputs {
+    /// The inputs of a model, each of which must be one that is known.
+    pub(super) fn of(model: &dyn Model) -> Result<Self, Failure> {
+        let (mut all, mut ids, mut context) = (Vec::new(), None, None);
+        for feature in &model.interface().inputs {
+            let asked = asked(feature).ok_or_else(|| {
+                rejected(format!(
+                    "{} asks for {}, which a conversation does not have",
+                    model.name(),
+                    feature.name
+                ))
+            })?;
+            if let Kind::Array { sizes, .. } = &feature.kind {
+                match asked {
+                    Asked::Ids => ids = Some(sizes.clone()),
+                    Asked::Mask(_) => context = sizes.most(3).and_then(|most| usize::try_from(most).ok()),
+                    _ => {}
+                }
+            }
+            all.push((feature.name.clone(), asked));
+        }
+        let ids = ids.ok_or_else(|| rejected(format!("{} takes no token ids [1, n]", model.name())))?;
+        Ok(Self { all, ids, context })
+    }
+
+    /// Most tokens that a conversation has, if the inputs say so.
+    pub(super) fn context(&self) -> Option<usize> {
+        self.context
+    }
+
+    /// How many of so many tokens go in together.
+    pub(super) fn chunk(&self, count: usize) -> Result<usize, Failure> {
+        let fits = |count: &usize| self.ids.holding(1, *count as u64) == Some(*count as u64);
+        (1..=count)
+            .rev()
+            .find(fits)
+            .ok_or_else(|| rejected("the model takes no single token, as a reply is written"))
+    }
+
+    /// The inputs for some tokens behind `past` others.
+    pub(super) fn tensors(&self, tokens: &[i64], past: usize, context: usize) -> Tensors {
+        let count = tokens.len();
+        let places = || (past..past + count).map(|place| place as i64).collect::<Vec<i64>>();
+        let ints = |shape: &[usize], values: Vec<i64>| {
+            Tensor::Ints(ArrayD::from_shape_vec(IxDyn(shape), values).unwrap_or_default())
+        };
+        let tensor = |asked: Asked| match asked {
+            Asked::Ids => ints(&[1, count], tokens.to_vec()),
+            Asked::Begin => ints(&[1], vec![past as i64]),
+            Asked::Positions(1) => ints(&[count], places()),
+            Asked::Positions(_) => ints(&[1, count], places()),
+            Asked::Mask(width) => {
+                let width =
+                    width.map_or(past + count, |width| (width as usize).min(context.max(past + count)));
+                let mask = ArrayD::from_shape_fn(IxDyn(&[1, 1, count, width]), |place| {
+                    if place[3] <= past + place[2] { 0.0 } else { f32::NEG_INFINITY }
+                });
+                Tensor::Floats(mask)
+            }
+        };
+        self.all.iter().map(|(name, asked)| (name.clone(), tensor(*asked))).collect()
+    }
+}
+
+fn asked(feature: &Feature) -> Option<Asked> {
+    let Kind::Array { class, sizes } = &feature.kind else { return None };
+    let name = feature.name.to_lowercase();
+    match (class, sizes.rank()) {
+        (Class::Float, 4) => {
+            let fixed = if let Sizes::Fixed(sizes) = sizes {
+                sizes.get(3).copied().filter(|&size| size > 0)
+            } else {
+                None
+            };
+            Some(Asked::Mask(fixed))
+        }
+        (Class::Int, rank) if name.contains("position") => Some(Asked::Positions(rank)),
+        (Class::Int, 1) if name.contains("pos") || name.contains("offset") || name.contains("past") => {
+            Some(Asked::Begin)
+        }
+        (Class::Int, 2) => Some(Asked::Ids),
+        _ => None,
+    }
+}

@@ -1,0 +1,107 @@
+//! A reply on its way out: what may become a stop text is held back until it is known.
+
+use std::{cell::Cell, rc::Rc};
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::{run::Job, text::tokens::Tokens};
+
+/// A reply that is being written.
+pub(super) struct Stops<'s> {
+    tokens: &'s Tokens,
+    job: &'s Job,
+    stops: &'s [String],
+    ends: Vec<u32>,
+    ids: Vec<u32>,
+    said: usize,
+    unsaid: u32,
+    count: u64,
+    stopped: Rc<Cell<bool>>,
+}
+
+impl<'s> Stops<'s> {
+    /// Nothing said yet.
+    pub(super) fn new(tokens: &'s Tokens, job: &'s Job, stops: &'s [String], ends: &[u32]) -> Self {
+        Self {
+            tokens,
+            job,
+            stops,
+            ends: ends.to_vec(),
+            ids: Vec::new(),
+            said: 0,
+            unsaid: 0,
+            count: 0,
+            stopped: Rc::default(),
+        }
+    }
+
+    /// Whether a stop text was said.
+    pub(super) fn flag(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.stopped)
+    }
+
+    /// Tokens written so far.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// One more token.
+    pub(super) fn hear(&mut self, token: u32) {
+        self.count += 1;
+        self.unsaid += 1;
+        if self.ends.contains(&token) {
+            return;
+        }
+        self.ids.push(token);
+        let Ok(text) = self.tokens.decode(&self.ids, true) else { return };
+        let first = self.stops.iter().filter_map(|stop| text.find(stop.as_str())).min();
+        if let Some(at) = first {
+            self.stopped.set(true);
+            self.say(&text, at);
+            return;
+        }
+        // A letter of several tokens is not whole yet.
+        let whole = text.trim_end_matches('\u{fffd}').len();
+        let held = self.stops.iter().map(|stop| begun(&text[..whole], stop)).max().unwrap_or(0);
+        self.say(&text, whole - held);
+    }
+
+    /// Says what is left; gives all that was said.
+    pub(super) fn end(mut self) -> Result<String, Failure> {
+        let mut text = self.tokens.decode(&self.ids, true)?;
+        if !self.stopped.get() {
+            self.say(&text, text.len());
+        }
+        if self.unsaid > 0 {
+            // The last tokens have no text of their own, but they count.
+            self.job.token(String::new(), self.unsaid);
+        }
+        text.truncate(self.said);
+        Ok(text)
+    }
+
+    fn say(&mut self, text: &str, until: usize) {
+        if let Some(new) = text.get(self.said..until).filter(|new| !new.is_empty()) {
+            self.job.token(new, self.unsaid);
+            self.said = until;
+            self.unsaid = 0;
+        }
+    }
+}
+
+/// How many bytes at the end of a text could begin a stop text.
+fn begun(text: &str, stop: &str) -> usize {
+    let could = |&length: &usize| stop.is_char_boundary(length) && text.ends_with(&stop[..length]);
+    (1..stop.len()).rev().find(could).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_could_begin_a_stop_is_held() {
+        assert_eq!(begun("say STO", "STOP"), 3);
+        assert_eq!(begun("say S T", "STOP"), 0);
+        assert_eq!(begun("ü", "üx"), 2);
+    }
+}

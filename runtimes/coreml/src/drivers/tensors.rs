@@ -1,0 +1,152 @@
+//! Whatever goes in and comes out, as JSON: for models that no other driver knows.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::{
+    media::picture,
+    run::{Answer, Job, rejected, wrong},
+    task::Pipeline,
+};
+use ndarray::{ArrayD, ArrayViewD, IxDyn};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Parts,
+    picture::{Eye, Fit},
+};
+use crate::{
+    model::{Tensor, Tensors},
+    package::interface::{Feature, Kind},
+    program::types::Class,
+};
+
+/// Most numbers of an input or an answer.
+const MAX_NUMBERS: usize = 4 << 20;
+/// Most steps of one job.
+const MAX_STEPS: usize = 100_000;
+/// Deepest nesting of an array.
+const MAX_RANK: usize = 16;
+
+struct Generic {
+    parts: Parts,
+    /// Where the model takes a picture.
+    eye: Option<Eye>,
+}
+
+/// Loads a model for tensors.
+pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
+    let has_picture = parts.model.interface().image().is_some();
+    let eye = if has_picture { Some(Eye::of(&parts, Fit::Fill)?) } else { None };
+    Ok(Box::new(Generic { parts, eye }))
+}
+
+impl Pipeline for Generic {
+    /// `inputs` are arrays by name, or a list of such: the steps of one job, between which the model's states stay.
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let model = &self.parts.model;
+        let inputs = input.get("inputs").ok_or_else(|| wrong("inputs are missing"))?;
+        let (steps, is_list): (Vec<&Value>, bool) = match inputs {
+            Value::Array(steps) => (steps.iter().collect(), true),
+            one => (vec![one], false),
+        };
+        if steps.is_empty() || steps.len() > MAX_STEPS {
+            return Err(wrong(format!("inputs must be 1 to {MAX_STEPS} steps")));
+        }
+        let (mut state, mut outputs, mut left) = (model.start()?, Vec::new(), MAX_NUMBERS);
+        for step in steps {
+            job.step()?;
+            let given = model.run(self.read(step)?, &mut state)?;
+            outputs.push(written(&given, &mut left)?);
+        }
+        let outputs = if is_list { Value::Array(outputs) } else { outputs.swap_remove(0) };
+        Ok(Answer::of(json!({ "outputs": outputs }), 0))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        vec![self.parts.model.name().to_owned()]
+    }
+}
+
+impl Generic {
+    fn read(&self, step: &Value) -> Result<Tensors, Failure> {
+        let given = step.as_object().ok_or_else(|| wrong("inputs must be arrays by name"))?;
+        let interface = self.parts.model.interface();
+        if let Some(name) = given.keys().find(|name| interface.input(name).is_none()) {
+            let known: Vec<&str> = interface.inputs.iter().map(|feature| feature.name.as_str()).collect();
+            return Err(wrong(format!("the model has no input {name:?}; it has: {}", known.join(", "))));
+        }
+        let one = |feature: &Feature| {
+            let value = given.get(&feature.name);
+            let value =
+                value.ok_or_else(|| wrong(format!("the model's input {} is missing", feature.name)))?;
+            if let (Some(eye), Some(text)) = (&self.eye, value.as_str()) {
+                return Ok(eye.see(&picture::read(text)?));
+            }
+            let class = match &feature.kind {
+                Kind::Array { class, .. } => *class,
+                _ => Class::Float,
+            };
+            Ok((feature.name.clone(), array(value, class, &feature.name)?))
+        };
+        interface.inputs.iter().map(one).collect()
+    }
+}
+
+fn array(value: &Value, class: Class, name: &str) -> Result<Tensor, Failure> {
+    let (mut shape, mut inner) = (Vec::new(), value);
+    while let Value::Array(items) = inner {
+        shape.push(items.len());
+        match items.first() {
+            Some(first) if shape.len() < MAX_RANK => inner = first,
+            _ => break,
+        }
+    }
+    let mut numbers = Vec::new();
+    flatten(value, &shape, &mut numbers).map_err(|why| wrong(format!("the model's input {name} {why}")))?;
+    let array = ArrayD::from_shape_vec(IxDyn(&shape), numbers);
+    let array = array.map_err(|_| wrong(format!("the model's input {name} is no even array")))?;
+    Ok(match class {
+        Class::Float => Tensor::Floats(array.mapv(|number| number as f32)),
+        _ => Tensor::Ints(array.mapv(|number| number as i64)),
+    })
+}
+
+fn flatten(value: &Value, shape: &[usize], numbers: &mut Vec<f64>) -> Result<(), String> {
+    match (value, shape) {
+        (Value::Array(items), [length, rest @ ..]) if items.len() == *length => {
+            items.iter().try_for_each(|item| flatten(item, rest, numbers))
+        }
+        (Value::Number(number), []) if numbers.len() < MAX_NUMBERS => {
+            numbers.push(number.as_f64().unwrap_or(f64::NAN));
+            Ok(())
+        }
+        (Value::Bool(flag), []) if numbers.len() < MAX_NUMBERS => {
+            numbers.push(f64::from(u8::from(*flag)));
+            Ok(())
+        }
+        (Value::Number(_) | Value::Bool(_), []) => Err(format!("has more than {MAX_NUMBERS} numbers")),
+        _ => Err("is no even array of numbers".to_owned()),
+    }
+}
+
+fn written(tensors: &Tensors, left: &mut usize) -> Result<Value, Failure> {
+    let mut outputs = Map::new();
+    for (name, tensor) in tensors {
+        let count = tensor.shape().iter().product();
+        *left = left
+            .checked_sub(count)
+            .ok_or_else(|| rejected(format!("the model gives more than {MAX_NUMBERS} numbers")))?;
+        let value = match tensor {
+            Tensor::Floats(array) => nested(array.view(), &|&number| json!(number)),
+            Tensor::Ints(array) => nested(array.view(), &|&number| json!(number)),
+        };
+        outputs.insert(name.clone(), value);
+    }
+    Ok(Value::Object(outputs))
+}
+
+fn nested<T>(array: ArrayViewD<'_, T>, number: &dyn Fn(&T) -> Value) -> Value {
+    if array.ndim() == 0 {
+        return array.first().map_or(Value::Null, number);
+    }
+    Value::Array(array.outer_iter().map(|inner| nested(inner, number)).collect())
+}

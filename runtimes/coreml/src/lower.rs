@@ -1,0 +1,73 @@
+//! A program as an ONNX graph, for Islands without Apple's library.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`onnx`] | graphs as bytes |
+//! | [`graph`] | the graph under construction: names, weights, states |
+//! | [`call`] | one operation: its parameters, and the nodes it becomes |
+//! | [`expand`] | compressed weights |
+//! | the others | the operations, by kind: one small function each |
+//!
+//! Everything real is computed in `f32` and everything whole in `i64`, whatever the program says: it runs on processors, where
+//! halves are slow, and no value grows wrong by being wider.
+
+pub mod activation;
+pub mod binary;
+pub mod call;
+pub mod control;
+pub mod convolution;
+pub mod expand;
+pub mod gather;
+pub mod graph;
+pub mod linear;
+pub mod normalization;
+pub mod onnx;
+pub mod picture;
+pub mod quantization;
+pub mod recurrent;
+pub mod reduction;
+pub mod shape;
+pub mod slice;
+pub mod tensor;
+pub mod unary;
+
+use island_protocol::job::Failure;
+
+use call::Call;
+
+/// Makes nodes of an operation and gives the names of its outputs.
+pub(crate) type Lower = fn(&mut Call<'_, '_>) -> Result<Vec<String>, Failure>;
+
+/// Operations by name.
+pub(crate) type Table = &'static [(&'static str, Lower)];
+
+const TABLES: [Table; 14] = [
+    activation::OPERATIONS,
+    binary::OPERATIONS,
+    control::OPERATIONS,
+    convolution::OPERATIONS,
+    gather::OPERATIONS,
+    linear::OPERATIONS,
+    normalization::OPERATIONS,
+    picture::OPERATIONS,
+    quantization::OPERATIONS,
+    recurrent::OPERATIONS,
+    reduction::OPERATIONS,
+    shape::OPERATIONS,
+    slice::OPERATIONS,
+    tensor::OPERATIONS,
+];
+
+fn find(kind: &str) -> Option<Lower> {
+    let mut all = TABLES.iter().chain([&unary::OPERATIONS]).flat_map(|table| table.iter());
+    all.find(|(name, _)| *name == kind).map(|(_, lower)| *lower)
+}
+
+/// Names of all operations that are lowered, those of compressed weights included.
+pub fn operations() -> Vec<&'static str> {
+    let lowered =
+        TABLES.iter().chain([&unary::OPERATIONS]).flat_map(|table| table.iter().map(|(name, _)| *name));
+    let mut names: Vec<&str> = lowered.chain(expand::OPERATIONS).chain(graph::OPERATIONS).collect();
+    names.sort_unstable();
+    names
+}

@@ -1,0 +1,91 @@
+//! Operations on two tensors, element by element.
+
+use island_protocol::job::Failure;
+
+use super::{
+    Table,
+    call::{Call, one},
+};
+use crate::program::types::Class;
+
+pub(super) const OPERATIONS: Table = &[
+    ("add", |call| arithmetic(call, "Add")),
+    ("equal", |call| compare(call, "Equal")),
+    ("floor_div", floor_div),
+    ("greater", |call| compare(call, "Greater")),
+    ("greater_equal", |call| compare(call, "GreaterOrEqual")),
+    ("less", |call| compare(call, "Less")),
+    ("less_equal", |call| compare(call, "LessOrEqual")),
+    ("logical_and", |call| logic(call, "And")),
+    ("logical_or", |call| logic(call, "Or")),
+    ("logical_xor", |call| logic(call, "Xor")),
+    ("maximum", |call| arithmetic(call, "Max")),
+    ("minimum", |call| arithmetic(call, "Min")),
+    ("mod", modulo),
+    ("mul", |call| arithmetic(call, "Mul")),
+    ("not_equal", not_equal),
+    ("pow", |call| arithmetic(call, "Pow")),
+    ("real_div", |call| arithmetic(call, "Div")),
+    ("sub", |call| arithmetic(call, "Sub")),
+];
+
+/// Both operands as elements of one class: real where one of them is.
+fn both(call: &mut Call<'_, '_>) -> Result<(String, String, Class), Failure> {
+    let (x, y) = (call.tensor("x")?, call.tensor("y")?);
+    let class = match (x.class(), y.class()) {
+        (Class::Float, _) | (_, Class::Float) => Class::Float,
+        (Class::Bool, Class::Bool) => Class::Bool,
+        _ => Class::Int,
+    };
+    Ok((call.cast(&x, class), call.cast(&y, class), class))
+}
+
+fn arithmetic(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+    let (x, y, _) = both(call)?;
+    one(call.node(kind, &[&x, &y], []))
+}
+
+fn compare(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+    let (x, y, class) = both(call)?;
+    if class == Class::Bool && kind != "Equal" {
+        let (x, y) = (call.cast_name(&x, Class::Int), call.cast_name(&y, Class::Int));
+        return one(call.node(kind, &[&x, &y], []));
+    }
+    one(call.node(kind, &[&x, &y], []))
+}
+
+fn logic(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+    let (x, y) = (call.tensor("x")?, call.tensor("y")?);
+    let (x, y) = (call.cast(&x, Class::Bool), call.cast(&y, Class::Bool));
+    one(call.node(kind, &[&x, &y], []))
+}
+
+fn not_equal(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, y, _) = both(call)?;
+    let same = call.node("Equal", &[&x, &y], []);
+    one(call.node("Not", &[&same], []))
+}
+
+fn floor_div(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, y, class) = both(call)?;
+    if class == Class::Float {
+        let share = call.node("Div", &[&x, &y], []);
+        return one(call.node("Floor", &[&share], []));
+    }
+    // ONNX divides whole numbers towards zero; without its remainder a number divides evenly.
+    let rest = call.node("Mod", &[&x, &y], []);
+    let even = call.node("Sub", &[&x, &rest], []);
+    one(call.node("Div", &[&even, &y], []))
+}
+
+/// The remainder has the sign of the divisor.
+fn modulo(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, y, class) = both(call)?;
+    if class != Class::Float {
+        return one(call.node("Mod", &[&x, &y], []));
+    }
+    let share = call.node("Div", &[&x, &y], []);
+    let times = call.node("Floor", &[&share], []);
+    let even = call.node("Mul", &[&times, &y], []);
+    one(call.node("Sub", &[&x, &even], []))
+}

@@ -1,0 +1,99 @@
+//! Branches and loops.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::run::rejected;
+
+use super::{
+    Table,
+    call::{Call, Operand, Set},
+    graph::Lowering,
+    onnx::{Graph, ValueInfo},
+};
+use crate::program::{
+    Block,
+    types::{Class, Element, TensorType},
+};
+
+pub(super) const OPERATIONS: Table = &[("cond", cond), ("while_loop", while_loop)];
+
+/// A block's outputs, declared under their names in the graph.
+fn outputs<'p>(lowering: &mut Lowering<'p>, block: &'p Block) -> Result<Vec<ValueInfo>, Failure> {
+    let mut declared = Vec::with_capacity(block.outputs.len());
+    for output in &block.outputs {
+        let (name, ty) = lowering.feed_name(output)?;
+        // An inner graph gives what was made in it, not what is around it.
+        let own = lowering.push("Identity", vec![name], Vec::new(), 1).remove(0);
+        declared.push(lowering.declare(&own, &TensorType { shape: vec![None; ty.rank()], ..ty })?);
+    }
+    Ok(declared)
+}
+
+fn branch<'p>(lowering: &mut Lowering<'p>, block: &'p Block) -> Result<Graph, Failure> {
+    lowering.inner(Vec::new(), |lowering| {
+        lowering.block(block)?;
+        outputs(lowering, block)
+    })
+}
+
+fn cond(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let which = call.tensor("pred")?;
+    let [yes, no] = call.operation.blocks.as_slice() else {
+        return Err(rejected("it has not two branches"));
+    };
+    let which = call.cast(&which, Class::Bool);
+    let (yes, no) = (branch(call.lowering, yes)?, branch(call.lowering, no)?);
+    let count = call.operation.outputs.len();
+    let set = [Set::Graph("then_branch", yes), Set::Graph("else_branch", no)];
+    Ok(call.nodes("If", &[&which], set, count))
+}
+
+/// A block's inputs stand for these from here on.
+fn enter<'p>(lowering: &mut Lowering<'p>, block: &'p Block, names: &[String]) -> Result<(), Failure> {
+    if block.inputs.len() != names.len() {
+        return Err(rejected("it goes on with more or fewer values than its loop has"));
+    }
+    block.inputs.iter().zip(names).try_for_each(|(named, name)| lowering.bind(named, name.clone()))
+}
+
+/// Whether it goes on with these.
+fn goes_on<'p>(lowering: &mut Lowering<'p>, block: &'p Block, names: &[String]) -> Result<String, Failure> {
+    enter(lowering, block, names)?;
+    lowering.block(block)?;
+    let output = block.outputs.first().ok_or_else(|| rejected("its condition gives nothing"))?;
+    Ok(lowering.feed_name(output)?.0)
+}
+
+fn while_loop(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let first = call.tensors("loop_vars")?;
+    let [condition, body] = call.operation.blocks.as_slice() else {
+        return Err(rejected("it has not a condition and a body"));
+    };
+    let names: Vec<String> = first.iter().map(|operand| operand.name.clone()).collect();
+    let begins = goes_on(call.lowering, condition, &names)?;
+    let flag = TensorType::scalar(Element::Bool);
+    let (turn, still) = (call.lowering.fresh(), call.lowering.fresh());
+    let mut inputs = vec![
+        call.lowering.declare(&turn, &TensorType::scalar(Element::I64))?,
+        call.lowering.declare(&still, &flag)?,
+    ];
+    let inner: Vec<String> = first.iter().map(|_| call.lowering.fresh()).collect();
+    for (name, Operand { ty, .. }) in inner.iter().zip(&first) {
+        let open = TensorType { element: ty.element, shape: vec![None; ty.rank()] };
+        inputs.push(call.lowering.declare(name, &open)?);
+    }
+    let graph = call.lowering.inner(inputs, |lowering| {
+        enter(lowering, body, &inner)?;
+        lowering.block(body)?;
+        let declared = outputs(lowering, body)?;
+        let names: Vec<String> = declared.iter().filter_map(|info| info.name.clone()).collect();
+        let next = goes_on(lowering, condition, &names)?;
+        let next = lowering.push("Identity", vec![next], Vec::new(), 1).remove(0);
+        let mut all = vec![lowering.declare(&next, &flag)?];
+        all.extend(declared);
+        Ok(all)
+    })?;
+    let mut given = vec!["", begins.as_str()];
+    given.extend(names.iter().map(String::as_str));
+    let count = call.operation.outputs.len();
+    Ok(call.nodes("Loop", &given, [Set::Graph("body", graph)], count))
+}

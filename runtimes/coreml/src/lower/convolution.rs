@@ -1,0 +1,128 @@
+//! Convolutions and pools.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::run::rejected;
+
+use super::{
+    Table,
+    call::{Call, Operand, Set, one, text},
+};
+
+pub(super) const OPERATIONS: Table = &[
+    ("avg_pool", avg_pool),
+    ("conv", conv),
+    ("conv_transpose", conv_transpose),
+    ("l2_pool", l2_pool),
+    ("max_pool", |call| one_pool(call, "MaxPool", Vec::new())),
+];
+
+/// Sizes along each axis of space: those given, or ones.
+fn along(call: &Call<'_, '_>, name: &str, count: usize) -> Result<Vec<i64>, Failure> {
+    let sizes = call.ints(name)?.unwrap_or_else(|| vec![1; count]);
+    if sizes.len() != count {
+        return Err(rejected(format!("its parameter {name} has {} sizes for {count} axes", sizes.len())));
+    }
+    Ok(sizes)
+}
+
+/// Number of axes of space.
+fn space(x: &Operand) -> Result<usize, Failure> {
+    x.rank()
+        .checked_sub(2)
+        .filter(|&count| count > 0)
+        .ok_or_else(|| rejected("it works on something without space"))
+}
+
+/// How edges are filled: ONNX has all beginnings before all ends.
+fn edges(call: &Call<'_, '_>, count: usize) -> Result<Vec<Set>, Failure> {
+    Ok(match call.word("pad_type", "valid")?.to_lowercase().as_str() {
+        "same" => vec![text("auto_pad", "SAME_UPPER")],
+        "same_lower" => vec![text("auto_pad", "SAME_LOWER")],
+        "custom" => vec![Set::Ints("pads", custom(call, count)?)],
+        _ => Vec::new(),
+    })
+}
+
+fn custom(call: &Call<'_, '_>, count: usize) -> Result<Vec<i64>, Failure> {
+    let pads = call.ints("pad")?.unwrap_or_else(|| vec![0; 2 * count]);
+    if pads.len() != 2 * count {
+        return Err(rejected(format!("its edges are {} for {count} axes", pads.len())));
+    }
+    let (begins, ends): (Vec<i64>, Vec<i64>) =
+        pads.as_chunks::<2>().0.iter().map(|[begin, end]| (*begin, *end)).unzip();
+    Ok(begins.into_iter().chain(ends).collect())
+}
+
+fn conv(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, weight, bias) = (call.tensor("x")?, call.tensor("weight")?, call.maybe("bias")?);
+    let count = space(&x)?;
+    let mut set = vec![
+        Set::Ints("strides", along(call, "strides", count)?),
+        Set::Ints("dilations", along(call, "dilations", count)?),
+        Set::Int("group", call.int("groups", 1)?),
+    ];
+    set.extend(edges(call, count)?);
+    let inputs: Vec<&str> =
+        [&x, &weight].into_iter().chain(&bias).map(|operand| operand.name.as_str()).collect();
+    one(call.node("Conv", &inputs, set))
+}
+
+fn conv_transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, weight, bias) = (call.tensor("x")?, call.tensor("weight")?, call.maybe("bias")?);
+    let count = space(&x)?;
+    let (strides, dilations) = (along(call, "strides", count)?, along(call, "dilations", count)?);
+    let mut pads = match call.word("pad_type", "valid")?.to_lowercase().as_str() {
+        "custom" => custom(call, count)?,
+        _ => vec![0; 2 * count],
+    };
+    let mut more = vec![0; count];
+    let is_same = call.word("pad_type", "valid")?.to_lowercase().starts_with("same");
+    let wanted = call.ints("output_shape")?;
+    for axis in 0..count {
+        let kernel = (weight.size(axis + 2)? - 1) * dilations[axis] + 1;
+        let natural = |size: i64| (size - 1) * strides[axis] + kernel - pads[axis] - pads[axis + count];
+        let surplus = match &wanted {
+            Some(sizes) => {
+                let size = sizes.len().checked_sub(count - axis).and_then(|place| sizes.get(place)).copied();
+                natural(x.size(axis + 2)?) - size.ok_or_else(|| rejected("its output_shape is too short"))?
+            }
+            None if is_same => kernel - strides[axis],
+            None => 0,
+        };
+        if surplus > 0 {
+            pads[axis] += surplus / 2;
+            pads[axis + count] += surplus - surplus / 2;
+        } else {
+            more[axis] = -surplus;
+        }
+    }
+    let set = [
+        Set::Ints("strides", strides),
+        Set::Ints("dilations", dilations),
+        Set::Int("group", call.int("groups", 1)?),
+        Set::Ints("pads", pads),
+        Set::Ints("output_padding", more),
+    ];
+    let inputs: Vec<&str> =
+        [&x, &weight].into_iter().chain(&bias).map(|operand| operand.name.as_str()).collect();
+    one(call.node("ConvTranspose", &inputs, set))
+}
+
+fn one_pool(call: &mut Call<'_, '_>, kind: &str, mut set: Vec<Set>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let count = space(&x)?;
+    set.push(Set::Ints("kernel_shape", along(call, "kernel_sizes", count)?));
+    set.push(Set::Ints("strides", along(call, "strides", count)?));
+    set.push(Set::Int("ceil_mode", i64::from(call.flag("ceil_mode", false)?)));
+    set.extend(edges(call, count)?);
+    one(call.node(kind, &[&x.name], set))
+}
+
+fn avg_pool(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let counts_edges = !call.flag("exclude_padding_from_average", false)?;
+    one_pool(call, "AveragePool", vec![Set::Int("count_include_pad", i64::from(counts_edges))])
+}
+
+fn l2_pool(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    one_pool(call, "LpPool", vec![Set::Int("p", 2)])
+}

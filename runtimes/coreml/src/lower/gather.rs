@@ -1,0 +1,103 @@
+//! Elements by their places.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::run::rejected;
+
+use super::{
+    Table,
+    call::{Call, Operand, Set, one, text},
+};
+use crate::program::types::Class;
+
+pub(super) const OPERATIONS: Table = &[
+    ("gather", gather),
+    ("gather_along_axis", gather_along_axis),
+    ("gather_nd", gather_nd),
+    ("scatter", scatter),
+    ("scatter_along_axis", scatter_along_axis),
+    ("scatter_nd", scatter_nd),
+];
+
+/// Places, as whole numbers whatever they are.
+fn places(call: &mut Call<'_, '_>) -> Result<Operand, Failure> {
+    let indices = call.tensor("indices")?;
+    let name = call.cast(&indices, Class::Int);
+    Ok(Operand { name, ..indices })
+}
+
+fn gather(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, indices) = (call.tensor("x")?, places(call)?);
+    let (axis, shared) = (x.axis(call.int("axis", 0)?)?, call.int("batch_dims", 0)?);
+    if shared == 0 {
+        return one(call.node("Gather", &[&x.name, &indices.name], [Set::Int("axis", axis as i64)]));
+    }
+    let shared = usize::try_from(shared).ok().filter(|&shared| shared <= axis && shared <= indices.rank());
+    let shared = shared.ok_or_else(|| rejected("its batch_dims are more than there are"))?;
+    // The axis comes right behind the shared ones, is gathered from by single places, and what was between goes before the places.
+    let mut order: Vec<i64> = (0..x.rank() as i64).collect();
+    let moved = order.remove(axis);
+    order.insert(shared, moved);
+    let ready = if axis == shared { x.name.clone() } else { call.transpose(&x.name, order) };
+    let single = call.unsqueeze(&indices.name, &[-1])?;
+    let found = call.node("GatherND", &[&ready, &single], [Set::Int("batch_dims", shared as i64)]);
+    let (between, of_places) = (axis - shared, indices.rank() - shared);
+    if between == 0 {
+        return one(found);
+    }
+    let rank = x.rank() - 1 + of_places;
+    let start = shared + of_places;
+    let order = (0..shared).chain(start..start + between).chain(shared..start).chain(start + between..rank);
+    let order = order.map(|place| place as i64).collect();
+    one(call.transpose(&found, order))
+}
+
+fn gather_along_axis(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, indices, axis) = (call.tensor("x")?, places(call)?, call.int("axis", 0)?);
+    one(call.node("GatherElements", &[&x.name, &indices.name], [Set::Int("axis", axis)]))
+}
+
+fn gather_nd(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, indices, shared) = (call.tensor("x")?, places(call)?, call.int("batch_dims", 0)?);
+    one(call.node("GatherND", &[&x.name, &indices.name], [Set::Int("batch_dims", shared)]))
+}
+
+/// What is scattered, and how it meets what is there.
+fn updates(call: &mut Call<'_, '_>) -> Result<(String, Option<Set>), Failure> {
+    let updates = call.tensor("updates")?;
+    let mode = call.word("mode", "add")?;
+    let reduction = |how: &str| Some(text("reduction", how));
+    Ok(match mode.as_str() {
+        "update" => (updates.name, None),
+        "add" | "mul" | "max" | "min" => (updates.name, reduction(&mode)),
+        "sub" => (call.node("Neg", &[&updates.name], []), reduction("add")),
+        "div" => (call.node("Reciprocal", &[&updates.name], []), reduction("mul")),
+        _ => return Err(rejected(format!("it scatters by {mode:?}, which nothing here does"))),
+    })
+}
+
+/// Places along one axis, the same for all others.
+fn scatter(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (data, indices) = (call.tensor("data")?, places(call)?);
+    let axis = data.axis(call.int("axis", 0)?)?;
+    let (updates, reduction) = updates(call)?;
+    let others: Vec<i64> =
+        (0..data.rank()).filter(|&place| place != axis).map(|place| place as i64).collect();
+    let wide = call.unsqueeze(&indices.name, &others)?;
+    let shape = call.node("Shape", &[&updates], []);
+    let every = call.node("Expand", &[&wide, &shape], []);
+    let set = [Some(Set::Int("axis", axis as i64)), reduction].into_iter().flatten();
+    one(call.node("ScatterElements", &[&data.name, &every, &updates], set))
+}
+
+fn scatter_along_axis(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (data, indices, axis) = (call.tensor("data")?, places(call)?, call.int("axis", 0)?);
+    let (updates, reduction) = updates(call)?;
+    let set = [Some(Set::Int("axis", axis)), reduction].into_iter().flatten();
+    one(call.node("ScatterElements", &[&data.name, &indices.name, &updates], set))
+}
+
+fn scatter_nd(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (data, indices) = (call.tensor("data")?, places(call)?);
+    let (updates, reduction) = updates(call)?;
+    one(call.node("ScatterND", &[&data.name, &indices.name, &updates], reduction))
+}

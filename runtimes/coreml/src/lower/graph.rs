@@ -1,0 +1,524 @@
+//! The graph under construction: names, weights, states.
+
+use std::collections::{BTreeMap, HashMap};
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::run::rejected;
+use prost::Message as _;
+
+use super::{
+    call::Call,
+    expand, find,
+    onnx::{
+        self, Attribute, Dimension, Entry, Graph, Node, OperatorSet, Shape, Size, Tensor, Type, ValueInfo,
+    },
+};
+use crate::{
+    package::weights::Weights,
+    program::{
+        Argument, Block, Function, Named, Operation,
+        types::{Class, Element, TensorType, ValueType},
+        value::{Data, Value},
+    },
+};
+
+/// Operations that change what names stand for, and become no nodes.
+pub(super) const OPERATIONS: [&str; 4] = ["const", "read_state", "write_state", "classify"];
+/// The name under which a graph finds its weights in memory.
+pub const WEIGHTS: &str = "weights";
+/// Version of ONNX's operations.
+const OPSET: i64 = 20;
+const IR_VERSION: i64 = 9;
+/// Weights from this size on lie outside the graph, which must stay below two gigabytes.
+const OUTSIDE_BYTES: usize = 1024;
+/// Deepest that branches and loops may lie in each other.
+const MAX_DEPTH: usize = 16;
+
+/// A finished graph.
+#[derive(Debug)]
+pub struct Lowered {
+    /// An ONNX model.
+    pub model: Vec<u8>,
+    /// Its weights.
+    pub weights: Vec<u8>,
+    /// Its inputs by the names they have in the program.
+    pub inputs: Vec<Named>,
+    /// Names of its outputs, without a classifier's label.
+    pub outputs: Vec<String>,
+    /// What stays from run to run, with its dimensions.
+    pub states: Vec<(String, Class, Vec<usize>)>,
+    /// A classifier's output of shares, and the labels they are of.
+    pub labels: Option<(String, Vec<String>)>,
+}
+
+/// The graph's name of a program's input.
+pub fn input_name(name: &str) -> String {
+    format!("in:{name}")
+}
+
+/// The graph's name of a program's output.
+pub fn output_name(name: &str) -> String {
+    format!("out:{name}")
+}
+
+/// The graph's input that brings a state.
+pub fn state_in(name: &str) -> String {
+    format!("state:{name}")
+}
+
+/// The graph's output that takes a state along.
+pub fn state_out(name: &str) -> String {
+    format!("next:{name}")
+}
+
+/// What a name of the program stands for.
+#[derive(Debug, Clone)]
+pub(super) enum Bound<'p> {
+    /// Something computed: its name in the graph.
+    Made { name: String, ty: TensorType },
+    /// A value of the program.
+    Fixed(&'p Value),
+    /// One of the things that a compressed weight is expanded to.
+    Packed(&'p Operation, usize),
+    /// A state.
+    State,
+    /// A classifier's label, which is found outside the graph.
+    Label,
+}
+
+/// A value that is known before anything runs.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Constant {
+    pub(super) shape: Vec<u64>,
+    pub(super) data: Data,
+}
+
+/// A graph under construction.
+#[derive(Debug)]
+pub struct Lowering<'p> {
+    names: HashMap<&'p str, Bound<'p>>,
+    nodes: Vec<Node>,
+    initializers: Vec<Tensor>,
+    external: Vec<u8>,
+    /// Initializers that were made of the program's constants, by its names.
+    made: HashMap<&'p str, (String, TensorType)>,
+    states: BTreeMap<&'p str, (String, TensorType)>,
+    labels: Option<(&'p str, Vec<String>)>,
+    weights: &'p Weights,
+    count: usize,
+    depth: usize,
+}
+
+/// The graph of a function.
+pub fn lower(function: &Function, weights: &Weights) -> Result<Lowered, Failure> {
+    let mut lowering = Lowering {
+        names: HashMap::new(),
+        nodes: Vec::new(),
+        initializers: Vec::new(),
+        external: Vec::new(),
+        made: HashMap::new(),
+        states: BTreeMap::new(),
+        labels: None,
+        weights,
+        count: 0,
+        depth: 0,
+    };
+    let mut inputs = Vec::new();
+    for named in &function.inputs {
+        inputs.push(lowering.input(named)?);
+    }
+    lowering.block(&function.block)?;
+    lowering.finish(function, inputs)
+}
+
+impl<'p> Lowering<'p> {
+    fn input(&mut self, named: &'p Named) -> Result<ValueInfo, Failure> {
+        let (name, ty, bound) = match &named.ty {
+            ValueType::State(ty) => {
+                let name = state_in(&named.name);
+                self.states.insert(&named.name, (name.clone(), ty.clone()));
+                (name, ty, Bound::State)
+            }
+            ValueType::Tensor(ty) => {
+                let name = input_name(&named.name);
+                (name.clone(), ty, Bound::Made { name, ty: ty.clone() })
+            }
+            _ => return Err(rejected(format!("the input {:?} is no tensor", named.name))),
+        };
+        self.names.insert(&named.name, bound);
+        self.declare(&name, ty)
+    }
+
+    /// How a graph declares an input or output.
+    pub(super) fn declare(&mut self, name: &str, ty: &TensorType) -> Result<ValueInfo, Failure> {
+        let mut dims = Vec::with_capacity(ty.rank());
+        for size in &ty.shape {
+            self.count += 1;
+            let size = match size.map(i64::try_from) {
+                Some(Ok(size)) => Size::Fixed(size),
+                Some(Err(_)) => return Err(rejected(format!("{name} is too large for a tensor"))),
+                None => Size::Named(format!("d{}", self.count)),
+            };
+            dims.push(Dimension { size: Some(size) });
+        }
+        let shape = Some(Shape { dims });
+        let tensor = onnx::TensorType { element: Some(code(ty.element.class())), shape };
+        Ok(ValueInfo { name: Some(name.to_owned()), r#type: Some(Type { tensor: Some(tensor) }) })
+    }
+
+    /// The nodes of a block, in order.
+    pub(super) fn block(&mut self, block: &'p Block) -> Result<(), Failure> {
+        if self.depth > MAX_DEPTH {
+            return Err(rejected(format!(
+                "its branches and loops lie in each other deeper than {MAX_DEPTH}"
+            )));
+        }
+        self.depth += 1;
+        for operation in &block.operations {
+            self.operation(operation)?;
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn operation(&mut self, operation: &'p Operation) -> Result<(), Failure> {
+        match operation.kind.as_str() {
+            "const" => self.constant_operation(operation),
+            "read_state" | "write_state" => self.state_operation(operation),
+            "classify" => self.classify(operation),
+            kind if expand::OPERATIONS.contains(&kind) => {
+                for (index, output) in operation.outputs.iter().enumerate() {
+                    self.names.insert(&output.name, Bound::Packed(operation, index));
+                }
+                Ok(())
+            }
+            kind => {
+                let lower = find(kind).ok_or_else(|| {
+                    rejected(format!("its operation {kind:?} is none that runs without Apple's library"))
+                })?;
+                let made = lower(&mut Call { lowering: self, operation }).map_err(|failure| Failure {
+                    message: format!("{}: {}", operation.title(), failure.message),
+                    ..failure
+                })?;
+                for (output, name) in operation.outputs.iter().zip(made) {
+                    self.bind(output, name)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// From here on a name of the program is this of the graph.
+    pub(super) fn bind(&mut self, named: &'p Named, name: String) -> Result<(), Failure> {
+        let ValueType::Tensor(ty) = &named.ty else {
+            return Err(rejected(format!("{:?} is no tensor", named.name)));
+        };
+        self.names.insert(&named.name, Bound::Made { name, ty: ty.clone() });
+        Ok(())
+    }
+
+    fn constant_operation(&mut self, operation: &'p Operation) -> Result<(), Failure> {
+        let value = operation.attributes.get("val");
+        let (Some(value), Some(output)) = (value, operation.outputs.first()) else {
+            return Err(rejected(format!("{} has no value", operation.title())));
+        };
+        self.names.insert(&output.name, Bound::Fixed(value));
+        Ok(())
+    }
+
+    fn state_operation(&mut self, operation: &'p Operation) -> Result<(), Failure> {
+        let of = |name: &str| match operation.inputs.get(name).map(Vec::as_slice) {
+            Some([Argument::Name(name)]) => Some(name.as_str()),
+            _ => None,
+        };
+        let state = of("input").filter(|name| self.states.contains_key(name));
+        let state = state.ok_or_else(|| rejected(format!("{} is of no state", operation.title())))?;
+        if operation.kind == "write_state" {
+            if self.depth > 1 {
+                return Err(rejected(
+                    "a state is written in a branch or loop, which only Apple's library runs",
+                ));
+            }
+            let data = operation.inputs.get("data").and_then(|data| data.first());
+            let data = data.ok_or_else(|| rejected(format!("{state:?} is written with nothing")))?;
+            let (name, _) = self.feed(data)?;
+            if let Some((current, _)) = self.states.get_mut(state) {
+                *current = name;
+            }
+        }
+        let (name, _) = self.states[state].clone();
+        operation.outputs.first().map_or(Ok(()), |output| self.bind(output, name))
+    }
+
+    fn classify(&mut self, operation: &'p Operation) -> Result<(), Failure> {
+        let part = |name: &str| operation.inputs.get(name).and_then(|given| given.first());
+        let (Some(shares), Some(classes)) = (part("probabilities"), part("classes")) else {
+            return Err(rejected("classify lacks probabilities or classes"));
+        };
+        let (name, ty) = self.feed(shares)?;
+        let labels = self.labels(classes)?;
+        let [label, dictionary] = operation.outputs.as_slice() else {
+            return Err(rejected("classify does not give a label and shares"));
+        };
+        self.names.insert(&label.name, Bound::Label);
+        self.names.insert(&dictionary.name, Bound::Made { name, ty });
+        self.labels = Some((&dictionary.name, labels));
+        Ok(())
+    }
+
+    fn labels(&self, classes: &'p Argument) -> Result<Vec<String>, Failure> {
+        let value = match classes {
+            Argument::Value(value) => Some(value),
+            Argument::Name(name) => match self.names.get(name.as_str()) {
+                Some(Bound::Fixed(value)) => Some(*value),
+                _ => None,
+            },
+        };
+        fn texts(value: &Value, into: &mut Vec<String>) {
+            match &value.data {
+                Data::Texts(texts) => into.extend(texts.iter().cloned()),
+                Data::Ints(numbers) => into.extend(numbers.iter().map(i64::to_string)),
+                Data::Many(values) => values.iter().for_each(|value| texts(value, into)),
+                _ => {}
+            }
+        }
+        let mut labels = Vec::new();
+        texts(value.ok_or_else(|| rejected("its classes are not known before it runs"))?, &mut labels);
+        Ok(labels)
+    }
+
+    /// What an argument stands for.
+    pub(super) fn bound(&self, argument: &'p Argument) -> Result<Bound<'p>, Failure> {
+        match argument {
+            Argument::Value(value) => Ok(Bound::Fixed(value)),
+            Argument::Name(name) => self.by_name(name),
+        }
+    }
+
+    /// What a name stands for.
+    pub(super) fn by_name(&self, name: &str) -> Result<Bound<'p>, Failure> {
+        let bound = self.names.get(name).cloned();
+        bound.ok_or_else(|| rejected(format!("{name:?} is used before anything gives it")))
+    }
+
+    /// The graph's name of an argument, and what it is.
+    pub(super) fn feed(&mut self, argument: &'p Argument) -> Result<(String, TensorType), Failure> {
+        match argument {
+            Argument::Name(name) => self.feed_name(name),
+            Argument::Value(value) => self.feed_constant(&Bound::Fixed(value)),
+        }
+    }
+
+    /// The graph's name of what a name of the program stands for, and what it is.
+    pub(super) fn feed_name(&mut self, name: &'p str) -> Result<(String, TensorType), Failure> {
+        let bound = self.by_name(name)?;
+        if let Bound::Made { name, ty } = bound {
+            return Ok((name, ty));
+        }
+        if let Some(made) = self.made.get(name) {
+            return Ok(made.clone());
+        }
+        let made = self.feed_constant(&bound)?;
+        self.made.insert(name, made.clone());
+        Ok(made)
+    }
+
+    fn feed_constant(&mut self, bound: &Bound<'p>) -> Result<(String, TensorType), Failure> {
+        let element = self.type_of(bound)?.element;
+        let constant = self.constant(bound)?;
+        let shape = constant.shape.iter().map(|&size| Some(size)).collect();
+        Ok((self.initializer(&constant, element)?, TensorType { element, shape }))
+    }
+
+    pub(super) fn type_of(&self, bound: &Bound<'p>) -> Result<TensorType, Failure> {
+        let ty = match bound {
+            Bound::Made { ty, .. } => Some(ty),
+            Bound::Fixed(value) => value.ty.tensor(),
+            Bound::Packed(operation, index) => {
+                operation.outputs.get(*index).and_then(|output| output.ty.tensor())
+            }
+            Bound::State | Bound::Label => None,
+        };
+        ty.cloned().ok_or_else(|| rejected("it works on something that is no tensor"))
+    }
+
+    /// What is known before anything runs.
+    pub(super) fn constant(&self, bound: &Bound<'p>) -> Result<Constant, Failure> {
+        match bound {
+            Bound::Fixed(value) => self.value(value),
+            Bound::Packed(operation, index) => {
+                let mut expanded = expand::expand(self, operation, 0)?;
+                if *index >= expanded.len() {
+                    return Err(rejected(format!("{} gives less than it says", operation.title())));
+                }
+                Ok(expanded.swap_remove(*index))
+            }
+            _ => Err(rejected("it wants a value that is known before it runs")),
+        }
+    }
+
+    /// The elements of a value, wherever they lie.
+    pub(super) fn value(&self, value: &Value) -> Result<Constant, Failure> {
+        let ty = value.ty.tensor().ok_or_else(|| rejected("a constant is no tensor"))?;
+        let shape = ty.fixed().ok_or_else(|| rejected("a constant has an unknown dimension"))?;
+        let data = match &value.data {
+            Data::Blob { file, offset } => self.weights.read(file, *offset, ty)?,
+            data => data.clone(),
+        };
+        Ok(Constant { shape, data })
+    }
+
+    /// A constant as a tensor of the graph. Of halves that are infinite the greatest that is not takes the place: masks are
+    /// multiplied by zero, and infinity times zero is no number.
+    pub(super) fn initializer(&mut self, constant: &Constant, element: Element) -> Result<String, Failure> {
+        let is_half = element == Element::F16;
+        let (class, bytes): (Class, Vec<u8>) = match &constant.data {
+            Data::Floats(numbers) => {
+                let finite = |number: f32| if is_half { number.clamp(-65504.0, 65504.0) } else { number };
+                (Class::Float, numbers.iter().flat_map(|&number| finite(number).to_le_bytes()).collect())
+            }
+            Data::Ints(numbers) => {
+                (Class::Int, numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
+            }
+            Data::Bools(flags) => (Class::Bool, flags.iter().map(|&flag| u8::from(flag)).collect()),
+            _ => return Err(rejected("a constant that is no tensor of numbers is computed with")),
+        };
+        let name = self.fresh();
+        let dims = constant.shape.iter().map(|&size| size as i64).collect();
+        let mut tensor =
+            Tensor { dims, data_type: Some(code(class)), name: Some(name.clone()), ..Tensor::default() };
+        if bytes.len() < OUTSIDE_BYTES {
+            tensor.raw_data = Some(bytes);
+        } else {
+            let entry = |key: &str, value: String| Entry { key: Some(key.to_owned()), value: Some(value) };
+            tensor.external_data = vec![
+                entry("location", WEIGHTS.to_owned()),
+                entry("offset", self.external.len().to_string()),
+                entry("length", bytes.len().to_string()),
+            ];
+            tensor.data_location = Some(1);
+            self.external.extend_from_slice(&bytes);
+            self.external.resize(self.external.len().next_multiple_of(64), 0);
+        }
+        self.initializers.push(tensor);
+        Ok(name)
+    }
+
+    /// A name that nothing has yet.
+    pub(super) fn fresh(&mut self) -> String {
+        self.count += 1;
+        format!("t{}", self.count)
+    }
+
+    /// Adds a node with so many outputs.
+    pub(super) fn push(
+        &mut self,
+        kind: &str,
+        inputs: Vec<String>,
+        attributes: Vec<Attribute>,
+        outputs: usize,
+    ) -> Vec<String> {
+        let outputs: Vec<String> = (0..outputs).map(|_| self.fresh()).collect();
+        self.nodes.push(Node {
+            inputs,
+            outputs: outputs.clone(),
+            name: None,
+            op_type: Some(kind.to_owned()),
+            attributes,
+            domain: None,
+        });
+        outputs
+    }
+
+    /// Nodes that are made in `make` as a graph of their own, which sees what is around it.
+    pub(super) fn inner(
+        &mut self,
+        inputs: Vec<ValueInfo>,
+        make: impl FnOnce(&mut Self) -> Result<Vec<ValueInfo>, Failure>,
+    ) -> Result<Graph, Failure> {
+        let around = std::mem::take(&mut self.nodes);
+        let outputs = make(self)?;
+        let nodes = std::mem::replace(&mut self.nodes, around);
+        Ok(Graph { nodes, name: Some(self.fresh()), initializers: Vec::new(), inputs, outputs })
+    }
+
+    fn finish(mut self, function: &'p Function, inputs: Vec<ValueInfo>) -> Result<Lowered, Failure> {
+        let (mut declared, mut outputs, mut labels) = (Vec::new(), Vec::new(), None);
+        for output in &function.block.outputs {
+            let bound = self.names.get(output.as_str()).cloned();
+            let bound = bound.ok_or_else(|| rejected(format!("nothing gives its output {output:?}")))?;
+            let (name, ty) = match bound {
+                Bound::Label | Bound::State => continue,
+                Bound::Made { name, ty } => (name, ty),
+                fixed => {
+                    let ty = self.type_of(&fixed)?;
+                    let constant = self.constant(&fixed)?;
+                    (self.initializer(&constant, ty.element)?, ty)
+                }
+            };
+            declared.push(self.give(name, &output_name(output), &ty)?);
+            if self.labels.as_ref().is_some_and(|(shares, _)| *shares == output.as_str()) {
+                labels = self.labels.take().map(|(_, names)| (output.clone(), names));
+            }
+            outputs.push(output.clone());
+        }
+        let mut states = Vec::new();
+        for (state, (current, ty)) in std::mem::take(&mut self.states) {
+            let shape = ty
+                .fixed()
+                .ok_or_else(|| rejected(format!("the state {state:?} has an unknown dimension")))?;
+            crate::package::weights::count(&shape)
+                .ok_or_else(|| rejected(format!("the state {state:?} is too large for a tensor")))?;
+            declared.push(self.give(current, &state_out(state), &ty)?);
+            states.push((
+                state.to_owned(),
+                ty.element.class(),
+                shape.iter().map(|&size| size as usize).collect(),
+            ));
+        }
+        let graph = Graph {
+            nodes: self.nodes,
+            name: Some("main".to_owned()),
+            initializers: self.initializers,
+            inputs,
+            outputs: declared,
+        };
+        let model = onnx::Model {
+            ir_version: Some(IR_VERSION),
+            producer_name: Some("island".to_owned()),
+            graph: Some(graph),
+            opset_import: vec![OperatorSet { domain: Some(String::new()), version: Some(OPSET) }],
+        };
+        let is_tensor = |named: &&Named| matches!(named.ty, ValueType::Tensor(_));
+        Ok(Lowered {
+            model: model.encode_to_vec(),
+            weights: self.external,
+            inputs: function.inputs.iter().filter(is_tensor).cloned().collect(),
+            outputs,
+            states,
+            labels,
+        })
+    }
+
+    /// A value under the name of an output. Its dimensions are not declared: the library finds them.
+    fn give(&mut self, from: String, name: &str, ty: &TensorType) -> Result<ValueInfo, Failure> {
+        self.nodes.push(Node {
+            inputs: vec![from],
+            outputs: vec![name.to_owned()],
+            op_type: Some("Identity".to_owned()),
+            ..Node::default()
+        });
+        let open = TensorType { element: ty.element, shape: vec![None; ty.rank()] };
+        self.declare(name, &open)
+    }
+}
+
+/// The number of a class in ONNX.
+pub(super) fn code(class: Class) -> i32 {
+    match class {
+        Class::Float => 1,
+        Class::Int => 7,
+        Class::Bool => 9,
+        Class::Text => 8,
+    }
+}

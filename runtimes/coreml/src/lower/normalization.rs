@@ -1,0 +1,93 @@
+//! Normalisations.
+
+use island_protocol::job::Failure;
+
+use super::{
+    Table,
+    call::{Call, Operand, Set, one},
+};
+
+pub(super) const OPERATIONS: Table = &[
+    ("batch_norm", batch_norm),
+    ("instance_norm", instance_norm),
+    ("l2_norm", l2_norm),
+    ("layer_norm", layer_norm),
+    ("local_response_norm", local_response_norm),
+];
+
+/// A parameter with a number for each channel: as given, or the same for all.
+fn channels(call: &mut Call<'_, '_>, name: &str, x: &Operand, usual: f32) -> Result<String, Failure> {
+    if let Some(given) = call.maybe(name)? {
+        return Ok(given.name);
+    }
+    let count = x.size(1)? as u64;
+    call.array(&[count], vec![usual; count as usize])
+}
+
+fn batch_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, mean, variance) = (call.tensor("x")?, call.tensor("mean")?, call.tensor("variance")?);
+    let (gamma, beta) = (channels(call, "gamma", &x, 1.0)?, channels(call, "beta", &x, 0.0)?);
+    let epsilon = Set::Float("epsilon", call.float("epsilon", 1e-5)?);
+    one(call.node("BatchNormalization", &[&x.name, &gamma, &beta, &mean.name, &variance.name], [epsilon]))
+}
+
+fn instance_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let (gamma, beta) = (channels(call, "gamma", &x, 1.0)?, channels(call, "beta", &x, 0.0)?);
+    let epsilon = Set::Float("epsilon", call.float("epsilon", 1e-5)?);
+    one(call.node("InstanceNormalization", &[&x.name, &gamma, &beta], [epsilon]))
+}
+
+fn l2_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, epsilon) = (call.tensor("x")?, call.float("epsilon", 1e-6)?);
+    let (axes, epsilon) = (call.list(&[-3, -2, -1])?, call.real(epsilon)?);
+    let sum = call.node("ReduceSumSquare", &[&x.name, &axes], [Set::Int("keepdims", 1)]);
+    let shifted = call.node("Add", &[&sum, &epsilon], []);
+    let length = call.node("Sqrt", &[&shifted], []);
+    one(call.node("Div", &[&x.name, &length], []))
+}
+
+fn layer_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, epsilon) = (call.tensor("x")?, call.float("epsilon", 1e-5)?);
+    let axes = call.ints("axes")?.unwrap_or_else(|| (0..x.rank() as i64).collect());
+    let mut places = axes.iter().map(|&axis| x.axis(axis)).collect::<Result<Vec<usize>, Failure>>()?;
+    places.sort_unstable();
+    let first = places.first().copied().unwrap_or(0);
+    let (gamma, beta) = (call.maybe("gamma")?, call.maybe("beta")?);
+    let is_at_the_end = places.iter().copied().eq(first..x.rank());
+    if let Some(gamma) = gamma.as_ref().filter(|_| is_at_the_end) {
+        let set = [Set::Int("axis", first as i64), Set::Float("epsilon", epsilon)];
+        let inputs: Vec<&str> =
+            [&x, gamma].into_iter().chain(&beta).map(|operand| operand.name.as_str()).collect();
+        return one(call.node("LayerNormalization", &inputs, set));
+    }
+    let axes: Vec<i64> = places.iter().map(|&place| place as i64).collect();
+    let (axes, epsilon) = (call.list(&axes)?, call.real(epsilon)?);
+    let mean = call.node("ReduceMean", &[&x.name, &axes], [Set::Int("keepdims", 1)]);
+    let apart = call.node("Sub", &[&x.name, &mean], []);
+    let squares = call.node("Mul", &[&apart, &apart], []);
+    let variance = call.node("ReduceMean", &[&squares, &axes], [Set::Int("keepdims", 1)]);
+    let shifted = call.node("Add", &[&variance, &epsilon], []);
+    let spread = call.node("Sqrt", &[&shifted], []);
+    let mut result = call.node("Div", &[&apart, &spread], []);
+    let spaced: Vec<i64> =
+        (0..x.rank()).filter(|place| !places.contains(place)).map(|place| place as i64).collect();
+    for (kind, given) in [("Mul", gamma), ("Add", beta)] {
+        if let Some(given) = given {
+            let wide = call.unsqueeze(&given.name, &spaced)?;
+            result = call.node(kind, &[&result, &wide], []);
+        }
+    }
+    one(result)
+}
+
+fn local_response_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let set = [
+        Set::Int("size", call.int("size", 1)?),
+        Set::Float("alpha", call.float("alpha", 1e-4)?),
+        Set::Float("beta", call.float("beta", 0.75)?),
+        Set::Float("bias", call.float("k", 1.0)?),
+    ];
+    one(call.node("LRN", &[&x.name], set))
+}

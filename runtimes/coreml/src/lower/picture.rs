@@ -1,0 +1,226 @@
+//! Planes to another size.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::run::rejected;
+
+use super::{
+    Table,
+    call::{Call, Operand, Set, one, text},
+};
+
+pub(super) const OPERATIONS: Table = &[
+    ("resample", resample),
+    ("resize", resize),
+    ("resize_bilinear", resize_bilinear),
+    ("resize_nearest_neighbor", resize_nearest),
+    ("upsample_bilinear", upsample_bilinear),
+    ("upsample_nearest_neighbor", upsample_nearest),
+];
+
+/// How places in the result are matched to places in `x`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Match {
+    Corners,
+    Edges,
+    Middles,
+    /// Middles of steps between corners, which ONNX does not know.
+    Offset,
+}
+
+impl Match {
+    fn of(mode: &str) -> Result<Self, Failure> {
+        Ok(match mode {
+            "STRICT_ALIGN_CORNERS" | "ALIGN_CORNERS" => Self::Corners,
+            "DEFAULT" => Self::Edges,
+            "UNALIGN_CORNERS" => Self::Middles,
+            "OFFSET_CORNERS" => Self::Offset,
+            _ => return Err(rejected(format!("it samples by {mode:?}, which nothing here does"))),
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Corners => "align_corners",
+            Self::Edges | Self::Offset => "asymmetric",
+            Self::Middles => "half_pixel",
+        }
+    }
+}
+
+/// The last two axes to other sizes: `to` is a vector of two sizes, or of two factors.
+fn resized(
+    call: &mut Call<'_, '_>,
+    x: &Operand,
+    to: &str,
+    is_factor: bool,
+    how: &[Set],
+) -> Result<Vec<String>, Failure> {
+    let mut name = x.name.clone();
+    // The library resizes pictures of three and four axes only.
+    let lifts = x.rank() == 3;
+    if lifts {
+        name = call.unsqueeze(&name, &[0])?;
+    } else if x.rank() != 4 {
+        return Err(rejected(format!("it resizes something of {} axes", x.rank())));
+    }
+    let mut set = how.to_vec();
+    set.push(Set::Ints("axes", vec![2, 3]));
+    let inputs = if is_factor { vec![name.as_str(), "", to] } else { vec![name.as_str(), "", "", to] };
+    let resized = call.node("Resize", &inputs, set);
+    one(if lifts { call.squeeze(&resized, &[0])? } else { resized })
+}
+
+fn nearest() -> [Set; 3] {
+    [
+        text("mode", "nearest"),
+        text("coordinate_transformation_mode", "asymmetric"),
+        text("nearest_mode", "floor"),
+    ]
+}
+
+fn linear(how: Match) -> [Set; 2] {
+    [text("mode", "linear"), text("coordinate_transformation_mode", how.name())]
+}
+
+fn factors(call: &mut Call<'_, '_>) -> Result<[f32; 2], Failure> {
+    Ok([call.float("scale_factor_height", 1.0)?, call.float("scale_factor_width", 1.0)?])
+}
+
+fn upsample_nearest(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, factors) = (call.tensor("x")?, factors(call)?);
+    let to = call.array(&[2], factors.to_vec())?;
+    resized(call, &x, &to, true, &nearest())
+}
+
+fn upsample_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, [height, width]) = (call.tensor("x")?, factors(call)?);
+    let corners = call.flag("align_corners", true)?;
+    let how = match (corners, call.flag("half_pixel_centers", !corners)?) {
+        (true, _) => Match::Corners,
+        (_, true) => Match::Middles,
+        _ => Match::Edges,
+    };
+    let rank = x.rank();
+    let sizes = rank.checked_sub(2).and_then(|first| x.size(first).ok().zip(x.size(first + 1).ok()));
+    match sizes {
+        // The factors are worked out anew from the sizes, as they are where the model was made.
+        Some((rows, columns)) => {
+            let whole = |size: i64, factor: f32| (size as f32 * factor).floor() as i64;
+            let to = call.list(&[whole(rows, height), whole(columns, width)])?;
+            resized(call, &x, &to, false, &linear(how))
+        }
+        None => {
+            let to = call.array(&[2], vec![height, width])?;
+            resized(call, &x, &to, true, &linear(how))
+        }
+    }
+}
+
+fn target(call: &mut Call<'_, '_>) -> Result<[i64; 2], Failure> {
+    Ok([call.int("target_size_height", 1)?, call.int("target_size_width", 1)?])
+}
+
+fn resize_nearest(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, sizes) = (call.tensor("x")?, target(call)?);
+    let to = call.list(&sizes)?;
+    resized(call, &x, &to, false, &nearest())
+}
+
+fn resize_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, sizes) = (call.tensor("x")?, target(call)?);
+    let how = Match::of(&call.word("sampling_mode", "DEFAULT")?)?;
+    if how == Match::Offset {
+        return by_matrices(call, &x, sizes);
+    }
+    let to = call.list(&sizes)?;
+    resized(call, &x, &to, false, &linear(how))
+}
+
+/// A matrix on each side, for places that ONNX cannot describe.
+fn by_matrices(
+    call: &mut Call<'_, '_>,
+    x: &Operand,
+    [height, width]: [i64; 2],
+) -> Result<Vec<String>, Failure> {
+    let first = x.rank().checked_sub(2).ok_or_else(|| rejected("it resizes something of one axis"))?;
+    let (rows, columns) = (x.size(first)?, x.size(first + 1)?);
+    let left = offset_weights(rows, height)?;
+    let right = offset_weights(columns, width)?;
+    let left = call.array(&[height as u64, rows as u64], left)?;
+    let right = call.array(&[width as u64, columns as u64], right)?;
+    let right = call.transpose(&right, vec![1, 0]);
+    let down = call.node("MatMul", &[&left, &x.name], []);
+    one(call.node("MatMul", &[&down, &right], []))
+}
+
+fn offset_weights(from: i64, to: i64) -> Result<Vec<f32>, Failure> {
+    if from < 1 || to < 1 || from.saturating_mul(to) > 1 << 26 {
+        return Err(rejected(format!("it resizes {from} to {to}")));
+    }
+    let step = (from - 1).max(1) as f32 / to as f32;
+    let mut weights = vec![0.0; (from * to) as usize];
+    for at in 0..to {
+        let place = (0.5 * step + at as f32 * step).clamp(0.0, (from - 1) as f32);
+        let (low, share) = (place.floor() as i64, place - place.floor());
+        weights[(at * from + low) as usize] += 1.0 - share;
+        weights[(at * from + (low + 1).min(from - 1)) as usize] += share;
+    }
+    Ok(weights)
+}
+
+fn resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    if call.int("resized_dims", 2)? != 2 {
+        return Err(rejected("it resizes more or fewer than the last two axes"));
+    }
+    let how = Match::of(&call.word("sampling_mode", "DEFAULT")?)?;
+    let is_nearest = call.word("interpolation_mode", "LINEAR")? == "NEAREST_NEIGHBOR";
+    let first = x.rank().checked_sub(2).ok_or_else(|| rejected("it resizes something of one axis"))?;
+    let to = match call.ints_if_known("shape")? {
+        Some(sizes) => {
+            let last = sizes.last_chunk::<2>().copied().ok_or_else(|| rejected("its shape is too short"))?;
+            let size = |axis: usize| if last[axis] == 0 { x.size(first + axis) } else { Ok(last[axis]) };
+            let sizes = [size(0)?, size(1)?];
+            if how == Match::Offset && !is_nearest {
+                return by_matrices(call, &x, sizes);
+            }
+            call.list(&sizes)?
+        }
+        None => {
+            let shape = call.tensor("shape")?;
+            let (begin, end) = (call.list(&[-2])?, call.list(&[i64::MAX])?);
+            call.node("Slice", &[&shape.name, &begin, &end], [])
+        }
+    };
+    if is_nearest {
+        return resized(call, &x, &to, false, &nearest());
+    }
+    resized(call, &x, &to, false, &linear(how))
+}
+
+fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, places) = (call.tensor("x")?, call.tensor("coordinates")?);
+    let mut grid = call.cast(&places, crate::program::types::Class::Float);
+    let corners = call.flag("align_corners", true)?;
+    let (rows, columns) = (x.size(2)? as f32, x.size(3)? as f32);
+    let (scale, shift) = match call.word("coordinates_mode", "normalized_minus_one_to_one")?.as_str() {
+        "unnormalized" if corners => (vec![2.0 / (columns - 1.0), 2.0 / (rows - 1.0)], vec![-1.0, -1.0]),
+        "unnormalized" => (vec![2.0 / columns, 2.0 / rows], vec![1.0 / columns - 1.0, 1.0 / rows - 1.0]),
+        "normalized_zero_to_one" => (vec![2.0, 2.0], vec![-1.0, -1.0]),
+        _ => (vec![1.0, 1.0], vec![0.0, 0.0]),
+    };
+    let (scale, shift) = (call.array(&[2], scale)?, call.array(&[2], shift)?);
+    grid = call.node("Mul", &[&grid, &scale], []);
+    grid = call.node("Add", &[&grid, &shift], []);
+    let edge = match call.word("padding_mode", "constant")?.as_str() {
+        "border" => "border",
+        "constant" if call.float("padding_value", 0.0)? == 0.0 => "zeros",
+        // ONNX reflects at corners or at edges by how corners are aligned; only these two agree with it.
+        "reflection" if corners => "reflection",
+        "symmetric" if !corners => "reflection",
+        other => return Err(rejected(format!("its edges are filled by {other:?}, which nothing here does"))),
+    };
+    let mode = if call.word("sampling_mode", "bilinear")? == "nearest" { "nearest" } else { "linear" };
+    let set = [text("mode", mode), text("padding_mode", edge), Set::Int("align_corners", i64::from(corners))];
+    one(call.node("GridSample", &[&x.name, &grid], set))
+}

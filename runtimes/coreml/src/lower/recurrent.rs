@@ -1,0 +1,198 @@
+//! Layers that go through a sequence.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::run::rejected;
+
+use super::{
+    Table,
+    call::{Call, Operand, Set, one, text},
+};
+
+pub(super) const OPERATIONS: Table = &[("gru", gru), ("lstm", lstm), ("rnn", rnn)];
+
+/// ONNX's name of an activation.
+fn activation(call: &Call<'_, '_>, name: &str, usual: &str) -> Result<&'static str, Failure> {
+    Ok(match call.word(name, usual)?.as_str() {
+        "sigmoid" => "Sigmoid",
+        "tanh" => "Tanh",
+        "relu" => "Relu",
+        "hard_sigmoid" | "sigmoid_hard" => "HardSigmoid",
+        "linear" => "Affine",
+        other => return Err(rejected(format!("its activation {other:?} is none that is known here"))),
+    })
+}
+
+/// Blocks of rows in another order, with an axis for the direction before them.
+fn blocks(
+    call: &mut Call<'_, '_>,
+    given: &Operand,
+    count: usize,
+    order: &[usize],
+) -> Result<String, Failure> {
+    let parts = call.nodes(
+        "Split",
+        &[&given.name],
+        [Set::Int("axis", 0), Set::Int("num_outputs", count as i64)],
+        count,
+    );
+    let ordered: Vec<&str> = order.iter().map(|&place| parts[place].as_str()).collect();
+    let joined = call.node("Concat", &ordered, [Set::Int("axis", 0)]);
+    call.unsqueeze(&joined, &[0])
+}
+
+/// A vector of zeros with an axis for the direction before it.
+fn zeros(call: &mut Call<'_, '_>, size: i64) -> Result<String, Failure> {
+    call.array(&[1, size as u64], vec![0.0; size as usize])
+}
+
+/// States of all directions side by side, to one behind the other.
+fn parted(call: &mut Call<'_, '_>, given: &Operand, directions: i64) -> Result<String, Failure> {
+    if directions == 1 {
+        return call.unsqueeze(&given.name, &[0]);
+    }
+    let apart = call.reshape(&given.name, &[0, directions, -1])?;
+    Ok(call.transpose(&apart, vec![1, 0, 2]))
+}
+
+/// And back: `[directions, batch, hidden]` to `[batch, directions × hidden]`.
+fn together(call: &mut Call<'_, '_>, name: &str, directions: i64) -> Result<String, Failure> {
+    if directions == 1 {
+        return call.squeeze(name, &[0]);
+    }
+    let turned = call.transpose(name, vec![1, 0, 2]);
+    call.reshape(&turned, &[0, -1])
+}
+
+/// Every step, or the last alone.
+fn steps(call: &mut Call<'_, '_>, all: &str, last: &str) -> Result<String, Failure> {
+    if !call.flag("output_sequence", false)? {
+        return call.unsqueeze(last, &[0]);
+    }
+    let turned = call.transpose(all, vec![0, 2, 1, 3]);
+    call.reshape(&turned, &[0, 0, -1])
+}
+
+fn direction(call: &Call<'_, '_>) -> Result<(String, i64), Failure> {
+    let direction = call.word("direction", "forward")?;
+    let count = if direction == "bidirectional" { 2 } else { 1 };
+    Ok((direction, count))
+}
+
+fn hidden(weight: &Operand) -> Result<i64, Failure> {
+    weight.size(1)
+}
+
+fn lstm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    const ORDER: [usize; 4] = [0, 2, 1, 3];
+    let (x, first_h, first_c) = (call.tensor("x")?, call.tensor("initial_h")?, call.tensor("initial_c")?);
+    let (direction, directions) = direction(call)?;
+    let suffixes: &[&str] = if directions == 2 { &["", "_back"] } else { &[""] };
+    let (mut inputs, mut recurrent, mut biases, mut peepholes) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for suffix in suffixes {
+        let (of_input, of_hidden) =
+            (call.tensor(&format!("weight_ih{suffix}"))?, call.tensor(&format!("weight_hh{suffix}"))?);
+        let size = hidden(&of_hidden)?;
+        inputs.push(blocks(call, &of_input, 4, &ORDER)?);
+        recurrent.push(blocks(call, &of_hidden, 4, &ORDER)?);
+        let none = zeros(call, 4 * size)?;
+        let bias = match call.maybe(&format!("bias{suffix}"))? {
+            Some(bias) => blocks(call, &bias, 4, &ORDER)?,
+            None => none.clone(),
+        };
+        biases.push(call.node("Concat", &[&bias, &none], [Set::Int("axis", 1)]));
+        if let Some(peephole) = call.maybe(&format!("peephole{suffix}"))? {
+            peepholes.push(blocks(call, &peephole, 3, &[0, 2, 1])?);
+        }
+    }
+    let mut joined = |parts: &[String]| {
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        if parts.is_empty() { String::new() } else { call.node("Concat", &parts, [Set::Int("axis", 0)]) }
+    };
+    let (weight, recurrence, bias, peephole) =
+        (joined(&inputs), joined(&recurrent), joined(&biases), joined(&peepholes));
+    let (first_h, first_c) = (parted(call, &first_h, directions)?, parted(call, &first_c, directions)?);
+    let gates = [
+        activation(call, "recurrent_activation", "sigmoid")?,
+        activation(call, "cell_activation", "tanh")?,
+        activation(call, "activation", "tanh")?,
+    ];
+    let mut set = vec![
+        Set::Int("hidden_size", hidden_of(call)?),
+        text("direction", &direction),
+        Set::Texts("activations", gates.repeat(directions as usize)),
+    ];
+    let clip = call.float("clip", 0.0)?;
+    if clip > 0.0 {
+        set.push(Set::Float("clip", clip));
+    }
+    let inputs = [&x.name, &weight, &recurrence, &bias, "", &first_h, &first_c, &peephole];
+    let inputs: Vec<&str> = inputs.to_vec();
+    let given = call.nodes("LSTM", &inputs, set, 3);
+    let last = together(call, &given[1], directions)?;
+    let cell = together(call, &given[2], directions)?;
+    Ok(vec![steps(call, &given[0], &last)?, last, cell])
+}
+
+fn hidden_of(call: &mut Call<'_, '_>) -> Result<i64, Failure> {
+    let weight = call.tensor("weight_hh")?;
+    hidden(&weight)
+}
+
+fn gru(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    const ORDER: [usize; 3] = [2, 0, 1];
+    let (x, first) = (call.tensor("x")?, call.tensor("initial_h")?);
+    let (of_input, of_hidden) = (call.tensor("weight_ih")?, call.tensor("weight_hh")?);
+    let size = hidden(&of_hidden)?;
+    let (weight, recurrence) = (blocks(call, &of_input, 3, &ORDER)?, blocks(call, &of_hidden, 3, &ORDER)?);
+    let none = zeros(call, 3 * size)?;
+    let mut half = |name: &str| match call.maybe(name)? {
+        Some(bias) => blocks(call, &bias, 3, &ORDER),
+        None => Ok(none.clone()),
+    };
+    let (bias, of_input) = (half("bias")?, half("input_bias")?);
+    let resets_after = call.flag("reset_after", false)?;
+    // Where the gate comes last, the recurrent bias is behind it with the product.
+    let parts = if resets_after { [&of_input, &bias] } else { [&bias, &of_input] };
+    let bias = call.node("Concat", &[parts[0], parts[1]], [Set::Int("axis", 1)]);
+    let first = parted(call, &first, 1)?;
+    let (direction, _) = direction(call)?;
+    let gates =
+        vec![activation(call, "recurrent_activation", "sigmoid")?, activation(call, "activation", "tanh")?];
+    let set = [
+        Set::Int("hidden_size", size),
+        text("direction", &direction),
+        Set::Texts("activations", gates),
+        Set::Int("linear_before_reset", i64::from(resets_after)),
+    ];
+    let given = call.nodes("GRU", &[&x.name, &weight, &recurrence, &bias, "", &first], set, 2);
+    let last = together(call, &given[1], 1)?;
+    Ok(vec![steps(call, &given[0], &last)?, last])
+}
+
+fn rnn(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, first) = (call.tensor("x")?, call.tensor("initial_h")?);
+    let (of_input, of_hidden) = (call.tensor("weight_ih")?, call.tensor("weight_hh")?);
+    let size = hidden(&of_hidden)?;
+    let (weight, recurrence) =
+        (call.unsqueeze(&of_input.name, &[0])?, call.unsqueeze(&of_hidden.name, &[0])?);
+    let none = zeros(call, size)?;
+    let bias = match call.maybe("bias")? {
+        Some(bias) => call.unsqueeze(&bias.name, &[0])?,
+        None => none.clone(),
+    };
+    let bias = call.node("Concat", &[&bias, &none], [Set::Int("axis", 1)]);
+    let first = parted(call, &first, 1)?;
+    let (direction, _) = direction(call)?;
+    let set = [
+        Set::Int("hidden_size", size),
+        text("direction", &direction),
+        Set::Texts("activations", vec![activation(call, "activation", "tanh")?]),
+    ];
+    let given = call.nodes("RNN", &[&x.name, &weight, &recurrence, &bias, "", &first], set, 2);
+    let last = together(call, &given[1], 1)?;
+    let all = steps(call, &given[0], &last)?;
+    let mut outputs = one(all)?;
+    outputs.push(last);
+    Ok(outputs)
+}

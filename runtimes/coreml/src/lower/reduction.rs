@@ -1,0 +1,49 @@
+//! Many elements to one.
+
+use island_protocol::job::Failure;
+
+use super::{
+    Table,
+    call::{Call, Set, one},
+};
+use crate::program::types::Class;
+
+pub(super) const OPERATIONS: Table = &[
+    ("reduce_argmax", |call| position(call, "ArgMax")),
+    ("reduce_argmin", |call| position(call, "ArgMin")),
+    ("reduce_l1_norm", |call| reduce(call, "ReduceL1")),
+    ("reduce_l2_norm", |call| reduce(call, "ReduceL2")),
+    ("reduce_log_sum", |call| reduce(call, "ReduceLogSum")),
+    ("reduce_log_sum_exp", |call| reduce(call, "ReduceLogSumExp")),
+    ("reduce_max", |call| reduce(call, "ReduceMax")),
+    ("reduce_mean", |call| reduce(call, "ReduceMean")),
+    ("reduce_min", |call| reduce(call, "ReduceMin")),
+    ("reduce_prod", |call| reduce(call, "ReduceProd")),
+    ("reduce_sum", |call| reduce(call, "ReduceSum")),
+    ("reduce_sum_square", |call| reduce(call, "ReduceSumSquare")),
+];
+
+fn reduce(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let keeps = Set::Int("keepdims", i64::from(call.flag("keep_dims", false)?));
+    // The library knows the mean of real numbers only.
+    let is_whole_mean = kind == "ReduceMean" && x.class() == Class::Int;
+    let name = if is_whole_mean { call.cast(&x, Class::Float) } else { x.name };
+    let reduced = match call.ints("axes")? {
+        Some(axes) => {
+            let axes = call.list(&axes)?;
+            call.node(kind, &[&name, &axes], [keeps])
+        }
+        None => call.node(kind, &[&name], [keeps]),
+    };
+    one(if is_whole_mean { call.cast_name(&reduced, Class::Int) } else { reduced })
+}
+
+fn position(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let set = [
+        Set::Int("axis", call.int("axis", -1)?),
+        Set::Int("keepdims", i64::from(call.flag("keep_dims", false)?)),
+    ];
+    one(call.node(kind, &[&x.name], set))
+}

@@ -1,0 +1,193 @@
+//! The same elements in another arrangement.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::run::rejected;
+
+use super::{
+    Table,
+    call::{Call, Operand, Set, one, text},
+};
+
+pub(super) const OPERATIONS: Table = &[
+    ("batch_to_space", batch_to_space),
+    ("depth_to_space", |call| spread(call, "block_size", "DCR")),
+    ("expand_dims", expand_dims),
+    ("flatten2d", flatten2d),
+    ("pixel_shuffle", |call| spread(call, "upscale_factor", "CRD")),
+    ("pixel_unshuffle", pixel_unshuffle),
+    ("reshape", reshape),
+    ("reshape_like", reshape_like),
+    ("reverse", reverse),
+    ("reverse_sequence", reverse_sequence),
+    ("shape", |call| {
+        let x = call.tensor("x")?;
+        one(call.node("Shape", &[&x.name], []))
+    }),
+    ("space_to_batch", space_to_batch),
+    ("space_to_depth", space_to_depth),
+    ("squeeze", squeeze),
+    ("transpose", transpose),
+];
+
+fn transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, order) = (call.tensor("x")?, call.ints("perm")?.unwrap_or_default());
+    let order =
+        order.into_iter().map(|axis| x.axis(axis).map(|place| place as i64)).collect::<Result<_, _>>()?;
+    one(call.transpose(&x.name, order))
+}
+
+fn expand_dims(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, axes) = (call.tensor("x")?, call.ints("axes")?.unwrap_or_default());
+    one(call.unsqueeze(&x.name, &axes)?)
+}
+
+fn squeeze(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    match call.ints("axes")? {
+        // Axes that are longer than one are left as they are.
+        Some(axes) => {
+            let places = axes.iter().map(|&axis| x.axis(axis)).collect::<Result<Vec<usize>, Failure>>()?;
+            let single = places.into_iter().filter(|&place| x.ty.shape[place].is_none_or(|size| size == 1));
+            let axes: Vec<i64> = single.map(|place| place as i64).collect();
+            one(call.squeeze(&x.name, &axes)?)
+        }
+        None => one(call.node("Squeeze", &[&x.name], [])),
+    }
+}
+
+fn flatten2d(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, axis) = (call.tensor("x")?, call.int("axis", 1)?);
+    one(call.node("Flatten", &[&x.name], [Set::Int("axis", axis)]))
+}
+
+/// A zero means the size that is there: counted from the last axis.
+fn reshape(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let Some(sizes) = call.ints_if_known("shape")? else {
+        let shape = call.tensor("shape")?;
+        return one(call.node("Reshape", &[&x.name, &shape.name], []));
+    };
+    if sizes.len() == x.rank() || !sizes.contains(&0) {
+        return one(call.reshape(&x.name, &sizes)?);
+    }
+    let there = call.node("Shape", &[&x.name], []);
+    let mut parts = Vec::with_capacity(sizes.len());
+    for (index, &size) in sizes.iter().enumerate() {
+        let from = (x.rank() + index).checked_sub(sizes.len());
+        parts.push(match (size, from) {
+            (0, Some(from)) => {
+                let place = call.list(&[from as i64])?;
+                call.node("Gather", &[&there, &place], [])
+            }
+            (0, None) => call.list(&[1])?,
+            _ => call.list(&[size])?,
+        });
+    }
+    let shape = joined(call, &parts);
+    one(call.node("Reshape", &[&x.name, &shape], []))
+}
+
+fn joined(call: &mut Call<'_, '_>, parts: &[String]) -> String {
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    call.node("Concat", &parts, [Set::Int("axis", 0)])
+}
+
+fn reshape_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, models) = (call.tensor("x")?, call.tensors("ref_tensors")?);
+    let all = |call: &Call<'_, '_>, name: &str| call.each_int(name);
+    let (begins, ends) = (all(call, "begins")?, all(call, "ends")?);
+    let open = call.each_flag("end_masks")?;
+    let mut parts = Vec::with_capacity(models.len());
+    for (index, model) in models.iter().enumerate() {
+        let missing = || rejected("it says not from where to where its shapes are taken");
+        let begin = *begins.get(index).ok_or_else(missing)?;
+        let end = if open.get(index).copied().unwrap_or(false) {
+            i64::MAX
+        } else {
+            *ends.get(index).ok_or_else(missing)?
+        };
+        let shape = call.node("Shape", &[&model.name], []);
+        let (begin, end) = (call.list(&[begin])?, call.list(&[end])?);
+        parts.push(call.node("Slice", &[&shape, &begin, &end], []));
+    }
+    let shape = joined(call, &parts);
+    one(call.node("Reshape", &[&x.name, &shape], []))
+}
+
+fn reverse(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let axes = call.ints("axes")?.unwrap_or_else(|| (0..x.rank() as i64).collect());
+    let same = |number: i64| vec![number; axes.len()];
+    let (begins, ends) = (call.list(&same(-1))?, call.list(&same(i64::MIN + 1))?);
+    let (steps, axes) = (call.list(&same(-1))?, call.list(&axes)?);
+    one(call.node("Slice", &[&x.name, &begins, &ends, &axes, &steps], []))
+}
+
+fn reverse_sequence(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, lengths) = (call.tensor("x")?, call.tensor("lengths")?);
+    let (time, batch) = (x.axis(call.int("seq_axis", 0)?)?, x.axis(call.int("batch_axis", 0)?)?);
+    if time + batch != 1 {
+        return Err(rejected("sequences lie along other axes than the first two"));
+    }
+    let set = [Set::Int("time_axis", time as i64), Set::Int("batch_axis", batch as i64)];
+    one(call.node("ReverseSequence", &[&x.name, &lengths.name], set))
+}
+
+fn spread(call: &mut Call<'_, '_>, parameter: &str, mode: &str) -> Result<Vec<String>, Failure> {
+    let (x, size) = (call.tensor("x")?, call.int(parameter, 1)?);
+    one(call.node("DepthToSpace", &[&x.name], [Set::Int("blocksize", size), text("mode", mode)]))
+}
+
+fn space_to_depth(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, size) = (call.tensor("x")?, call.int("block_size", 1)?);
+    one(call.node("SpaceToDepth", &[&x.name], [Set::Int("blocksize", size)]))
+}
+
+/// Sizes of a tensor of four axes, all known.
+fn four(x: &Operand) -> Result<[i64; 4], Failure> {
+    if x.rank() != 4 {
+        return Err(rejected(format!("it works on {} axes, not four", x.rank())));
+    }
+    Ok([x.size(0)?, x.size(1)?, x.size(2)?, x.size(3)?])
+}
+
+fn pixel_unshuffle(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, by) = (call.tensor("x")?, call.int("downscale_factor", 1)?.max(1));
+    let [batch, channels, height, width] = four(&x)?;
+    let apart = call.reshape(&x.name, &[batch, channels, height / by, by, width / by, by])?;
+    let turned = call.transpose(&apart, vec![0, 1, 3, 5, 2, 4]);
+    one(call.reshape(&turned, &[batch, channels * by * by, height / by, width / by])?)
+}
+
+fn blocks(call: &Call<'_, '_>, edges: &str) -> Result<([i64; 2], [i64; 4]), Failure> {
+    let pair = call.ints("block_shape")?.and_then(|sizes| <[i64; 2]>::try_from(sizes).ok());
+    let sides = call.ints(edges)?.and_then(|sizes| <[i64; 4]>::try_from(sizes).ok());
+    let pair = pair.filter(|pair| pair.iter().all(|&size| size > 0));
+    pair.zip(sides).ok_or_else(|| rejected("its blocks are not of two axes"))
+}
+
+fn space_to_batch(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let ([down, across], [top, bottom, left, right]) = blocks(call, "paddings")?;
+    let [batch, channels, height, width] = four(&x)?;
+    let pads = call.list(&[0, 0, top, left, 0, 0, bottom, right])?;
+    let wide = call.node("Pad", &[&x.name, &pads], []);
+    let (height, width) = ((height + top + bottom) / down, (width + left + right) / across);
+    let apart = call.reshape(&wide, &[batch, channels, height, down, width, across])?;
+    let turned = call.transpose(&apart, vec![3, 5, 0, 1, 2, 4]);
+    one(call.reshape(&turned, &[batch * down * across, channels, height, width])?)
+}
+
+fn batch_to_space(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let ([down, across], [top, bottom, left, right]) = blocks(call, "crops")?;
+    let [batch, channels, height, width] = four(&x)?;
+    let batch = batch / (down * across);
+    let apart = call.reshape(&x.name, &[down, across, batch, channels, height, width])?;
+    let turned = call.transpose(&apart, vec![2, 3, 4, 0, 5, 1]);
+    let whole = call.reshape(&turned, &[batch, channels, height * down, width * across])?;
+    let begins = call.list(&[top, left])?;
+    let ends = call.list(&[height * down - bottom, width * across - right])?;
+    let axes = call.list(&[2, 3])?;
+    one(call.node("Slice", &[&whole, &begins, &ends, &axes], []))
+}

@@ -1,0 +1,227 @@
+//! Tensors made, joined, split, sorted.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::run::rejected;
+
+use super::{
+    Table,
+    call::{Call, Operand, Set, one, text},
+};
+use crate::program::types::Class;
+
+pub(super) const OPERATIONS: Table = &[
+    ("argsort", argsort),
+    ("band_part", band_part),
+    ("concat", concat),
+    ("cumsum", cumsum),
+    ("fill", fill),
+    ("fill_like", fill_like),
+    ("non_zero", non_zero),
+    ("one_hot", one_hot),
+    ("pad", pad),
+    ("range_1d", range_1d),
+    ("select", select),
+    ("split", split),
+    ("stack", stack),
+    ("tile", tile),
+    ("topk", topk),
+];
+
+/// Operands as elements of one class: the first output's.
+fn alike(call: &mut Call<'_, '_>, operands: &[Operand]) -> Result<Vec<String>, Failure> {
+    let class = call.output(0)?.element.class();
+    Ok(operands.iter().map(|operand| call.cast(operand, class)).collect())
+}
+
+fn concat(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let values = call.tensors("values")?;
+    let axis = call.int("axis", 0)?;
+    let mut names = alike(call, &values)?;
+    if values[0].rank() == 0 {
+        names = names.iter().map(|name| call.unsqueeze(name, &[0])).collect::<Result<_, _>>()?;
+    }
+    let refs: Vec<&str> = names.iter().map(String::as_str).collect();
+    if !call.flag("interleave", false)? {
+        return one(call.node("Concat", &refs, [Set::Int("axis", axis)]));
+    }
+    let place = values[0].axis(axis)?;
+    let stacked = stacked(call, &names, place as i64 + 1)?;
+    let mut shape: Vec<i64> = (0..values[0].rank()).map(|_| 0).collect();
+    shape[place] = -1;
+    // Behind the axis, sizes have moved by one: they are taken from the program.
+    for (other, size) in shape.iter_mut().enumerate().skip(place + 1) {
+        *size = values[0].size(other)?;
+    }
+    one(call.reshape(&stacked, &shape)?)
+}
+
+fn stacked(call: &mut Call<'_, '_>, names: &[String], axis: i64) -> Result<String, Failure> {
+    let wide =
+        names.iter().map(|name| call.unsqueeze(name, &[axis])).collect::<Result<Vec<String>, Failure>>()?;
+    let refs: Vec<&str> = wide.iter().map(String::as_str).collect();
+    Ok(call.node("Concat", &refs, [Set::Int("axis", axis)]))
+}
+
+fn stack(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (values, axis) = (call.tensors("values")?, call.int("axis", 0)?);
+    let names = alike(call, &values)?;
+    one(stacked(call, &names, axis)?)
+}
+
+fn split(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, axis, sizes) = (call.tensor("x")?, call.int("axis", 0)?, call.ints("split_sizes")?);
+    let count = call.operation.outputs.len();
+    match sizes {
+        Some(sizes) if sizes.len() == count => {
+            let sizes = call.list(&sizes)?;
+            Ok(call.nodes("Split", &[&x.name, &sizes], [Set::Int("axis", axis)], count))
+        }
+        Some(_) => Err(rejected("it splits into more or fewer parts than it gives")),
+        None => {
+            let set = [Set::Int("axis", axis), Set::Int("num_outputs", count as i64)];
+            Ok(call.nodes("Split", &[&x.name], set, count))
+        }
+    }
+}
+
+fn select(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (which, a, b) = (call.tensor("cond")?, call.tensor("a")?, call.tensor("b")?);
+    let which = call.cast(&which, Class::Bool);
+    let class = call.output(0)?.element.class();
+    if class == Class::Bool {
+        let (a, b) = (call.cast(&a, Class::Int), call.cast(&b, Class::Int));
+        let chosen = call.node("Where", &[&which, &a, &b], []);
+        return one(call.cast_name(&chosen, Class::Bool));
+    }
+    let (a, b) = (call.cast(&a, class), call.cast(&b, class));
+    one(call.node("Where", &[&which, &a, &b], []))
+}
+
+fn tile(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, times) = (call.tensor("x")?, call.tensor("reps")?);
+    one(call.node("Tile", &[&x.name, &times.name], []))
+}
+
+fn cumsum(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, axis) = (call.tensor("x")?, call.int("axis", 0)?);
+    let axis = call.whole(axis)?;
+    let set = [
+        Set::Int("exclusive", i64::from(call.flag("exclusive", false)?)),
+        Set::Int("reverse", i64::from(call.flag("reverse", false)?)),
+    ];
+    one(call.node("CumSum", &[&x.name, &axis], set))
+}
+
+fn fill(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let shape = call.tensor("shape")?;
+    let value = value(call)?;
+    one(call.node("Expand", &[&value, &shape.name], []))
+}
+
+fn fill_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let model = call.tensor("ref_tensor")?;
+    let shape = call.node("Shape", &[&model.name], []);
+    let value = value(call)?;
+    one(call.node("Expand", &[&value, &shape], []))
+}
+
+fn value(call: &mut Call<'_, '_>) -> Result<String, Failure> {
+    match call.maybe("value")? {
+        Some(value) => Ok(value.name),
+        None => call.real(0.0),
+    }
+}
+
+fn range_1d(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (start, end, step) = (call.tensor("start")?, call.tensor("end")?, call.tensor("step")?);
+    let names = alike(call, &[start, end, step])?;
+    one(call.node("Range", &[&names[0], &names[1], &names[2]], []))
+}
+
+fn non_zero(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let places = call.node("NonZero", &[&x.name], []);
+    one(call.transpose(&places, vec![1, 0]))
+}
+
+fn one_hot(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (indices, size) = (call.tensor("indices")?, call.tensor("one_hot_vector_size")?);
+    let axis = call.int("axis", -1)?;
+    let class = call.output(0)?.element.class();
+    let (off, on) = (call.float("off_value", 0.0)?, call.float("on_value", 1.0)?);
+    let (off, on) = (call.number(class, off)?, call.number(class, on)?);
+    let values = [call.unsqueeze(&off, &[0])?, call.unsqueeze(&on, &[0])?];
+    let values = call.node("Concat", &[&values[0], &values[1]], [Set::Int("axis", 0)]);
+    one(call.node("OneHot", &[&indices.name, &size.name, &values], [Set::Int("axis", axis)]))
+}
+
+fn band_part(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, lower, upper) = (call.tensor("x")?, call.int("lower", -1)?, call.int("upper", -1)?);
+    let mut name = x.name;
+    if lower >= 0 {
+        let diagonal = call.whole(-lower)?;
+        name = call.node("Trilu", &[&name, &diagonal], [Set::Int("upper", 1)]);
+    }
+    if upper >= 0 {
+        let diagonal = call.whole(upper)?;
+        name = call.node("Trilu", &[&name, &diagonal], [Set::Int("upper", 0)]);
+    }
+    one(name)
+}
+
+/// Edges are given for the last axes only, each with its beginning and its end.
+fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, mode) = (call.tensor("x")?, call.word("mode", "constant")?);
+    let mode = match mode.as_str() {
+        "replicate" => "edge",
+        "reflect" => "reflect",
+        _ => "constant",
+    };
+    let pads = match call.ints_if_known("pad")? {
+        Some(pads) => {
+            let count = pads.len() / 2;
+            let first = x.rank().checked_sub(count).filter(|_| pads.len() % 2 == 0);
+            let first = first
+                .ok_or_else(|| rejected(format!("its edges are {} for {} axes", pads.len(), x.rank())))?;
+            let mut all = vec![0; 2 * x.rank()];
+            for (axis, [begin, end]) in pads.as_chunks::<2>().0.iter().enumerate() {
+                (all[first + axis], all[first + axis + x.rank()]) = (*begin, *end);
+            }
+            call.list(&all)?
+        }
+        None => {
+            let pads = call.tensor("pad")?;
+            let pairs = call.reshape(&pads.name, &[-1, 2])?;
+            let turned = call.transpose(&pairs, vec![1, 0]);
+            call.reshape(&turned, &[-1])?
+        }
+    };
+    if mode != "constant" {
+        return one(call.node("Pad", &[&x.name, &pads], [text("mode", mode)]));
+    }
+    let value = call.float("constant_val", 0.0)?;
+    let value = call.number(x.class(), value)?;
+    one(call.node("Pad", &[&x.name, &pads, &value], []))
+}
+
+fn argsort(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, axis, ascending) = (call.tensor("x")?, call.int("axis", -1)?, call.flag("ascending", false)?);
+    let shape = call.node("Shape", &[&x.name], []);
+    let place = call.list(&[x.axis(axis)? as i64])?;
+    let count = call.node("Gather", &[&shape, &place], []);
+    let set = [Set::Int("axis", axis), Set::Int("largest", i64::from(!ascending))];
+    Ok(call.nodes("TopK", &[&x.name, &count], set, 2).split_off(1))
+}
+
+fn topk(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, axis, ascending) = (call.tensor("x")?, call.int("axis", -1)?, call.flag("ascending", false)?);
+    let count = match call.ints_if_known("k")? {
+        Some(count) => call.list(&[count.first().copied().unwrap_or(1)])?,
+        None => match call.maybe("k")? {
+            Some(count) => call.reshape(&count.name, &[1])?,
+            None => call.list(&[1])?,
+        },
+    };
+    let set = [Set::Int("axis", axis), Set::Int("largest", i64::from(!ascending))];
+    Ok(call.nodes("TopK", &[&x.name, &count], set, 2))
+}

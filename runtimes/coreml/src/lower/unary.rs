@@ -1,0 +1,108 @@
+//! Operations on one tensor, element by element.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::run::rejected;
+
+use super::{
+    Table,
+    call::{Call, Operand, one},
+};
+use crate::program::types::{Class, Element};
+
+pub(super) const OPERATIONS: Table = &[
+    ("abs", |call| simple(call, "Abs")),
+    ("acos", |call| simple(call, "Acos")),
+    ("asin", |call| simple(call, "Asin")),
+    ("atan", |call| simple(call, "Atan")),
+    ("atanh", |call| simple(call, "Atanh")),
+    ("cast", cast),
+    ("ceil", |call| simple(call, "Ceil")),
+    ("clip", clip),
+    ("cos", |call| simple(call, "Cos")),
+    ("cosh", |call| simple(call, "Cosh")),
+    ("erf", |call| simple(call, "Erf")),
+    ("exp", |call| simple(call, "Exp")),
+    ("exp2", exp2),
+    ("floor", |call| simple(call, "Floor")),
+    ("identity", |call| simple(call, "Identity")),
+    ("inverse", inverse),
+    ("log", log),
+    ("logical_not", logical_not),
+    ("round", |call| simple(call, "Round")),
+    ("rsqrt", rsqrt),
+    ("sign", |call| simple(call, "Sign")),
+    ("sin", |call| simple(call, "Sin")),
+    ("sinh", |call| simple(call, "Sinh")),
+    ("sqrt", |call| simple(call, "Sqrt")),
+    ("square", square),
+    ("tan", |call| simple(call, "Tan")),
+    ("tanh", |call| simple(call, "Tanh")),
+    ("threshold", threshold),
+];
+
+fn simple(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    one(call.node(kind, &[&x.name], []))
+}
+
+fn cast(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, name) = (call.tensor("x")?, call.word("dtype", "fp32")?);
+    let element = Element::of_name(&name).ok_or_else(|| rejected(format!("{name:?} are no elements")))?;
+    // Halves to floats and back: nothing happens, both are computed as floats.
+    one(call.cast(&x, element.class()))
+}
+
+fn clip(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, least, most) = (call.tensor("x")?, call.float("alpha", 0.0)?, call.float("beta", 1.0)?);
+    let (least, most) = (call.number(x.class(), least)?, call.number(x.class(), most)?);
+    one(call.node("Clip", &[&x.name, &least, &most], []))
+}
+
+fn exp2(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let two = call.real(2.0)?;
+    one(call.node("Pow", &[&two, &x.name], []))
+}
+
+/// With what keeps it from being zero.
+fn shifted(call: &mut Call<'_, '_>, x: &Operand, usual: f32) -> Result<String, Failure> {
+    let epsilon = call.float("epsilon", usual)?;
+    let epsilon = call.real(epsilon)?;
+    Ok(call.node("Add", &[&x.name, &epsilon], []))
+}
+
+fn inverse(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let shifted = shifted(call, &x, 1e-4)?;
+    one(call.node("Reciprocal", &[&shifted], []))
+}
+
+fn log(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let shifted = shifted(call, &x, 1e-45)?;
+    one(call.node("Log", &[&shifted], []))
+}
+
+fn rsqrt(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let shifted = shifted(call, &x, 1e-12)?;
+    let root = call.node("Sqrt", &[&shifted], []);
+    one(call.node("Reciprocal", &[&root], []))
+}
+
+fn logical_not(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    let x = call.cast(&x, Class::Bool);
+    one(call.node("Not", &[&x], []))
+}
+
+fn square(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let x = call.tensor("x")?;
+    one(call.node("Mul", &[&x.name, &x.name], []))
+}
+
+fn threshold(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+    let (x, alpha) = (call.tensor("x")?, call.float("alpha", 0.0)?);
+    let least = call.number(x.class(), alpha)?;
+    one(call.node("Max", &[&x.name, &least], []))
+}

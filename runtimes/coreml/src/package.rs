@@ -1,0 +1,153 @@
+//! The files of a model: found among a Cargo's, read into a program.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`find`] | which of a repository's files are the model, in which of its forms |
+//! | [`interface`] | what a model says of its inputs, outputs and states |
+//! | [`weights`] | files of weights, read blob by blob |
+//! | [`elements`] | elements as files store them, to numbers |
+
+pub mod elements;
+pub mod find;
+pub mod interface;
+pub mod weights;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_onnx::run::rejected;
+
+use crate::{
+    program::Program,
+    proto::{self, model::Older},
+    text,
+};
+use find::{Form, Found};
+use interface::Interface;
+use weights::Weights;
+
+/// Largest file of a program, bytes: weights lie beside it.
+const MAX_PROGRAM_BYTES: u64 = 512 << 20;
+
+/// A model that was read, its weights apart.
+#[derive(Debug)]
+pub struct Package {
+    /// Its path in the repository.
+    pub name: String,
+    /// What it does.
+    pub program: Program,
+    /// The function that is called where none is named.
+    pub default_function: String,
+    /// Where its weights lie.
+    pub weights: Weights,
+    interfaces: BTreeMap<String, Interface>,
+}
+
+impl Package {
+    /// Reads the model among these files; `wanted` is its path where there are several.
+    pub fn open(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> Result<Self, Failure> {
+        let found = find::find(files, wanted)?;
+        match found.form {
+            Form::Package => Self::of_protobuf(found, files),
+            Form::Compiled => Self::of_text(found, files),
+        }
+    }
+
+    fn of_protobuf(found: Found, files: &BTreeMap<String, PathBuf>) -> Result<Self, Failure> {
+        let model = proto::read::model(&read(&found.program, &found.name)?)?;
+        if let Some(older) = &model.older {
+            return Err(rejected(refusal(&found.name, older)));
+        }
+        let program = model.program.ok_or_else(|| {
+            rejected(format!(
+                "{} holds no ML program, the only kind of Core ML model that is run",
+                found.name
+            ))
+        })?;
+        let program = proto::read::program(program)?;
+        let description = model.description.unwrap_or_default();
+        let default_function = match description.default_function_name.as_str() {
+            "" => default_of(&program),
+            name => name.to_owned(),
+        };
+        let interfaces = interface::of_description(&description, &default_function);
+        Ok(Self {
+            weights: Weights::new(found.folder, files),
+            name: found.name,
+            program,
+            default_function,
+            interfaces,
+        })
+    }
+
+    fn of_text(found: Found, files: &BTreeMap<String, PathBuf>) -> Result<Self, Failure> {
+        let bytes = read(&found.program, &found.name)?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| rejected(format!("model.mil of {} is not text", found.name)))?;
+        let program = text::parse(&text)
+            .map_err(|error| rejected(format!("model.mil of {} cannot be read: {error}", found.name)))?;
+        let default_function = default_of(&program);
+        let interfaces = match &found.metadata {
+            Some(path) => interface::of_metadata(&read(path, &found.name)?, &default_function)
+                .map_err(|why| rejected(format!("metadata.json of {}: {why}", found.name)))?,
+            None => BTreeMap::new(),
+        };
+        Ok(Self {
+            weights: Weights::new(found.folder, files),
+            name: found.name,
+            program,
+            default_function,
+            interfaces,
+        })
+    }
+
+    /// What a function takes and gives: as the model describes it, or else as its program declares it.
+    pub fn interface(&self, function: &str) -> Result<Interface, Failure> {
+        let Some(declared) = self.program.functions.get(function) else {
+            let known: Vec<&str> = self.program.functions.keys().map(String::as_str).collect();
+            let message = format!("{} has no function {function:?}; it has: {}", self.name, known.join(", "));
+            return Err(rejected(message));
+        };
+        let described = self.interfaces.get(function).cloned();
+        Ok(described.unwrap_or_else(|| interface::of_function(declared)))
+    }
+}
+
+fn default_of(program: &Program) -> String {
+    let main = program.functions.keys().find(|name| *name == "main");
+    main.or_else(|| program.functions.keys().next()).cloned().unwrap_or_default()
+}
+
+fn refusal(name: &str, older: &Older) -> String {
+    let kind = match older {
+        Older::NeuralNetwork(_) | Older::NeuralNetworkClassifier(_) | Older::NeuralNetworkRegressor(_) => {
+            "a NeuralNetwork, the form from before ML programs"
+        }
+        Older::Pipeline(_) | Older::PipelineClassifier(_) | Older::PipelineRegressor(_) => {
+            "a pipeline of models"
+        }
+        Older::TreeEnsembleClassifier(_) | Older::TreeEnsembleRegressor(_) => "an ensemble of trees",
+        Older::CustomModel(_) => "a custom model, whose code is not in it",
+        Older::LinkedModel(_) => "a link to another model",
+        Older::SerializedModel(_) => "a model in a form that only Apple's library reads",
+    };
+    format!(
+        "{name} is {kind}; only ML programs are run: convert it again with minimum_deployment_target iOS15 or later"
+    )
+}
+
+/// The bytes of a program's file.
+fn read(path: &Path, name: &str) -> Result<Vec<u8>, Failure> {
+    let unreadable = |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
+    let length = fs::metadata(path).map_err(unreadable)?.len();
+    if length > MAX_PROGRAM_BYTES {
+        return Err(rejected(format!(
+            "the program of {name} has {length} bytes, more than {MAX_PROGRAM_BYTES}"
+        )));
+    }
+    fs::read(path).map_err(unreadable)
+}

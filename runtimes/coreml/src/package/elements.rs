@@ -1,0 +1,135 @@
+//! Elements as files store them, to numbers.
+
+use half::{bf16, f16};
+
+use crate::program::{
+    types::{Class, Element},
+    value::Data,
+};
+
+/// Why bytes are not the elements they are said to be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Too few or too many bytes.
+    #[error("{bytes} bytes are not {count} elements of {bits} bits")]
+    Size {
+        /// Bytes there are.
+        bytes: usize,
+        /// Elements there should be.
+        count: u64,
+        /// Bits of one.
+        bits: u64,
+    },
+    /// Texts are not stored as bytes.
+    #[error("texts cannot stand there")]
+    Text,
+}
+
+/// `count` elements out of as many bytes as they take; the last byte of small elements may be filled up.
+pub fn decode(bytes: &[u8], element: Element, count: u64) -> Result<Data, Unreadable> {
+    let bits = element.bits();
+    let needed = count.checked_mul(bits).map(|bits| bits.div_ceil(8));
+    if element == Element::Text {
+        return Err(Unreadable::Text);
+    }
+    if needed != Some(bytes.len() as u64) {
+        return Err(Unreadable::Size { bytes: bytes.len(), count, bits });
+    }
+    Ok(match element.class() {
+        Class::Float => Data::Floats(floats(bytes, element)),
+        Class::Bool => Data::Bools(bytes.iter().map(|&byte| byte != 0).collect()),
+        _ if bits < 8 => Data::Ints(small(bytes, bits as u32, element.is_signed(), count as usize)),
+        _ => Data::Ints(ints(bytes, element)),
+    })
+}
+
+fn each<const N: usize, T>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks::<N>().0.iter().map(|word| number(*word)).collect()
+}
+
+fn floats(bytes: &[u8], element: Element) -> Vec<f32> {
+    match element {
+        Element::F16 => each(bytes, |word| f16::from_le_bytes(word).to_f32()),
+        Element::Bf16 => each(bytes, |word| bf16::from_le_bytes(word).to_f32()),
+        Element::F64 => each(bytes, |word| f64::from_le_bytes(word) as f32),
+        Element::F8E4M3 => bytes.iter().map(|&byte| tiny(byte, 3)).collect(),
+        Element::F8E5M2 => bytes.iter().map(|&byte| tiny(byte, 2)).collect(),
+        _ => each(bytes, f32::from_le_bytes),
+    }
+}
+
+fn ints(bytes: &[u8], element: Element) -> Vec<i64> {
+    match element {
+        Element::I8 => bytes.iter().map(|&byte| i64::from(byte.cast_signed())).collect(),
+        Element::I16 => each(bytes, |word| i64::from(i16::from_le_bytes(word))),
+        Element::U16 => each(bytes, |word| i64::from(u16::from_le_bytes(word))),
+        Element::I32 => each(bytes, |word| i64::from(i32::from_le_bytes(word))),
+        Element::U32 => each(bytes, |word| i64::from(u32::from_le_bytes(word))),
+        Element::I64 | Element::U64 => each(bytes, i64::from_le_bytes),
+        _ => bytes.iter().map(|&byte| i64::from(byte)).collect(),
+    }
+}
+
+/// Elements of less than a byte lie one behind the other, the lowest bits first.
+pub fn small(bytes: &[u8], bits: u32, is_signed: bool, count: usize) -> Vec<i64> {
+    let mask = (1_u32 << bits) - 1;
+    let sign = if is_signed { 1_i64 << (bits - 1) } else { 0 };
+    let number = |index: usize| {
+        let place = index * bits as usize;
+        let low = u32::from(bytes.get(place / 8).copied().unwrap_or(0));
+        let high = u32::from(bytes.get(place / 8 + 1).copied().unwrap_or(0));
+        let code = i64::from(((low | high << 8) >> (place % 8)) & mask);
+        (code ^ sign) - sign
+    };
+    (0..count).map(number).collect()
+}
+
+/// A float of eight bits with so many behind the point.
+fn tiny(byte: u8, mantissa_bits: u32) -> f32 {
+    let exponent_bits = 7 - mantissa_bits;
+    let bias = (1_i32 << (exponent_bits - 1)) - 1;
+    let exponent = i32::from((byte & 0x7f) >> mantissa_bits);
+    let mantissa = f32::from(byte & ((1 << mantissa_bits) - 1)) / (1_u32 << mantissa_bits) as f32;
+    let sign = if byte & 0x80 == 0 { 1.0 } else { -1.0 };
+    let top = (1 << exponent_bits) - 1;
+    let size = match exponent {
+        0 => mantissa * 2.0_f32.powi(1 - bias),
+        // The form with four bits of exponent has no infinity: only its last code is no number.
+        _ if exponent == top && mantissa_bits == 3 && byte & 7 == 7 => f32::NAN,
+        _ if exponent == top && mantissa_bits == 2 => {
+            if mantissa == 0.0 {
+                f32::INFINITY
+            } else {
+                f32::NAN
+            }
+        }
+        _ => (1.0 + mantissa) * 2.0_f32.powi(exponent - bias),
+    };
+    sign * size
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_elements_begin_at_the_lowest_bits() {
+        assert_eq!(small(&[0b0110_1100, 0b11], 2, false, 5), [0, 3, 2, 1, 3]);
+        assert_eq!(small(&[0x7f, 0x08], 4, true, 3), [-1, 7, -8]);
+        assert_eq!(small(&[0b1100_0001, 0b0000_1111], 6, false, 2), [1, 63]);
+    }
+
+    #[test]
+    fn floats_of_eight_bits_are_those_of_their_tables() {
+        assert_eq!([0x38, 0x7e, 0x01, 0xb8].map(|byte| tiny(byte, 3)), [1.0, 448.0, 2.0_f32.powi(-9), -1.0]);
+        assert_eq!([0x3c, 0x7b, 0x01].map(|byte| tiny(byte, 2)), [1.0, 57344.0, 2.0_f32.powi(-16)]);
+        assert!(tiny(0x7f, 3).is_nan() && tiny(0x7c, 2).is_infinite());
+    }
+
+    #[test]
+    fn wrong_sizes_are_refused() {
+        assert!(decode(&[0; 7], Element::F32, 2).is_err());
+        assert!(decode(&[0; 8], Element::F32, u64::MAX).is_err());
+        assert_eq!(decode(&[0; 2], Element::U3, 5), Ok(Data::Ints(vec![0; 5])));
+    }
+}

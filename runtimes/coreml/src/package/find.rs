@@ -1,0 +1,169 @@
+//! Which of a repository's files are the model, in which of its forms.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+};
+
+use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_onnx::run::rejected;
+use serde_json::Value;
+
+/// Largest manifest, bytes.
+const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+
+/// A form of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// `.mlpackage` or `.mlmodel`: protobuf.
+    Package,
+    /// `.mlmodelc`: compiled, a program as text.
+    Compiled,
+}
+
+/// A model's files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its path in the repository.
+    pub name: String,
+    /// Its form.
+    pub form: Form,
+    /// The program's file.
+    pub program: PathBuf,
+    /// What a compiled model says of itself.
+    pub metadata: Option<PathBuf>,
+    /// The folder in the repository that paths in the program begin from, with its slash.
+    pub folder: String,
+}
+
+/// Finds the model among these files; `wanted` is its path where there are several.
+pub fn find(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> Result<Found, Failure> {
+    let models: BTreeSet<(&str, Form)> = files.keys().filter_map(|path| model_of(path)).collect();
+    let wanted = wanted.map(|name| name.trim_end_matches('/'));
+    let chosen: Vec<(&str, Form)> =
+        models.iter().copied().filter(|(name, _)| wanted.is_none_or(|wanted| *name == wanted)).collect();
+    match chosen.as_slice() {
+        &[(name, form)] => locate(files, name, form),
+        [] => Err(rejected(nothing(files, wanted))),
+        several => {
+            let names: Vec<&str> = several.iter().map(|(name, _)| *name).collect();
+            let message =
+                format!("there are several models, name one with the setting model: {}", names.join(", "));
+            Err(rejected(message))
+        }
+    }
+}
+
+/// The model that a file belongs to. The repository itself can be one: its name is empty then.
+fn model_of(path: &str) -> Option<(&str, Form)> {
+    if let Some(folder) = path.strip_suffix("Manifest.json") {
+        return Some((folder.trim_end_matches('/'), Form::Package));
+    }
+    if let Some(folder) =
+        path.strip_suffix("model.mil").filter(|folder| folder.is_empty() || folder.ends_with('/'))
+    {
+        return Some((folder.trim_end_matches('/'), Form::Compiled));
+    }
+    let is_in_package = path.contains("Data/com.apple.CoreML/");
+    (path.ends_with(".mlmodel") && !is_in_package).then_some((path, Form::Package))
+}
+
+fn nothing(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> String {
+    if files.keys().any(|path| path.contains(".aimodel")) {
+        return "its model is an .aimodel, for Apple's Core AI; only .mlpackage and .mlmodelc are run"
+            .to_owned();
+    }
+    if files.keys().any(|path| path.contains(".mlmodelc/") && path.ends_with(".espresso.net")) {
+        return "its model is a compiled NeuralNetwork, the form from before ML programs; only ML programs are run".to_owned();
+    }
+    match wanted {
+        Some(name) => format!("none of its files belong to the model {name:?}"),
+        None => "none of its files is a Core ML model: a folder .mlpackage or .mlmodelc, or a file .mlmodel"
+            .to_owned(),
+    }
+}
+
+fn locate(files: &BTreeMap<String, PathBuf>, name: &str, form: Form) -> Result<Found, Failure> {
+    let prefix = if name.is_empty() { String::new() } else { format!("{name}/") };
+    let shown = if name.is_empty() { "the repository" } else { name };
+    let lacks = |what: &str| rejected(format!("{shown} lacks {what}"));
+    if form == Form::Compiled {
+        let at = |file: &str| files.get(&format!("{prefix}{file}")).cloned();
+        return Ok(Found {
+            program: at("model.mil").ok_or_else(|| lacks("model.mil"))?,
+            metadata: at("metadata.json"),
+            name: shown.to_owned(),
+            form,
+            folder: prefix,
+        });
+    }
+    if let Some(path) = files.get(name) {
+        let folder = name.rfind('/').map_or("", |end| &name[..=end]);
+        return Ok(Found {
+            name: shown.to_owned(),
+            form,
+            program: path.clone(),
+            metadata: None,
+            folder: folder.to_owned(),
+        });
+    }
+    let manifest = &files[&format!("{prefix}Manifest.json")];
+    let inside = root_model(manifest, shown)?;
+    let path = format!("{prefix}Data/{inside}");
+    let program =
+        files.get(&path).cloned().ok_or_else(|| lacks(&format!("{path}, which its manifest names")))?;
+    let folder = path.rfind('/').map_or("", |end| &path[..=end]).to_owned();
+    Ok(Found { name: shown.to_owned(), form, program, metadata: None, folder })
+}
+
+/// The path in `Data` of the item that the manifest calls the model.
+fn root_model(manifest: &PathBuf, name: &str) -> Result<String, Failure> {
+    let unreadable = |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
+    if fs::metadata(manifest).map_err(unreadable)?.len() > MAX_MANIFEST_BYTES {
+        return Err(rejected(format!("the manifest of {name} has more than {MAX_MANIFEST_BYTES} bytes")));
+    }
+    let bytes = fs::read(manifest).map_err(unreadable)?;
+    let manifest: Value = serde_json::from_slice(&bytes)
+        .map_err(|error| rejected(format!("the manifest of {name} is no JSON: {error}")))?;
+    let root = manifest.get("rootModelIdentifier").and_then(Value::as_str);
+    let entry = root.and_then(|root| manifest.get("itemInfoEntries")?.get(root)?.get("path")?.as_str());
+    let path = entry.ok_or_else(|| rejected(format!("the manifest of {name} names no model")))?;
+    Ok(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(names: &[&str]) -> BTreeMap<String, PathBuf> {
+        names
+            .iter()
+            .map(|name| ((*name).to_owned(), PathBuf::from("/blobs").join(name.replace('/', "-"))))
+            .collect()
+    }
+
+    #[test]
+    fn a_compiled_model_is_its_folder() {
+        let files = files(&["a/M.mlmodelc/model.mil", "a/M.mlmodelc/weights/weight.bin", "tokenizer.json"]);
+        let found = find(&files, None).expect("found");
+        assert_eq!((found.name.as_str(), found.form), ("a/M.mlmodelc", Form::Compiled));
+        assert_eq!((found.folder.as_str(), found.metadata), ("a/M.mlmodelc/", None));
+    }
+
+    #[test]
+    fn of_several_one_must_be_named() {
+        let files = files(&["A.mlmodelc/model.mil", "B.mlmodelc/model.mil"]);
+        assert!(find(&files, None).expect_err("two").message.contains("A.mlmodelc, B.mlmodelc"));
+        assert_eq!(find(&files, Some("B.mlmodelc/")).expect("named").name, "B.mlmodelc");
+        assert!(find(&files, Some("C")).expect_err("none").message.contains("\"C\""));
+    }
+
+    #[test]
+    fn what_is_not_run_is_named() {
+        let why = |names: &[&str]| find(&files(names), None).expect_err("refused").message;
+        assert!(why(&["M.aimodel/main.bin"]).contains(".aimodel"));
+        assert!(why(&["M.mlmodelc/model.espresso.net"]).contains("NeuralNetwork"));
+        assert!(why(&["model.onnx"]).contains(".mlpackage"));
+    }
+}

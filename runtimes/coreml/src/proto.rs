@@ -1,0 +1,11 @@
+//! Models as protobuf. Only what this crate reads is declared; the numbers are those of Core ML's published format.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`model`] | a model and what it says of its inputs and outputs |
+//! | [`mil`] | its program |
+//! | [`read`] | messages to a [`crate::program::Program`] |
+
+pub mod mil;
+pub mod model;
+pub mod read;

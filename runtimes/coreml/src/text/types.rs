@@ -1,0 +1,244 @@
+//! Types and values.
+
+use super::{lexer::Token, number, parser::Parser};
+use crate::{
+    package::weights::count,
+    program::{
+        types::{Class, Element, TensorType, ValueType},
+        value::{Data, Value},
+    },
+};
+
+/// Deepest that types and values may lie in each other.
+const MAX_DEPTH: usize = 24;
+/// Most dimensions of a tensor.
+const MAX_RANK: usize = 16;
+
+impl<'t> Parser<'t> {
+    /// A type whose first word was taken.
+    pub(super) fn value_type(&mut self, word: &str, depth: usize) -> Result<ValueType, String> {
+        if depth > MAX_DEPTH {
+            return Err(format!("types lie in each other deeper than {MAX_DEPTH}"));
+        }
+        if let Some(element) = Element::of_name(word) {
+            return Ok(ValueType::Tensor(TensorType::scalar(element)));
+        }
+        match word {
+            "tensor" => {
+                self.mark('<')?;
+                let element = self.element()?;
+                self.mark(',')?;
+                let shape = self.dimensions()?;
+                self.mark('>')?;
+                Ok(ValueType::Tensor(TensorType { element, shape }))
+            }
+            "state" => match self.inner(depth)? {
+                ValueType::Tensor(tensor) => {
+                    self.mark('>')?;
+                    Ok(ValueType::State(tensor))
+                }
+                _ => Err("a state is no tensor".to_owned()),
+            },
+            "list" => {
+                let item = self.inner(depth)?;
+                // How many there are stands behind.
+                if self.takes(',')? && !self.takes('?')? {
+                    self.number()?;
+                }
+                self.mark('>')?;
+                Ok(ValueType::List(Box::new(item)))
+            }
+            "tuple" => {
+                let mut items = vec![self.inner(depth)?];
+                while self.takes(',')? {
+                    items.push(self.named_type(depth)?);
+                }
+                self.mark('>')?;
+                Ok(ValueType::Tuple(items))
+            }
+            "dict" => {
+                let key = self.inner(depth)?;
+                self.mark(',')?;
+                let value = self.named_type(depth)?;
+                self.mark('>')?;
+                Ok(ValueType::Dictionary(Box::new((key, value))))
+            }
+            _ => Err(format!("{word:?} is no type")),
+        }
+    }
+
+    fn inner(&mut self, depth: usize) -> Result<ValueType, String> {
+        self.mark('<')?;
+        self.named_type(depth)
+    }
+
+    fn named_type(&mut self, depth: usize) -> Result<ValueType, String> {
+        let word = self.word()?;
+        self.value_type(word, depth + 1)
+    }
+
+    fn element(&mut self) -> Result<Element, String> {
+        let word = self.word()?;
+        Element::of_name(word).ok_or_else(|| format!("{word:?} are no elements"))
+    }
+
+    fn dimensions(&mut self) -> Result<Vec<Option<u64>>, String> {
+        self.mark('[')?;
+        let mut shape = Vec::new();
+        if self.takes(']')? {
+            return Ok(shape);
+        }
+        loop {
+            if shape.len() == MAX_RANK {
+                return Err(format!("a tensor has more than {MAX_RANK} dimensions"));
+            }
+            if self.takes('?')? {
+                shape.push(None);
+            } else {
+                let size = self.number()?;
+                shape.push(Some(size.parse().map_err(|_| format!("{size:?} is no size"))?));
+            }
+            if !self.takes(',')? {
+                self.mark(']')?;
+                return Ok(shape);
+            }
+        }
+    }
+
+    /// A value with its type before it, whose first word was taken.
+    pub(super) fn typed_value(&mut self, word: &str, depth: usize) -> Result<Value, String> {
+        let ty = self.value_type(word, depth)?;
+        self.mark('(')?;
+        let value = self.content(ty, depth)?;
+        self.mark(')')?;
+        Ok(value)
+    }
+
+    /// A value of a known type.
+    fn content(&mut self, ty: ValueType, depth: usize) -> Result<Value, String> {
+        if depth > MAX_DEPTH {
+            return Err(format!("values lie in each other deeper than {MAX_DEPTH}"));
+        }
+        let data = match &ty {
+            ValueType::Tensor(tensor) => self.tensor(tensor, depth)?,
+            ValueType::State(_) => return Err("a state has no value".to_owned()),
+            ValueType::List(item) => self.many(std::iter::repeat(item.as_ref()), depth)?,
+            ValueType::Tuple(items) => self.many(items.iter(), depth)?,
+            ValueType::Dictionary(pair) => self.pairs(&pair.0, &pair.1, depth)?,
+        };
+        Ok(Value { ty, data })
+    }
+
+    fn many<'v>(&mut self, types: impl Iterator<Item = &'v ValueType>, depth: usize) -> Result<Data, String> {
+        let closing = match self.next()? {
+            Token::Mark('(') => ')',
+            Token::Mark('[') => ']',
+            Token::Mark('{') => '}',
+            other => return Err(format!("{other:?} stands where a list begins")),
+        };
+        let mut values = Vec::new();
+        for ty in types {
+            if self.takes(closing)? {
+                return Ok(Data::Many(values));
+            }
+            if !values.is_empty() {
+                self.mark(',')?;
+            }
+            values.push(self.content(ty.clone(), depth + 1)?);
+        }
+        self.mark(closing)?;
+        Ok(Data::Many(values))
+    }
+
+    fn pairs(&mut self, key: &ValueType, value: &ValueType, depth: usize) -> Result<Data, String> {
+        self.mark('{')?;
+        let mut pairs = Vec::new();
+        while !self.takes('}')? {
+            if !pairs.is_empty() {
+                self.mark(',')?;
+            }
+            self.mark('{')?;
+            let key = self.content(key.clone(), depth + 1)?;
+            self.mark(',')?;
+            pairs.push((key, self.content(value.clone(), depth + 1)?));
+            self.mark('}')?;
+        }
+        Ok(Data::Pairs(pairs))
+    }
+
+    fn tensor(&mut self, ty: &TensorType, depth: usize) -> Result<Data, String> {
+        if self.peek()? == &Token::Word("BLOBFILE") {
+            self.next()?;
+            return self.blob(depth);
+        }
+        let mut data = match ty.element.class() {
+            Class::Float => Data::Floats(Vec::new()),
+            Class::Int => Data::Ints(Vec::new()),
+            Class::Bool => Data::Bools(Vec::new()),
+            Class::Text => Data::Texts(Vec::new()),
+        };
+        self.elements(&mut data, 0)?;
+        let expected =
+            ty.shape.iter().map(|size| size.unwrap_or(data.len().unwrap_or(0) as u64)).collect::<Vec<_>>();
+        let expected = count(&expected).ok_or("a tensor is too large")?;
+        match data.len() {
+            Some(length) if length as u64 == expected => Ok(data),
+            length => Err(format!("{} elements stand where {expected} belong", length.unwrap_or(0))),
+        }
+    }
+
+    fn elements(&mut self, data: &mut Data, depth: usize) -> Result<(), String> {
+        if depth > MAX_RANK {
+            return Err(format!("values lie in each other deeper than {MAX_RANK}"));
+        }
+        if self.takes('[')? {
+            if self.takes(']')? {
+                return Ok(());
+            }
+            loop {
+                self.elements(data, depth + 1)?;
+                if !self.takes(',')? {
+                    return self.mark(']');
+                }
+            }
+        }
+        let token = self.next()?;
+        let wrong = || format!("{token:?} is no element");
+        match (data, &token) {
+            (Data::Floats(all), Token::Number(text) | Token::Word(text)) => {
+                all.push(number::real(text).ok_or_else(wrong)?);
+            }
+            (Data::Ints(all), Token::Number(text)) => all.push(number::whole(text).ok_or_else(wrong)?),
+            (Data::Bools(all), Token::Word("true")) => all.push(true),
+            (Data::Bools(all), Token::Word("false")) => all.push(false),
+            (Data::Texts(all), Token::Text(text)) => all.push(text.clone()),
+            _ => return Err(wrong()),
+        }
+        Ok(())
+    }
+
+    /// Where a value lies in a file: its name and a number, both with their types.
+    fn blob(&mut self, depth: usize) -> Result<Data, String> {
+        self.mark('(')?;
+        let (mut file, mut offset) = (None, None);
+        loop {
+            let name = self.word()?;
+            self.mark('=')?;
+            let word = self.word()?;
+            let value = self.typed_value(word, depth + 1)?;
+            match (name, value.data) {
+                ("path", Data::Texts(texts)) => file = texts.into_iter().next(),
+                ("offset", Data::Ints(ints)) => offset = ints.first().and_then(|&at| u64::try_from(at).ok()),
+                _ => return Err(format!("{name:?} is nothing that a file's place has")),
+            }
+            if !self.takes(',')? {
+                break;
+            }
+        }
+        self.mark(')')?;
+        let (Some(file), Some(offset)) = (file, offset) else {
+            return Err("a file's place lacks its path or offset".to_owned());
+        };
+        Ok(Data::Blob { file, offset })
+    }
+}

@@ -1,0 +1,51 @@
+//! What the worker binary brings: the library is opened before the walls stand, the model after.
+
+use island_protocol::{
+    cargo::RuntimeType,
+    job::{Failure, FailureCode},
+};
+use island_runtimes_api::{Probe, Unavailable};
+use island_runtimes_onnx::{devices, library};
+use island_runtimes_worker::{
+    inside::{Engine, LoadProgress, Loaded},
+    launch::Launch,
+    lockdown::Profile,
+};
+
+use crate::runtime::{CoreMl, Settings, probe};
+
+/// Core ML models in a worker.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CoreMlEngine;
+
+impl Engine for CoreMlEngine {
+    type Runtime = CoreMl;
+
+    fn kind(&self) -> RuntimeType {
+        RuntimeType::Coreml
+    }
+
+    fn probe(&mut self) -> Result<Probe, Unavailable> {
+        probe()
+    }
+
+    fn prepare(&mut self, _launch: &Launch) -> Result<(), Failure> {
+        library::open().map(drop).map_err(|error| Failure::of_host(FailureCode::InternalError, error.reason))
+    }
+
+    fn profile(&self, launch: &Launch) -> Profile {
+        devices::profile(launch.vram_limit_mb)
+    }
+
+    async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<CoreMl>, Failure> {
+        let runtime = CoreMl::load(Settings {
+            files: launch.artifacts,
+            cargo: launch.cargo,
+            slots: launch.slots,
+            threads: launch.threads,
+            vram_limit_mb: launch.vram_limit_mb,
+        })
+        .await?;
+        Ok(Loaded { slots: runtime.slots(), vram_mb: 0, version: runtime.version(), runtime })
+    }
+}

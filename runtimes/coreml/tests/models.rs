@@ -1,0 +1,120 @@
+//! Every model gives the numbers that the reference gave, and its program as text is the same program.
+
+mod support;
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use island_runtimes_coreml::{
+    model::{Model as _, take},
+    package::Package,
+    portable::Portable,
+    text,
+};
+use island_runtimes_onnx::{graph::Threads, library};
+use support::{Case, Fixture, all, apart};
+
+/// The largest difference of a case's outputs.
+fn difference(fixture: &Fixture, package: &Package, case: &Case) -> Result<f32, String> {
+    let environment = library::open().map_err(|error| error.reason)?;
+    let function = case.function.as_deref().unwrap_or(&package.default_function);
+    let threads = Threads { threads: 1, vram_limit_mb: 0 };
+    let model = Portable::load(package, function, environment, threads)
+        .map_err(|failure| format!("load: {}", failure.message))?;
+    let mut state = model.start().map_err(|failure| failure.message)?;
+    let (mut most, mut wrong) = (0.0_f32, Vec::new());
+    for (index, step) in case.steps.iter().enumerate() {
+        let mut given = model
+            .run(fixture.tensors(&step.inputs), &mut state)
+            .map_err(|failure| format!("run: {}", failure.message))?;
+        for (name, wanted) in fixture.tensors(&step.outputs) {
+            let got = take(&mut given, &name).ok_or_else(|| format!("it gives no {name}"))?;
+            let apart = apart(&wanted, &got);
+            if apart > case.tolerance {
+                wrong.push(format!(
+                    "{name} at step {index}: {apart} (shapes {:?}, {:?})",
+                    wanted.shape(),
+                    got.shape()
+                ));
+            }
+            most = most.max(apart);
+        }
+    }
+    if wrong.is_empty() { Ok(most) } else { Err(wrong.join("; ")) }
+}
+
+fn open(fixture: &Fixture, case: &Case) -> Package {
+    Package::open(&fixture.files(), case.model.as_deref())
+        .unwrap_or_else(|failure| panic!("{}: {}", fixture.name, failure.message))
+}
+
+#[test]
+fn every_model_gives_the_numbers_of_the_reference() {
+    let mut wrong = Vec::new();
+    let fixtures = all();
+    assert!(!fixtures.is_empty(), "there are no fixtures");
+    for fixture in &fixtures {
+        for case in &fixture.cases {
+            let at = format!("{}/{}", fixture.name, case.name);
+            match difference(fixture, &open(fixture, case), case) {
+                Ok(most) => println!("{at:50} {most:.1e}"),
+                Err(why) => wrong.push(format!("{at}: {why}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Texts of a fixture's packages, by the package's name.
+fn texts(fixture: &Fixture) -> Vec<(String, PathBuf)> {
+    let files = fs::read_dir(&fixture.folder).expect("readable").map(|entry| entry.expect("readable").path());
+    let texts = files.filter(|path| path.extension().is_some_and(|extension| extension == "mil"));
+    let name = |path: &PathBuf| {
+        path.file_name().expect("a name").to_string_lossy().split('.').next().map(str::to_owned)
+    };
+    texts.map(|path| (format!("{}.mlpackage", name(&path).expect("a name")), path)).collect()
+}
+
+#[test]
+fn programs_as_text_are_the_same_programs() {
+    let mut count = 0;
+    for fixture in all() {
+        for (name, path) in texts(&fixture) {
+            let package = Package::open(&fixture.files(), Some(&name)).expect("opens");
+            let mut program = package.program;
+            program
+                .functions
+                .values_mut()
+                .for_each(|function| function.opset = function.opset.replace("CoreML", ""));
+            let text = fs::read_to_string(&path).expect("readable");
+            let mut read = text::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let opsets = BTreeMap::from([("ios15", "5"), ("ios16", "6"), ("ios17", "7"), ("ios18", "8")]);
+            read.functions
+                .values_mut()
+                .for_each(|function| function.opset = opsets[function.opset.as_str()].to_owned());
+            assert!(read == program, "{} is another program", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 0, "there are no texts");
+}
+
+#[test]
+fn a_compiled_model_runs_as_its_package_does() {
+    for fixture in all() {
+        for (name, path) in texts(&fixture) {
+            let stem = name.trim_end_matches(".mlpackage");
+            let weights = "Data/com.apple.CoreML/weights/weight.bin";
+            let mut files = BTreeMap::from([(format!("{stem}.mlmodelc/model.mil"), path)]);
+            if let Some(blob) = fixture.files().remove(&format!("{name}/{weights}")) {
+                files.insert(format!("{stem}.mlmodelc/weights/weight.bin"), blob);
+            }
+            let package = Package::open(&files, None).expect("opens");
+            for case in
+                fixture.cases.iter().filter(|case| case.model.as_ref().is_none_or(|model| *model == name))
+            {
+                difference(&fixture, &package, case)
+                    .unwrap_or_else(|why| panic!("{}/{}: {why}", fixture.name, case.name));
+            }
+        }
+    }
+}

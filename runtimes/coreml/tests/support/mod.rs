@@ -1,0 +1,160 @@
+//! The fixtures, and how near a model must come to the reference.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use island_runtimes_coreml::model::{Tensor, Tensors};
+use ndarray::{ArrayD, IxDyn};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A repository and what it must answer.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Fixture {
+    #[serde(skip)]
+    pub(crate) name: String,
+    #[serde(skip)]
+    pub(crate) folder: PathBuf,
+    pub(crate) task: String,
+    pub(crate) engine: Value,
+    pub(crate) cases: Vec<Case>,
+    pub(crate) answers: Vec<Answer>,
+}
+
+/// Arrays that go in and must come out, step by step.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) function: Option<String>,
+    /// The package, where there are several.
+    pub(crate) model: Option<String>,
+    pub(crate) steps: Vec<Step>,
+    #[serde(default = "usual")]
+    pub(crate) tolerance: f32,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Step {
+    pub(crate) inputs: BTreeMap<String, String>,
+    pub(crate) outputs: BTreeMap<String, String>,
+}
+
+/// What a job is given and must be answered.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) name: String,
+    pub(crate) input: Value,
+    pub(crate) output: Value,
+    #[serde(default)]
+    pub(crate) has: Vec<String>,
+    #[serde(default = "usual_score")]
+    pub(crate) tolerance: f64,
+}
+
+fn usual() -> f32 {
+    1e-3
+}
+
+fn usual_score() -> f64 {
+    1e-4
+}
+
+/// Where the fixtures lie, whichever crate's tests look for them.
+pub(crate) fn fixtures() -> PathBuf {
+    let mut roots = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .filter(|folder| folder.join("Cargo.lock").is_file());
+    roots.next().expect("the workspace").join("runtimes/coreml/tests/fixtures")
+}
+
+/// All fixtures, or those whose name contains `COREML_FIXTURE`.
+pub(crate) fn all() -> Vec<Fixture> {
+    let only = std::env::var("COREML_FIXTURE").unwrap_or_default();
+    let entries =
+        fs::read_dir(fixtures()).expect("the fixtures").map(|entry| entry.expect("readable").path());
+    let mut folders: Vec<PathBuf> = entries.filter(|path| path.join("cases.json").is_file()).collect();
+    folders.sort();
+    let all = folders.iter().map(|folder| Fixture::read(folder));
+    all.filter(|fixture| fixture.name.contains(&only)).collect()
+}
+
+impl Fixture {
+    fn read(folder: &Path) -> Self {
+        let text = fs::read(folder.join("cases.json")).expect("readable");
+        let mut fixture: Self =
+            serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        fixture.name = folder.file_name().expect("a name").to_string_lossy().into_owned();
+        folder.clone_into(&mut fixture.folder);
+        fixture
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        Self::read(&fixtures().join(name))
+    }
+
+    /// The repository's files by their path in it.
+    pub(crate) fn files(&self) -> BTreeMap<String, PathBuf> {
+        let root = self.folder.join("model");
+        let (mut files, mut folders) = (BTreeMap::new(), vec![root.clone()]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).expect("readable") {
+                let path = entry.expect("readable").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let name = path.strip_prefix(&root).expect("inside").to_string_lossy().into_owned();
+                    files.insert(name, path);
+                }
+            }
+        }
+        files
+    }
+
+    /// The tensors of files.
+    pub(crate) fn tensors(&self, files: &BTreeMap<String, String>) -> Tensors {
+        files.iter().map(|(name, file)| (name.clone(), npy(&self.folder.join(file)))).collect()
+    }
+}
+
+/// The largest difference of two tensors, by one more than the number's size; infinite where their shapes differ.
+pub(crate) fn apart(wanted: &Tensor, got: &Tensor) -> f32 {
+    if wanted.shape() != got.shape() {
+        return f32::INFINITY;
+    }
+    let (wanted, got) = (wanted.clone().into_floats(), got.clone().into_floats());
+    let differences = wanted
+        .iter()
+        .zip(&got)
+        .map(|(wanted, got)| if wanted == got { 0.0 } else { (wanted - got).abs() / (1.0 + wanted.abs()) });
+    differences.fold(0.0, |most: f32, one| if one.is_nan() { f32::INFINITY } else { most.max(one) })
+}
+
+/// The array of a file as numpy writes it.
+pub(crate) fn npy(path: &Path) -> Tensor {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert!(bytes.starts_with(b"\x93NUMPY\x01"), "{} is no array", path.display());
+    let end = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let (header, data) = (String::from_utf8_lossy(&bytes[10..end]).into_owned(), &bytes[end..]);
+    let between = |from: &str, to: char| {
+        let rest = header.split(from).nth(1).unwrap_or_default();
+        rest.split(to).next().unwrap_or_default().to_owned()
+    };
+    let sides = between("'shape': (", ')');
+    let shape: Vec<usize> = sides.split(',').filter_map(|side| side.trim().parse().ok()).collect();
+    let words = || data.chunks_exact(4).map(|word| word.try_into().expect("four bytes"));
+    let ints =
+        |values: Vec<i64>| Tensor::Ints(ArrayD::from_shape_vec(IxDyn(&shape), values).expect("as many"));
+    match between("'descr': '", '\'').as_str() {
+        "<f4" => {
+            let values = words().map(f32::from_le_bytes).collect();
+            Tensor::Floats(ArrayD::from_shape_vec(IxDyn(&shape), values).expect("as many"))
+        }
+        "<i4" => ints(words().map(|word| i64::from(i32::from_le_bytes(word))).collect()),
+        "|b1" => ints(data.iter().map(|&byte| i64::from(byte)).collect()),
+        other => panic!("{} holds {other}", path.display()),
+    }
+}

@@ -1,0 +1,115 @@
+//! An adapter's file.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use candle_core::{DType, Tensor};
+use island_protocol::job::Failure;
+
+use super::{
+    Adapters, Delta,
+    keys::{self, Part},
+};
+use crate::{
+    ops,
+    run::{broke, rejected},
+    weights::{Place, Weights},
+};
+
+/// Greatest rank: beyond it an adapter is no smaller than the layer.
+const MAX_RANK: usize = 1024;
+
+/// What a file stores for one layer.
+#[derive(Debug, Default)]
+struct Stored {
+    down: Option<String>,
+    up: Option<String>,
+    alpha: Option<String>,
+}
+
+/// Adds an adapter's file to `adapters`. `layers` are those of the model, with the shapes of their weights.
+pub fn read(
+    (name, path): (&str, PathBuf),
+    scale: f64,
+    layers: &BTreeMap<String, Vec<usize>>,
+    place: &Place,
+    adapters: &mut Adapters,
+) -> Result<(), Failure> {
+    let weights = Weights::open(name, &[(name.to_owned(), path)], &Place::cpu())?;
+    let by_flat: BTreeMap<String, &String> = layers.keys().map(|layer| (keys::flat(layer), layer)).collect();
+    let mut found: BTreeMap<&String, Stored> = BTreeMap::new();
+    for tensor in weights.names() {
+        let Some((layer, part)) = keys::split(tensor) else {
+            return Err(rejected(format!(
+                "the adapter {name} has a tensor {tensor}, which is of no kind known here"
+            )));
+        };
+        let Some(layer) = by_flat.get(&keys::flat(&layer)) else {
+            return Err(rejected(format!("the adapter {name} adds to {layer}, which this model lacks")));
+        };
+        let stored = found.entry(layer).or_default();
+        let place = match part {
+            Part::Down => &mut stored.down,
+            Part::Up => &mut stored.up,
+            Part::Alpha => &mut stored.alpha,
+        };
+        *place = Some(tensor.to_owned());
+    }
+    if found.is_empty() {
+        return Err(rejected(format!("the adapter {name} adds nothing")));
+    }
+    for (layer, stored) in found {
+        let delta = delta(&weights, layer, &stored, &layers[layer], scale)?;
+        adapters.add(layer.clone(), placed(delta, place)?);
+    }
+    Ok(())
+}
+
+fn delta(
+    weights: &Weights,
+    layer: &str,
+    stored: &Stored,
+    shape: &[usize],
+    scale: f64,
+) -> Result<Delta, Failure> {
+    let (Some(down), Some(up)) = (&stored.down, &stored.up) else {
+        return Err(rejected(format!("an adapter has but one half of what it adds to {layer}")));
+    };
+    let misfit = || rejected(format!("an adapter does not fit the layer {layer}, which is {shape:?}"));
+    let (down_shape, up_shape) =
+        (weights.shape(down).ok_or_else(misfit)?.to_vec(), weights.shape(up).ok_or_else(misfit)?.to_vec());
+    let rank = down_shape.first().copied().unwrap_or(0);
+    let inner = |shape: &[usize]| shape.iter().skip(1).product::<usize>();
+    let fits = (1..=MAX_RANK).contains(&rank)
+        && shape.len() >= 2
+        && inner(&down_shape) == inner(shape)
+        && up_shape.first() == shape.first()
+        && inner(&up_shape) == rank;
+    if !fits {
+        return Err(misfit());
+    }
+    let alpha = match &stored.alpha {
+        None => rank as f64,
+        Some(alpha) => number(&weights.tensor(alpha)?).ok_or_else(misfit)?,
+    };
+    let (down, up) = (weights.tensor(down)?, weights.tensor(up)?);
+    let down = if down.dims().len() == 4 { ops::patches_first(&down) } else { Ok(down) };
+    let down =
+        down.and_then(|down| down.reshape((rank, inner(shape)))).map_err(broke("lay out an adapter"))?;
+    let up = up.reshape((shape[0], rank)).map_err(broke("lay out an adapter"))?;
+    Ok(Delta { down, up, scale: (scale * alpha / rank as f64) as f32 })
+}
+
+fn number(tensor: &Tensor) -> Option<f64> {
+    tensor.flatten_all().ok()?.to_vec1::<f32>().ok()?.first().map(|alpha| f64::from(*alpha))
+}
+
+fn placed(delta: Delta, place: &Place) -> Result<Delta, Failure> {
+    let dtype = if place.device.is_cpu() { DType::F32 } else { place.dtype };
+    let move_to = |tensor: &Tensor| tensor.to_dtype(dtype)?.to_device(&place.device);
+    let failed = broke("place an adapter");
+    Ok(Delta {
+        down: move_to(&delta.down).map_err(&failed)?,
+        up: move_to(&delta.up).map_err(&failed)?,
+        scale: delta.scale,
+    })
+}

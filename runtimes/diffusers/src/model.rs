@@ -1,0 +1,269 @@
+//! All parts of a repository, loaded.
+
+mod memory;
+
+use std::collections::BTreeMap;
+
+use candle_core::DType;
+use island_protocol::job::Failure;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::{
+    lora::Adapters,
+    repository::Repository,
+    request::{Adapter, Defaults, Request},
+    run::{broke, rejected, wrong},
+    schedule,
+    text::prompt::{Encoder, Prompts},
+    unet::{self, Unet},
+    vae::{self, Vae},
+    weights::{Place, Weights},
+};
+pub use memory::Need;
+
+/// Pipelines that this engine is, by the class a repository names.
+const PIPELINES: [(&str, Family); 8] = [
+    ("StableDiffusionPipeline", Family::Plain),
+    ("StableDiffusionImg2ImgPipeline", Family::Plain),
+    ("StableDiffusionInpaintPipeline", Family::Plain),
+    ("LatentConsistencyModelPipeline", Family::Plain),
+    ("LatentConsistencyModelImg2ImgPipeline", Family::Plain),
+    ("StableDiffusionXLPipeline", Family::Xl),
+    ("StableDiffusionXLImg2ImgPipeline", Family::Xl),
+    ("StableDiffusionXLInpaintPipeline", Family::Xl),
+];
+
+/// Kinds of models that are asked in different ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Stable Diffusion 1 and 2.
+    Plain,
+    /// Stable Diffusion XL, with two encoders.
+    Xl,
+}
+
+/// What an entry's `[engine]` table may say.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Steps, where the input names none.
+    pub num_inference_steps: Option<usize>,
+    /// Strength of guidance, where the input names none.
+    pub guidance_scale: Option<f64>,
+    /// Pixels down, where the input names none.
+    pub height: Option<usize>,
+    /// Pixels across, where the input names none.
+    pub width: Option<usize>,
+    /// Longest side that may be asked for, pixels.
+    pub max_side: Option<usize>,
+    /// What holds instead of settings in the repository's `scheduler_config.json`.
+    pub scheduler: Map<String, Value>,
+    /// Adapters, where the input names none.
+    pub loras: Vec<Adapter>,
+    /// For the catalogue, which keeps the schemas of each task.
+    #[serde(rename = "task")]
+    _task: Option<String>,
+}
+
+/// A loaded repository.
+#[derive(Debug)]
+pub struct Model {
+    /// How it is asked.
+    pub family: Family,
+    /// Where it computes.
+    pub place: Place,
+    /// Its encoders.
+    pub prompts: Prompts,
+    /// Its network.
+    pub unet: Unet,
+    /// Its autoencoder.
+    pub vae: Vae,
+    /// Its schedule.
+    pub schedule: schedule::Config,
+    /// Whether an absent negative prompt is silence instead of an empty one: SDXL.
+    pub silent_when_absent: bool,
+    /// Layers that adapters can add to, with the shapes of their weights.
+    layers: BTreeMap<String, Vec<usize>>,
+    repository: Repository,
+    settings: Settings,
+    weights_bytes: u64,
+    class_name: String,
+}
+
+impl Model {
+    /// Loads a repository; refuses one whose weights alone need more than `limit` bytes of memory, where there is a limit.
+    pub fn load(
+        repository: Repository,
+        engine: &Value,
+        place: Place,
+        limit: Option<u64>,
+    ) -> Result<Self, Failure> {
+        let settings = if engine.is_null() { Ok(Settings::default()) } else { Settings::deserialize(engine) };
+        let settings = settings.map_err(|error| rejected(format!("the Cargo's engine table: {error}")))?;
+        let index: Map<String, Value> = repository.settings("model_index.json")?;
+        let class_name = index.get("_class_name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let family = family(&class_name)?;
+        let vae_place = Place { dtype: DType::F32, ..place.clone() };
+        let open = |part: &str, place: &Place| Weights::open(part, &repository.weights(part)?, place);
+        let mut text = vec![("text_encoder", "tokenizer")];
+        text.extend((family == Family::Xl).then_some(("text_encoder_2", "tokenizer_2")));
+        // All headers are read and counted before the first tensor is.
+        let texts = text.iter().map(|(part, _)| open(part, &place)).collect::<Result<Vec<_>, _>>()?;
+        let (unet, vae) = (open("unet", &place)?, open("vae", &vae_place)?);
+        let weights_bytes = texts.iter().chain([&unet, &vae]).map(Weights::bytes).sum();
+        memory::check_load(weights_bytes, limit)?;
+        let mut layers = BTreeMap::new();
+        for (part, weights) in text.iter().map(|(part, _)| *part).zip(&texts).chain([("unet", &unet)]) {
+            for name in weights.names().filter_map(|name| name.strip_suffix(".weight")) {
+                let shape = weights.shape(&format!("{name}.weight")).unwrap_or_default();
+                if shape.len() >= 2 {
+                    layers.insert(format!("{part}.{name}"), shape.to_vec());
+                }
+            }
+        }
+        let encoders =
+            text.iter().zip(&texts).map(|(names, weights)| Encoder::load(&repository, *names, weights));
+        let unet_config: unet::Config = repository.settings("unet/config.json")?;
+        let vae_config: vae::Config = repository.settings("vae/config.json")?;
+        let schedule = schedule_of(&repository, &settings)?;
+        schedule::make(&schedule, 2, 0.0)?;
+        let model = Self {
+            family,
+            prompts: Prompts::new(encoders.collect::<Result<_, _>>()?, place.clone()),
+            unet: Unet::load(unet_config, &unet)?,
+            vae: Vae::load(vae_config, &vae)?,
+            schedule,
+            silent_when_absent: index
+                .get("force_zeros_for_empty_prompt")
+                .and_then(Value::as_bool)
+                .unwrap_or(family == Family::Xl),
+            layers,
+            settings,
+            weights_bytes,
+            class_name,
+            place,
+            repository,
+        };
+        model.check()?;
+        Ok(model)
+    }
+
+    /// Parts that do not fit each other would fail in the middle of a job.
+    fn check(&self) -> Result<(), Failure> {
+        let (unet, channels) = (self.unet.config(), self.vae.config().latent_channels);
+        let is_xl = unet.addition_embed_type.is_some();
+        if unet.out_channels != channels || ![channels, 2 * channels + 1].contains(&unet.in_channels) {
+            return Err(rejected(format!(
+                "the network takes {} channels and gives {}, where the autoencoder has {channels}",
+                unet.in_channels, unet.out_channels
+            )));
+        }
+        if is_xl != (self.family == Family::Xl) {
+            return Err(rejected(format!("the network is not one of a {}", self.class_name)));
+        }
+        let defaults = self.defaults();
+        Request::read(&serde_json::json!({ "prompt": "" }), &defaults)
+            .map(drop)
+            .map_err(|failure| rejected(format!("the Cargo's engine table: {}", failure.message)))
+    }
+
+    /// What holds where an input says nothing.
+    pub fn defaults(&self) -> Defaults {
+        let scale = self.vae.config().scale();
+        let trained = self.unet.config().side().unwrap_or(64) * scale;
+        let is_lcm = matches!(self.schedule.kind(), Ok(schedule::Kind::Lcm));
+        let usual = if is_lcm {
+            8.5
+        } else if self.family == Family::Xl {
+            5.0
+        } else {
+            7.5
+        };
+        let settings = &self.settings;
+        Defaults {
+            steps: settings.num_inference_steps.unwrap_or(if is_lcm { 4 } else { 20 }),
+            guidance: settings.guidance_scale.unwrap_or(usual),
+            size: (settings.height.unwrap_or(trained), settings.width.unwrap_or(trained)),
+            multiple: scale,
+            max_side: settings.max_side.unwrap_or(2048),
+            max_output_bytes: u64::MAX,
+            loras: settings.loras.clone(),
+        }
+    }
+
+    /// The adapters of a request, read from the Cargo's files, and a name for all of them together.
+    pub fn adapters(&self, wanted: &[Adapter]) -> Result<(Adapters, String), Failure> {
+        let mut adapters = Adapters::default();
+        let mut named = String::new();
+        for Adapter { name, scale } in wanted {
+            let file = self.adapter(name)?;
+            let Some(path) = self.repository.path(file) else { continue };
+            crate::lora::read((file, path.to_owned()), *scale, &self.layers, &self.place, &mut adapters)?;
+            named.push_str(&format!("{file}={scale};"));
+        }
+        Ok((adapters, named))
+    }
+
+    /// The file of an adapter: by its path, or by its name with or without the ending.
+    fn adapter(&self, name: &str) -> Result<&str, Failure> {
+        let files = || {
+            let parts = ["unet/", "vae/", "text_encoder/", "text_encoder_2/"];
+            self.repository.names().filter(move |file| {
+                file.ends_with(".safetensors") && !parts.iter().any(|part| file.starts_with(part))
+            })
+        };
+        let base = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
+        let found = files().find(|file| {
+            *file == name || base(file) == name || base(file).strip_suffix(".safetensors") == Some(name)
+        });
+        found.ok_or_else(|| {
+            let known: Vec<String> = files().map(base).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            wrong(format!("there is no lora {name:?}; this Cargo has {known}"))
+        })
+    }
+
+    /// What a request needs of memory.
+    pub fn need(&self, request: &Request) -> Need {
+        memory::of_run(self, request)
+    }
+
+    /// Bytes that its weights take.
+    pub fn weights_bytes(&self) -> u64 {
+        self.weights_bytes
+    }
+
+    /// The pipeline's class.
+    pub fn class_name(&self) -> &str {
+        &self.class_name
+    }
+
+    /// A tensor of numbers, where the model computes.
+    pub fn tensor(
+        &self,
+        values: Vec<f32>,
+        shape: (usize, usize, usize, usize),
+    ) -> Result<candle_core::Tensor, Failure> {
+        let made = candle_core::Tensor::from_vec(values, shape, &candle_core::Device::Cpu);
+        let placed = made.and_then(|tensor| tensor.to_dtype(self.place.dtype)?.to_device(&self.place.device));
+        placed.map_err(broke("place a sample"))
+    }
+}
+
+/// The repository's schedule, with what the Cargo says in its place.
+fn schedule_of(repository: &Repository, settings: &Settings) -> Result<schedule::Config, Failure> {
+    let mut config: Map<String, Value> = repository.settings("scheduler/scheduler_config.json")?;
+    config.extend(settings.scheduler.clone());
+    schedule::Config::deserialize(Value::Object(config)).map_err(|error| {
+        rejected(format!("scheduler/scheduler_config.json does not say what it should: {error}"))
+    })
+}
+
+fn family(class_name: &str) -> Result<Family, Failure> {
+    let found = PIPELINES.iter().find(|(name, _)| *name == class_name);
+    found.map(|(_, family)| *family).ok_or_else(|| {
+        let ours: Vec<&str> = PIPELINES.iter().map(|(name, _)| *name).collect();
+        rejected(format!("no pipeline here is a {class_name:?}; there are {}", ours.join(", ")))
+    })
+}

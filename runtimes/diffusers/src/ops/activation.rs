@@ -1,0 +1,73 @@
+//! Functions applied to every number.
+
+use candle_core::{Result as Computed, Tensor};
+use pulp::Arch;
+use rayon::prelude::*;
+use serde::Deserialize;
+
+use super::{device, floats::Floats, math};
+
+/// Numbers that one task takes.
+const PIECE: usize = 1 << 14;
+
+/// The functions that models name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `x · sigmoid(x)`.
+    #[serde(alias = "swish")]
+    Silu,
+    /// `x · Φ(x)`, exactly.
+    Gelu,
+    /// `x · sigmoid(1.702 x)`.
+    QuickGelu,
+}
+
+impl Activation {
+    /// The function of every number of a tensor.
+    pub fn of(self, x: &Tensor) -> Computed<Tensor> {
+        if !x.device().is_cpu() {
+            return device::activation(self, x);
+        }
+        let values = Floats::of(x)?;
+        let mut out = vec![0.0; values.len()];
+        out.par_chunks_mut(PIECE).zip(values.par_chunks(PIECE)).for_each(|(out, values)| {
+            Arch::new().dispatch(|| match self {
+                Self::Silu => each(out, values, |x| x * math::sigmoid(x)),
+                Self::Gelu => each(out, values, math::gelu),
+                Self::QuickGelu => each(out, values, |x| x * math::sigmoid(1.702 * x)),
+            });
+        });
+        Tensor::from_vec(out, x.shape(), x.device())
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "it must be compiled for the instructions of its caller")]
+fn each(out: &mut [f32], values: &[f32], of: impl Fn(f32) -> f32) {
+    for (out, value) in out.iter_mut().zip(values) {
+        *out = of(*value);
+    }
+}
+
+/// The first half of the last dimension, times the GELU of the second.
+pub fn geglu(x: &Tensor) -> Computed<Tensor> {
+    if !x.device().is_cpu() {
+        return device::geglu(x);
+    }
+    let mut shape = x.dims().to_vec();
+    let Some(width) = shape.last_mut() else { return Ok(x.clone()) };
+    *width /= 2;
+    let half = *width;
+    let values = Floats::of(x)?;
+    let mut out = vec![0.0; values.len() / 2];
+    out.par_chunks_mut(half).zip(values.par_chunks(2 * half)).for_each(|(out, values)| {
+        let (value, gate) = values.split_at(half);
+        Arch::new().dispatch(|| {
+            for ((out, value), gate) in out.iter_mut().zip(value).zip(gate) {
+                *out = value * math::gelu(*gate);
+            }
+        });
+    });
+    Tensor::from_vec(out, shape, x.device())
+}

@@ -1,0 +1,220 @@
+//! Convolutions: patches of the picture are laid out as rows, a block at a time, and multiplied.
+
+use candle_core::{Result as Computed, Tensor, bail};
+use island_protocol::job::Failure;
+use rayon::prelude::*;
+
+use super::{
+    device,
+    floats::Floats,
+    linear::filled,
+    product::{Matrix, product},
+};
+use crate::{lora::Adapters, weights::Scope};
+
+/// Numbers of patches that a task lays out at once: what the second cache holds beside the weights in use.
+const BLOCK: usize = 1 << 19;
+
+/// How a convolution moves over a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Pixels of a patch, each way.
+    pub kernel: usize,
+    /// Pixels between patches.
+    pub stride: usize,
+    /// Empty pixels before the picture, above and left.
+    pub before: usize,
+    /// Empty pixels after it.
+    pub after: usize,
+}
+
+impl Shape {
+    /// A patch around every pixel.
+    pub const SAME: Self = Self { kernel: 3, stride: 1, before: 1, after: 1 };
+    /// Every second of them.
+    pub const HALF: Self = Self { kernel: 3, stride: 2, before: 1, after: 1 };
+    /// Every second pixel, with nothing before the picture, as autoencoders have it.
+    pub const HALF_AFTER: Self = Self { kernel: 3, stride: 2, before: 0, after: 1 };
+
+    fn outputs(self, side: usize) -> usize {
+        (side + self.before + self.after).saturating_sub(self.kernel) / self.stride + 1
+    }
+}
+
+/// A convolution.
+#[derive(Debug, Clone)]
+pub struct Conv {
+    name: String,
+    /// `[outputs, kernel · kernel · inputs]`, a patch as it lies in memory.
+    weight: Tensor,
+    bias: Tensor,
+    inputs: usize,
+    shape: Shape,
+}
+
+impl Conv {
+    /// The layer at a place.
+    pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize, shape: Shape) -> Result<Self, Failure> {
+        let kernel = shape.kernel;
+        let weight = scope.get("weight", &[outputs, inputs, kernel, kernel])?;
+        let weight = patches_first(&weight).map_err(crate::run::broke("lay out a convolution"))?;
+        let bias = scope.get("bias", &[outputs])?;
+        Ok(Self { name: scope.name().to_owned(), weight, bias, inputs, shape })
+    }
+
+    /// The layer of `[batch, height, width, inputs]`.
+    pub fn forward(&self, x: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
+        self.with(x, None, None, None, adapters)
+    }
+
+    /// The layer, added to `residual`.
+    pub fn onto(&self, x: &Tensor, residual: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
+        self.with(x, None, Some(residual), None, adapters)
+    }
+
+    /// The layer with `shift`, `[batch, outputs]`, added to every pixel.
+    pub fn shifted(&self, x: &Tensor, shift: Option<&Tensor>, adapters: &Adapters) -> Computed<Tensor> {
+        self.with(x, shift, None, None, adapters)
+    }
+
+    /// The layer of a picture enlarged to `height` and `width` by repeating pixels, which is never made.
+    pub fn enlarged(&self, x: &Tensor, size: (usize, usize), adapters: &Adapters) -> Computed<Tensor> {
+        self.with(x, None, None, Some(size), adapters)
+    }
+
+    fn with(
+        &self,
+        x: &Tensor,
+        shift: Option<&Tensor>,
+        residual: Option<&Tensor>,
+        size: Option<(usize, usize)>,
+        adapters: &Adapters,
+    ) -> Computed<Tensor> {
+        let (batch, height, width, inputs) = x.dims4()?;
+        if inputs != self.inputs {
+            bail!("{} takes {} channels, not {inputs}", self.name, self.inputs);
+        }
+        let deltas = adapters.of(&self.name);
+        if !x.device().is_cpu() {
+            let x = &device::enlarged(x, size)?;
+            let mut out = device::conv(x, &self.weight, Some(&self.bias), self.shape)?;
+            for delta in deltas {
+                out = (out + device::conv_delta(x, delta, self.shape)?)?;
+            }
+            return device::sums(&out, shift, residual);
+        }
+        let view =
+            View { batch, height, width, inputs, size: size.unwrap_or((height, width)), shape: self.shape };
+        let (out_height, out_width) = view.outputs();
+        let outputs = self.bias.elem_count();
+        let values = Floats::of(x)?;
+        let (weight, bias) = (Floats::of(&self.weight)?, Floats::of(&self.bias)?);
+        let residual = residual.map(Floats::of).transpose()?;
+        let pixels = out_height * out_width;
+        let mut out = match shift.map(Floats::of).transpose()? {
+            None => filled(batch * pixels * outputs, outputs, Some(&bias), residual.as_deref()),
+            Some(shift) => {
+                let sums = shift.chunks_exact(outputs).flat_map(|row| {
+                    let sum: Vec<f32> = row.iter().zip(&*bias).map(|(one, other)| one + other).collect();
+                    sum.repeat(pixels)
+                });
+                sums.collect()
+            }
+        };
+        view.multiply(&mut out, outputs, &values, &weight, true, 1.0);
+        for delta in deltas {
+            let (down, up) = (Floats::of(&delta.down)?, Floats::of(&delta.up)?);
+            let rank = up.len() / outputs;
+            let mut narrow = vec![0.0; batch * pixels * rank];
+            view.multiply(&mut narrow, rank, &values, &down, false, 1.0);
+            let (narrow, up) = (Matrix::rows(&narrow, rank), Matrix::rows(&up, rank).transposed());
+            product(&mut out, outputs, (batch * pixels, outputs, rank), narrow, up, true, delta.scale, true);
+        }
+        Tensor::from_vec(out, (batch, out_height, out_width, outputs), x.device())
+    }
+}
+
+/// `[outputs, inputs, kernel, kernel]` as a patch lies in memory.
+pub(crate) fn patches_first(weight: &Tensor) -> Computed<Tensor> {
+    let outputs = weight.dim(0)?;
+    weight.permute((0, 2, 3, 1))?.contiguous()?.reshape((outputs, weight.elem_count() / outputs))
+}
+
+/// A picture as a convolution sees it.
+struct View {
+    batch: usize,
+    height: usize,
+    width: usize,
+    inputs: usize,
+    /// Height and width that it appears to have.
+    size: (usize, usize),
+    shape: Shape,
+}
+
+impl View {
+    fn outputs(&self) -> (usize, usize) {
+        (self.shape.outputs(self.size.0), self.shape.outputs(self.size.1))
+    }
+
+    /// Multiplies all patches, a block of them in each task.
+    fn multiply(
+        &self,
+        out: &mut [f32],
+        outputs: usize,
+        values: &[f32],
+        weight: &[f32],
+        keep: bool,
+        scale: f32,
+    ) {
+        let depth = self.shape.kernel * self.shape.kernel * self.inputs;
+        let (out_height, out_width) = self.outputs();
+        let pixels = self.batch * out_height * out_width;
+        let even = pixels.div_ceil(rayon::current_num_threads());
+        let rows = (BLOCK / depth).clamp(32, 1024).min(even.next_multiple_of(8));
+        let weight = Matrix::rows(weight, depth).transposed();
+        out.par_chunks_mut(rows * outputs).enumerate().for_each_init(Vec::new, |patches, (block, out)| {
+            let rows_here = out.len() / outputs;
+            patches.resize(rows * depth, 0.0);
+            for (row, patch) in patches.chunks_exact_mut(depth).take(rows_here).enumerate() {
+                self.lay_out(patch, values, block * rows + row);
+            }
+            let size = (rows_here, outputs, depth);
+            product(out, outputs, size, Matrix::rows(patches, depth), weight, keep, scale, false);
+        });
+    }
+
+    /// The patch of one output pixel.
+    fn lay_out(&self, patch: &mut [f32], values: &[f32], pixel: usize) {
+        let Shape { kernel, stride, before, .. } = self.shape;
+        let (out_height, out_width) = self.outputs();
+        let (x, y, picture) =
+            (pixel % out_width, pixel / out_width % out_height, pixel / out_width / out_height);
+        let (full_height, full_width) = self.size;
+        let is_plain = self.size == (self.height, self.width);
+        let run = kernel * self.inputs;
+        for (row, line) in patch.chunks_exact_mut(run).enumerate() {
+            let Some(from_y) = (y * stride + row).checked_sub(before).filter(|y| *y < full_height) else {
+                line.fill(0.0);
+                continue;
+            };
+            let from_y = if is_plain { from_y } else { from_y * self.height / full_height };
+            let start = (picture * self.height + from_y) * self.width;
+            let left = x * stride;
+            if is_plain && left >= before && left + kernel <= full_width + before {
+                let at = (start + left - before) * self.inputs;
+                line.copy_from_slice(&values[at..at + run]);
+                continue;
+            }
+            for (column, pixel) in line.chunks_exact_mut(self.inputs).enumerate() {
+                match (left + column).checked_sub(before).filter(|x| *x < full_width) {
+                    Some(from_x) => {
+                        let from_x = if is_plain { from_x } else { from_x * self.width / full_width };
+                        let at = (start + from_x) * self.inputs;
+                        pixel.copy_from_slice(&values[at..at + self.inputs]);
+                    }
+                    None => pixel.fill(0.0),
+                }
+            }
+        }
+    }
+}

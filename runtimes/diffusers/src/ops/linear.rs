@@ -1,0 +1,93 @@
+//! Full connections, and what adapters add to them.
+
+use candle_core::{Result as Computed, Tensor, bail};
+use island_protocol::job::Failure;
+
+use super::{
+    device,
+    floats::Floats,
+    product::{Matrix, product},
+};
+use crate::{lora::Adapters, weights::Scope};
+
+/// `y = x · Wᵀ + b`.
+#[derive(Debug, Clone)]
+pub struct Linear {
+    name: String,
+    /// `[outputs, inputs]`.
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// The layer at a place, with a bias if the file has one there.
+    pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize) -> Result<Self, Failure> {
+        // A convolution over single pixels is the same thing, and is stored with two more dimensions.
+        let weight = scope.get_as("weight", &[outputs, inputs], &[&[outputs, inputs, 1, 1]])?;
+        let bias = scope.has("bias").then(|| scope.get("bias", &[outputs])).transpose()?;
+        Ok(Self { name: scope.name().to_owned(), weight, bias })
+    }
+
+    /// The layer of `[…, inputs]`, added to `residual` where there is one.
+    pub fn forward(&self, x: &Tensor, residual: Option<&Tensor>, adapters: &Adapters) -> Computed<Tensor> {
+        let deltas = adapters.of(&self.name);
+        if !x.device().is_cpu() {
+            let mut out = device::linear(x, &self.weight, self.bias.as_ref(), residual)?;
+            for delta in deltas {
+                out = (out + device::delta(x, delta)?)?;
+            }
+            return Ok(out);
+        }
+        let (outputs, inputs) = self.weight.dims2()?;
+        let mut shape = x.dims().to_vec();
+        match shape.last_mut() {
+            Some(width) if *width == inputs => *width = outputs,
+            _ => bail!("{} takes {inputs} numbers, not {:?}", self.name, x.dims()),
+        }
+        let values = Floats::of(x)?;
+        let rows = values.len() / inputs;
+        let bias = self.bias.as_ref().map(Floats::of).transpose()?;
+        let residual = residual.map(Floats::of).transpose()?;
+        let mut out = filled(rows * outputs, outputs, bias.as_deref(), residual.as_deref());
+        let keep = bias.is_some() || residual.is_some();
+        let weight = Floats::of(&self.weight)?;
+        let x = Matrix::rows(&values, inputs);
+        let weight = Matrix::rows(&weight, inputs).transposed();
+        product(&mut out, outputs, (rows, outputs, inputs), x, weight, keep, 1.0, true);
+        for delta in deltas {
+            let (down, up) = (Floats::of(&delta.down)?, Floats::of(&delta.up)?);
+            let rank = down.len() / inputs;
+            let mut narrow = vec![0.0; rows * rank];
+            let down = Matrix::rows(&down, inputs).transposed();
+            product(&mut narrow, rank, (rows, rank, inputs), x, down, false, 1.0, true);
+            let (narrow, up) = (Matrix::rows(&narrow, rank), Matrix::rows(&up, rank).transposed());
+            product(&mut out, outputs, (rows, outputs, rank), narrow, up, true, delta.scale, true);
+        }
+        Tensor::from_vec(out, shape, self.weight.device())
+    }
+}
+
+/// What a product is added to: the bias and the residual, in one pass.
+pub(super) fn filled(
+    length: usize,
+    width: usize,
+    bias: Option<&[f32]>,
+    residual: Option<&[f32]>,
+) -> Vec<f32> {
+    match (bias, residual) {
+        (None, None) => vec![0.0; length],
+        (None, Some(residual)) => residual.to_vec(),
+        (Some(bias), None) => {
+            let mut out = Vec::with_capacity(length);
+            (0..length / width).for_each(|_| out.extend_from_slice(bias));
+            out
+        }
+        (Some(bias), Some(residual)) => {
+            let mut out = Vec::with_capacity(length);
+            for row in residual.chunks_exact(width) {
+                out.extend(row.iter().zip(bias).map(|(one, other)| one + other));
+            }
+            out
+        }
+    }
+}

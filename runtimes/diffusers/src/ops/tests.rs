@@ -1,0 +1,60 @@
+//! Each pass against the same layer composed of candle's operations, and functions against the standard library's.
+
+use candle_core::{Device, Tensor};
+
+use super::*;
+use crate::noise::{Noise as _, Purpose, Seeded};
+
+fn random(index: usize, shape: &[usize]) -> Tensor {
+    let values = Seeded(1).draw(index, Purpose::Start, shape.iter().product());
+    Tensor::from_vec(values, shape, &Device::Cpu).expect("a tensor")
+}
+
+fn apart(one: &Tensor, other: &Tensor) -> f32 {
+    assert_eq!(one.dims(), other.dims());
+    let apart = (one - other).and_then(|apart| apart.abs()?.flatten_all()?.max(0)?.to_scalar());
+    apart.expect("numbers")
+}
+
+#[test]
+fn the_exponential_is_right_to_the_last_bits() {
+    for at in -8700..8800 {
+        let x = at as f32 / 100.0;
+        let wanted = f64::from(x).exp();
+        assert!((f64::from(math::exp(x)) - wanted).abs() <= wanted * 2.5e-7, "exp({x})");
+    }
+    assert_eq!(math::exp(0.0), 1.0);
+    assert!(math::exp(f32::NAN).is_nan());
+    assert!(math::exp(f32::NEG_INFINITY) < 1e-37);
+}
+
+#[test]
+fn the_gelu_is_the_exact_one() {
+    let x =
+        Tensor::arange(-12.0_f32, 12.0, &Device::Cpu).expect("numbers").affine(0.37, 0.01).expect("numbers");
+    let apart = apart(&Activation::Gelu.of(&x).expect("gelu"), &x.gelu_erf().expect("gelu"));
+    assert!(apart < 4e-7, "{apart}");
+}
+
+#[test]
+fn activations_are_those_of_candle() {
+    let x = random(0, &[3, 7, 50]);
+    for kind in [Activation::Silu, Activation::Gelu, Activation::QuickGelu] {
+        let apart = apart(&kind.of(&x).expect("ours"), &device::activation(kind, &x).expect("candle's"));
+        assert!(apart < 1e-6, "{kind:?}: {apart}");
+    }
+    assert!(apart(&geglu(&x).expect("ours"), &device::geglu(&x).expect("candle's")) < 2e-6);
+}
+
+#[test]
+fn attention_is_that_of_candle() {
+    for (rows, others, heads, causal) in
+        [(70, 70, 4, false), (70, 70, 4, true), (33, 7, 2, false), (1, 1, 1, true)]
+    {
+        let (query, key, value) =
+            (random(1, &[2, rows, 48]), random(2, &[2, others, 48]), random(3, &[2, others, 48]));
+        let ours = attention(&query, &key, &value, heads, causal).expect("ours");
+        let theirs = device::attention(&query, &key, &value, heads, causal).expect("candle's");
+        assert!(apart(&ours, &theirs) < 3e-6, "{rows} × {others}, {heads} heads: {}", apart(&ours, &theirs));
+    }
+}

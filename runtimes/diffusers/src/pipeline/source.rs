@@ -1,0 +1,146 @@
+//! A given picture, and the part of it that is to be painted.
+
+use candle_core::{D, DType, Device, Tensor};
+use island_protocol::job::Failure;
+
+use super::Plan;
+use crate::{
+    noise::{Noise, Purpose},
+    request::{Request, Task},
+    run::broke,
+    schedule::Scheduler,
+};
+
+/// How much of a given picture is lost, where there is one.
+pub(super) fn strength(request: &Request) -> Option<f64> {
+    (request.task != Task::Text).then_some(request.strength)
+}
+
+/// What a given picture is for the walk.
+#[derive(Debug)]
+pub(super) struct Given {
+    /// Its latents.
+    original: Option<Vec<f32>>,
+    /// Whether the walk begins with noise alone.
+    is_all_noise: bool,
+    /// Where to paint, a number for each latent pixel.
+    mask: Vec<f32>,
+    channels: usize,
+    /// Mask and masked picture, for networks that are shown them.
+    besides: Option<Tensor>,
+}
+
+impl Given {
+    pub(super) fn new(plan: &Plan<'_>, picture: usize, noise: &dyn Noise) -> Result<Option<Self>, Failure> {
+        let (height, width) = (plan.request.height, plan.request.width);
+        let (rows, columns, channels) = plan.size;
+        let is_shown = plan.model.unet.config().in_channels != channels;
+        let encode = |pixels: Vec<f32>, purpose| {
+            let noise = noise.draw(picture, purpose, rows * columns * channels);
+            encode(plan, pixels, &noise)
+        };
+        match &plan.request.task {
+            Task::Text if is_shown => {
+                Err(crate::run::wrong("this model paints into a picture: it needs an image and a mask_image"))
+            }
+            Task::Text => Ok(None),
+            Task::Image(_) if is_shown => {
+                Err(crate::run::wrong("this model paints into a picture: it needs a mask_image"))
+            }
+            Task::Image(source) => {
+                let original = encode(source.pixels(height, width), Purpose::Posterior)?;
+                Ok(Some(Self {
+                    original: Some(original),
+                    is_all_noise: false,
+                    mask: Vec::new(),
+                    channels,
+                    besides: None,
+                }))
+            }
+            Task::Paint(source, mask) => {
+                let pixels = source.pixels(height, width);
+                let full_mask = mask.mask(height, width);
+                let is_all_noise = plan.request.strength >= 1.0;
+                let mask = smaller(&full_mask, (height, width), (rows, columns));
+                let mut given = Self { original: None, is_all_noise, mask, channels, besides: None };
+                if is_shown {
+                    let masked = pixels.chunks_exact(3).zip(&full_mask).flat_map(|(pixel, mask)| {
+                        let keep = if *mask < 0.5 { 1.0 } else { 0.0 };
+                        [pixel[0] * keep, pixel[1] * keep, pixel[2] * keep]
+                    });
+                    let masked = encode(masked.collect(), Purpose::MaskedPosterior)?;
+                    let masked = plan.model.tensor(masked, (1, rows, columns, channels))?;
+                    let mask = plan.model.tensor(given.mask.clone(), (1, rows, columns, 1))?;
+                    let joined = Tensor::cat(&[&mask, &masked], D::Minus1);
+                    given.besides = Some(joined.map_err(broke("join the mask and its picture"))?);
+                }
+                if !is_shown || !is_all_noise {
+                    given.original = Some(encode(pixels, Purpose::Posterior)?);
+                }
+                Ok(Some(given))
+            }
+        }
+    }
+
+    pub(super) fn original(&self) -> Option<&[f32]> {
+        self.original.as_deref()
+    }
+
+    pub(super) fn is_all_noise(&self) -> bool {
+        self.is_all_noise
+    }
+
+    pub(super) fn shown_besides(&self) -> Option<&Tensor> {
+        self.besides.as_ref()
+    }
+
+    /// Puts the given picture, with the noise of the next step, back where nothing is to be painted.
+    pub(super) fn keep_unmasked(
+        &self,
+        latents: &mut [f32],
+        scheduler: &dyn Scheduler,
+        next: Option<usize>,
+        noise: &[f32],
+    ) {
+        let Some(original) =
+            self.original.as_deref().filter(|_| self.besides.is_none() && !self.mask.is_empty())
+        else {
+            return;
+        };
+        let noised = next.map(|next| scheduler.add_noise(next, original, noise));
+        let kept = noised.as_deref().unwrap_or(original);
+        let pixels = latents.chunks_exact_mut(self.channels).zip(kept.chunks_exact(self.channels));
+        for ((latent, kept), mask) in pixels.zip(&self.mask) {
+            latent
+                .iter_mut()
+                .zip(kept)
+                .for_each(|(value, kept)| *value = (1.0 - mask) * kept + mask * *value);
+        }
+    }
+}
+
+/// Latents of a picture: drawn from the range that the autoencoder gives.
+fn encode(plan: &Plan<'_>, pixels: Vec<f32>, noise: &[f32]) -> Result<Vec<f32>, Failure> {
+    let shape = (1, plan.request.height, plan.request.width, 3);
+    let flat = |tensor: &Tensor| {
+        tensor.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()
+    };
+    let (mean, variance) = Tensor::from_vec(pixels, shape, &plan.model.place.device)
+        .and_then(|picture| plan.model.vae.encode(&picture, plan.tiles))
+        .and_then(|(mean, variance)| Ok((flat(&mean)?, flat(&variance)?)))
+        .map_err(broke("encode the given picture"))?;
+    let factor = plan.model.vae.config().scaling_factor;
+    let terms = mean.iter().zip(&variance).zip(noise);
+    Ok(terms
+        .map(|((mean, log), noise)| ((f64::from(mean + (0.5 * log).exp() * noise)) * factor) as f32)
+        .collect())
+}
+
+/// A mask by its nearest pixels.
+fn smaller(mask: &[f32], (height, width): (usize, usize), (rows, columns): (usize, usize)) -> Vec<f32> {
+    let pixel = |row: usize, column: usize| mask[row * height / rows * width + column * width / columns];
+    (0..rows)
+        .flat_map(|row| (0..columns).map(move |column| (row, column)))
+        .map(|(row, column)| pixel(row, column))
+        .collect()
+}

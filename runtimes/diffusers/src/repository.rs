@@ -1,0 +1,194 @@
+//! The files of a Cargo, seen as the diffusers repository they come from: a folder for each part, settings in JSON, weights as
+//! safetensors. Artifacts are named by their path in the repository.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use island_protocol::job::{Failure, FailureCode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::run::rejected;
+
+/// Most bytes of a settings file or vocabulary.
+const MAX_TEXT_BYTES: u64 = 64 << 20;
+
+/// A repository's files on this Island.
+#[derive(Debug, Clone, Default)]
+pub struct Repository {
+    files: BTreeMap<String, PathBuf>,
+}
+
+impl Repository {
+    /// The repository of these files.
+    pub fn new(files: BTreeMap<String, PathBuf>) -> Self {
+        Self { files }
+    }
+
+    /// Paths of all its files.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+
+    /// Where a file lies.
+    pub fn path(&self, name: &str) -> Option<&Path> {
+        self.files.get(name).map(PathBuf::as_path)
+    }
+
+    /// A settings file in its own words, if the repository has it.
+    pub fn settings_if_there<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
+        let Some(bytes) = self.bytes(name)? else { return Ok(None) };
+        let text = String::from_utf8(bytes).map_err(|_| rejected(format!("{name} is not text")))?;
+        let value: Value = serde_json::from_str(&without_infinities(&text))
+            .map_err(|error| rejected(format!("{name} is no JSON: {error}")))?;
+        // A list would be taken for the settings in their order, and an empty one for the defaults.
+        if !value.is_object() {
+            return Err(rejected(format!("{name} is no JSON object")));
+        }
+        let settings = T::deserialize(without_nulls(value));
+        settings.map(Some).map_err(|error| rejected(format!("{name} does not say what it should: {error}")))
+    }
+
+    /// A settings file that must be there.
+    pub fn settings<T: DeserializeOwned>(&self, name: &str) -> Result<T, Failure> {
+        self.settings_if_there(name)?.ok_or_else(|| missing(name))
+    }
+
+    /// The bytes of a file that must be there.
+    pub fn text(&self, name: &str) -> Result<String, Failure> {
+        let bytes = self.bytes(name)?.ok_or_else(|| missing(name))?;
+        String::from_utf8(bytes).map_err(|_| rejected(format!("{name} is not text")))
+    }
+
+    fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(path) = self.path(name) else { return Ok(None) };
+        let unreadable =
+            |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
+        let length = fs::metadata(path).map_err(unreadable)?.len();
+        if length > MAX_TEXT_BYTES {
+            return Err(rejected(format!("{name} has {length} bytes, more than {MAX_TEXT_BYTES}")));
+        }
+        fs::read(path).map(Some).map_err(unreadable)
+    }
+
+    /// The files that hold the weights of a part, in whole numbers if there is a choice: halves are exact in f32 either way, but were
+    /// rounded once.
+    pub fn weights(&self, folder: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
+        for stem in ["diffusion_pytorch_model", "model"] {
+            for variant in ["", ".fp16"] {
+                let whole = format!("{folder}/{stem}{variant}.safetensors");
+                if let Some(path) = self.files.get(&whole) {
+                    return Ok(vec![(whole, path.clone())]);
+                }
+                let shards = self.shards(&format!("{folder}/{stem}{variant}-"))?;
+                if !shards.is_empty() {
+                    return Ok(shards);
+                }
+            }
+        }
+        let inside = |name: &&String| name.starts_with(&format!("{folder}/"));
+        let is_pickle =
+            |name: &&String| [".bin", ".ckpt", ".pt", ".pth"].iter().any(|end| name.ends_with(end));
+        Err(match self.files.keys().filter(inside).find(is_pickle) {
+            Some(name) => rejected(format!("{name} may hold programs; only safetensors are loaded")),
+            None => rejected(format!("{folder} has no weights: no file is called *.safetensors")),
+        })
+    }
+
+    /// `…-00001-of-00003.safetensors` and its siblings.
+    fn shards(&self, start: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
+        let place = |name: &str| -> Option<(usize, usize)> {
+            let (at, of) = name.strip_prefix(start)?.strip_suffix(".safetensors")?.split_once("-of-")?;
+            Some((at.parse().ok()?, of.parse().ok()?))
+        };
+        let found: Vec<_> = self.files.iter().filter_map(|file| Some((place(file.0)?, file))).collect();
+        let is_whole =
+            found.iter().enumerate().all(|(index, ((at, of), _))| *at == index + 1 && *of == found.len());
+        if !is_whole {
+            return Err(rejected(format!("some of the files {start}*.safetensors are missing")));
+        }
+        Ok(found.into_iter().map(|(_, (name, path))| (name.clone(), path.clone())).collect())
+    }
+}
+
+fn missing(name: &str) -> Failure {
+    rejected(format!("the Cargo lacks the file {name}"))
+}
+
+/// Python writes numbers into JSON that JSON does not have.
+fn without_infinities(text: &str) -> String {
+    let (mut out, mut in_string, mut rest) = (String::with_capacity(text.len()), false, text);
+    while let Some(letter) = rest.chars().next() {
+        let word =
+            ["-Infinity", "Infinity", "NaN"].into_iter().find(|word| !in_string && rest.starts_with(word));
+        if let Some(word) = word {
+            out.push_str("null");
+            rest = &rest[word.len()..];
+            continue;
+        }
+        if letter == '\\' && in_string {
+            let escaped = rest.chars().nth(1).map_or(0, char::len_utf8);
+            out.push_str(&rest[..1 + escaped]);
+            rest = &rest[1 + escaped..];
+            continue;
+        }
+        in_string ^= letter == '"';
+        out.push(letter);
+        rest = &rest[letter.len_utf8()..];
+    }
+    out
+}
+
+/// A setting of null is one that is absent.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repository(names: &[&str]) -> Repository {
+        Repository::new(names.iter().map(|name| ((*name).to_owned(), PathBuf::from(*name))).collect())
+    }
+
+    fn chosen(names: &[&str]) -> Vec<String> {
+        repository(names).weights("unet").expect("weights").into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn whole_weights_go_before_halves_and_shards_stay_together() {
+        let half = "unet/diffusion_pytorch_model.fp16.safetensors";
+        let whole = "unet/diffusion_pytorch_model.safetensors";
+        assert_eq!(chosen(&[half, whole, "unet/config.json"]), [whole]);
+        assert_eq!(chosen(&[half]), [half]);
+        let shards = [
+            "unet/diffusion_pytorch_model-00001-of-00002.safetensors",
+            "unet/diffusion_pytorch_model-00002-of-00002.safetensors",
+        ];
+        assert_eq!(chosen(&shards), shards);
+    }
+
+    #[test]
+    fn a_missing_shard_and_a_pickle_are_named() {
+        let why = |names: &[&str]| repository(names).weights("unet").expect_err("refused").message;
+        assert!(why(&["unet/diffusion_pytorch_model-00002-of-00002.safetensors"]).contains("missing"));
+        assert!(why(&["unet/diffusion_pytorch_model.bin"]).contains("may hold programs"));
+        assert!(why(&["vae/diffusion_pytorch_model.safetensors"]).contains("no weights"));
+    }
+
+    #[test]
+    fn numbers_of_python_become_nothing() {
+        let text = r#"{"a": -Infinity, "b": "NaN \" Infinity", "c": [1, NaN]}"#;
+        assert_eq!(without_infinities(text), r#"{"a": null, "b": "NaN \" Infinity", "c": [1, null]}"#);
+    }
+}

@@ -1,0 +1,139 @@
+//! One job: its pictures one after the other, with what is said on the way.
+
+use island_protocol::{event::Image, job::Failure};
+use rayon::ThreadPool;
+use serde_json::{Value, json};
+
+use crate::{
+    model::{Family, Model},
+    noise::Seeded,
+    picture,
+    pipeline::{Plan, Step},
+    request::{Defaults, Request, Task},
+    run::Job,
+};
+
+/// Phase of the steps, as progress events name it.
+const PHASE: &str = "denoise";
+
+/// A model and what it computes with.
+#[derive(Debug)]
+pub(super) struct Maker {
+    pub(super) model: Model,
+    pub(super) pool: ThreadPool,
+    /// Bytes of memory there are.
+    pub(super) limit: Option<u64>,
+    pub(super) slug: String,
+    /// Bytes of events that a job may make.
+    pub(super) max_output_bytes: u64,
+}
+
+impl Maker {
+    /// What holds where an input says nothing.
+    pub(super) fn defaults(&self) -> Defaults {
+        Defaults { max_output_bytes: self.max_output_bytes, ..self.model.defaults() }
+    }
+
+    /// Makes what a request wants, and sends each picture as it is done.
+    pub(super) fn answer(&self, request: Request, job: &Job) -> Result<Value, Failure> {
+        self.pool.install(|| self.make(request, job))
+    }
+
+    fn make(&self, mut request: Request, job: &Job) -> Result<Value, Failure> {
+        // Small enough that every program reads it as a whole number.
+        let seed = *request.seed.get_or_insert_with(|| u64::from(rand::random::<u32>()));
+        let tiled = self.model.need(&request).tiles(self.model.weights_bytes(), self.limit)?;
+        job.step()?;
+        let plan = Plan::new(&self.model, &request, tiled)?;
+        let steps = plan.steps()?;
+        let total = steps * request.images;
+        job.progress(PHASE, 0, total);
+        let mut images = Vec::with_capacity(request.images);
+        for index in 0..request.images {
+            let mut watch = |step: Step<'_>| {
+                job.progress(PHASE, index * steps + step.done, total);
+                if is_preview_due(request.previews, step.done, step.of) {
+                    self.preview(&request, step.latents, seed, job)?;
+                }
+                job.step()
+            };
+            let pixels = plan.paint(index, &Seeded(seed), &mut watch)?;
+            let bytes: Vec<u8> = pixels.iter().map(|value| (value * 255.0).round_ties_even() as u8).collect();
+            let parameters = self.parameters(&request, seed, index);
+            let file = picture::png(&bytes, request.height, request.width, &parameters)?;
+            let data = picture::base64(&file);
+            job.image(image(data.clone(), (request.height, request.width), seed));
+            images.push(json!({
+                "index": index, "data": data, "format": "png", "width": request.width, "height": request.height,
+                "seed": seed,
+            }));
+        }
+        Ok(json!({
+            "images": images, "seed": seed, "width": request.width, "height": request.height,
+            "num_inference_steps": request.steps, "guidance_scale": request.guidance,
+        }))
+    }
+
+    fn preview(&self, request: &Request, latents: &[f32], seed: u64, job: &Job) -> Result<(), Failure> {
+        let config = self.model.vae.config();
+        let (height, width) = (request.height / config.scale(), request.width / config.scale());
+        let bytes = picture::preview(latents, config.latent_channels, self.model.family == Family::Xl);
+        let file = picture::png(&bytes, height, width, "")?;
+        job.image(Image { preview: true, ..image(picture::base64(&file), (height, width), seed) });
+        Ok(())
+    }
+
+    /// What a picture was made from, as other programs write it.
+    fn parameters(&self, request: &Request, seed: u64, index: usize) -> String {
+        let mut text = request.prompt.clone();
+        if let Some(negative) = &request.negative_prompt {
+            text.push_str(&format!("\nNegative prompt: {negative}"));
+        }
+        let scheduler = request.scheduler.as_deref().unwrap_or("default");
+        text.push_str(&format!(
+            "\nSteps: {}, Sampler: {scheduler}, CFG scale: {}, Seed: {seed}, Size: {}x{}, Model: {}",
+            request.steps, request.guidance, request.width, request.height, self.slug
+        ));
+        if request.task != Task::Text {
+            text.push_str(&format!(", Denoising strength: {}", request.strength));
+        }
+        if request.images > 1 {
+            text.push_str(&format!(", Image index: {index}"));
+        }
+        for adapter in &request.adapters {
+            text.push_str(&format!(", Lora: {} {}", adapter.name, adapter.scale));
+        }
+        text
+    }
+}
+
+fn image(data: String, (height, width): (usize, usize), seed: u64) -> Image {
+    Image {
+        data,
+        format: "png".to_owned(),
+        width: Some(width as u32),
+        height: Some(height as u32),
+        seed: Some(seed),
+        preview: false,
+    }
+}
+
+/// Whether one of so many previews, evenly spread over the steps, comes after this one.
+fn is_preview_due(previews: usize, done: usize, of: usize) -> bool {
+    let before = |step: usize| step * (previews + 1) / of;
+    done > 0 && done < of && before(done) > before(done - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_preview_due;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn as_many_previews_as_there_are_steps_for(previews in 0_usize..20, of in 1_usize..60) {
+            let due = (0..=of).filter(|&done| is_preview_due(previews, done, of)).count();
+            prop_assert_eq!(due, previews.min(of - 1));
+        }
+    }
+}

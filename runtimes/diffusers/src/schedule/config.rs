@@ -1,0 +1,257 @@
+//! `scheduler_config.json`, with the defaults that each scheduler has for what is absent.
+
+use island_protocol::job::Failure;
+use serde::Deserialize;
+
+use crate::run::{rejected, wrong};
+
+/// The schedulers there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Pseudo numerical steps of up to four earlier outputs.
+    Pndm,
+    /// Denoising diffusion implicit models.
+    Ddim,
+    /// Euler's method on noise levels.
+    Euler,
+    /// Euler's method with fresh noise at every step.
+    EulerAncestral,
+    /// DPM-Solver++ of two steps.
+    Dpm,
+    /// Latent consistency models.
+    Lcm,
+    /// UniPC, predictor and corrector.
+    UniPc,
+}
+
+/// What a model's output means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Prediction {
+    /// The noise.
+    Epsilon,
+    /// The clean sample.
+    Sample,
+    /// The velocity between both.
+    VPrediction,
+}
+
+/// How timesteps are spread over those of the training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spacing {
+    /// Even steps between both ends.
+    Linspace,
+    /// Even steps from the first.
+    Leading,
+    /// Even steps back from the last.
+    Trailing,
+}
+
+/// How betas grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Betas {
+    /// Evenly.
+    Linear,
+    /// Their roots grow evenly.
+    ScaledLinear,
+    /// As the square of a cosine.
+    SquaredcosCapV2,
+}
+
+/// Which noise level a walk ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum LastSigma {
+    /// None at all.
+    Zero,
+    /// The least of the training.
+    SigmaMin,
+}
+
+/// The settings of a scheduler. What another scheduler would read is kept, so that a consumer can choose it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    #[serde(rename = "_class_name")]
+    pub(super) class_name: String,
+    pub(super) num_train_timesteps: usize,
+    pub(super) beta_start: Option<f64>,
+    pub(super) beta_end: Option<f64>,
+    pub(super) beta_schedule: Option<Betas>,
+    pub(super) trained_betas: Option<Vec<f32>>,
+    pub(super) prediction_type: Prediction,
+    pub(super) timestep_spacing: Option<Spacing>,
+    pub(super) timestep_type: Option<String>,
+    pub(super) steps_offset: i64,
+    pub(super) skip_prk_steps: bool,
+    pub(super) set_alpha_to_one: Option<bool>,
+    pub(super) clip_sample: Option<bool>,
+    pub(super) clip_sample_range: f64,
+    pub(super) thresholding: bool,
+    pub(super) rescale_betas_zero_snr: bool,
+    pub(super) use_karras_sigmas: Option<bool>,
+    pub(super) use_exponential_sigmas: Option<bool>,
+    pub(super) use_beta_sigmas: Option<bool>,
+    pub(super) use_lu_lambdas: Option<bool>,
+    pub(super) use_flow_sigmas: Option<bool>,
+    pub(super) interpolation_type: Option<String>,
+    pub(super) final_sigmas_type: Option<LastSigma>,
+    pub(super) sigma_min: Option<f64>,
+    pub(super) sigma_max: Option<f64>,
+    pub(super) solver_order: usize,
+    pub(super) solver_type: Option<String>,
+    pub(super) algorithm_type: Option<String>,
+    pub(super) lower_order_final: bool,
+    pub(super) euler_at_final: bool,
+    pub(super) lambda_min_clipped: Option<f64>,
+    pub(super) variance_type: Option<String>,
+    pub(super) predict_x0: bool,
+    pub(super) disable_corrector: Vec<usize>,
+    pub(super) original_inference_steps: usize,
+    pub(super) timestep_scaling: f64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            class_name: String::new(),
+            num_train_timesteps: 1000,
+            beta_start: None,
+            beta_end: None,
+            beta_schedule: None,
+            trained_betas: None,
+            prediction_type: Prediction::Epsilon,
+            timestep_spacing: None,
+            timestep_type: None,
+            steps_offset: 0,
+            skip_prk_steps: false,
+            set_alpha_to_one: None,
+            clip_sample: None,
+            clip_sample_range: 1.0,
+            thresholding: false,
+            rescale_betas_zero_snr: false,
+            use_karras_sigmas: None,
+            use_exponential_sigmas: None,
+            use_beta_sigmas: None,
+            use_lu_lambdas: None,
+            use_flow_sigmas: None,
+            interpolation_type: None,
+            final_sigmas_type: None,
+            sigma_min: None,
+            sigma_max: None,
+            solver_order: 2,
+            solver_type: None,
+            algorithm_type: None,
+            lower_order_final: true,
+            euler_at_final: false,
+            lambda_min_clipped: None,
+            variance_type: None,
+            predict_x0: true,
+            disable_corrector: Vec::new(),
+            original_inference_steps: 50,
+            timestep_scaling: 10.0,
+        }
+    }
+}
+
+impl Config {
+    /// Which scheduler it is of.
+    pub fn kind(&self) -> Result<Kind, Failure> {
+        Ok(match self.class_name.as_str() {
+            "PNDMScheduler" => Kind::Pndm,
+            "DDIMScheduler" => Kind::Ddim,
+            "EulerDiscreteScheduler" => Kind::Euler,
+            "EulerAncestralDiscreteScheduler" => Kind::EulerAncestral,
+            "DPMSolverMultistepScheduler" => Kind::Dpm,
+            "LCMScheduler" => Kind::Lcm,
+            "UniPCMultistepScheduler" => Kind::UniPc,
+            other => return Err(rejected(format!("no scheduler here is a {other:?}"))),
+        })
+    }
+
+    /// The same settings for the scheduler of a consumer's choice: by its class, or as user interfaces call it.
+    pub fn chosen(&self, name: &str) -> Result<Self, Failure> {
+        let plain: String =
+            name.to_lowercase().replace("++", "pp").chars().filter(char::is_ascii_alphanumeric).collect();
+        let karras = plain.strip_suffix("karras");
+        let (class_name, may_be_karras) = match karras.unwrap_or(&plain) {
+            "pndm" | "plms" | "pndmscheduler" => ("PNDMScheduler", false),
+            "ddim" | "ddimscheduler" => ("DDIMScheduler", false),
+            "euler" | "eulerdiscrete" | "eulerdiscretescheduler" => ("EulerDiscreteScheduler", true),
+            "eulera" | "eulerancestral" | "eulerancestraldiscrete" | "eulerancestraldiscretescheduler" => {
+                ("EulerAncestralDiscreteScheduler", false)
+            }
+            "dpm"
+            | "dpmpp"
+            | "dpmpp2m"
+            | "dpmsolver"
+            | "dpmsolverpp"
+            | "dpmsolvermultistep"
+            | "dpmsolvermultistepscheduler" => ("DPMSolverMultistepScheduler", true),
+            "lcm" | "lcmscheduler" => ("LCMScheduler", false),
+            "unipc" | "unipcmultistep" | "unipcmultistepscheduler" => ("UniPCMultistepScheduler", true),
+            _ => ("", false),
+        };
+        if class_name.is_empty() || (karras.is_some() && !may_be_karras) {
+            let known = "pndm, ddim, euler, euler_karras, euler_a, dpm++_2m, dpm++_2m_karras, lcm, unipc, unipc_karras";
+            return Err(wrong(format!("scheduler is {name:?}; there are {known}")));
+        }
+        let karras = karras.map_or(self.use_karras_sigmas, |_| Some(true));
+        Ok(Self { class_name: class_name.to_owned(), use_karras_sigmas: karras, ..self.clone() })
+    }
+
+    /// Refuses what no scheduler here does, rather than to do something else.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let on = |flag: Option<bool>| flag.unwrap_or(false);
+        let one_of = |value: &Option<String>, known: &[&str]| {
+            value.as_deref().is_none_or(|value| known.contains(&value))
+        };
+        let unknown = [
+            (self.thresholding, "thresholding"),
+            (on(self.use_beta_sigmas), "use_beta_sigmas"),
+            (on(self.use_lu_lambdas), "use_lu_lambdas"),
+            (on(self.use_flow_sigmas), "use_flow_sigmas"),
+            (self.variance_type.as_deref().is_some_and(|kind| kind.starts_with("learned")), "variance_type"),
+            (!one_of(&self.timestep_type, &["discrete"]), "timestep_type"),
+            (!one_of(&self.interpolation_type, &["linear"]), "interpolation_type"),
+            (self.lambda_min_clipped.is_some_and(f64::is_finite), "lambda_min_clipped"),
+            (!self.predict_x0, "predict_x0"),
+        ];
+        if let Some((_, name)) = unknown.iter().find(|(is_so, _)| *is_so) {
+            return Err(rejected(format!("the scheduler's setting {name} is one that this engine lacks")));
+        }
+        let length = self.num_train_timesteps;
+        let fits = (2..=100_000).contains(&length)
+            && self.trained_betas.as_ref().is_none_or(|betas| betas.len() == length)
+            && (0..=i64::try_from(length / 2).unwrap_or(0)).contains(&self.steps_offset);
+        let finite =
+            [self.beta_start, self.beta_end].into_iter().flatten().all(|beta| 0.0 < beta && beta < 1.0)
+                && self.trained_betas.iter().flatten().all(|beta| (0.0..1.0).contains(beta));
+        if !fits || !finite || self.original_inference_steps == 0 {
+            return Err(rejected("the scheduler's betas, timesteps or offset make no sense"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn spacing(&self, default: Spacing) -> Spacing {
+        self.timestep_spacing.unwrap_or(default)
+    }
+
+    pub(super) fn karras(&self) -> bool {
+        self.use_karras_sigmas.unwrap_or(false)
+    }
+
+    pub(super) fn exponential(&self) -> bool {
+        self.use_exponential_sigmas.unwrap_or(false)
+    }
+
+    /// The order of a solver that takes several earlier outputs into account.
+    pub(super) fn order(&self, most: usize) -> Result<usize, Failure> {
+        match self.solver_order {
+            order if (1..=most).contains(&order) => Ok(order),
+            order => Err(rejected(format!("the scheduler's solver_order is {order}; there are 1 to {most}"))),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Latent consistency models: to the clean sample at once, then back to less noise.
+
+use island_protocol::job::Failure;
+
+use super::{
+    Draw, Scheduler, combine,
+    config::{Config, Prediction},
+    ddim, table,
+};
+use crate::run::wrong;
+
+/// Standard deviation of the data that the boundary condition was made for.
+const DATA_DEVIATION: f64 = 0.5;
+
+#[derive(Debug)]
+pub(super) struct Lcm {
+    alphas: Vec<f64>,
+    timesteps: Vec<f64>,
+    prediction: Prediction,
+    clip: Option<f32>,
+    scaling: f64,
+}
+
+impl Lcm {
+    pub(super) fn new(config: &Config, steps: usize) -> Result<Self, Failure> {
+        let (trained, distilled) = (config.num_train_timesteps, config.original_inference_steps);
+        if steps > distilled.min(trained) {
+            return Err(wrong(format!(
+                "num_inference_steps is {steps}; this model was distilled for {distilled} at most"
+            )));
+        }
+        let stride = trained / distilled.min(trained);
+        let times: Vec<f64> = (1..=distilled).rev().map(|at| (at * stride - 1) as f64).collect();
+        let chosen = |at: usize| times[at * times.len() / steps];
+        Ok(Self {
+            alphas: table::alphas_cumprod(config),
+            timesteps: (0..steps).map(chosen).collect(),
+            prediction: config.prediction_type,
+            clip: config.clip_sample.unwrap_or(false).then_some(config.clip_sample_range as f32),
+            scaling: config.timestep_scaling,
+        })
+    }
+
+    fn alpha(&self, time: f64) -> f64 {
+        self.alphas[(time as usize).min(self.alphas.len() - 1)]
+    }
+}
+
+impl Scheduler for Lcm {
+    fn timesteps(&self) -> &[f64] {
+        &self.timesteps
+    }
+
+    fn step(&mut self, index: usize, output: &[f32], sample: &[f32], draw: &mut Draw<'_>) -> Vec<f32> {
+        let time = self.timesteps[index];
+        let mut clean = ddim::clean(self.prediction, self.alpha(time), output, sample);
+        if let Some(range) = self.clip {
+            clean.iter_mut().for_each(|value| *value = value.clamp(-range, range));
+        }
+        let (scaled, data) = (time * self.scaling, DATA_DEVIATION * DATA_DEVIATION);
+        let skip = data / (scaled * scaled + data);
+        let take = scaled / (scaled * scaled + data).sqrt();
+        let denoised = combine([(take, &clean), (skip, sample)]);
+        match self.timesteps.get(index + 1) {
+            Some(&next) => {
+                let alpha = self.alpha(next);
+                combine([(alpha.sqrt(), &denoised), ((1.0 - alpha).sqrt(), &draw())])
+            }
+            None => denoised,
+        }
+    }
+
+    fn add_noise(&self, index: usize, clean: &[f32], noise: &[f32]) -> Vec<f32> {
+        let alpha = self.alpha(self.timesteps[index]);
+        combine([(alpha.sqrt(), clean), ((1.0 - alpha).sqrt(), noise)])
+    }
+}

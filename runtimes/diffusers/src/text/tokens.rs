@@ -1,0 +1,143 @@
+//! CLIP's tokeniser, made of a repository's vocabulary and merges.
+
+use std::collections::HashMap;
+
+use island_protocol::job::Failure;
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::{
+    AddedToken, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer,
+    models::bpe::{BPE, Vocab},
+    normalizers::{Lowercase, NFC, Replace, Sequence as Normalizers, replace::ReplacePattern},
+    pre_tokenizers::{
+        byte_level::ByteLevel,
+        sequence::Sequence as PreTokenizers,
+        split::{Split, SplitPattern},
+    },
+};
+
+use crate::{
+    repository::Repository,
+    run::{rejected, wrong},
+};
+
+/// How a text falls into words: contractions, letters, single digits, signs.
+const WORDS: &str =
+    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
+/// Longest prompt, bytes; the model reads a tiny part of that.
+const MAX_PROMPT_BYTES: usize = 64 << 10;
+
+/// Makes the tokens of prompts.
+#[derive(Debug)]
+pub struct Tokens {
+    tokenizer: Tokenizer,
+    start: u32,
+    end: u32,
+    padding: u32,
+    length: usize,
+}
+
+/// A token as settings name it: a string, or an object that holds it.
+fn content(value: &Value) -> Option<&str> {
+    value.as_str().or_else(|| value.get("content")?.as_str())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Settings {
+    bos_token: Option<Value>,
+    eos_token: Option<Value>,
+    pad_token: Option<Value>,
+    unk_token: Option<Value>,
+    model_max_length: Option<f64>,
+}
+
+impl Tokens {
+    /// The tokeniser of a folder; a model that reads at most `positions` tokens.
+    pub fn load(repository: &Repository, folder: &str, positions: usize) -> Result<Self, Failure> {
+        let vocabulary = format!("{folder}/vocab.json");
+        let vocabulary: HashMap<String, u32> = repository.settings(&vocabulary)?;
+        let merges = merges(&repository.text(&format!("{folder}/merges.txt"))?);
+        let special: Settings =
+            repository.settings_if_there(&format!("{folder}/special_tokens_map.json"))?.unwrap_or_default();
+        let settings: Settings =
+            repository.settings_if_there(&format!("{folder}/tokenizer_config.json"))?.unwrap_or_default();
+        let named = |one: &Option<Value>, other: &Option<Value>, usual: &str| {
+            let found = one.as_ref().and_then(content).or_else(|| other.as_ref().and_then(content));
+            found.unwrap_or(usual).to_owned()
+        };
+        let start = named(&special.bos_token, &settings.bos_token, "<|startoftext|>");
+        let end = named(&special.eos_token, &settings.eos_token, "<|endoftext|>");
+        let unknown = named(&special.unk_token, &settings.unk_token, &end);
+        let padding = named(&special.pad_token, &settings.pad_token, &end);
+        let id = |token: &str| {
+            let lacks = || rejected(format!("the vocabulary of {folder} lacks the token {token:?}"));
+            vocabulary.get(token).copied().ok_or_else(lacks)
+        };
+        let (start_id, end_id, padding_id) = (id(&start)?, id(&end)?, id(&padding)?);
+        let wanted = settings.model_max_length.filter(|length| (2.0..1e6).contains(length));
+        let length = wanted.map_or(positions, |length| (length as usize).min(positions));
+        let refused = |error| rejected(format!("the tokeniser of {folder} cannot be made: {error}"));
+        let vocabulary: Vocab = vocabulary.into_iter().collect();
+        let mut specials = vec![start, end];
+        // Where "!" pads it stands for the padding in prompts too: so the model was trained.
+        specials.extend((!specials.contains(&padding)).then_some(padding));
+        let tokenizer = build(vocabulary, merges, unknown, &specials).map_err(refused)?;
+        Ok(Self { tokenizer, start: start_id, end: end_id, padding: padding_id, length })
+    }
+
+    /// Tokens of a prompt, as many as the model reads, and how many of them are the prompt's.
+    pub fn of(&self, prompt: &str) -> Result<(Vec<u32>, usize), Failure> {
+        if prompt.len() > MAX_PROMPT_BYTES {
+            return Err(wrong(format!("a prompt has {} bytes, more than {MAX_PROMPT_BYTES}", prompt.len())));
+        }
+        let encoded = self.tokenizer.encode_fast(prompt, false);
+        let encoded = encoded.map_err(|error| wrong(format!("a prompt cannot be read: {error}")))?;
+        let words = encoded.get_ids().iter().copied().take(self.length - 2);
+        let mut ids: Vec<u32> = [self.start].into_iter().chain(words).chain([self.end]).collect();
+        let used = ids.len();
+        ids.resize(self.length, self.padding);
+        Ok((ids, used))
+    }
+}
+
+fn merges(text: &str) -> Vec<(String, String)> {
+    let lines = text.lines().filter(|line| !line.starts_with("#version"));
+    lines
+        .filter_map(|line| line.split_once(' '))
+        .map(|(one, other)| (one.to_owned(), other.to_owned()))
+        .collect()
+}
+
+fn build(
+    vocabulary: Vocab,
+    merges: Vec<(String, String)>,
+    unknown: String,
+    specials: &[String],
+) -> tokenizers::Result<Tokenizer> {
+    let model = BPE::builder()
+        .vocab_and_merges(vocabulary, merges)
+        .unk_token(unknown)
+        .continuing_subword_prefix(String::new())
+        .end_of_word_suffix("</w>".to_owned())
+        .build()?;
+    let mut tokenizer = Tokenizer::new(model);
+    let blanks = Replace::new(ReplacePattern::Regex(r"\s+".to_owned()), " ")?;
+    let normalizers = Normalizers::new(vec![
+        NormalizerWrapper::NFC(NFC),
+        NormalizerWrapper::Replace(blanks),
+        NormalizerWrapper::Lowercase(Lowercase),
+    ]);
+    let words = Split::new(SplitPattern::Regex(WORDS.to_owned()), SplitDelimiterBehavior::Removed, true)?;
+    let pre_tokenizers = PreTokenizers::new(vec![
+        PreTokenizerWrapper::Split(words),
+        PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, true, true)),
+    ]);
+    tokenizer.with_normalizer(Some(NormalizerWrapper::Sequence(normalizers)))?;
+    tokenizer.with_pre_tokenizer(Some(PreTokenizerWrapper::Sequence(pre_tokenizers)));
+    let specials: Vec<AddedToken> =
+        // The library looks for them in small letters where the padding is a sign of its own, and as they are written where it is the end.
+        specials.iter().map(|token| AddedToken::from(token.as_str(), true).normalized(specials.len() > 2)).collect();
+    tokenizer.add_special_tokens(specials)?;
+    Ok(tokenizer)
+}

@@ -1,0 +1,245 @@
+//! `unet/config.json`.
+
+use island_protocol::job::Failure;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::run::rejected;
+
+/// A number for all blocks, or one for each.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Each {
+    /// The same everywhere.
+    All(usize),
+    /// Block by block.
+    By(Vec<usize>),
+}
+
+impl Each {
+    pub(super) fn at(&self, block: usize) -> usize {
+        match self {
+            Self::All(number) => *number,
+            Self::By(numbers) => numbers.get(block).copied().unwrap_or(0),
+        }
+    }
+
+    fn fits(&self, blocks: usize, least: usize, most: usize) -> bool {
+        let is_right = match self {
+            Self::All(_) => true,
+            Self::By(numbers) => numbers.len() == blocks,
+        };
+        is_right && (0..blocks).all(|block| (least..=most).contains(&self.at(block)))
+    }
+}
+
+/// Settings of the network; those that this engine does not know must have the values of plain Stable Diffusion.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    #[serde(rename = "_class_name")]
+    class_name: String,
+    /// Side of the latents it was trained on.
+    pub sample_size: Value,
+    /// Channels of what it is shown: 4, or 9 for inpainting.
+    pub in_channels: usize,
+    /// Channels of what it predicts.
+    pub out_channels: usize,
+    pub(super) down_block_types: Vec<String>,
+    pub(super) mid_block_type: String,
+    pub(super) up_block_types: Vec<String>,
+    pub(super) block_out_channels: Vec<usize>,
+    pub(super) layers_per_block: Each,
+    pub(super) transformer_layers_per_block: Each,
+    attention_head_dim: Each,
+    num_attention_heads: Option<Each>,
+    pub(super) cross_attention_dim: Each,
+    pub(super) use_linear_projection: bool,
+    pub(super) norm_num_groups: usize,
+    pub(super) norm_eps: f64,
+    act_fn: String,
+    pub(super) flip_sin_to_cos: bool,
+    pub(super) freq_shift: f64,
+    /// Width of the guidance that is embedded, if it is: LCM.
+    pub time_cond_proj_dim: Option<usize>,
+    /// `text_time` where pooled prompts and sizes are embedded: SDXL.
+    pub addition_embed_type: Option<String>,
+    pub(super) addition_time_embed_dim: Option<usize>,
+    pub(super) projection_class_embeddings_input_dim: Option<usize>,
+    downsample_padding: usize,
+    mid_block_scale_factor: f64,
+    resnet_out_scale_factor: f64,
+    conv_in_kernel: usize,
+    conv_out_kernel: usize,
+    time_embedding_type: String,
+    resnet_time_scale_shift: String,
+    attention_type: String,
+    center_input_sample: bool,
+    only_cross_attention: bool,
+    dual_cross_attention: bool,
+    resnet_skip_time_act: bool,
+    class_embeddings_concat: bool,
+    class_embed_type: Option<Value>,
+    num_class_embeds: Option<Value>,
+    encoder_hid_dim: Option<Value>,
+    encoder_hid_dim_type: Option<Value>,
+    time_embedding_dim: Option<Value>,
+    time_embedding_act_fn: Option<Value>,
+    timestep_post_act: Option<Value>,
+    cross_attention_norm: Option<Value>,
+    mid_block_only_cross_attention: Option<bool>,
+    reverse_transformer_layers_per_block: Option<Value>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let names = |names: [&str; 4]| names.map(str::to_owned).to_vec();
+        let (down, plain) = ("CrossAttnDownBlock2D", "DownBlock2D");
+        let up = "CrossAttnUpBlock2D";
+        Self {
+            class_name: String::new(),
+            sample_size: Value::Null,
+            in_channels: 4,
+            out_channels: 4,
+            down_block_types: names([down, down, down, plain]),
+            mid_block_type: "UNetMidBlock2DCrossAttn".to_owned(),
+            up_block_types: names(["UpBlock2D", up, up, up]),
+            block_out_channels: vec![320, 640, 1280, 1280],
+            layers_per_block: Each::All(2),
+            transformer_layers_per_block: Each::All(1),
+            attention_head_dim: Each::All(8),
+            num_attention_heads: None,
+            cross_attention_dim: Each::All(1280),
+            use_linear_projection: false,
+            norm_num_groups: 32,
+            norm_eps: 1e-5,
+            act_fn: "silu".to_owned(),
+            flip_sin_to_cos: true,
+            freq_shift: 0.0,
+            time_cond_proj_dim: None,
+            addition_embed_type: None,
+            addition_time_embed_dim: None,
+            projection_class_embeddings_input_dim: None,
+            downsample_padding: 1,
+            mid_block_scale_factor: 1.0,
+            resnet_out_scale_factor: 1.0,
+            conv_in_kernel: 3,
+            conv_out_kernel: 3,
+            time_embedding_type: "positional".to_owned(),
+            resnet_time_scale_shift: "default".to_owned(),
+            attention_type: "default".to_owned(),
+            center_input_sample: false,
+            only_cross_attention: false,
+            dual_cross_attention: false,
+            resnet_skip_time_act: false,
+            class_embeddings_concat: false,
+            class_embed_type: None,
+            num_class_embeds: None,
+            encoder_hid_dim: None,
+            encoder_hid_dim_type: None,
+            time_embedding_dim: None,
+            time_embedding_act_fn: None,
+            timestep_post_act: None,
+            cross_attention_norm: None,
+            mid_block_only_cross_attention: None,
+            reverse_transformer_layers_per_block: None,
+        }
+    }
+}
+
+impl Config {
+    /// Refuses a network that this engine would compute otherwise than diffusers does.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let refused = |why: String| Err(rejected(format!("unet/config.json: {why}")));
+        if !matches!(self.class_name.as_str(), "" | "UNet2DConditionModel") {
+            return refused(format!("no network here is a {}", self.class_name));
+        }
+        let plain = Self { class_name: self.class_name.clone(), ..Self::default() };
+        #[expect(
+            clippy::float_cmp,
+            reason = "settings are the value of plain Stable Diffusion or they are not"
+        )]
+        let strange = [
+            (!matches!(self.act_fn.as_str(), "silu" | "swish"), "act_fn"),
+            (self.downsample_padding != 1, "downsample_padding"),
+            (self.mid_block_scale_factor != 1.0, "mid_block_scale_factor"),
+            (self.resnet_out_scale_factor != 1.0, "resnet_out_scale_factor"),
+            (self.conv_in_kernel != 3, "conv_in_kernel"),
+            (self.conv_out_kernel != 3, "conv_out_kernel"),
+            (self.time_embedding_type != plain.time_embedding_type, "time_embedding_type"),
+            (self.resnet_time_scale_shift != plain.resnet_time_scale_shift, "resnet_time_scale_shift"),
+            (self.attention_type != plain.attention_type, "attention_type"),
+            (self.mid_block_type != plain.mid_block_type, "mid_block_type"),
+            (self.center_input_sample, "center_input_sample"),
+            (self.only_cross_attention, "only_cross_attention"),
+            (self.dual_cross_attention, "dual_cross_attention"),
+            (self.resnet_skip_time_act, "resnet_skip_time_act"),
+            (self.class_embeddings_concat, "class_embeddings_concat"),
+            (self.class_embed_type.is_some(), "class_embed_type"),
+            (self.num_class_embeds.is_some(), "num_class_embeds"),
+            (self.encoder_hid_dim.is_some(), "encoder_hid_dim"),
+            (self.encoder_hid_dim_type.is_some(), "encoder_hid_dim_type"),
+            (self.time_embedding_dim.is_some(), "time_embedding_dim"),
+            (self.time_embedding_act_fn.is_some(), "time_embedding_act_fn"),
+            (self.timestep_post_act.is_some(), "timestep_post_act"),
+            (self.cross_attention_norm.is_some(), "cross_attention_norm"),
+            (self.mid_block_only_cross_attention == Some(true), "mid_block_only_cross_attention"),
+            (self.reverse_transformer_layers_per_block.is_some(), "reverse_transformer_layers_per_block"),
+            (
+                self.addition_embed_type.as_deref().is_some_and(|kind| kind != "text_time"),
+                "addition_embed_type",
+            ),
+        ];
+        if let Some((_, name)) = strange.iter().find(|(is_strange, _)| *is_strange) {
+            return refused(format!("{name} is one that this engine lacks"));
+        }
+        let known = |types: &[String], plain: &str, cross: &str| {
+            types.iter().all(|kind| kind == plain || kind == cross)
+        };
+        if !known(&self.down_block_types, "DownBlock2D", "CrossAttnDownBlock2D")
+            || !known(&self.up_block_types, "UpBlock2D", "CrossAttnUpBlock2D")
+        {
+            return refused("some of its blocks are ones that this engine lacks".to_owned());
+        }
+        let blocks = self.block_out_channels.len();
+        let groups = self.norm_num_groups;
+        let is_sane = (1..=8).contains(&blocks)
+            && self.down_block_types.len() == blocks
+            && self.up_block_types.len() == blocks
+            && groups > 0
+            && self
+                .block_out_channels
+                .iter()
+                .all(|width| *width > 0 && *width <= 1 << 14 && width % groups == 0)
+            && self.block_out_channels[0].is_multiple_of(2)
+            && self.layers_per_block.fits(blocks, 1, 16)
+            && self.transformer_layers_per_block.fits(blocks, 1, 64)
+            && self.cross_attention_dim.fits(blocks, 1, 1 << 14)
+            && (0..blocks)
+                .all(|at| self.heads(at) > 0 && self.block_out_channels[at].is_multiple_of(self.heads(at)))
+            && self.time_cond_proj_dim.is_none_or(|width| (4..=1 << 14).contains(&width))
+            && self.norm_eps > 0.0;
+        if is_sane { Ok(()) } else { refused("its numbers make no sense together".to_owned()) }
+    }
+
+    /// Heads of a block. The setting is named after their width for reasons of history.
+    pub(super) fn heads(&self, block: usize) -> usize {
+        self.num_attention_heads.as_ref().unwrap_or(&self.attention_head_dim).at(block)
+    }
+
+    /// Width of the embedded time.
+    pub(super) fn time_width(&self) -> usize {
+        4 * self.block_out_channels[0]
+    }
+
+    /// Side of the latents it was trained on, if its settings say one.
+    pub fn side(&self) -> Option<usize> {
+        let size = self.sample_size.as_array().and_then(|sides| sides.first()).unwrap_or(&self.sample_size);
+        size.as_u64().map(|side| side as usize).filter(|side| (1..=1024).contains(side))
+    }
+
+    /// By how much it makes latents smaller at its narrowest.
+    pub fn widths(&self) -> &[usize] {
+        &self.block_out_channels
+    }
+}

@@ -1,0 +1,174 @@
+//! The autoencoder between pictures and latents: `AutoencoderKL`.
+
+mod attention;
+mod coder;
+mod tile;
+
+use candle_core::{D, Result as Computed, Tensor};
+use island_protocol::job::Failure;
+use serde::Deserialize;
+
+use crate::{lora::Adapters, ops::Linear, run::rejected, weights::Weights};
+use coder::{Decoder, Encoder};
+pub use tile::Tiles;
+
+/// `vae/config.json`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    #[serde(rename = "_class_name")]
+    class_name: String,
+    in_channels: usize,
+    out_channels: usize,
+    down_block_types: Vec<String>,
+    up_block_types: Vec<String>,
+    block_out_channels: Vec<usize>,
+    layers_per_block: usize,
+    act_fn: String,
+    /// Channels of latents.
+    pub latent_channels: usize,
+    norm_num_groups: usize,
+    /// Side of the pictures it was trained on, pixels.
+    pub sample_size: usize,
+    /// What latents are divided by before they are decoded.
+    pub scaling_factor: f64,
+    shift_factor: Option<f64>,
+    latents_mean: Option<Vec<f64>>,
+    latents_std: Option<Vec<f64>>,
+    use_quant_conv: bool,
+    use_post_quant_conv: bool,
+    mid_block_add_attention: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            class_name: String::new(),
+            in_channels: 3,
+            out_channels: 3,
+            down_block_types: vec!["DownEncoderBlock2D".to_owned()],
+            up_block_types: vec!["UpDecoderBlock2D".to_owned()],
+            block_out_channels: vec![64],
+            layers_per_block: 1,
+            act_fn: "silu".to_owned(),
+            latent_channels: 4,
+            norm_num_groups: 32,
+            sample_size: 32,
+            scaling_factor: 0.18215,
+            shift_factor: None,
+            latents_mean: None,
+            latents_std: None,
+            use_quant_conv: true,
+            use_post_quant_conv: true,
+            mid_block_add_attention: true,
+        }
+    }
+}
+
+impl Config {
+    fn check(&self) -> Result<(), Failure> {
+        let refused = |why: String| Err(rejected(format!("vae/config.json: {why}")));
+        if !matches!(self.class_name.as_str(), "" | "AutoencoderKL") {
+            return refused(format!("no autoencoder here is a {}", self.class_name));
+        }
+        let blocks = self.block_out_channels.len();
+        let known = self.down_block_types.iter().all(|kind| kind == "DownEncoderBlock2D")
+            && self.up_block_types.iter().all(|kind| kind == "UpDecoderBlock2D")
+            && matches!(self.act_fn.as_str(), "silu" | "swish");
+        if !known || self.shift_factor.is_some() || self.latents_mean.is_some() || self.latents_std.is_some()
+        {
+            return refused("it has blocks or settings that this engine lacks".to_owned());
+        }
+        let is_sane = (1..=6).contains(&blocks)
+            && self.down_block_types.len() == blocks
+            && self.up_block_types.len() == blocks
+            && (1..=8).contains(&self.layers_per_block)
+            && (self.in_channels, self.out_channels) == (3, 3)
+            && (1..=64).contains(&self.latent_channels)
+            && self.scaling_factor.is_finite()
+            && self.scaling_factor > 0.0
+            && self.sample_size >= self.scale()
+            && self.block_out_channels.iter().all(|width| *width > 0 && *width <= 1 << 14);
+        if is_sane { Ok(()) } else { refused("its numbers make no sense together".to_owned()) }
+    }
+
+    /// Pixels of a picture's side for one of the latents'.
+    pub fn scale(&self) -> usize {
+        1 << (self.block_out_channels.len().max(1) - 1)
+    }
+
+    /// Width of its widest layer at full size.
+    pub fn widest(&self) -> usize {
+        let widths = &self.block_out_channels;
+        widths.get(1).copied().unwrap_or(0).max(widths.first().copied().unwrap_or(0))
+    }
+}
+
+/// The autoencoder. It computes in f32 on every device: halves overflow in some of them.
+#[derive(Debug)]
+pub struct Vae {
+    config: Config,
+    encoder: Encoder,
+    decoder: Decoder,
+    quant: Option<Linear>,
+    post_quant: Option<Linear>,
+    adapters: Adapters,
+}
+
+impl Vae {
+    /// Loads the autoencoder.
+    pub fn load(config: Config, weights: &Weights) -> Result<Self, Failure> {
+        config.check()?;
+        let root = weights.root();
+        let channels = config.latent_channels;
+        let single = |is_there: bool, name: &str, width: usize| {
+            is_there.then(|| Linear::load(&root.at(name), width, width)).transpose()
+        };
+        Ok(Self {
+            encoder: Encoder::load(&config, &root.at("encoder"))?,
+            decoder: Decoder::load(&config, &root.at("decoder"))?,
+            quant: single(config.use_quant_conv, "quant_conv", 2 * channels)?,
+            post_quant: single(config.use_post_quant_conv, "post_quant_conv", channels)?,
+            adapters: Adapters::default(),
+            config,
+        })
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Mean and logarithm of the variance of the latents of pictures `[batch, height, width, 3]` in -1..1.
+    pub fn encode(&self, pictures: &Tensor, tiles: Option<Tiles>) -> Computed<(Tensor, Tensor)> {
+        let encode = |x: &Tensor| {
+            let moments = self.encoder.forward(x, &self.adapters)?;
+            self.quant
+                .as_ref()
+                .map_or(Ok(moments.clone()), |quant| quant.forward(&moments, None, &self.adapters))
+        };
+        let moments = match tiles {
+            Some(tiles) => tiles.encode(pictures, encode)?,
+            None => encode(pictures)?,
+        };
+        let channels = self.config.latent_channels;
+        let mean = moments.narrow(D::Minus1, 0, channels)?.contiguous()?;
+        let variance = moments.narrow(D::Minus1, channels, channels)?.contiguous()?;
+        Ok((mean, variance.clamp(-30.0, 20.0)?))
+    }
+
+    /// Pictures of latents `[batch, height, width, channels]`, which are scaled already.
+    pub fn decode(&self, latents: &Tensor, tiles: Option<Tiles>) -> Computed<Tensor> {
+        let decode = |x: &Tensor| {
+            let x = self
+                .post_quant
+                .as_ref()
+                .map_or(Ok(x.clone()), |quant| quant.forward(x, None, &self.adapters))?;
+            self.decoder.forward(&x, &self.adapters)
+        };
+        match tiles {
+            Some(tiles) => tiles.decode(latents, decode),
+            None => decode(latents),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The way from a picture to its latents, and back.
+
+use candle_core::{Result as Computed, Tensor};
+use island_protocol::job::Failure;
+
+use super::{Config, attention::Middle};
+use crate::{
+    lora::Adapters,
+    ops::{Conv, GroupNorm, Shape},
+    unet::{Norms, Resnet},
+    weights::Scope,
+};
+
+/// Of all norms of an autoencoder.
+const EPSILON: f64 = 1e-6;
+
+pub(super) fn norms(config: &Config) -> Norms {
+    Norms { groups: config.norm_num_groups, epsilon: EPSILON, time: None }
+}
+
+/// Resnets of one size, and the step to the next.
+#[derive(Debug)]
+struct Level {
+    resnets: Vec<Resnet>,
+    resize: Option<Conv>,
+}
+
+impl Level {
+    fn load(
+        config: &Config,
+        scope: &Scope<'_>,
+        (inputs, width, count): (usize, usize, usize),
+        resize: Option<(&str, Shape)>,
+    ) -> Result<Self, Failure> {
+        let resnets = (0..count).map(|at| {
+            let inputs = if at == 0 { inputs } else { width };
+            Resnet::load(&scope.at("resnets").at(at), inputs, width, norms(config))
+        });
+        let resize = resize.map(|(name, shape)| Conv::load(&scope.at(name), width, width, shape));
+        Ok(Self { resnets: resnets.collect::<Result<_, _>>()?, resize: resize.transpose()? })
+    }
+
+    fn resnets(&self, x: Tensor, adapters: &Adapters) -> Computed<Tensor> {
+        self.resnets.iter().try_fold(x, |x, resnet| resnet.forward(&x, None, adapters))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Encoder {
+    first: Conv,
+    levels: Vec<Level>,
+    middle: Middle,
+    norm: GroupNorm,
+    last: Conv,
+}
+
+impl Encoder {
+    pub(super) fn load(config: &Config, scope: &Scope<'_>) -> Result<Self, Failure> {
+        let widths = &config.block_out_channels;
+        let end = widths.len() - 1;
+        let levels = (0..=end).map(|at| {
+            let resize = (at < end).then_some(("downsamplers.0.conv", Shape::HALF_AFTER));
+            let sizes = (widths[at.saturating_sub(1)], widths[at], config.layers_per_block);
+            Level::load(config, &scope.at("down_blocks").at(at), sizes, resize)
+        });
+        Ok(Self {
+            first: Conv::load(&scope.at("conv_in"), config.in_channels, widths[0], Shape::SAME)?,
+            levels: levels.collect::<Result<_, _>>()?,
+            middle: Middle::load(config, widths[end], &scope.at("mid_block"))?,
+            norm: GroupNorm::load(&scope.at("conv_norm_out"), widths[end], config.norm_num_groups, EPSILON)?,
+            last: Conv::load(&scope.at("conv_out"), widths[end], 2 * config.latent_channels, Shape::SAME)?,
+        })
+    }
+
+    pub(super) fn forward(&self, x: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
+        let mut x = self.first.forward(x, adapters)?;
+        for level in &self.levels {
+            x = level.resnets(x, adapters)?;
+            if let Some(smaller) = &level.resize {
+                x = smaller.forward(&x, adapters)?;
+            }
+        }
+        let x = self.norm.silu(&self.middle.forward(&x, adapters)?)?;
+        self.last.forward(&x, adapters)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Decoder {
+    first: Conv,
+    middle: Middle,
+    levels: Vec<Level>,
+    norm: GroupNorm,
+    last: Conv,
+}
+
+impl Decoder {
+    pub(super) fn load(config: &Config, scope: &Scope<'_>) -> Result<Self, Failure> {
+        let widths = &config.block_out_channels;
+        let end = widths.len() - 1;
+        let levels = (0..=end).map(|at| {
+            let mirror = end - at;
+            let resize = (at < end).then_some(("upsamplers.0.conv", Shape::SAME));
+            let sizes = (widths[(mirror + 1).min(end)], widths[mirror], config.layers_per_block + 1);
+            Level::load(config, &scope.at("up_blocks").at(at), sizes, resize)
+        });
+        Ok(Self {
+            first: Conv::load(&scope.at("conv_in"), config.latent_channels, widths[end], Shape::SAME)?,
+            middle: Middle::load(config, widths[end], &scope.at("mid_block"))?,
+            levels: levels.collect::<Result<_, _>>()?,
+            norm: GroupNorm::load(&scope.at("conv_norm_out"), widths[0], config.norm_num_groups, EPSILON)?,
+            last: Conv::load(&scope.at("conv_out"), widths[0], config.out_channels, Shape::SAME)?,
+        })
+    }
+
+    pub(super) fn forward(&self, x: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
+        let mut x = self.middle.forward(&self.first.forward(x, adapters)?, adapters)?;
+        for level in &self.levels {
+            x = level.resnets(x, adapters)?;
+            if let Some(larger) = &level.resize {
+                let (_, height, width, _) = x.dims4()?;
+                x = larger.enlarged(&x, (2 * height, 2 * width), adapters)?;
+            }
+        }
+        self.last.forward(&self.norm.silu(&x)?, adapters)
+    }
+}

@@ -1,0 +1,191 @@
+//! Weights in safetensors files: headers are checked before a tensor is read, tensors as they are read.
+//!
+//! Each tensor is read once, into the memory that all jobs share. Files are not mapped: processors need the numbers widened and laid out
+//! anew, so that a mapping would be a second copy, and one that kills the worker if its file is cut short.
+
+mod header;
+
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    fs::File,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+use candle_core::{DType, Device, Tensor};
+use half::{bf16, f16};
+use island_protocol::job::{Failure, FailureCode};
+
+use crate::run::{broke, rejected};
+use header::{Entry, Number};
+
+/// Where computing happens, and in which numbers.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The device.
+    pub device: Device,
+    /// Its numbers.
+    pub dtype: DType,
+}
+
+impl Place {
+    /// The processor, in f32.
+    pub fn cpu() -> Self {
+        Self { device: Device::Cpu, dtype: DType::F32 }
+    }
+}
+
+/// The tensors of a part, not yet read.
+#[derive(Debug)]
+pub struct Weights {
+    part: String,
+    files: Vec<(String, File)>,
+    tensors: BTreeMap<String, (usize, Entry)>,
+    place: Place,
+}
+
+impl Weights {
+    /// Opens the files of a part and checks their headers.
+    pub fn open(part: &str, paths: &[(String, PathBuf)], place: &Place) -> Result<Self, Failure> {
+        let mut weights =
+            Self { part: part.to_owned(), files: Vec::new(), tensors: BTreeMap::new(), place: place.clone() };
+        for (name, path) in paths {
+            weights.add(name, path)?;
+        }
+        Ok(weights)
+    }
+
+    fn add(&mut self, name: &str, path: &Path) -> Result<(), Failure> {
+        let unreadable =
+            |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
+        let file = File::open(path).map_err(unreadable)?;
+        let length = file.metadata().map_err(unreadable)?.len();
+        let entries = header::read(&file, length).map_err(|error| match error {
+            header::Error::Unreadable(error) => unreadable(error),
+            header::Error::Malformed(why) => rejected(format!("{name} {why}")),
+        })?;
+        let index = self.files.len();
+        self.files.push((name.to_owned(), file));
+        for (tensor, entry) in entries {
+            if self.tensors.insert(tensor.clone(), (index, entry)).is_some() {
+                return Err(rejected(format!("the tensor {tensor} is in two files")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The place from which names are counted.
+    pub fn root(&self) -> Scope<'_> {
+        Scope { weights: self, name: self.part.clone(), path: String::new() }
+    }
+
+    /// Names of all tensors.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// Shape of a tensor.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|(_, entry)| entry.shape.as_slice())
+    }
+
+    /// Bytes of memory that all of it takes once read.
+    pub fn bytes(&self) -> u64 {
+        let numbers = self.tensors.values().map(|(_, entry)| entry.numbers() as u64).sum::<u64>();
+        numbers * self.place.dtype.size_in_bytes() as u64
+    }
+
+    /// Reads a tensor.
+    pub fn tensor(&self, name: &str) -> Result<Tensor, Failure> {
+        let Some((index, entry)) = self.tensors.get(name) else {
+            return Err(rejected(format!("{} lacks the tensor {name}", self.part)));
+        };
+        let (file_name, file) = &self.files[*index];
+        let mut bytes = vec![0; entry.length];
+        file.read_exact_at(&mut bytes, entry.offset).map_err(|error| {
+            Failure::of_host(FailureCode::ModelUnavailable, format!("read {name} of {file_name}: {error}"))
+        })?;
+        let Some(values) = widened(&bytes, &entry.number) else {
+            return Err(rejected(format!(
+                "the tensor {name} of {file_name} holds no fractions, so it is no weight"
+            )));
+        };
+        if values.iter().any(|value| !value.is_finite()) {
+            return Err(rejected(format!("the tensor {name} of {file_name} has numbers that are none")));
+        }
+        let made = Tensor::from_vec(values, entry.shape.as_slice(), &Device::Cpu)
+            .and_then(|tensor| tensor.to_dtype(self.place.dtype)?.to_device(&self.place.device));
+        made.map_err(broke("place a tensor"))
+    }
+}
+
+fn widened(bytes: &[u8], number: &Number) -> Option<Vec<f32>> {
+    Some(match number {
+        Number::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
+        Number::F16 => bytes.as_chunks().0.iter().map(|two| f16::from_le_bytes(*two).to_f32()).collect(),
+        Number::Bf16 => bytes.as_chunks().0.iter().map(|two| bf16::from_le_bytes(*two).to_f32()).collect(),
+        Number::F64 => bytes.as_chunks().0.iter().map(|eight| f64::from_le_bytes(*eight) as f32).collect(),
+        Number::Other(_) => return None,
+    })
+}
+
+/// A place in a part, from which tensors are named.
+#[derive(Debug, Clone)]
+pub struct Scope<'w> {
+    weights: &'w Weights,
+    name: String,
+    path: String,
+}
+
+impl Scope<'_> {
+    /// A place inside.
+    #[must_use]
+    pub fn at(&self, inner: impl Display) -> Self {
+        let dot = if self.path.is_empty() { "" } else { "." };
+        Self {
+            weights: self.weights,
+            name: format!("{}.{inner}", self.name),
+            path: format!("{}{dot}{inner}", self.path),
+        }
+    }
+
+    /// The first of these places that has a weight: names changed over the years.
+    #[must_use]
+    pub fn first(&self, names: &[&str]) -> Self {
+        let places = names.iter().map(|name| self.at(name));
+        places.into_iter().find(|place| place.has("weight")).unwrap_or_else(|| self.at(names[0]))
+    }
+
+    /// The whole name, which begins with the part.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn full(&self, name: &str) -> String {
+        self.at(name).path
+    }
+
+    /// Whether there is a tensor.
+    pub fn has(&self, name: &str) -> bool {
+        self.weights.tensors.contains_key(&self.full(name))
+    }
+
+    /// A tensor of this shape.
+    pub fn get(&self, name: &str, shape: &[usize]) -> Result<Tensor, Failure> {
+        self.get_as(name, shape, &[])
+    }
+
+    /// A tensor of this shape, stored in this or another one.
+    pub fn get_as(&self, name: &str, shape: &[usize], stored: &[&[usize]]) -> Result<Tensor, Failure> {
+        let full = self.full(name);
+        let found = self.weights.shape(&full);
+        if let Some(found) = found.filter(|found| *found != shape && !stored.contains(found)) {
+            let part = &self.weights.part;
+            return Err(rejected(format!(
+                "the tensor {full} of {part} is {found:?}, its settings say {shape:?}"
+            )));
+        }
+        self.weights.tensor(&full)?.reshape(shape).map_err(broke("shape a tensor"))
+    }
+}

@@ -1,0 +1,271 @@
+//! The fixtures, and how near an answer comes to the reference's.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use candle_core::{Device, Tensor};
+use island_protocol::{
+    cargo::CargoSpec,
+    event::AttemptEvent,
+    ids::{AttemptKey, JobId},
+    job::{Failure, Outcome},
+};
+use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime as _, WorkCounter};
+use island_runtimes_diffusers::{
+    model::Model,
+    noise::{Noise, Purpose},
+    repository::Repository,
+    runtime::{Diffusers, Settings},
+    weights::Place,
+};
+use safetensors::SafeTensors;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// Where the fixtures lie, whichever crate's tests look for them.
+pub(crate) fn fixtures() -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let mut roots = crates.filter(|folder| folder.join("Cargo.lock").is_file());
+    roots.next().expect("the workspace").join("runtimes/diffusers/tests/fixtures")
+}
+
+/// A repository and what it must answer.
+#[derive(Debug)]
+pub(crate) struct Fixture {
+    pub(crate) name: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) cases: Value,
+    tensors: BTreeMap<String, Numbers>,
+}
+
+/// A tensor of the reference.
+#[derive(Debug, Clone)]
+pub(crate) struct Numbers {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) values: Vec<f32>,
+}
+
+impl Numbers {
+    /// `[n, c, h, w]` as `[n, h, w, c]`.
+    pub(crate) fn pixels_last(&self) -> Self {
+        let &[batch, channels, height, width] = self.shape.as_slice() else { panic!("{:?}", self.shape) };
+        let from = |at: usize| {
+            let (channel, pixel) = (at % channels, at / channels);
+            let (x, y, n) = (pixel % width, pixel / width % height, pixel / width / height);
+            ((n * channels + channel) * height + y) * width + x
+        };
+        let values = (0..self.values.len()).map(|at| self.values[from(at)]).collect();
+        Self { shape: vec![batch, height, width, channels], values }
+    }
+
+    /// One of those along the first dimension.
+    pub(crate) fn at(&self, index: usize) -> Self {
+        let shape = self.shape[1..].to_vec();
+        let size: usize = shape.iter().product();
+        Self { values: self.values[index * size..][..size].to_vec(), shape }
+    }
+
+    /// A picture of a batch, its channels last.
+    pub(crate) fn picture(&self, index: usize) -> Vec<f32> {
+        let one = self.at(index);
+        let shape = [&[1], one.shape.as_slice()].concat();
+        Self { shape, values: one.values }.pixels_last().values
+    }
+
+    pub(crate) fn tensor(&self) -> Tensor {
+        Tensor::from_vec(self.values.clone(), self.shape.as_slice(), &Device::Cpu).expect("a tensor")
+    }
+}
+
+fn read_tensors(path: &Path) -> BTreeMap<String, Numbers> {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let tensors = SafeTensors::deserialize(&bytes).expect("safetensors");
+    let read = tensors.iter().map(|(name, view)| {
+        let values =
+            view.data().chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four")));
+        (name.to_owned(), Numbers { shape: view.shape().to_vec(), values: values.collect() })
+    });
+    read.collect()
+}
+
+impl Fixture {
+    /// The fixture in a folder with `cases.json` and `tensors.safetensors`.
+    pub(crate) fn read(folder: &Path, golden: &Path) -> Self {
+        // Python writes what JSON has no number for.
+        let cases =
+            fs::read_to_string(golden.join("cases.json")).expect("cases").replace("-Infinity", "null");
+        Self {
+            name: folder.file_name().expect("a name").to_string_lossy().into_owned(),
+            folder: folder.to_owned(),
+            cases: serde_json::from_str(&cases).expect("JSON"),
+            tensors: read_tensors(&golden.join("tensors.safetensors")),
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        let folder = fixtures().join(name);
+        Self::read(&folder, &folder.join("golden"))
+    }
+
+    pub(crate) fn list(&self, name: &str) -> Vec<Value> {
+        self.cases.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    pub(crate) fn numbers(&self, name: &str) -> &Numbers {
+        self.tensors.get(name).unwrap_or_else(|| panic!("{} has no tensor {name}", self.name))
+    }
+
+    /// The repository's files by their path in it, and adapters beside them.
+    pub(crate) fn files(&self) -> BTreeMap<String, PathBuf> {
+        let mut files = files_in(&self.folder.join("model"));
+        for (name, path) in files_in(&fixtures().join("lora")) {
+            files.insert(format!("loras/{name}"), path);
+        }
+        files
+    }
+
+    pub(crate) fn model(&self) -> Result<Model, Failure> {
+        Model::load(Repository::new(self.files()), &Value::Null, Place::cpu(), None)
+    }
+
+    /// A file beside the cases, as it is sent.
+    pub(crate) fn base64(&self, file: &str) -> String {
+        STANDARD.encode(fs::read(self.folder.join("golden").join(file)).expect("a file"))
+    }
+
+    pub(crate) fn cargo(&self) -> CargoSpec {
+        let cargo = json!({ "slug": self.name, "runtime_type": "diffusers" });
+        serde_json::from_value(cargo).expect("a Cargo")
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            files: self.files(),
+            cargo: self.cargo(),
+            slots: 1,
+            threads: 2,
+            memory_limit_mb: 0,
+            vram_limit_mb: 0,
+        }
+    }
+}
+
+/// Repositories with goldens, or those whose name contains `SD_FIXTURE`.
+pub(crate) fn all() -> Vec<Fixture> {
+    let only = std::env::var("SD_FIXTURE").unwrap_or_default();
+    let entries =
+        fs::read_dir(fixtures()).expect("the fixtures").map(|entry| entry.expect("readable").path());
+    let mut folders: Vec<PathBuf> =
+        entries.filter(|path| path.join("model/model_index.json").is_file()).collect();
+    folders.sort();
+    let all = folders.iter().map(|folder| Fixture::read(folder, &folder.join("golden")));
+    all.filter(|fixture| fixture.name.contains(&only)).collect()
+}
+
+pub(crate) fn files_in(root: &Path) -> BTreeMap<String, PathBuf> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.expect("readable").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(root).expect("inside").to_string_lossy().into_owned();
+                files.insert(name, path);
+            }
+        }
+    }
+    files
+}
+
+/// Noise of a fixture instead of a seed's.
+#[derive(Debug)]
+pub(crate) struct Given<'f> {
+    pub(crate) fixture: &'f Fixture,
+    /// Name of the case's tensors.
+    pub(crate) case: String,
+}
+
+impl Noise for Given<'_> {
+    fn draw(&self, picture: usize, purpose: Purpose, count: usize) -> Vec<f32> {
+        let name = |tensor: &str| format!("{}/{tensor}", self.case);
+        let drawn = match purpose {
+            Purpose::Start => {
+                let tensor = ["latents", "noise"].map(name).into_iter().find(|name| self.fixture.has(name));
+                self.fixture.numbers(&tensor.expect("a start")).picture(picture)
+            }
+            // One picture given for several made is drawn once.
+            Purpose::Posterior => self.fixture.numbers(&name("posterior_noise")).picture(0),
+            Purpose::MaskedPosterior => self.fixture.numbers(&name("masked_posterior_noise")).picture(0),
+            Purpose::Step(step) => self.fixture.numbers(&name("step_noise")).at(step).picture(picture),
+        };
+        assert_eq!(drawn.len(), count, "{}: {purpose:?}", self.case);
+        drawn
+    }
+}
+
+/// How far numbers are from those of the reference.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Apart {
+    /// Greatest difference.
+    pub(crate) most: f32,
+    /// The same in parts of the greatest number.
+    pub(crate) share: f32,
+    /// Cosine of the angle between both.
+    pub(crate) cosine: f64,
+}
+
+impl Apart {
+    pub(crate) fn of(got: &[f32], wanted: &[f32]) -> Self {
+        assert_eq!(got.len(), wanted.len(), "as many numbers as the reference");
+        let most = got
+            .iter()
+            .zip(wanted)
+            .map(|(a, b)| (a - b).abs())
+            .fold(0.0, |a: f32, b| if b > a || b.is_nan() { b } else { a });
+        let greatest = wanted.iter().map(|value| value.abs()).fold(1e-9, f32::max);
+        let dot =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+        let norms = (dot(got, got) * dot(wanted, wanted)).sqrt();
+        let cosine = if norms == 0.0 { 1.0 } else { dot(got, wanted) / norms };
+        Self { most, share: most / greatest, cosine }
+    }
+}
+
+/// One job, with everything it said.
+pub(crate) async fn ask(
+    engine: &Diffusers,
+    cargo: CargoSpec,
+    input: Value,
+) -> (Result<Value, Failure>, Vec<AttemptEvent>) {
+    let (events, mut received) = EventSink::channel();
+    let context = RunContext {
+        key: AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 },
+        events,
+        cancel: CancellationToken::new(),
+        scratch: std::env::temp_dir(),
+        work: WorkCounter::default(),
+        log: JobLog::default(),
+    };
+    let request =
+        RunRequest { cargo, input, artifacts: BTreeMap::new(), continues: None, scope: "test".to_owned() };
+    let outcome = engine.run(request, context).await;
+    let mut said = Vec::new();
+    while let Ok(event) = received.try_recv() {
+        said.push(event);
+    }
+    match outcome {
+        Outcome::Completed { output, .. } => (Ok(output.unwrap_or_default()), said),
+        Outcome::Failed { failure, .. } => (Err(failure), said),
+    }
+}
