@@ -2,9 +2,9 @@
 
 use std::{io, path::PathBuf};
 
-use island_protocol::digest::Digest;
+use island_protocol::{address::InvalidAddress, digest::Digest};
 
-use crate::{address::InvalidAddress, web::WebError};
+use crate::web::WebError;
 
 /// A cache that cannot be used.
 #[derive(Debug, thiserror::Error)]

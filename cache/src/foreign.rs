@@ -7,7 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{address::HubAddress, pick};
+use island_protocol::address::HubAddress;
+
+use crate::pick;
 
 /// The file of `address` in the hub home `home`, if it is there.
 pub(crate) fn find(home: &Path, address: &HubAddress) -> Option<PathBuf> {
@@ -45,7 +47,7 @@ fn files(root: &Path, folder: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Address;
+    use island_protocol::address::Address;
 
     fn hub(text: &str) -> HubAddress {
         match text.parse() {

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use hf_hub::HFClient;
+use island_protocol::address::HubAddress;
 use reqwest::Url;
 
-use crate::{GetError, OpenError, address::HubAddress, pick};
+use crate::{GetError, OpenError, pick};
 
 /// A hub.
 pub(crate) struct Hub {

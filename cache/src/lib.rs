@@ -2,7 +2,6 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`address`] | `hf://`, `https://` and `file://` addresses |
 //! | [`store`] | [`Cache`]: the way in |
 //! | `hub`, `pick` | which file of a repository is meant, and where its bytes are |
 //! | `web`, `download`, `pieces` | parts of files over several connections, resumed after a kill, hashed on the way |
@@ -16,7 +15,6 @@
 //! The one invariant: a path handed out names bytes whose SHA-256 was computed and, where the artifact or the hub names
 //! a digest, is that digest.
 
-pub mod address;
 mod download;
 pub mod error;
 mod evict;

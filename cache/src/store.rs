@@ -9,14 +9,17 @@ use std::{
     time::SystemTime,
 };
 
-use island_protocol::{artifact::Artifact, digest::Digest};
+use island_protocol::{
+    address::{Address, HubAddress},
+    artifact::Artifact,
+    digest::Digest,
+};
 use reqwest::Url;
 use rustix::fs::FlockOperation;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     GetError, OpenError, Pinned,
-    address::{Address, HubAddress},
     download::{Download, Fetched},
     evict, foreign,
     hub::Hub,

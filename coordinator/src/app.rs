@@ -186,7 +186,7 @@ fn prepare(stream: &tokio::net::TcpStream) {
 
 async fn catalogue(config: &Config, store: &Store) -> Result<Catalogue, BuildError> {
     let settings = &config.catalogue;
-    let mut catalogue = Catalogue::load(&settings.dir, settings.fixtures).map_err(BuildError::Catalogue)?;
+    let mut catalogue = Catalogue::pinned(settings).map_err(BuildError::Catalogue)?;
     let numbers = workload::number(store, catalogue.iter().map(|cargo| &cargo.entry.slug)).await?;
     catalogue.number(&numbers);
     Ok(catalogue)

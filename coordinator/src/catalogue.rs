@@ -5,16 +5,21 @@ pub(crate) mod cargo;
 pub(crate) mod choice;
 mod file;
 mod lines;
+pub(crate) mod pins;
 
 use std::{
     collections::{BTreeMap, HashMap},
     fmt, fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use island_protocol::{digest::Digest, ids::Slug};
 
 pub(crate) use cargo::Cargo;
+use pins::Pins;
+
+use crate::config::CatalogueSettings;
 
 /// Folders of Cargos beside the models, by engine.
 const ENGINE_FOLDERS: [&str; 5] = ["wasm", "container", "onnx", "diffusers", "coreml"];
@@ -63,6 +68,17 @@ pub(crate) struct Catalogue {
 }
 
 impl Catalogue {
+    /// Loads the catalogue that settings name, with what was pinned.
+    pub(crate) fn pinned(settings: &CatalogueSettings) -> Result<Self, CatalogueError> {
+        let mut catalogue = Self::load(&settings.dir, settings.fixtures)?;
+        let path = settings.pins();
+        let pins = Pins::read(&path).map_err(|source| CatalogueError::Read { path, source })?;
+        for cargo in catalogue.cargos.values_mut() {
+            Arc::make_mut(&mut cargo.spec).artifacts.iter_mut().for_each(|artifact| pins.apply(artifact));
+        }
+        Ok(catalogue)
+    }
+
     /// Loads every `*.toml` of `dir` and of its folders for engines, and of its folder `fixtures` when asked. A Cargo whose files
     /// are yet to be built is left out, and said to be.
     pub(crate) fn load(dir: &Path, fixtures: bool) -> Result<Self, CatalogueError> {
@@ -153,7 +169,7 @@ fn toml_files(dir: &Path) -> Result<Vec<PathBuf>, CatalogueError> {
     for entry in fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let is_entry = path.extension().is_some_and(|extension| extension == "toml")
-            && path.file_name().is_some_and(|name| name != MANIFEST);
+            && path.file_name().is_some_and(|name| name != MANIFEST && name != pins::FILE);
         if is_entry && path.is_file() {
             files.push(path);
         }

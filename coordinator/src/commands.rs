@@ -1,6 +1,7 @@
 //! What the program can be told to do.
 
 pub mod admin;
+mod catalogue;
 mod fabric;
 mod serve;
 
@@ -36,6 +37,9 @@ enum Command {
     /// Set a fabric up.
     #[command(subcommand)]
     Fabric(fabric::FabricCommand),
+    /// Prepare the catalogue.
+    #[command(subcommand)]
+    Catalogue(catalogue::CatalogueCommand),
     /// Manage accounts and keys, directly in the database.
     #[command(subcommand)]
     Admin(admin::AdminCommand),
@@ -124,13 +128,14 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Config(ConfigCommand::Check) => check(&config),
         Command::Fabric(command) => fabric::run(&command),
+        Command::Catalogue(command) => catalogue::run(&config, command).await,
         Command::Admin(command) => admin::run(&config, &command).await,
     }
 }
 
 fn check(config: &Config) -> anyhow::Result<ExitCode> {
     let settings = &config.catalogue;
-    let catalogue = crate::catalogue::Catalogue::load(&settings.dir, settings.fixtures)?;
+    let catalogue = crate::catalogue::Catalogue::pinned(settings)?;
     print(&format!("the configuration is fine; the catalogue has {} Cargos\n", catalogue.iter().count()));
     Ok(ExitCode::SUCCESS)
 }

@@ -87,11 +87,21 @@ pub struct CatalogueSettings {
     pub dir: PathBuf,
     /// Whether its folder `fixtures` is served too.
     pub fixtures: bool,
+    /// File of what `catalogue pin` noted; absent, `pins.toml` in the folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pins: Option<PathBuf>,
+}
+
+impl CatalogueSettings {
+    /// Where pins are noted.
+    pub fn pins(&self) -> PathBuf {
+        self.pins.clone().unwrap_or_else(|| self.dir.join(crate::catalogue::pins::FILE))
+    }
 }
 
 impl Default for CatalogueSettings {
     fn default() -> Self {
-        Self { dir: "cargos".into(), fixtures: false }
+        Self { dir: "cargos".into(), fixtures: false, pins: None }
     }
 }
 

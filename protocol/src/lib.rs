@@ -20,6 +20,7 @@
 //!
 //! Within one version messages only gain optional fields; committed snapshots prove that old ones still parse.
 
+pub mod address;
 pub mod api;
 pub mod artifact;
 pub mod cargo;

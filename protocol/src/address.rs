@@ -1,6 +1,6 @@
 //! Addresses of artifacts.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 /// Where an artifact comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,16 @@ pub struct HubAddress {
     pub file: Option<String>,
     /// Branch, tag or commit; absent, `main`.
     pub revision: Option<String>,
+}
+
+impl fmt::Display for HubAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hf://{}/{}", self.owner, self.repo)?;
+        if let Some(file) = &self.file {
+            write!(f, ":{file}")?;
+        }
+        self.revision.as_ref().map_or(Ok(()), |revision| write!(f, "@{revision}"))
+    }
 }
 
 /// Text that is not an address.
@@ -92,6 +102,7 @@ mod tests {
         };
         assert_eq!((hub.owner.as_str(), hub.repo.as_str()), ("Qwen", "Qwen2.5"));
         assert_eq!((hub.file.as_deref(), hub.revision.as_deref()), (Some("a/b.gguf"), Some("main")));
+        assert_eq!(hub.to_string(), "hf://Qwen/Qwen2.5:a/b.gguf@main");
         assert_eq!("file:///a/b".parse(), Ok(Address::Local("/a/b".into())));
         assert!(matches!("https://x/y".parse(), Ok(Address::Web(_))));
         for bad in

@@ -1,0 +1,127 @@
+//! What a hub said of files whose entries leave it out: revision, length, hash. From then on an address means these bytes for ever.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::Path,
+};
+
+use island_protocol::{
+    address::{Address, HubAddress},
+    artifact::Artifact,
+    digest::Digest,
+};
+use serde::{Deserialize, Serialize};
+
+/// The file beside the entries that is none of them.
+pub(crate) const FILE: &str = "pins.toml";
+const HEAD: &str = "# Written by `island-coordinator catalogue pin`: what the hub said of files whose entries leave it out.\n\n";
+
+/// What is known of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pin {
+    /// The commit that was looked at.
+    pub revision: String,
+    /// Of the whole file.
+    pub sha256: Digest,
+    /// Its length.
+    pub size_bytes: u64,
+}
+
+/// All that was pinned, by the addresses of entries.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Pins(BTreeMap<String, Pin>);
+
+impl Pins {
+    /// Reads a file of pins; none is as good as an empty one.
+    pub(crate) fn read(path: &Path) -> io::Result<Self> {
+        match fs::read_to_string(path) {
+            Ok(text) => toml::from_str(&text).map_err(io::Error::other),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes them, whole or not at all.
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        let text = toml::to_string(self).map_err(io::Error::other)?;
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, format!("{HEAD}{text}"))?;
+        fs::rename(fresh, path)
+    }
+
+    /// Fills in what an entry leaves out. What an entry says of the bytes itself stands, and a pin of others is not for it.
+    pub(crate) fn apply(&self, artifact: &mut Artifact) {
+        let Some(pin) = self.0.get(&artifact.url) else { return };
+        let is_of_others = artifact.sha256.is_some_and(|known| known != pin.sha256)
+            || artifact.size_bytes.is_some_and(|known| known != pin.size_bytes);
+        let Ok(Address::Hub(address)) = artifact.url.parse() else { return };
+        if is_of_others {
+            return;
+        }
+        artifact.url = HubAddress { revision: Some(pin.revision.clone()), ..address }.to_string();
+        artifact.sha256 = Some(pin.sha256);
+        artifact.size_bytes = Some(pin.size_bytes);
+    }
+
+    /// Notes a file.
+    pub(crate) fn insert(&mut self, address: &HubAddress, pin: Pin) {
+        self.0.insert(address.to_string(), pin);
+    }
+
+    /// Forgets what no entry asks for any more.
+    pub(crate) fn keep(&mut self, wanted: &BTreeSet<String>) {
+        self.0.retain(|address, _| wanted.contains(address));
+    }
+
+    /// Whether a file is noted.
+    pub(crate) fn has(&self, address: &str) -> bool {
+        self.0.contains_key(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn artifact(url: &str, sha256: Option<Digest>) -> Artifact {
+        Artifact { name: "model".to_owned(), url: url.to_owned(), sha256, size_bytes: None }
+    }
+
+    fn digest(byte: u8) -> Digest {
+        Digest::from_bytes([byte; 32])
+    }
+
+    #[test]
+    fn a_pin_holds_an_address_to_a_commit_and_its_bytes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(FILE);
+        assert_eq!(Pins::read(&path).expect("none yet"), Pins::default());
+        let Ok(Address::Hub(address)) = "hf://o/r:a/b.onnx".parse() else { panic!("an address") };
+        let mut pins = Pins::default();
+        pins.insert(&address, Pin { revision: "c0ffee".to_owned(), sha256: digest(1), size_bytes: 5 });
+        pins.write(&path).expect("written");
+        let mut read = Pins::read(&path).expect("read");
+        assert_eq!(read, pins);
+
+        let mut open = artifact("hf://o/r:a/b.onnx", None);
+        read.apply(&mut open);
+        let wanted =
+            Artifact { size_bytes: Some(5), ..artifact("hf://o/r:a/b.onnx@c0ffee", Some(digest(1))) };
+        assert_eq!(open, wanted);
+        // The entry was written anew and means other bytes.
+        let mut other = artifact("hf://o/r:a/b.onnx", Some(digest(2)));
+        read.apply(&mut other);
+        assert_eq!(other, artifact("hf://o/r:a/b.onnx", Some(digest(2))));
+        let mut unknown = artifact("hf://o/r:a/c.onnx", None);
+        read.apply(&mut unknown);
+        assert_eq!(unknown.sha256, None);
+
+        read.keep(&BTreeSet::new());
+        assert_eq!(read, Pins::default());
+        fs::write(&path, "x = 1").expect("written");
+        assert!(Pins::read(&path).is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! `catalogue`: what can be done with the Cargos before they are served.
+
+mod hub;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use island_daemon::chain::Chain;
+use island_protocol::{
+    address::{Address, HubAddress},
+    artifact::Artifact,
+};
+
+use super::print;
+use crate::{
+    catalogue::{Catalogue, pins::Pins},
+    config::Config,
+};
+use hub::Hub;
+
+/// What `catalogue` can do.
+#[derive(Debug, Subcommand)]
+pub(super) enum CatalogueCommand {
+    /// Ask the hub for the commit, length and hash of every file whose entry leaves one out, and note them: Islands preload
+    /// only what is pinned, and a file that its publisher changes is not taken for the one that was looked at.
+    Pin {
+        /// Cargos; all if none is named.
+        slugs: Vec<String>,
+        /// Address of the hub; absent, what HF_ENDPOINT says.
+        #[arg(long, env = "HF_ENDPOINT", default_value = hub::PUBLIC)]
+        hub: String,
+        /// Look again at what is pinned already.
+        #[arg(long)]
+        again: bool,
+    },
+}
+
+/// Does it.
+pub(super) async fn run(config: &Config, command: CatalogueCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        CatalogueCommand::Pin { slugs, hub, again } => pin(config, &slugs, &hub, again).await,
+    }
+}
+
+/// The files of one repository at one revision.
+type Wanted = BTreeMap<(String, String, Option<String>), Vec<(HubAddress, Artifact)>>;
+
+async fn pin(config: &Config, slugs: &[String], hub: &str, again: bool) -> anyhow::Result<ExitCode> {
+    let settings = &config.catalogue;
+    let path = settings.pins();
+    let mut pins = Pins::read(&path).with_context(|| format!("read {}", path.display()))?;
+    let catalogue = Catalogue::load(&settings.dir, settings.fixtures)?;
+    if let Some(unknown) = slugs.iter().find(|slug| catalogue.named(slug).is_none()) {
+        anyhow::bail!("there is no Cargo {unknown}");
+    }
+    let artifacts = |cargo: &crate::catalogue::Cargo| cargo.spec.artifacts.clone();
+    pins.keep(&catalogue.iter().flat_map(artifacts).map(|artifact| artifact.url).collect());
+    let chosen = catalogue.iter().filter(|cargo| {
+        slugs.is_empty()
+            || slugs
+                .iter()
+                .any(|slug| catalogue.named(slug).is_some_and(|named| named.entry.slug == cargo.entry.slug))
+    });
+    let (wanted, unnamed) = wanted(chosen.flat_map(artifacts), &pins, again);
+    let hub = Hub::new(hub)?;
+    let (mut pinned, mut failed) = (0, unnamed);
+    for ((owner, repo, revision), files) in wanted {
+        match hub.look(&owner, &repo, revision.as_deref(), &files).await {
+            Ok(found) => {
+                for (address, pin) in found {
+                    pinned += 1;
+                    pins.insert(&address, pin);
+                }
+                // What was found is kept, whatever becomes of the next one.
+                write(&pins, &path)?;
+            }
+            Err(error) => failed.push(format!("{owner}/{repo}: {}", Chain(error.as_ref()))),
+        }
+    }
+    write(&pins, &path)?;
+    print(&format!("{pinned} files pinned in {}\n", path.display()));
+    for failure in &failed {
+        print(&format!("not pinned: {failure}\n"));
+    }
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn write(pins: &Pins, path: &PathBuf) -> anyhow::Result<()> {
+    pins.write(path).with_context(|| format!("write {}", path.display()))
+}
+
+/// The files that the hub must be asked about, by repository, and why others cannot be.
+fn wanted(artifacts: impl Iterator<Item = Artifact>, pins: &Pins, again: bool) -> (Wanted, Vec<String>) {
+    let (mut wanted, mut unnamed, mut seen) = (Wanted::new(), Vec::new(), BTreeSet::new());
+    for artifact in artifacts {
+        let Ok(Address::Hub(address)) = artifact.url.parse::<Address>() else { continue };
+        let is_whole =
+            artifact.sha256.is_some() && artifact.size_bytes.is_some() && address.revision.is_some();
+        if is_whole || (pins.has(&artifact.url) && !again) || !seen.insert(artifact.url.clone()) {
+            continue;
+        }
+        if address.file.is_none() {
+            unnamed.push(format!("{}: it names no file", artifact.url));
+            continue;
+        }
+        let repository = (address.owner.clone(), address.repo.clone(), address.revision.clone());
+        wanted.entry(repository).or_default().push((address, artifact));
+    }
+    (wanted, unnamed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_an_entry_leaves_out_is_asked_for() {
+        let artifact = |url: &str, sha256: Option<u8>, size_bytes: Option<u64>| Artifact {
+            name: "model".to_owned(),
+            url: url.to_owned(),
+            sha256: sha256.map(|byte| island_protocol::digest::Digest::from_bytes([byte; 32])),
+            size_bytes,
+        };
+        let artifacts = [
+            artifact("hf://o/r:whole@c0ffee", Some(1), Some(5)),
+            artifact("hf://o/r:loose", Some(1), Some(5)),
+            artifact("hf://o/r:loose", None, None),
+            artifact("hf://o/r:other@v1", None, None),
+            artifact("hf://o/s", None, None),
+            artifact("https://example.org/x", None, None),
+        ];
+        let (wanted, unnamed) = wanted(artifacts.into_iter(), &Pins::default(), false);
+        let files: Vec<String> = wanted.values().flatten().map(|(address, _)| address.to_string()).collect();
+        assert_eq!(files, ["hf://o/r:loose", "hf://o/r:other@v1"]);
+        assert_eq!(unnamed, ["hf://o/s: it names no file"]);
+    }
+}

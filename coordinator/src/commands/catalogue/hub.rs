@@ -1,0 +1,135 @@
+//! What a model hub says of a repository's files.
+
+use std::{collections::HashMap, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use island_protocol::{address::HubAddress, artifact::Artifact, digest::Digest};
+use reqwest::{Client, StatusCode, Url};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::catalogue::pins::Pin;
+
+/// The hub that addresses mean when nothing else is said.
+pub(super) const PUBLIC: &str = "https://huggingface.co";
+/// Longest file that is fetched for its hash: larger ones are stored by theirs, and the hub tells it.
+const MAX_PLAIN_BYTES: u64 = 64 << 20;
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A hub.
+#[derive(Debug)]
+pub(super) struct Hub {
+    client: Client,
+    endpoint: Url,
+    token: Option<String>,
+}
+
+/// A repository at a commit.
+#[derive(Debug, Deserialize)]
+struct Info {
+    sha: String,
+    #[serde(default)]
+    siblings: Vec<Sibling>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Sibling {
+    rfilename: String,
+    size: Option<u64>,
+    lfs: Option<Lfs>,
+}
+
+/// A file that is stored by its hash.
+#[derive(Debug, Deserialize)]
+struct Lfs {
+    sha256: String,
+    size: u64,
+}
+
+impl Hub {
+    pub(super) fn new(endpoint: &str) -> anyhow::Result<Self> {
+        let endpoint =
+            Url::parse(endpoint).with_context(|| format!("{endpoint:?} is no address of a hub"))?;
+        let client = Client::builder().timeout(TIMEOUT).build().context("set up HTTP")?;
+        Ok(Self { client, endpoint, token: std::env::var("HF_TOKEN").ok() })
+    }
+
+    /// Pins of files of one repository; all of them or none.
+    pub(super) async fn look(
+        &self,
+        owner: &str,
+        repo: &str,
+        revision: Option<&str>,
+        files: &[(HubAddress, Artifact)],
+    ) -> anyhow::Result<Vec<(HubAddress, Pin)>> {
+        let mut url = self.url(&["api", "models", owner, repo, "revision"], revision.unwrap_or("main"));
+        url.set_query(Some("blobs=true"));
+        let info: Info = self.get(url).await?.json().await.context("read what the hub says")?;
+        ensure!(
+            !info.sha.is_empty() && info.sha.bytes().all(|byte| byte.is_ascii_hexdigit()),
+            "the hub names no commit"
+        );
+        let known: HashMap<&str, &Sibling> =
+            info.siblings.iter().map(|sibling| (sibling.rfilename.as_str(), sibling)).collect();
+        let mut pins = Vec::with_capacity(files.len());
+        for (address, artifact) in files {
+            let file = address.file.as_deref().unwrap_or_default();
+            let sibling = known.get(file).with_context(|| format!("it has no file {file}"))?;
+            let (sha256, size_bytes) = match &sibling.lfs {
+                Some(lfs) => {
+                    let digest = format!("sha256:{}", lfs.sha256).parse();
+                    (digest.with_context(|| format!("the hub's hash of {file} is none"))?, lfs.size)
+                }
+                None => self.measure(owner, repo, &info.sha, file, sibling.size).await?,
+            };
+            let differs = artifact.sha256.is_some_and(|said| said != sha256)
+                || artifact.size_bytes.is_some_and(|said| said != size_bytes);
+            ensure!(!differs, "{file} is not what its entry says: the hub has {sha256}, {size_bytes} bytes");
+            pins.push((address.clone(), Pin { revision: info.sha.clone(), sha256, size_bytes }));
+        }
+        Ok(pins)
+    }
+
+    /// Hash and length of a small file, which the hub keeps under another kind of hash.
+    async fn measure(
+        &self,
+        owner: &str,
+        repo: &str,
+        commit: &str,
+        file: &str,
+        size: Option<u64>,
+    ) -> anyhow::Result<(Digest, u64)> {
+        let mut answer = self.get(self.url(&[owner, repo, "resolve", commit], file)).await?;
+        let (mut hash, mut length) = (Sha256::new(), 0);
+        while let Some(chunk) = answer.chunk().await.with_context(|| format!("fetch {file}"))? {
+            length += chunk.len() as u64;
+            ensure!(length <= MAX_PLAIN_BYTES, "{file} is longer than {MAX_PLAIN_BYTES} bytes");
+            hash.update(&chunk);
+        }
+        ensure!(size.is_none_or(|size| size == length), "{file} came with {length} bytes of {size:?}");
+        Ok((Digest::from_bytes(hash.finalize().into()), length))
+    }
+
+    async fn get(&self, url: Url) -> anyhow::Result<reqwest::Response> {
+        let request = self.client.get(url.clone());
+        let request = match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        let answer = request.send().await.with_context(|| format!("ask {url}"))?;
+        let status = answer.status();
+        ensure!(
+            status != StatusCode::UNAUTHORIZED && status != StatusCode::FORBIDDEN,
+            "the hub wants a token for it (HF_TOKEN), or it is not there"
+        );
+        answer.error_for_status().context("the hub refused")
+    }
+
+    fn url(&self, parts: &[&str], last: &str) -> Url {
+        let mut url = self.endpoint.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(parts).extend(last.split('/'));
+        }
+        url
+    }
+}

@@ -1,0 +1,160 @@
+//! `catalogue pin`, against a stand-in for a hub.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::SocketAddr,
+    path::Path,
+    process::{Command, Output},
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Json, Router,
+    extract::{Path as Segments, State},
+    http::StatusCode,
+    routing::get,
+};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// A commit, and the files in it.
+type Repository = Arc<Mutex<(String, BTreeMap<String, Vec<u8>>)>>;
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Large files are stored by their hash, small ones are not.
+async fn info(State(repository): State<Repository>, Segments(revision): Segments<String>) -> Json<Value> {
+    let repository = repository.lock().expect("whole");
+    assert!(revision == "main" || revision == "v1", "{revision}");
+    let siblings: Vec<Value> = repository
+        .1
+        .iter()
+        .map(|(name, bytes)| match name.ends_with(".onnx") {
+            true => json!({ "rfilename": name, "size": bytes.len(), "lfs": { "sha256": hex(bytes), "size": bytes.len() } }),
+            false => json!({ "rfilename": name, "size": bytes.len(), "blobId": "0123" }),
+        })
+        .collect();
+    Json(json!({ "id": "o/r", "sha": repository.0, "siblings": siblings }))
+}
+
+async fn file(
+    State(repository): State<Repository>,
+    Segments((commit, name)): Segments<(String, String)>,
+) -> Result<Vec<u8>, StatusCode> {
+    let repository = repository.lock().expect("whole");
+    assert_eq!(commit, repository.0, "the commit that was looked at");
+    assert!(!name.ends_with(".onnx"), "the hub told the hash of {name}");
+    repository.1.get(&name).cloned().ok_or(StatusCode::NOT_FOUND)
+}
+
+async fn hub(repository: Repository) -> String {
+    let router = Router::new()
+        .route("/api/models/o/r/revision/{revision}", get(info))
+        .route("/o/r/resolve/{commit}/{*name}", get(file))
+        .with_state(repository);
+    let listener = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("bind");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    tokio::spawn(async move { axum::serve(listener, router).await.expect("serve") });
+    url
+}
+
+fn entry(slug: &str, files: &str) -> String {
+    format!(
+        r#"slug = "{slug}"
+name = "A model"
+description = "A model."
+category = "text"
+runtime_type = "llmcpp"
+price_per_job = 1
+required_vram_mb = 0
+required_ram_mb = 10
+[repository]
+url = "hf://o/r"
+files = [{files}]
+[input_schema]
+[output_schema]
+[example]
+input = {{}}
+"#
+    )
+}
+
+async fn pin(cargos: &Path, hub: &str, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_island-coordinator"));
+    command.arg("--catalogue").arg(cargos).args(["catalogue", "pin", "--hub", hub]).args(more);
+    command.env_remove("HF_TOKEN").env("NO_PROXY", "*");
+    tokio::task::spawn_blocking(move || command.output().expect("run")).await.expect("ended")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_entries_leave_out_is_asked_of_the_hub_once_and_holds() {
+    let (graph, settings) = (b"a graph".to_vec(), b"{}".to_vec());
+    let files =
+        BTreeMap::from([("onnx/a.onnx".to_owned(), graph.clone()), ("config.json".to_owned(), settings)]);
+    let repository: Repository = Arc::new(Mutex::new(("c0ffee".to_owned(), files)));
+    let url = hub(Arc::clone(&repository)).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    fs::write(path.join("a.toml"), entry("a", r#""onnx/a.onnx", "config.json""#)).expect("written");
+    let pins = || fs::read_to_string(path.join("pins.toml")).expect("pins");
+
+    let first = pin(path, &url, &[]).await;
+    assert!(first.status.success() && said(&first).contains("2 files pinned"), "{}", said(&first));
+    assert!(
+        pins().contains(&hex(&graph)) && pins().contains(&hex(b"{}")) && pins().contains("c0ffee"),
+        "{}",
+        pins()
+    );
+    // The publisher changes the file: what was looked at stays.
+    *repository.lock().expect("whole") = (
+        "beef".to_owned(),
+        BTreeMap::from([
+            ("onnx/a.onnx".to_owned(), b"another".to_vec()),
+            ("config.json".to_owned(), b"[]".to_vec()),
+        ]),
+    );
+    let second = pin(path, &url, &["a"]).await;
+    assert!(second.status.success() && said(&second).contains("0 files pinned"), "{}", said(&second));
+    assert!(pins().contains("c0ffee") && !pins().contains("beef"), "{}", pins());
+    let again = pin(path, &url, &["--again"]).await;
+    assert!(
+        again.status.success() && pins().contains("beef") && pins().contains(&hex(b"another")),
+        "{}",
+        pins()
+    );
+
+    // An entry that says what the hub does not have, and a file that is not there, are named, and the others stand.
+    let other = hex(b"what was meant");
+    fs::write(path.join("b.toml"), entry("b", &format!(r#"{{ path = "onnx/a.onnx", sha256 = "{other}" }}"#)))
+        .expect("written");
+    fs::write(path.join("a.toml"), entry("a", r#""config.json""#)).expect("written");
+    let wrong = pin(path, &url, &["b", "--again"]).await;
+    assert!(
+        !wrong.status.success() && said(&wrong).contains("is not what its entry says"),
+        "{}",
+        said(&wrong)
+    );
+    fs::write(path.join("b.toml"), entry("b", r#""onnx/none.onnx""#)).expect("written");
+    let missing = pin(path, &url, &[]).await;
+    assert!(
+        !missing.status.success() && said(&missing).contains("no file onnx/none.onnx"),
+        "{}",
+        said(&missing)
+    );
+    assert!(pins().contains("config.json") && !pins().contains("a.onnx"), "{}", pins());
+    let unknown = pin(path, &url, &["nothing"]).await;
+    assert!(
+        !unknown.status.success() && said(&unknown).contains("there is no Cargo nothing"),
+        "{}",
+        said(&unknown)
+    );
+    let away = pin(path, "http://127.0.0.1:9", &[]).await;
+    assert!(!away.status.success() && said(&away).contains("not pinned: o/r"), "{}", said(&away));
+}
