@@ -50,7 +50,7 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
     }
     for runtime in &found.runtimes {
         let name = if runtime.simulated { "simulated".to_owned() } else { runtime.kind.to_string() };
-        let detail = runtime.reason.clone().or(runtime.version.clone()).unwrap_or_default();
+        let detail = runtime.reason.clone().or_else(|| runtime.engine()).unwrap_or_default();
         findings.push(finding(&format!("engine {name}"), runtime.available.then_some(true), detail));
     }
     if !found.runtimes.iter().any(|runtime| runtime.available) {

@@ -1,7 +1,7 @@
 //! Who can run a job, and who runs it best: pure.
 //!
 //! Hard filters first (engine, what the owner allows containers, reachable files, memory, slots), then order: not tried already, model warm, model on
-//! disk, whole model on a GPU, free slots, karma. Language and ONNX models that do not fit a GPU run in main memory;
+//! disk, an engine's native back end, whole model on a GPU, free slots, karma. Language and ONNX models that do not fit a GPU run in main memory;
 //! other engines need the GPU memory they ask for.
 
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -9,7 +9,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use island_protocol::{
     artifact::Artifact,
     cargo::{CargoSpec, RuntimeType},
-    host::{Capabilities, HostModel},
+    host::{Capabilities, HostModel, NATIVE, RuntimeReport},
     ids::HostId,
 };
 
@@ -101,9 +101,7 @@ pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearne
     if island.draining {
         return Err(Reason::Draining);
     }
-    let simulated = cargo.is_simulated();
-    let mut reports = island.capabilities.runtimes.iter();
-    if !reports.any(|r| r.kind == cargo.runtime_type && r.available && r.simulated == simulated) {
+    if report(cargo, island.capabilities).is_none() {
         return Err(Reason::NoRuntime);
     }
     allowed(cargo, island.capabilities)?;
@@ -115,6 +113,15 @@ pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearne
         memory(cargo, island)?;
     }
     Ok(nearness)
+}
+
+/// What an Island says of the engine that a Cargo needs, if it works there.
+fn report<'a>(cargo: &CargoSpec, capabilities: &'a Capabilities) -> Option<&'a RuntimeReport> {
+    let simulated = cargo.is_simulated();
+    let fits = |report: &&RuntimeReport| {
+        report.kind == cargo.runtime_type && report.available && report.simulated == simulated
+    };
+    capabilities.runtimes.iter().find(fits)
 }
 
 /// Whether the owner allows a container Cargo its tier and the places it declares. An Island that does not tell is asked.
@@ -156,8 +163,11 @@ fn fits_now(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearness, Reaso
 }
 
 fn score(cargo: &CargoSpec, island: &Candidate<'_>, nearness: Nearness) -> impl Ord + use<> {
+    // A back end of the system's own is faster than what runs anywhere, also where the latter has a GPU.
+    let not_native =
+        report(cargo, island.capabilities).and_then(|report| report.backend.as_deref()) != Some(NATIVE);
     let off_gpu = !fits_gpu(cargo, island);
-    (island.strikes, nearness, off_gpu, Reverse(island.free_slots), Reverse(island.karma_ms))
+    (island.strikes, nearness, not_native, off_gpu, Reverse(island.free_slots), Reverse(island.karma_ms))
 }
 
 fn memory(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<(), Reason> {

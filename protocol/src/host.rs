@@ -82,7 +82,24 @@ pub struct RuntimeReport {
     /// Whether this is the scripted stand-in.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
+    /// What runs its models, where an engine has a choice: `native`, the system's own library, or `portable`, what runs anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
 }
+
+impl RuntimeReport {
+    /// What runs models there, in a few words: the back end where there is a choice, and the version.
+    pub fn engine(&self) -> Option<String> {
+        let parts: Vec<&str> =
+            [&self.backend, &self.version].into_iter().flatten().map(String::as_str).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+/// [`RuntimeReport::backend`] where the system's own library runs models.
+pub const NATIVE: &str = "native";
+/// [`RuntimeReport::backend`] where what runs anywhere runs them.
+pub const PORTABLE: &str = "portable";
 
 /// How strong the walls around a worker are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

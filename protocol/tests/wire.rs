@@ -17,7 +17,7 @@ use island_protocol::{
         LeasedJob, Output, OutputReply, Pong, Preload, Refusal, RefusalReason, Register, Registered, Status,
     },
     host::{
-        Capabilities, ContainerOffer, Gpu, GpuLoad, Headroom, HostModel, RunningJob, RuntimeReport,
+        Capabilities, ContainerOffer, Gpu, GpuLoad, Headroom, HostModel, NATIVE, RunningJob, RuntimeReport,
         SandboxLevel, SandboxReport, SystemLoad,
     },
     ids::{AttemptKey, HostId, InstanceId, JobId, Slug},
@@ -94,13 +94,24 @@ fn capabilities() -> Capabilities {
         ram_mb: 32_000,
         gpus: vec![Gpu { index: 0, name: "Some GPU".into(), vram_mb: 24_000 }],
         no_gpu_reason: None,
-        runtimes: vec![RuntimeReport {
-            kind: RuntimeType::Container,
-            available: false,
-            reason: Some("no container engine".into()),
-            version: None,
-            simulated: false,
-        }],
+        runtimes: vec![
+            RuntimeReport {
+                kind: RuntimeType::Container,
+                available: false,
+                reason: Some("no container engine".into()),
+                version: None,
+                simulated: false,
+                backend: None,
+            },
+            RuntimeReport {
+                kind: RuntimeType::Coreml,
+                available: true,
+                reason: None,
+                version: Some("Core ML of macOS 15.5".into()),
+                simulated: false,
+                backend: Some(NATIVE.into()),
+            },
+        ],
         sandbox: SandboxReport {
             level: SandboxLevel::Partial,
             walls: vec!["seccomp".into()],

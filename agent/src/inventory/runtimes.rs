@@ -75,6 +75,7 @@ impl Runtimes {
             reason: engine.as_ref().err().cloned(),
             version: engine.as_ref().ok().map(|engine| engine.report.version.clone()),
             simulated: name == SIMULATED,
+            backend: engine.as_ref().ok().and_then(|engine| engine.report.backend.clone()),
         };
         self.engines.iter().map(report).collect()
     }
@@ -115,6 +116,7 @@ async fn probe(bin_dir: &Path, name: &str, containers: &ContainerRules) -> Resul
 mod tests {
     use super::*;
     use crate::testing;
+    use island_protocol::host::PORTABLE;
     use std::os::unix::fs::PermissionsExt;
 
     fn program(folder: &Path, name: &str, script: &str) {
@@ -128,12 +130,17 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let said = r#"{"kind":"llmcpp","version":"b1","devices":[],"sandbox":{"level":"full"}}"#;
         program(folder.path(), "island-worker-llmcpp", &format!("echo '{said}'"));
+        let portable =
+            r#"{"kind":"coreml","version":"1","devices":[],"backend":"portable","sandbox":{"level":"full"}}"#;
+        program(folder.path(), "island-worker-coreml", &format!("echo '{portable}'"));
         program(folder.path(), "island-worker-onnx", "exit 3");
         let runtimes = Runtimes::probe(folder.path(), false, &ContainerRules::default()).await;
         let reports = runtimes.report();
         assert_eq!(reports.len(), 6);
         for report in &reports {
-            assert_eq!(report.available, report.kind == RuntimeType::Llmcpp, "{report:?}");
+            let is_coreml = report.kind == RuntimeType::Coreml;
+            assert_eq!(report.available, is_coreml || report.kind == RuntimeType::Llmcpp, "{report:?}");
+            assert_eq!(report.backend.as_deref(), is_coreml.then_some(PORTABLE));
             assert_eq!(report.available, report.reason.is_none());
         }
         let mut cargo = testing::assignment(1, 1).cargo;

@@ -34,6 +34,7 @@ fn capabilities() -> Capabilities {
         reason: None,
         version: None,
         simulated: false,
+        backend: None,
     };
     Capabilities {
         platform: "linux-x86_64".into(),

@@ -1,6 +1,6 @@
 use island_protocol::{
     cargo::SandboxTier,
-    host::{ContainerOffer, RuntimeReport},
+    host::{ContainerOffer, PORTABLE, RuntimeReport},
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -33,6 +33,7 @@ fn capabilities(hub: Option<bool>) -> Capabilities {
         reason: None,
         version: None,
         simulated: false,
+        backend: None,
     };
     Capabilities {
         platform: "linux-x86_64".into(),
@@ -76,6 +77,31 @@ fn warm_before_disk_before_download_and_fresh_before_tried() {
     let fleet = [candidate(1, &caps, &[]), candidate(2, &caps, &disk), tried, candidate(3, &caps, &warm)];
     let order: Vec<u128> = rank(&cargo(1_000, 0), fleet).hosts.iter().map(|h| h.0.as_u128()).collect();
     assert_eq!(order, [3, 2, 1, 4]);
+}
+
+#[test]
+fn a_native_back_end_before_a_portable_one_but_not_before_a_warm_model() {
+    let says = |backend: Option<&str>| {
+        let mut caps = capabilities(Some(true));
+        caps.runtimes[0].kind = RuntimeType::Coreml;
+        caps.runtimes[0].backend = backend.map(str::to_owned);
+        caps
+    };
+    let mut cargo = cargo(1_000, 0);
+    cargo.runtime_type = RuntimeType::Coreml;
+    let (native, portable, silent) = (says(Some(NATIVE)), says(Some(PORTABLE)), says(None));
+    let order = |fleet: Vec<Candidate<'_>>| -> Vec<u128> {
+        rank(&cargo, fleet).hosts.iter().map(|host| host.0.as_u128()).collect()
+    };
+    let (warm, disk) = ([model(true)], [model(false)]);
+    let mut idle = candidate(1, &portable, &disk);
+    (idle.free_slots, idle.free_vram_mb, idle.karma_ms) = (9, 8_000, 9);
+    let older = candidate(2, &silent, &disk);
+    assert_eq!(order(vec![idle.clone(), older, candidate(3, &native, &disk)]), [3, 1, 2]);
+    assert_eq!(order(vec![candidate(3, &native, &disk), candidate(4, &portable, &warm)]), [4, 3]);
+    let mut tried = candidate(3, &native, &disk);
+    tried.strikes = 1;
+    assert_eq!(order(vec![tried, idle]), [1, 3]);
 }
 
 #[test]
@@ -163,5 +189,22 @@ proptest! {
             let warm = island.models.iter().any(|model| model.warm);
             prop_assert!(warm || island.free_ram_mb >= ram as i64 || (vram > 0 && island.free_vram_mb >= vram as i64));
         }
+    }
+
+    #[test]
+    fn of_equals_the_native_ones_come_first_and_nobody_is_left_out(natives in prop::collection::vec(any::<bool>(), 0..20)) {
+        let says = |backend: &str| {
+            let mut caps = capabilities(Some(true));
+            caps.runtimes[0].backend = Some(backend.to_owned());
+            caps
+        };
+        let (native, portable) = (says(NATIVE), says(PORTABLE));
+        let of = |(n, is_native): (usize, &bool)| {
+            candidate(n as u128, if *is_native { &native } else { &portable }, &[])
+        };
+        let ranking = rank(&cargo(1_000, 0), natives.iter().enumerate().map(of));
+        let ranked: Vec<bool> = ranking.hosts.iter().map(|host| natives[host.0.as_u128() as usize]).collect();
+        prop_assert_eq!(ranked.len(), natives.len());
+        prop_assert!(ranked.is_sorted_by_key(|is_native| !is_native));
     }
 }

@@ -17,6 +17,8 @@ pub struct Probe {
     pub version: String,
     /// Devices it can use, in its own words.
     pub devices: Vec<String>,
+    /// What runs its models, where the engine has a choice: a name of [`island_protocol::host`].
+    pub backend: Option<String>,
     /// Jobs it runs at once.
     pub slots: u32,
     /// Anything else worth showing to the owner.

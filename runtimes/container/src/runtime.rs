@@ -262,6 +262,7 @@ pub(crate) fn probed(daemon: &Daemon) -> Probe {
     Probe {
         version: abilities.version.clone(),
         devices: Vec::new(),
+        backend: None,
         slots: 0,
         details: abilities.details.clone(),
     }

@@ -3,9 +3,10 @@
 use std::{any::Any, fmt};
 
 use island_protocol::job::Failure;
+use island_runtimes_onnx::run::wrong;
 use ndarray::ArrayD;
 
-use crate::package::interface::Interface;
+use crate::package::interface::{Interface, Kind};
 
 /// Numbers for a model or of one.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,4 +81,18 @@ pub trait Model: Send + Sync + fmt::Debug {
 pub fn take(tensors: &mut Tensors, name: &str) -> Option<Tensor> {
     let place = tensors.iter().position(|(known, _)| known == name)?;
     Some(tensors.swap_remove(place).1)
+}
+
+/// Refuses dimensions that the model does not take, before the library says so in its own words.
+pub fn check(interface: &Interface, name: &str, given: &Tensor) -> Result<(), Failure> {
+    let Some(Kind::Array { sizes, .. }) = interface.input(name).map(|feature| &feature.kind) else {
+        return Ok(());
+    };
+    if sizes.allow(given.shape()) {
+        return Ok(());
+    }
+    Err(wrong(format!(
+        "the model's input {name} cannot have the shape {:?}: it takes {sizes:?}",
+        given.shape()
+    )))
 }

@@ -13,11 +13,8 @@ use ort::{
 
 use crate::{
     lower::graph::{self, Lowered},
-    model::{Model, State, Tensor, Tensors, take},
-    package::{
-        Package,
-        interface::{Interface, Kind},
-    },
+    model::{Model, State, Tensor, Tensors, check, take},
+    package::{Package, interface::Interface},
     program::types::Class,
 };
 
@@ -115,20 +112,6 @@ impl Model for Portable {
         held.0 = next.collect::<Result<_, _>>()?;
         Ok(outputs)
     }
-}
-
-/// Refuses dimensions that the model does not take, before the library says so in its own words.
-fn check(interface: &Interface, name: &str, given: &Tensor) -> Result<(), Failure> {
-    let Some(Kind::Array { sizes, .. }) = interface.input(name).map(|feature| &feature.kind) else {
-        return Ok(());
-    };
-    if sizes.allow(given.shape()) {
-        return Ok(());
-    }
-    Err(wrong(format!(
-        "the model's input {name} cannot have the shape {:?}: it takes {sizes:?}",
-        given.shape()
-    )))
 }
 
 fn tensor(value: &DynValue, name: &str) -> Result<Tensor, Failure> {

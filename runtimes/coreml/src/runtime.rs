@@ -7,15 +7,13 @@ use island_protocol::{
     job::{Failure, FailureCode, Outcome},
 };
 use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
-use island_runtimes_onnx::{
-    graph::Threads, library, repository::Repository, runtime::jobs::Jobs, task::Pipeline,
-};
+use island_runtimes_onnx::{graph::Threads, repository::Repository, runtime::jobs::Jobs, task::Pipeline};
 use serde_json::Value;
 
 use crate::{
+    backend::{self, Ask},
     drivers::{self, Parts},
     package::Package,
-    portable::Portable,
 };
 
 /// How to run a model.
@@ -35,7 +33,11 @@ pub struct Settings {
 
 /// A loaded model.
 #[derive(Debug)]
-pub struct CoreMl(Jobs);
+pub struct CoreMl {
+    jobs: Jobs,
+    /// The back end that runs it.
+    engine: String,
+}
 
 impl CoreMl {
     /// Loads a model, on a thread of its own.
@@ -43,43 +45,37 @@ impl CoreMl {
         let slots = settings.slots;
         let loading = tokio::task::spawn_blocking(move || load(settings));
         let broke = |_| Failure::of_host(FailureCode::RuntimeCrashed, "the engine broke down while loading");
-        let jobs = Jobs::new(loading.await.map_err(broke)??, slots);
-        tracing::info!(models = ?jobs.graphs(), "model loaded");
-        Ok(Self(jobs))
+        let (pipeline, engine) = loading.await.map_err(broke)??;
+        let jobs = Jobs::new(pipeline, slots);
+        tracing::info!(models = ?jobs.graphs(), engine, "model loaded");
+        Ok(Self { jobs, engine })
     }
 
     /// Jobs at once.
     pub fn slots(&self) -> u32 {
-        self.0.slots()
+        self.jobs.slots()
     }
 
     /// What runs it, and which model it is.
     pub fn version(&self) -> String {
-        format!("{}, {}", version(), self.0.graphs().join(", "))
+        format!("{}, {}", self.engine, self.jobs.graphs().join(", "))
     }
 }
 
-fn load(settings: Settings) -> Result<Arc<dyn Pipeline>, Failure> {
-    let environment =
-        library::open().map_err(|error| Failure::of_host(FailureCode::InternalError, error.reason))?;
+fn load(settings: Settings) -> Result<(Arc<dyn Pipeline>, String), Failure> {
+    let files = settings.files;
     let engine = settings.cargo.engine;
     let text = |name: &str| engine.get(name).and_then(Value::as_str).map(str::to_owned);
-    let package = Package::open(&settings.files, text("model").as_deref())?;
+    let wanted = text("model");
+    let package = Package::open(&files, wanted.as_deref())?;
     let function = text("function").unwrap_or_else(|| package.default_function.clone());
     let threads = Threads { threads: settings.threads as usize, vram_limit_mb: settings.vram_limit_mb };
-    let model = Portable::load(&package, &function, environment, threads)?;
-    let repository = Repository::open(settings.files, settings.vram_limit_mb > 0)?;
-    drivers::load(Parts { model: Arc::new(model), repository, settings: engine }).map(Arc::from)
-}
-
-fn version() -> String {
-    format!("portable, ONNX Runtime {}", library::version())
-}
-
-/// What runs Core ML models here.
-pub fn probe() -> Result<Probe, Unavailable> {
-    library::open()?;
-    Ok(Probe { version: version(), devices: vec!["CPU".to_owned()], ..Probe::default() })
+    let ask =
+        Ask { files: &files, wanted: wanted.as_deref(), package: &package, function: &function, threads };
+    let chosen = backend::load(&ask)?;
+    let repository = Repository::open(files, settings.vram_limit_mb > 0)?;
+    let pipeline = drivers::load(Parts { model: chosen.model, repository, settings: engine })?;
+    Ok((Arc::from(pipeline), chosen.engine))
 }
 
 impl Runtime for CoreMl {
@@ -88,14 +84,14 @@ impl Runtime for CoreMl {
     }
 
     async fn probe(&self) -> Result<Probe, Unavailable> {
-        probe().map(|probe| Probe { slots: self.slots(), ..probe })
+        backend::probe().map(|probe| Probe { slots: self.slots(), ..probe })
     }
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
-        self.0.run(request, context).await
+        self.jobs.run(request, context).await
     }
 
     async fn shutdown(&self) {
-        self.0.shutdown().await;
+        self.jobs.shutdown().await;
     }
 }

@@ -5,14 +5,17 @@ use island_protocol::{
     job::{Failure, FailureCode},
 };
 use island_runtimes_api::{Probe, Unavailable};
-use island_runtimes_onnx::{devices, library};
+use island_runtimes_onnx::devices;
 use island_runtimes_worker::{
     inside::{Engine, LoadProgress, Loaded},
     launch::Launch,
     lockdown::Profile,
 };
 
-use crate::runtime::{CoreMl, Settings, probe};
+use crate::{
+    backend,
+    runtime::{CoreMl, Settings},
+};
 
 /// Core ML models in a worker.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,11 +29,11 @@ impl Engine for CoreMlEngine {
     }
 
     fn probe(&mut self) -> Result<Probe, Unavailable> {
-        probe()
+        backend::probe()
     }
 
     fn prepare(&mut self, _launch: &Launch) -> Result<(), Failure> {
-        library::open().map(drop).map_err(|error| Failure::of_host(FailureCode::InternalError, error.reason))
+        backend::probe().map(drop).map_err(|error| Failure::of_host(FailureCode::InternalError, error.reason))
     }
 
     fn profile(&self, launch: &Launch) -> Profile {

@@ -195,6 +195,7 @@ pub fn probe() -> Result<Probe, Unavailable> {
     Ok(Probe {
         version: format!("llama.cpp through llama-cpp-2 {VERSION}"),
         devices: devices.collect(),
+        backend: None,
         slots: 0,
         details: variant.into_iter().collect::<BTreeMap<_, _>>(),
     })

@@ -86,8 +86,10 @@ pub async fn spawn(binary: &Path, dir: &Path, launch: &Launch) -> Result<Worker,
 pub async fn attach(dir: &Path) -> Result<Worker, HostError> {
     let error = |error| HostError::Connect(dir.to_owned(), error);
     let stream = socket::connect(dir).await.map_err(error)?;
-    let owner = rustix::net::sockopt::socket_peercred(&stream).map_err(|cause| error(cause.into()))?;
-    let process = Process::of_pid(owner.pid).map_err(error)?;
+    let owner = stream.peer_cred().map_err(error)?.pid().and_then(rustix::process::Pid::from_raw);
+    let owner =
+        owner.ok_or_else(|| error(io::Error::other("the kernel does not say whose the socket is")))?;
+    let process = Process::of_pid(owner).map_err(error)?;
     Ok(Worker { process, connection: Connection::new(stream) })
 }
 

@@ -149,6 +149,7 @@ fn probe<E: Engine>(mut engine: E) -> ExitCode {
         kind: engine.kind(),
         version: available.version,
         devices: available.devices,
+        backend: available.backend,
         details: available.details,
         unavailable,
         sandbox,

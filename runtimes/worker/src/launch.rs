@@ -147,6 +147,9 @@ pub struct ProbeReport {
     pub version: String,
     /// Devices it can use.
     pub devices: Vec<String>,
+    /// What runs its models, where the engine has a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
     /// Anything else worth showing to the owner.
     #[serde(default)]
     pub details: BTreeMap<String, String>,

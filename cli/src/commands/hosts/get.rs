@@ -41,9 +41,9 @@ fn add(fields: &mut Vec<(&'static str, String)>, has: &Capabilities) {
         fields.push(("GPU", format!("none: {reason}")));
     }
     for runtime in &has.runtimes {
-        let state = match (&runtime.reason, &runtime.version) {
+        let state = match (&runtime.reason, runtime.engine()) {
             (Some(reason), _) if !runtime.available => format!("unavailable: {reason}"),
-            (_, Some(version)) => version.clone(),
+            (_, Some(engine)) => engine,
             _ => "available".into(),
         };
         fields.push(("Runtime", format!("{} ({state})", runtime.kind)));

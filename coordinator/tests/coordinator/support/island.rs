@@ -120,6 +120,7 @@ impl Island {
             reason: None,
             version: None,
             simulated: false,
+            backend: None,
         };
         let capabilities = Capabilities {
             platform: "linux-x86_64".into(),

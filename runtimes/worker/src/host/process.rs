@@ -1,10 +1,19 @@
 //! A worker's process, addressed by a handle that a recycled process id cannot fool.
 
-use std::io;
-use std::os::fd::OwnedFd;
+#[cfg(not(target_os = "linux"))]
+mod kqueue;
+#[cfg(target_os = "linux")]
+mod pidfd;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use tokio::{io::unix::AsyncFd, process::Child};
+use std::io;
+
+use rustix::process::{Pid, Signal};
+use tokio::process::Child;
+
+#[cfg(not(target_os = "linux"))]
+use kqueue::Handle;
+#[cfg(target_os = "linux")]
+use pidfd::Handle;
 
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +30,7 @@ pub enum Exit {
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
-    handle: AsyncFd<OwnedFd>,
+    handle: Handle,
     child: Option<Child>,
 }
 
@@ -34,12 +43,8 @@ impl Process {
     }
 
     /// A process that somebody else started.
-    #[expect(unsafe_code, reason = "registering a descriptor asks for a promise that it stays open")]
     pub(super) fn of_pid(pid: Pid) -> io::Result<Self> {
-        let opened = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-        // SAFETY: an `OwnedFd` refers to the same open file until it is dropped, which `AsyncFd` does after deregistering it.
-        let handle = unsafe { AsyncFd::register(opened) }?;
-        Ok(Self { pid, handle, child: None })
+        Ok(Self { pid, handle: Handle::open(pid)?, child: None })
     }
 
     /// Its process id, for logs and for people.
@@ -61,7 +66,7 @@ impl Process {
     pub async fn wait(&mut self) -> io::Result<Exit> {
         use std::os::unix::process::ExitStatusExt;
         let Some(child) = &mut self.child else {
-            let _ended = self.handle.readable().await?;
+            self.handle.ended().await?;
             return Ok(Exit::Gone);
         };
         let status = child.wait().await?;
@@ -73,7 +78,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        match pidfd_send_signal(self.handle.get_ref(), signal) {
+        match self.handle.signal(self.pid, signal) {
             // Already gone: what was wanted.
             Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
             Err(error) => Err(error.into()),

@@ -1,10 +1,13 @@
 //! The memory wall: a thread that looks at what the worker has allocated and ends it past its limit. Address space is not limited:
 //! GPU drivers and wasm reserve terabytes that they never touch.
 
+#[cfg(target_os = "macos")]
+mod macos;
+#[cfg(not(target_os = "macos"))]
+mod procfs;
+
 use std::{
-    fs::File,
     io,
-    os::unix::fs::FileExt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,6 +15,11 @@ use std::{
     thread,
     time::Duration,
 };
+
+#[cfg(target_os = "macos")]
+use macos::Counter;
+#[cfg(not(target_os = "macos"))]
+use procfs::Counter;
 
 use crate::launch::EXIT_OUT_OF_MEMORY;
 
@@ -21,7 +29,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// Reads this process's memory, also when the file system is out of reach by then.
 #[derive(Debug)]
 pub struct Memory {
-    status: File,
+    counter: Counter,
     resident_mb: Arc<AtomicU64>,
 }
 
@@ -37,7 +45,7 @@ struct Usage {
 impl Memory {
     /// Opens the counter. To be called before the walls stand.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { status: File::open("/proc/self/status")?, resident_mb: Arc::default() })
+        Ok(Self { counter: Counter::open()?, resident_mb: Arc::default() })
     }
 
     /// Where the resident memory, in megabytes, can be read from now on.
@@ -49,7 +57,7 @@ impl Memory {
     pub fn watch(self, limit_mb: u64) -> io::Result<()> {
         thread::Builder::new().name("memory".into()).stack_size(64 << 10).spawn(move || {
             loop {
-                let usage = self.read();
+                let usage = self.counter.read();
                 self.resident_mb.store(usage.resident >> 10, Ordering::Relaxed);
                 if limit_mb > 0 && usage.allocated >> 10 > limit_mb {
                     eprintln!("out of memory: {} MB allocated, {limit_mb} MB allowed", usage.allocated >> 10);
@@ -60,12 +68,6 @@ impl Memory {
         })?;
         Ok(())
     }
-
-    fn read(&self) -> Usage {
-        let mut text = [0; 4096];
-        let read = self.status.read_at(&mut text, 0).unwrap_or(0);
-        parse(&String::from_utf8_lossy(&text[..read]))
-    }
 }
 
 /// Ends the process without the exit handlers of native libraries, which other threads still use.
@@ -73,24 +75,4 @@ impl Memory {
 fn end_now() -> ! {
     // SAFETY: `_exit` takes no pointer and does not return.
     unsafe { libc::_exit(EXIT_OUT_OF_MEMORY) }
-}
-
-fn parse(status: &str) -> Usage {
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-    };
-    Usage { resident: field("VmRSS"), allocated: field("RssAnon") + field("RssShmem") + field("VmSwap") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_of_the_status_file() {
-        let text = "Name:\tx\nVmRSS:\t  300 kB\nRssAnon:\t  100 kB\nRssFile:\t  150 kB\nRssShmem:\t   50 kB\nVmSwap:\t 7 kB\n";
-        assert_eq!(parse(text), Usage { resident: 300, allocated: 157 });
-        assert_eq!(parse(""), Usage::default());
-    }
 }

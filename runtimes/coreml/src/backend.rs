@@ -1,0 +1,221 @@
+//! Which back end runs a model: the system's own where there is one and it takes the model, else the one that runs anywhere.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use island_protocol::{
+    host::{NATIVE, PORTABLE},
+    job::{Failure, FailureCode},
+};
+use island_runtimes_api::{Probe, Unavailable};
+use island_runtimes_onnx::{graph::Threads, library};
+
+use crate::{model::Model, package::Package, portable::Portable};
+
+/// What is to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// The Cargo's files.
+    pub files: &'a BTreeMap<String, PathBuf>,
+    /// The model's path among them, where there are several.
+    pub wanted: Option<&'a str>,
+    /// The model as it was read.
+    pub package: &'a Package,
+    /// The function of it.
+    pub function: &'a str,
+    /// What it may use.
+    pub threads: Threads,
+}
+
+/// A model with the back end that took it.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    /// Ready to run.
+    pub model: Arc<dyn Model>,
+    /// The back end in words, with the reason where it is not the native one.
+    pub engine: String,
+}
+
+/// Loads a model with the first back end that takes it.
+pub fn load(ask: &Ask<'_>) -> Result<Chosen, Failure> {
+    choose(native(ask), || portable(ask))
+}
+
+type Taken = Result<(Arc<dyn Model>, String), Failure>;
+
+fn choose(native: Option<Taken>, portable: impl FnOnce() -> Taken) -> Result<Chosen, Failure> {
+    let refusal = match native {
+        Some(Ok((model, version))) => return Ok(Chosen { model, engine: format!("{NATIVE}, {version}") }),
+        Some(Err(failure)) => Some(failure.message),
+        None => None,
+    };
+    if let Some(why) = &refusal {
+        tracing::warn!(why, "the native back end refuses the model, the portable one is tried");
+    }
+    match (portable(), refusal) {
+        (Ok((model, version)), None) => Ok(Chosen { model, engine: format!("{PORTABLE}, {version}") }),
+        (Ok((model, version)), Some(why)) => Ok(Chosen {
+            model,
+            engine: format!("{PORTABLE}, {version}, for the {NATIVE} one refused: {why}"),
+        }),
+        (Err(failure), None) => Err(failure),
+        (Err(failure), Some(why)) => {
+            Err(Failure { message: format!("{}; the {NATIVE} back end: {why}", failure.message), ..failure })
+        }
+    }
+}
+
+fn portable(ask: &Ask<'_>) -> Taken {
+    let environment =
+        library::open().map_err(|error| Failure::of_host(FailureCode::InternalError, error.reason))?;
+    let model = Portable::load(ask.package, ask.function, environment, ask.threads)?;
+    Ok((Arc::new(model), portable_version()))
+}
+
+fn portable_version() -> String {
+    format!("ONNX Runtime {}", library::version())
+}
+
+#[cfg(target_os = "macos")]
+fn native(ask: &Ask<'_>) -> Option<Taken> {
+    use crate::{native, package::find};
+    let load = || {
+        native::system::check()
+            .map_err(|error| Failure::of_host(FailureCode::InternalError, error.reason))?;
+        let found = find::find(ask.files, ask.wanted)?;
+        let uses_gpu = ask.threads.vram_limit_mb > 0;
+        let model = native::Native::load(ask.files, &found, ask.package, ask.function, uses_gpu)?;
+        Ok((Arc::new(model) as Arc<dyn Model>, native::system::version()))
+    };
+    Some(load())
+}
+
+/// No other system has one.
+#[cfg(not(target_os = "macos"))]
+fn native(_ask: &Ask<'_>) -> Option<Taken> {
+    None
+}
+
+/// Which back ends there are here.
+pub fn probe() -> Result<Probe, Unavailable> {
+    offer(native_offer(), library::open().map(|_| portable_version()))
+}
+
+/// What the native back end says of itself: its version, and what it computes on.
+type Offer = Result<(String, Vec<String>), Unavailable>;
+
+fn offer(native: Option<Offer>, portable: Result<String, Unavailable>) -> Result<Probe, Unavailable> {
+    let mut details = BTreeMap::new();
+    let (backend, version, devices) = match (native, portable) {
+        (Some(Ok((version, devices))), portable) => {
+            details.insert(PORTABLE.to_owned(), portable.unwrap_or_else(|missing| missing.reason));
+            (NATIVE, version, devices)
+        }
+        (native, Ok(version)) => {
+            if let Some(Err(missing)) = native {
+                details.insert(NATIVE.to_owned(), missing.reason);
+            }
+            (PORTABLE, version, vec!["CPU".to_owned()])
+        }
+        (Some(Err(native)), Err(portable)) => {
+            let reason = format!("{}; {}", native.reason, portable.reason);
+            return Err(Unavailable { reason });
+        }
+        (None, Err(portable)) => return Err(portable),
+    };
+    let backend = Some(backend.to_owned());
+    Ok(Probe { version, devices, backend, details, ..Probe::default() })
+}
+
+#[cfg(target_os = "macos")]
+fn native_offer() -> Option<Offer> {
+    use crate::native::system;
+    Some(system::check().map(|()| (system::version(), system::devices())))
+}
+
+/// No other system has one.
+#[cfg(not(target_os = "macos"))]
+fn native_offer() -> Option<Offer> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{State, Tensors},
+        package::interface::Interface,
+    };
+    use island_runtimes_onnx::run::rejected;
+
+    /// A model that is only told from others by its name.
+    #[derive(Debug)]
+    struct Named(&'static str, Interface);
+
+    impl Model for Named {
+        fn name(&self) -> &str {
+            self.0
+        }
+
+        fn interface(&self) -> &Interface {
+            &self.1
+        }
+
+        fn labels(&self) -> Option<(&str, &[String])> {
+            None
+        }
+
+        fn start(&self) -> Result<State, Failure> {
+            Err(rejected("it never runs"))
+        }
+
+        fn run(&self, _inputs: Tensors, _state: &mut State) -> Result<Tensors, Failure> {
+            Err(rejected("it never runs"))
+        }
+    }
+
+    fn takes(name: &'static str) -> Taken {
+        Ok((Arc::new(Named(name, Interface::default())), "v1".to_owned()))
+    }
+
+    #[test]
+    fn the_native_one_first_and_the_portable_one_with_the_reason() {
+        let said = |chosen: Result<Chosen, Failure>| {
+            chosen
+                .map(|chosen| (chosen.model.name().to_owned(), chosen.engine))
+                .map_err(|failure| failure.message)
+        };
+        let of = |name: &str, engine: &str| Ok((name.to_owned(), engine.to_owned()));
+        assert_eq!(said(choose(Some(takes("a")), || panic!("not asked"))), of("a", "native, v1"));
+        assert_eq!(said(choose(None, || takes("b"))), of("b", "portable, v1"));
+        let refused = || Some(Err(rejected("too new")));
+        assert_eq!(
+            said(choose(refused(), || takes("b"))),
+            of("b", "portable, v1, for the native one refused: too new")
+        );
+        assert_eq!(said(choose(None, || Err(rejected("no")))), Err("no".to_owned()));
+        let both = said(choose(refused(), || Err(rejected("no"))));
+        assert_eq!(both, Err("no; the native back end: too new".to_owned()));
+    }
+
+    #[test]
+    fn an_island_says_which_back_end_it_has() {
+        let missing = |reason: &str| Unavailable { reason: reason.to_owned() };
+        let native = || Some(Ok(("Core ML of macOS 15.5.0".to_owned(), vec!["Neural Engine".to_owned()])));
+        let probe = offer(native(), Err(missing("no library"))).expect("native alone");
+        assert_eq!(
+            (probe.backend.as_deref(), probe.version.as_str()),
+            (Some("native"), "Core ML of macOS 15.5.0")
+        );
+        assert_eq!(probe.details["portable"], "no library");
+        let probe = offer(Some(Err(missing("too old"))), Ok("ONNX Runtime 1".to_owned())).expect("portable");
+        assert_eq!(
+            (probe.backend.as_deref(), probe.details["native"].as_str()),
+            (Some("portable"), "too old")
+        );
+        let probe = offer(None, Ok("ONNX Runtime 1".to_owned())).expect("portable");
+        assert!(probe.backend.as_deref() == Some("portable") && probe.details.is_empty());
+        assert_eq!(offer(None, Err(missing("no library"))), Err(missing("no library")));
+        let neither = offer(Some(Err(missing("too old"))), Err(missing("no library"))).expect_err("neither");
+        assert_eq!(neither.reason, "too old; no library");
+    }
+}

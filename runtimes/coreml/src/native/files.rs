@@ -1,0 +1,157 @@
+//! A model's files as the folder that the system's library reads: an Island's cache keeps each under its hash.
+
+use std::{
+    collections::BTreeMap,
+    env, fs, io,
+    path::{Component, Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_onnx::run::rejected;
+
+use crate::package::find::{Form, Found};
+
+/// Folders made by this process.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// A folder that goes with its owner.
+#[derive(Debug)]
+pub struct Laid {
+    folder: PathBuf,
+    model: PathBuf,
+}
+
+impl Laid {
+    /// Where the model lies.
+    pub fn model(&self) -> &Path {
+        &self.model
+    }
+
+    /// The folder around it, for what is made of it.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Laid {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.folder) {
+            tracing::warn!(folder = %self.folder.display(), %error, "a model's folder stays behind");
+        }
+    }
+}
+
+/// Lays a model out in the folder for scratch files. Files are copied: where disks can, that takes neither time nor room, and what
+/// the library does to its copy never reaches the cache.
+pub fn lay_out(files: &BTreeMap<String, PathBuf>, found: &Found) -> Result<Laid, Failure> {
+    let inner = format!("{}/", found.name);
+    let (prefix, name) = match found.form {
+        Form::Compiled => (found.folder.as_str(), "Model.mlmodelc"),
+        Form::Package if files.contains_key(&found.name) => (found.name.as_str(), "Model.mlmodel"),
+        Form::Package if files.contains_key(&format!("{inner}Manifest.json")) => {
+            (inner.as_str(), "Model.mlpackage")
+        }
+        Form::Package => ("", "Model.mlpackage"),
+    };
+    let unique = format!("coreml-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    // The agent points this at the worker's own folder, which it removes whatever happens.
+    let folder = env::temp_dir().join(unique);
+    let laid = Laid { model: folder.join(name), folder };
+    fs::create_dir_all(&laid.folder).map_err(|error| failed(&found.name, &error))?;
+    if let Some(file) = files.get(prefix) {
+        fs::copy(file, &laid.model).map_err(|error| failed(prefix, &error))?;
+        return Ok(laid);
+    }
+    for (path, file) in files {
+        let Some(inside) = path.strip_prefix(prefix) else { continue };
+        let to = laid.model.join(checked(inside)?);
+        let made = to.parent().map_or(Ok(()), fs::create_dir_all);
+        made.and_then(|()| fs::copy(file, &to)).map_err(|error| failed(path, &error))?;
+    }
+    Ok(laid)
+}
+
+fn failed(path: &str, error: &io::Error) -> Failure {
+    let message = format!("copy {path} to where the system's library reads it: {error}");
+    Failure::of_host(FailureCode::InternalError, message)
+}
+
+/// A path that stays below where it begins.
+fn checked(path: &str) -> Result<&Path, Failure> {
+    let path = Path::new(path);
+    if path.components().all(|part| matches!(part, Component::Normal(_))) {
+        return Ok(path);
+    }
+    Err(rejected(format!("its file {} lies outside of the model", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::package::find;
+
+    fn laid(names: &[&str]) -> Result<Laid, Failure> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut files = BTreeMap::new();
+        for (index, name) in names.iter().enumerate() {
+            let blob = folder.path().join(index.to_string());
+            let manifest =
+                r#"{"rootModelIdentifier":"1","itemInfoEntries":{"1":{"path":"com.apple.CoreML/m"}}}"#;
+            fs::write(&blob, if name.ends_with("Manifest.json") { manifest } else { name }).expect("written");
+            files.insert((*name).to_owned(), blob);
+        }
+        lay_out(&files, &find::find(&files, None)?)
+    }
+
+    fn all(laid: &Laid) -> Vec<String> {
+        let (mut found, mut folders) = (Vec::new(), vec![laid.folder().to_owned()]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("readable") {
+                let path = entry.expect("readable").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    found.push(path.strip_prefix(laid.folder()).expect("inside").display().to_string());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn each_form_lies_as_the_library_wants_it_and_goes_with_its_owner() {
+        let package =
+            ["a/M.mlpackage/Manifest.json", "a/M.mlpackage/Data/com.apple.CoreML/m", "tokenizer.json"];
+        let compiled = ["M.mlmodelc/model.mil", "M.mlmodelc/weights/weight.bin", "M.mlmodelc/coremldata.bin"];
+        let whole = ["Manifest.json", "Data/com.apple.CoreML/m"];
+        for (names, wanted) in [
+            (&package[..], &["Model.mlpackage/Data/com.apple.CoreML/m", "Model.mlpackage/Manifest.json"][..]),
+            (
+                &compiled,
+                &[
+                    "Model.mlmodelc/coremldata.bin",
+                    "Model.mlmodelc/model.mil",
+                    "Model.mlmodelc/weights/weight.bin",
+                ],
+            ),
+            (&whole, &["Model.mlpackage/Data/com.apple.CoreML/m", "Model.mlpackage/Manifest.json"]),
+            (&["b/M.mlmodel", "b/M.mlmodel.md"], &["Model.mlmodel"]),
+        ] {
+            let laid = laid(names).expect("laid out");
+            assert_eq!(all(&laid), wanted);
+            assert!(laid.model().exists());
+            let folder = laid.folder().to_owned();
+            drop(laid);
+            assert!(!folder.exists());
+        }
+    }
+
+    #[test]
+    fn no_file_lies_outside_of_the_model() {
+        let why = laid(&["M.mlmodelc/model.mil", "M.mlmodelc/../../x"]).expect_err("refused").message;
+        assert!(why.contains("outside"), "{why}");
+    }
+}

@@ -1,0 +1,185 @@
+//! Pictures between planes of numbers, as drivers have them, and rows of pixels, as the library has them.
+
+use half::f16;
+use ndarray::{Array4, ArrayD, ArrayView4, Ix4};
+
+use crate::package::interface::Color;
+
+/// How pixels lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Blue, green, red and how opaque, a byte each.
+    Bgra,
+    /// A byte of brightness.
+    Gray,
+    /// Brightness as a half.
+    GrayHalf,
+}
+
+impl Format {
+    /// The format with this number in the library: four letters.
+    pub fn of_code(code: u32) -> Option<Self> {
+        Some(match &code.to_be_bytes() {
+            b"BGRA" => Self::Bgra,
+            b"L008" => Self::Gray,
+            b"L00h" => Self::GrayHalf,
+            _ => return None,
+        })
+    }
+
+    /// Its number in the library.
+    pub fn code(self) -> u32 {
+        u32::from_be_bytes(*match self {
+            Self::Bgra => b"BGRA",
+            Self::Gray => b"L008",
+            Self::GrayHalf => b"L00h",
+        })
+    }
+
+    /// Bytes of a pixel.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Bgra => 4,
+            Self::Gray => 1,
+            Self::GrayHalf => 2,
+        }
+    }
+
+    /// Channels that a model sees.
+    pub fn channels(self) -> usize {
+        if self == Self::Bgra { 3 } else { 1 }
+    }
+}
+
+/// Where the pixels of a picture lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rows {
+    /// How.
+    pub format: Format,
+    /// Pixels of a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// Bytes from one row to the next.
+    pub step: usize,
+}
+
+impl Rows {
+    /// Bytes of a row that are pixels.
+    fn used(&self) -> usize {
+        self.width * self.format.bytes()
+    }
+
+    /// Whether rows of this length lie apart, in so many bytes.
+    fn fit(&self, bytes: usize) -> Result<(), String> {
+        let end = self
+            .height
+            .saturating_sub(1)
+            .checked_mul(self.step)
+            .and_then(|last| last.checked_add(self.used()));
+        if self.step > 0 && self.used() <= self.step && end.is_some_and(|end| end <= bytes) {
+            return Ok(());
+        }
+        Err(format!("a picture {self:?} does not lie in {bytes} bytes"))
+    }
+}
+
+/// The place of a channel among a pixel's bytes; programs count channels in the order that their description says.
+fn place(color: Color, channel: usize) -> usize {
+    if color == Color::Bgr { channel } else { 2 - channel }
+}
+
+/// Draws `[1, channels, height, width]`, 0 to 255, into memory.
+pub fn draw(planes: &ArrayD<f32>, color: Color, memory: &mut [u8], rows: Rows) -> Result<(), String> {
+    let Rows { format, width, height, step } = rows;
+    rows.fit(memory.len())?;
+    let wanted = [1, format.channels(), height, width];
+    let planes: ArrayView4<'_, f32> = match planes.view().into_dimensionality::<Ix4>() {
+        Ok(planes) if planes.shape() == wanted => planes,
+        _ => return Err(format!("an array {:?} is no picture {wanted:?}", planes.shape())),
+    };
+    for (y, row) in memory.chunks_mut(step).take(height).enumerate() {
+        for (x, pixel) in row[..rows.used()].chunks_exact_mut(format.bytes()).enumerate() {
+            match format {
+                Format::Bgra => {
+                    for channel in 0..3 {
+                        pixel[place(color, channel)] = level(planes[[0, channel, y, x]]);
+                    }
+                    pixel[3] = 255;
+                }
+                Format::Gray => pixel[0] = level(planes[[0, 0, y, x]]),
+                Format::GrayHalf => pixel.copy_from_slice(&f16::from_f32(planes[[0, 0, y, x]]).to_ne_bytes()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A level as a byte.
+fn level(number: f32) -> u8 {
+    number.round().clamp(0.0, 255.0) as u8
+}
+
+/// The picture in memory as `[1, channels, height, width]`, 0 to 255.
+pub fn see(memory: &[u8], color: Color, rows: Rows) -> Result<ArrayD<f32>, String> {
+    let Rows { format, width, height, step } = rows;
+    rows.fit(memory.len())?;
+    let number = |(_, channel, y, x): (usize, usize, usize, usize)| {
+        let pixel = &memory[y * step + x * format.bytes()..][..format.bytes()];
+        match format {
+            Format::Bgra => f32::from(pixel[place(color, channel)]),
+            Format::Gray => f32::from(pixel[0]),
+            Format::GrayHalf => f16::from_ne_bytes([pixel[0], pixel[1]]).to_f32(),
+        }
+    };
+    Ok(Array4::from_shape_fn((1, format.channels(), height, width), number).into_dyn())
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::IxDyn;
+
+    use super::*;
+
+    #[test]
+    fn channels_lie_where_the_library_looks_for_them() {
+        let planes = ArrayD::from_shape_vec(IxDyn(&[1, 3, 1, 2]), vec![10.0, 11.0, 20.0, 21.4, 300.0, -1.0]);
+        let planes = planes.expect("six");
+        let rows = Rows { format: Format::Bgra, width: 2, height: 1, step: 12 };
+        let mut memory = [7; 12];
+        draw(&planes, Color::Rgb, &mut memory, rows).expect("fits");
+        assert_eq!(memory, [255, 20, 10, 255, 0, 21, 11, 255, 7, 7, 7, 7]);
+        draw(&planes, Color::Bgr, &mut memory, rows).expect("fits");
+        assert_eq!(memory[..4], [10, 20, 255, 255]);
+    }
+
+    #[test]
+    fn what_is_drawn_is_seen_again() {
+        for (format, color) in [
+            (Format::Bgra, Color::Rgb),
+            (Format::Bgra, Color::Bgr),
+            (Format::Gray, Color::Gray),
+            (Format::GrayHalf, Color::Gray),
+        ] {
+            let rows = Rows { format, width: 3, height: 2, step: 16 };
+            let shape = IxDyn(&[1, format.channels(), 2, 3]);
+            let planes = ArrayD::from_shape_fn(shape, |at| (at[1] * 100 + at[2] * 10 + at[3]) as f32);
+            let mut memory = [0; 28];
+            draw(&planes, color, &mut memory, rows).expect("fits");
+            assert_eq!(see(&memory, color, rows), Ok(planes));
+            assert_eq!(Format::of_code(format.code()), Some(format));
+        }
+        assert_eq!(Format::of_code(0), None);
+    }
+
+    #[test]
+    fn what_does_not_lie_in_memory_is_refused() {
+        let rows = Rows { format: Format::Gray, width: 4, height: 2, step: 4 };
+        let planes = ArrayD::zeros(IxDyn(&[1, 1, 2, 4]));
+        assert!(draw(&planes, Color::Gray, &mut [0; 7], rows).is_err());
+        assert!(see(&[0; 7], Color::Gray, rows).is_err());
+        assert!(see(&[0; 99], Color::Gray, Rows { step: 3, ..rows }).is_err());
+        assert!(see(&[0; 99], Color::Gray, Rows { step: usize::MAX, height: 3, ..rows }).is_err());
+        assert!(draw(&ArrayD::zeros(IxDyn(&[1, 3, 2, 4])), Color::Gray, &mut [0; 8], rows).is_err());
+    }
+}

@@ -1,0 +1,63 @@
+//! What this system offers, and its errors in words.
+#![expect(unsafe_code, reason = "Objective-C is asked")]
+
+use island_runtimes_api::Unavailable;
+use objc2::{available, rc::autoreleasepool};
+use objc2_core_ml::{MLCPUComputeDevice, MLGPUComputeDevice, MLModel, MLNeuralEngineComputeDevice};
+use objc2_foundation::{NSError, NSProcessInfo};
+
+/// Whether this system's library does what is asked of it.
+pub fn check() -> Result<(), Unavailable> {
+    if available!(macos = 13.0) {
+        return Ok(());
+    }
+    Err(Unavailable { reason: format!("its Core ML is that of macOS {}, and macOS 13 is needed", release()) })
+}
+
+/// Whether states and packages of several functions are known here.
+pub fn knows_states_and_functions() -> bool {
+    available!(macos = 15.0)
+}
+
+/// The library by the system that it belongs to.
+pub fn version() -> String {
+    format!("Core ML of macOS {}", release())
+}
+
+fn release() -> String {
+    let version = NSProcessInfo::processInfo().operatingSystemVersion();
+    format!("{}.{}.{}", version.majorVersion, version.minorVersion, version.patchVersion)
+}
+
+/// What the library computes on here.
+pub fn devices() -> Vec<String> {
+    if !available!(macos = 14.0) {
+        return vec!["CPU".to_owned()];
+    }
+    autoreleasepool(|_| {
+        // SAFETY: the method takes nothing, and this system has it.
+        let devices = unsafe { MLModel::availableComputeDevices() };
+        let name = |device: &objc2::runtime::AnyObject| {
+            if let Some(engine) = device.downcast_ref::<MLNeuralEngineComputeDevice>() {
+                // SAFETY: the method takes nothing and only reads.
+                return format!("Neural Engine ({} cores)", unsafe { engine.totalCoreCount() });
+            }
+            let is_gpu = device.downcast_ref::<MLGPUComputeDevice>().is_some();
+            let is_cpu = device.downcast_ref::<MLCPUComputeDevice>().is_some();
+            if is_gpu {
+                "GPU"
+            } else if is_cpu {
+                "CPU"
+            } else {
+                "another device"
+            }
+            .to_owned()
+        };
+        devices.iter().map(|device| name(device.as_ref())).collect()
+    })
+}
+
+/// What an error says, with its number: the words alone are often the same.
+pub(super) fn words(error: &NSError) -> String {
+    format!("{} ({} {})", error.localizedDescription(), error.domain(), error.code())
+}

@@ -1,0 +1,45 @@
+//! A process as macOS watches it: a queue that holds its end from then on. Whether it has ended is asked before each signal, since
+//! its number may be another's by then.
+
+use std::{io, os::fd::OwnedFd, ptr};
+
+use rustix::{
+    event::{
+        PollFd, PollFlags, Timespec,
+        kqueue::{Event, EventFilter, EventFlags, ProcessEvents, kevent, kqueue},
+        poll,
+    },
+    process::{Pid, Signal, kill_process},
+};
+use tokio::io::unix::AsyncFd;
+
+/// The queue.
+#[derive(Debug)]
+pub(super) struct Handle(AsyncFd<OwnedFd>);
+
+impl Handle {
+    #[expect(
+        unsafe_code,
+        reason = "registering a descriptor or an event asks for a promise that it stays open"
+    )]
+    pub(super) fn open(pid: Pid) -> io::Result<Self> {
+        let queue = kqueue()?;
+        let end = EventFilter::Proc { pid, flags: ProcessEvents::EXIT };
+        let wanted = [Event::new(end, EventFlags::ADD, ptr::null_mut())];
+        let mut none: [Event; 0] = [];
+        // SAFETY: the event is of a process and has no descriptor that could be closed.
+        unsafe { kevent(&queue, &wanted, &mut none, None) }?;
+        // SAFETY: an `OwnedFd` refers to the same open file until it is dropped, which `AsyncFd` does after deregistering it.
+        Ok(Self(unsafe { AsyncFd::register(queue) }?))
+    }
+
+    pub(super) async fn ended(&self) -> io::Result<()> {
+        self.0.readable().await.map(drop)
+    }
+
+    pub(super) fn signal(&self, pid: Pid, signal: Signal) -> rustix::io::Result<()> {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let has_ended = poll(&mut [PollFd::new(self.0.get_ref(), PollFlags::IN)], Some(&now))? > 0;
+        if has_ended { Ok(()) } else { kill_process(pid, signal) }
+    }
+}
