@@ -3,7 +3,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/island/target
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-.PHONY: help setup cargos demo test check fmt lint bench deb deb-test
+.PHONY: help setup cargos demo test check fmt lint macos bench deb deb-test
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,7 @@ test: ## Bring what is missing, build everything, run every test
 	@scripts/setup.sh test
 	@scripts/cargos.sh test
 	cargo build --locked --workspace --all-targets
+	@scripts/macos.sh
 	cargo test --locked --workspace
 
 check: fmt lint test ## Everything a change must pass
@@ -32,6 +33,9 @@ fmt: ## Formatting
 lint: ## Clippy, and dependency rules where cargo-deny is installed
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	@if command -v cargo-deny >/dev/null; then cargo deny --locked check; else echo "lint: cargo-deny is not installed, deny.toml was not checked"; fi
+
+macos: ## Types of what runs on macOS alone, checked on any system
+	@scripts/macos.sh
 
 deb: setup cargos ## Debian packages of the agent, the coordinator and the command line
 	cargo build --locked --workspace --bins --release

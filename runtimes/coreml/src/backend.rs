@@ -76,6 +76,7 @@ fn portable_version() -> String {
 }
 
 #[cfg(target_os = "macos")]
+#[expect(clippy::unnecessary_wraps, reason = "other systems have none")]
 fn native(ask: &Ask<'_>) -> Option<Taken> {
     use crate::{native, package::find};
     let load = || {
@@ -127,6 +128,7 @@ fn offer(native: Option<Offer>, portable: Result<String, Unavailable>) -> Result
 }
 
 #[cfg(target_os = "macos")]
+#[expect(clippy::unnecessary_wraps, reason = "other systems have none")]
 fn native_offer() -> Option<Offer> {
     use crate::native::system;
     Some(system::check().map(|()| (system::version(), system::devices())))

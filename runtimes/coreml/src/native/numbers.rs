@@ -41,7 +41,7 @@ impl Element {
 }
 
 /// Memory of an array, as its elements are.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "the names are the field's own")]
 pub enum Read<'m> {
     F16(&'m [f16]),

@@ -123,7 +123,7 @@ impl Native {
             values.push(value);
         }
         let names: Vec<&NSString> = names.iter().map(|name| &**name).collect();
-        let values: Vec<&AnyObject> = values.iter().map(|value| value.as_ref()).collect();
+        let values: Vec<&AnyObject> = values.iter().map(AsRef::as_ref).collect();
         let dictionary = NSDictionary::from_slices(&names, &values);
         // SAFETY: the dictionary holds feature values alone, which a provider gives out as they are.
         let provider = unsafe {

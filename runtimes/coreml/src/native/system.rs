@@ -42,16 +42,11 @@ pub fn devices() -> Vec<String> {
                 // SAFETY: the method takes nothing and only reads.
                 return format!("Neural Engine ({} cores)", unsafe { engine.totalCoreCount() });
             }
-            let is_gpu = device.downcast_ref::<MLGPUComputeDevice>().is_some();
-            let is_cpu = device.downcast_ref::<MLCPUComputeDevice>().is_some();
-            if is_gpu {
-                "GPU"
-            } else if is_cpu {
-                "CPU"
-            } else {
-                "another device"
-            }
-            .to_owned()
+            let known = [
+                (device.downcast_ref::<MLGPUComputeDevice>().is_some(), "GPU"),
+                (device.downcast_ref::<MLCPUComputeDevice>().is_some(), "CPU"),
+            ];
+            known.into_iter().find(|(is_it, _)| *is_it).map_or("another device", |(_, name)| name).to_owned()
         };
         devices.iter().map(|device| name(device.as_ref())).collect()
     })

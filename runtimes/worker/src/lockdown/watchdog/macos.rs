@@ -14,6 +14,7 @@ impl Counter {
         Ok(Self)
     }
 
+    #[expect(clippy::unused_self, reason = "elsewhere an open file is read")]
     #[expect(unsafe_code, reason = "the standard library does not know a process's memory")]
     pub(super) fn read(&self) -> Usage {
         // SAFETY: the record is whole numbers alone, of which zero is one.

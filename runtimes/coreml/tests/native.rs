@@ -1,0 +1,51 @@
+//! On macOS: the system's library gives the numbers that the reference gave, as near as halves are to real numbers.
+#![cfg(target_os = "macos")]
+
+mod support;
+
+use island_runtimes_coreml::{
+    model::{Model as _, take},
+    native::{Native, system},
+    package::{Package, find},
+};
+use support::{Case, Fixture, all, apart};
+
+/// The Neural Engine computes in halves, whatever a model's numbers were.
+const TOLERANCE: f32 = 2e-2;
+
+/// The largest difference of a case's outputs.
+fn difference(fixture: &Fixture, case: &Case) -> Result<f32, String> {
+    let (files, wanted) = (fixture.files(), case.model.as_deref());
+    let said = |failure: island_protocol::job::Failure| failure.message;
+    let package = Package::open(&files, wanted).map_err(said)?;
+    let found = find::find(&files, wanted).map_err(said)?;
+    let function = case.function.as_deref().unwrap_or(&package.default_function);
+    let model = Native::load(&files, &found, &package, function, false).map_err(said)?;
+    let (mut state, mut most) = (model.start().map_err(said)?, 0.0_f32);
+    for step in &case.steps {
+        let mut given = model.run(fixture.tensors(&step.inputs), &mut state).map_err(said)?;
+        for (name, wanted) in fixture.tensors(&step.outputs) {
+            let got = take(&mut given, &name).ok_or_else(|| format!("it gives no {name}"))?;
+            most = most.max(apart(&wanted, &got));
+        }
+    }
+    Ok(most)
+}
+
+#[test]
+fn every_model_gives_the_numbers_of_the_reference() {
+    let mut wrong = Vec::new();
+    for fixture in all() {
+        for case in &fixture.cases {
+            let at = format!("{}/{}", fixture.name, case.name);
+            let needs_newer = fixture.name == "llama" && !system::knows_states_and_functions();
+            match difference(&fixture, case) {
+                Ok(most) if most <= TOLERANCE => println!("{at:50} {most:.1e}"),
+                Ok(most) => wrong.push(format!("{at}: {most}")),
+                Err(why) if needs_newer => println!("{at:50} left out: {why}"),
+                Err(why) => wrong.push(format!("{at}: {why}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Checks on any system that what is written for macOS alone still compiles: the types of the Core ML worker and all that is in it.
+# Nothing is linked and no SDK is needed. Skips, and says why, where the standard library for macOS cannot be had.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=aarch64-apple-darwin
+say() { printf '\033[1mmacos:\033[0m %s\n' "$*"; }
+
+if [ "$(uname -s)" = Darwin ]; then
+    say "this is macOS: the build itself checks it"
+    exit 0
+fi
+if ! command -v rustup >/dev/null; then
+    say "SKIPPED: rustup is not installed, so there is no standard library for $target; what runs on macOS alone was not checked"
+    exit 0
+fi
+if ! rustup target list --installed | grep -qx "$target"; then
+    say "fetching the standard library for $target"
+    if ! timeout 300 rustup target add "$target"; then
+        say "SKIPPED: rustup cannot fetch it; what runs on macOS alone was not checked"
+        exit 0
+    fi
+fi
+if ! cargo fetch --locked --quiet --target "$target"; then
+    say "SKIPPED: cargo cannot fetch what the Core ML worker needs on macOS, so what runs there alone was not checked"
+    exit 0
+fi
+# Types need no objects: the C parts of dependencies are "compiled" by a program that does nothing, and no SDK is looked for.
+say "checking the Core ML worker for $target"
+CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=$PWD \
+    cargo check --locked -p island-runtimes-coreml --all-targets --target "$target"
