@@ -217,7 +217,8 @@ const HOST: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000bb","name":"attic
     "region":"eu","karma":3.25,"karma_score":3.25,"capabilities":{"platform":"linux-x86_64","cpu_model":"A CPU",
     "cpu_cores":8,"ram_mb":16000,"gpus":[{"index":0,"name":"A GPU","vram_mb":8000}],
     "runtimes":[{"kind":"llmcpp","available":true,"version":"b1"},
-    {"kind":"container","available":false,"reason":"no Docker socket"}],
+    {"kind":"container","available":false,"reason":"no Docker socket"},
+    {"kind":"coreml","available":true,"version":"Core ML of macOS 15.5.0","backend":"native"}],
     "sandbox":{"level":"full","walls":["seccomp"],"missing":[]}},"last_heartbeat_at":"2026-11-20T12:00:00.000Z"}"#;
 const RATE: &str = r#"{"workload_slug":"llm-chat","avg_price":1.1,"min_price":1,"max_price":1.25,"num_hosts":2,
     "num_jobs":40,"timestamp":"2026-11-20T12:00:00.000Z"}"#;

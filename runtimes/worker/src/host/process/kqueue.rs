@@ -11,7 +11,7 @@ use rustix::{
     },
     process::{Pid, Signal, kill_process},
 };
-use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, unix::AsyncFd};
 
 /// The queue.
 #[derive(Debug)]
@@ -29,8 +29,10 @@ impl Handle {
         let mut none: [Event; 0] = [];
         // SAFETY: the event is of a process and has no descriptor that could be closed.
         unsafe { kevent(&queue, &wanted, &mut none, None) }?;
+        // A queue can be waited for in this way alone.
+        let readable = Interest::READABLE;
         // SAFETY: an `OwnedFd` refers to the same open file until it is dropped, which `AsyncFd` does after deregistering it.
-        Ok(Self(unsafe { AsyncFd::register(queue) }?))
+        Ok(Self(unsafe { AsyncFd::register_with_interest(queue, readable) }?))
     }
 
     pub(super) async fn ended(&self) -> io::Result<()> {
