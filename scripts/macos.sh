@@ -28,5 +28,5 @@ if ! cargo fetch --locked --quiet --target "$target"; then
 fi
 # Types need no objects: the C parts of dependencies are "compiled" by a program that does nothing, and no SDK is looked for.
 say "checking the Core ML worker for $target"
-CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=$PWD \
+CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/usr \
     cargo check --locked -p island-runtimes-coreml --all-targets --target "$target"

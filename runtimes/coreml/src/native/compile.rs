@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "Objective-C is asked")]
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::mpsc,
 };
@@ -21,15 +20,12 @@ pub(super) fn url(path: &Path) -> Result<Retained<NSURL>, String> {
 }
 
 /// The compiled model in what was laid out: as it came, or else made of it and put beside it, so that it goes with it.
-pub(super) fn compiled(laid: &Laid) -> Result<PathBuf, String> {
+pub(super) fn compiled(laid: &mut Laid) -> Result<PathBuf, String> {
     if laid.model().extension().is_some_and(|extension| extension == "mlmodelc") {
         return Ok(laid.model().to_owned());
     }
     let made = compile(&*url(laid.model())?)?;
-    let kept = laid.folder().join("Compiled.mlmodelc");
-    fs::rename(&made, &kept)
-        .map_err(|error| format!("move the compiled model to {}: {error}", kept.display()))?;
-    Ok(kept)
+    Ok(laid.take_in(made))
 }
 
 /// Compiles what lies there into a temporary folder, and waits for it.

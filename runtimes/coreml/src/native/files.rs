@@ -21,6 +21,8 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 pub struct Laid {
     folder: PathBuf,
     model: PathBuf,
+    /// What was made of it and could not be brought here.
+    elsewhere: Option<PathBuf>,
 }
 
 impl Laid {
@@ -29,16 +31,23 @@ impl Laid {
         &self.model
     }
 
-    /// The folder around it, for what is made of it.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// Takes what was made of it, so that it goes with it; says where it lies now.
+    pub fn take_in(&mut self, made: PathBuf) -> PathBuf {
+        let kept = self.folder.join("Compiled.mlmodelc");
+        if fs::rename(&made, &kept).is_ok() {
+            return kept;
+        }
+        // On another disk, where it stays.
+        self.elsewhere.insert(made).clone()
     }
 }
 
 impl Drop for Laid {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.folder) {
-            tracing::warn!(folder = %self.folder.display(), %error, "a model's folder stays behind");
+        for folder in self.elsewhere.iter().chain([&self.folder]) {
+            if let Err(error) = fs::remove_dir_all(folder) {
+                tracing::warn!(folder = %folder.display(), %error, "a model's folder stays behind");
+            }
         }
     }
 }
@@ -58,7 +67,7 @@ pub fn lay_out(files: &BTreeMap<String, PathBuf>, found: &Found) -> Result<Laid,
     let unique = format!("coreml-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     // The agent points this at the worker's own folder, which it removes whatever happens.
     let folder = env::temp_dir().join(unique);
-    let laid = Laid { model: folder.join(name), folder };
+    let laid = Laid { model: folder.join(name), folder, elsewhere: None };
     fs::create_dir_all(&laid.folder).map_err(|error| failed(&found.name, &error))?;
     if let Some(file) = files.get(prefix) {
         fs::copy(file, &laid.model).map_err(|error| failed(prefix, &error))?;
@@ -106,14 +115,14 @@ mod tests {
     }
 
     fn all(laid: &Laid) -> Vec<String> {
-        let (mut found, mut folders) = (Vec::new(), vec![laid.folder().to_owned()]);
+        let (mut found, mut folders) = (Vec::new(), vec![laid.folder.clone()]);
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).expect("readable") {
                 let path = entry.expect("readable").path();
                 if path.is_dir() {
                     folders.push(path);
                 } else {
-                    found.push(path.strip_prefix(laid.folder()).expect("inside").display().to_string());
+                    found.push(path.strip_prefix(&laid.folder).expect("inside").display().to_string());
                 }
             }
         }
@@ -143,10 +152,24 @@ mod tests {
             let laid = laid(names).expect("laid out");
             assert_eq!(all(&laid), wanted);
             assert!(laid.model().exists());
-            let folder = laid.folder().to_owned();
+            let folder = laid.folder.clone();
             drop(laid);
             assert!(!folder.exists());
         }
+    }
+
+    #[test]
+    fn what_is_made_of_it_goes_with_it() {
+        let mut laid = laid(&["b/M.mlmodel"]).expect("laid out");
+        let made = tempfile::tempdir().expect("a folder").keep();
+        let kept = laid.take_in(made.clone());
+        assert!(kept.starts_with(&laid.folder) && kept.is_dir() && !made.exists());
+        // Nothing can be moved over what lies there already and is not empty.
+        fs::write(kept.join("x"), "").expect("written");
+        let other = tempfile::tempdir().expect("a folder").keep();
+        assert_eq!(laid.take_in(other.clone()), other);
+        drop(laid);
+        assert!(!kept.exists() && !other.exists());
     }
 
     #[test]

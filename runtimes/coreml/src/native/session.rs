@@ -85,11 +85,11 @@ impl Native {
                 interface.states.len()
             )));
         }
-        let laid = files::lay_out(files, found)?;
+        let mut laid = files::lay_out(files, found)?;
         let named = (package.program.functions.len() > 1).then_some(function);
         autoreleasepool(|_| {
             let said = |why: String| rejected(format!("{}: {why}", package.name));
-            let engine = open(&compile::compiled(&laid).map_err(said)?, named, uses_gpu).map_err(said)?;
+            let engine = open(&compile::compiled(&mut laid).map_err(said)?, named, uses_gpu).map_err(said)?;
             // SAFETY: it only reads what the model says.
             let described = unsafe { engine.modelDescription() };
             // SAFETY: it only reads what the description says.
