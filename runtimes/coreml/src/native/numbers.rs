@@ -79,6 +79,7 @@ fn gathered<T: Copy, N>(
     strides: &[usize],
     number: impl Fn(T) -> N,
 ) -> Result<ArrayD<N>, String> {
+    forward(strides)?;
     let view = ArrayViewD::from_shape(IxDyn(shape).strides(IxDyn(strides)), memory)
         .map_err(|error| misfit(shape, strides, memory.len(), &error))?;
     // In order, whatever the order in memory was.
@@ -113,6 +114,7 @@ fn scattered<N: Copy, T>(
     strides: &[usize],
     element: impl Fn(N) -> T,
 ) -> Result<(), String> {
+    forward(strides)?;
     let (shape, length) = (array.shape(), memory.len());
     let view = ArrayViewMutD::from_shape(IxDyn(shape).strides(IxDyn(strides)), memory)
         .map_err(|error| misfit(shape, strides, length, &error))?;
@@ -133,6 +135,14 @@ fn whole<T: TryFrom<i64> + Copy>(tensor: &Tensor) -> Result<ArrayD<T>, String> {
         }
     };
     ArrayD::from_shape_vec(IxDyn(tensor.shape()), numbers).map_err(|error| error.to_string())
+}
+
+/// Strides that go forward: what is too great for a place in memory would be taken for a way back.
+fn forward(strides: &[usize]) -> Result<(), String> {
+    if strides.iter().all(|&stride| isize::try_from(stride).is_ok()) {
+        return Ok(());
+    }
+    Err(format!("an array has the strides {strides:?}"))
 }
 
 fn misfit(shape: &[usize], strides: &[usize], length: usize, error: &ndarray::ShapeError) -> String {
