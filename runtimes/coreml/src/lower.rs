@@ -16,6 +16,7 @@ pub mod binary;
 pub mod call;
 pub mod control;
 pub mod convolution;
+pub mod detection;
 pub mod expand;
 pub mod gather;
 pub mod graph;
@@ -26,6 +27,7 @@ pub mod picture;
 pub mod quantization;
 pub mod recurrent;
 pub mod reduction;
+pub mod sample;
 pub mod shape;
 pub mod slice;
 pub mod tensor;
@@ -41,11 +43,12 @@ pub(crate) type Lower = fn(&mut Call<'_, '_>) -> Result<Vec<String>, Failure>;
 /// Operations by name.
 pub(crate) type Table = &'static [(&'static str, Lower)];
 
-const TABLES: [Table; 14] = [
+const TABLES: [Table; 16] = [
     activation::OPERATIONS,
     binary::OPERATIONS,
     control::OPERATIONS,
     convolution::OPERATIONS,
+    detection::OPERATIONS,
     gather::OPERATIONS,
     linear::OPERATIONS,
     normalization::OPERATIONS,
@@ -53,6 +56,7 @@ const TABLES: [Table; 14] = [
     quantization::OPERATIONS,
     recurrent::OPERATIONS,
     reduction::OPERATIONS,
+    sample::OPERATIONS,
     shape::OPERATIONS,
     slice::OPERATIONS,
     tensor::OPERATIONS,

@@ -30,8 +30,8 @@ use find::{Form, Found};
 use interface::Interface;
 use weights::Weights;
 
-/// Largest file of a program, bytes: weights lie beside it.
-const MAX_PROGRAM_BYTES: u64 = 512 << 20;
+/// Largest file of a program, bytes: weights lie beside it, or else are small.
+const MAX_PROGRAM_BYTES: u64 = 128 << 20;
 
 /// A model that was read, its weights apart.
 #[derive(Debug)]

@@ -7,11 +7,19 @@ use super::{
     graph::{Bound, Constant, Lowering, code},
     onnx::{Attribute, Graph},
 };
-use crate::program::{
-    Argument, Operation,
-    types::{Class, Element, TensorType, ValueType},
-    value::Data,
+use crate::{
+    package::weights,
+    program::{
+        Argument, Operation,
+        types::{Class, Element, TensorType, ValueType},
+        value::Data,
+    },
 };
+
+/// Greatest step, edge or factor.
+const MAX_STEP: u64 = 1 << 20;
+/// Most numbers that are made up rather than read.
+const MAX_MADE: u64 = 1 << 26;
 
 /// An operation on its way into the graph.
 #[derive(Debug)]
@@ -44,7 +52,7 @@ impl Operand {
         let place = if axis < 0 { axis + rank } else { axis };
         usize::try_from(place)
             .ok()
-            .filter(|&place| place < self.rank().max(1))
+            .filter(|&place| place < self.rank())
             .ok_or_else(|| rejected(format!("there is no axis {axis} of {rank}")))
     }
 
@@ -62,6 +70,7 @@ pub(super) enum Set {
     Float(&'static str, f32),
     Text(&'static str, String),
     Ints(&'static str, Vec<i64>),
+    Floats(&'static str, Vec<f32>),
     Texts(&'static str, Vec<&'static str>),
     Graph(&'static str, Graph),
 }
@@ -78,6 +87,7 @@ impl Set {
             Self::Int(name, i) => Attribute { i: Some(i), ..named(name, 2) },
             Self::Text(name, text) => Attribute { s: Some(text.into_bytes()), ..named(name, 3) },
             Self::Graph(name, graph) => Attribute { g: Some(graph), ..named(name, 5) },
+            Self::Floats(name, floats) => Attribute { floats, ..named(name, 6) },
             Self::Ints(name, ints) => Attribute { ints, ..named(name, 7) },
             Self::Texts(name, texts) => {
                 let strings = texts.into_iter().map(|text| text.as_bytes().to_vec()).collect();
@@ -156,6 +166,20 @@ impl<'p> Call<'_, 'p> {
             Data::Ints(ints) => Some(ints),
             _ => None,
         }))
+    }
+
+    /// Whole numbers that sizes are worked out from: so small that what is worked out cannot grow beyond what numbers hold.
+    pub(super) fn steps(&self, parameter: &str) -> Result<Option<Vec<i64>>, Failure> {
+        let ints = self.ints(parameter)?;
+        match ints.iter().flatten().find(|&&int| int.unsigned_abs() > MAX_STEP) {
+            Some(int) => Err(rejected(format!("its parameter {parameter} is {int}, more than {MAX_STEP}"))),
+            None => Ok(ints),
+        }
+    }
+
+    /// A whole number that sizes are worked out from.
+    pub(super) fn step(&self, parameter: &str, otherwise: i64) -> Result<i64, Failure> {
+        Ok(self.steps(parameter)?.and_then(|ints| ints.first().copied()).unwrap_or(otherwise))
     }
 
     /// A whole number.
@@ -305,6 +329,13 @@ impl<'p> Call<'_, 'p> {
     pub(super) fn array(&mut self, shape: &[u64], numbers: Vec<f32>) -> Result<String, Failure> {
         self.lowering
             .initializer(&Constant { shape: shape.to_vec(), data: Data::Floats(numbers) }, Element::F32)
+    }
+
+    /// The same real number all over a shape.
+    pub(super) fn filled(&mut self, shape: &[u64], number: f32) -> Result<String, Failure> {
+        let count = weights::count(shape).filter(|&count| count <= MAX_MADE);
+        let count = count.ok_or_else(|| rejected(format!("{shape:?} is more than {MAX_MADE} numbers")))?;
+        self.array(shape, vec![number; count as usize])
     }
 
     /// Elements of a shape that are known.

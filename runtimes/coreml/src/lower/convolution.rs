@@ -18,7 +18,7 @@ pub(super) const OPERATIONS: Table = &[
 
 /// Sizes along each axis of space: those given, or ones.
 fn along(call: &Call<'_, '_>, name: &str, count: usize) -> Result<Vec<i64>, Failure> {
-    let sizes = call.ints(name)?.unwrap_or_else(|| vec![1; count]);
+    let sizes = call.steps(name)?.unwrap_or_else(|| vec![1; count]);
     if sizes.len() != count {
         return Err(rejected(format!("its parameter {name} has {} sizes for {count} axes", sizes.len())));
     }
@@ -43,8 +43,33 @@ fn edges(call: &Call<'_, '_>, count: usize) -> Result<Vec<Set>, Failure> {
     })
 }
 
+/// Edges that keep the size of what is convolved with holes, which the library does not work out by itself.
+fn spread(
+    call: &Call<'_, '_>,
+    x: &Operand,
+    weight: &Operand,
+    count: usize,
+) -> Result<Option<Vec<i64>>, Failure> {
+    let (strides, dilations) = (along(call, "strides", count)?, along(call, "dilations", count)?);
+    let mode = call.word("pad_type", "valid")?.to_lowercase();
+    if !mode.starts_with("same") || dilations.iter().all(|&dilation| dilation == 1) {
+        return Ok(None);
+    }
+    let mut pads = vec![0; 2 * count];
+    for axis in 0..count {
+        let (stride, reach) = (strides[axis].max(1), (weight.size(axis + 2)? - 1) * dilations[axis]);
+        // What is left over at the end of the last step does not matter where every place is a step.
+        let left = if stride == 1 { 0 } else { (x.size(axis + 2)? - 1) % stride };
+        let surplus = (reach - left).max(0);
+        let less = surplus / 2;
+        let (begin, end) = if mode == "same_lower" { (surplus - less, less) } else { (less, surplus - less) };
+        (pads[axis], pads[axis + count]) = (begin, end);
+    }
+    Ok(Some(pads))
+}
+
 fn custom(call: &Call<'_, '_>, count: usize) -> Result<Vec<i64>, Failure> {
-    let pads = call.ints("pad")?.unwrap_or_else(|| vec![0; 2 * count]);
+    let pads = call.steps("pad")?.unwrap_or_else(|| vec![0; 2 * count]);
     if pads.len() != 2 * count {
         return Err(rejected(format!("its edges are {} for {count} axes", pads.len())));
     }
@@ -59,9 +84,12 @@ fn conv(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let mut set = vec![
         Set::Ints("strides", along(call, "strides", count)?),
         Set::Ints("dilations", along(call, "dilations", count)?),
-        Set::Int("group", call.int("groups", 1)?),
+        Set::Int("group", call.step("groups", 1)?),
     ];
-    set.extend(edges(call, count)?);
+    set.extend(match spread(call, &x, &weight, count)? {
+        Some(pads) => vec![Set::Ints("pads", pads)],
+        None => edges(call, count)?,
+    });
     let inputs: Vec<&str> =
         [&x, &weight].into_iter().chain(&bias).map(|operand| operand.name.as_str()).collect();
     one(call.node("Conv", &inputs, set))
@@ -77,7 +105,7 @@ fn conv_transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     };
     let mut more = vec![0; count];
     let is_same = call.word("pad_type", "valid")?.to_lowercase().starts_with("same");
-    let wanted = call.ints("output_shape")?;
+    let wanted = call.steps("output_shape")?;
     for axis in 0..count {
         let kernel = (weight.size(axis + 2)? - 1) * dilations[axis] + 1;
         let natural = |size: i64| (size - 1) * strides[axis] + kernel - pads[axis] - pads[axis + count];
@@ -99,7 +127,7 @@ fn conv_transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let set = [
         Set::Ints("strides", strides),
         Set::Ints("dilations", dilations),
-        Set::Int("group", call.int("groups", 1)?),
+        Set::Int("group", call.step("groups", 1)?),
         Set::Ints("pads", pads),
         Set::Ints("output_padding", more),
     ];

@@ -20,7 +20,7 @@ pub(super) const OPERATIONS: [&str; 7] = [
     "constexpr_sparse_to_dense",
 ];
 /// Deepest that they may work on each other.
-const MAX_DEPTH: usize = 8;
+const MAX_DEPTH: usize = 3;
 /// Most numbers of one entry of a table.
 const MAX_VECTOR: u64 = 64;
 

@@ -14,7 +14,7 @@ use super::{
     },
 };
 use crate::{
-    package::weights::Weights,
+    package::weights::{self, Weights},
     program::{
         Argument, Block, Function, Named, Operation,
         types::{Class, Element, TensorType, ValueType},
@@ -31,6 +31,13 @@ const OPSET: i64 = 20;
 const IR_VERSION: i64 = 9;
 /// Weights from this size on lie outside the graph, which must stay below two gigabytes.
 const OUTSIDE_BYTES: usize = 1024;
+/// Most numbers that a model remembers from run to run.
+const MAX_STATE: u64 = 1 << 30;
+/// Expanded weights take at most this many times the bytes of the files they come from: one bit becomes a number of 32, and tables
+/// may be of vectors.
+const MAX_GROWTH: u64 = 64;
+/// What weights may take besides, for those that stand in the program.
+const FREE_BYTES: u64 = 64 << 20;
 /// Deepest that branches and loops may lie in each other.
 const MAX_DEPTH: usize = 16;
 
@@ -105,6 +112,8 @@ pub struct Lowering<'p> {
     states: BTreeMap<&'p str, (String, TensorType)>,
     labels: Option<(&'p str, Vec<String>)>,
     weights: &'p Weights,
+    /// Most bytes of expanded weights.
+    most: u64,
     count: usize,
     depth: usize,
 }
@@ -120,6 +129,7 @@ pub fn lower(function: &Function, weights: &Weights) -> Result<Lowered, Failure>
         states: BTreeMap::new(),
         labels: None,
         weights,
+        most: weights.bytes().saturating_mul(MAX_GROWTH).saturating_add(FREE_BYTES),
         count: 0,
         depth: 0,
     };
@@ -397,6 +407,12 @@ impl<'p> Lowering<'p> {
                 entry("length", bytes.len().to_string()),
             ];
             tensor.data_location = Some(1);
+            if (self.external.len() + bytes.len()) as u64 > self.most {
+                return Err(rejected(format!(
+                    "its weights would take more than {} bytes, which nothing in its files accounts for",
+                    self.most
+                )));
+            }
             self.external.extend_from_slice(&bytes);
             self.external.resize(self.external.len().next_multiple_of(64), 0);
         }
@@ -462,13 +478,18 @@ impl<'p> Lowering<'p> {
             }
             outputs.push(output.clone());
         }
-        let mut states = Vec::new();
+        let (mut states, mut held) = (Vec::new(), 0_u64);
         for (state, (current, ty)) in std::mem::take(&mut self.states) {
             let shape = ty
                 .fixed()
                 .ok_or_else(|| rejected(format!("the state {state:?} has an unknown dimension")))?;
-            crate::package::weights::count(&shape)
-                .ok_or_else(|| rejected(format!("the state {state:?} is too large for a tensor")))?;
+            let count = weights::count(&shape);
+            held = count
+                .and_then(|count| held.checked_add(count))
+                .filter(|&held| held <= MAX_STATE)
+                .ok_or_else(|| {
+                    rejected(format!("its states up to {state:?} are more than {MAX_STATE} numbers"))
+                })?;
             declared.push(self.give(current, &state_out(state), &ty)?);
             states.push((
                 state.to_owned(),

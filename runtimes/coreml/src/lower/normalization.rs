@@ -21,7 +21,7 @@ fn channels(call: &mut Call<'_, '_>, name: &str, x: &Operand, usual: f32) -> Res
         return Ok(given.name);
     }
     let count = x.size(1)? as u64;
-    call.array(&[count], vec![usual; count as usize])
+    call.filled(&[count], usual)
 }
 
 fn batch_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {

@@ -9,7 +9,6 @@ use super::{
 };
 
 pub(super) const OPERATIONS: Table = &[
-    ("resample", resample),
     ("resize", resize),
     ("resize_bilinear", resize_bilinear),
     ("resize_nearest_neighbor", resize_nearest),
@@ -128,9 +127,10 @@ fn resize_nearest(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 
 fn resize_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let (x, sizes) = (call.tensor("x")?, target(call)?);
-    let how = Match::of(&call.word("sampling_mode", "DEFAULT")?)?;
-    if how == Match::Offset {
-        return by_matrices(call, &x, sizes);
+    let mode = call.word("sampling_mode", "DEFAULT")?;
+    let how = Match::of(&mode)?;
+    if how == Match::Offset || (mode == "ALIGN_CORNERS" && sizes.contains(&1)) {
+        return by_matrices(call, &x, how, sizes);
     }
     let to = call.list(&sizes)?;
     resized(call, &x, &to, false, &linear(how))
@@ -140,12 +140,13 @@ fn resize_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 fn by_matrices(
     call: &mut Call<'_, '_>,
     x: &Operand,
+    how: Match,
     [height, width]: [i64; 2],
 ) -> Result<Vec<String>, Failure> {
     let first = x.rank().checked_sub(2).ok_or_else(|| rejected("it resizes something of one axis"))?;
     let (rows, columns) = (x.size(first)?, x.size(first + 1)?);
-    let left = offset_weights(rows, height)?;
-    let right = offset_weights(columns, width)?;
+    let left = shares(how, rows, height)?;
+    let right = shares(how, columns, width)?;
     let left = call.array(&[height as u64, rows as u64], left)?;
     let right = call.array(&[width as u64, columns as u64], right)?;
     let right = call.transpose(&right, vec![1, 0]);
@@ -153,14 +154,22 @@ fn by_matrices(
     one(call.node("MatMul", &[&down, &right], []))
 }
 
-fn offset_weights(from: i64, to: i64) -> Result<Vec<f32>, Failure> {
+/// How much of each place in `x` is in each place of the result.
+fn shares(how: Match, from: i64, to: i64) -> Result<Vec<f32>, Failure> {
     if from < 1 || to < 1 || from.saturating_mul(to) > 1 << 26 {
         return Err(rejected(format!("it resizes {from} to {to}")));
     }
-    let step = (from - 1).max(1) as f32 / to as f32;
+    let (step, begin) = match how {
+        Match::Corners if to == 1 => (0.0, (from - 1) as f32 / 2.0),
+        Match::Corners => ((from - 1) as f32 / (to - 1) as f32, 0.0),
+        _ => {
+            let step = (from - 1).max(1) as f32 / to as f32;
+            (step, 0.5 * step)
+        }
+    };
     let mut weights = vec![0.0; (from * to) as usize];
     for at in 0..to {
-        let place = (0.5 * step + at as f32 * step).clamp(0.0, (from - 1) as f32);
+        let place = (begin + at as f32 * step).clamp(0.0, (from - 1) as f32);
         let (low, share) = (place.floor() as i64, place - place.floor());
         weights[(at * from + low) as usize] += 1.0 - share;
         weights[(at * from + (low + 1).min(from - 1)) as usize] += share;
@@ -173,7 +182,8 @@ fn resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     if call.int("resized_dims", 2)? != 2 {
         return Err(rejected("it resizes more or fewer than the last two axes"));
     }
-    let how = Match::of(&call.word("sampling_mode", "DEFAULT")?)?;
+    let mode = call.word("sampling_mode", "DEFAULT")?;
+    let how = Match::of(&mode)?;
     let is_nearest = call.word("interpolation_mode", "LINEAR")? == "NEAREST_NEIGHBOR";
     let first = x.rank().checked_sub(2).ok_or_else(|| rejected("it resizes something of one axis"))?;
     let to = match call.ints_if_known("shape")? {
@@ -181,8 +191,8 @@ fn resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
             let last = sizes.last_chunk::<2>().copied().ok_or_else(|| rejected("its shape is too short"))?;
             let size = |axis: usize| if last[axis] == 0 { x.size(first + axis) } else { Ok(last[axis]) };
             let sizes = [size(0)?, size(1)?];
-            if how == Match::Offset && !is_nearest {
-                return by_matrices(call, &x, sizes);
+            if !is_nearest && (how == Match::Offset || (mode == "ALIGN_CORNERS" && sizes.contains(&1))) {
+                return by_matrices(call, &x, how, sizes);
             }
             call.list(&sizes)?
         }
@@ -196,31 +206,4 @@ fn resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
         return resized(call, &x, &to, false, &nearest());
     }
     resized(call, &x, &to, false, &linear(how))
-}
-
-fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
-    let (x, places) = (call.tensor("x")?, call.tensor("coordinates")?);
-    let mut grid = call.cast(&places, crate::program::types::Class::Float);
-    let corners = call.flag("align_corners", true)?;
-    let (rows, columns) = (x.size(2)? as f32, x.size(3)? as f32);
-    let (scale, shift) = match call.word("coordinates_mode", "normalized_minus_one_to_one")?.as_str() {
-        "unnormalized" if corners => (vec![2.0 / (columns - 1.0), 2.0 / (rows - 1.0)], vec![-1.0, -1.0]),
-        "unnormalized" => (vec![2.0 / columns, 2.0 / rows], vec![1.0 / columns - 1.0, 1.0 / rows - 1.0]),
-        "normalized_zero_to_one" => (vec![2.0, 2.0], vec![-1.0, -1.0]),
-        _ => (vec![1.0, 1.0], vec![0.0, 0.0]),
-    };
-    let (scale, shift) = (call.array(&[2], scale)?, call.array(&[2], shift)?);
-    grid = call.node("Mul", &[&grid, &scale], []);
-    grid = call.node("Add", &[&grid, &shift], []);
-    let edge = match call.word("padding_mode", "constant")?.as_str() {
-        "border" => "border",
-        "constant" if call.float("padding_value", 0.0)? == 0.0 => "zeros",
-        // ONNX reflects at corners or at edges by how corners are aligned; only these two agree with it.
-        "reflection" if corners => "reflection",
-        "symmetric" if !corners => "reflection",
-        other => return Err(rejected(format!("its edges are filled by {other:?}, which nothing here does"))),
-    };
-    let mode = if call.word("sampling_mode", "bilinear")? == "nearest" { "nearest" } else { "linear" };
-    let set = [text("mode", mode), text("padding_mode", edge), Set::Int("align_corners", i64::from(corners))];
-    one(call.node("GridSample", &[&x.name, &grid], set))
 }

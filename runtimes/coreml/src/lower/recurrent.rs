@@ -6,9 +6,30 @@ use island_runtimes_onnx::run::rejected;
 use super::{
     Table,
     call::{Call, Operand, Set, one, text},
+    shape::backwards,
 };
 
 pub(super) const OPERATIONS: Table = &[("gru", gru), ("lstm", lstm), ("rnn", rnn)];
+
+/// Activations of gates for a layer of so many directions: their names, and the two numbers of those that have any.
+fn activations(gates: &[&'static str], directions: i64) -> [Set; 3] {
+    let all = gates.repeat(directions as usize);
+    let numbers = |of_hard: f32, of_affine: f32| {
+        all.iter()
+            .filter_map(|&gate| match gate {
+                "HardSigmoid" => Some(of_hard),
+                "Affine" => Some(of_affine),
+                _ => None,
+            })
+            .collect()
+    };
+    let (alpha, beta) = (numbers(0.2, 1.0), numbers(0.5, 0.0));
+    [
+        Set::Texts("activations", all),
+        Set::Floats("activation_alpha", alpha),
+        Set::Floats("activation_beta", beta),
+    ]
+}
 
 /// ONNX's name of an activation.
 fn activation(call: &Call<'_, '_>, name: &str, usual: &str) -> Result<&'static str, Failure> {
@@ -42,7 +63,7 @@ fn blocks(
 
 /// A vector of zeros with an axis for the direction before it.
 fn zeros(call: &mut Call<'_, '_>, size: i64) -> Result<String, Failure> {
-    call.array(&[1, size as u64], vec![0.0; size as usize])
+    call.filled(&[1, size as u64], 0.0)
 }
 
 /// States of all directions side by side, to one behind the other.
@@ -63,13 +84,16 @@ fn together(call: &mut Call<'_, '_>, name: &str, directions: i64) -> Result<Stri
     call.reshape(&turned, &[0, -1])
 }
 
-/// Every step, or the last alone.
+/// Every step, or the last alone. What goes backwards alone gives its steps in the order it takes them; ONNX gives them in the
+/// order of the sequence.
 fn steps(call: &mut Call<'_, '_>, all: &str, last: &str) -> Result<String, Failure> {
     if !call.flag("output_sequence", false)? {
         return call.unsqueeze(last, &[0]);
     }
     let turned = call.transpose(all, vec![0, 2, 1, 3]);
-    call.reshape(&turned, &[0, 0, -1])
+    let every = call.reshape(&turned, &[0, 0, -1])?;
+    let (direction, _) = direction(call)?;
+    if direction == "reverse" { backwards(call, &every, &[0]) } else { Ok(every) }
 }
 
 fn direction(call: &Call<'_, '_>) -> Result<(String, i64), Failure> {
@@ -117,15 +141,12 @@ fn lstm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
         activation(call, "cell_activation", "tanh")?,
         activation(call, "activation", "tanh")?,
     ];
-    let mut set = vec![
-        Set::Int("hidden_size", hidden_of(call)?),
-        text("direction", &direction),
-        Set::Texts("activations", gates.repeat(directions as usize)),
-    ];
-    let clip = call.float("clip", 0.0)?;
-    if clip > 0.0 {
-        set.push(Set::Float("clip", clip));
+    // ONNX holds gates within bounds, not the cell.
+    if call.known("clip")?.is_some() {
+        return Err(rejected("its cell is held within bounds, which nothing here does"));
     }
+    let mut set = vec![Set::Int("hidden_size", hidden_of(call)?), text("direction", &direction)];
+    set.extend(activations(&gates, directions));
     let inputs = [&x.name, &weight, &recurrence, &bias, "", &first_h, &first_c, &peephole];
     let inputs: Vec<&str> = inputs.to_vec();
     let given = call.nodes("LSTM", &inputs, set, 3);
@@ -158,13 +179,13 @@ fn gru(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let first = parted(call, &first, 1)?;
     let (direction, _) = direction(call)?;
     let gates =
-        vec![activation(call, "recurrent_activation", "sigmoid")?, activation(call, "activation", "tanh")?];
-    let set = [
+        [activation(call, "recurrent_activation", "sigmoid")?, activation(call, "activation", "tanh")?];
+    let mut set = vec![
         Set::Int("hidden_size", size),
         text("direction", &direction),
-        Set::Texts("activations", gates),
         Set::Int("linear_before_reset", i64::from(resets_after)),
     ];
+    set.extend(activations(&gates, 1));
     let given = call.nodes("GRU", &[&x.name, &weight, &recurrence, &bias, "", &first], set, 2);
     let last = together(call, &given[1], 1)?;
     Ok(vec![steps(call, &given[0], &last)?, last])
@@ -184,11 +205,8 @@ fn rnn(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let bias = call.node("Concat", &[&bias, &none], [Set::Int("axis", 1)]);
     let first = parted(call, &first, 1)?;
     let (direction, _) = direction(call)?;
-    let set = [
-        Set::Int("hidden_size", size),
-        text("direction", &direction),
-        Set::Texts("activations", vec![activation(call, "activation", "tanh")?]),
-    ];
+    let mut set = vec![Set::Int("hidden_size", size), text("direction", &direction)];
+    set.extend(activations(&[activation(call, "activation", "tanh")?], 1));
     let given = call.nodes("RNN", &[&x.name, &weight, &recurrence, &bias, "", &first], set, 2);
     let last = together(call, &given[1], 1)?;
     let all = steps(call, &given[0], &last)?;

@@ -117,10 +117,15 @@ fn reshape_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 fn reverse(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let x = call.tensor("x")?;
     let axes = call.ints("axes")?.unwrap_or_else(|| (0..x.rank() as i64).collect());
+    one(backwards(call, &x.name, &axes)?)
+}
+
+/// The last first, along these axes.
+pub(super) fn backwards(call: &mut Call<'_, '_>, name: &str, axes: &[i64]) -> Result<String, Failure> {
     let same = |number: i64| vec![number; axes.len()];
     let (begins, ends) = (call.list(&same(-1))?, call.list(&same(i64::MIN + 1))?);
-    let (steps, axes) = (call.list(&same(-1))?, call.list(&axes)?);
-    one(call.node("Slice", &[&x.name, &begins, &ends, &axes, &steps], []))
+    let (steps, axes) = (call.list(&same(-1))?, call.list(axes)?);
+    Ok(call.node("Slice", &[name, &begins, &ends, &axes, &steps], []))
 }
 
 fn reverse_sequence(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
@@ -134,13 +139,19 @@ fn reverse_sequence(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 }
 
 fn spread(call: &mut Call<'_, '_>, parameter: &str, mode: &str) -> Result<Vec<String>, Failure> {
-    let (x, size) = (call.tensor("x")?, call.int(parameter, 1)?);
+    let (x, size) = (call.tensor("x")?, call.step(parameter, 1)?);
     one(call.node("DepthToSpace", &[&x.name], [Set::Int("blocksize", size), text("mode", mode)]))
 }
 
 fn space_to_depth(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
-    let (x, size) = (call.tensor("x")?, call.int("block_size", 1)?);
+    let (x, size) = (call.tensor("x")?, call.step("block_size", 1)?);
     one(call.node("SpaceToDepth", &[&x.name], [Set::Int("blocksize", size)]))
+}
+
+/// Of sizes.
+fn product(sizes: &[i64]) -> Result<i64, Failure> {
+    let product = sizes.iter().try_fold(1_i64, |product, &size| product.checked_mul(size));
+    product.ok_or_else(|| rejected(format!("{sizes:?} multiplied are too large for a tensor")))
 }
 
 /// Sizes of a tensor of four axes, all known.
@@ -152,16 +163,17 @@ fn four(x: &Operand) -> Result<[i64; 4], Failure> {
 }
 
 fn pixel_unshuffle(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
-    let (x, by) = (call.tensor("x")?, call.int("downscale_factor", 1)?.max(1));
+    let (x, by) = (call.tensor("x")?, call.step("downscale_factor", 1)?.max(1));
     let [batch, channels, height, width] = four(&x)?;
     let apart = call.reshape(&x.name, &[batch, channels, height / by, by, width / by, by])?;
     let turned = call.transpose(&apart, vec![0, 1, 3, 5, 2, 4]);
-    one(call.reshape(&turned, &[batch, channels * by * by, height / by, width / by])?)
+    let channels = product(&[channels, by, by])?;
+    one(call.reshape(&turned, &[batch, channels, height / by, width / by])?)
 }
 
 fn blocks(call: &Call<'_, '_>, edges: &str) -> Result<([i64; 2], [i64; 4]), Failure> {
-    let pair = call.ints("block_shape")?.and_then(|sizes| <[i64; 2]>::try_from(sizes).ok());
-    let sides = call.ints(edges)?.and_then(|sizes| <[i64; 4]>::try_from(sizes).ok());
+    let pair = call.steps("block_shape")?.and_then(|sizes| <[i64; 2]>::try_from(sizes).ok());
+    let sides = call.steps(edges)?.and_then(|sizes| <[i64; 4]>::try_from(sizes).ok());
     let pair = pair.filter(|pair| pair.iter().all(|&size| size > 0));
     pair.zip(sides).ok_or_else(|| rejected("its blocks are not of two axes"))
 }
@@ -175,7 +187,8 @@ fn space_to_batch(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let (height, width) = ((height + top + bottom) / down, (width + left + right) / across);
     let apart = call.reshape(&wide, &[batch, channels, height, down, width, across])?;
     let turned = call.transpose(&apart, vec![3, 5, 0, 1, 2, 4]);
-    one(call.reshape(&turned, &[batch * down * across, channels, height, width])?)
+    let batch = product(&[batch, down, across])?;
+    one(call.reshape(&turned, &[batch, channels, height, width])?)
 }
 
 fn batch_to_space(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {

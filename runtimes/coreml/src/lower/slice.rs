@@ -16,6 +16,8 @@ pub(super) const OPERATIONS: Table = &[
     ("sliding_windows", sliding_windows),
 ];
 
+/// Most places that windows are made of.
+const MAX_PLACES: i64 = 1 << 24;
 /// Beyond every end.
 const END: i64 = i64::MAX;
 /// Before every beginning, for steps that go back.
@@ -60,7 +62,7 @@ fn range(call: &mut Call<'_, '_>, x: &Operand) -> Result<Range, Failure> {
             .collect();
         let end = |axis: usize| match (squeeze[axis], begins[axis]) {
             (true, -1) => END,
-            (true, begin) => begin + 1,
+            (true, begin) => begin.saturating_add(1),
             _ if open_end[axis] => last[axis],
             _ => end[axis],
         };
@@ -176,7 +178,7 @@ fn scattered(
 fn crop(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let x = call.tensor("x")?;
     let pair = |call: &Call<'_, '_>, name: &str| {
-        let sides = call.ints(name)?.and_then(|sides| <[i64; 2]>::try_from(sides).ok());
+        let sides = call.steps(name)?.and_then(|sides| <[i64; 2]>::try_from(sides).ok());
         sides.ok_or_else(|| rejected(format!("its parameter {name} is not of two sides")))
     };
     let ([top, bottom], [left, right]) = (pair(call, "crop_height")?, pair(call, "crop_width")?);
@@ -194,6 +196,9 @@ fn sliding_windows(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
         return Err(rejected(format!("windows of {size} with steps of {stride} do not fit into {length}")));
     }
     let count = (length - size) / stride + 1;
+    if count.saturating_mul(size) > MAX_PLACES {
+        return Err(rejected(format!("{count} windows of {size} are more than {MAX_PLACES} places")));
+    }
     let places: Vec<i64> =
         (0..count).flat_map(|window| (0..size).map(move |at| window * stride + at)).collect();
     let flat = call.list(&places)?;

@@ -206,16 +206,22 @@ fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 
 fn argsort(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let (x, axis, ascending) = (call.tensor("x")?, call.int("axis", -1)?, call.flag("ascending", false)?);
-    let shape = call.node("Shape", &[&x.name], []);
-    let place = call.list(&[x.axis(axis)? as i64])?;
-    let count = call.node("Gather", &[&shape, &place], []);
+    let count = length(call, &x, axis)?;
     let set = [Set::Int("axis", axis), Set::Int("largest", i64::from(!ascending))];
     Ok(call.nodes("TopK", &[&x.name, &count], set, 2).split_off(1))
+}
+
+/// The size of an axis, as a list of one number.
+fn length(call: &mut Call<'_, '_>, x: &Operand, axis: i64) -> Result<String, Failure> {
+    let shape = call.node("Shape", &[&x.name], []);
+    let place = call.list(&[x.axis(axis)? as i64])?;
+    Ok(call.node("Gather", &[&shape, &place], []))
 }
 
 fn topk(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let (x, axis, ascending) = (call.tensor("x")?, call.int("axis", -1)?, call.flag("ascending", false)?);
     let count = match call.ints_if_known("k")? {
+        Some(count) if count.first() == Some(&-1) => length(call, &x, axis)?,
         Some(count) => call.list(&[count.first().copied().unwrap_or(1)])?,
         None => match call.maybe("k")? {
             Some(count) => call.reshape(&count.name, &[1])?,

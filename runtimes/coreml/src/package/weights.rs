@@ -1,13 +1,18 @@
 //! Files of weights, read blob by blob: each blob has a head that says what it is and where its data lie.
 
-use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt as _, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    path::PathBuf,
+};
 
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_onnx::run::rejected;
 
 use super::elements;
 use crate::program::{
-    types::{Element, TensorType},
+    types::{Element, MAX_ELEMENTS, TensorType},
     value::Data,
 };
 
@@ -19,8 +24,6 @@ const MARK: u32 = 0xDEAD_BEEF;
 const HEAD_BYTES: usize = 64;
 /// The only version of these files that has heads.
 const VERSION: u32 = 2;
-/// Most elements of one tensor: twice those of the largest that are published.
-pub const MAX_ELEMENTS: u64 = 1 << 32;
 
 /// Where a model's weights lie.
 #[derive(Debug, Clone)]
@@ -34,6 +37,12 @@ impl Weights {
     pub fn new(folder: String, files: &BTreeMap<String, PathBuf>) -> Self {
         let inside = files.iter().filter(|(name, _)| name.starts_with(&folder));
         Self { files: inside.map(|(name, path)| (name.clone(), path.clone())).collect(), folder }
+    }
+
+    /// Bytes of all files that weights may lie in; what cannot be looked at has none.
+    pub fn bytes(&self) -> u64 {
+        let lengths = self.files.values().filter_map(|path| fs::metadata(path).ok());
+        lengths.fold(0, |sum, file| sum.saturating_add(file.len()))
     }
 
     /// The elements of a blob, which must be of the type that the program says.

@@ -115,6 +115,9 @@ impl Element {
     }
 }
 
+/// Greatest dimension, and most elements of one tensor: twice those of the largest that are published.
+pub const MAX_ELEMENTS: u64 = 1 << 32;
+
 /// Elements and dimensions; a dimension that is known only when the model runs is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorType {

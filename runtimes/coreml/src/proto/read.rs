@@ -12,7 +12,7 @@ use crate::{
     package::elements,
     program::{
         Argument, Block, Function, Named, Operation, Program,
-        types::{Class, Element, TensorType, ValueType},
+        types::{Class, Element, MAX_ELEMENTS, TensorType, ValueType},
         value::{Data, Value},
     },
 };
@@ -106,10 +106,13 @@ fn tensor_type(tensor: &mil::TensorType) -> Result<TensorType, String> {
         return Err(format!("a tensor has {} dimensions, more than {MAX_RANK}", tensor.dimensions.len()));
     }
     let size = |dimension: &mil::Dimension| match dimension.extent {
-        Some(Extent::Constant(constant)) => Some(constant.size),
-        _ => None,
+        Some(Extent::Constant(constant)) if constant.size > MAX_ELEMENTS => {
+            Err(format!("a dimension of {} is more than {MAX_ELEMENTS}", constant.size))
+        }
+        Some(Extent::Constant(constant)) => Ok(Some(constant.size)),
+        _ => Ok(None),
     };
-    Ok(TensorType { element, shape: tensor.dimensions.iter().map(size).collect() })
+    Ok(TensorType { element, shape: tensor.dimensions.iter().map(size).collect::<Result<_, _>>()? })
 }
 
 fn value(given: mil::Value) -> Result<Value, String> {

@@ -6,6 +6,9 @@ pub fn real(text: &str) -> Option<f32> {
         Some(size) => (-1.0, size),
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),
     };
+    if size.starts_with(['-', '+']) {
+        return None;
+    }
     let number = match size {
         "inf" | "infinity" => f64::INFINITY,
         "nan" => f64::NAN,
@@ -30,7 +33,7 @@ fn hexadecimal(text: &str) -> Option<f64> {
         number = number * 16.0 + f64::from(digit.to_digit(16)?);
     }
     let places = i32::try_from(behind.len()).ok()?.checked_mul(4)?;
-    Some(number * 2.0_f64.powi(exponent - places))
+    Some(number * 2.0_f64.powi(exponent.saturating_sub(places)))
 }
 
 /// A whole number.

@@ -4,7 +4,7 @@ use super::{lexer::Token, number, parser::Parser};
 use crate::{
     package::weights::count,
     program::{
-        types::{Class, Element, TensorType, ValueType},
+        types::{Class, Element, MAX_ELEMENTS, TensorType, ValueType},
         value::{Data, Value},
     },
 };
@@ -95,8 +95,9 @@ impl<'t> Parser<'t> {
             if self.takes('?')? {
                 shape.push(None);
             } else {
-                let size = self.number()?;
-                shape.push(Some(size.parse().map_err(|_| format!("{size:?} is no size"))?));
+                let text = self.number()?;
+                let size = text.parse().ok().filter(|&size| size <= MAX_ELEMENTS);
+                shape.push(Some(size.ok_or_else(|| format!("{text:?} is no size up to {MAX_ELEMENTS}"))?));
             }
             if !self.takes(',')? {
                 self.mark(']')?;

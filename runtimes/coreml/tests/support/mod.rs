@@ -37,10 +37,15 @@ pub(crate) struct Case {
     pub(crate) tolerance: f32,
 }
 
+/// Arrays by name, each in a file of its own or in one that has several.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Step {
-    pub(crate) inputs: BTreeMap<String, String>,
-    pub(crate) outputs: BTreeMap<String, String>,
+    #[serde(default)]
+    inputs: BTreeMap<String, String>,
+    #[serde(default)]
+    outputs: BTreeMap<String, String>,
+    /// A file with all of them, as `in.name` and `out.name`.
+    arrays: Option<String>,
 }
 
 /// What a job is given and must be answered.
@@ -114,9 +119,31 @@ impl Fixture {
         files
     }
 
-    /// The tensors of files.
-    pub(crate) fn tensors(&self, files: &BTreeMap<String, String>) -> Tensors {
-        files.iter().map(|(name, file)| (name.clone(), npy(&self.folder.join(file)))).collect()
+    /// What a step is called with.
+    pub(crate) fn given(&self, step: &Step) -> Tensors {
+        self.tensors(&step.inputs, step.arrays.as_deref(), "in.")
+    }
+
+    /// What it must give.
+    pub(crate) fn wanted(&self, step: &Step) -> Tensors {
+        self.tensors(&step.outputs, step.arrays.as_deref(), "out.")
+    }
+
+    fn tensors(&self, files: &BTreeMap<String, String>, arrays: Option<&str>, prefix: &str) -> Tensors {
+        let read = |file: &str| match file.split_once('#') {
+            Some((file, name)) => array(&self.folder.join(file), name),
+            None => npy(&self.folder.join(file)),
+        };
+        let mut tensors: Tensors = files.iter().map(|(name, file)| (name.clone(), read(file))).collect();
+        if let Some(file) = arrays {
+            let path = self.folder.join(file);
+            let names = head(&path)
+                .0
+                .into_iter()
+                .filter_map(|(name, _)| name.strip_prefix(prefix).map(str::to_owned));
+            tensors.extend(names.map(|name| (name.clone(), array(&path, &format!("{prefix}{name}")))));
+        }
+        tensors
     }
 }
 
@@ -131,6 +158,33 @@ pub(crate) fn apart(wanted: &Tensor, got: &Tensor) -> f32 {
         .zip(&got)
         .map(|(wanted, got)| if wanted == got { 0.0 } else { (wanted - got).abs() / (1.0 + wanted.abs()) });
     differences.fold(0.0, |most: f32, one| if one.is_nan() { f32::INFINITY } else { most.max(one) })
+}
+
+/// What a file of several arrays holds, and where its numbers begin.
+fn head(path: &Path) -> (serde_json::Map<String, Value>, Vec<u8>, usize) {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let length = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+    let head = serde_json::from_slice(&bytes[8..8 + length]).expect("a head");
+    (head, bytes, 8 + length)
+}
+
+/// An array of a file of several.
+fn array(path: &Path, name: &str) -> Tensor {
+    let (head, bytes, start) = head(path);
+    let entry = head.get(name).unwrap_or_else(|| panic!("{} has no {name}", path.display()));
+    let numbers = |field: &str| {
+        let all = entry[field].as_array().expect("numbers");
+        all.iter().map(|number| number.as_u64().expect("a size") as usize).collect::<Vec<usize>>()
+    };
+    let (shape, place) = (numbers("shape"), numbers("data_offsets"));
+    let words = bytes[start + place[0]..start + place[1]].chunks_exact(4);
+    let words = words.map(|word| <[u8; 4]>::try_from(word).expect("four bytes"));
+    if entry["dtype"] == "F32" {
+        let values = words.map(f32::from_le_bytes).collect();
+        return Tensor::Floats(ArrayD::from_shape_vec(IxDyn(&shape), values).expect("as many"));
+    }
+    let values = words.map(|word| i64::from(i32::from_le_bytes(word))).collect();
+    Tensor::Ints(ArrayD::from_shape_vec(IxDyn(&shape), values).expect("as many"))
 }
 
 /// The array of a file as numpy writes it.
