@@ -45,7 +45,7 @@ fn differs(wanted: &Value, got: &Value, tolerance: f64) -> Option<String> {
         }
         (Value::Number(one), Value::Number(other)) => {
             let apart = one.as_f64()? - other.as_f64()?;
-            (!(apart.abs() <= tolerance)).then(|| format!("{other} for {one}"))
+            (apart.is_nan() || apart.abs() > tolerance).then(|| format!("{other} for {one}"))
         }
         _ => (wanted != got).then(|| format!("{got} for {wanted}")),
     }

@@ -5,6 +5,7 @@ mod support;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
     fs,
     path::Path,
 };
@@ -102,7 +103,7 @@ fn the_table_of_operations_is_true() {
                 (ways.to_string(), format!("{:.0e}", bound(*most)))
             });
             let of: Vec<&str> = models.get(*kind).into_iter().flatten().map(String::as_str).collect();
-            table += &format!("| `{kind}` | {ways} | {most} | {} |\n", of.join(", "));
+            let _ = writeln!(table, "| `{kind}` | {ways} | {most} | {} |", of.join(", "));
         }
         fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).expect("written");
         return;

@@ -1,4 +1,5 @@
 //! Files that mean harm: each is refused in words, quickly, and without taking memory for what it only claims.
+#![expect(clippy::print_stdout, reason = "how many were refused is worth knowing")]
 #![expect(unsafe_code, reason = "what is asked of the allocator is seen only in its place")]
 
 mod support;
@@ -307,7 +308,9 @@ fn change(value: &mut Value, extreme: &[i64], random: &mut StdRng) {
     }
     match &mut value.data {
         Data::Ints(ints) => {
-            ints.iter_mut().for_each(|int| *int = extreme[random.random_range(0..extreme.len())]);
+            for int in ints.iter_mut() {
+                *int = extreme[random.random_range(0..extreme.len())];
+            }
         }
         Data::Floats(floats) => floats
             .iter_mut()
@@ -449,7 +452,7 @@ fn what_cannot_be_is_named() {
 fn what_only_claims_to_be_large_takes_no_memory() {
     let claim = |operation: &str| {
         let given = format!("{operation}[name = string(\"y\")];");
-        text::parse(&program(&given)).map(|_| refusal(&given)).unwrap_or_else(|error| error.why)
+        text::parse(&program(&given)).map_or_else(|error| error.why, |_| refusal(&given))
     };
     let windows = claim(
         "tensor<fp32, [4294967296]> z = relu(x = x)[name = string(\"z\")];\ntensor<fp32, [2, 3]> y = sliding_windows(x = z, axis = int32(0), size = int32(2000000000))",

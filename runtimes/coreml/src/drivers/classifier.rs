@@ -38,17 +38,15 @@ struct Classifier {
 pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
     let eye = Eye::of(&parts, Fit::Crop)?;
     let model = &parts.model;
-    let (output, labels, is_raw) = match model.labels() {
-        Some((output, labels)) => (output.to_owned(), labels.to_vec(), false),
-        None => {
-            let output = model.interface().outputs.first().map(|output| output.name.clone());
-            let labels =
-                parts.labels().ok_or_else(|| rejected(format!("{} names no labels", model.name())))?;
-            (output.unwrap_or_default(), labels, true)
-        }
+    let (output, labels, is_raw) = if let Some((output, labels)) = model.labels() {
+        (output.to_owned(), labels.to_vec(), false)
+    } else {
+        let output = model.interface().outputs.first().map(|output| output.name.clone());
+        let labels = parts.labels().ok_or_else(|| rejected(format!("{} names no labels", model.name())))?;
+        (output.unwrap_or_default(), labels, true)
     };
     let is_raw = parts.flag("softmax").unwrap_or(is_raw);
-    Ok(Box::new(Classifier { eye, output, labels, is_raw, parts }))
+    Ok(Box::new(Classifier { parts, eye, output, labels, is_raw }))
 }
 
 impl Pipeline for Classifier {

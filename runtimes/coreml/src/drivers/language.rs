@@ -154,11 +154,11 @@ impl Pipeline for Writer {
         let longest = (prompt.len() + request.max_tokens.unwrap_or(self.context)).min(self.context);
         let mut talk =
             Talk { writer: self, state: self.parts.model.start()?, past: 0, is_writing: false, job };
-        let task = Task { begin: &prompt, source: &[], longest, rule: None };
+        let ask = Task { begin: &prompt, source: &[], longest, rule: None };
         let mut said = Stops::new(&self.tokens, job, &request.stops, options.ends());
         let stopped = said.flag();
         let decoder: &mut dyn Decoder = &mut Until { talk: &mut talk, stopped: &stopped };
-        let written = search::write(decoder, &options, task, job, &mut |token| said.hear(token));
+        let written = search::write(decoder, &options, ask, job, &mut |token| said.hear(token));
         let written = match written {
             Err(_) if stopped.get() => None,
             written => Some(written?),

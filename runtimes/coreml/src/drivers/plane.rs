@@ -122,7 +122,7 @@ impl Pipeline for Planes {
             }
             Meaning::Segments(labels) => {
                 let map = if is_whole || planes.len_of(Axis(0)) == 1 {
-                    nearest(planes.index_axis(Axis(0), 0).to_owned(), height, width)
+                    nearest(&planes.index_axis(Axis(0), 0).to_owned(), height, width)
                 } else {
                     self.classes(&planes, height, width, job)?
                 };
@@ -138,9 +138,9 @@ impl Pipeline for Planes {
                     (planes[[channel.min(channels - 1), y, x]] * scale).round().clamp(0.0, 255.0) as u8
                 };
                 let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (y, x)));
-                let pixels =
+                let pixels: Vec<u8> =
                     pixels.flat_map(|(y, x)| [level(0, y, x), level(1, y, x), level(2, y, x)]).collect();
-                json!({ "image": png(pixels, width, height)?, "width": width, "height": height })
+                json!({ "image": png(&pixels, width, height)?, "width": width, "height": height })
             }
         };
         Ok(Answer::of(output, 0))
@@ -186,7 +186,7 @@ fn levels(plane: &Array2<f32>) -> Array2<u8> {
 }
 
 /// A map of classes in another size: classes are not mixed.
-fn nearest(plane: Array2<f32>, height: usize, width: usize) -> Array2<u32> {
+fn nearest(plane: &Array2<f32>, height: usize, width: usize) -> Array2<u32> {
     let (rows, columns) = plane.dim();
     Array2::from_shape_fn((height, width), |(y, x)| {
         plane[[y * rows / height, x * columns / width]].max(0.0) as u32
@@ -207,14 +207,10 @@ fn segments(map: &Array2<u32>, labels: Option<&[String]>) -> Result<Vec<Segment>
     present.into_iter().map(segment).collect()
 }
 
-fn png(pixels: Vec<u8>, width: usize, height: usize) -> Result<String, Failure> {
+fn png(pixels: &[u8], width: usize, height: usize) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    let written = PngEncoder::new(&mut bytes).write_image(
-        &pixels,
-        width as u32,
-        height as u32,
-        ExtendedColorType::Rgb8,
-    );
+    let written =
+        PngEncoder::new(&mut bytes).write_image(pixels, width as u32, height as u32, ExtendedColorType::Rgb8);
     written.map_err(|error| Failure::of_host(FailureCode::InternalError, format!("write a PNG: {error}")))?;
     Ok(base64::encode(&bytes))
 }

@@ -136,17 +136,17 @@ fn written(tensors: &Tensors, left: &mut usize) -> Result<Value, Failure> {
             .checked_sub(count)
             .ok_or_else(|| rejected(format!("the model gives more than {MAX_NUMBERS} numbers")))?;
         let value = match tensor {
-            Tensor::Floats(array) => nested(array.view(), &|&number| json!(number)),
-            Tensor::Ints(array) => nested(array.view(), &|&number| json!(number)),
+            Tensor::Floats(array) => nested(&array.view(), &|&number| json!(number)),
+            Tensor::Ints(array) => nested(&array.view(), &|&number| json!(number)),
         };
         outputs.insert(name.clone(), value);
     }
     Ok(Value::Object(outputs))
 }
 
-fn nested<T>(array: ArrayViewD<'_, T>, number: &dyn Fn(&T) -> Value) -> Value {
+fn nested<T>(array: &ArrayViewD<'_, T>, number: &dyn Fn(&T) -> Value) -> Value {
     if array.ndim() == 0 {
         return array.first().map_or(Value::Null, number);
     }
-    Value::Array(array.outer_iter().map(|inner| nested(inner, number)).collect())
+    Value::Array(array.outer_iter().map(|inner| nested(&inner, number)).collect())
 }

@@ -399,6 +399,7 @@ impl<'p> Call<'_, 'p> {
 }
 
 /// One output.
+#[expect(clippy::unnecessary_wraps, reason = "it is what an operation gives")]
 pub(super) fn one(name: String) -> Result<Vec<String>, Failure> {
     Ok(vec![name])
 }

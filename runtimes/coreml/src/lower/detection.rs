@@ -56,9 +56,9 @@ fn non_maximum_suppression(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failu
     );
     let (chosen, count) = chosen(call, &kept, &best, &limits[0])?;
     let filler = call.list(&vec![-1; most as usize])?;
-    let filled = call.node("Concat", &[&chosen, &filler], [Set::Int("axis", 0)]);
-    let (first, last) = (call.list(&[0])?, call.list(&[most])?);
-    let places = call.node("Slice", &[&filled, &first, &last], []);
+    let wide = call.node("Concat", &[&chosen, &filler], [Set::Int("axis", 0)]);
+    let (begin, end) = (call.list(&[0])?, call.list(&[most])?);
+    let places = call.node("Slice", &[&wide, &begin, &end], []);
     let mut given = Vec::with_capacity(4);
     for all in [by_box, classes] {
         let part = taken(call, &all, &places)?;

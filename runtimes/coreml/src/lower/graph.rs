@@ -284,14 +284,6 @@ impl<'p> Lowering<'p> {
                 _ => None,
             },
         };
-        fn texts(value: &Value, into: &mut Vec<String>) {
-            match &value.data {
-                Data::Texts(texts) => into.extend(texts.iter().cloned()),
-                Data::Ints(numbers) => into.extend(numbers.iter().map(i64::to_string)),
-                Data::Many(values) => values.iter().for_each(|value| texts(value, into)),
-                _ => {}
-            }
-        }
         let mut labels = Vec::new();
         texts(value.ok_or_else(|| rejected("its classes are not known before it runs"))?, &mut labels);
         Ok(labels)
@@ -334,22 +326,10 @@ impl<'p> Lowering<'p> {
     }
 
     fn feed_constant(&mut self, bound: &Bound<'p>) -> Result<(String, TensorType), Failure> {
-        let element = self.type_of(bound)?.element;
+        let element = type_of(bound)?.element;
         let constant = self.constant(bound)?;
         let shape = constant.shape.iter().map(|&size| Some(size)).collect();
         Ok((self.initializer(&constant, element)?, TensorType { element, shape }))
-    }
-
-    pub(super) fn type_of(&self, bound: &Bound<'p>) -> Result<TensorType, Failure> {
-        let ty = match bound {
-            Bound::Made { ty, .. } => Some(ty),
-            Bound::Fixed(value) => value.ty.tensor(),
-            Bound::Packed(operation, index) => {
-                operation.outputs.get(*index).and_then(|output| output.ty.tensor())
-            }
-            Bound::State | Bound::Label => None,
-        };
-        ty.cloned().ok_or_else(|| rejected("it works on something that is no tensor"))
     }
 
     /// What is known before anything runs.
@@ -467,7 +447,7 @@ impl<'p> Lowering<'p> {
                 Bound::Label | Bound::State => continue,
                 Bound::Made { name, ty } => (name, ty),
                 fixed => {
-                    let ty = self.type_of(&fixed)?;
+                    let ty = type_of(&fixed)?;
                     let constant = self.constant(&fixed)?;
                     (self.initializer(&constant, ty.element)?, ty)
                 }
@@ -532,6 +512,29 @@ impl<'p> Lowering<'p> {
         let open = TensorType { element: ty.element, shape: vec![None; ty.rank()] };
         self.declare(name, &open)
     }
+}
+
+/// The texts in a value, and numbers as texts.
+fn texts(value: &Value, into: &mut Vec<String>) {
+    match &value.data {
+        Data::Texts(texts) => into.extend(texts.iter().cloned()),
+        Data::Ints(numbers) => into.extend(numbers.iter().map(i64::to_string)),
+        Data::Many(values) => values.iter().for_each(|value| texts(value, into)),
+        _ => {}
+    }
+}
+
+/// What something is.
+fn type_of(bound: &Bound<'_>) -> Result<TensorType, Failure> {
+    let ty = match bound {
+        Bound::Made { ty, .. } => Some(ty),
+        Bound::Fixed(value) => value.ty.tensor(),
+        Bound::Packed(operation, index) => {
+            operation.outputs.get(*index).and_then(|output| output.ty.tensor())
+        }
+        Bound::State | Bound::Label => None,
+    };
+    ty.cloned().ok_or_else(|| rejected("it works on something that is no tensor"))
 }
 
 /// The number of a class in ONNX.

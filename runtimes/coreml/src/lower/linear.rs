@@ -19,15 +19,12 @@ pub(super) const OPERATIONS: Table = &[
 
 fn linear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let x = call.tensor("x")?;
-    let weight = match call.known("weight")? {
-        Some(constant) => {
-            let Constant { shape, data } = turned(constant)?;
-            call.floats_of(shape, data)?
-        }
-        None => {
-            let weight = call.tensor("weight")?;
-            call.transpose(&weight.name, vec![1, 0])
-        }
+    let weight = if let Some(constant) = call.known("weight")? {
+        let Constant { shape, data } = turned(&constant)?;
+        call.floats_of(shape, data)?
+    } else {
+        let weight = call.tensor("weight")?;
+        call.transpose(&weight.name, vec![1, 0])
     };
     let product = call.node("MatMul", &[&x.name, &weight], []);
     match call.maybe("bias")? {
@@ -37,7 +34,7 @@ fn linear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 }
 
 /// Weights are stored by output; turned here, once, nothing is turned at each run.
-fn turned(constant: Constant) -> Result<Constant, Failure> {
+fn turned(constant: &Constant) -> Result<Constant, Failure> {
     let (&[rows, columns], Data::Floats(numbers)) = (constant.shape.as_slice(), &constant.data) else {
         return Err(rejected("its weight is no matrix of real numbers"));
     };

@@ -101,17 +101,14 @@ fn upsample_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     };
     let rank = x.rank();
     let sizes = rank.checked_sub(2).and_then(|first| x.size(first).ok().zip(x.size(first + 1).ok()));
-    match sizes {
-        // The factors are worked out anew from the sizes, as they are where the model was made.
-        Some((rows, columns)) => {
-            let whole = |size: i64, factor: f32| (size as f32 * factor).floor() as i64;
-            let to = call.list(&[whole(rows, height), whole(columns, width)])?;
-            resized(call, &x, &to, false, &linear(how))
-        }
-        None => {
-            let to = call.array(&[2], vec![height, width])?;
-            resized(call, &x, &to, true, &linear(how))
-        }
+    // The factors are worked out anew from the sizes, as they are where the model was made.
+    if let Some((rows, columns)) = sizes {
+        let whole = |size: i64, factor: f32| (size as f32 * factor).floor() as i64;
+        let to = call.list(&[whole(rows, height), whole(columns, width)])?;
+        resized(call, &x, &to, false, &linear(how))
+    } else {
+        let to = call.array(&[2], vec![height, width])?;
+        resized(call, &x, &to, true, &linear(how))
     }
 }
 
@@ -186,21 +183,18 @@ fn resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let how = Match::of(&mode)?;
     let is_nearest = call.word("interpolation_mode", "LINEAR")? == "NEAREST_NEIGHBOR";
     let first = x.rank().checked_sub(2).ok_or_else(|| rejected("it resizes something of one axis"))?;
-    let to = match call.ints_if_known("shape")? {
-        Some(sizes) => {
-            let last = sizes.last_chunk::<2>().copied().ok_or_else(|| rejected("its shape is too short"))?;
-            let size = |axis: usize| if last[axis] == 0 { x.size(first + axis) } else { Ok(last[axis]) };
-            let sizes = [size(0)?, size(1)?];
-            if !is_nearest && (how == Match::Offset || (mode == "ALIGN_CORNERS" && sizes.contains(&1))) {
-                return by_matrices(call, &x, how, sizes);
-            }
-            call.list(&sizes)?
+    let to = if let Some(sizes) = call.ints_if_known("shape")? {
+        let last = sizes.last_chunk::<2>().copied().ok_or_else(|| rejected("its shape is too short"))?;
+        let size = |axis: usize| if last[axis] == 0 { x.size(first + axis) } else { Ok(last[axis]) };
+        let sizes = [size(0)?, size(1)?];
+        if !is_nearest && (how == Match::Offset || (mode == "ALIGN_CORNERS" && sizes.contains(&1))) {
+            return by_matrices(call, &x, how, sizes);
         }
-        None => {
-            let shape = call.tensor("shape")?;
-            let (begin, end) = (call.list(&[-2])?, call.list(&[i64::MAX])?);
-            call.node("Slice", &[&shape.name, &begin, &end], [])
-        }
+        call.list(&sizes)?
+    } else {
+        let shape = call.tensor("shape")?;
+        let (begin, end) = (call.list(&[-2])?, call.list(&[i64::MAX])?);
+        call.node("Slice", &[&shape.name, &begin, &end], [])
     };
     if is_nearest {
         return resized(call, &x, &to, false, &nearest());

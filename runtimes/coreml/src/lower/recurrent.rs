@@ -151,8 +151,8 @@ fn lstm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let inputs: Vec<&str> = inputs.to_vec();
     let given = call.nodes("LSTM", &inputs, set, 3);
     let last = together(call, &given[1], directions)?;
-    let cell = together(call, &given[2], directions)?;
-    Ok(vec![steps(call, &given[0], &last)?, last, cell])
+    let memory = together(call, &given[2], directions)?;
+    Ok(vec![steps(call, &given[0], &last)?, last, memory])
 }
 
 fn hidden_of(call: &mut Call<'_, '_>) -> Result<i64, Failure> {

@@ -128,15 +128,14 @@ fn boxes(call: &mut Call<'_, '_>) -> Result<(String, Option<String>), Failure> {
         };
     }
     let boxes = call.tensor("boxes")?;
-    let index = match call.maybe("box_indices")? {
-        Some(index) => call.cast(&index, Class::Int),
-        None => {
-            let count = boxes.size(0)?;
-            if count > MAX_BOXES {
-                return Err(rejected(format!("it has {count} boxes, more than {MAX_BOXES}")));
-            }
-            call.list(&(0..count).collect::<Vec<i64>>())?
+    let index = if let Some(index) = call.maybe("box_indices")? {
+        call.cast(&index, Class::Int)
+    } else {
+        let count = boxes.size(0)?;
+        if count > MAX_BOXES {
+            return Err(rejected(format!("it has {count} boxes, more than {MAX_BOXES}")));
         }
+        call.list(&(0..count).collect::<Vec<i64>>())?
     };
     Ok((call.cast(&boxes, Class::Float), Some(index)))
 }
@@ -171,7 +170,7 @@ fn crop_resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
         let [begin, length] = reach(call, &parts, axis)?;
         let last = (size - 1.0).max(1.0);
         let within = spread(count).map(|place| {
-            if count == 1 && mode == "STRICT_ALIGN_CORNERS" { 0.0 } else { (place + 1.0) / 2.0 }
+            if count == 1 && mode == "STRICT_ALIGN_CORNERS" { 0.0 } else { f32::midpoint(place, 1.0) }
         });
         let within = call.array(&[1, count as u64], within.collect())?;
         let inside = call.node("Mul", &[&length, &within], []);

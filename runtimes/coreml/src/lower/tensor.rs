@@ -177,24 +177,21 @@ fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
         "reflect" => "reflect",
         _ => "constant",
     };
-    let pads = match call.ints_if_known("pad")? {
-        Some(pads) => {
-            let count = pads.len() / 2;
-            let first = x.rank().checked_sub(count).filter(|_| pads.len() % 2 == 0);
-            let first = first
-                .ok_or_else(|| rejected(format!("its edges are {} for {} axes", pads.len(), x.rank())))?;
-            let mut all = vec![0; 2 * x.rank()];
-            for (axis, [begin, end]) in pads.as_chunks::<2>().0.iter().enumerate() {
-                (all[first + axis], all[first + axis + x.rank()]) = (*begin, *end);
-            }
-            call.list(&all)?
+    let pads = if let Some(pads) = call.ints_if_known("pad")? {
+        let count = pads.len() / 2;
+        let first = x.rank().checked_sub(count).filter(|_| pads.len() % 2 == 0);
+        let first =
+            first.ok_or_else(|| rejected(format!("its edges are {} for {} axes", pads.len(), x.rank())))?;
+        let mut all = vec![0; 2 * x.rank()];
+        for (axis, [begin, end]) in pads.as_chunks::<2>().0.iter().enumerate() {
+            (all[first + axis], all[first + axis + x.rank()]) = (*begin, *end);
         }
-        None => {
-            let pads = call.tensor("pad")?;
-            let pairs = call.reshape(&pads.name, &[-1, 2])?;
-            let turned = call.transpose(&pairs, vec![1, 0]);
-            call.reshape(&turned, &[-1])?
-        }
+        call.list(&all)?
+    } else {
+        let pads = call.tensor("pad")?;
+        let pairs = call.reshape(&pads.name, &[-1, 2])?;
+        let turned = call.transpose(&pairs, vec![1, 0]);
+        call.reshape(&turned, &[-1])?
     };
     if mode != "constant" {
         return one(call.node("Pad", &[&x.name, &pads], [text("mode", mode)]));

@@ -121,8 +121,11 @@ mod tests {
 
     #[test]
     fn floats_of_eight_bits_are_those_of_their_tables() {
-        assert_eq!([0x38, 0x7e, 0x01, 0xb8].map(|byte| tiny(byte, 3)), [1.0, 448.0, 2.0_f32.powi(-9), -1.0]);
-        assert_eq!([0x3c, 0x7b, 0x01].map(|byte| tiny(byte, 2)), [1.0, 57344.0, 2.0_f32.powi(-16)]);
+        let bits = |byte: u8, mantissa: u32| tiny(byte, mantissa).to_bits();
+        let wide = [(0x38, 1.0), (0x7e, 448.0), (0x01, 2.0_f32.powi(-9)), (0xb8, -1.0)];
+        let short = [(0x3c, 1.0), (0x7b, 57344.0), (0x01, 2.0_f32.powi(-16))];
+        assert!(wide.iter().all(|&(byte, number)| bits(byte, 3) == f32::to_bits(number)));
+        assert!(short.iter().all(|&(byte, number)| bits(byte, 2) == f32::to_bits(number)));
         assert!(tiny(0x7f, 3).is_nan() && tiny(0x7c, 2).is_infinite());
     }
 

@@ -47,7 +47,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// The next token.
-    pub fn next(&mut self) -> Result<Token<'t>, String> {
+    pub fn token(&mut self) -> Result<Token<'t>, String> {
         let space = self.rest().len() - self.rest().trim_start().len();
         self.line += self.take(space).bytes().filter(|&byte| byte == b'\n').count();
         let rest = self.rest();
@@ -133,13 +133,13 @@ mod tests {
             ("-inf ", "-inf"),
             ("0x1e+1", "0x1e"),
         ] {
-            assert_eq!(Lexer::new(text).next(), Ok(Token::Number(number)), "{text}");
+            assert_eq!(Lexer::new(text).token(), Ok(Token::Number(number)), "{text}");
         }
     }
 
     #[test]
     fn texts_keep_what_is_escaped() {
-        assert_eq!(Lexer::new(r#""a\"\\ü\n""#).next(), Ok(Token::Text("a\"\\ü\n".to_owned())));
-        assert!(Lexer::new("\"a\\").next().is_err());
+        assert_eq!(Lexer::new(r#""a\"\\ü\n""#).token(), Ok(Token::Text("a\"\\ü\n".to_owned())));
+        assert!(Lexer::new("\"a\\").token().is_err());
     }
 }

@@ -26,7 +26,7 @@ impl<'t> Parser<'t> {
 
     pub(super) fn peek(&mut self) -> Result<&Token<'t>, String> {
         if self.ahead.is_none() {
-            let token = self.lexer.next();
+            let token = self.lexer.token();
             self.line = self.lexer.line();
             self.ahead = Some(token?);
         }

@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 24;
 /// Most dimensions of a tensor.
 const MAX_RANK: usize = 16;
 
-impl<'t> Parser<'t> {
+impl Parser<'_> {
     /// A type whose first word was taken.
     pub(super) fn value_type(&mut self, word: &str, depth: usize) -> Result<ValueType, String> {
         if depth > MAX_DEPTH {

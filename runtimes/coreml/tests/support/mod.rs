@@ -153,11 +153,15 @@ pub(crate) fn apart(wanted: &Tensor, got: &Tensor) -> f32 {
         return f32::INFINITY;
     }
     let (wanted, got) = (wanted.clone().into_floats(), got.clone().into_floats());
-    let differences = wanted
-        .iter()
-        .zip(&got)
-        .map(|(wanted, got)| if wanted == got { 0.0 } else { (wanted - got).abs() / (1.0 + wanted.abs()) });
+    let differences = wanted.iter().zip(&got).map(|(wanted, got)| {
+        if same(*wanted, *got) { 0.0 } else { (wanted - got).abs() / (1.0 + wanted.abs()) }
+    });
     differences.fold(0.0, |most: f32, one| if one.is_nan() { f32::INFINITY } else { most.max(one) })
+}
+
+/// Both infinite alike, or not different at all.
+fn same(wanted: f32, got: f32) -> bool {
+    wanted.total_cmp(&got).is_eq()
 }
 
 /// What a file of several arrays holds, and where its numbers begin.

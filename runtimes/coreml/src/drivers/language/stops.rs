@@ -9,7 +9,7 @@ use island_runtimes_onnx::{run::Job, text::tokens::Tokens};
 pub(super) struct Stops<'s> {
     tokens: &'s Tokens,
     job: &'s Job,
-    stops: &'s [String],
+    endings: &'s [String],
     ends: Vec<u32>,
     ids: Vec<u32>,
     said: usize,
@@ -24,7 +24,7 @@ impl<'s> Stops<'s> {
         Self {
             tokens,
             job,
-            stops,
+            endings: stops,
             ends: ends.to_vec(),
             ids: Vec::new(),
             said: 0,
@@ -53,7 +53,7 @@ impl<'s> Stops<'s> {
         }
         self.ids.push(token);
         let Ok(text) = self.tokens.decode(&self.ids, true) else { return };
-        let first = self.stops.iter().filter_map(|stop| text.find(stop.as_str())).min();
+        let first = self.endings.iter().filter_map(|stop| text.find(stop.as_str())).min();
         if let Some(at) = first {
             self.stopped.set(true);
             self.say(&text, at);
@@ -61,7 +61,7 @@ impl<'s> Stops<'s> {
         }
         // A letter of several tokens is not whole yet.
         let whole = text.trim_end_matches('\u{fffd}').len();
-        let held = self.stops.iter().map(|stop| begun(&text[..whole], stop)).max().unwrap_or(0);
+        let held = self.endings.iter().map(|stop| begun(&text[..whole], stop)).max().unwrap_or(0);
         self.say(&text, whole - held);
     }
 
