@@ -101,7 +101,9 @@ impl Changed {
         fs::read(self.path(inside)).expect("readable")
     }
 
+    /// In a new file: some file systems wait for the disk where an old one is overwritten.
     fn write(&self, inside: &str, bytes: &[u8]) {
+        let _ = fs::remove_file(self.path(inside));
         fs::write(self.path(inside), bytes).expect("written");
     }
 
