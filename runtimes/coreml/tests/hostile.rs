@@ -23,11 +23,18 @@ use island_runtimes_coreml::{
         types::{Element, TensorType, ValueType},
         value::{Data, Value},
     },
-    proto, text,
+    proto::{
+        self,
+        model::{ArrayType, FeatureKind},
+    },
+    runtime::{CoreMl, Settings},
+    text,
 };
 use island_runtimes_onnx::{graph::Threads, library};
 use ndarray::{ArrayD, IxDyn};
+use prost::Message as _;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use serde_json::json;
 use support::Fixture;
 
 /// Most bytes that reading a file of some kilobytes may ask for at once.
@@ -590,6 +597,41 @@ fn other_kinds_of_models_are_refused_by_name() {
     let escape =
         br#"{"rootModelIdentifier": "a", "itemInfoEntries": {"a": {"path": "../../../etc/passwd"}}}"#;
     assert!(file("M.mlpackage/Manifest.json", escape).contains("lacks"));
+}
+
+/// What loading a fixture's model says whose inputs, as it describes them, were changed.
+async fn described(name: &str, change: impl Fn(&mut ArrayType)) -> Option<String> {
+    let fixture = Fixture::named(name);
+    let mut files = fixture.files();
+    let program = files.iter().find(|(path, _)| path.ends_with(PROGRAM)).expect("a program");
+    let (path, bytes) = (program.0.clone(), fs::read(program.1).expect("readable"));
+    let mut model = proto::read::model(&bytes).expect("a model");
+    for feature in model.description.iter_mut().flat_map(|description| &mut description.input) {
+        if let Some(FeatureKind::Array(array)) = feature.r#type.as_mut().and_then(|ty| ty.kind.as_mut()) {
+            change(array);
+        }
+    }
+    let changed = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(changed.path(), model.encode_to_vec()).expect("written");
+    files.insert(path, changed.path().to_owned());
+    let mut engine = fixture.engine.clone();
+    engine["task"] = fixture.task.clone().into();
+    let cargo = json!({ "slug": name, "runtime_type": "coreml", "engine": engine });
+    let cargo = serde_json::from_value(cargo).expect("a Cargo");
+    said(CoreMl::load(Settings { files, cargo, slots: 1, threads: 1, vram_limit_mb: 0 }).await)
+}
+
+#[tokio::test]
+async fn inputs_that_claim_to_be_endless_are_refused() {
+    assert_eq!(described("llama", |_| {}).await, None);
+    let endless = |array: &mut ArrayType| {
+        array.shape.iter_mut().for_each(|size| *size = 1 << 40);
+        array.shape_range = None;
+        array.enumerated_shapes = None;
+    };
+    let why = described("llama", endless).await.expect("refused");
+    assert!(why.contains("tokens at once"), "{why}");
+    within_bounds();
 }
 
 fn run(package: &Package, input: Tensor) -> Result<(), Failure> {

@@ -17,6 +17,9 @@ use crate::{
     program::types::Class,
 };
 
+/// Most tokens that a text is filled up to.
+const MAX_LENGTH: usize = 1 << 20;
+
 /// Most texts of one job.
 const MAX_TEXTS: usize = 2048;
 
@@ -121,6 +124,7 @@ impl Embedder {
         let encoding = self.tokens.encode_cut(text, None, most, 0)?;
         let count = encoding.len();
         let length = self.sizes.holding(1, count as u64).and_then(|length| usize::try_from(length).ok());
+        let length = length.filter(|&length| length <= MAX_LENGTH);
         let length = length
             .ok_or_else(|| wrong(format!("the text has {count} tokens, which the model does not take")))?;
         let filled = |fill: i64, of: &dyn Fn(usize) -> i64| -> Vec<i64> {

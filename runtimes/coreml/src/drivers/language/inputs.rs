@@ -10,6 +10,9 @@ use crate::{
     program::types::Class,
 };
 
+/// Most tokens that a conversation has.
+const MAX_CONTEXT: usize = 1 << 20;
+
 /// One input of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
@@ -53,6 +56,12 @@ impl Inputs {
             all.push((feature.name.clone(), asked));
         }
         let ids = ids.ok_or_else(|| rejected(format!("{} takes no token ids [1, n]", model.name())))?;
+        if let Some(context) = context.filter(|&context| context > MAX_CONTEXT) {
+            return Err(rejected(format!(
+                "{} looks at {context} tokens at once, more than {MAX_CONTEXT}",
+                model.name()
+            )));
+        }
         Ok(Self { all, ids, context })
     }
 
