@@ -41,7 +41,10 @@ use crate::{
         heartbeat, lease,
         session::{self, About, Session},
     },
-    policy::watch::Policy,
+    policy::{
+        gpus::{self, GpuRule},
+        watch::Policy,
+    },
     preload::Preloader,
     supervisor::{
         Parts, Supervisor,
@@ -130,14 +133,20 @@ impl Agent {
         let fabric = Fabric::new(Arc::clone(&identity), instance);
 
         let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
-        let gpus = Gpus::open();
         let (containers, forwarder) = with_forwarder(config.containers.clone(), &config.bin_dir());
+        let containers = without_gpus(containers, &config.policy.gpu);
         let offer = ContainerOffer { max_tier: containers.max_tier, egress: containers.egress.clone() };
-        let capabilities = inventory::discover(&gpus, runtimes.report(), runtimes.sandbox());
-        let capabilities = Capabilities { containers: Some(offer), ..capabilities };
         let exits = Exits::new(egress_dir.clone(), log_dir.clone(), containers.egress.clone(), forwarder);
-        let meter = Arc::new(Meter::new(gpus.ok(), config.cache_dir()));
+        let meter = Arc::new(Meter::new(Gpus::here(&state), config.cache_dir()));
         meter.sample().await;
+        let gpus = meter.latest().borrow().gpus.clone();
+        let (offered, no_gpu_reason) = gpus::offered(&config.policy.gpu, &gpus);
+        let capabilities = Capabilities {
+            containers: Some(offer),
+            gpus: offered,
+            no_gpu_reason,
+            ..inventory::discover(&gpus, runtimes.report(), runtimes.sandbox())
+        };
 
         let pool_config = PoolConfig {
             dir: workers_dir,
@@ -150,6 +159,7 @@ impl Agent {
             egress_dir,
             reserve_ram_mb: config.memory.reserve_ram_mb,
             reserve_vram_mb: config.memory.reserve_vram_mb,
+            gpu_rules: config.policy.gpu.clone(),
             allow_weak_sandbox: config.allow_weak_sandbox,
         };
         let cache = Cache::open(cache_config(&config))?;
@@ -286,6 +296,14 @@ impl Agent {
             link.clone(),
         );
         life.spawn("hub", well(hub));
+        let (supervisor, fabric) = (Arc::clone(&self.supervisor), Arc::clone(&self.fabric));
+        let follow = inventory::gpu::follow::run(
+            self.meter.latest(),
+            move |gpus| supervisor.set_gpus(gpus),
+            move || fabric.ask_to_register(),
+            link.clone(),
+        );
+        life.spawn("gpus", well(follow));
         self.spawn_control(life);
         // Nobody waits for a preload: it ends with the first wish to stop.
         let (preloader, stop) = (Arc::clone(&self.preloader), life.soft());
@@ -315,6 +333,14 @@ fn with_forwarder(rules: ContainerRules, bin_dir: &Path) -> (ContainerRules, Pat
             (ContainerRules { egress: Egress::None, ..rules }, PathBuf::new())
         }
     }
+}
+
+/// What the owner allows containers: they get all GPUs or none, so where he has rules for single ones they get none.
+fn without_gpus(rules: ContainerRules, gpus: &[GpuRule]) -> ContainerRules {
+    if rules.gpus && !gpus.is_empty() {
+        tracing::warn!("containers get no GPU, because [[policy.gpu]] has rules for single ones");
+    }
+    ContainerRules { gpus: rules.gpus && gpus.is_empty(), ..rules }
 }
 
 /// Resolves at a signal that comes before the lifecycle listens for them.

@@ -11,7 +11,7 @@ use island_protocol::cargo::RuntimeType;
 use island_runtimes_worker::launch::ContainerRules;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::Rules;
+use crate::policy::{Rules, gpus::GpuRule};
 
 /// Prefix of environment variables: `ISLAND_AGENT_WORKERS__MAX_JOBS`.
 pub const ENV_PREFIX: &str = "ISLAND_AGENT_";
@@ -213,6 +213,14 @@ impl Config {
         require(self.preload.every_s > 0, "preload.every_s must be at least 1")?;
         let known = |runtime: &RuntimeType| RuntimeType::ALL.contains(runtime);
         require(self.policy.runtimes.iter().all(known), "policy.runtimes names an engine that there is not")?;
+        let says_nothing = |rule: &&GpuRule| {
+            let limits = (rule.max_vram_mb, rule.max_temperature_c, rule.max_power_w);
+            !rule.never && limits == (None, None, None)
+        };
+        if let Some(rule) = self.policy.gpu.iter().find(says_nothing) {
+            let gpu = &rule.gpu;
+            return Err(ConfigError::Invalid(format!("policy.gpu of {gpu} sets nothing: never, or a max_…")));
+        }
         require(self.cache.max_gb > 0, "cache.max_gb must be at least 1")?;
         require(
             self.api_key.is_none() || self.api_key_file.is_none(),
@@ -299,6 +307,24 @@ mod tests {
             let error = read(&format!("containers.egress = {wrong}")).expect_err(wrong);
             assert!(error.to_string().contains("egress"), "{error}");
         }
+    }
+
+    #[test]
+    fn an_owner_says_what_holds_for_single_gpus() {
+        let read = |text: &str| toml::from_str::<Config>(text);
+        let config = read(
+            "[[policy.gpu]]\ngpu = 1\nmax_vram_mb = 4000\n[[policy.gpu]]\ngpu = '0000:03:00.0'\nnever = true",
+        );
+        let config = config.expect("rules");
+        config.validate().expect("valid");
+        let shown = island_daemon::config::show(&config);
+        assert_eq!(read(&shown).expect("read again"), config);
+        for wrong in
+            ["gpu = 'card0'", "gpu = -1", "gpu = 'GPU-1'", "max_vram_mb = 1", "gpu = 0\nmax_vram = 1"]
+        {
+            assert!(read(&format!("[[policy.gpu]]\n{wrong}")).is_err(), "{wrong}");
+        }
+        assert!(read("[[policy.gpu]]\ngpu = 0").expect("syntax").validate().is_err(), "it sets nothing");
     }
 
     #[test]

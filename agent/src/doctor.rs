@@ -1,15 +1,25 @@
 //! What works here, and why the rest does not: `island-agent doctor`.
 
-use std::fmt;
+use std::{fmt, time::Instant};
 
 use island_coordinator_client::Client;
 use island_daemon::chain::Chain;
-use island_protocol::{egress::Egress, host::SandboxLevel};
+use island_protocol::{
+    egress::Egress,
+    host::{Capabilities, SandboxLevel},
+};
 
 use crate::{
     config::Config,
+    control::client::Control,
     egress,
-    inventory::{self, gpu::Gpus, runtimes::Runtimes},
+    inventory::{
+        self,
+        cgroup::Groups,
+        gpu::{Card, Gpus, View},
+        runtimes::Runtimes,
+    },
+    policy::gpus::{self, GpuRule},
 };
 
 /// One finding.
@@ -37,17 +47,10 @@ impl fmt::Display for Finding {
 /// Looks at everything.
 pub async fn examine(config: &Config) -> Vec<Finding> {
     let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
-    let gpus = Gpus::open();
+    let gpus = Gpus::here_read_only(&config.state_dir).look(Instant::now());
     let found = inventory::discover(&gpus, runtimes.report(), runtimes.sandbox());
-    let machine =
-        format!("{}, {} x {}, {} MB memory", found.platform, found.cpu_cores, found.cpu_model, found.ram_mb);
-    let mut findings = vec![finding("machine", None, machine)];
-    match found.no_gpu_reason {
-        Some(reason) => findings.push(finding("GPU", None, reason)),
-        None => findings.extend(found.gpus.iter().map(|gpu| {
-            finding(&format!("GPU {}", gpu.index), Some(true), format!("{}, {} MB", gpu.name, gpu.vram_mb))
-        })),
-    }
+    let mut findings = machine(&found);
+    findings.extend(graphics(&config.policy.gpu, &gpus));
     for runtime in &found.runtimes {
         let name = if runtime.simulated { "simulated".to_owned() } else { runtime.kind.to_string() };
         let detail = runtime.reason.clone().or_else(|| runtime.engine()).unwrap_or_default();
@@ -60,6 +63,78 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
     findings.push(way_out(config));
     findings.push(disk(config));
     findings.push(coordinator(config).await);
+    findings.extend(agent(config).await);
+    findings
+}
+
+fn machine(found: &Capabilities) -> Vec<Finding> {
+    let Capabilities { platform, cpu_cores, cpu_model, ram_mb, .. } = found;
+    let mut findings =
+        vec![finding("machine", None, format!("{platform}, {cpu_cores} x {cpu_model}, {ram_mb} MB memory"))];
+    if !found.cpu_features.is_empty() {
+        findings.push(finding("processor", None, found.cpu_features.join(" ")));
+    }
+    if let Some(nodes) = found.numa_nodes.filter(|nodes| *nodes > 1) {
+        findings.push(finding("memory", None, format!("in {nodes} NUMA nodes")));
+    }
+    let groups = Groups::default();
+    if let Some(processors) = groups.processors() {
+        findings.push(finding("control group", None, format!("leaves {processors} processors")));
+    }
+    if let Some(room) = groups.memory() {
+        findings.push(finding("control group", None, format!("leaves {} MB memory", room.limit >> 20)));
+    }
+    findings
+}
+
+/// GPUs, what holds for each, and what is not told of them.
+fn graphics(rules: &[GpuRule], gpus: &View) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = gpus.cards.iter().map(|card| graphic(rules, card)).collect();
+    findings.extend(gpus.none.clone().map(|reason| finding("GPU", None, reason)));
+    if gpus.none.is_none() {
+        findings.extend(gpus.problems.iter().map(|problem| finding("GPU", Some(false), problem.clone())));
+    }
+    let unmet = rules.iter().filter(|rule| !gpus.cards.iter().any(|card| rule.gpu.means(card)));
+    findings.extend(unmet.map(|rule| {
+        finding("[[policy.gpu]]", Some(false), format!("{} is none of the GPUs that are here", rule.gpu))
+    }));
+    findings
+}
+
+fn graphic(rules: &[GpuRule], card: &Card) -> Finding {
+    let (seen, limits) = (&card.seen, gpus::limits(rules, card));
+    let mut detail = format!("{}, {} MB, {}", seen.name, seen.vram_mb, seen.id);
+    let said = [
+        limits.max_vram_mb.map(|most| format!("at most {most} MB for jobs")),
+        limits.max_temperature_c.map(|most| format!("left alone at {most} °C")),
+        limits.max_power_w.map(|most| format!("left alone at {most} W")),
+        limits.never.then(|| "never used for jobs".to_owned()),
+    ];
+    let missing = seen.missing();
+    let untold = (!missing.is_empty()).then(|| format!("not told: {}", missing.join("; ")));
+    for further in said.into_iter().flatten().chain(untold) {
+        detail = format!("{detail}; {further}");
+    }
+    finding(&format!("GPU {}", card.index), (!limits.never).then_some(true), detail)
+}
+
+/// The agent that runs here: without one nothing works, however good all else is.
+async fn agent(config: &Config) -> Vec<Finding> {
+    let asked = match Control::new(&config.state_dir) {
+        Ok(control) => control.status().await,
+        Err(error) => Err(error),
+    };
+    let status = match asked {
+        Ok(status) => status,
+        Err(error) => return vec![finding("agent", Some(false), Chain(&error).to_string())],
+    };
+    let detail = match status.verdict.reason() {
+        _ if !status.connected => "runs, and the coordinator does not have it registered".to_owned(),
+        Some(reason) => format!("runs, registered, and takes no work: {reason}"),
+        None => "runs, registered, and takes work".to_owned(),
+    };
+    let mut findings = vec![finding("agent", Some(status.connected), detail)];
+    findings.extend(status.gpu_notes.into_iter().map(|note| finding("agent's GPUs", None, note)));
     findings
 }
 
@@ -119,4 +194,32 @@ async fn coordinator(config: &Config) -> Finding {
 
 fn finding(what: &str, good: Option<bool>, detail: String) -> Finding {
     Finding { what: what.to_owned(), good, detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{inventory::gpu::Vendor, policy::gpus::tests::card};
+
+    #[test]
+    fn gpus_are_told_with_their_rules_and_rules_without_a_gpu_are_a_problem() {
+        let mut one = card(0, Vendor::Amd, 8000, Ok(100), None);
+        one.seen.power_w = Err("the driver has no power1_input".into());
+        let view = View {
+            cards: vec![one],
+            problems: vec!["GPU 1 (Other) was here and is gone".into()],
+            none: None,
+        };
+        let rule = |name: &str| GpuRule {
+            gpu: name.parse().expect("a name"),
+            never: false,
+            max_vram_mb: Some(4000),
+            max_temperature_c: None,
+            max_power_w: None,
+        };
+        let told: Vec<_> = graphics(&[rule("0"), rule("1")], &view).iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(told.join("\n"));
+        let kept = graphics(&[GpuRule { never: true, ..rule("0") }], &view);
+        assert_eq!(kept[0].good, None, "what is not offered is neither good nor bad");
+    }
 }

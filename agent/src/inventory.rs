@@ -1,8 +1,10 @@
 //! What this host has: processor, memory, disk, GPUs, engines. Whatever is missing is a reason, never an error.
 
+pub mod cgroup;
 pub mod gpu;
 pub mod hub;
 pub mod meter;
+pub mod processor;
 pub mod runtimes;
 
 use std::path::Path;
@@ -10,14 +12,11 @@ use std::path::Path;
 use island_protocol::host::{Capabilities, RuntimeReport, SandboxReport};
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
-use self::gpu::Gpus;
+use self::gpu::View;
+pub use self::processor::cores;
 
-/// Looks at everything once. Blocks for some milliseconds.
-pub fn discover(
-    gpus: &Result<Gpus, String>,
-    runtimes: Vec<RuntimeReport>,
-    sandbox: SandboxReport,
-) -> Capabilities {
+/// Looks at everything once, beside the GPUs that were seen. Blocks for some milliseconds.
+pub fn discover(gpus: &View, runtimes: Vec<RuntimeReport>, sandbox: SandboxReport) -> Capabilities {
     let wanted = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
     let system = System::new_with_specifics(wanted);
     let brand = |system: System| Some(system.cpus().first()?.brand().trim().to_owned());
@@ -26,19 +25,16 @@ pub fn discover(
         platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
         cpu_model,
         cpu_cores: cores(),
+        cpu_features: processor::features(),
+        numa_nodes: processor::numa_nodes(),
         ram_mb: meter::Memory::read().total_mb,
-        gpus: gpus.as_ref().map(Gpus::list).unwrap_or_default(),
-        no_gpu_reason: gpus.as_ref().err().cloned(),
+        gpus: gpus.list(),
+        no_gpu_reason: gpus.none.clone(),
         runtimes,
         sandbox,
         hub_reachable: None,
         containers: None,
     }
-}
-
-/// Logical processors this process may use.
-pub fn cores() -> u32 {
-    std::thread::available_parallelism().map_or(1, |count| count.get() as u32)
 }
 
 /// Megabytes free and in all on the disk that holds `path`.

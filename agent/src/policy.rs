@@ -7,10 +7,12 @@ use std::{fmt, time::Duration};
 use island_protocol::{cargo::RuntimeType, ids::Slug, time::Timestamp};
 use serde::{Deserialize, Serialize};
 
+pub mod gpus;
 pub mod schedule;
 pub mod senses;
 pub mod watch;
 
+use gpus::GpuRule;
 use schedule::{Moment, Window};
 use senses::Senses;
 
@@ -39,6 +41,9 @@ pub struct Rules {
     pub runtimes: Vec<RuntimeType>,
     /// Cargos that are never run.
     pub refused_cargos: Vec<Slug>,
+    /// What holds for single GPUs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpu: Vec<GpuRule>,
 }
 
 /// What becomes of running jobs when the owner's rules say stop.
@@ -80,7 +85,7 @@ pub enum Cause {
     Schedule,
     /// Somebody is at the machine.
     InUse,
-    /// Whether somebody is at the machine cannot be told.
+    /// Whether somebody is at the machine, or at its GPUs, cannot be told.
     Unknown,
     /// Another program computes on a GPU.
     GpuInUse,
@@ -162,6 +167,9 @@ pub fn decide(rules: &Rules, wish: Wish, moment: Moment, senses: &Senses, before
     }
     if rules.yield_gpu && senses.gpu_in_use {
         return stop(Cause::GpuInUse, "another program computes on a GPU".into());
+    }
+    if rules.yield_gpu && senses.gpu_untold {
+        return stop(Cause::Unknown, "nothing here tells whether another program computes on a GPU".into());
     }
     if rules.idle_minutes > 0 {
         let wanted = Duration::from_mins(u64::from(rules.idle_minutes));
@@ -255,6 +263,14 @@ mod tests {
     }
 
     #[test]
+    fn whoever_yields_to_other_programs_must_see_them() {
+        let untold = Senses { gpu_untold: true, ..Senses::default() };
+        let yields = Rules { yield_gpu: true, ..Rules::default() };
+        assert_eq!(cause(&yields, Wish::None, &untold), Some(Cause::Unknown));
+        assert_eq!(cause(&Rules::default(), Wish::None, &untold), None);
+    }
+
+    #[test]
     fn rules_are_read_and_nonsense_is_not() {
         let text = "schedule = ['mon-fri 18:00-08:00', 'sat-sun 00:00-24:00']\nidle_minutes = 10\nruntimes = ['llmcpp']";
         let rules: Rules = toml::from_str(text).expect("rules");
@@ -274,6 +290,7 @@ mod tests {
         fn no_feeling_overrules_the_owner(
             idle in proptest::option::of(0_u64..10_000),
             gpu_in_use in any::<bool>(),
+            gpu_untold in any::<bool>(),
             celsius in proptest::option::of(0.0_f32..120.0),
             weekday in 0_u8..7,
             minute in 0_u16..1440,
@@ -281,6 +298,7 @@ mod tests {
             let senses = Senses {
                 idle: idle.map(Duration::from_secs),
                 gpu_in_use,
+                gpu_untold,
                 gpu_temperature_c: celsius,
                 gpu_power_w: None,
             };

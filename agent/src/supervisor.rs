@@ -23,14 +23,18 @@ use std::{
 use island_cache::Cache;
 use island_protocol::{
     fabric::{Assignment, Lease, Preload, Refusal, RefusalReason},
-    host::Capabilities,
+    host::{Capabilities, Gpu},
     ids::AttemptKey,
     job::{Failure, FailureCode},
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{books::Books, pool::Pool, refusals::Refusals};
+use self::{
+    books::Books,
+    pool::{ModelKey, Pool},
+    refusals::Refusals,
+};
 use crate::{
     clock,
     derived::Derived,
@@ -39,7 +43,7 @@ use crate::{
     job::{self, JobContext, cell::JobCell, state::JobState},
     journal::{Journal, Record, boot_id},
     link::fabric::Fabric,
-    policy::{Rules, Verdict},
+    policy::{Rules, Verdict, gpus::Resting},
     spool::Spool,
 };
 
@@ -92,12 +96,16 @@ pub struct Supervisor {
     stop_preloads: CancellationToken,
     news: watch::Sender<u64>,
     hub_reachable: Mutex<Option<bool>>,
+    /// GPUs that are offered, or why none is.
+    gpus: Mutex<(Vec<Gpu>, Option<String>)>,
 }
 
 impl Supervisor {
     /// A supervisor of nothing yet.
     pub fn new(parts: Parts) -> Arc<Self> {
+        let gpus = (parts.capabilities.gpus.clone(), parts.capabilities.no_gpu_reason.clone());
         Arc::new(Self {
+            gpus: Mutex::new(gpus),
             parts,
             books: Mutex::default(),
             draining: AtomicBool::new(false),
@@ -202,18 +210,28 @@ impl Supervisor {
         !self.is_draining() && *self.verdict() == Verdict::Yes
     }
 
-    /// Acts on the owner's rules: takes no new work, or hands back what runs and frees its memory.
-    pub async fn obey(&self, verdict: &Verdict) {
+    /// Acts on the owner's rules: takes no new work, or hands back what runs and frees its memory; the same for GPUs that rest.
+    pub async fn obey(&self, verdict: &Verdict, resting: &Resting) {
         let changed = std::mem::replace(&mut *self.verdict(), verdict.clone()) != *verdict;
-        if changed {
+        if self.parts.pool.rest(resting) || changed {
             self.tell();
         }
         if let Verdict::Leave { reason, .. } = verdict {
             for cell in self.cells() {
-                let message = format!("the Island's owner wants the machine back ({reason})");
-                cell.cancel(Failure::interrupted(FailureCode::HandedBack, message));
+                hand_back(&cell, &format!("the Island's owner wants the machine back ({reason})"));
             }
-            self.parts.pool.leave().await;
+            self.parts.pool.leave(|_| true).await;
+        } else if !resting.is_empty() {
+            for cell in self.cells() {
+                let gpu = self.parts.pool.gpu_of(&ModelKey::of_attempt(cell.assignment()));
+                if let Some(reason) = gpu.and_then(|gpu| resting.get(&gpu)) {
+                    hand_back(&cell, &format!("its GPU rests ({reason})"));
+                }
+            }
+            self.parts
+                .pool
+                .leave(|worker| worker.launch.gpu.is_some_and(|gpu| resting.contains_key(&gpu)))
+                .await;
         }
     }
 
@@ -313,6 +331,11 @@ impl Supervisor {
     fn lock(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+/// Has an attempt go on elsewhere.
+fn hand_back(cell: &JobCell, message: &str) {
+    cell.cancel(Failure::interrupted(FailureCode::HandedBack, message));
 }
 
 struct ForgetOnDrop<'a> {

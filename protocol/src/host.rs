@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// What an Island has. Sent at registration, and again when it changes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Capabilities {
     /// Operating system and processor, such as `linux-x86_64`.
@@ -18,8 +18,14 @@ pub struct Capabilities {
     /// Marketing name of the processor.
     #[serde(default)]
     pub cpu_model: String,
-    /// Logical processors.
+    /// Logical processors that the Island may use: what its container or unit is held to counts.
     pub cpu_cores: u32,
+    /// What the processor can do beyond the ordinary, as Linux names it, such as `avx2`, `amx_tile` or `sve2`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_features: Vec<String>,
+    /// NUMA nodes. `None`: not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa_nodes: Option<u32>,
     /// Main memory, megabytes.
     pub ram_mb: u64,
     /// GPUs the owner offers.
@@ -54,15 +60,24 @@ pub struct ContainerOffer {
 }
 
 /// One GPU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Gpu {
-    /// Index as its driver counts.
+    /// Its number on this Island, which stays with it.
     pub index: u32,
     /// Marketing name.
     pub name: String,
-    /// Memory, megabytes.
+    /// Memory that the owner offers, megabytes.
     pub vram_mb: u64,
+    /// Which one it is: the UUID that its driver tells, or its PCI address. `None`: not told, as by older Islands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Its maker: `nvidia`, `amd` or `intel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    /// What is not measured of it, each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 /// Whether one engine works on this Island, or why not.
@@ -147,13 +162,14 @@ pub struct SystemLoad {
 /// Load of one GPU. A field its driver does not report is absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuLoad {
-    /// Index as its driver counts.
+    /// Its number on this Island.
     pub index: u32,
     /// Busy share, 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization_percent: Option<u32>,
     /// Memory in use, megabytes.
-    pub memory_used_mb: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_used_mb: Option<u64>,
     /// All memory, megabytes.
     pub memory_total_mb: u64,
     /// Degrees Celsius.

@@ -91,8 +91,17 @@ fn capabilities() -> Capabilities {
         platform: "linux-x86_64".into(),
         cpu_model: "Some Processor".into(),
         cpu_cores: 8,
+        cpu_features: vec!["avx2".into()],
+        numa_nodes: Some(2),
         ram_mb: 32_000,
-        gpus: vec![Gpu { index: 0, name: "Some GPU".into(), vram_mb: 24_000 }],
+        gpus: vec![Gpu {
+            index: 0,
+            name: "Some GPU".into(),
+            vram_mb: 24_000,
+            id: Some("0000:03:00.0".into()),
+            vendor: Some("amd".into()),
+            missing: vec!["power: power1_average: not there".into()],
+        }],
         no_gpu_reason: None,
         runtimes: vec![
             RuntimeReport {
@@ -160,7 +169,7 @@ fn from_islands() {
             gpus: vec![GpuLoad {
                 index: 0,
                 utilization_percent: Some(90),
-                memory_used_mb: 20_000,
+                memory_used_mb: Some(20_000),
                 memory_total_mb: 24_000,
                 temperature_c: Some(65),
                 power_draw_w: Some(280.5),

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use island_protocol::host::GpuLoad;
+
 use super::status::Status;
 
 /// Content type of the text format.
@@ -30,24 +32,7 @@ pub fn text(status: &Status) -> String {
     page.one("island_paid_jobs_total", "counter", "Jobs that were paid.", status.earned.jobs as f64);
     let credits = status.earned.total.0 as f64 / 1e6;
     page.one("island_earned_credits_total", "counter", "Credits earned.", credits);
-    page.head("island_gpu_memory_used_bytes", gauge, "GPU memory in use.");
-    for gpu in &status.gpus {
-        page.labelled(
-            "island_gpu_memory_used_bytes",
-            &[("gpu", &gpu.index.to_string())],
-            mb(gpu.memory_used_mb),
-        );
-    }
-    page.head("island_gpu_temperature_celsius", gauge, "Temperature of a GPU.");
-    for gpu in &status.gpus {
-        if let Some(celsius) = gpu.temperature_c {
-            page.labelled(
-                "island_gpu_temperature_celsius",
-                &[("gpu", &gpu.index.to_string())],
-                f64::from(celsius),
-            );
-        }
-    }
+    gpus(&mut page, status);
     page.head("island_worker_memory_bytes", gauge, "Main memory of an engine's process.");
     for worker in &status.workers {
         let labels = [("cargo", worker.cargo.as_str()), ("pid", &worker.pid.to_string())];
@@ -60,6 +45,31 @@ pub fn text(status: &Status) -> String {
         page.labelled("island_refusals_total", &labels, count.times as f64);
     }
     page.0
+}
+
+/// What a GPU does not report has no line.
+fn gpus(page: &mut Page, status: &Status) {
+    type Value = fn(&GpuLoad) -> Option<f64>;
+    let mb = f64::from(1 << 20);
+    let series: [(&str, &str, Value, f64); 4] = [
+        ("island_gpu_memory_used_bytes", "GPU memory in use.", |gpu| Some(gpu.memory_used_mb? as f64), mb),
+        ("island_gpu_busy_percent", "Load of a GPU.", |gpu| gpu.utilization_percent.map(f64::from), 1.0),
+        (
+            "island_gpu_temperature_celsius",
+            "Temperature of a GPU.",
+            |gpu| gpu.temperature_c.map(f64::from),
+            1.0,
+        ),
+        ("island_gpu_power_watts", "Power that a GPU draws.", |gpu| gpu.power_draw_w.map(f64::from), 1.0),
+    ];
+    for (name, help, value, unit) in series {
+        page.head(name, "gauge", help);
+        for gpu in &status.gpus {
+            if let Some(value) = value(gpu) {
+                page.labelled(name, &[("gpu", &gpu.index.to_string())], value * unit);
+            }
+        }
+    }
 }
 
 struct Page(String);

@@ -35,6 +35,9 @@ pub fn text(status: &Status) -> String {
     for gpu in &status.gpus {
         line(&format!("GPU {}", gpu.index), gpu_line(gpu));
     }
+    for note in &status.gpu_notes {
+        line("note", note.clone());
+    }
     line("models", models(status));
     for job in &status.jobs {
         let seconds = job.duration_ms / 1000;
@@ -214,7 +217,8 @@ fn draw_reasons(frame: &mut Frame<'_>, area: Rect, status: &Status) {
         .refusals
         .iter()
         .map(|(reason, count)| Line::from(format!("{} x {}: {}", count.times, name(*reason), count.latest)));
-    let lines: Vec<_> = why_idle(status).into_iter().map(Line::from).chain(refused).collect();
+    let notes = status.gpu_notes.iter().cloned().map(Line::from);
+    let lines: Vec<_> = why_idle(status).into_iter().map(Line::from).chain(refused).chain(notes).collect();
     let block = Block::bordered().title(" why not more work ");
     frame.render_widget(Paragraph::new(lines).wrap(ratatui::widgets::Wrap { trim: true }).block(block), area);
 }
@@ -259,7 +263,8 @@ fn gpu_line(gpu: &island_protocol::host::GpuLoad) -> String {
     let busy = told(gpu.utilization_percent.map(|percent| format!("{percent} %")));
     let heat = told(gpu.temperature_c.map(|celsius| format!("{celsius} °C")));
     let power = told(gpu.power_draw_w.map(|watts| format!("{watts:.0} W")));
-    format!("{busy}, {} of {} MB, {heat}, {power}", gpu.memory_used_mb, gpu.memory_total_mb)
+    let used = told(gpu.memory_used_mb.map(|mb| mb.to_string()));
+    format!("{busy}, {used} of {} MB, {heat}, {power}", gpu.memory_total_mb)
 }
 
 fn models(status: &Status) -> String {
@@ -355,11 +360,12 @@ mod tests {
             gpus: vec![GpuLoad {
                 index: 0,
                 utilization_percent: Some(93),
-                memory_used_mb: 14_000,
+                memory_used_mb: Some(14_000),
                 memory_total_mb: 24_000,
                 temperature_c: Some(71),
                 power_draw_w: Some(287.4),
             }],
+            gpu_notes: vec!["GPU 1 rests: 84 °C, the limit is 80 °C".into()],
             jobs: vec![RunningJob {
                 key,
                 slug: "llama-3.1-8b-instruct".parse().expect("a slug"),

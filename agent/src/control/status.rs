@@ -17,9 +17,9 @@ use super::history::{History, Point, STEP};
 use crate::{
     clock,
     earnings::{self, Book, Earnings},
-    inventory::meter::Sample,
+    inventory::{gpu::View, meter::Sample},
     link::fabric::Fabric,
-    policy::{Verdict, Wish, watch::Policy},
+    policy::{Verdict, Wish, gpus::Resting, watch::Policy},
     preload::{Fetching, Preloader},
     supervisor::{Supervisor, refusals::Count},
     worker::{WorkerHandle, WorkerState},
@@ -51,6 +51,9 @@ pub struct Status {
     pub system: SystemLoad,
     /// Load of its GPUs.
     pub gpus: Vec<GpuLoad>,
+    /// What is not as it could be with them: one that went away or rests, what a driver does not tell.
+    #[serde(default)]
+    pub gpu_notes: Vec<String>,
     /// Jobs here.
     pub jobs: Vec<RunningJob>,
     /// Engines that run.
@@ -146,7 +149,8 @@ impl Sources {
             verdict: self.supervisor.stance(),
             wish: self.policy.wish(),
             system: sample.system,
-            gpus: sample.gpus,
+            gpus: sample.gpus.loads(),
+            gpu_notes: notes(&sample.gpus, &self.policy.resting()),
             jobs: self.supervisor.running(),
             workers: self.supervisor.pool().workers().iter().map(|worker| shown(worker)).collect(),
             models_gb: gigabytes(held),
@@ -173,8 +177,9 @@ impl Sources {
     fn point(&self) -> Point {
         let sample = self.load.borrow().clone();
         let percent = |part: u64, whole: u64| (part as f32 / whole.max(1) as f32) * 100.0;
-        let busiest = sample.gpus.iter().filter_map(|gpu| gpu.utilization_percent).max();
-        let fullest = sample.gpus.iter().map(|gpu| percent(gpu.memory_used_mb, gpu.memory_total_mb));
+        let gpus = sample.gpus.loads();
+        let busiest = gpus.iter().filter_map(|gpu| gpu.utilization_percent).max();
+        let fullest = gpus.iter().filter_map(|gpu| Some(percent(gpu.memory_used_mb?, gpu.memory_total_mb)));
         Point {
             at: clock::now(),
             cpu: sample.system.cpu_percent,
@@ -184,6 +189,11 @@ impl Sources {
             jobs: self.supervisor.running().len() as u32,
         }
     }
+}
+
+fn notes(gpus: &View, resting: &Resting) -> Vec<String> {
+    let rests = resting.iter().map(|(index, reason)| format!("GPU {index} rests: {reason}"));
+    rests.chain(gpus.notes()).collect()
 }
 
 fn shown(worker: &WorkerHandle) -> Worker {

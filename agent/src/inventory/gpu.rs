@@ -1,74 +1,297 @@
-//! NVIDIA GPUs through NVML, loaded when first needed. Machines without have a reason why.
+//! GPUs of every maker: which there are, how loaded they are, and why the rest is not told.
+//!
+//! A [`Probe`] looks at one maker's GPUs; [`Gpus`] asks them all and gives each GPU a number that stays with it. What cannot be read is
+//! a reason, never zero. A GPU may come and go while the agent runs: [`follow`] tells the coordinator.
+
+mod amd;
+mod clients;
+pub mod follow;
+mod intel;
+mod numbers;
+pub mod nvidia;
+mod nvml;
+mod sysfs;
+
+use std::{
+    cell::OnceCell,
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use island_protocol::host::{Gpu, GpuLoad};
-use nvml_wrapper::{Device, Nvml, enum_wrappers::device::TemperatureSensor, error::NvmlError};
+
+use self::{clients::Clients, numbers::Numbers};
 
 const MB: u64 = 1 << 20;
+/// Why nothing is measured of a GPU that is switched off for want of work: looking would wake it.
+const ASLEEP: &str = "the GPU is asleep";
+/// Why what is a difference of two looks is not told at the first.
+const TWICE: &str = "it takes two looks";
 
-/// The driver's library, loaded.
+/// A value, or why it is not told.
+pub type Reading<T> = Result<T, String>;
+
+/// A maker of GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vendor {
+    /// Asked through NVML.
+    Nvidia,
+    /// Read from sysfs.
+    Amd,
+    /// Read from sysfs.
+    Intel,
+}
+
+impl Vendor {
+    /// Its name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nvidia => "nvidia",
+            Self::Amd => "amd",
+            Self::Intel => "intel",
+        }
+    }
+}
+
+/// A GPU at one look.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// Which one it is: a UUID of its driver, or its PCI address.
+    pub id: String,
+    /// Where it is: its PCI address.
+    pub address: String,
+    /// Its maker.
+    pub vendor: Vendor,
+    /// Marketing name.
+    pub name: String,
+    /// Memory, megabytes.
+    pub vram_mb: u64,
+    /// Memory in use, megabytes.
+    pub used_mb: Reading<u64>,
+    /// Busy share, 0 to 100.
+    pub busy_percent: Reading<u32>,
+    /// Degrees Celsius.
+    pub temperature_c: Reading<u32>,
+    /// Watts.
+    pub power_w: Reading<f32>,
+    /// Processes that compute on it, with the memory that each takes there, megabytes, where that is told.
+    pub computing: Reading<BTreeMap<u32, Option<u64>>>,
+    /// The name by which an engine is told to use this GPU alone, where its maker has one.
+    pub handle: Option<String>,
+}
+
+impl Seen {
+    /// What is not measured of it, each with the reason. What the next look may tell is not missing.
+    pub fn missing(&self) -> Vec<String> {
+        let readings = [
+            ("memory in use", self.used_mb.as_ref().err()),
+            ("busy share", self.busy_percent.as_ref().err()),
+            ("temperature", self.temperature_c.as_ref().err()),
+            ("power", self.power_w.as_ref().err()),
+            ("other programs", self.computing.as_ref().err()),
+        ];
+        let told = readings.into_iter().filter_map(|(what, reason)| Some((what, reason?)));
+        told.filter(|(_, reason)| is_lasting(reason))
+            .map(|(what, reason)| format!("{what}: {reason}"))
+            .collect()
+    }
+}
+
+/// Whether what is not told now will not be told at the next look, either.
+pub fn is_lasting(reason: &str) -> bool {
+    ![ASLEEP, TWICE].contains(&reason)
+}
+
+/// What a probe saw.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Look {
+    /// The GPUs.
+    pub seen: Vec<Seen>,
+    /// Why there is none, where there need not be any.
+    pub none: Option<String>,
+    /// What should not be so.
+    pub problems: Vec<String>,
+}
+
+/// Looks at the GPUs of one maker.
+pub trait Probe: fmt::Debug + Send {
+    /// All of them, now. May block for as long as a driver does.
+    fn look(&mut self, moment: &Moment<'_>) -> Look;
+}
+
+/// When, and what is looked at once for all probes.
+#[derive(Debug)]
+pub struct Moment<'a> {
+    /// Now.
+    pub now: Instant,
+    proc: &'a Path,
+    clients: OnceCell<Clients>,
+}
+
+impl<'a> Moment<'a> {
+    /// Now, with processes under `proc`.
+    pub fn new(now: Instant, proc: &'a Path) -> Self {
+        Self { now, proc, clients: OnceCell::new() }
+    }
+
+    fn clients(&self) -> &Clients {
+        self.clients.get_or_init(|| Clients::scan(self.proc))
+    }
+}
+
+/// Where the kernel tells about the machine. Other folders in tests.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    /// `/sys`
+    pub sys: PathBuf,
+    /// `/proc`
+    pub proc: PathBuf,
+    /// `/usr/share`, for the names of GPUs.
+    pub share: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Self { sys: "/sys".into(), proc: "/proc".into(), share: "/usr/share".into() }
+    }
+}
+
+/// A GPU with its number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Card {
+    /// The number, which stays with it.
+    pub index: u32,
+    /// What was seen of it.
+    pub seen: Seen,
+    /// Programs that compute on it and are no workers of an Island.
+    pub foreign: Option<u32>,
+    /// Memory that workers take there, megabytes.
+    pub ours_mb: Option<u64>,
+}
+
+/// All GPUs at one look.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct View {
+    /// Those that are there.
+    pub cards: Vec<Card>,
+    /// Why there is none, where there is none.
+    pub none: Option<String>,
+    /// What the owner should know: GPUs that went away, drivers that do not answer.
+    pub problems: Vec<String>,
+}
+
+impl View {
+    /// What there is, for registration.
+    pub fn list(&self) -> Vec<Gpu> {
+        let gpu = |card: &Card| Gpu {
+            index: card.index,
+            name: card.seen.name.clone(),
+            vram_mb: card.seen.vram_mb,
+            id: Some(card.seen.id.clone()),
+            vendor: Some(card.seen.vendor.as_str().to_owned()),
+            missing: card.seen.missing(),
+        };
+        self.cards.iter().map(gpu).collect()
+    }
+
+    /// How loaded they are, for heartbeats.
+    pub fn loads(&self) -> Vec<GpuLoad> {
+        let load = |card: &Card| GpuLoad {
+            index: card.index,
+            utilization_percent: card.seen.busy_percent.as_ref().ok().copied(),
+            memory_used_mb: card.seen.used_mb.as_ref().ok().copied(),
+            memory_total_mb: card.seen.vram_mb,
+            temperature_c: card.seen.temperature_c.as_ref().ok().copied(),
+            power_draw_w: card.seen.power_w.as_ref().ok().copied(),
+        };
+        self.cards.iter().map(load).collect()
+    }
+
+    /// All that is not as it could be, for the owner.
+    pub fn notes(&self) -> Vec<String> {
+        let missing = self.cards.iter().flat_map(|card| {
+            let index = card.index;
+            card.seen.missing().into_iter().map(move |what| format!("GPU {index} does not tell its {what}"))
+        });
+        self.problems.iter().cloned().chain(missing).collect()
+    }
+}
+
+/// The GPUs of this machine, looked at again and again.
 #[derive(Debug)]
 pub struct Gpus {
-    nvml: Nvml,
-    count: u32,
+    probes: Vec<Box<dyn Probe>>,
+    numbers: Numbers,
+    proc: PathBuf,
+    /// Names of all that were there since the start.
+    known: BTreeMap<u32, String>,
 }
 
 impl Gpus {
-    /// Loads the library; the reason why not is for the owner.
-    pub fn open() -> Result<Self, String> {
-        let nvml = Nvml::init().map_err(|error| match error {
-            NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => {
-                "no NVIDIA driver is installed".to_owned()
-            }
-            other => format!("the NVIDIA driver does not answer: {other}"),
-        })?;
-        let count =
-            nvml.device_count().map_err(|error| format!("the NVIDIA driver counts no GPUs: {error}"))?;
-        if count == 0 {
-            return Err("the NVIDIA driver finds no GPU".to_owned());
+    /// Those of this machine, with the numbers kept in `state`.
+    pub fn here(state: &Path) -> Self {
+        Self::under(&Roots::default(), Box::new(nvml::open), Numbers::load(state))
+    }
+
+    /// The same for somebody who only looks, and writes nothing.
+    pub fn here_read_only(state: &Path) -> Self {
+        Self::under(&Roots::default(), Box::new(nvml::open), Numbers::load(state).read_only())
+    }
+
+    fn under(roots: &Roots, open: nvidia::Open, numbers: Numbers) -> Self {
+        let probes: Vec<Box<dyn Probe>> = vec![
+            Box::new(nvidia::Nvidia::new(open, &roots.proc)),
+            Box::new(amd::Amd::new(roots)),
+            Box::new(intel::Intel::new(roots)),
+        ];
+        Self::of(probes, numbers, roots.proc.clone())
+    }
+
+    fn of(probes: Vec<Box<dyn Probe>>, numbers: Numbers, proc: PathBuf) -> Self {
+        Self { probes, numbers, proc, known: BTreeMap::new() }
+    }
+
+    /// Looks at all of them. May block for as long as a driver does.
+    pub fn look(&mut self, now: Instant) -> View {
+        let moment = Moment::new(now, &self.proc);
+        let looks: Vec<Look> = self.probes.iter_mut().map(|probe| probe.look(&moment)).collect();
+        let none: Vec<String> = looks.iter().filter_map(|look| look.none.clone()).collect();
+        let mut problems: Vec<String> = looks.iter().flat_map(|look| look.problems.clone()).collect();
+        let mut seen: Vec<Seen> = looks.into_iter().flat_map(|look| look.seen).collect();
+        // New ones get their numbers in the order in which they are plugged in, whoever made them.
+        seen.sort_by(|one, other| (&one.address, &one.id).cmp(&(&other.address, &other.id)));
+        let mut cards: Vec<Card> = seen.into_iter().map(|seen| self.card(seen)).collect();
+        cards.sort_by_key(|card| card.index);
+        for card in &cards {
+            self.known.insert(card.index, card.seen.name.clone());
         }
-        Ok(Self { nvml, count })
+        let gone = self.known.iter().filter(|(index, _)| !cards.iter().any(|card| card.index == **index));
+        problems.extend(gone.map(|(index, name)| format!("GPU {index} ({name}) was here and is gone")));
+        let none =
+            cards.is_empty().then(|| none.into_iter().chain(problems.iter().cloned()).collect::<Vec<_>>());
+        View { cards, none: none.map(|reasons| reasons.join("; ")), problems }
     }
 
-    /// The GPUs.
-    pub fn list(&self) -> Vec<Gpu> {
-        self.each(|index, device| {
-            let vram_mb = device.memory_info().ok()?.total / MB;
-            Some(Gpu { index, name: device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned()), vram_mb })
-        })
-    }
-
-    /// Their load; what a GPU does not report is absent.
-    pub fn load(&self) -> Vec<GpuLoad> {
-        self.each(|index, device| {
-            let memory = device.memory_info().ok()?;
-            Some(GpuLoad {
-                index,
-                utilization_percent: device.utilization_rates().ok().map(|rates| rates.gpu),
-                memory_used_mb: memory.used / MB,
-                memory_total_mb: memory.total / MB,
-                temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
-                power_draw_w: device.power_usage().ok().map(|milliwatts| milliwatts as f32 / 1000.0),
-            })
-        })
-    }
-
-    /// Programs that compute on them and are no workers of ours.
-    pub fn foreign_processes(&self) -> u32 {
-        let pids = self.each(|_, device| device.running_compute_processes().ok());
-        let pids: std::collections::BTreeSet<u32> =
-            pids.into_iter().flatten().map(|process| process.pid).collect();
-        pids.into_iter().filter(|pid| !is_worker(*pid)).count() as u32
-    }
-
-    fn each<T>(&self, look: impl Fn(u32, &Device<'_>) -> Option<T>) -> Vec<T> {
-        let devices =
-            (0..self.count).filter_map(|index| Some((index, self.nvml.device_by_index(index).ok()?)));
-        devices.filter_map(|(index, device)| look(index, &device)).collect()
+    fn card(&mut self, seen: Seen) -> Card {
+        let processes = seen.computing.as_ref().ok();
+        let (ours, foreign): (Vec<_>, Vec<_>) =
+            processes.into_iter().flatten().partition(|(pid, _)| is_worker(&self.proc, **pid));
+        Card {
+            index: self.numbers.of(&seen.id),
+            foreign: processes.map(|_| foreign.len() as u32),
+            ours_mb: processes.and_then(|_| ours.into_iter().map(|(_, mb)| *mb).sum()),
+            seen,
+        }
     }
 }
 
 /// Whether a process is a worker, by its name: an agent that was restarted is not its parent. One that is gone is nobody's.
-fn is_worker(pid: u32) -> bool {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+fn is_worker(proc: &Path, pid: u32) -> bool {
+    let name = std::fs::read_to_string(proc.join(pid.to_string()).join("comm"));
     name.map_or(true, |name| name.starts_with("island-worker"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,21 +2,25 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex},
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
-use island_protocol::host::{GpuLoad, SystemLoad};
+use island_protocol::host::SystemLoad;
 use sysinfo::System;
 use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{disk_mb, gpu::Gpus};
+use super::{
+    cgroup::Groups,
+    disk_mb,
+    gpu::{Gpus, View},
+};
 
 /// Time between samples: no longer than the time between heartbeats.
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 
-/// Main memory now, megabytes. Inside a container its limit counts.
+/// Main memory now, megabytes. Limits of the unit or the container count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
     /// All of it.
@@ -38,6 +42,10 @@ impl Memory {
             total = total.min(limits.total_memory);
             available = available.min(limits.free_memory);
         }
+        if let Some(room) = Groups::default().memory() {
+            total = total.min(room.limit);
+            available = available.min(room.free);
+        }
         Self { total_mb: total >> 20, available_mb: available >> 20 }
     }
 }
@@ -48,33 +56,24 @@ pub struct Sample {
     /// The machine.
     pub system: SystemLoad,
     /// Its GPUs.
-    pub gpus: Vec<GpuLoad>,
-    /// Programs on them that are not ours.
-    pub foreign_gpu_processes: u32,
-}
-
-impl Sample {
-    /// GPU memory free on the emptiest GPU, megabytes.
-    pub fn vram_free_mb(&self) -> u64 {
-        self.gpus.iter().map(|gpu| gpu.memory_total_mb.saturating_sub(gpu.memory_used_mb)).max().unwrap_or(0)
-    }
+    pub gpus: View,
 }
 
 /// The latest sample, and the task that takes it.
 #[derive(Debug)]
 pub struct Meter {
     system: Arc<Mutex<Option<System>>>,
-    gpus: Option<Arc<Gpus>>,
+    gpus: Arc<Mutex<Gpus>>,
     disk: PathBuf,
     latest: watch::Sender<Sample>,
 }
 
 impl Meter {
     /// A meter that also watches the disk under `disk`.
-    pub fn new(gpus: Option<Gpus>, disk: PathBuf) -> Self {
+    pub fn new(gpus: Gpus, disk: PathBuf) -> Self {
         let (latest, _) = watch::channel(Sample::default());
         let system = Arc::new(Mutex::new(System::new().ok()));
-        Self { system, gpus: gpus.map(Arc::new), disk, latest }
+        Self { system, gpus: Arc::new(Mutex::new(gpus)), disk, latest }
     }
 
     /// Follows the samples.
@@ -84,14 +83,11 @@ impl Meter {
 
     /// Takes one sample. A processor share needs two.
     pub async fn sample(&self) {
-        let (system, gpus, disk) = (Arc::clone(&self.system), self.gpus.clone(), self.disk.clone());
+        let (system, gpus, disk) = (Arc::clone(&self.system), Arc::clone(&self.gpus), self.disk.clone());
         let taken = tokio::task::spawn_blocking(move || {
-            let mut system = system.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            Sample {
-                system: load(system.as_mut(), &disk),
-                foreign_gpu_processes: gpus.as_ref().map_or(0, |gpus| gpus.foreign_processes()),
-                gpus: gpus.map(|gpus| gpus.load()).unwrap_or_default(),
-            }
+            let mut system = system.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut gpus = gpus.lock().unwrap_or_else(PoisonError::into_inner);
+            Sample { system: load(system.as_mut(), &disk), gpus: gpus.look(Instant::now()) }
         });
         match taken.await {
             Ok(sample) => drop(self.latest.send_replace(sample)),
@@ -140,7 +136,7 @@ mod tests {
     #[tokio::test]
     async fn a_sample_is_plausible() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let meter = Meter::new(None, folder.path().to_owned());
+        let meter = Meter::new(Gpus::here(folder.path()), folder.path().to_owned());
         meter.sample().await;
         let sample = meter.latest().borrow().clone();
         assert!(sample.system.memory_total_mb > 0);

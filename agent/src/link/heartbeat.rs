@@ -52,7 +52,7 @@ fn compose(fabric: &Fabric, supervisor: &Supervisor, load: &Sample, seq: u64) ->
         status: status.to_owned(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         system: load.system.clone(),
-        gpus: load.gpus.clone(),
+        gpus: load.gpus.loads(),
         jobs: supervisor.running(),
         models: supervisor.models(),
         headroom: supervisor.headroom(),

@@ -6,7 +6,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::inventory::meter::Sample;
+use super::gpus::{GpuRule, limits};
+use crate::inventory::{gpu::Card, meter::Sample};
 
 /// What was felt. Nothing where nothing tells.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -15,6 +16,8 @@ pub struct Senses {
     pub idle: Option<Duration>,
     /// Whether a program that is not ours computes on a GPU.
     pub gpu_in_use: bool,
+    /// Whether a GPU does not tell who computes on it.
+    pub gpu_untold: bool,
     /// Of the hottest GPU.
     pub gpu_temperature_c: Option<f32>,
     /// Of the thirstiest GPU.
@@ -22,16 +25,18 @@ pub struct Senses {
 }
 
 impl Senses {
-    /// What a sample of the load tells, beside `idle`.
-    pub fn of(sample: &Sample, idle: Option<Duration>) -> Self {
-        let most = |values: &mut dyn Iterator<Item = f32>| values.reduce(f32::max);
+    /// What a sample of the load tells, beside `idle`. GPUs that the owner keeps are the owner's affair.
+    pub fn of(sample: &Sample, idle: Option<Duration>, rules: &[GpuRule]) -> Self {
+        let offered = |card: &&Card| !limits(rules, card).never;
+        let cards: Vec<&Card> = sample.gpus.cards.iter().filter(offered).collect();
+        let most =
+            |value: fn(&Card) -> Option<f32>| cards.iter().filter_map(|card| value(card)).reduce(f32::max);
         Self {
             idle,
-            gpu_in_use: sample.foreign_gpu_processes > 0,
-            gpu_temperature_c: most(
-                &mut sample.gpus.iter().filter_map(|gpu| gpu.temperature_c).map(|celsius| celsius as f32),
-            ),
-            gpu_power_w: most(&mut sample.gpus.iter().filter_map(|gpu| gpu.power_draw_w)),
+            gpu_in_use: cards.iter().any(|card| card.foreign.is_some_and(|count| count > 0)),
+            gpu_untold: cards.iter().any(|card| card.foreign.is_none()),
+            gpu_temperature_c: most(|card| Some(*card.seen.temperature_c.as_ref().ok()? as f32)),
+            gpu_power_w: most(|card| card.seen.power_w.as_ref().ok().copied()),
         }
     }
 }
@@ -79,9 +84,8 @@ fn is_console(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use island_protocol::host::GpuLoad;
-
     use super::*;
+    use crate::{inventory::gpu::View, policy::gpus::tests::card};
 
     fn device(dev: &Path, name: &str, read: SystemTime) {
         let path = dev.join(name);
@@ -109,21 +113,36 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_gpu_counts() {
-        let gpu = |celsius, watts| GpuLoad {
-            index: 0,
-            utilization_percent: None,
-            memory_used_mb: 0,
-            memory_total_mb: 0,
-            temperature_c: celsius,
-            power_draw_w: watts,
+    fn the_worst_gpu_counts_and_those_that_the_owner_keeps_do_not() {
+        let gpu = |index, celsius: Option<u32>, watts: Option<f32>, foreign| {
+            let mut card = card(index, crate::inventory::gpu::Vendor::Amd, 1, Ok(0), None);
+            card.seen.temperature_c = celsius.ok_or_else(String::new);
+            card.seen.power_w = watts.ok_or_else(String::new);
+            Card { foreign, ..card }
         };
-        let sample = Sample {
-            gpus: vec![gpu(Some(40), None), gpu(Some(81), Some(120.0)), gpu(None, Some(20.5))],
-            ..Sample::default()
+        let cards = vec![
+            gpu(0, Some(40), None, Some(0)),
+            gpu(1, Some(81), Some(120.0), None),
+            gpu(2, None, Some(20.5), Some(2)),
+        ];
+        let sample = Sample { gpus: View { cards, ..View::default() }, ..Sample::default() };
+        let all = Senses {
+            idle: None,
+            gpu_in_use: true,
+            gpu_untold: true,
+            gpu_temperature_c: Some(81.0),
+            gpu_power_w: Some(120.0),
         };
-        let senses = Senses::of(&sample, None);
-        assert_eq!((senses.gpu_temperature_c, senses.gpu_power_w), (Some(81.0), Some(120.0)));
-        assert_eq!(Senses::of(&Sample::default(), None), Senses::default());
+        assert_eq!(Senses::of(&sample, None, &[]), all);
+        let never = |name: &str| GpuRule {
+            gpu: name.parse().expect("a name"),
+            never: true,
+            max_vram_mb: None,
+            max_temperature_c: None,
+            max_power_w: None,
+        };
+        let first = Senses { gpu_temperature_c: Some(40.0), ..Senses::default() };
+        assert_eq!(Senses::of(&sample, None, &[never("1"), never("2")]), first);
+        assert_eq!(Senses::of(&Sample::default(), None, &[]), Senses::default());
     }
 }

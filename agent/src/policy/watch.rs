@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Rules, Verdict, Wish, decide,
+    gpus::{Resting, resting},
     schedule::Moment,
     senses::{Seats, Senses},
 };
@@ -35,6 +36,7 @@ pub struct Policy {
     wish: Mutex<Wish>,
     changed: Notify,
     verdict: watch::Sender<Verdict>,
+    resting: watch::Sender<Resting>,
 }
 
 impl Policy {
@@ -58,6 +60,7 @@ impl Policy {
             wish: Mutex::new(wish),
             changed: Notify::new(),
             verdict,
+            resting: watch::Sender::default(),
         };
         policy.look();
         policy
@@ -82,19 +85,24 @@ impl Policy {
         self.verdict.subscribe()
     }
 
+    /// GPUs that rest, and why.
+    pub fn resting(&self) -> Resting {
+        self.resting.borrow().clone()
+    }
+
     /// Looks until stopped, and has the supervisor act.
     pub async fn run(&self, supervisor: Arc<Supervisor>, stop: CancellationToken) {
         let mut load = self.load.clone();
         loop {
             self.look();
-            let verdict = self.verdict.borrow().clone();
+            let (verdict, resting) = (self.verdict.borrow().clone(), self.resting());
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = supervisor.obey(&verdict) => {}
+                () = supervisor.obey(&verdict, &resting) => {}
             }
             // A worker that was just being started when the machine was left is found at the next look.
-            let leaves = matches!(verdict, Verdict::Leave { .. });
+            let leaves = matches!(verdict, Verdict::Leave { .. }) || !resting.is_empty();
             let every = if leaves || self.rules.idle_minutes > 0 { QUICK } else { SLOW };
             tokio::select! {
                 biased;
@@ -108,7 +116,8 @@ impl Policy {
 
     fn look(&self) {
         let idle = (self.rules.idle_minutes > 0).then(|| self.seats.idle(SystemTime::now())).flatten();
-        let senses = Senses::of(&self.load.borrow(), idle);
+        let senses = Senses::of(&self.load.borrow(), idle, &self.rules.gpu);
+        self.rest();
         let moment = Moment::now();
         let wish = self.wish();
         let before = self.verdict.borrow().clone();
@@ -126,6 +135,19 @@ impl Policy {
                 tracing::warn!(path = %self.file.display(), error = %Chain(&error), "a pause that is over stays on disk");
             }
         }
+    }
+
+    /// Notes which GPUs rest.
+    fn rest(&self) {
+        let before = self.resting();
+        let after = resting(&self.rules.gpu, &self.load.borrow().gpus, &before);
+        for (index, reason) in after.iter().filter(|(index, _)| !before.contains_key(index)) {
+            tracing::info!(gpu = index, reason, "a GPU rests");
+        }
+        for index in before.keys().filter(|index| !after.contains_key(index)) {
+            tracing::info!(gpu = index, "a GPU has rested");
+        }
+        self.resting.send_replace(after);
     }
 
     fn lock(&self) -> MutexGuard<'_, Wish> {

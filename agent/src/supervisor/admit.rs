@@ -23,8 +23,7 @@ impl Supervisor {
             return Err(refusal);
         }
         let pool = &self.parts.pool;
-        let alone = assignment.isolated.then_some(assignment.key);
-        let model = ModelKey::of(&assignment.cargo, alone);
+        let model = ModelKey::of_attempt(assignment);
         let demand = Demand {
             disk_mb: artifacts::missing_mb(&self.parts.cache, &assignment.cargo.artifacts),
             tier: (assignment.cargo.runtime_type == RuntimeType::Container)
@@ -79,7 +78,7 @@ impl Supervisor {
         let mut own = Vec::new();
         for cell in self.cells().iter().filter(|cell| cell.state() <= JobState::Running) {
             let assignment = cell.assignment();
-            let other = ModelKey::of(&assignment.cargo, assignment.isolated.then_some(assignment.key));
+            let other = ModelKey::of_attempt(assignment);
             let demand = self.parts.pool.demand(&other, &assignment.cargo);
             if assignment.cargo.is_shared() {
                 own.push(demand);

@@ -11,6 +11,7 @@ use std::{
 use island_protocol::{
     artifact::Artifact,
     cargo::{CargoSpec, RuntimeType},
+    fabric::Assignment,
     host::{SandboxLevel, SandboxReport},
     ids::{AttemptKey, InstanceId},
     job::{Failure, FailureCode},
@@ -30,6 +31,7 @@ use crate::{
         meter::{Memory, Sample},
         runtimes::Runtimes,
     },
+    policy::gpus::{self, GpuRule, Resting, Share},
     worker::{self, Order, Visit, WorkerHandle},
 };
 
@@ -48,6 +50,11 @@ const KEY_SUFFIX: &str = "key";
 pub struct ModelKey(String);
 
 impl ModelKey {
+    /// The key of an attempt's worker.
+    pub fn of_attempt(assignment: &Assignment) -> Self {
+        Self::of(&assignment.cargo, assignment.isolated.then_some(assignment.key))
+    }
+
     /// The key of a Cargo; an attempt that must be alone gets one of its own.
     pub fn of(cargo: &CargoSpec, alone: Option<AttemptKey>) -> Self {
         let alone = alone.map(|key| key.to_string()).unwrap_or_default();
@@ -90,6 +97,8 @@ pub struct PoolConfig {
     pub reserve_ram_mb: u64,
     /// GPU memory that the owner keeps, megabytes.
     pub reserve_vram_mb: u64,
+    /// What the owner says of single GPUs.
+    pub gpu_rules: Vec<GpuRule>,
     /// Go on where walls are missing.
     pub allow_weak_sandbox: bool,
 }
@@ -133,6 +142,8 @@ pub struct Pool {
     workers: Mutex<Vec<(ModelKey, Arc<WorkerHandle>)>>,
     /// The strongest word on walls so far: every worker here reaches the same.
     sandbox: Mutex<Option<SandboxReport>>,
+    /// GPUs that nothing is started on.
+    resting: Mutex<Resting>,
     /// Room is made and taken by one start at a time.
     starting: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
@@ -151,6 +162,7 @@ impl Pool {
             load,
             workers: Mutex::default(),
             sandbox: Mutex::default(),
+            resting: Mutex::default(),
             starting: tokio::sync::Mutex::default(),
             tasks: TaskTracker::new(),
         })
@@ -241,9 +253,23 @@ impl Pool {
         Ok(found)
     }
 
-    /// Stops every worker at once, for an owner who wants the machine back. Those of containers get the time to remove them.
-    pub async fn leave(&self) {
-        let workers = self.workers();
+    /// Starts nothing on these GPUs from now on; true if that is news.
+    pub fn rest(&self, resting: &Resting) -> bool {
+        let mut known = self.resting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_news = !known.keys().eq(resting.keys());
+        known.clone_from(resting);
+        is_news
+    }
+
+    /// The GPU that the worker of a key is kept to.
+    pub fn gpu_of(&self, key: &ModelKey) -> Option<u32> {
+        self.find(key)?.launch.gpu
+    }
+
+    /// Stops these workers at once, for an owner who wants the machine or a GPU back. Those of containers get the time to remove
+    /// them.
+    pub async fn leave(&self, which: impl Fn(&WorkerHandle) -> bool) {
+        let workers: Vec<_> = self.workers().into_iter().filter(|worker| which(worker)).collect();
         for worker in &workers {
             worker.order(Order::Stop { now: true });
         }
@@ -310,7 +336,8 @@ impl Pool {
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
     ) -> Launch {
-        let free = self.free();
+        let share = self.share();
+        let free = self.free_within(&share);
         let common = Launch {
             log_dir: Some(self.config.log_dir.clone()),
             threads: self.config.threads,
@@ -334,6 +361,8 @@ impl Pool {
             memory_limit_mb: memory_limit(cargo.required_ram_mb, free.ram_mb),
             slots: self.config.slots,
             vram_limit_mb: free.vram_mb,
+            gpu: share.index,
+            environment: share.environment,
             ..common
         }
     }
@@ -370,15 +399,24 @@ impl Pool {
 
     /// Free memory, less what workers that are loading will still take.
     fn free(&self) -> Amount {
+        self.free_within(&self.share())
+    }
+
+    fn free_within(&self, share: &Share) -> Amount {
         let due = |worker: &Arc<WorkerHandle>| Amount {
             ram_mb: own_mb(&worker.launch.cargo).saturating_sub(worker.stats().rss_mb),
             vram_mb: worker.launch.cargo.required_vram_mb.min(worker.launch.vram_limit_mb),
         };
         let due = self.workers().iter().filter(|worker| !worker.is_ready()).map(due).sum();
         let reserve = Amount { ram_mb: self.config.reserve_ram_mb, vram_mb: self.config.reserve_vram_mb };
-        let measured =
-            Amount { ram_mb: Memory::read().available_mb, vram_mb: self.load.borrow().vram_free_mb() };
+        let measured = Amount { ram_mb: Memory::read().available_mb, vram_mb: share.free_mb };
         measured.less(reserve).less(due)
+    }
+
+    /// What a new worker may take of a GPU.
+    fn share(&self) -> Share {
+        let resting = self.resting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        gpus::share(&self.config.gpu_rules, &resting, &self.load.borrow().gpus)
     }
 
     fn candidates(&self) -> Vec<Candidate<InstanceId>> {

@@ -4,13 +4,13 @@ use std::sync::MutexGuard;
 
 use island_protocol::{
     fabric::LeasedJob,
-    host::{Capabilities, Headroom, HostModel, RunningJob},
+    host::{Capabilities, Gpu, Headroom, HostModel, RunningJob},
     ids::AttemptKey,
 };
 use tokio::sync::watch;
 
 use super::{Supervisor, warm};
-use crate::clock;
+use crate::{clock, inventory::gpu::View, policy::gpus};
 
 impl Supervisor {
     /// Changes when a heartbeat should not wait.
@@ -25,7 +25,21 @@ impl Supervisor {
             capabilities.sandbox = report;
         }
         capabilities.hub_reachable = *self.hub();
+        (capabilities.gpus, capabilities.no_gpu_reason) = self.gpus().clone();
         capabilities
+    }
+
+    /// Notes which GPUs there are; true if what is offered of them is news.
+    pub fn set_gpus(&self, view: &View) -> bool {
+        let offered = gpus::offered(&self.parts.rules.gpu, view);
+        let mut known = self.gpus();
+        let (now, before) = (names(&offered.0), names(&known.0));
+        if now != before {
+            tracing::info!(gpus = ?now, ?before, reason = offered.1, "other GPUs are here");
+        }
+        let changed = *known != offered;
+        *known = offered;
+        changed
     }
 
     /// Notes whether the hub answers; true if that is news.
@@ -65,7 +79,15 @@ impl Supervisor {
         }
     }
 
+    fn gpus(&self) -> MutexGuard<'_, (Vec<Gpu>, Option<String>)> {
+        self.gpus.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     fn hub(&self) -> MutexGuard<'_, Option<bool>> {
         self.hub_reachable.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+fn names(gpus: &[Gpu]) -> Vec<String> {
+    gpus.iter().map(|gpu| format!("{} {}", gpu.index, gpu.name)).collect()
 }

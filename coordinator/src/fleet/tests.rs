@@ -46,7 +46,7 @@ fn capabilities() -> Capabilities {
         runtimes: vec![report],
         sandbox: SandboxReport::default(),
         hub_reachable: None,
-        containers: None,
+        ..Capabilities::default()
     }
 }
 

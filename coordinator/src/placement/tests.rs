@@ -45,7 +45,7 @@ fn capabilities(hub: Option<bool>) -> Capabilities {
         runtimes: vec![report],
         sandbox: island_protocol::host::SandboxReport::default(),
         hub_reachable: hub,
-        containers: None,
+        ..Capabilities::default()
     }
 }
 

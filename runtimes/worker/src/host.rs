@@ -72,6 +72,7 @@ pub async fn spawn(binary: &Path, dir: &Path, launch: &Launch) -> Result<Worker,
     let listener = socket::listen(dir).map_err(|error| HostError::Prepare(dir.join(SOCKET_FILE), error))?;
     let mut command = command(binary, dir, stderr);
     let child = command
+        .envs(&launch.environment)
         .stdin(Stdio::from(OwnedFd::from(listener)))
         .spawn()
         .map_err(|error| HostError::Start(binary.to_owned(), error))?;

@@ -56,6 +56,12 @@ pub struct Launch {
     /// GPU memory it may use, megabytes; 0 keeps it on the processor.
     #[serde(default)]
     pub vram_limit_mb: u64,
+    /// The GPU that it is kept to, by its number on the Island; absent, it may use any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// Variables that its process gets besides: they keep engines to that GPU.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
     /// Whether to go on where this kernel cannot build every wall.
     #[serde(default)]
     pub allow_weak_sandbox: bool,
@@ -85,6 +91,8 @@ impl Launch {
             threads: 1,
             slots: 1,
             vram_limit_mb: 0,
+            gpu: None,
+            environment: BTreeMap::new(),
             allow_weak_sandbox: false,
             orphan_timeout_s: 60,
             cpu_limit_s: 0,

@@ -132,7 +132,7 @@ impl Island {
             runtimes: vec![report],
             sandbox: SandboxReport::default(),
             hub_reachable: Some(false),
-            containers: None,
+            ..Capabilities::default()
         };
         let message = Register {
             v: FABRIC_VERSION,

@@ -1,0 +1,223 @@
+//! AMD's GPUs, as the kernel's driver amdgpu tells of them in sysfs.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use super::{
+    Look, MB, Moment, Probe, Reading, Roots, Seen, Vendor,
+    clients::Clients,
+    sysfs::{self, Device},
+};
+
+const VENDOR: &str = "0x1002";
+
+/// Looks at them.
+#[derive(Debug)]
+pub(super) struct Amd {
+    roots: Roots,
+    names: BTreeMap<String, String>,
+}
+
+impl Amd {
+    pub(super) fn new(roots: &Roots) -> Self {
+        Self { roots: roots.clone(), names: BTreeMap::new() }
+    }
+
+    fn name(&mut self, gpu: &Device) -> String {
+        let roots = &self.roots;
+        let found = || {
+            // Only some cards carry their product's name.
+            let product = gpu.text("product_name").ok().filter(|name| !name.is_empty());
+            let name = product.or_else(|| gpu.listed_name(roots));
+            name.unwrap_or_else(|| format!("AMD GPU {}", gpu.text("device").unwrap_or_default()))
+        };
+        self.names.entry(gpu.address.clone()).or_insert_with(found).clone()
+    }
+}
+
+impl Probe for Amd {
+    fn look(&mut self, moment: &Moment<'_>) -> Look {
+        let mut look = Look::default();
+        let gpus = sysfs::devices(&self.roots.sys, VENDOR);
+        if gpus.is_empty() {
+            look.none = Some("no AMD GPU".to_owned());
+        }
+        for gpu in gpus {
+            match gpu.number::<u64>("mem_info_vram_total") {
+                Ok(bytes) => {
+                    let name = self.name(&gpu);
+                    look.seen.push(seen(&gpu, name, bytes, &self.roots.sys, moment));
+                }
+                Err(reason) => {
+                    look.problems.push(format!("the AMD GPU at {} is left out: {reason}", gpu.address))
+                }
+            }
+        }
+        look
+    }
+}
+
+fn seen(gpu: &Device, name: String, bytes: u64, sys: &Path, moment: &Moment<'_>) -> Seen {
+    Seen {
+        id: gpu.address.clone(),
+        address: gpu.address.clone(),
+        vendor: Vendor::Amd,
+        name,
+        vram_mb: bytes / MB,
+        used_mb: gpu.number::<u64>("mem_info_vram_used").map(|bytes| bytes / MB),
+        busy_percent: gpu.awake().and_then(|()| gpu.number("gpu_busy_percent")),
+        temperature_c: gpu.sensor::<i64>(&["temp1_input"]).map(|milli| (milli.max(0) / 1000) as u32),
+        // Old and large ones tell an average, new and small ones what they draw now.
+        power_w: gpu.sensor::<u64>(&["power1_average", "power1_input"]).map(|micro| micro as f32 / 1e6),
+        computing: computing(gpu, sys, moment.clients()),
+        handle: gpu.text("unique_id").ok().filter(|id| !id.is_empty()).map(|id| format!("GPU-{id}")),
+    }
+}
+
+/// Programs on ROCm, which the kernel lists for everybody, and programs that compute through DRM, as far as they are in sight.
+fn computing(gpu: &Device, sys: &Path, clients: &Clients) -> Reading<BTreeMap<u32, Option<u64>>> {
+    let rocm = rocm(gpu, sys);
+    if clients.partial && rocm.is_none() {
+        return Err("programs of other users are out of sight".to_owned());
+    }
+    let mut found = rocm.unwrap_or_default();
+    for (pid, usage) in clients.of(&gpu.address) {
+        if usage.computes || found.contains_key(&pid) {
+            let through_drm = usage.vram_kb.map(|kb| kb >> 10);
+            let known = found.entry(pid).or_default();
+            // A program on ROCm has its memory counted in both places.
+            *known = (*known).max(through_drm);
+        }
+    }
+    Ok(found)
+}
+
+/// Programs on ROCm with their memory on this GPU; nothing where the kernel has no ROCm or does not tell.
+fn rocm(gpu: &Device, sys: &Path) -> Option<BTreeMap<u32, Option<u64>>> {
+    let number = kfd_number(gpu, sys)?;
+    let processes = fs::read_dir(sys.join("class/kfd/kfd/proc")).ok()?.flatten();
+    let found = processes.filter_map(|process| {
+        let pid: u32 = process.file_name().to_str()?.parse().ok()?;
+        let file = format!("vram_{number}");
+        let bytes: u64 = sysfs::number(&process.path().join(&file), &file).ok()?;
+        // Every program on ROCm opens every GPU; one that took memory uses it.
+        (bytes > 0).then_some((pid, Some(bytes / MB)))
+    });
+    Some(found.collect())
+}
+
+/// The number by which the kernel's part for ROCm knows a GPU: that of the node at its PCI address.
+fn kfd_number(gpu: &Device, sys: &Path) -> Option<u32> {
+    let nodes = fs::read_dir(sys.join("class/kfd/kfd/topology/nodes")).ok()?.flatten();
+    nodes.map(|node| node.path()).find_map(|node| {
+        let properties = fs::read_to_string(node.join("properties")).ok()?;
+        let property = |name: &str| -> Option<u64> {
+            let value = properties.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+            value.trim().parse().ok()
+        };
+        let (domain, location) = (property("domain")?, property("location_id")?);
+        let (bus, device, function) = (location >> 8 & 0xff, location >> 3 & 0x1f, location & 7);
+        let address = format!("{domain:04x}:{bus:02x}:{device:02x}.{function}");
+        if address != gpu.address {
+            return None;
+        }
+        fs::read_to_string(node.join("gpu_id")).ok()?.trim().parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::{super::clients::tests::process, super::sysfs::tests::Tree, *};
+
+    const ADDRESS: &str = "0000:03:00.0";
+
+    fn look(tree: &Tree) -> Look {
+        let roots = tree.roots();
+        Amd::new(&roots).look(&Moment::new(Instant::now(), &roots.proc))
+    }
+
+    fn plug(tree: &Tree) -> String {
+        let files = [
+            ("vendor", "0x1002"),
+            ("device", "0x744c"),
+            ("mem_info_vram_total", "25753026560"),
+            ("mem_info_vram_used", "1073741824"),
+            ("gpu_busy_percent", "37"),
+            ("unique_id", "1122334455667788"),
+            ("hwmon/hwmon4/temp1_input", "54000"),
+            ("hwmon/hwmon4/power1_average", "123500000"),
+        ];
+        tree.plug(0, ADDRESS, &files)
+    }
+
+    #[test]
+    fn everything_that_the_driver_tells_is_read() {
+        let tree = Tree::new();
+        plug(&tree);
+        tree.write("share/misc/pci.ids", "1002  AMD\n\t744c  Navi 31 [Radeon RX 7900 XT]");
+        fs::create_dir_all(tree.roots().proc.join("1/fd")).expect("folders");
+        let seen = look(&tree).seen.pop().expect("a GPU");
+        assert_eq!((seen.id.as_str(), seen.name.as_str()), (ADDRESS, "Navi 31 [Radeon RX 7900 XT]"));
+        assert_eq!((seen.vram_mb, seen.used_mb.clone()), (24_560, Ok(1024)));
+        assert_eq!((seen.busy_percent.clone(), seen.temperature_c.clone()), (Ok(37), Ok(54)));
+        assert_eq!(seen.power_w, Ok(123.5));
+        assert_eq!(seen.computing, Ok(BTreeMap::new()));
+        assert_eq!(seen.handle.as_deref(), Some("GPU-1122334455667788"));
+        assert!(seen.missing().is_empty());
+    }
+
+    #[test]
+    fn what_it_does_not_tell_is_absent_with_a_reason() {
+        let tree = Tree::new();
+        tree.plug(0, ADDRESS, &[("vendor", "0x1002"), ("mem_info_vram_total", "8589934592")]);
+        tree.plug(1, "0000:0a:00.0", &[("vendor", "0x1002")]);
+        let look = look(&tree);
+        assert_eq!(look.seen.len(), 1);
+        let missing = look.seen[0].missing();
+        assert_eq!(missing.len(), 5, "{missing:?}");
+        assert!(missing[0].contains("mem_info_vram_used"), "{missing:?}");
+        assert_eq!(
+            look.problems,
+            ["the AMD GPU at 0000:0a:00.0 is left out: the driver has no mem_info_vram_total"]
+        );
+    }
+
+    #[test]
+    fn one_that_sleeps_is_not_woken() {
+        let tree = Tree::new();
+        let dir = plug(&tree);
+        tree.write(&format!("{dir}/power/runtime_status"), "suspended");
+        let seen = look(&tree).seen.pop().expect("a GPU");
+        assert_eq!(seen.temperature_c, Err(ASLEEP_REASON.to_owned()));
+        assert_eq!(seen.used_mb, Ok(1024), "known without waking it");
+        assert_eq!(seen.missing(), ["other programs: programs of other users are out of sight"]);
+    }
+
+    const ASLEEP_REASON: &str = super::super::ASLEEP;
+
+    #[test]
+    fn programs_that_compute_are_told_from_those_that_draw() {
+        let tree = Tree::new();
+        plug(&tree);
+        let proc = tree.roots().proc;
+        let client = |client: u32, engine: &str| {
+            format!(
+                "drm-pdev:\t{ADDRESS}\ndrm-client-id:\t{client}\ndrm-memory-vram:\t2048 KiB\ndrm-engine-{engine}:\t9 ns\n"
+            )
+        };
+        process(&proc, 20, 3, &client(1, "gfx"));
+        process(&proc, 21, 3, &client(2, "compute"));
+        assert!(look(&tree).seen[0].computing.is_err(), "those of other users are out of sight");
+        // On ROCm everybody is told.
+        tree.write(
+            "sys/class/kfd/kfd/topology/nodes/1/properties",
+            "cpu_cores_count 0\nlocation_id 768\ndomain 0",
+        );
+        tree.write("sys/class/kfd/kfd/topology/nodes/1/gpu_id", "51545");
+        tree.write("sys/class/kfd/kfd/proc/30/vram_51545", "10485760");
+        tree.write("sys/class/kfd/kfd/proc/31/vram_51545", "0");
+        let computing = look(&tree).seen[0].computing.clone().expect("told");
+        assert_eq!(computing, BTreeMap::from([(21, Some(2)), (30, Some(10))]));
+    }
+}

@@ -1,0 +1,200 @@
+//! Intel's GPUs with memory of their own, as the kernel's drivers i915 and xe tell of them in sysfs.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Look, MB, Moment, Probe, Reading, Roots, Seen, TWICE, Vendor,
+    clients::Clients,
+    sysfs::{self, Device},
+};
+
+const VENDOR: &str = "0x8086";
+/// Energy is counted in steps: a shorter time between two looks says little about power.
+const SHORTEST: Duration = Duration::from_millis(200);
+
+/// Looks at them.
+#[derive(Debug)]
+pub(super) struct Intel {
+    roots: Roots,
+    /// Energy used until the last look, microjoules.
+    energy: BTreeMap<String, (Instant, u64)>,
+    names: BTreeMap<String, String>,
+}
+
+impl Intel {
+    pub(super) fn new(roots: &Roots) -> Self {
+        Self { roots: roots.clone(), energy: BTreeMap::new(), names: BTreeMap::new() }
+    }
+
+    fn seen(&mut self, gpu: &Device, bytes: u64, moment: &Moment<'_>) -> Seen {
+        let clients = moment.clients();
+        let fallback = || format!("Intel GPU {}", gpu.text("device").unwrap_or_default());
+        let roots = &self.roots;
+        let name = self.names.entry(gpu.address.clone());
+        let name = name.or_insert_with(|| gpu.listed_name(roots).unwrap_or_else(fallback)).clone();
+        Seen {
+            id: gpu.address.clone(),
+            address: gpu.address.clone(),
+            vendor: Vendor::Intel,
+            name,
+            vram_mb: bytes / MB,
+            used_mb: used_mb(gpu, clients),
+            busy_percent: Err("the kernel tells privileged programs alone".to_owned()),
+            // xe counts its package as the second sensor; i915 has one.
+            temperature_c: gpu
+                .sensor::<i64>(&["temp2_input", "temp1_input"])
+                .map(|milli| (milli.max(0) / 1000) as u32),
+            power_w: self.power_w(gpu, moment.now),
+            computing: computing(gpu, clients),
+            handle: None,
+        }
+    }
+
+    /// Power from the energy used since the last look.
+    fn power_w(&mut self, gpu: &Device, now: Instant) -> Reading<f32> {
+        let used: u64 = gpu.sensor(&["energy1_input", "energy2_input"])?;
+        let (then, before) = *self.energy.entry(gpu.address.clone()).or_insert((now, used));
+        let passed = now.saturating_duration_since(then);
+        if passed < SHORTEST {
+            return Err(TWICE.to_owned());
+        }
+        self.energy.insert(gpu.address.clone(), (now, used));
+        match used.checked_sub(before) {
+            Some(spent) => Ok((spent as f64 / 1e6 / passed.as_secs_f64()) as f32),
+            None => Err(TWICE.to_owned()),
+        }
+    }
+}
+
+impl Probe for Intel {
+    fn look(&mut self, moment: &Moment<'_>) -> Look {
+        let mut look = Look::default();
+        for gpu in sysfs::devices(&self.roots.sys, VENDOR) {
+            match memory(&gpu) {
+                Some(bytes) => look.seen.push(self.seen(&gpu, bytes, moment)),
+                None if is_discrete(&gpu) => look.problems.push(format!(
+                    "the Intel GPU at {} is left out: its driver does not tell how much memory it has",
+                    gpu.address
+                )),
+                // One that shares the processor's memory is no GPU to jobs.
+                None => {}
+            }
+        }
+        if look.seen.is_empty() {
+            look.none = Some("no Intel GPU with memory of its own".to_owned());
+        }
+        look
+    }
+}
+
+/// Memory of its own, bytes: summed over its tiles by xe, told as a whole by Intel's own i915.
+fn memory(gpu: &Device) -> Option<u64> {
+    let whole = sysfs::number(&gpu.card.join("lmem_total_bytes"), "lmem_total_bytes").ok();
+    whole.or_else(|| {
+        let entries = fs::read_dir(&gpu.dir).ok()?.flatten();
+        let tiles = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("tile"));
+        let of_tile = |entry: fs::DirEntry| {
+            let places = ["physical_vram_size_bytes", "memory/physical_vram_size_bytes"];
+            places.iter().find_map(|file| sysfs::number::<u64>(&entry.path().join(file), file).ok())
+        };
+        let sizes: Vec<u64> = tiles.filter_map(of_tile).collect();
+        (!sizes.is_empty()).then(|| sizes.iter().sum())
+    })
+}
+
+/// Both drivers give sensors to GPUs with memory of their own alone.
+fn is_discrete(gpu: &Device) -> bool {
+    gpu.dir.join("hwmon").is_dir()
+}
+
+/// What all programs together use; only somebody who sees them all can tell.
+fn used_mb(gpu: &Device, clients: &Clients) -> Reading<u64> {
+    if clients.partial {
+        return Err("programs of other users are out of sight, and the kernel tells no sum".to_owned());
+    }
+    let used: Option<u64> = clients.of(&gpu.address).map(|(_, usage)| usage.vram_kb).sum();
+    used.map(|kb| kb >> 10).ok_or_else(|| "the driver does not tell the memory of programs".to_owned())
+}
+
+fn computing(gpu: &Device, clients: &Clients) -> Reading<BTreeMap<u32, Option<u64>>> {
+    if clients.partial {
+        return Err("programs of other users are out of sight".to_owned());
+    }
+    let computing = clients.of(&gpu.address).filter(|(_, usage)| usage.computes);
+    Ok(computing.map(|(pid, usage)| (pid, usage.vram_kb.map(|kb| kb >> 10))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::clients::tests::process, super::sysfs::tests::Tree, *};
+
+    const ADDRESS: &str = "0000:03:00.0";
+
+    fn xe(tree: &Tree) -> String {
+        let files = [
+            ("vendor", "0x8086"),
+            ("device", "0xe20b"),
+            ("tile0/physical_vram_size_bytes", "12884901888"),
+            ("hwmon/hwmon2/temp2_input", "48000"),
+            ("hwmon/hwmon2/temp3_input", "60000"),
+            ("hwmon/hwmon2/energy1_input", "1000000"),
+        ];
+        tree.plug(0, ADDRESS, &files)
+    }
+
+    #[test]
+    fn power_is_energy_over_time() {
+        let tree = Tree::new();
+        let dir = xe(&tree);
+        let roots = tree.roots();
+        let mut probe = Intel::new(&roots);
+        let start = Instant::now();
+        let mut look = |after| probe.look(&Moment::new(start + Duration::from_secs(after), &roots.proc));
+        let first = look(0).seen.pop().expect("a GPU");
+        assert_eq!((first.vram_mb, first.temperature_c), (12_288, Ok(48)));
+        assert!(first.power_w.is_err(), "one look is no time");
+        tree.write(&format!("{dir}/hwmon/hwmon2/energy1_input"), "61000000");
+        assert_eq!(look(2).seen[0].power_w, Ok(30.0));
+        tree.write(&format!("{dir}/hwmon/hwmon2/energy1_input"), "5");
+        assert!(look(4).seen[0].power_w.is_err(), "the counter began anew");
+        tree.write(&format!("{dir}/hwmon/hwmon2/energy1_input"), "20000005");
+        assert_eq!(look(6).seen[0].power_w, Ok(10.0));
+    }
+
+    #[test]
+    fn memory_in_use_is_told_by_those_who_see_everybody() {
+        let tree = Tree::new();
+        xe(&tree);
+        let roots = tree.roots();
+        let info = |client: u32, engine: &str| {
+            format!(
+                "drm-pdev:\t{ADDRESS}\ndrm-client-id:\t{client}\ndrm-resident-vram0:\t3072 KiB\ndrm-cycles-{engine}:\t9\n"
+            )
+        };
+        process(&roots.proc, 20, 3, &info(1, "rcs"));
+        process(&roots.proc, 21, 3, &info(2, "ccs"));
+        let look = || Intel::new(&roots).look(&Moment::new(Instant::now(), &roots.proc)).seen.remove(0);
+        assert!(look().used_mb.is_err() && look().computing.is_err());
+        fs::create_dir_all(roots.proc.join("1/fd")).expect("folders");
+        assert_eq!(look().used_mb, Ok(6));
+        assert_eq!(look().computing, Ok(BTreeMap::from([(21, Some(3))])));
+    }
+
+    #[test]
+    fn those_in_the_processor_are_no_gpus_and_silent_ones_are_told_of() {
+        let tree = Tree::new();
+        tree.plug(0, "0000:00:02.0", &[("vendor", "0x8086")]);
+        let roots = tree.roots();
+        let look = || Intel::new(&roots).look(&Moment::new(Instant::now(), &roots.proc));
+        assert_eq!((look().seen.len(), look().problems.len()), (0, 0));
+        tree.plug(1, ADDRESS, &[("vendor", "0x8086"), ("hwmon/hwmon1/energy1_input", "1")]);
+        assert_eq!(look().problems.len(), 1);
+        // Intel's own i915 tells it at the card.
+        tree.write(&format!("sys/devices/pci0000:00/{ADDRESS}/drm/card1/lmem_total_bytes"), "17179869184");
+        assert_eq!(look().seen[0].vram_mb, 16_384);
+    }
+}

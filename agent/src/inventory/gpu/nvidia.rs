@@ -1,0 +1,304 @@
+//! NVIDIA's GPUs. The driver may come, go and lose a GPU while the agent runs: it is opened again, ever more seldom.
+
+use std::{
+    collections::BTreeSet,
+    fmt, fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use super::{Look, Moment, Probe, Seen};
+
+/// Between losing the driver, or a GPU, and the first try to open it again; doubled at each that fails.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
+/// The longest time between two tries.
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
+
+/// The driver, open.
+pub trait Driver: fmt::Debug + Send {
+    /// All GPUs now.
+    fn gpus(&self) -> Result<Report, String>;
+}
+
+/// What the driver says.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The GPUs that answer.
+    pub seen: Vec<Seen>,
+    /// Why the others do not: what opening the driver anew may mend.
+    pub lost: Vec<String>,
+    /// Why others are left out: what it will not mend.
+    pub left_out: Vec<String>,
+}
+
+/// Why the driver is not open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// The reason.
+    pub reason: String,
+    /// Whether it is there at all.
+    pub installed: bool,
+}
+
+/// Opens the driver.
+pub type Open = Box<dyn FnMut() -> Result<Box<dyn Driver>, Closed> + Send>;
+
+/// Looks at them.
+pub(super) struct Nvidia {
+    open: Open,
+    state: Result<Box<dyn Driver>, Closed>,
+    /// Where the kernel's part of the driver lists its GPUs, whatever is open.
+    listed: PathBuf,
+    /// Those that were there when it was opened.
+    slots: BTreeSet<String>,
+    /// When to open it again.
+    again: Option<Instant>,
+    wait: Duration,
+    was_open: bool,
+}
+
+impl Nvidia {
+    pub(super) fn new(open: Open, proc: &Path) -> Self {
+        Self {
+            open,
+            state: Err(Closed { reason: "the NVIDIA driver was not asked yet".to_owned(), installed: false }),
+            listed: proc.join("driver/nvidia/gpus"),
+            slots: BTreeSet::new(),
+            again: None,
+            wait: FIRST_WAIT,
+            was_open: false,
+        }
+    }
+
+    /// Opens the driver where it is time to.
+    fn reopen(&mut self, now: Instant) {
+        let slots = slots(&self.listed);
+        let due = self.again.map_or(self.state.is_err(), |again| now >= again);
+        if !due && slots == self.slots {
+            return;
+        }
+        // Closed first: the library is one per process.
+        self.state = Err(Closed { reason: "the NVIDIA driver is being opened".to_owned(), installed: true });
+        self.state = (self.open)();
+        self.slots = slots;
+        match &self.state {
+            Ok(_) => {
+                self.was_open = true;
+                self.again = None;
+            }
+            Err(_) => self.later(now),
+        }
+    }
+
+    fn later(&mut self, now: Instant) {
+        self.again = Some(now + self.wait);
+        self.wait = (self.wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+impl Probe for Nvidia {
+    fn look(&mut self, moment: &Moment<'_>) -> Look {
+        self.reopen(moment.now);
+        let report = match &self.state {
+            Ok(driver) => driver.gpus(),
+            Err(closed) => {
+                let reason = closed.reason.clone();
+                // A driver that was there and is not is worth telling; one that never was is not.
+                return if self.was_open || closed.installed {
+                    Look { problems: vec![reason], ..Look::default() }
+                } else {
+                    Look { none: Some(reason), ..Look::default() }
+                };
+            }
+        };
+        match report {
+            Ok(report) => {
+                if report.lost.is_empty() {
+                    (self.again, self.wait) = (None, FIRST_WAIT);
+                } else if self.again.is_none() {
+                    self.later(moment.now);
+                }
+                let none = report.seen.is_empty().then(|| "the NVIDIA driver finds no GPU".to_owned());
+                let problems = report.lost.into_iter().chain(report.left_out).collect();
+                Look { seen: report.seen, none, problems }
+            }
+            Err(reason) => {
+                self.state = Err(Closed { reason: reason.clone(), installed: true });
+                self.later(moment.now);
+                Look { problems: vec![reason], ..Look::default() }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Nvidia {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nvidia")
+            .field("state", &self.state)
+            .field("again", &self.again)
+            .finish_non_exhaustive()
+    }
+}
+
+fn slots(listed: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(listed).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::{super::Vendor, *};
+
+    /// What the driver that is not there says next.
+    #[derive(Debug, Clone, Default)]
+    pub(in super::super) struct Fake(pub(in super::super) Arc<Mutex<Script>>);
+
+    #[derive(Debug, Default)]
+    pub(in super::super) struct Script {
+        pub(in super::super) closed: Option<Closed>,
+        pub(in super::super) fails: Option<String>,
+        pub(in super::super) gpus: Vec<&'static str>,
+        pub(in super::super) lost: Vec<&'static str>,
+        pub(in super::super) opened: u32,
+    }
+
+    impl Fake {
+        pub(in super::super) fn open(&self) -> Open {
+            let fake = self.clone();
+            Box::new(move || {
+                let mut script = fake.0.lock().expect("a script");
+                script.opened += 1;
+                match &script.closed {
+                    Some(closed) => Err(closed.clone()),
+                    None => Ok(Box::new(fake.clone())),
+                }
+            })
+        }
+
+        pub(in super::super) fn say(&self, change: impl FnOnce(&mut Script)) {
+            change(&mut self.0.lock().expect("a script"));
+        }
+
+        fn opened(&self) -> u32 {
+            self.0.lock().expect("a script").opened
+        }
+    }
+
+    impl Driver for Fake {
+        fn gpus(&self) -> Result<Report, String> {
+            let script = self.0.lock().expect("a script");
+            match &script.fails {
+                Some(reason) => Err(reason.clone()),
+                None => Ok(Report {
+                    seen: script.gpus.iter().map(|id| seen(id)).collect(),
+                    lost: script.lost.iter().map(|id| format!("{id} is lost")).collect(),
+                    left_out: Vec::new(),
+                }),
+            }
+        }
+    }
+
+    pub(in super::super) fn seen(id: &str) -> Seen {
+        Seen {
+            id: id.to_owned(),
+            address: format!("0000:01:00.{}", id.len()),
+            vendor: Vendor::Nvidia,
+            name: "Some GPU".to_owned(),
+            vram_mb: 8000,
+            used_mb: Ok(1000),
+            busy_percent: Ok(5),
+            temperature_c: Ok(40),
+            power_w: Ok(50.0),
+            computing: Ok([].into()),
+            handle: Some(id.to_owned()),
+        }
+    }
+
+    struct Watch {
+        probe: Nvidia,
+        start: Instant,
+        proc: tempfile::TempDir,
+    }
+
+    impl Watch {
+        fn of(fake: &Fake) -> Self {
+            let proc = tempfile::tempdir().expect("a folder");
+            Self { probe: Nvidia::new(fake.open(), proc.path()), start: Instant::now(), proc }
+        }
+
+        fn at(&mut self, seconds: u64) -> Look {
+            let now = self.start + Duration::from_secs(seconds);
+            self.probe.look(&Moment::new(now, self.proc.path()))
+        }
+    }
+
+    #[test]
+    fn a_driver_that_goes_away_is_opened_again_ever_more_seldom() {
+        let fake = Fake::default();
+        fake.say(|script| script.gpus = vec!["a"]);
+        let mut watch = Watch::of(&fake);
+        assert_eq!(watch.at(0).seen.len(), 1);
+        fake.say(|script| {
+            script.fails = Some("the driver is unloaded".into());
+            script.closed = Some(Closed { reason: "not loaded".into(), installed: true });
+        });
+        assert_eq!(watch.at(5).problems, ["the driver is unloaded"]);
+        let opened = |watch: &mut Watch, seconds: std::ops::Range<u64>| {
+            let before = fake.opened();
+            for second in seconds {
+                assert!(watch.at(second).seen.is_empty());
+            }
+            fake.opened() - before
+        };
+        assert_eq!(opened(&mut watch, 6..10), 0, "not at once");
+        assert_eq!(opened(&mut watch, 10..100), 4, "after 5, 15, 35 and 75 seconds");
+        assert_eq!(opened(&mut watch, 100..2000), 7, "at last every five minutes");
+        fake.say(|script| (script.fails, script.closed) = (None, None));
+        let back = (2000..2301).find(|second| !watch.at(*second).seen.is_empty());
+        assert!(back.is_some(), "it is found again");
+        assert!(watch.at(2301).problems.is_empty());
+    }
+
+    #[test]
+    fn a_gpu_off_the_bus_takes_no_other_with_it() {
+        let fake = Fake::default();
+        fake.say(|script| (script.gpus, script.lost) = (vec!["a"], vec!["bb"]));
+        let mut watch = Watch::of(&fake);
+        let look = watch.at(0);
+        assert_eq!((look.seen.len(), look.problems.as_slice()), (1, ["bb is lost".to_owned()].as_slice()));
+        assert_eq!(watch.at(4).seen.len(), 1);
+        assert_eq!(fake.opened(), 1);
+        fake.say(|script| (script.gpus, script.lost) = (vec!["a", "bb"], vec![]));
+        assert_eq!(watch.at(5).seen.len(), 2);
+        assert_eq!(fake.opened(), 2, "opened anew for the lost one");
+        watch.at(500);
+        assert_eq!(fake.opened(), 2, "and left alone since");
+    }
+
+    #[test]
+    fn a_gpu_that_is_plugged_in_is_found_at_the_next_look() {
+        let fake = Fake::default();
+        fake.say(|script| script.gpus = vec!["a"]);
+        let mut watch = Watch::of(&fake);
+        watch.at(0);
+        let slot = watch.proc.path().join("driver/nvidia/gpus/0000:02:00.0");
+        fs::create_dir_all(slot).expect("folders");
+        fake.say(|script| script.gpus = vec!["a", "bb"]);
+        watch.at(1);
+        assert_eq!(fake.opened(), 2, "NVML lists only what was there when it was opened");
+        watch.at(2);
+        assert_eq!(fake.opened(), 2);
+    }
+
+    #[test]
+    fn a_machine_without_the_driver_has_no_problem() {
+        let fake = Fake::default();
+        let closed = Closed { reason: "no NVIDIA driver is installed".into(), installed: false };
+        fake.say(|script| script.closed = Some(closed));
+        let look = Watch::of(&fake).at(0);
+        assert_eq!(look.none.as_deref(), Some("no NVIDIA driver is installed"));
+        assert!(look.problems.is_empty());
+    }
+}

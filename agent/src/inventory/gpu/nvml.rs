@@ -1,0 +1,146 @@
+//! NVIDIA's driver through NVML, its library, which is loaded when it is first needed.
+
+use std::fmt::Display;
+
+use nvml_wrapper::{
+    Device, Nvml, enum_wrappers::device::TemperatureSensor, enums::device::UsedGpuMemory, error::NvmlError,
+};
+
+use super::{
+    MB, Reading, Seen, Vendor,
+    nvidia::{Closed, Driver, Report},
+};
+
+/// What NVML says of a GPU that is split.
+const MIG_ENABLED: u32 = 1;
+const NOT_OF_INSTANCES: &str = "the driver does not tell it of MIG instances";
+
+/// Loads the library and opens the driver.
+pub(super) fn open() -> Result<Box<dyn Driver>, Closed> {
+    let nvml = Nvml::init().map_err(|error| match error {
+        NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => {
+            Closed { reason: "no NVIDIA driver is installed".to_owned(), installed: false }
+        }
+        other => Closed { reason: format!("the NVIDIA driver does not answer: {other}"), installed: true },
+    })?;
+    Ok(Box::new(Library(nvml)))
+}
+
+#[derive(Debug)]
+struct Library(Nvml);
+
+impl Driver for Library {
+    fn gpus(&self) -> Result<Report, String> {
+        let count =
+            self.0.device_count().map_err(|error| format!("the NVIDIA driver counts no GPUs: {error}"))?;
+        let mut report = Report::default();
+        for number in 0..count {
+            match self.0.device_by_index(number).and_then(|gpu| look(&gpu, &mut report)) {
+                Ok(()) => {}
+                Err(error) if is_fatal(&error) => {
+                    return Err(format!("the NVIDIA driver does not answer any more: {error}"));
+                }
+                Err(error) => report.lost.push(format!("NVIDIA GPU {number} does not answer: {error}")),
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// Whether no GPU of this driver will answer until it is opened anew.
+fn is_fatal(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
+}
+
+/// Adds a GPU to the report, or the instances into which it is split.
+fn look(gpu: &Device<'_>, report: &mut Report) -> Result<(), NvmlError> {
+    let is_split = gpu.mig_mode().is_ok_and(|mode| mode.current == MIG_ENABLED);
+    let whole = whole(gpu, is_split)?;
+    if !is_split {
+        report.seen.push(whole);
+        return Ok(());
+    }
+    let before = report.seen.len();
+    // The count is of those that there could be; most of them need not be made.
+    for number in 0..gpu.mig_device_count()? {
+        let Ok(instance) = gpu.mig_device_by_index(number) else { continue };
+        report.seen.push(part(&instance, &whole, number)?);
+    }
+    if report.seen.len() == before {
+        let (name, id) = (&whole.name, &whole.id);
+        report
+            .left_out
+            .push(format!("{name} ({id}) is left out: it is split by MIG, and no instance is made"));
+    }
+    Ok(())
+}
+
+fn whole(gpu: &Device<'_>, is_split: bool) -> Result<Seen, NvmlError> {
+    let memory = gpu.memory_info()?;
+    let address = gpu.pci_info().map(|pci| as_in_sysfs(&pci.bus_id));
+    let id = gpu.uuid().or_else(|_| address.as_ref().map(Clone::clone).map_err(|_| NvmlError::Unknown))?;
+    let unknown = |reading: Result<u32, NvmlError>| reading.map_err(told);
+    Ok(Seen {
+        address: address.unwrap_or_else(|_| id.clone()),
+        vendor: Vendor::Nvidia,
+        name: gpu.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned()),
+        vram_mb: memory.total / MB,
+        used_mb: Ok(memory.used / MB),
+        busy_percent: unknown(gpu.utilization_rates().map(|rates| rates.gpu)),
+        temperature_c: unknown(gpu.temperature(TemperatureSensor::Gpu)),
+        power_w: gpu.power_usage().map(|milliwatts| milliwatts as f32 / 1000.0).map_err(told),
+        computing: if is_split { Ok([].into()) } else { computing(gpu) },
+        handle: Some(id.clone()),
+        id,
+    })
+}
+
+/// An instance: its memory and programs are its own, its heat and power those of the whole.
+fn part(instance: &Device<'_>, whole: &Seen, number: u32) -> Result<Seen, NvmlError> {
+    let memory = instance.memory_info()?;
+    let id = instance.uuid()?;
+    Ok(Seen {
+        // Behind the whole's address, so that instances stay in order.
+        address: format!("{}#{number:02}", whole.address),
+        name: instance.name().unwrap_or_else(|_| format!("{} (MIG)", whole.name)),
+        vram_mb: memory.total / MB,
+        used_mb: Ok(memory.used / MB),
+        busy_percent: Err(NOT_OF_INSTANCES.to_owned()),
+        computing: computing(instance),
+        handle: Some(id.clone()),
+        id,
+        ..whole.clone()
+    })
+}
+
+fn computing(gpu: &Device<'_>) -> Reading<std::collections::BTreeMap<u32, Option<u64>>> {
+    let processes = gpu.running_compute_processes().map_err(told)?;
+    let memory = |used: &UsedGpuMemory| match used {
+        UsedGpuMemory::Used(bytes) => Some(bytes / MB),
+        UsedGpuMemory::Unavailable => None,
+    };
+    Ok(processes.iter().map(|process| (process.pid, memory(&process.used_gpu_memory))).collect())
+}
+
+/// A PCI address as the kernel writes it: NVML gives the domain eight digits.
+fn as_in_sysfs(bus_id: &str) -> String {
+    let address = bus_id.to_lowercase();
+    let short = address.strip_prefix("0000").filter(|rest| rest.find(':') == Some(4));
+    short.map_or(address.clone(), ToOwned::to_owned)
+}
+
+fn told(error: impl Display) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_in_one_way() {
+        assert_eq!(as_in_sysfs("00000000:0A:00.0"), "0000:0a:00.0");
+        assert_eq!(as_in_sysfs("0000:0a:00.0"), "0000:0a:00.0");
+        assert_eq!(as_in_sysfs("00010000:0a:00.0"), "00010000:0a:00.0");
+    }
+}

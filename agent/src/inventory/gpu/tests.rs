@@ -1,0 +1,135 @@
+//! All makers together, on a tree that is not this machine's and a driver that is none.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{nvidia::tests::Fake, sysfs::tests::Tree, *};
+use crate::{inventory::meter::Meter, policy::gpus};
+
+struct Machine {
+    gpus: Gpus,
+    start: Instant,
+}
+
+impl Machine {
+    fn of(tree: &Tree, fake: &Fake) -> Self {
+        let numbers = Numbers::load(tree.0.path());
+        Self { gpus: Gpus::under(&tree.roots(), fake.open(), numbers), start: Instant::now() }
+    }
+
+    fn at(&mut self, seconds: u64) -> View {
+        self.gpus.look(self.start + Duration::from_secs(seconds))
+    }
+}
+
+fn amd(tree: &Tree, card: u32, address: &str) {
+    let files = [("vendor", "0x1002"), ("mem_info_vram_total", "8589934592"), ("mem_info_vram_used", "0")];
+    tree.plug(card, address, &files);
+}
+
+fn ids(view: &View) -> Vec<(u32, &str)> {
+    view.cards.iter().map(|card| (card.index, card.seen.id.as_str())).collect()
+}
+
+#[test]
+fn numbers_are_one_row_over_all_makers_and_stay() {
+    let (tree, fake) = (Tree::new(), Fake::default());
+    fake.say(|script| script.gpus = vec!["GPU-a"]);
+    amd(&tree, 0, "0000:00:08.0");
+    amd(&tree, 1, "0000:41:00.0");
+    let all = [(0, "0000:00:08.0"), (1, "GPU-a"), (2, "0000:41:00.0")];
+    let mut machine = Machine::of(&tree, &fake);
+    assert_eq!(ids(&machine.at(0)), all, "in the order of their places");
+    tree.unplug(0);
+    let view = machine.at(1);
+    assert_eq!(ids(&view), all[1..]);
+    assert!(
+        view.notes().iter().any(|note| note.starts_with("GPU 0 (") && note.ends_with("was here and is gone"))
+    );
+    // Another start with the first one gone: the others keep their numbers.
+    assert_eq!(ids(&Machine::of(&tree, &fake).at(0)), all[1..]);
+    amd(&tree, 7, "0000:01:00.0");
+    assert_eq!(ids(&machine.at(2)), [(1, "GPU-a"), (2, "0000:41:00.0"), (3, "0000:01:00.0")]);
+}
+
+#[test]
+fn a_lost_driver_leaves_the_others_and_comes_back() {
+    let (tree, fake) = (Tree::new(), Fake::default());
+    fake.say(|script| script.gpus = vec!["GPU-a"]);
+    amd(&tree, 0, "0000:41:00.0");
+    let mut machine = Machine::of(&tree, &fake);
+    let before = machine.at(0).list();
+    assert_eq!(before.len(), 2);
+    fake.say(|script| script.fails = Some("the driver is unloaded".into()));
+    let lost = machine.at(1);
+    assert_eq!(ids(&lost), [(1, "0000:41:00.0")]);
+    assert_eq!(lost.problems, ["the driver is unloaded", "GPU 0 (Some GPU) was here and is gone"]);
+    fake.say(|script| script.fails = None);
+    assert_eq!(machine.at(6).list(), before);
+}
+
+#[test]
+fn a_machine_without_gpus_says_why() {
+    let (tree, fake) = (Tree::new(), Fake::default());
+    let closed = nvidia::Closed { reason: "no NVIDIA driver is installed".into(), installed: false };
+    fake.say(|script| script.closed = Some(closed));
+    let view = Machine::of(&tree, &fake).at(0);
+    let reasons = "no NVIDIA driver is installed; no AMD GPU; no Intel GPU with memory of its own";
+    assert_eq!((view.none.as_deref(), view.problems.len()), (Some(reasons), 0));
+    assert!(view.list().is_empty() && view.loads().is_empty());
+}
+
+#[test]
+fn workers_are_not_strangers() {
+    let tree = Tree::new();
+    tree.write("proc/20/comm", "island-worker-l");
+    tree.write("proc/21/comm", "blender");
+    let mut seen = nvidia::tests::seen("GPU-a");
+    seen.computing = Ok(BTreeMap::from([(20, Some(300)), (21, Some(500)), (22, Some(10))]));
+    let mut gpus = Gpus::of(Vec::new(), Numbers::default(), tree.roots().proc);
+    let card = gpus.card(seen.clone());
+    assert_eq!((card.foreign, card.ours_mb), (Some(1), Some(310)), "one that is gone is nobody's");
+    seen.computing = Err("not told".into());
+    let card = gpus.card(seen.clone());
+    assert_eq!((card.foreign, card.ours_mb), (None, None));
+    seen.computing = Ok(BTreeMap::from([(20, None)]));
+    assert_eq!(gpus.card(seen).ours_mb, None, "no sum of what is not told");
+}
+
+#[tokio::test]
+async fn the_network_is_told_what_is_offered_whenever_that_changes() {
+    let (tree, fake) = (Tree::new(), Fake::default());
+    fake.say(|script| script.gpus = vec!["GPU-a"]);
+    let gpus = Gpus::under(&tree.roots(), fake.open(), Numbers::default());
+    let meter = Meter::new(gpus, tree.0.path().to_owned());
+    meter.sample().await;
+    let registered = Arc::new(Mutex::new(Vec::new()));
+    let (known, seen) = (Mutex::new(None), Arc::clone(&registered));
+    let note = move |view: &View| {
+        let offered = gpus::offered(&[], view);
+        let is_news = known.lock().expect("a lock").replace(offered.clone()) != Some(offered.clone());
+        if is_news {
+            seen.lock().expect("a lock").push(offered.0.len());
+        }
+        is_news
+    };
+    let (stop, asked) = (CancellationToken::new(), Arc::new(tokio::sync::Semaphore::new(0)));
+    let ask = Arc::clone(&asked);
+    let task = tokio::spawn(follow::run(meter.latest(), note, move || ask.add_permits(1), stop.clone()));
+    let told = async || asked.acquire().await.expect("open").forget();
+    told().await;
+    meter.sample().await;
+    fake.say(|script| script.fails = Some("the driver is unloaded".into()));
+    meter.sample().await;
+    told().await;
+    amd(&tree, 0, "0000:41:00.0");
+    meter.sample().await;
+    told().await;
+    stop.cancel();
+    task.await.expect("ends");
+    assert_eq!(*registered.lock().expect("a lock"), [1, 0, 1], "once for each change, and no more");
+}

@@ -1,0 +1,273 @@
+//! What the owner says of single GPUs, and what follows for jobs. Pure.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use island_protocol::host::Gpu;
+use serde::{Deserialize, Serialize};
+
+use super::RECOVERED;
+use crate::inventory::gpu::{Card, Reading, Vendor, View, is_lasting};
+
+/// GPUs that rest for now, and why.
+pub type Resting = BTreeMap<u32, String>;
+
+/// By these, engines are told which GPU to use. The last is for an engine that cannot be told so by name: it gets none.
+const CUDA: &str = "CUDA_VISIBLE_DEVICES";
+const ROCM: &str = "ROCR_VISIBLE_DEVICES";
+const VULKAN: &str = "GGML_VK_VISIBLE_DEVICES";
+
+/// What the owner says of one GPU, as `[[policy.gpu]]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuRule {
+    /// Which one: its number, its UUID or its PCI address.
+    pub gpu: GpuName,
+    /// Never used for jobs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never: bool,
+    /// Megabytes of its memory that jobs may take together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_vram_mb: Option<u64>,
+    /// Degrees Celsius at which it is left alone, and only it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_temperature_c: Option<u32>,
+    /// Watts at which it is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_power_w: Option<u32>,
+}
+
+/// How an owner names a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub enum GpuName {
+    /// By its number on this Island.
+    Index(u32),
+    /// By its UUID or its PCI address, in small letters.
+    Id(String),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "a GPU is named by its number, its UUID or its PCI address")]
+enum Written {
+    Number(i64),
+    Text(String),
+}
+
+/// Text that names no GPU.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' names no GPU: wanted is its number, its UUID such as GPU-8f6b1c2e-4a5d-4e0f-9b7a-3c2d1e0f5a6b, or its PCI address such \
+     as 0000:03:00.0"
+)]
+pub struct GpuNameError(String);
+
+impl FromStr for GpuName {
+    type Err = GpuNameError;
+
+    fn from_str(text: &str) -> Result<Self, GpuNameError> {
+        let name = text.trim().to_lowercase();
+        if let Ok(index) = name.parse() {
+            return Ok(Self::Index(index));
+        }
+        if is_address(&name) || is_uuid(&name) {
+            Ok(Self::Id(name))
+        } else {
+            Err(GpuNameError(text.to_owned()))
+        }
+    }
+}
+
+/// Domain, bus, device and function, as the kernel writes them.
+fn is_address(name: &str) -> bool {
+    let is_hex = |part: &str, digits: &[usize]| {
+        digits.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let mut parts = name.split(':');
+    let (Some(domain), Some(bus), Some(rest), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return false;
+    };
+    let Some((device, function)) = rest.split_once('.') else { return false };
+    is_hex(domain, &[4, 8]) && is_hex(bus, &[2]) && is_hex(device, &[2]) && is_hex(function, &[1])
+}
+
+/// NVIDIA's for a GPU or an instance of one, or AMD's, which has sixteen digits.
+fn is_uuid(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix("gpu-").or_else(|| name.strip_prefix("mig-")) else { return false };
+    let is_number = rest.len() == 16 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_number || (rest.len() == 36 && uuid::Uuid::parse_str(rest).is_ok())
+}
+
+impl TryFrom<Written> for GpuName {
+    type Error = GpuNameError;
+
+    fn try_from(written: Written) -> Result<Self, GpuNameError> {
+        match written {
+            Written::Number(number) => {
+                u32::try_from(number).map(Self::Index).map_err(|_| GpuNameError(number.to_string()))
+            }
+            Written::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl From<GpuName> for Written {
+    fn from(name: GpuName) -> Self {
+        match name {
+            GpuName::Index(index) => Self::Number(index.into()),
+            GpuName::Id(id) => Self::Text(id),
+        }
+    }
+}
+
+impl fmt::Display for GpuName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => write!(f, "{index}"),
+            Self::Id(id) => f.write_str(id),
+        }
+    }
+}
+
+impl GpuName {
+    /// Whether it is this one. The address of a GPU that is split means all of its instances.
+    pub fn means(&self, card: &Card) -> bool {
+        let seen = &card.seen;
+        match self {
+            Self::Index(index) => *index == card.index,
+            Self::Id(id) => {
+                let place = seen.address.split('#').next().unwrap_or_default();
+                let names = [Some(seen.id.as_str()), Some(place), seen.handle.as_deref()];
+                names.into_iter().flatten().any(|name| name.eq_ignore_ascii_case(id))
+            }
+        }
+    }
+}
+
+/// What holds for one GPU: the strictest of all that is said of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Never used for jobs.
+    pub never: bool,
+    /// Megabytes.
+    pub max_vram_mb: Option<u64>,
+    /// Degrees Celsius.
+    pub max_temperature_c: Option<u32>,
+    /// Watts.
+    pub max_power_w: Option<u32>,
+}
+
+/// What holds for this GPU.
+pub fn limits(rules: &[GpuRule], card: &Card) -> Limits {
+    fn strictest<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+        one.into_iter().chain(other).min()
+    }
+    rules.iter().filter(|rule| rule.gpu.means(card)).fold(Limits::default(), |limits, rule| Limits {
+        never: limits.never || rule.never,
+        max_vram_mb: strictest(limits.max_vram_mb, rule.max_vram_mb),
+        max_temperature_c: strictest(limits.max_temperature_c, rule.max_temperature_c),
+        max_power_w: strictest(limits.max_power_w, rule.max_power_w),
+    })
+}
+
+/// The GPUs that the owner offers, each with the memory that jobs may have; the reason where there is none.
+pub fn offered(rules: &[GpuRule], view: &View) -> (Vec<Gpu>, Option<String>) {
+    let offered = |(card, gpu): (&Card, Gpu)| {
+        let limits = limits(rules, card);
+        let vram_mb = limits.max_vram_mb.map_or(gpu.vram_mb, |most| most.min(gpu.vram_mb));
+        (!limits.never).then_some(Gpu { vram_mb, ..gpu })
+    };
+    let gpus: Vec<Gpu> = view.cards.iter().zip(view.list()).filter_map(offered).collect();
+    let kept = || "the owner keeps every GPU to himself".to_owned();
+    let none = gpus.is_empty().then(|| view.none.clone().unwrap_or_else(kept));
+    (gpus, none)
+}
+
+/// GPUs that are too hot or draw too much, by what is said of each; `before` is what followed a moment ago. One with a limit that
+/// nothing measures rests, too: too little work is better than work that was forbidden.
+pub fn resting(rules: &[GpuRule], view: &View, before: &Resting) -> Resting {
+    let rests = |card: &Card| {
+        let limits = limits(rules, card);
+        let over = |value: Result<f32, &String>, limit: Option<u32>, unit: &str| {
+            let limit = limit?;
+            let bound = limit as f32 * if before.contains_key(&card.index) { RECOVERED } else { 1.0 };
+            match value {
+                Ok(value) if value >= bound => {
+                    Some(format!("{value:.0} {unit}, the limit is {limit} {unit}"))
+                }
+                Err(reason) if is_lasting(reason) => {
+                    Some(format!("has a limit of {limit} {unit}, and {reason}"))
+                }
+                _ => None,
+            }
+        };
+        let celsius = as_number(&card.seen.temperature_c, |celsius| celsius as f32);
+        let watts = as_number(&card.seen.power_w, |watts| watts);
+        let reason =
+            over(celsius, limits.max_temperature_c, "°C").or_else(|| over(watts, limits.max_power_w, "W"));
+        (!limits.never).then_some((card.index, reason?))
+    };
+    view.cards.iter().filter_map(rests).collect()
+}
+
+fn as_number<T: Copy>(reading: &Reading<T>, number: impl Fn(T) -> f32) -> Result<f32, &String> {
+    reading.as_ref().map(|value| number(*value))
+}
+
+/// What a new worker may take.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Share {
+    /// The GPU it is kept to, where the owner has rules for GPUs.
+    pub index: Option<u32>,
+    /// Memory that it may still take, megabytes.
+    pub free_mb: u64,
+    /// What keeps its engine to that GPU.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// The share of the GPU with most memory left. Where the owner has rules for GPUs, a worker sees that one alone, so that no engine
+/// spreads over one that is not meant.
+pub fn share(rules: &[GpuRule], resting: &Resting, view: &View) -> Share {
+    if rules.is_empty() {
+        let free_mb = view.cards.iter().map(|card| free_mb(&Limits::default(), card)).max().unwrap_or(0);
+        return Share { free_mb, ..Share::default() };
+    }
+    let is_only_one = view.cards.len() == 1;
+    let usable = view.cards.iter().filter(|card| {
+        // Beside others, one that engines cannot be told to use alone is not used.
+        !resting.contains_key(&card.index) && (is_only_one || card.seen.handle.is_some())
+    });
+    let free = usable.map(|card| (free_mb(&limits(rules, card), card), card)).filter(|(free, _)| *free > 0);
+    let Some((free_mb, card)) = free.max_by_key(|(free, card)| (*free, std::cmp::Reverse(card.index))) else {
+        return Share { environment: visible(None), ..Share::default() };
+    };
+    let environment = if is_only_one { BTreeMap::new() } else { visible(Some(card)) };
+    Share { index: Some(card.index), free_mb, environment }
+}
+
+/// Memory that jobs may still take of a GPU, megabytes.
+fn free_mb(limits: &Limits, card: &Card) -> u64 {
+    // Where nothing tells what is in use, nothing is known to be free.
+    let Ok(used) = card.seen.used_mb else { return 0 };
+    let free = card.seen.vram_mb.saturating_sub(used);
+    match limits {
+        Limits { never: true, .. } => 0,
+        // Where nothing tells what is ours, all of it may be.
+        Limits { max_vram_mb: Some(most), .. } => free.min(most.saturating_sub(card.ours_mb.unwrap_or(used))),
+        _ => free,
+    }
+}
+
+/// What makes one GPU the only one that engines see.
+fn visible(card: Option<&Card>) -> BTreeMap<String, String> {
+    let name = |vendor| {
+        let card = card.filter(|card| card.seen.vendor == vendor);
+        card.and_then(|card| card.seen.handle.clone()).unwrap_or_default()
+    };
+    let variables = [(CUDA, name(Vendor::Nvidia)), (ROCM, name(Vendor::Amd)), (VULKAN, String::new())];
+    variables.map(|(variable, value)| (variable.to_owned(), value)).into()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

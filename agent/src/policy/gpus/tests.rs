@@ -1,0 +1,246 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::inventory::gpu::{Seen, Vendor};
+
+pub(crate) fn card(
+    index: u32,
+    vendor: Vendor,
+    vram_mb: u64,
+    used_mb: Reading<u64>,
+    ours_mb: Option<u64>,
+) -> Card {
+    let seen = Seen {
+        id: format!("GPU-0000000{index}-0000-0000-0000-000000000000"),
+        address: format!("0000:0{index}:00.0"),
+        vendor,
+        name: "Some GPU".into(),
+        vram_mb,
+        used_mb,
+        busy_percent: Ok(0),
+        temperature_c: Ok(50),
+        power_w: Ok(100.0),
+        computing: Ok(BTreeMap::new()),
+        handle: Some(format!("GPU-0000000{index}-0000-0000-0000-000000000000")),
+    };
+    Card { index, seen, foreign: Some(0), ours_mb }
+}
+
+fn view(cards: Vec<Card>) -> View {
+    View { cards, ..View::default() }
+}
+
+fn two() -> View {
+    view(vec![
+        card(0, Vendor::Nvidia, 8000, Ok(1000), Some(0)),
+        card(1, Vendor::Amd, 16_000, Ok(500), Some(0)),
+    ])
+}
+
+fn rule(gpu: &str) -> GpuRule {
+    let gpu = gpu.parse().unwrap_or_else(|error| panic!("{error}"));
+    GpuRule { gpu, never: false, max_vram_mb: None, max_temperature_c: None, max_power_w: None }
+}
+
+#[test]
+fn a_gpu_is_named_by_number_uuid_or_address() {
+    let card = card(1, Vendor::Nvidia, 1, Ok(0), None);
+    for name in [
+        "1",
+        "GPU-00000001-0000-0000-0000-000000000000",
+        "gpu-00000001-0000-0000-0000-000000000000",
+        "0000:01:00.0",
+    ] {
+        assert!(rule(name).gpu.means(&card), "{name}");
+    }
+    for name in ["0", "GPU-00000002-0000-0000-0000-000000000000", "0000:02:00.0", "GPU-1122334455667788"] {
+        assert!(!rule(name).gpu.means(&card), "{name}");
+    }
+    for wrong in [
+        "",
+        "-1",
+        "first",
+        "GPU-",
+        "GPU-xyz",
+        "MIG-1",
+        "03:00.0",
+        "0000:03:00",
+        "0000:03:00.00",
+        "0000:3:00.0",
+        "1.5",
+    ] {
+        assert!(wrong.parse::<GpuName>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn the_address_of_a_split_gpu_means_its_instances() {
+    let mut instance = card(3, Vendor::Nvidia, 1, Ok(0), None);
+    instance.seen.address = "0000:03:00.0#01".into();
+    assert!(rule("0000:03:00.0").gpu.means(&instance));
+}
+
+#[test]
+fn rules_are_read_and_written() {
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Policy {
+        gpu: Vec<GpuRule>,
+    }
+    let text = "[[gpu]]\ngpu = 0\nnever = true\n[[gpu]]\ngpu = '0000:03:00.0'\nmax_vram_mb = 4000\nmax_temperature_c = 80";
+    let policy: Policy = toml::from_str(text).expect("rules");
+    assert_eq!(policy.gpu[0], GpuRule { never: true, ..rule("0") });
+    let expected = GpuRule { max_vram_mb: Some(4000), max_temperature_c: Some(80), ..rule("0000:03:00.0") };
+    assert_eq!(policy.gpu[1], expected);
+    let shown = toml::to_string(&policy).expect("written");
+    assert_eq!(toml::from_str::<Policy>(&shown).expect("read again"), policy);
+    for wrong in
+        ["gpu = -1", "gpu = 1.5", "gpu = true", "gpu = 'card0'", "never = true", "gpu = 0\nnevr = true"]
+    {
+        assert!(toml::from_str::<Policy>(&format!("[[gpu]]\n{wrong}")).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn without_rules_everything_is_as_it_comes() {
+    let share = share(&[], &Resting::new(), &two());
+    assert_eq!(share, Share { index: None, free_mb: 15_500, environment: BTreeMap::new() });
+    assert_eq!(offered(&[], &two()), (two().list(), None));
+}
+
+#[test]
+fn one_that_is_never_used_is_neither_offered_nor_seen() {
+    let rules = [GpuRule { never: true, ..rule("1") }];
+    let share = share(&rules, &Resting::new(), &two());
+    assert_eq!((share.index, share.free_mb), (Some(0), 7000));
+    assert_eq!(share.environment[CUDA], two().cards[0].seen.id);
+    assert_eq!((share.environment[ROCM].as_str(), share.environment[VULKAN].as_str()), ("", ""));
+    let (gpus, none) = offered(&rules, &two());
+    assert_eq!((gpus.len(), gpus[0].index, none), (1, 0, None));
+    let all = [GpuRule { never: true, ..rule("0") }, GpuRule { never: true, ..rule("1") }];
+    let (gpus, none) = offered(&all, &two());
+    assert!(gpus.is_empty() && none.is_some());
+    let nothing = super::share(&all, &Resting::new(), &two());
+    assert_eq!((nothing.index, nothing.free_mb), (None, 0));
+    assert!(nothing.environment.values().all(String::is_empty) && nothing.environment.len() == 3);
+}
+
+#[test]
+fn one_that_engines_cannot_be_told_of_is_used_alone_or_not_at_all() {
+    let mut intel = card(0, Vendor::Intel, 8000, Ok(0), Some(0));
+    intel.seen.handle = None;
+    let rules = [GpuRule { max_vram_mb: Some(3000), ..rule("0") }];
+    let alone = share(&rules, &Resting::new(), &view(vec![intel.clone()]));
+    assert_eq!(alone, Share { index: Some(0), free_mb: 3000, environment: BTreeMap::new() });
+    let other = card(1, Vendor::Nvidia, 100, Ok(0), None);
+    assert_eq!(share(&rules, &Resting::new(), &view(vec![intel, other])).index, Some(1));
+}
+
+#[test]
+fn a_limit_that_nothing_measures_forbids() {
+    let mut view = two();
+    view.cards[0].seen.temperature_c = Err("the driver has no temp1_input".into());
+    let rules = [GpuRule { max_temperature_c: Some(80), ..rule("0") }];
+    assert!(resting(&rules, &view, &Resting::new())[&0].contains("temp1_input"));
+    assert!(resting(&[], &view, &Resting::new()).is_empty());
+}
+
+fn any_rule() -> impl Strategy<Value = GpuRule> {
+    let limit = |most: u32| prop::option::of(0..most);
+    (0_u32..4, any::<bool>(), limit(20_000), limit(120), limit(500)).prop_map(
+        |(gpu, never, vram, max_temperature_c, max_power_w)| GpuRule {
+            gpu: GpuName::Index(gpu),
+            never,
+            max_vram_mb: vram.map(u64::from),
+            max_temperature_c,
+            max_power_w,
+        },
+    )
+}
+
+fn any_view() -> impl Strategy<Value = View> {
+    let vendor = prop_oneof![Just(Vendor::Nvidia), Just(Vendor::Amd), Just(Vendor::Intel)];
+    let parts = (
+        vendor,
+        0_u64..20_000,
+        prop::option::of(0_u64..20_000),
+        prop::option::of(0_u64..20_000),
+        0_u32..120,
+        0_u32..500,
+    );
+    prop::collection::vec(parts, 0..4).prop_map(|cards| {
+        let card = |(index, (vendor, vram, used, ours, celsius, watts)): (usize, _)| {
+            let (used, ours): (Option<u64>, Option<u64>) = (used, ours);
+            let used = used.map(|used| used.min(vram)).ok_or_else(|| "not told".to_owned());
+            let ours = ours.map(|ours| ours.min(used.clone().unwrap_or(0)));
+            let mut card = card(index as u32, vendor, vram, used, ours);
+            (card.seen.temperature_c, card.seen.power_w) = (Ok(celsius), Ok(watts as f32));
+            if vendor == Vendor::Intel {
+                card.seen.handle = None;
+            }
+            card
+        };
+        view(cards.into_iter().enumerate().map(card).collect())
+    })
+}
+
+proptest! {
+    /// Whatever the rules and the GPUs: the share is of one that is allowed, within its caps and within what is free.
+    #[test]
+    fn a_share_keeps_every_rule(rules in prop::collection::vec(any_rule(), 0..5), view in any_view()) {
+        let resting = resting(&rules, &view, &Resting::new());
+        let share = share(&rules, &resting, &view);
+        if rules.is_empty() {
+            prop_assert!(share.environment.is_empty());
+            return Ok(());
+        }
+        match share.index.map(|index| &view.cards[index as usize]) {
+            Some(card) => {
+                let limits = limits(&rules, card);
+                prop_assert!(!limits.never && !resting.contains_key(&card.index));
+                let used = card.seen.used_mb.clone().expect("measured");
+                prop_assert!(share.free_mb > 0 && used + share.free_mb <= card.seen.vram_mb);
+                if let Some(most) = limits.max_vram_mb {
+                    prop_assert!(card.ours_mb.unwrap_or(used) + share.free_mb <= most);
+                }
+                if let Some(most) = limits.max_temperature_c {
+                    prop_assert!(card.seen.temperature_c.clone().expect("measured") < most);
+                }
+                if view.cards.len() > 1 {
+                    let named: Vec<_> = share.environment.values().filter(|name| !name.is_empty()).collect();
+                    prop_assert_eq!(named, vec![card.seen.handle.as_ref().expect("named")]);
+                }
+            }
+            None => {
+                prop_assert_eq!(share.free_mb, 0);
+                prop_assert!(share.environment.values().all(String::is_empty), "engines see no GPU");
+            }
+        }
+    }
+
+    /// More rules never give more.
+    #[test]
+    fn a_further_rule_never_gives_more(rules in prop::collection::vec(any_rule(), 1..4), more in any_rule(), view in any_view()) {
+        let free = |rules: &[GpuRule]| share(rules, &resting(rules, &view, &Resting::new()), &view).free_mb;
+        let memory = |rules: &[GpuRule]| offered(rules, &view).0.iter().map(|gpu| gpu.vram_mb).sum::<u64>();
+        let with_more: Vec<_> = rules.iter().cloned().chain([more]).collect();
+        prop_assert!(free(&with_more) <= free(&rules));
+        prop_assert!(memory(&with_more) <= memory(&rules));
+    }
+
+    /// One that rests comes back only when it is well below its limit.
+    #[test]
+    fn rest_has_a_margin(limit in 1_u32..120, first in 0_u32..150, then in 0_u32..150) {
+        let rules = [GpuRule { max_temperature_c: Some(limit), ..rule("0") }];
+        let at = |celsius| {
+            let mut view = two();
+            view.cards[0].seen.temperature_c = Ok(celsius);
+            view
+        };
+        let before = resting(&rules, &at(first), &Resting::new());
+        prop_assert_eq!(before.contains_key(&0), first >= limit);
+        let after = resting(&rules, &at(then), &before);
+        let bound = if before.is_empty() { limit as f32 } else { limit as f32 * RECOVERED };
+        prop_assert_eq!(after.contains_key(&0), then as f32 >= bound);
+        prop_assert!(!after.contains_key(&1), "no other");
+    }
+}
