@@ -127,26 +127,17 @@ impl Agent {
         }
         let [journal_dir, spool_dir, workers_dir, derived_dir, log_dir, egress_dir] = folders;
         let lock = lock(&state)?;
-        let identity = Identity::load_or_make(&state, || HostId(uuid::Uuid::new_v4()))?;
-        let identity = Arc::new(identity);
+        let identity = Arc::new(Identity::load_or_make(&state, || HostId(uuid::Uuid::new_v4()))?);
         let instance = InstanceId(uuid::Uuid::new_v4());
         let fabric = Fabric::new(Arc::clone(&identity), instance);
 
         let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
         let (containers, forwarder) = with_forwarder(config.containers.clone(), &config.bin_dir());
         let containers = without_gpus(containers, &config.policy.gpu);
-        let offer = ContainerOffer { max_tier: containers.max_tier, egress: containers.egress.clone() };
         let exits = Exits::new(egress_dir.clone(), log_dir.clone(), containers.egress.clone(), forwarder);
         let meter = Arc::new(Meter::new(Gpus::here(&state), config.cache_dir()));
         meter.sample().await;
-        let gpus = meter.latest().borrow().gpus.clone();
-        let (offered, no_gpu_reason) = gpus::offered(&config.policy.gpu, &gpus);
-        let capabilities = Capabilities {
-            containers: Some(offer),
-            gpus: offered,
-            no_gpu_reason,
-            ..inventory::discover(&gpus, runtimes.report(), runtimes.sandbox())
-        };
+        let capabilities = capabilities(&containers, &config.policy.gpu, &runtimes, &meter);
 
         let pool_config = PoolConfig {
             dir: workers_dir,
@@ -332,6 +323,24 @@ fn with_forwarder(rules: ContainerRules, bin_dir: &Path) -> (ContainerRules, Pat
             }
             (ContainerRules { egress: Egress::None, ..rules }, PathBuf::new())
         }
+    }
+}
+
+/// What this Island has, and offers of it.
+fn capabilities(
+    containers: &ContainerRules,
+    rules: &[GpuRule],
+    runtimes: &Runtimes,
+    meter: &Meter,
+) -> Capabilities {
+    let seen = meter.latest().borrow().gpus.clone();
+    let (gpus, no_gpu_reason) = gpus::offered(rules, &seen);
+    let offer = ContainerOffer { max_tier: containers.max_tier, egress: containers.egress.clone() };
+    Capabilities {
+        containers: Some(offer),
+        gpus,
+        no_gpu_reason,
+        ..inventory::discover(&seen, runtimes.report(), runtimes.sandbox())
     }
 }
 

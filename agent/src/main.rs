@@ -213,7 +213,8 @@ fn logs(config: &Config, job: Option<&str>) -> ExitCode {
         Err(error) => return complain(&format!("list {}: {error}", dir.display()), ExitCode::FAILURE),
     };
     let Some(job) = job else {
-        return say(&found.iter().map(|(name, ..)| format!("{name}\n")).collect::<String>());
+        let names: Vec<&str> = found.iter().flat_map(|(name, ..)| [name.as_str(), "\n"]).collect();
+        return say(&names.concat());
     };
     let matching: Vec<_> = found.iter().filter(|(name, ..)| name.starts_with(job)).collect();
     if matching.is_empty() {

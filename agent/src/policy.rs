@@ -243,7 +243,7 @@ mod tests {
         let rules = Rules { idle_minutes: 5, ..Rules::default() };
         let idle = |idle| Senses { idle, ..Senses::default() };
         assert_eq!(cause(&rules, Wish::None, &idle(Some(Duration::from_secs(299)))), Some(Cause::InUse));
-        assert_eq!(cause(&rules, Wish::None, &idle(Some(Duration::from_secs(300)))), None);
+        assert_eq!(cause(&rules, Wish::None, &idle(Some(Duration::from_mins(5)))), None);
         assert_eq!(cause(&rules, Wish::None, &idle(None)), Some(Cause::Unknown));
         let patient = Rules { running_jobs: RunningJobs::Finish, ..rules };
         let verdict = decide(&patient, Wish::None, at(0, 0), &idle(Some(Duration::ZERO)), &Verdict::Yes);

@@ -198,7 +198,7 @@ fn notes(gpus: &View, resting: &Resting) -> Vec<String> {
 
 fn shown(worker: &WorkerHandle) -> Worker {
     let stats = worker.stats();
-    let state = if matches!(*worker.state().borrow(), WorkerState::Ready) { "ready" } else { "loading" };
+    let is_ready = matches!(*worker.state().borrow(), WorkerState::Ready);
     let idle = if stats.jobs > 0 { Duration::ZERO } else { stats.idle_since.elapsed() };
     let cargo = &worker.launch.cargo;
     // A shared worker was started for one Cargo and runs all of its engine.
@@ -207,7 +207,7 @@ fn shown(worker: &WorkerHandle) -> Worker {
     Worker {
         cargo: name,
         pid: worker.pid,
-        state: state.to_owned(),
+        state: if is_ready { "ready" } else { "loading" }.to_owned(),
         jobs: stats.jobs,
         ram_mb: stats.rss_mb,
         vram_mb: stats.vram_mb,

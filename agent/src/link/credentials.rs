@@ -226,14 +226,13 @@ pub async fn enrol(
 ) -> Result<(), CredentialsError> {
     let refused = |what| move |error| CredentialsError::Refused(what, error);
     let http = Client::new(&enrolment.api_url, enrolment.api_key.clone()).map_err(refused("enrol"))?;
-    let credentials = match enrolment.api_key {
-        Some(_) => ask(&http, identity, enrolment, false).await?,
-        None => {
-            let pairing =
-                http.start_pairing(&introduction(identity, enrolment)).await.map_err(refused("pair"))?;
-            show(&pairing);
-            confirmed(&http, identity, &pairing).await?
-        }
+    let credentials = if enrolment.api_key.is_some() {
+        ask(&http, identity, enrolment, false).await?
+    } else {
+        let pairing =
+            http.start_pairing(&introduction(identity, enrolment)).await.map_err(refused("pair"))?;
+        show(&pairing);
+        confirmed(&http, identity, &pairing).await?
     };
     let kept = Kept { api_url: enrolment.api_url.clone(), since: clock::now(), credentials };
     store(&enrolment.state_dir.join(FILE), &kept)

@@ -52,7 +52,7 @@ impl Supervisor {
                 refusal.message = reason;
             }
             if let (RefusalReason::Draining, Some(reason)) = (refusal.reason, self.stance().reason()) {
-                refusal.message = reason.to_owned();
+                reason.clone_into(&mut refusal.message);
             }
             refusal
         })

@@ -48,7 +48,7 @@ impl Probe for Amd {
                     look.seen.push(seen(&gpu, name, bytes, &self.roots.sys, moment));
                 }
                 Err(reason) => {
-                    look.problems.push(format!("the AMD GPU at {} is left out: {reason}", gpu.address))
+                    look.problems.push(format!("the AMD GPU at {} is left out: {reason}", gpu.address));
                 }
             }
         }

@@ -193,27 +193,24 @@ proptest! {
             prop_assert!(share.environment.is_empty());
             return Ok(());
         }
-        match share.index.map(|index| &view.cards[index as usize]) {
-            Some(card) => {
-                let limits = limits(&rules, card);
-                prop_assert!(!limits.never && !resting.contains_key(&card.index));
-                let used = card.seen.used_mb.clone().expect("measured");
-                prop_assert!(share.free_mb > 0 && used + share.free_mb <= card.seen.vram_mb);
-                if let Some(most) = limits.max_vram_mb {
-                    prop_assert!(card.ours_mb.unwrap_or(used) + share.free_mb <= most);
-                }
-                if let Some(most) = limits.max_temperature_c {
-                    prop_assert!(card.seen.temperature_c.clone().expect("measured") < most);
-                }
-                if view.cards.len() > 1 {
-                    let named: Vec<_> = share.environment.values().filter(|name| !name.is_empty()).collect();
-                    prop_assert_eq!(named, vec![card.seen.handle.as_ref().expect("named")]);
-                }
-            }
-            None => {
-                prop_assert_eq!(share.free_mb, 0);
-                prop_assert!(share.environment.values().all(String::is_empty), "engines see no GPU");
-            }
+        let Some(card) = share.index.map(|index| &view.cards[index as usize]) else {
+            prop_assert_eq!(share.free_mb, 0);
+            prop_assert!(share.environment.values().all(String::is_empty), "engines see no GPU");
+            return Ok(());
+        };
+        let limits = limits(&rules, card);
+        prop_assert!(!limits.never && !resting.contains_key(&card.index));
+        let used = card.seen.used_mb.clone().expect("measured");
+        prop_assert!(share.free_mb > 0 && used + share.free_mb <= card.seen.vram_mb);
+        if let Some(most) = limits.max_vram_mb {
+            prop_assert!(card.ours_mb.unwrap_or(used) + share.free_mb <= most);
+        }
+        if let Some(most) = limits.max_temperature_c {
+            prop_assert!(card.seen.temperature_c.clone().expect("measured") < most);
+        }
+        if view.cards.len() > 1 {
+            let named: Vec<_> = share.environment.values().filter(|name| !name.is_empty()).collect();
+            prop_assert_eq!(named, vec![card.seen.handle.as_ref().expect("named")]);
         }
     }
 
