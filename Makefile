@@ -52,4 +52,7 @@ bench: setup ## Every claim of speed, each against a peer in the same run
 	$(CARGO_TARGET_DIR)/debug/island-bench gateway --litellm .tools/bench/venv/bin/litellm
 	$(CARGO_TARGET_DIR)/debug/island-bench wasm
 	ORT_DISABLE_TELEMETRY=1 $(CARGO_TARGET_DIR)/debug/island-bench onnx --models .tools/bench/onnx --python .tools/bench/onnx-venv/bin/python
+	$(CARGO_TARGET_DIR)/debug/island-bench --rounds 4 diffusers --model .tools/bench/diffusers --python .tools/bench/diffusers-venv/bin/python
 	$(CARGO_TARGET_DIR)/debug/island-bench --rounds 31 containers
+	@if command -v prometheus-node-exporter >/dev/null && command -v boinc >/dev/null; then $(CARGO_TARGET_DIR)/debug/island-bench footprint; \
+	else echo "bench: prometheus-node-exporter and boinc are not installed, i1 and i2 were not measured"; fi

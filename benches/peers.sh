@@ -48,3 +48,10 @@ if [ ! -f "$out/onnx/whisper-encoder.onnx" ]; then
     "$out/onnx-venv/bin/python" -m pip install --quiet -r benches/onnx/requirements.txt
     "$out/onnx-venv/bin/python" benches/onnx/models.py "$out/onnx"
 fi
+
+if [ ! -f "$out/diffusers/model_index.json" ]; then
+    echo "bench: making a Stable Diffusion of random weights (2 GB)"
+    python3 -m venv "$out/diffusers-venv"
+    "$out/diffusers-venv/bin/python" -m pip install --quiet -r benches/diffusers/requirements.txt
+    "$out/diffusers-venv/bin/python" benches/diffusers/models.py "$out/diffusers"
+fi

@@ -12,6 +12,7 @@
 //! | `wasm` | d1, d2: wasm jobs through the engine, against a bare loop and a process for each |
 //! | `onnx` | e1, e2: graphs and embeddings, against Python's onnxruntime of the same version |
 //! | `diffusers` | f1, f2: a step of Stable Diffusion, against torch and diffusers |
+//! | `footprint` | i1, i2: what an idle Island takes, against node-exporter and boinc-client |
 //! | `python` | a peer in Python |
 //! | `containers` | h1, h2: from a job to the first output of its container, cold and started ahead, against curl |
 //!
@@ -23,6 +24,7 @@
 mod containers;
 mod decode;
 mod diffusers;
+mod footprint;
 mod gateway;
 mod load;
 mod mock;
@@ -105,6 +107,18 @@ enum What {
     },
     /// From a job to the first output of its container, cold and started ahead, against the daemon's API by curl (h1, h2)
     Containers,
+    /// Memory and processor time of an Island with nothing to do, against node-exporter and boinc-client (i1, i2)
+    Footprint {
+        /// How long to look
+        #[arg(long, default_value_t = 10)]
+        minutes: u64,
+        /// prometheus-node-exporter program
+        #[arg(long, default_value = "prometheus-node-exporter")]
+        node_exporter: PathBuf,
+        /// boinc program
+        #[arg(long, default_value = "boinc")]
+        boinc: PathBuf,
+    },
     /// One program in a process of its own, as the peer of `wasm`
     #[command(hide = true)]
     WasmProcess {
@@ -132,6 +146,9 @@ async fn measure(what: What, rounds: usize) -> Result<()> {
         What::Gateway { litellm } => gateway::run(rounds, litellm).await,
         What::Onnx { models, python } => onnx::run(rounds, &models, &python).await,
         What::Diffusers { model, python, sides } => diffusers::run(rounds, &model, &python, &sides).await,
+        What::Footprint { minutes, node_exporter, boinc } => {
+            footprint::run(minutes, &node_exporter, &boinc).await
+        }
         What::Containers => containers::run(rounds).await,
         What::Wasm { .. } | What::WasmProcess { .. } => unreachable!("measured without this runtime"),
     }

@@ -81,6 +81,11 @@ impl Network {
         }
     }
 
+    /// The process that runs all of it.
+    pub(crate) fn process(&self) -> u32 {
+        self.dev.id()
+    }
+
     pub(crate) fn target(&self, model: &str) -> Result<Target> {
         Target::new(format!("{}/api/v1/chat/completions", self.api_url), &self.api_key, model)
     }

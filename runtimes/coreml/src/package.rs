@@ -10,6 +10,7 @@
 pub mod elements;
 pub mod find;
 pub mod interface;
+mod labels;
 pub mod weights;
 
 use std::{
@@ -44,6 +45,8 @@ pub struct Package {
     pub default_function: String,
     /// Where its weights lie.
     pub weights: Weights,
+    /// Names of its classes, where its makers noted them.
+    pub labels: Option<Vec<String>>,
     interfaces: BTreeMap<String, Interface>,
 }
 
@@ -75,11 +78,13 @@ impl Package {
             name => name.to_owned(),
         };
         let interfaces = interface::of_description(&description, &default_function);
+        let labels = description.metadata.as_ref().and_then(|notes| labels::of_notes(&notes.user_defined));
         Ok(Self {
             weights: Weights::new(found.folder, files),
             name: found.name,
             program,
             default_function,
+            labels,
             interfaces,
         })
     }
@@ -91,16 +96,19 @@ impl Package {
         let program = text::parse(&text)
             .map_err(|error| rejected(format!("model.mil of {} cannot be read: {error}", found.name)))?;
         let default_function = default_of(&program);
-        let interfaces = match &found.metadata {
-            Some(path) => interface::of_metadata(&read(path, &found.name)?, &default_function)
+        let metadata = found.metadata.as_ref().map(|path| read(path, &found.name)).transpose()?;
+        let interfaces = match &metadata {
+            Some(bytes) => interface::of_metadata(bytes, &default_function)
                 .map_err(|why| rejected(format!("metadata.json of {}: {why}", found.name)))?,
             None => BTreeMap::new(),
         };
+        let labels = metadata.as_deref().and_then(labels::of_metadata);
         Ok(Self {
             weights: Weights::new(found.folder, files),
             name: found.name,
             program,
             default_function,
+            labels,
             interfaces,
         })
     }

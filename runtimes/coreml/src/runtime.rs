@@ -64,7 +64,7 @@ impl CoreMl {
 
 fn load(settings: Settings) -> Result<(Arc<dyn Pipeline>, String), Failure> {
     let files = settings.files;
-    let engine = settings.cargo.engine;
+    let mut engine = settings.cargo.engine;
     let text = |name: &str| engine.get(name).and_then(Value::as_str).map(str::to_owned);
     let wanted = text("model");
     let package = Package::open(&files, wanted.as_deref())?;
@@ -74,6 +74,9 @@ fn load(settings: Settings) -> Result<(Arc<dyn Pipeline>, String), Failure> {
         Ask { files: &files, wanted: wanted.as_deref(), package: &package, function: &function, threads };
     let chosen = backend::load(&ask)?;
     let repository = Repository::open(files, settings.vram_limit_mb > 0)?;
+    if let (Some(labels), Value::Object(table)) = (package.labels, &mut engine) {
+        table.entry("labels").or_insert_with(|| labels.into());
+    }
     let pipeline = drivers::load(Parts { model: chosen.model, repository, settings: engine })?;
     Ok((Arc::from(pipeline), chosen.engine))
 }

@@ -1,6 +1,8 @@
 //! A model and what it says of its inputs and outputs.
 #![expect(missing_docs, reason = "the names are those of the published format")]
 
+use std::collections::BTreeMap;
+
 use prost::{Message, Oneof};
 
 use super::mil::Program;
@@ -64,6 +66,14 @@ pub struct Description {
     pub functions: Vec<FunctionDescription>,
     #[prost(string, tag = "21")]
     pub default_function_name: String,
+    #[prost(message, optional, tag = "100")]
+    pub metadata: Option<Metadata>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Metadata {
+    #[prost(btree_map = "string, string", tag = "100")]
+    pub user_defined: BTreeMap<String, String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
