@@ -8,7 +8,7 @@ use super::{
     device,
     floats::Floats,
     linear::filled,
-    product::{Matrix, product},
+    product::{Matrix, product, turned},
 };
 use crate::{lora::Adapters, weights::Scope};
 
@@ -45,7 +45,7 @@ impl Shape {
 #[derive(Debug, Clone)]
 pub struct Conv {
     name: String,
-    /// `[outputs, kernel · kernel · inputs]`, a patch as it lies in memory.
+    /// `[outputs, kernel · kernel · inputs]`, a patch as it lies in memory; in main memory the other way around.
     weight: Tensor,
     bias: Tensor,
     inputs: usize,
@@ -57,7 +57,10 @@ impl Conv {
     pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize, shape: Shape) -> Result<Self, Failure> {
         let kernel = shape.kernel;
         let weight = scope.get("weight", &[outputs, inputs, kernel, kernel])?;
-        let weight = patches_first(&weight).map_err(crate::run::broke("lay out a convolution"))?;
+        let weight = patches_first(&weight);
+        let weight =
+            weight.and_then(|weight| if weight.device().is_cpu() { turned(&weight) } else { Ok(weight) });
+        let weight = weight.map_err(crate::run::broke("lay out a convolution"))?;
         let bias = scope.get("bias", &[outputs])?;
         Ok(Self { name: scope.name().to_owned(), weight, bias, inputs, shape })
     }
@@ -121,12 +124,13 @@ impl Conv {
                 sums.collect()
             }
         };
-        view.multiply(&mut out, outputs, &values, &weight, true, 1.0);
+        view.multiply(&mut out, outputs, &values, Matrix::rows(&weight, outputs), true, 1.0);
         for delta in deltas {
             let (down, up) = (Floats::of(&delta.down)?, Floats::of(&delta.up)?);
             let rank = up.len() / outputs;
             let mut narrow = vec![0.0; batch * pixels * rank];
-            view.multiply(&mut narrow, rank, &values, &down, false, 1.0);
+            let down = Matrix::rows(&down, down.len() / rank).transposed();
+            view.multiply(&mut narrow, rank, &values, down, false, 1.0);
             let (narrow, up) = (Matrix::rows(&narrow, rank), Matrix::rows(&up, rank).transposed());
             product(&mut out, outputs, (batch * pixels, outputs, rank), narrow, up, true, delta.scale, true);
         }
@@ -156,13 +160,13 @@ impl View {
         (self.shape.outputs(self.size.0), self.shape.outputs(self.size.1))
     }
 
-    /// Multiplies all patches, a block of them in each task.
+    /// Multiplies all patches: those of a small picture at once, else a block of them in each task.
     fn multiply(
         &self,
         out: &mut [f32],
         outputs: usize,
         values: &[f32],
-        weight: &[f32],
+        weight: Matrix<'_>,
         keep: bool,
         scale: f32,
     ) {
@@ -171,7 +175,15 @@ impl View {
         let pixels = self.batch * out_height * out_width;
         let even = pixels.div_ceil(rayon::current_num_threads());
         let rows = (BLOCK / depth).clamp(32, 1024).min(even.next_multiple_of(8));
-        let weight = Matrix::rows(weight, depth).transposed();
+        if pixels <= outputs {
+            let mut patches = vec![0.0; pixels * depth];
+            patches
+                .par_chunks_mut(depth)
+                .enumerate()
+                .for_each(|(pixel, patch)| self.lay_out(patch, values, pixel));
+            let size = (pixels, outputs, depth);
+            return product(out, outputs, size, Matrix::rows(&patches, depth), weight, keep, scale, true);
+        }
         out.par_chunks_mut(rows * outputs).enumerate().for_each_init(Vec::new, |patches, (block, out)| {
             let rows_here = out.len() / outputs;
             patches.resize(rows * depth, 0.0);

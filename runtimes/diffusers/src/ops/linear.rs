@@ -6,7 +6,7 @@ use island_protocol::job::Failure;
 use super::{
     device,
     floats::Floats,
-    product::{Matrix, product},
+    product::{Matrix, product, turned},
 };
 use crate::{lora::Adapters, weights::Scope};
 
@@ -14,7 +14,7 @@ use crate::{lora::Adapters, weights::Scope};
 #[derive(Debug, Clone)]
 pub struct Linear {
     name: String,
-    /// `[outputs, inputs]`.
+    /// `[outputs, inputs]`; in main memory the other way around.
     weight: Tensor,
     bias: Option<Tensor>,
 }
@@ -24,6 +24,8 @@ impl Linear {
     pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize) -> Result<Self, Failure> {
         // A convolution over single pixels is the same thing, and is stored with two more dimensions.
         let weight = scope.get_as("weight", &[outputs, inputs], &[&[outputs, inputs, 1, 1]])?;
+        let weight = if weight.device().is_cpu() { turned(&weight) } else { Ok(weight) };
+        let weight = weight.map_err(crate::run::broke("lay out a connection"))?;
         let bias = scope.has("bias").then(|| scope.get("bias", &[outputs])).transpose()?;
         Ok(Self { name: scope.name().to_owned(), weight, bias })
     }
@@ -38,7 +40,7 @@ impl Linear {
             }
             return Ok(out);
         }
-        let (outputs, inputs) = self.weight.dims2()?;
+        let (inputs, outputs) = self.weight.dims2()?;
         let mut shape = x.dims().to_vec();
         match shape.last_mut() {
             Some(width) if *width == inputs => *width = outputs,
@@ -52,7 +54,7 @@ impl Linear {
         let keep = bias.is_some() || residual.is_some();
         let weight = Floats::of(&self.weight)?;
         let x = Matrix::rows(&values, inputs);
-        let weight = Matrix::rows(&weight, inputs).transposed();
+        let weight = Matrix::rows(&weight, outputs);
         product(&mut out, outputs, (rows, outputs, inputs), x, weight, keep, 1.0, true);
         for delta in deltas {
             let (down, up) = (Floats::of(&delta.down)?, Floats::of(&delta.up)?);

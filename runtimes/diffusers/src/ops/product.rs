@@ -1,6 +1,11 @@
 //! Products of matrices in main memory.
+//!
+//! Weights lie the other way around than in files, inputs by outputs: so the kernel reads them as they are and packs nothing. Threads divide the
+//! larger side of a product: a small picture times much weight is bound by how often weights are read, and each is read once.
 
+use candle_core::{Result as Computed, Tensor};
 use gemm::Parallelism;
+use rayon::prelude::*;
 
 /// A matrix inside a slice.
 #[derive(Clone, Copy)]
@@ -31,9 +36,13 @@ impl<'m> Matrix<'m> {
 /// Rows, columns, and how many products make up each number.
 pub(super) type Size = (usize, usize, usize);
 
+/// Least products of two numbers for which threads are worth their start.
+const WORTH: usize = 1 << 18;
+/// Rows or columns of a thread are a multiple of this: what a kernel does at once.
+const STEP: usize = 64;
+
 /// `out = scale · a · b`, added to what is there if `keep`. Rows of `out` are `stride` apart. With all threads of the pool, or one.
 #[expect(clippy::too_many_arguments, reason = "the operands of a matrix product as every library has them")]
-#[expect(unsafe_code, reason = "the kernel takes pointers")]
 pub(super) fn product(
     out: &mut [f32],
     stride: usize,
@@ -47,22 +56,81 @@ pub(super) fn product(
     let fits = Matrix::rows(out, stride).holds(rows, columns);
     assert!(fits && stride >= columns, "the product does not fit");
     assert!(a.holds(rows, depth) && b.holds(depth, columns), "the factors are too small");
-    let parallelism = if parallel { Parallelism::Rayon(0) } else { Parallelism::None };
-    // SAFETY: the largest index that the kernel forms in each operand was just found to be inside its slice; `out` is borrowed alone,
-    // and as its rows do not overlap no element of it is written by two threads.
+    let threads = rayon::current_num_threads();
+    let out = Out(out.as_mut_ptr());
+    let parts = |side: usize| side.div_ceil(threads).next_multiple_of(STEP);
+    let part =
+        if parallel && rows * columns * depth >= WORTH { parts(rows.max(columns)) } else { usize::MAX };
+    let divides_rows = rows >= columns;
+    let count = rows.max(columns).div_ceil(part).max(1);
+    let one = |index: usize| {
+        let from = index.saturating_mul(part);
+        let (row, column) = if divides_rows { (from, 0) } else { (0, from) };
+        let size = (
+            if divides_rows { part.min(rows - row) } else { rows },
+            if divides_rows { columns } else { part.min(columns - column) },
+            depth,
+        );
+        // SAFETY: the largest index that the kernel forms in each operand was found above to be inside its slice; the parts of `out` do not
+        // overlap, and `out` is borrowed alone by this function.
+        #[expect(unsafe_code, reason = "the kernel takes pointers")]
+        unsafe {
+            kernel(out.at(row * stride + column), stride, size, (a, row), (b, column), keep, scale);
+        }
+    };
+    if count == 1 {
+        one(0);
+    } else {
+        (0..count).into_par_iter().for_each(one);
+    }
+}
+
+/// Where a product is written, by several threads at places of their own.
+#[derive(Clone, Copy)]
+struct Out(*mut f32);
+
+// SAFETY: threads write where no other does: see `product`.
+#[expect(unsafe_code, reason = "a pointer that threads share")]
+unsafe impl Send for Out {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a pointer that threads share")]
+unsafe impl Sync for Out {}
+
+impl Out {
+    fn at(self, place: usize) -> *mut f32 {
+        self.0.wrapping_add(place)
+    }
+}
+
+/// The product of the rows of `a` from one and the columns of `b` from one, by one thread.
+///
+/// # Safety
+///
+/// `out` must hold the product and be nobody else's, and both factors must hold what the size says.
+#[expect(unsafe_code, reason = "the kernel takes pointers")]
+unsafe fn kernel(
+    out: *mut f32,
+    stride: usize,
+    (rows, columns, depth): Size,
+    (a, row): (Matrix<'_>, usize),
+    (b, column): (Matrix<'_>, usize),
+    keep: bool,
+    scale: f32,
+) {
+    // SAFETY: the caller's.
     unsafe {
         gemm::gemm(
             rows,
             columns,
             depth,
-            out.as_mut_ptr(),
+            out,
             1,
             stride as isize,
             keep,
-            a.values.as_ptr(),
+            a.values.as_ptr().wrapping_add(row * a.row),
             a.column as isize,
             a.row as isize,
-            b.values.as_ptr(),
+            b.values.as_ptr().wrapping_add(column * b.column),
             b.column as isize,
             b.row as isize,
             1.0,
@@ -70,7 +138,28 @@ pub(super) fn product(
             false,
             false,
             false,
-            parallelism,
+            Parallelism::None,
         );
     }
+}
+
+/// Sides of the squares in which a matrix is turned around: one of each fits into the first cache.
+const SQUARE: usize = 32;
+
+/// A matrix the other way around.
+pub(super) fn turned(matrix: &Tensor) -> Computed<Tensor> {
+    let (rows, columns) = matrix.dims2()?;
+    let values = super::floats::Floats::of(matrix)?;
+    let mut out = vec![0.0_f32; rows * columns];
+    out.par_chunks_mut(SQUARE * rows.max(1)).enumerate().for_each(|(band, out)| {
+        for from in (0..rows).step_by(SQUARE) {
+            for (column, line) in out.chunks_exact_mut(rows).enumerate() {
+                let upto = (from + SQUARE).min(rows);
+                for (row, value) in line.iter_mut().enumerate().take(upto).skip(from) {
+                    *value = values[row * columns + band * SQUARE + column];
+                }
+            }
+        }
+    });
+    Tensor::from_vec(out, (columns, rows), matrix.device())
 }
