@@ -23,8 +23,8 @@ fn difference(fixture: &Fixture, case: &Case) -> Result<f32, String> {
     let model = Native::load(&files, &found, &package, function, false).map_err(said)?;
     let (mut state, mut most) = (model.start().map_err(said)?, 0.0_f32);
     for step in &case.steps {
-        let mut given = model.run(fixture.tensors(&step.inputs), &mut state).map_err(said)?;
-        for (name, wanted) in fixture.tensors(&step.outputs) {
+        let mut given = model.run(fixture.given(step), &mut state).map_err(said)?;
+        for (name, wanted) in fixture.wanted(step) {
             let got = take(&mut given, &name).ok_or_else(|| format!("it gives no {name}"))?;
             most = most.max(apart(&wanted, &got));
         }
