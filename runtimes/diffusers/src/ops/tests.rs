@@ -47,6 +47,31 @@ fn activations_are_those_of_candle() {
 }
 
 #[test]
+fn products_are_those_of_candle_however_threads_divide_them() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("threads");
+    for (rows, columns, depth) in [(3, 333, 700), (333, 3, 700), (257, 257, 33), (1, 1, 1), (0, 5, 4)] {
+        let (a, b) = (random(1, &[rows, depth]), random(2, &[depth, columns]));
+        let before = random(3, &[rows, columns]);
+        let wanted = a.matmul(&b).and_then(|product| product.affine(0.5, 0.0)? + &before).expect("candle's");
+        let plain =
+            |tensor: &Tensor| tensor.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).expect("numbers");
+        let turned = product::turned(&b).expect("turned");
+        assert_eq!(plain(&turned), plain(&b.t().and_then(|b| b.contiguous()).expect("candle's")));
+        let (a, b, turned) = (plain(&a), plain(&b), plain(&turned));
+        let factor = product::Matrix::rows(&a, depth);
+        for other in [product::Matrix::rows(&b, columns), product::Matrix::rows(&turned, depth).transposed()]
+        {
+            let mut out = plain(&before);
+            pool.install(|| {
+                product::product(&mut out, columns, (rows, columns, depth), factor, other, true, 0.5, true);
+            });
+            let out = Tensor::from_vec(out, (rows, columns), &Device::Cpu).expect("a tensor");
+            assert!(rows == 0 || apart(&out, &wanted) < 1e-4, "{rows} × {columns}: {}", apart(&out, &wanted));
+        }
+    }
+}
+
+#[test]
 fn attention_is_that_of_candle() {
     for (rows, others, heads, causal) in
         [(70, 70, 4, false), (70, 70, 4, true), (33, 7, 2, false), (1, 1, 1, true)]
