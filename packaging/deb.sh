@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Debian packages of what is built: island-agent, island-coordinator and island (the command line), into target/deb.
+# Debian packages of what is built: island-agent, island-update, island-coordinator and island (the command line), into target/deb.
 #   PROFILE=release packaging/deb.sh      optimised for size and speed; `dev` packages what the tests ran
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -79,6 +79,15 @@ install -D -m 0644 cargos/models/island-tiny-chat.gguf "$coordinator/usr/share/i
 control island-coordinator "libc6 (>= 2.36), libgcc-s1, systemd, ca-certificates" "coordinator of an Island network: jobs, catalogue, credits and market
  Consumers submit jobs over HTTP, with OpenAI-compatible chat among them;
  Islands join over NATS. Books are kept in SQLite or PostgreSQL."
+
+update=$stage/island-update
+put "$built/island-update" "$update/usr/bin"
+install -D -m 0644 packaging/island-update.service "$update/usr/lib/systemd/system/island-update.service"
+install -D -m 0644 packaging/island-update.timer "$update/usr/lib/systemd/system/island-update.timer"
+install -D -m 0644 packaging/examples/update.toml "$update/etc/island/update.toml"
+control island-update "libc6 (>= 2.36), libgcc-s1, ca-certificates, dpkg-repack, island-agent" "signed updates of an Island's agent, for owners who turn them on
+ Looks for a newer release once a day, installs it when no job runs, and puts
+ the former version back if the new one does not come up."
 
 put "$built/island" "$stage/island/usr/bin"
 control island "libc6 (>= 2.36), libgcc-s1, ca-certificates" "command line of an Island network

@@ -14,6 +14,7 @@ use island_cache::{Cache, CacheConfig, OpenError};
 use island_coordinator_client::{Client, ClientError};
 use island_daemon::lifecycle::Lifecycle;
 use island_protocol::{
+    asking::Asking,
     egress::Egress,
     host::{Capabilities, ContainerOffer},
     ids::{HostId, InstanceId},
@@ -27,12 +28,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Config,
-    control::{history::History, server, status::Sources},
+    control::{
+        check::Checker,
+        history::History,
+        metrics::otlp::{self, OtlpSection},
+        server,
+        status::Sources,
+    },
     derived::Derived,
     earnings::Earnings,
     egress::{self, Exits},
     identity::{Identity, IdentityError},
-    inventory::{self, gpu::Gpus, meter::Meter, runtimes::Runtimes},
+    inventory::{self, gpu::Gpus, measure, meter::Meter, runtimes::Runtimes},
     joblogs,
     journal::Journal,
     link::{
@@ -42,6 +49,7 @@ use crate::{
         session::{self, About, Session},
     },
     policy::{
+        Rules,
         gpus::{self, GpuRule},
         watch::Policy,
     },
@@ -105,7 +113,10 @@ pub struct Agent {
     preloader: Arc<Preloader>,
     sources: Arc<Sources>,
     page_port: Option<u16>,
+    otlp: OtlpSection,
     log_dir: PathBuf,
+    cache_dir: PathBuf,
+    measure: bool,
     /// One agent per state folder.
     _lock: fs::File,
 }
@@ -137,7 +148,7 @@ impl Agent {
         let exits = Exits::new(egress_dir.clone(), log_dir.clone(), containers.egress.clone(), forwarder);
         let meter = Arc::new(Meter::new(Gpus::here(&state), config.cache_dir()));
         meter.sample().await;
-        let capabilities = capabilities(&containers, &config.policy.gpu, &runtimes, &meter);
+        let capabilities = capabilities(&containers, &config.policy, &runtimes, &meter);
 
         let pool_config = PoolConfig {
             dir: workers_dir,
@@ -154,11 +165,12 @@ impl Agent {
             allow_weak_sandbox: config.allow_weak_sandbox,
         };
         let cache = Cache::open(cache_config(&config))?;
+        let cache_dir = config.cache_dir();
         let earnings = Arc::new(Earnings::load(&state));
         let supervisor = Supervisor::new(Parts {
             capabilities,
             cache: cache.clone(),
-            cache_dir: config.cache_dir(),
+            cache_dir: cache_dir.clone(),
             api_url: config.api_url.as_str().into(),
             derived: Arc::new(Derived::new(derived_dir, config.allow_weak_sandbox)),
             exits: Arc::new(exits),
@@ -189,6 +201,7 @@ impl Agent {
             preloader: Arc::clone(&preloader),
             policy: Arc::new(Policy::load(config.policy.clone(), &state, meter.latest())),
             earnings,
+            checker: Checker::new(Arc::clone(&identity), Client::new(&config.api_url, None)?),
             history: History::default(),
             started: Instant::now(),
         };
@@ -211,7 +224,10 @@ impl Agent {
             preloader,
             sources: Arc::new(sources),
             page_port: config.page.port,
+            otlp: config.otlp,
             log_dir,
+            cache_dir,
+            measure: config.measure,
             _lock: lock,
         })
     }
@@ -244,6 +260,8 @@ impl Agent {
             (Arc::clone(&self.sources), self.enrolment.state_dir.clone(), life.soft());
         life.spawn("control", server::serve_socket(sources, state, stop));
         life.spawn("page", server::serve_page(Arc::clone(&self.sources), self.page_port, life.soft()));
+        let sent = otlp::run(Arc::clone(&self.sources), self.otlp.clone(), life.soft());
+        life.spawn("otlp", well(sent));
         let (policy, supervisor) = (Arc::clone(&self.sources.policy), Arc::clone(&self.supervisor));
         let stop = life.soft();
         life.spawn("policy", well(async move { policy.run(supervisor, stop).await }));
@@ -287,6 +305,17 @@ impl Agent {
             link.clone(),
         );
         life.spawn("hub", well(hub));
+        let trial = measure::Trial {
+            state: self.enrolment.state_dir.clone(),
+            models: self.cache_dir.clone(),
+            supervisor: Arc::clone(&self.supervisor),
+            fabric: Arc::clone(&self.fabric),
+            sources: Arc::clone(&self.sources),
+        };
+        // An Island that is stopping is not tried out any more.
+        if self.measure {
+            life.spawn("measure", well(trial.run(life.soft())));
+        }
         let (supervisor, fabric) = (Arc::clone(&self.supervisor), Arc::clone(&self.fabric));
         let follow = inventory::gpu::follow::run(
             self.meter.latest(),
@@ -329,15 +358,16 @@ fn with_forwarder(rules: ContainerRules, bin_dir: &Path) -> (ContainerRules, Pat
 /// What this Island has, and offers of it.
 fn capabilities(
     containers: &ContainerRules,
-    rules: &[GpuRule],
+    rules: &Rules,
     runtimes: &Runtimes,
     meter: &Meter,
 ) -> Capabilities {
     let seen = meter.latest().borrow().gpus.clone();
-    let (gpus, no_gpu_reason) = gpus::offered(rules, &seen);
+    let (gpus, no_gpu_reason) = gpus::offered(&rules.gpu, &seen);
     let offer = ContainerOffer { max_tier: containers.max_tier, egress: containers.egress.clone() };
     Capabilities {
         containers: Some(offer),
+        asking: (rules.asking != Asking::default()).then(|| rules.asking.clone()),
         gpus,
         no_gpu_reason,
         ..inventory::discover(&seen, runtimes.report(), runtimes.sandbox())
@@ -383,6 +413,7 @@ pub fn cache_config(config: &Config) -> CacheConfig {
         hub_endpoint: config.hub_endpoint(),
         hf_home: config.hf_home(),
         offline: config.cache.offline,
+        max_bytes_per_second: config.cache.max_mbit_s.map(|mbit| mbit * 1_000_000 / 8),
     }
 }
 

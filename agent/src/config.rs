@@ -7,11 +7,14 @@ use std::{
 };
 
 use island_daemon::{config::ConfigError, telemetry::LogFormat};
-use island_protocol::cargo::RuntimeType;
+use island_protocol::{cargo::RuntimeType, credits::MicroCredits};
 use island_runtimes_worker::launch::ContainerRules;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{Rules, gpus::GpuRule};
+use crate::{
+    control::metrics::otlp::OtlpSection,
+    policy::{Rules, gpus::GpuRule},
+};
 
 /// Prefix of environment variables: `ISLAND_AGENT_WORKERS__MAX_JOBS`.
 pub const ENV_PREFIX: &str = "ISLAND_AGENT_";
@@ -42,6 +45,8 @@ pub struct Config {
     pub allow_weak_sandbox: bool,
     /// Offer the scripted stand-in engine, for tests and demonstrations.
     pub simulated: bool,
+    /// Try memory, disk and a job of its own at the first start, so that the network knows how fast this machine is.
+    pub measure: bool,
     /// Seconds that running jobs get to finish when the agent is asked to stop.
     pub drain_s: u64,
     /// How logs look.
@@ -60,6 +65,8 @@ pub struct Config {
     pub policy: Rules,
     /// The owner's page on this machine.
     pub page: PageSection,
+    /// Where numbers are sent.
+    pub otlp: OtlpSection,
 }
 
 /// The owner's page on this machine.
@@ -119,6 +126,9 @@ pub struct CacheSection {
     pub hf_home: Option<PathBuf>,
     /// Never fetch.
     pub offline: bool,
+    /// Megabits a second that all downloads together may take; absent, as fast as they come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_mbit_s: Option<u64>,
 }
 
 /// Engines.
@@ -158,6 +168,7 @@ impl Default for Config {
             region: None,
             allow_weak_sandbox: false,
             simulated: false,
+            measure: true,
             drain_s: 30,
             log: LogFormat::Text,
             cache: CacheSection::default(),
@@ -167,6 +178,7 @@ impl Default for Config {
             preload: PreloadSection::default(),
             policy: Rules::default(),
             page: PageSection::default(),
+            otlp: OtlpSection::default(),
         }
     }
 }
@@ -181,6 +193,7 @@ impl Default for CacheSection {
             hub_token_file: None,
             hf_home: None,
             offline: false,
+            max_mbit_s: None,
         }
     }
 }
@@ -221,6 +234,12 @@ impl Config {
             let gpu = &rule.gpu;
             return Err(ConfigError::Invalid(format!("policy.gpu of {gpu} sets nothing: never, or a max_…")));
         }
+        require(
+            self.cache.max_mbit_s != Some(0),
+            "cache.max_mbit_s must be at least 1; offline fetches nothing",
+        )?;
+        let asked = std::iter::once(&self.policy.asking.per_job).chain(self.policy.asking.cargos.values());
+        require(asked.min() >= Some(&MicroCredits::ZERO), "policy.asking must not be negative")?;
         require(self.cache.max_gb > 0, "cache.max_gb must be at least 1")?;
         require(
             self.api_key.is_none() || self.api_key_file.is_none(),

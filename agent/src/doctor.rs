@@ -1,5 +1,7 @@
 //! What works here, and why the rest does not: `island-agent doctor`.
 
+mod trial;
+
 use std::{fmt, time::Instant};
 
 use island_coordinator_client::Client;
@@ -11,7 +13,7 @@ use island_protocol::{
 
 use crate::{
     config::Config,
-    control::client::Control,
+    control::client::{Control, ControlError},
     egress,
     inventory::{
         self,
@@ -120,13 +122,14 @@ fn graphic(rules: &[GpuRule], card: &Card) -> Finding {
 
 /// The agent that runs here: without one nothing works, however good all else is.
 async fn agent(config: &Config) -> Vec<Finding> {
-    let asked = match Control::new(&config.state_dir) {
-        Ok(control) => control.status().await,
-        Err(error) => Err(error),
+    let away = |error: ControlError| vec![finding("agent", Some(false), Chain(&error).to_string())];
+    let control = match Control::new(&config.state_dir) {
+        Ok(control) => control,
+        Err(error) => return away(error),
     };
-    let status = match asked {
+    let status = match control.status().await {
         Ok(status) => status,
-        Err(error) => return vec![finding("agent", Some(false), Chain(&error).to_string())],
+        Err(error) => return away(error),
     };
     let detail = match status.verdict.reason() {
         _ if !status.connected => "runs, and the coordinator does not have it registered".to_owned(),
@@ -134,6 +137,11 @@ async fn agent(config: &Config) -> Vec<Finding> {
         None => "runs, registered, and takes work".to_owned(),
     };
     let mut findings = vec![finding("agent", Some(status.connected), detail)];
+    findings.push(if status.connected && status.verdict.reason().is_none() {
+        trial::run(&control).await
+    } else {
+        finding(trial::WHAT, None, "not tried: this Island takes no work now".into())
+    });
     findings.extend(status.gpu_notes.into_iter().map(|note| finding("agent's GPUs", None, note)));
     findings
 }

@@ -53,12 +53,10 @@ pub struct Candidate<K> {
     pub memory: Amount,
     /// Since it was loaded.
     pub resident: Duration,
-    /// Since its last job ended.
-    pub idle: Duration,
     /// What loading it took: what bringing it back would cost.
     pub load: Duration,
-    /// Jobs it has had: how much it is in demand.
-    pub served: u64,
+    /// Jobs for this model in about the last hour: how soon it may be wanted again.
+    pub demand: f64,
 }
 
 impl<K> Candidate<K> {
@@ -66,10 +64,10 @@ impl<K> Candidate<K> {
         self.jobs == 0 && self.resident >= MIN_RESIDENCY
     }
 
-    /// Cost of losing it, per second of having been idle: demand times what a reload takes.
+    /// Cost of losing it for every megabyte that it gives back: demand times what a reload takes.
     fn worth(&self) -> f64 {
-        let rate = (self.served as f64 + 1.0) / self.resident.as_secs_f64().max(1.0);
-        rate * self.load.as_secs_f64().max(0.001) / self.idle.as_secs_f64().max(1.0)
+        let megabytes = (self.memory.ram_mb + self.memory.vram_mb).max(1) as f64;
+        self.demand * self.load.as_secs_f64().max(0.001) / megabytes
     }
 }
 
@@ -91,10 +89,22 @@ pub fn choose<K: Copy>(workers: &[Candidate<K>], wanted: Amount) -> Option<Vec<K
             || (missing.vram_mb > 0 && worker.memory.vram_mb > 0);
         if helps {
             freed = freed.plus(worker.memory);
-            chosen.push(worker.id);
+            chosen.push(worker);
         }
     }
-    freed.covers(wanted).then_some(chosen)
+    freed.covers(wanted).then(|| spared(chosen, freed, wanted))
+}
+
+/// The chosen without those that turn out not to be needed beside the others, the most worth first.
+fn spared<K: Copy>(mut chosen: Vec<&Candidate<K>>, mut freed: Amount, wanted: Amount) -> Vec<K> {
+    for at in (0..chosen.len()).rev() {
+        let without = freed.less(chosen[at].memory);
+        if without.covers(wanted) {
+            freed = without;
+            chosen.remove(at);
+        }
+    }
+    chosen.into_iter().map(|worker| worker.id).collect()
 }
 
 #[cfg(test)]
@@ -103,15 +113,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_worker() -> impl Strategy<Value = Candidate<usize>> {
-        (0_u32..3, 0_u64..500, 0_u64..500, 0_u64..100, 0_u64..100, 0_u64..30, 0_u64..20).prop_map(
-            |(jobs, ram_mb, vram_mb, resident, idle, load, served)| Candidate {
+        (0_u32..3, 0_u64..500, 0_u64..500, 0_u64..100, 0_u64..30, 0.0_f64..20.0).prop_map(
+            |(jobs, ram_mb, vram_mb, resident, load, demand)| Candidate {
                 id: 0,
                 jobs,
                 memory: Amount { ram_mb, vram_mb },
                 resident: Duration::from_secs(resident),
-                idle: Duration::from_secs(idle.min(resident)),
                 load: Duration::from_secs(load),
-                served,
+                demand,
             },
         )
     }
@@ -133,6 +142,9 @@ mod tests {
                     let freed: Amount = chosen.iter().map(|&index| workers[index].memory).sum();
                     prop_assert!(freed.covers(wanted));
                     for &index in &chosen {
+                        let others: Amount =
+                            chosen.iter().filter(|&&other| other != index).map(|&other| workers[other].memory).sum();
+                        prop_assert!(!others.covers(wanted), "none stops for nothing");
                         prop_assert_eq!(workers[index].jobs, 0);
                         prop_assert!(workers[index].resident >= MIN_RESIDENCY);
                     }
@@ -146,17 +158,21 @@ mod tests {
     }
 
     #[test]
-    fn the_long_idle_and_cheap_one_goes_first() {
-        let worker = |id, idle, load| Candidate {
+    fn the_seldom_wanted_large_and_cheap_one_goes_first_and_alone_if_it_is_enough() {
+        let worker = |id, ram_mb, demand, load| Candidate {
             id,
             jobs: 0,
-            memory: Amount { ram_mb: 100, vram_mb: 0 },
+            memory: Amount { ram_mb, vram_mb: 0 },
             resident: Duration::from_secs(100),
-            idle: Duration::from_secs(idle),
             load: Duration::from_secs(load),
-            served: 1,
+            demand,
         };
-        let workers = [worker(0, 5, 10), worker(1, 90, 10), worker(2, 90, 60)];
-        assert_eq!(choose(&workers, Amount { ram_mb: 50, vram_mb: 0 }), Some(vec![1]));
+        let some = Amount { ram_mb: 50, vram_mb: 0 };
+        let workers = [worker(0, 100, 9.0, 10), worker(1, 100, 1.0, 10), worker(2, 100, 1.0, 60)];
+        assert_eq!(choose(&workers, some), Some(vec![1]));
+        let workers = [worker(0, 100, 1.0, 10), worker(1, 1000, 1.0, 10)];
+        assert_eq!(choose(&workers, some), Some(vec![1]), "it gives more back for the same");
+        let workers = [worker(0, 20, 0.1, 1), worker(1, 100, 1.0, 10)];
+        assert_eq!(choose(&workers, some), Some(vec![1]), "the first would stop for nothing");
     }
 }

@@ -3,6 +3,7 @@
 pub mod cgroup;
 pub mod gpu;
 pub mod hub;
+pub mod measure;
 pub mod meter;
 pub mod processor;
 pub mod runtimes;
@@ -34,6 +35,8 @@ pub fn discover(gpus: &View, runtimes: Vec<RuntimeReport>, sandbox: SandboxRepor
         sandbox,
         hub_reachable: None,
         containers: None,
+        asking: None,
+        measured: None,
     }
 }
 

@@ -49,6 +49,7 @@ pub mod joblogs;
 pub mod journal;
 pub mod link;
 pub mod policy;
+pub mod popularity;
 pub mod preload;
 pub mod report;
 pub mod spool;

@@ -4,7 +4,7 @@
 
 use std::{fmt, time::Duration};
 
-use island_protocol::{cargo::RuntimeType, ids::Slug, time::Timestamp};
+use island_protocol::{asking::Asking, cargo::RuntimeType, ids::Slug, time::Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub mod gpus;
@@ -41,9 +41,16 @@ pub struct Rules {
     pub runtimes: Vec<RuntimeType>,
     /// Cargos that are never run.
     pub refused_cargos: Vec<Slug>,
+    /// The least that jobs must pay.
+    #[serde(skip_serializing_if = "is_anything")]
+    pub asking: Asking,
     /// What holds for single GPUs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu: Vec<GpuRule>,
+}
+
+fn is_anything(asking: &Asking) -> bool {
+    *asking == Asking::default()
 }
 
 /// What becomes of running jobs when the owner's rules say stop.

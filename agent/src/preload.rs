@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -54,6 +57,8 @@ pub struct Preloader {
     now: watch::Sender<Option<Fetching>>,
     /// Bytes a second of the last fetches.
     speed: Mutex<f64>,
+    /// Whether that was learned, and not assumed.
+    learned: AtomicBool,
     last: Mutex<Option<Round>>,
 }
 
@@ -86,7 +91,15 @@ impl Preloader {
     ) -> Self {
         let now = watch::Sender::new(None);
         let speed = Mutex::new(ASSUMED_SPEED);
-        Self { host, client, cache, supervisor, settings, now, speed, last: Mutex::default() }
+        let learned = AtomicBool::new(false);
+        Self { host, client, cache, supervisor, settings, now, speed, learned, last: Mutex::default() }
+    }
+
+    /// Bytes a second of the last large fetches, if there were any.
+    pub fn speed(&self) -> Option<f64> {
+        self.learned
+            .load(Ordering::Relaxed)
+            .then(|| *self.speed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Follows what is being fetched.
@@ -220,6 +233,7 @@ impl Preloader {
 
     fn learn(&self, bytes: u64, took: Duration) {
         if bytes >= TELLING {
+            self.learned.store(true, Ordering::Relaxed);
             let mut speed = self.speed.lock().unwrap_or_else(PoisonError::into_inner);
             *speed = *speed * (1.0 - LATEST) + bytes as f64 / took.as_secs_f64().max(0.001) * LATEST;
         }

@@ -23,7 +23,7 @@ use std::{
 use island_cache::Cache;
 use island_protocol::{
     fabric::{Assignment, Lease, Preload, Refusal, RefusalReason},
-    host::{Capabilities, Gpu},
+    host::{Capabilities, Gpu, Measured},
     ids::AttemptKey,
     job::{Failure, FailureCode},
 };
@@ -96,6 +96,7 @@ pub struct Supervisor {
     stop_preloads: CancellationToken,
     news: watch::Sender<u64>,
     hub_reachable: Mutex<Option<bool>>,
+    measured: Mutex<Option<Measured>>,
     /// GPUs that are offered, or why none is.
     gpus: Mutex<(Vec<Gpu>, Option<String>)>,
 }
@@ -115,6 +116,7 @@ impl Supervisor {
             stop_preloads: CancellationToken::new(),
             news: watch::Sender::new(0),
             hub_reachable: Mutex::default(),
+            measured: Mutex::default(),
         })
     }
 

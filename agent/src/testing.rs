@@ -15,6 +15,7 @@ pub(crate) fn assignment(job: u128, epoch: u64) -> Assignment {
         key: AttemptKey { job_id: JobId(uuid::Uuid::from_u128(job)), attempt: 1, epoch },
         first_event: 1,
         cargo: CargoSpec {
+            price_per_job: island_protocol::credits::MicroCredits::ZERO,
             slug: "sim-chat".parse().expect("a slug"),
             runtime_type: RuntimeType::Llmcpp,
             onnx_task_type: None,

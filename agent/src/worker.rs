@@ -134,8 +134,6 @@ impl Death {
 pub struct WorkerStats {
     /// Jobs in it or waiting for it.
     pub jobs: u32,
-    /// Jobs it has had.
-    pub served: u64,
     /// Resident memory, megabytes.
     pub rss_mb: u64,
     /// GPU memory, megabytes.
@@ -249,7 +247,6 @@ impl Drop for Visit {
     fn drop(&mut self) {
         let mut stats = self.0.stats_mut();
         stats.jobs -= 1;
-        stats.served += 1;
         stats.idle_since = Instant::now();
     }
 }

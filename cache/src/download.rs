@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use self::part::Part;
 use crate::{
     GetError, Progress,
+    pace::Pace,
     pieces::{PIECE, Pieces},
     web::{About, Web, WebError, host, transport},
 };
@@ -29,6 +30,7 @@ const WRITE_BYTES: usize = 1 << 20;
 /// What to fetch, and where to put it.
 pub(crate) struct Download<'a> {
     pub(crate) web: &'a Web,
+    pub(crate) pace: &'a Pace,
     pub(crate) url: &'a Url,
     /// Where the bytes gather; its side files lie next to it.
     pub(crate) part: &'a Path,
@@ -127,7 +129,7 @@ impl Download<'_> {
 
     async fn whole(&self, response: Response, about: &About, part: &Part) -> Result<u64, Broken> {
         let told = |done| (self.progress)(done, about.total);
-        let got = write_body(response, &about.place, part, 0, &told).await?;
+        let got = write_body(response, self.pace, &about.place, part, 0, &told).await?;
         match about.total {
             Some(expected) if expected != got => {
                 Err(Broken::Web(WebError::Length { host: host(&about.place), expected, got }))
@@ -202,7 +204,7 @@ impl Download<'_> {
                 None => self.reopen(shared, about, start, start + length).await,
             };
             let written = match response {
-                Ok(response) => write_piece(response, about, part, start, length).await,
+                Ok(response) => write_piece(response, self.pace, about, part, start, length).await,
                 Err(error) => Err(Broken::Web(error)),
             };
             match written {
@@ -281,12 +283,13 @@ enum Broken {
 
 async fn write_piece(
     response: Response,
+    pace: &Pace,
     about: &About,
     part: &Part,
     start: u64,
     length: u64,
 ) -> Result<(), Broken> {
-    let got = write_body(response, &about.place, part, start, &|_| {}).await?;
+    let got = write_body(response, pace, &about.place, part, start, &|_| {}).await?;
     if got == length {
         return Ok(());
     }
@@ -296,6 +299,7 @@ async fn write_piece(
 /// Writes a body at `start` and gives its length.
 async fn write_body(
     response: Response,
+    pace: &Pace,
     place: &Url,
     part: &Part,
     start: u64,
@@ -307,6 +311,7 @@ async fn write_body(
     loop {
         let chunk = body.next().await.transpose().map_err(|source| Broken::Web(transport(place, source)))?;
         let is_last = chunk.is_none();
+        pace.take(chunk.as_ref().map_or(0, |chunk| chunk.len() as u64)).await;
         waiting.extend_from_slice(chunk.as_deref().unwrap_or_default());
         if waiting.len() >= WRITE_BYTES || (is_last && !waiting.is_empty()) {
             let length = waiting.len() as u64;

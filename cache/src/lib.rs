@@ -24,6 +24,7 @@ mod hub;
 mod index;
 mod layout;
 mod local;
+mod pace;
 mod pick;
 mod pieces;
 pub mod pin;

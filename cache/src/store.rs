@@ -25,7 +25,9 @@ use crate::{
     hub::Hub,
     index::{self, Reference},
     layout::{Layout, MARK},
-    local, room,
+    local,
+    pace::Pace,
+    room,
     web::Web,
 };
 
@@ -49,6 +51,8 @@ pub struct CacheConfig {
     pub hf_home: Option<PathBuf>,
     /// Never fetch.
     pub offline: bool,
+    /// Bytes a second that all fetches together may take; none: as fast as they come.
+    pub max_bytes_per_second: Option<u64>,
 }
 
 /// A file that is here and verified.
@@ -84,6 +88,7 @@ struct Inner {
     config: CacheConfig,
     layout: Layout,
     web: Web,
+    pace: Pace,
     hub: Hub,
     /// Addresses that somebody fetches right now: others wait for that.
     busy: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
@@ -102,7 +107,8 @@ impl Cache {
         let hub = Hub::new(&config.hub_endpoint, config.hub_token.clone())?;
         let token = config.hub_token.clone().map(|token| (hub.endpoint().clone(), token));
         let web = Web::new(token).map_err(OpenError::Web)?;
-        Ok(Self(Arc::new(Inner { config, layout, web, hub, busy: Mutex::default() })))
+        let pace = Pace::new(config.max_bytes_per_second);
+        Ok(Self(Arc::new(Inner { config, layout, web, pace, hub, busy: Mutex::default() })))
     }
 
     /// The file of `artifact`: fetched if it is not here, verified, and pinned while the answer lives.
@@ -254,6 +260,7 @@ impl Cache {
         let part = self.0.layout.part(&artifact.url).with_extension("part");
         let make_room = |bytes| room::make(&self.0.layout, &self.0.config, bytes);
         let download = Download {
+            pace: &self.0.pace,
             web: &self.0.web,
             url: &url,
             part: &part,

@@ -2,8 +2,8 @@
 
 use island_protocol::{
     api::{
-        Enroll, HostCredentials, HostView, Pairing, RenewCredentials, WatchCredentials,
-        recommendation::Recommendations,
+        CheckIsland, Enroll, HostCredentials, HostView, IslandCheck, Pairing, RenewCredentials,
+        WatchCredentials, recommendation::Recommendations,
     },
     ids::HostId,
 };
@@ -41,6 +41,11 @@ impl Client {
     /// `POST /island/credentials`. Signed with the time, so that its caller makes a new one to try again.
     pub fn renew_credentials(&self, body: &RenewCredentials) -> Request<HostCredentials> {
         Request::data(self, Call::post("renew the Island's credentials", &["island", "credentials"], body))
+    }
+
+    /// `POST /island/check`: runs one free job on the Island and says how far it came; takes up to a minute.
+    pub fn check_island(&self, body: &CheckIsland) -> Request<IslandCheck> {
+        Request::data(self, Call::post("run a job on this Island", &["island", "check"], body))
     }
 
     /// `POST /fabric/credentials`: short-lived access for [`FabricWatch`](crate::fabric::FabricWatch).

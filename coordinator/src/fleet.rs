@@ -4,7 +4,7 @@
 //! ended since.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -31,6 +31,8 @@ pub(crate) struct Enrolled {
     pub region: Option<String>,
     pub capabilities: Option<Capabilities>,
     pub karma_ms: i64,
+    /// Tokens a second of its last check's reply.
+    pub tokens_per_second: Option<f64>,
     pub last_seen: Option<Timestamp>,
     /// Its owner took it out of the network.
     pub has_left: bool,
@@ -47,6 +49,7 @@ impl Enrolled {
             region: None,
             capabilities: None,
             karma_ms: 0,
+            tokens_per_second: None,
             last_seen: None,
             has_left: false,
         }
@@ -80,6 +83,28 @@ struct Island {
     claims: BTreeMap<AttemptKey, Claim>,
     /// Attempts that the last heartbeat lists and that have ended since.
     gone: BTreeMap<AttemptKey, Claim>,
+}
+
+/// Which Islands a job may go to, after what it met with so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Past {
+    /// The one that it is for, if it is for one.
+    pub only: Option<HostId>,
+    /// Failures per Island.
+    pub strikes: HashMap<HostId, u32>,
+    /// Islands that refused, and until when they are not asked again.
+    pub refused: BTreeMap<HostId, Instant>,
+}
+
+impl Past {
+    /// A job for this Island alone, or for any.
+    pub(crate) fn none(only: Option<HostId>) -> Self {
+        Self { only, ..Self::default() }
+    }
+
+    fn allows(&self, host: HostId) -> bool {
+        self.only.is_none_or(|only| only == host) && !self.refused.contains_key(&host)
+    }
 }
 
 /// The Islands. A clone of the handle is the same fleet.
@@ -130,6 +155,7 @@ impl Fleet {
         if let Some(island) = islands.get_mut(&enrolled.id) {
             island.enrolled.name = enrolled.name;
             island.enrolled.karma_ms = enrolled.karma_ms;
+            island.enrolled.tokens_per_second = enrolled.tokens_per_second;
         } else {
             islands.insert(enrolled.id, Island::new(enrolled));
         }
@@ -178,20 +204,18 @@ impl Fleet {
         self.changed.notify_one();
     }
 
-    /// Best Island for a job, claimed for `key` at once, or why there is none. `strikes` counts past failures.
+    /// Best Island for a job, claimed for `key` at once, or why there is none.
     pub(crate) fn place(
         &self,
         cargo: &CargoSpec,
         key: AttemptKey,
-        strikes: &HashMap<HostId, u32>,
-        excluded: &BTreeSet<HostId>,
+        past: &Past,
         now: Instant,
     ) -> Result<HostId, Ranking> {
         let mut islands = self.lock();
-        let candidates =
-            islands.iter().filter(|(id, _)| !excluded.contains(id)).filter_map(|(id, island)| {
-                island.candidate(*id, self.offline_after, strikes.get(id).copied().unwrap_or(0), now)
-            });
+        let candidates = islands.iter().filter(|(id, _)| past.allows(**id)).filter_map(|(id, island)| {
+            island.candidate(*id, self.offline_after, past.strikes.get(id).copied().unwrap_or(0), now)
+        });
         let ranking = placement::rank(cargo, candidates);
         let Some(&best) = ranking.hosts.first() else { return Err(ranking) };
         if let Some(island) = islands.get_mut(&best) {
@@ -235,6 +259,17 @@ impl Fleet {
         candidates.filter_map(|candidate| visit(&candidate)).collect()
     }
 
+    /// Calls `look` with one Island as placement sees it now. None: it is unknown, or never said what it has.
+    pub(crate) fn consider<T>(
+        &self,
+        host: HostId,
+        now: Instant,
+        look: impl FnOnce(&Candidate<'_>) -> T,
+    ) -> Option<T> {
+        let islands = self.lock();
+        Some(look(&islands.get(&host)?.candidate(host, self.offline_after, 0, now)?))
+    }
+
     /// Calls `look` with what one Island has, load left out, or with none if it never said. None: it is unknown.
     pub(crate) fn inspect<T>(
         &self,
@@ -256,6 +291,13 @@ impl Fleet {
     /// One Island, as consumers see it.
     pub(crate) fn view(&self, host: HostId, now: Instant) -> Option<HostView> {
         self.lock().get(&host).map(|island| island.view(self.offline_after, now))
+    }
+
+    /// Notes how fast an Island was in a check.
+    pub(crate) fn measured(&self, host: HostId, tokens_per_second: f64) {
+        if let Some(island) = self.lock().get_mut(&host) {
+            island.enrolled.tokens_per_second = Some(tokens_per_second);
+        }
     }
 
     /// Adds to an Island's karma.
@@ -312,6 +354,8 @@ impl Island {
             free_ram_mb: free(beat.headroom.ram_mb, |claim| claim.ram_mb),
             free_vram_mb: free(beat.headroom.vram_mb, |claim| claim.vram_mb),
             karma_ms: self.enrolled.karma_ms,
+            tokens_per_second: self.enrolled.tokens_per_second,
+            running: (beat.jobs.len() + new.len()).saturating_sub(self.gone.len()) as u32,
             strikes,
         })
     }
@@ -328,6 +372,8 @@ impl Island {
             free_ram_mb: 0,
             free_vram_mb: 0,
             karma_ms: self.enrolled.karma_ms,
+            tokens_per_second: self.enrolled.tokens_per_second,
+            running: 0,
             strikes: 0,
         })
     }
@@ -347,6 +393,7 @@ impl Island {
             region: self.enrolled.region.clone(),
             karma,
             karma_score: karma,
+            tokens_per_second: self.enrolled.tokens_per_second,
             capabilities: self.enrolled.capabilities.clone(),
             last_heartbeat_at: self.enrolled.last_seen,
         }

@@ -29,6 +29,8 @@ pub(crate) struct Job {
     pub attempt: u32,
     pub epoch: u64,
     pub host: Option<HostId>,
+    /// The Island that checks itself with this job: nobody else runs it, and nobody is paid.
+    pub only: Option<HostId>,
     /// Events written before the current attempt.
     pub head: Vec<Numbered<JobEvent>>,
     pub first_event: u64,

@@ -1,7 +1,7 @@
 //! Who can run a job, and who runs it best: pure.
 //!
-//! Hard filters first (engine, what the owner allows containers, reachable files, memory, slots), then order: not tried already, model warm, model on
-//! disk, an engine's native back end, whole model on a GPU, free slots, karma. Language and ONNX models that do not fit a GPU run in main memory;
+//! Hard filters first (engine, what the owner allows containers and asks for jobs, reachable files, memory, slots), then order: not tried already, model warm, model on
+//! disk, an engine's native back end, whole model on a GPU, measured speed, free slots, karma. Language and ONNX models that do not fit a GPU run in main memory;
 //! other engines need the GPU memory they ask for.
 
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -25,6 +25,10 @@ pub(crate) struct Candidate<'a> {
     pub free_ram_mb: i64,
     pub free_vram_mb: i64,
     pub karma_ms: i64,
+    /// Tokens a second of its last check's reply.
+    pub tokens_per_second: Option<f64>,
+    /// Attempts there now.
+    pub running: u32,
     /// Attempts of this job that went wrong here.
     pub strikes: u32,
 }
@@ -37,6 +41,7 @@ pub(crate) enum Reason {
     NoRuntime,
     NoTier,
     NoEgress,
+    Price,
     ModelUnreachable,
     NoRam,
     NoVram,
@@ -52,6 +57,7 @@ impl Reason {
             Self::NoRuntime => "no_runtime",
             Self::NoTier => "no_tier",
             Self::NoEgress => "no_egress",
+            Self::Price => "price",
             Self::ModelUnreachable => "model_unreachable",
             Self::NoRam => "no_ram",
             Self::NoVram => "no_vram",
@@ -105,6 +111,9 @@ pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearne
         return Err(Reason::NoRuntime);
     }
     allowed(cargo, island.capabilities)?;
+    if island.capabilities.asking.as_ref().is_some_and(|asking| !asking.is_met(cargo)) {
+        return Err(Reason::Price);
+    }
     let nearness = nearness(cargo, island.models);
     if nearness == Nearness::Remote && !reachable(cargo, island) {
         return Err(Reason::ModelUnreachable);
@@ -167,7 +176,23 @@ fn score(cargo: &CargoSpec, island: &Candidate<'_>, nearness: Nearness) -> impl 
     let not_native =
         report(cargo, island.capabilities).and_then(|report| report.backend.as_deref()) != Some(NATIVE);
     let off_gpu = !fits_gpu(cargo, island);
-    (island.strikes, nearness, not_native, off_gpu, Reverse(island.free_slots), Reverse(island.karma_ms))
+    let pace = Reverse(pace(island));
+    (
+        island.strikes,
+        nearness,
+        not_native,
+        off_gpu,
+        pace,
+        Reverse(island.free_slots),
+        Reverse(island.karma_ms),
+    )
+}
+
+/// How fast an Island would be for one more, in powers of two: what was measured of it, shared among its attempts. Finer differences are
+/// noise, and must not send all work to one. An Island that was not measured yet counts as a slow one.
+fn pace(island: &Candidate<'_>) -> i32 {
+    let measured = island.tokens_per_second.unwrap_or(1.0).clamp(1.0, 1e6);
+    (measured / f64::from(island.running + 1)).max(1.0).log2() as i32
 }
 
 fn memory(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<(), Reason> {
@@ -216,6 +241,42 @@ fn reachable(cargo: &CargoSpec, island: &Candidate<'_>) -> bool {
     let offline = island.capabilities.hub_reachable == Some(false);
     let missing = cargo.artifacts.iter().filter(|file| held(file, island.models).is_none());
     missing.into_iter().all(|file| !offline || file.url.starts_with("file://"))
+}
+
+/// A model up to this size is loaded within seconds wherever it lies.
+const SMALL_BYTES: u64 = 1 << 30;
+
+/// The Cargo that shows soonest whether an Island works, of those it can run now: a real engine before a scripted one, a small language
+/// model before all else, for its speed tells most, then by how near the files are and how small. Files that would come from elsewhere
+/// than the coordinator are not fetched for it.
+pub(crate) fn check<'c>(
+    cargos: impl IntoIterator<Item = &'c CargoSpec>,
+    island: &Candidate<'_>,
+) -> Result<&'c CargoSpec, Option<Reason>> {
+    let mut best = None;
+    let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
+    for cargo in cargos {
+        match fits_now(cargo, island) {
+            Ok(Nearness::Remote) if !is_shipped(cargo) => {}
+            Ok(nearness) => {
+                let bytes: u64 = cargo.artifacts.iter().filter_map(|file| file.size_bytes).sum();
+                let writes = cargo.runtime_type == RuntimeType::Llmcpp && bytes <= SMALL_BYTES;
+                let order =
+                    (cargo.is_simulated(), !writes, nearness, bytes, cargo.required_ram_mb, &cargo.slug);
+                if best.as_ref().is_none_or(|(least, _)| order < *least) {
+                    best = Some((order, cargo));
+                }
+            }
+            Err(reason) => *reasons.entry(reason).or_default() += 1,
+        }
+    }
+    let commonest = || reasons.into_iter().max_by_key(|(_, count)| *count).map(|(reason, _)| reason);
+    best.map(|(_, cargo)| cargo).ok_or_else(commonest)
+}
+
+/// Whether the coordinator hands out all of a Cargo's files.
+fn is_shipped(cargo: &CargoSpec) -> bool {
+    cargo.artifacts.iter().all(|file| file.url.starts_with("file://") && file.sha256.is_some())
 }
 
 #[cfg(test)]

@@ -93,6 +93,8 @@ impl Network {
         for (name, value) in &coordinator {
             command.env(format!("ISLAND_COORDINATOR_{name}"), value);
         }
+        // It would run a job of its own in the middle of somebody's story.
+        command.env("ISLAND_AGENT_MEASURE", "false");
         for (name, value) in &options.agent {
             command.env(format!("ISLAND_AGENT_{name}"), value);
         }

@@ -25,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &["protocol", "coordinator-client", "cache", "egress", "runtimes-api", "runtimes-worker", "daemon"],
     ),
     ("cli", &["protocol", "coordinator-client"]),
+    ("update", &["daemon"]),
 ];
 
 fn packages() -> Vec<Value> {

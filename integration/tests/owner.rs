@@ -8,6 +8,11 @@ use island_integration::{
     expect::{Story, eventually, final_job},
     processes, program,
 };
+use opentelemetry_proto::tonic::{
+    collector::metrics::v1::ExportMetricsServiceRequest,
+    metrics::v1::{metric::Data, number_data_point::Value as Number},
+};
+use prost::Message as _;
 use serde_json::{Value, json};
 
 /// What `island-agent` says about or to the Island in `state`.
@@ -39,6 +44,72 @@ async fn busy(network: &Network) -> [std::path::PathBuf; 2] {
         }
     })
     .await
+}
+
+/// `doctor` has a job go through the whole network, and says where it ended.
+#[tokio::test]
+async fn a_doctor_runs_a_real_job() {
+    let network = Network::start();
+    let state = network.folder().join("island-1");
+    let looked = || {
+        let ran = Command::new(program("island-agent")).arg("doctor").arg("--state-dir").arg(&state).output();
+        let said = String::from_utf8(ran.expect("run island-agent").stdout).expect("text");
+        let line = said.lines().find(|line| line.contains("test job")).unwrap_or_else(|| panic!("{said}"));
+        line.to_owned()
+    };
+    let passed = looked();
+    assert!(passed.starts_with("ok"), "{passed}");
+    assert!(passed.contains("llm-chat: submitted after") && passed.contains("tokens/s"), "{passed}");
+    let again = looked();
+    assert!(again.starts_with('-') && again.contains("less than a minute ago"), "{again}");
+    let jobs = network.client().jobs(10, 0).await.expect("jobs");
+    assert!(jobs.data.is_empty(), "nobody asked for it: {jobs:?}");
+
+    agent(&state, &["pause"]);
+    let paused = looked();
+    assert!(paused.starts_with('-') && paused.contains("takes no work now"), "{paused}");
+}
+
+/// A collector that passes on what Islands send.
+async fn collector() -> (String, tokio::sync::mpsc::UnboundedReceiver<ExportMetricsServiceRequest>) {
+    let (sender, received) = tokio::sync::mpsc::unbounded_channel();
+    let take = async move |headers: axum::http::HeaderMap, body: axum::body::Bytes| {
+        assert_eq!(headers["content-type"], "application/x-protobuf");
+        let _ = sender.send(ExportMetricsServiceRequest::decode(body).expect("a message of OTLP"));
+    };
+    let router = axum::Router::new().route("/v1/metrics", axum::routing::post(take));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (url, received)
+}
+
+#[tokio::test]
+async fn a_collector_is_sent_what_there_is_to_see() {
+    let (url, mut received) = collector().await;
+    let agent = vec![("OTLP__ENDPOINT", url), ("OTLP__EVERY_S", "1".to_owned())];
+    let network = Network::start_with(&Options { agent, ..Options::default() });
+    let client = network.client();
+    let input = json!({ "prompt": "once upon a time", "max_tokens": 3, "delay_ms": 1 });
+    let job = client.submit_job("sim-chat", input, 0).await.expect("submit");
+    final_job(&client, job.id).await;
+    let paid = async {
+        loop {
+            let message = received.recv().await.expect("the collector runs");
+            let resource = message.resource_metrics.into_iter().next().expect("one Island");
+            let told = format!("{:?}", resource.resource);
+            assert!(told.contains("island-agent") && told.contains("service.instance.id"), "{told}");
+            let metrics = resource.scope_metrics.into_iter().next().expect("one scope").metrics;
+            let paid =
+                metrics.into_iter().find(|metric| metric.name == "island.paid_jobs").expect("a counter");
+            let Some(Data::Sum(sum)) = paid.data else { panic!("no sum: {paid:?}") };
+            assert!(sum.is_monotonic, "a counter");
+            if sum.data_points[0].value == Some(Number::AsDouble(1.0)) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), paid).await.expect("the paid job is told");
 }
 
 #[tokio::test]

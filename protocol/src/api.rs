@@ -243,6 +243,9 @@ pub struct HostView {
     pub karma: f64,
     /// The same under the name older clients read.
     pub karma_score: f64,
+    /// Tokens a second that the reply of its last check came with, as the coordinator saw it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_second: Option<f64>,
     /// What it has.
     pub capabilities: Option<Capabilities>,
     /// When it was last heard of.
@@ -303,6 +306,52 @@ pub struct RenewCredentials {
 /// What an Island signs to ask for credentials.
 pub fn credentials_claim(host: HostId, sent_at: Timestamp) -> String {
     format!("island-credentials:{host}:{sent_at}")
+}
+
+/// `POST /island/check`, without an API key: an enrolled Island asks for a job of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CheckIsland {
+    /// The Island.
+    pub host_id: HostId,
+    /// Moment of signing.
+    pub sent_at: Timestamp,
+    /// Base64 signature by its NKey over [`check_claim`].
+    pub signature: String,
+}
+
+/// What an Island signs to ask for a job of its own.
+pub fn check_claim(host: HostId, sent_at: Timestamp) -> String {
+    format!("island-check:{host}:{sent_at}")
+}
+
+/// Answer to `POST /island/check`: how far a real job came on this Island.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct IslandCheck {
+    /// Whether the job completed.
+    pub passed: bool,
+    /// The Cargo it was a job of; none where this Island could run none.
+    pub workload_slug: Option<Slug>,
+    /// The job, unless none was made.
+    pub job_id: Option<JobId>,
+    /// What happened, in order.
+    pub steps: Vec<CheckStep>,
+    /// Tokens a second that its reply came with, between the first and the last; none for Cargos that write no text.
+    pub tokens_per_second: Option<f64>,
+    /// Why it did not complete.
+    pub error: Option<JobError>,
+}
+
+/// Something that happened to a check's job for the first time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct CheckStep {
+    /// `queued`, `accepted`, a phase of getting ready, `running`, `output`, or how it ended.
+    pub name: String,
+    /// Milliseconds since the job was made.
+    pub after_ms: u64,
 }
 
 /// Credentials for the fabric: a user JWT for a key whose seed never left its owner.

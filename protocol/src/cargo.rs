@@ -214,7 +214,7 @@ impl Default for Limits {
     }
 }
 
-/// What an Island is told about a Cargo: everything needed to run it, nothing about price.
+/// What an Island is told about a Cargo: everything needed to run it, and what it pays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CargoSpec {
     /// Identifier.
@@ -224,6 +224,9 @@ pub struct CargoSpec {
     /// Task of an ONNX Cargo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub onnx_task_type: Option<String>,
+    /// What a job of it pays.
+    #[serde(default)]
+    pub price_per_job: MicroCredits,
     /// Files to fetch, verify and pin before the run.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,

@@ -3,10 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    asking::Asking,
     cargo::{RuntimeType, SandboxTier},
     digest::Digest,
     egress::Egress,
     ids::{AttemptKey, Slug},
+    time::Timestamp,
 };
 
 /// What an Island has. Sent at registration, and again when it changes.
@@ -46,6 +48,28 @@ pub struct Capabilities {
     /// What its owner allows containers. `None`: not told, as by older Islands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containers: Option<ContainerOffer>,
+    /// What its owner wants for jobs. `None`: takes any price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asking: Option<Asking>,
+    /// What the machine did when the agent tried it out. `None`: not tried yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
+}
+
+/// What a machine did when its agent tried it out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Measured {
+    /// Main memory read by all processors together, megabytes a second.
+    pub memory_mb_s: u64,
+    /// Reading from the models' disk, megabytes a second. `None`: could not be tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_mb_s: Option<u64>,
+    /// Fetching from the coordinator, megabytes a second. `None`: not tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_mb_s: Option<u64>,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// What an Island's owner allows containers.

@@ -23,6 +23,7 @@
 pub mod address;
 pub mod api;
 pub mod artifact;
+pub mod asking;
 pub mod cargo;
 pub mod chat;
 pub mod credits;

@@ -9,7 +9,9 @@ use std::{fmt::Debug, fs, path::PathBuf};
 use island_protocol::{
     FABRIC_VERSION,
     artifact::Artifact,
+    asking::Asking,
     cargo::{CargoSpec, Limits, RuntimeType, SandboxTier},
+    credits::MicroCredits,
     digest::Digest,
     event::{AttemptEvent, Image, JobEvent, Numbered},
     fabric::{
@@ -17,8 +19,8 @@ use island_protocol::{
         LeasedJob, Output, OutputReply, Pong, Preload, Refusal, RefusalReason, Register, Registered, Status,
     },
     host::{
-        Capabilities, ContainerOffer, Gpu, GpuLoad, Headroom, HostModel, NATIVE, RunningJob, RuntimeReport,
-        SandboxLevel, SandboxReport, SystemLoad,
+        Capabilities, ContainerOffer, Gpu, GpuLoad, Headroom, HostModel, Measured, NATIVE, RunningJob,
+        RuntimeReport, SandboxLevel, SandboxReport, SystemLoad,
     },
     ids::{AttemptKey, HostId, InstanceId, JobId, Slug},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
@@ -127,6 +129,16 @@ fn capabilities() -> Capabilities {
             missing: vec!["landlock: not in this kernel".into()],
         },
         hub_reachable: Some(true),
+        asking: Some(Asking {
+            per_job: MicroCredits(10_000),
+            cargos: [("llm-chat".parse().expect("a slug"), MicroCredits::ZERO)].into(),
+        }),
+        measured: Some(Measured {
+            memory_mb_s: 38_400,
+            disk_mb_s: Some(2150),
+            link_mb_s: None,
+            at: Timestamp::from_unix_ms(1_800_000_000_000),
+        }),
         containers: Some(ContainerOffer {
             max_tier: SandboxTier::Elevated,
             egress: serde_json::from_value(json!(["example.org:443"])).expect("a rule"),
@@ -260,6 +272,7 @@ fn to_islands() {
             key: key(),
             first_event: 4,
             cargo: CargoSpec {
+                price_per_job: MicroCredits(20_000),
                 slug: slug(),
                 runtime_type: RuntimeType::Llmcpp,
                 onnx_task_type: None,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use island_protocol::api::IslandCheck;
 use reqwest::{Client, RequestBuilder};
 use serde::de::DeserializeOwned;
 
@@ -45,6 +46,11 @@ impl Control {
     /// Says what the owner wants; gives what follows from it.
     pub async fn say(&self, wish: Wish) -> Result<Verdict, ControlError> {
         self.answer(self.http.post("http://agent/wish").json(&wish)).await
+    }
+
+    /// Has a job run on this Island, through the whole network; takes up to a minute.
+    pub async fn check(&self) -> Result<IslandCheck, ControlError> {
+        self.answer(self.http.post("http://agent/check")).await
     }
 
     async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ControlError> {

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, io, time::Duration};
 
-use island_protocol::{credits::MicroCredits, fabric::RefusalReason};
+use island_protocol::{credits::MicroCredits, fabric::RefusalReason, host::Measured};
 use ratatui::{
     Frame,
     crossterm::event::{self, Event, KeyCode, KeyModifiers},
@@ -32,6 +32,9 @@ pub fn text(status: &Status) -> String {
     line("coordinator", coordinator(status));
     line("earned", earned(status));
     line("machine", machine(status));
+    if let Some(measured) = &status.measured {
+        line("measured", speeds(measured));
+    }
     for gpu in &status.gpus {
         line(&format!("GPU {}", gpu.index), gpu_line(gpu));
     }
@@ -55,6 +58,15 @@ pub fn text(status: &Status) -> String {
         line("no work?", reason);
     }
     text
+}
+
+fn speeds(measured: &Measured) -> String {
+    let others = [("disk", measured.disk_mb_s), ("link", measured.link_mb_s)];
+    let mut told = format!("memory {:.1} GB/s", measured.memory_mb_s as f64 / 1e3);
+    for (name, speed) in others.into_iter().filter_map(|(name, speed)| Some((name, speed?))) {
+        told = format!("{told}, {name} {speed} MB/s");
+    }
+    told
 }
 
 /// Draws the status until `q`, Escape or Ctrl-C.
@@ -350,6 +362,12 @@ mod tests {
             up_s: 3 * 3600 + 125,
             verdict: Verdict::Yes,
             wish: Wish::None,
+            measured: Some(Measured {
+                memory_mb_s: 38_400,
+                disk_mb_s: Some(2150),
+                link_mb_s: None,
+                at: Timestamp::from_unix_ms(0),
+            }),
             system: SystemLoad {
                 cpu_percent: 37.0,
                 memory_used_mb: 9000,

@@ -16,11 +16,12 @@ use axum::{
     response::{Html, IntoResponse, Response},
     routing::{get, post},
 };
+use island_daemon::chain::Chain;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    metrics,
+    metrics::{prometheus, series},
     status::{Sources, Status},
 };
 use crate::policy::Wish;
@@ -52,10 +53,12 @@ pub async fn serve_socket(
 ) -> Result<(), DoorError> {
     let path = state.join(SOCKET);
     let listener = listen(&path).map_err(|error| DoorError::Socket(path.clone(), error))?;
+    let ending = stop.clone();
     let router = Router::new()
         .route("/status", get(status))
         .route("/metrics", get(numbers))
         .route("/wish", post(wish))
+        .route("/check", post(async move |sources| check(sources, ending).await))
         .with_state(sources);
     let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
     let _ = fs::remove_file(&path);
@@ -110,7 +113,7 @@ async fn status(State(sources): State<Arc<Sources>>) -> Json<Status> {
 }
 
 async fn numbers(State(sources): State<Arc<Sources>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&sources.status()))
+    ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], prometheus::text(&series(&sources.status())))
 }
 
 async fn wish(State(sources): State<Arc<Sources>>, Json(wish): Json<Wish>) -> Response {
@@ -120,6 +123,21 @@ async fn wish(State(sources): State<Arc<Sources>>, Json(wish): Json<Wish>) -> Re
             let message = format!("the wish cannot be kept: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
         }
+    }
+}
+
+/// Whoever waits for a check does not keep the agent from stopping.
+async fn check(State(sources): State<Arc<Sources>>, stop: CancellationToken) -> Response {
+    let checked = tokio::select! {
+        biased;
+        () = stop.cancelled() => {
+            return (StatusCode::SERVICE_UNAVAILABLE, "the agent is stopping\n").into_response();
+        }
+        checked = sources.checker.check() => checked,
+    };
+    match checked {
+        Ok(check) => Json(check).into_response(),
+        Err(error) => (StatusCode::BAD_GATEWAY, format!("{}\n", Chain(&error))).into_response(),
     }
 }
 

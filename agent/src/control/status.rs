@@ -6,14 +6,17 @@ use island_cache::Cache;
 use island_protocol::{
     credits::MicroCredits,
     fabric::RefusalReason,
-    host::{GpuLoad, RunningJob, SystemLoad},
+    host::{GpuLoad, Measured, RunningJob, SystemLoad},
     ids::HostId,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::history::{History, Point, STEP};
+use super::{
+    check::Checker,
+    history::{History, Point, STEP},
+};
 use crate::{
     clock,
     earnings::{self, Book, Earnings},
@@ -47,6 +50,9 @@ pub struct Status {
     pub verdict: Verdict,
     /// What the owner said last.
     pub wish: Wish,
+    /// What the machine was measured to do.
+    #[serde(default)]
+    pub measured: Option<Measured>,
     /// Load of the machine.
     pub system: SystemLoad,
     /// Load of its GPUs.
@@ -127,6 +133,8 @@ pub struct Sources {
     pub policy: Arc<Policy>,
     /// What it earned.
     pub earnings: Arc<Earnings>,
+    /// Asks for jobs of its own.
+    pub checker: Checker,
     /// The last hour.
     pub history: History,
     /// When the agent started.
@@ -148,6 +156,7 @@ impl Sources {
             up_s: self.started.elapsed().as_secs(),
             verdict: self.supervisor.stance(),
             wish: self.policy.wish(),
+            measured: self.supervisor.measured(),
             system: sample.system,
             gpus: sample.gpus.loads(),
             gpu_notes: notes(&sample.gpus, &self.policy.resting()),

@@ -65,6 +65,9 @@ impl Supervisor {
             format!("the owner does not offer the engine {}", cargo.runtime_type)
         } else if rules.refused_cargos.contains(&cargo.slug) {
             format!("the owner does not run {}", cargo.slug)
+        } else if !rules.asking.is_met(cargo) {
+            let (asked, paid) = (rules.asking.of(&cargo.slug), cargo.price_per_job);
+            format!("the owner asks {asked} credits for {}, and it pays {paid}", cargo.slug)
         } else {
             return None;
         };

@@ -22,6 +22,7 @@ use island_runtimes_worker::{
     launch::{ContainerRules, LAUNCH_FILE, Launch},
 };
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -32,6 +33,7 @@ use crate::{
         runtimes::Runtimes,
     },
     policy::gpus::{self, GpuRule, Resting, Share},
+    popularity::Popularity,
     worker::{self, Order, Visit, WorkerHandle},
 };
 
@@ -140,6 +142,8 @@ pub struct Pool {
     runtimes: Runtimes,
     load: tokio::sync::watch::Receiver<Sample>,
     workers: Mutex<Vec<(ModelKey, Arc<WorkerHandle>)>>,
+    /// What was asked for lately, loaded or not.
+    popularity: Mutex<Popularity<ModelKey>>,
     /// The strongest word on walls so far: every worker here reaches the same.
     sandbox: Mutex<Option<SandboxReport>>,
     /// GPUs that nothing is started on.
@@ -161,6 +165,7 @@ impl Pool {
             runtimes,
             load,
             workers: Mutex::default(),
+            popularity: Mutex::default(),
             sandbox: Mutex::default(),
             resting: Mutex::default(),
             starting: tokio::sync::Mutex::default(),
@@ -221,6 +226,7 @@ impl Pool {
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
     ) -> Result<Visit, SeatError> {
+        self.popularity().note(key.clone(), Instant::now());
         if let Some(worker) = self.find(key) {
             return Ok(Visit::new(worker));
         }
@@ -420,19 +426,23 @@ impl Pool {
     }
 
     fn candidates(&self) -> Vec<Candidate<InstanceId>> {
-        let candidate = |worker: &Arc<WorkerHandle>| {
+        let (popularity, now) = (self.popularity(), Instant::now());
+        let candidate = |(key, worker): &(ModelKey, Arc<WorkerHandle>)| {
             let stats = worker.stats();
             Candidate {
                 id: worker.instance,
                 jobs: stats.jobs,
                 memory: Amount { ram_mb: stats.rss_mb, vram_mb: stats.vram_mb },
                 resident: stats.since.elapsed(),
-                idle: stats.idle_since.elapsed(),
                 load: stats.load,
-                served: stats.served,
+                demand: popularity.of(key, now),
             }
         };
-        self.workers().iter().filter(|worker| worker.is_ready()).map(candidate).collect()
+        self.lock().iter().filter(|(_, worker)| worker.is_ready()).map(candidate).collect()
+    }
+
+    fn popularity(&self) -> MutexGuard<'_, Popularity<ModelKey>> {
+        self.popularity.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn find(&self, key: &ModelKey) -> Option<Arc<WorkerHandle>> {

@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 
 use island_protocol::{
     fabric::LeasedJob,
-    host::{Capabilities, Gpu, Headroom, HostModel, RunningJob},
+    host::{Capabilities, Gpu, Headroom, HostModel, Measured, RunningJob},
     ids::AttemptKey,
 };
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ impl Supervisor {
             capabilities.sandbox = report;
         }
         capabilities.hub_reachable = *self.hub();
+        capabilities.measured = self.measured();
         (capabilities.gpus, capabilities.no_gpu_reason) = self.gpus().clone();
         capabilities
     }
@@ -40,6 +41,16 @@ impl Supervisor {
         let changed = *known != offered;
         *known = offered;
         changed
+    }
+
+    /// Notes what the machine was measured to do.
+    pub fn set_measured(&self, measured: Measured) {
+        *self.measured.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(measured);
+    }
+
+    /// What the machine was measured to do.
+    pub fn measured(&self) -> Option<Measured> {
+        self.measured.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// Notes whether the hub answers; true if that is news.

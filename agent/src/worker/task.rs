@@ -43,15 +43,8 @@ impl WorkerHandle {
         let now = Instant::now();
         let (orders, inbox) = mpsc::unbounded_channel();
         let (progress, state) = watch::channel(WorkerState::Loading { done: 0, total: 0 });
-        let measured = WorkerStats {
-            jobs: 0,
-            served: 0,
-            rss_mb: 0,
-            vram_mb: 0,
-            since: now,
-            idle_since: now,
-            load: Duration::ZERO,
-        };
+        let measured =
+            WorkerStats { jobs: 0, rss_mb: 0, vram_mb: 0, since: now, idle_since: now, load: Duration::ZERO };
         let handle = Arc::new(Self {
             instance: launch.instance,
             launch,

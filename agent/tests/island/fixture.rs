@@ -178,6 +178,7 @@ pub(crate) fn assignment(input: Value) -> Assignment {
         key: AttemptKey { job_id: JobId(uuid::Uuid::new_v4()), attempt: 1, epoch: 1 },
         first_event: 1,
         cargo: CargoSpec {
+            price_per_job: island_protocol::credits::MicroCredits::ZERO,
             slug: "sim-chat".parse().expect("a slug"),
             runtime_type: RuntimeType::Llmcpp,
             onnx_task_type: None,

@@ -43,6 +43,7 @@ fn config(dir: &Path, hub: &Hub) -> CacheConfig {
         hub_token: None,
         hf_home: None,
         offline: false,
+        max_bytes_per_second: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What Islands ask over HTTP: to be tied to an account, for fabric credentials, and which models to have.
 
+pub(super) mod check;
 pub(super) mod credentials;
 pub(super) mod enroll;
 pub(super) mod leave;
@@ -32,12 +33,11 @@ fn check_newcomer(wish: &Enroll) -> Result<(), ApiError> {
 /// Checks that whoever asks holds the Island's key.
 fn prove(
     api: &Api,
-    host: HostId,
+    claim: &str,
     sent_at: Timestamp,
     signature: &str,
     public_key: &str,
 ) -> Result<(), ApiError> {
-    let claim = island_protocol::api::credentials_claim(host, sent_at);
     let now = api.owner.context().clock.now();
     signature::verify(public_key, Some(signature), claim.as_bytes(), sent_at, now)
         .map_err(|error| ApiError::field(Code::ValidationError, "signature", error.to_string()))

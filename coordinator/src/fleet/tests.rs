@@ -11,6 +11,7 @@ const HOST: HostId = HostId(Uuid::from_u128(1));
 
 fn cargo() -> CargoSpec {
     CargoSpec {
+        price_per_job: island_protocol::credits::MicroCredits::ZERO,
         slug: "a".parse().expect("slug"),
         runtime_type: RuntimeType::Llmcpp,
         onnx_task_type: None,
@@ -84,6 +85,7 @@ fn fleet() -> (Fleet, Instant) {
         region: None,
         capabilities: Some(capabilities()),
         karma_ms: 0,
+        tokens_per_second: None,
         last_seen: None,
         has_left: false,
     });
@@ -105,7 +107,7 @@ fn an_island_that_left_is_gone_and_not_taken_up_again() {
 }
 
 fn place(fleet: &Fleet, n: u128, now: Instant) -> bool {
-    fleet.place(&cargo(), key(n), &HashMap::new(), &BTreeSet::new(), now).is_ok()
+    fleet.place(&cargo(), key(n), &Past::default(), now).is_ok()
 }
 
 #[test]

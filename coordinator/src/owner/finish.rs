@@ -148,11 +148,12 @@ impl Runner {
             return self.timed_out().await;
         }
         let retries = self.owner.context.retries;
-        if may_retry(&failure, self.delivered(), self.job.attempt, retries) {
+        let once = self.job.only.is_some();
+        if !once && may_retry(&failure, self.delivered(), self.job.attempt, retries) {
             tracing::info!(key = %self.job.key(), code = %failure.code, "attempt failed, another follows");
             if let (FailureCode::HandedBack, Some(run)) = (failure.code, self.current()) {
                 // It may still be offered as free, until its next heartbeat.
-                self.refused.insert(run.host, Instant::now() + REFUSAL_PAUSE);
+                self.past.refused.insert(run.host, Instant::now() + REFUSAL_PAUSE);
             }
             return self.again().await;
         }
@@ -178,7 +179,7 @@ impl Runner {
         }
     }
 
-    async fn fail(&mut self, code: FailureCode, message: &str, usage: Usage) -> Next {
+    pub(super) async fn fail(&mut self, code: FailureCode, message: &str, usage: Usage) -> Next {
         self.end(without_result(Trigger::Fail, code, message, usage, MicroCredits::ZERO)).await
     }
 
@@ -234,7 +235,7 @@ impl Runner {
             return Next::Stop;
         }
         if let Some(run) = self.live.state().run.take() {
-            *self.strikes.entry(run.host).or_default() += 1;
+            *self.past.strikes.entry(run.host).or_default() += 1;
             self.owner.context.fleet.release(run.host, run.key);
         }
         self.transit(Trigger::Requeue);
@@ -261,7 +262,8 @@ impl Runner {
         events.push(Numbered { n: events.len() as u64 + 1, event: leaving.event.clone() });
         let Some(earner) = self.earner(run.as_ref()).await else { return Next::Stop };
         let ran_ms = self.job.started_at.map_or(0, |started| (now.unix_ms() - started.unix_ms()).max(0));
-        let karma = run.as_ref().filter(|_| status == JobStatus::Completed).map(|run| (run.host, ran_ms));
+        let counts = status == JobStatus::Completed && self.job.only.is_none();
+        let karma = run.as_ref().filter(|_| counts).map(|run| (run.host, ran_ms));
         let charged = leaving.charged;
         let ending = Ending {
             job: &self.job,

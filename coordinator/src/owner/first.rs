@@ -1,10 +1,7 @@
 //! The first attempt of a new job, chosen before the job is stored: where an Island is free, accepting a job and giving it away is one
 //! transaction instead of two.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use island_protocol::{
     cargo::CargoSpec,
@@ -14,7 +11,7 @@ use island_protocol::{
 use tokio::time::Instant;
 
 use crate::{
-    fleet::Fleet,
+    fleet::{Fleet, Past},
     job::{
         Job,
         state::{self, Trigger},
@@ -35,7 +32,7 @@ impl First {
     pub(super) fn claim(fleet: &Arc<Fleet>, job: &mut Job, cargo: &CargoSpec) -> Option<Self> {
         let status = state::next(job.status, Trigger::Assign).ok()?;
         let key = AttemptKey { job_id: job.id, attempt: 1, epoch: job.epoch + 1 };
-        let host = fleet.place(cargo, key, &HashMap::new(), &BTreeSet::new(), Instant::now()).ok()?;
+        let host = fleet.place(cargo, key, &Past::none(job.only), Instant::now()).ok()?;
         let n = job.head.len() as u64 + 1;
         job.head.push(Numbered { n, event: JobEvent::Status { state: status.as_str().to_owned() } });
         (job.attempt, job.epoch, job.host, job.status) = (key.attempt, key.epoch, Some(host), status);

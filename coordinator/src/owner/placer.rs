@@ -3,20 +3,23 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
 };
 
 use island_protocol::{
     cargo::CargoSpec,
-    ids::{AttemptKey, HostId, JobId},
+    ids::{AttemptKey, JobId},
 };
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::live::Command;
-use crate::{fleet::Fleet, placement::Ranking};
+use crate::{
+    fleet::{Fleet, Past},
+    placement::Ranking,
+};
 
 /// A job that wants an Island.
 #[derive(Debug)]
@@ -26,10 +29,7 @@ pub(super) struct Waiter {
     /// The fence its next attempt will have.
     pub key: AttemptKey,
     pub cargo: Arc<CargoSpec>,
-    /// Failures per Island.
-    pub strikes: HashMap<HostId, u32>,
-    /// Islands that refused, and until when they are not asked again.
-    pub refused: BTreeMap<HostId, Instant>,
+    pub past: Past,
     pub answer: mpsc::UnboundedSender<Command>,
 }
 
@@ -108,9 +108,8 @@ impl Placer {
     /// Places one job if it can be placed now. True: it needs nothing more from here.
     fn settle(&self, waiting: &mut Waiting, now: Instant) -> bool {
         let waiter = &mut waiting.waiter;
-        waiter.refused.retain(|_, until| *until > now);
-        let excluded: BTreeSet<HostId> = waiter.refused.keys().copied().collect();
-        match self.fleet.place(&waiter.cargo, waiter.key, &waiter.strikes, &excluded, now) {
+        waiter.past.refused.retain(|_, until| *until > now);
+        match self.fleet.place(&waiter.cargo, waiter.key, &waiter.past, now) {
             Ok(host) => {
                 if waiter.answer.send(Command::Placed { host, key: waiter.key }).is_err() {
                     self.fleet.release(host, waiter.key);
@@ -118,7 +117,7 @@ impl Placer {
                 true
             }
             Err(ranking) => {
-                let reasons = reasons(&ranking, excluded.len());
+                let reasons = reasons(&ranking, waiter.past.refused.len());
                 if waiting.told.as_ref() == Some(&reasons) {
                     return false;
                 }

@@ -5,11 +5,7 @@ mod output;
 
 pub(super) use assign::REFUSAL_PAUSE;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use island_protocol::{
     FABRIC_VERSION,
@@ -17,7 +13,7 @@ use island_protocol::{
     event::{JobEvent, Numbered},
     fabric::{Cancel, OutputReply},
     ids::{AttemptKey, HostId},
-    job::{FailureCode, JobStatus},
+    job::{FailureCode, JobStatus, Usage},
     subjects::HostTopic,
 };
 use tokio::{sync::mpsc, time::Instant};
@@ -31,6 +27,7 @@ use super::{
 };
 use crate::{
     catalogue::Cargo,
+    fleet::Past,
     job::{
         Job,
         state::{self, Trigger},
@@ -58,9 +55,7 @@ pub(super) struct Runner {
     pub(super) live: Arc<Live>,
     pub(super) job: Job,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// Failures per Island.
-    pub(super) strikes: HashMap<HostId, u32>,
-    pub(super) refused: BTreeMap<HostId, Instant>,
+    pub(super) past: Past,
     /// What the Island's owner was credited, once the end is committed.
     pub(super) earned: Option<MicroCredits>,
     /// Model tokens delivered, as counted here; unknown after a restart.
@@ -81,12 +76,11 @@ impl Runner {
         // After a restart the counts per event are gone: the Island's own figure stands in, capped as ever.
         let tokens = (!live.log.has_output()).then_some(0);
         Self {
+            past: Past::none(job.only),
             owner,
             live,
             job,
             commands,
-            strikes: HashMap::new(),
-            refused: BTreeMap::new(),
             earned: None,
             tokens,
             bytes: 0,
@@ -104,10 +98,14 @@ impl Runner {
             tokio::select! {
                 biased;
                 () = hard.cancelled() => return,
-                _ = self.offered(host, key) => {}
+                next = self.offered(host, key) => if next == Next::Stop {
+                    return self.part().await;
+                }
             }
         } else if self.live.state().run.is_none() {
-            self.ask();
+            if self.unplaced("its coordinator was restarted").await == Next::Stop {
+                return self.part().await;
+            }
         } else {
             self.run_deadline = self.deadline_of_run();
         }
@@ -125,6 +123,11 @@ impl Runner {
                 break;
             }
         }
+        self.part().await;
+    }
+
+    /// The job is nobody's here any more.
+    async fn part(mut self) {
         let _ = self.owner.placer.send(Ask::Forget(self.job.id));
         self.owner.forget(self.job.id);
         self.decline_rest().await;
@@ -209,6 +212,16 @@ impl Runner {
         AttemptKey { job_id: self.job.id, attempt: self.job.attempt.max(1), epoch: self.job.epoch + 1 }
     }
 
+    /// No Island has the job: another is asked for, unless it is the check of the one that did not take it.
+    pub(super) async fn unplaced(&mut self, why: &str) -> Next {
+        if self.job.only.is_none() {
+            self.ask();
+            return Next::Continue;
+        }
+        let message = format!("the Island did not take the job: {why}");
+        self.fail(FailureCode::NoIslandAvailable, &message, Usage::default()).await
+    }
+
     /// Asks for an Island.
     pub(super) fn ask(&mut self) {
         let Some(cargo) = self.cargo() else {
@@ -222,8 +235,7 @@ impl Runner {
             created_ms: self.job.created_at.unix_ms(),
             key: self.next_key(),
             cargo: cargo.spec.clone(),
-            strikes: self.strikes.clone(),
-            refused: self.refused.clone(),
+            past: self.past.clone(),
             answer: self.live.commands(),
         };
         let _ = self.owner.placer.send(Ask::Place(Box::new(waiter)));

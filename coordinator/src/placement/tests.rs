@@ -1,5 +1,7 @@
 use island_protocol::{
+    asking::Asking,
     cargo::SandboxTier,
+    credits::MicroCredits,
     host::{ContainerOffer, PORTABLE, RuntimeReport},
 };
 use proptest::prelude::*;
@@ -9,6 +11,7 @@ use super::*;
 
 fn cargo(ram: u64, vram: u64) -> CargoSpec {
     CargoSpec {
+        price_per_job: MicroCredits::ZERO,
         slug: "m".parse().expect("slug"),
         runtime_type: RuntimeType::Llmcpp,
         onnx_task_type: None,
@@ -60,6 +63,8 @@ fn candidate<'a>(n: u128, capabilities: &'a Capabilities, models: &'a [HostModel
         free_ram_mb: 8_000,
         free_vram_mb: 0,
         karma_ms: 0,
+        tokens_per_second: None,
+        running: 0,
         strikes: 0,
     }
 }
@@ -77,6 +82,70 @@ fn warm_before_disk_before_download_and_fresh_before_tried() {
     let fleet = [candidate(1, &caps, &[]), candidate(2, &caps, &disk), tried, candidate(3, &caps, &warm)];
     let order: Vec<u128> = rank(&cargo(1_000, 0), fleet).hosts.iter().map(|h| h.0.as_u128()).collect();
     assert_eq!(order, [3, 2, 1, 4]);
+}
+
+#[test]
+fn a_clearly_faster_island_comes_first_until_it_is_as_busy_as_it_is_fast() {
+    let caps = capabilities(Some(true));
+    let fast = |running: u32| Candidate {
+        tokens_per_second: Some(80.0),
+        running,
+        free_slots: 9 - i64::from(running),
+        ..candidate(1, &caps, &[])
+    };
+    let slow =
+        |free_slots: i64| Candidate { tokens_per_second: Some(20.0), free_slots, ..candidate(2, &caps, &[]) };
+    let first = |fleet: [Candidate<'_>; 2]| rank(&cargo(1_000, 0), fleet).hosts[0].0.as_u128();
+    assert_eq!(first([fast(0), slow(9)]), 1);
+    assert_eq!(first([fast(1), slow(9)]), 1, "half of it is still twice as fast");
+    assert_eq!(first([fast(3), slow(9)]), 2, "a quarter of it is not, and the other is free");
+    let unknown = Candidate { tokens_per_second: None, free_slots: 9, ..candidate(3, &caps, &[]) };
+    assert_eq!(first([slow(2), unknown.clone()]), 2, "nobody knows what the other does");
+    let hardly = Candidate { tokens_per_second: Some(22.0), free_slots: 1, ..candidate(4, &caps, &[]) };
+    assert_eq!(first([hardly, slow(2)]), 2, "a tenth is noise");
+}
+
+#[test]
+fn what_an_owner_asks_is_paid_or_the_job_goes_elsewhere() {
+    let mut caps = capabilities(Some(true));
+    let paying = |micro: i64| CargoSpec { price_per_job: MicroCredits(micro), ..cargo(1_000, 0) };
+    let reason = |caps: &Capabilities, cargo: &CargoSpec| usable(cargo, &candidate(1, caps, &[])).err();
+    caps.asking = Some(Asking { per_job: MicroCredits(100), ..Asking::default() });
+    assert_eq!(reason(&caps, &paying(99)), Some(Reason::Price));
+    assert_eq!(reason(&caps, &paying(100)), None);
+    let of_this = [("m".parse().expect("a slug"), MicroCredits::ZERO)].into();
+    caps.asking = Some(Asking { cargos: of_this, ..caps.asking.clone().expect("said before") });
+    assert_eq!(reason(&caps, &paying(0)), None, "what is said of one Cargo goes before");
+}
+
+fn shipped(slug: &str, bytes: u64) -> CargoSpec {
+    let model = Artifact {
+        name: "model".into(),
+        url: format!("file:///cargos/{slug}"),
+        sha256: Some(island_protocol::digest::Digest::from_bytes([bytes as u8; 32])),
+        size_bytes: Some(bytes),
+    };
+    CargoSpec { slug: slug.parse().expect("a slug"), artifacts: vec![model], ..cargo(100, 0) }
+}
+
+#[test]
+fn a_check_takes_what_is_near_and_small_and_fetches_nothing_from_elsewhere() {
+    let caps = capabilities(Some(true));
+    let island = candidate(1, &caps, &[]);
+    let chosen = |cargos: &[CargoSpec]| check(cargos, &island).map(|cargo| cargo.slug.to_string());
+    let (small, large, far) = (shipped("small", 7), shipped("large", 9), cargo(100, 0));
+    assert_eq!(chosen(&[large.clone(), far.clone(), small.clone()]), Ok("small".to_owned()));
+    let disk = [model(false)];
+    let near = candidate(1, &caps, &disk);
+    assert_eq!(check([&small, &far], &near).map(|cargo| cargo.slug.as_str()), Ok("m"), "on disk");
+    assert_eq!(chosen(std::slice::from_ref(&far)), Err(None), "it would have to come from elsewhere");
+    let full = Candidate { free_slots: 0, ..candidate(1, &caps, &[]) };
+    assert_eq!(check([&small, &large], &full).err(), Some(Some(Reason::NoSlot)));
+    let scripted = CargoSpec { engine: serde_json::json!({"simulated": true}), ..shipped("aa", 1) };
+    let report = |simulated| RuntimeReport { simulated, ..caps.runtimes[0].clone() };
+    let both = Capabilities { runtimes: vec![report(true), report(false)], ..capabilities(Some(true)) };
+    let both = candidate(1, &both, &[]);
+    assert_eq!(check([&scripted, &small], &both).map(|cargo| cargo.slug.as_str()), Ok("small"));
 }
 
 #[test]

@@ -6,8 +6,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::{Attempt as _, Connection, Pool, Row, StoreError, json, parsed, to_json, to_text};
 use crate::fleet::Enrolled;
 
-const COLUMNS: &str =
-    "id, account_id, public_key, name, region, capabilities, karma_ms, last_seen_at, left_at";
+const COLUMNS: &str = "id, account_id, public_key, name, region, capabilities, karma_ms, last_seen_at, left_at, tokens_per_second";
 
 fn read(row: &Row) -> Result<Enrolled, StoreError> {
     let last_seen: Option<i64> = row.try_get("last_seen_at").attempt("read a column")?;
@@ -19,6 +18,7 @@ fn read(row: &Row) -> Result<Enrolled, StoreError> {
         region: row.try_get("region").attempt("read a column")?,
         capabilities: json(row, "capabilities")?,
         karma_ms: row.try_get("karma_ms").attempt("read a column")?,
+        tokens_per_second: row.try_get("tokens_per_second").attempt("read a column")?,
         last_seen: last_seen.map(Timestamp::from_unix_ms),
         has_left: row.try_get::<Option<i64>, _>("left_at").attempt("read a column")?.is_some(),
     })
@@ -105,6 +105,23 @@ pub(crate) async fn registered(
     .execute(conn)
     .await
     .attempt("store a registration")?;
+    Ok(())
+}
+
+/// Keeps how fast an Island was in a check.
+pub(crate) async fn measured(
+    conn: &mut Connection,
+    id: HostId,
+    tokens_per_second: f64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE hosts SET tokens_per_second = $2, changed_at = $3 WHERE id = $1")
+        .bind(id.to_string())
+        .bind(tokens_per_second)
+        .bind(now.unix_ms())
+        .execute(conn)
+        .await
+        .attempt("store an Island's speed")?;
     Ok(())
 }
 

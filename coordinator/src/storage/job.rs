@@ -98,7 +98,7 @@ pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Resul
         Spending::Capped { cap, left } => return Err(AcceptError::Capped { needed, cap, left }),
         Spending::Revoked => return Err(AcceptError::Revoked),
     }
-    insert(&mut tx, job, terms).await?;
+    insert(&mut tx, job, terms.owner, Some(terms.key)).await?;
     if job.price > MicroCredits::ZERO {
         books::post(&mut tx, &ledger::hold(job.account, job.price), Some(job.id), job.created_at).await?;
     }
@@ -106,10 +106,34 @@ pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Resul
     Ok(Accepted::New)
 }
 
+/// Stores the job of an Island that checks itself, unless it had one since a moment. It costs nothing and needs no key.
+pub(crate) async fn accept_check(
+    store: &Store,
+    job: &Job,
+    owner: InstanceId,
+    since: Timestamp,
+) -> Result<bool, StoreError> {
+    let mut tx = store.begin().await?;
+    account::lock(&mut tx, [job.account]).await?;
+    let lately = sqlx::query("SELECT COUNT(*) AS n FROM jobs WHERE only_host = $1 AND created_at > $2")
+        .bind(job.only.map(|host| host.to_string()))
+        .bind(since.unix_ms())
+        .fetch_one(&mut *tx)
+        .await
+        .and_then(|row| row.try_get::<i64, _>("n"))
+        .attempt("count an Island's checks")?;
+    if lately > 0 {
+        return Ok(false);
+    }
+    insert(&mut tx, job, owner, None).await?;
+    commit(tx).await?;
+    Ok(true)
+}
+
 async fn count_open(conn: &mut Connection, account: AccountId) -> Result<i64, StoreError> {
     sqlx::query(
         "SELECT COUNT(*) AS n FROM jobs \
-         WHERE account_id = $1 AND status IN ('submitted', 'pending', 'queued', 'running')",
+         WHERE account_id = $1 AND only_host IS NULL AND status IN ('submitted', 'pending', 'queued', 'running')",
     )
     .bind(account.to_string())
     .fetch_one(conn)
@@ -118,11 +142,16 @@ async fn count_open(conn: &mut Connection, account: AccountId) -> Result<i64, St
     .attempt("count open jobs")
 }
 
-async fn insert(conn: &mut Connection, job: &Job, terms: &Terms<'_>) -> Result<(), StoreError> {
+async fn insert(
+    conn: &mut Connection,
+    job: &Job,
+    owner: InstanceId,
+    key: Option<ApiKeyId>,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO jobs (id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
-         owner, head, first_event, deadline, created_at, api_key_id, attempt, epoch, host_id) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+         owner, head, first_event, deadline, created_at, api_key_id, attempt, epoch, host_id, only_host) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)",
     )
     .bind(job.id.to_string())
     .bind(job.account.to_string())
@@ -133,15 +162,16 @@ async fn insert(conn: &mut Connection, job: &Job, terms: &Terms<'_>) -> Result<(
     .bind(i64::from(job.priority))
     .bind(job.price.0)
     .bind(job.max_tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX)))
-    .bind(terms.owner.to_string())
+    .bind(owner.to_string())
     .bind(to_json(&job.head))
     .bind(job.first_event as i64)
     .bind(job.deadline.unix_ms())
     .bind(job.created_at.unix_ms())
-    .bind(terms.key.to_string())
+    .bind(key.map(|key| key.to_string()))
     .bind(i64::from(job.attempt))
     .bind(job.epoch as i64)
     .bind(job.host.map(|host| host.to_string()))
+    .bind(job.only.map(|host| host.to_string()))
     .execute(conn)
     .await
     .attempt("insert a job")?;

@@ -100,7 +100,7 @@ pub(crate) async fn demand(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug
     let mut demand: HashMap<Slug, Demand> = HashMap::new();
     let waiting = sqlx::query(
         "SELECT workload_slug AS slug, COUNT(*) AS n FROM jobs \
-         WHERE status IN ('submitted', 'pending', 'queued') GROUP BY workload_slug",
+         WHERE only_host IS NULL AND status IN ('submitted', 'pending', 'queued') GROUP BY workload_slug",
     )
     .fetch_all(pool)
     .await
@@ -110,7 +110,7 @@ pub(crate) async fn demand(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug
     }
     let completed = sqlx::query(
         "SELECT workload_slug AS slug, COUNT(*) AS n FROM jobs \
-         WHERE status = 'completed' AND completed_at >= $1 GROUP BY workload_slug",
+         WHERE only_host IS NULL AND status = 'completed' AND completed_at >= $1 GROUP BY workload_slug",
     )
     .bind(since.unix_ms())
     .fetch_all(pool)
@@ -124,7 +124,7 @@ pub(crate) async fn demand(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug
 
 /// Jobs that ever completed.
 pub(crate) async fn completed(pool: &Pool) -> Result<u64, StoreError> {
-    let row = sqlx::query("SELECT COUNT(*) AS n FROM jobs WHERE status = 'completed'")
+    let row = sqlx::query("SELECT COUNT(*) AS n FROM jobs WHERE only_host IS NULL AND status = 'completed'")
         .fetch_one(pool)
         .await
         .attempt("count completed jobs")?;

@@ -5,6 +5,7 @@ mod support;
 mod accounts;
 mod artifacts;
 mod chat;
+mod check;
 mod document;
 mod errors;
 mod fabric;

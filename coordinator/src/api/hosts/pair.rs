@@ -43,6 +43,8 @@ pub(in crate::api) async fn pair(
         ));
     }
     storage::commit(tx).await?;
-    context.fleet.enrol(enrolled);
+    // With what it earned before it left, if it was here before.
+    let stored = host::get(context.store.reader(), enrolled.id).await?;
+    context.fleet.enrol(stored.unwrap_or(enrolled));
     Ok(Json(Data { data: find(&api, &waiting.host.to_string())? }))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use island_protocol::{
-    api::{Data, HostCredentials, RenewCredentials},
+    api::{Data, HostCredentials, RenewCredentials, credentials_claim},
     problem::Code,
 };
 
@@ -20,6 +20,6 @@ pub(in crate::api) async fn credentials(
     let known = api.owner.known(wish.host_id).await?;
     let (_, public_key) =
         known.ok_or_else(|| ApiError::new(Code::HostNotFound, "this Island is not enrolled"))?;
-    prove(&api, wish.host_id, wish.sent_at, &wish.signature, &public_key)?;
+    prove(&api, &credentials_claim(wish.host_id, wish.sent_at), wish.sent_at, &wish.signature, &public_key)?;
     Ok(Json(Data { data: credentials_for(&api, wish.host_id, &public_key)? }))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use island_protocol::{
-    api::{Data, Enroll, HostCredentials},
+    api::{Data, Enroll, HostCredentials, credentials_claim},
     problem::Code,
 };
 
@@ -23,7 +23,13 @@ pub(in crate::api) async fn enroll(
 ) -> Result<Json<Data<HostCredentials>>, ApiError> {
     let wish: Enroll = fields.into_type()?;
     check_newcomer(&wish)?;
-    prove(&api, wish.host_id, wish.sent_at, &wish.signature, &wish.public_key)?;
+    prove(
+        &api,
+        &credentials_claim(wish.host_id, wish.sent_at),
+        wish.sent_at,
+        &wish.signature,
+        &wish.public_key,
+    )?;
     let enrolled = Enrolled::newcomer(wish.host_id, caller.account, wish.public_key.clone(), wish.name);
     let context = api.owner.context();
     let mut tx = context.store.begin().await?;
@@ -32,6 +38,8 @@ pub(in crate::api) async fn enroll(
     }
     storage::commit(tx).await?;
     let credentials = credentials_for(&api, wish.host_id, &wish.public_key)?;
-    context.fleet.enrol(enrolled);
+    // With what it earned before it left, if it was here before.
+    let stored = host::get(context.store.reader(), enrolled.id).await?;
+    context.fleet.enrol(stored.unwrap_or(enrolled));
     Ok(Json(Data { data: credentials }))
 }

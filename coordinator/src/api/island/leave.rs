@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use island_protocol::{
-    api::{Data, RenewCredentials},
+    api::{Data, RenewCredentials, credentials_claim},
     problem::Code,
 };
 
@@ -23,7 +23,7 @@ pub(in crate::api) async fn leave(
     let known = api.owner.known(wish.host_id).await?;
     let (_, public_key) =
         known.ok_or_else(|| ApiError::new(Code::HostNotFound, "this Island is not enrolled"))?;
-    prove(&api, wish.host_id, wish.sent_at, &wish.signature, &public_key)?;
+    prove(&api, &credentials_claim(wish.host_id, wish.sent_at), wish.sent_at, &wish.signature, &public_key)?;
     let context = api.owner.context();
     let mut tx = context.store.begin().await?;
     host::leave(&mut tx, wish.host_id, context.clock.now()).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use island_protocol::{
-    api::{Data, Enroll, Pairing},
+    api::{Data, Enroll, Pairing, credentials_claim},
     problem::Code,
 };
 use rand::RngExt as _;
@@ -34,7 +34,13 @@ pub(in crate::api) async fn pairings(
 ) -> Result<Json<Data<Pairing>>, ApiError> {
     let wish: Enroll = fields.into_type()?;
     check_newcomer(&wish)?;
-    prove(&api, wish.host_id, wish.sent_at, &wish.signature, &wish.public_key)?;
+    prove(
+        &api,
+        &credentials_claim(wish.host_id, wish.sent_at),
+        wish.sent_at,
+        &wish.signature,
+        &wish.public_key,
+    )?;
     let context = api.owner.context();
     let now = context.clock.now();
     let waiting = Waiting { host: wish.host_id, public_key: wish.public_key, name: wish.name };

@@ -10,7 +10,7 @@ use axum::{
 use island_protocol::{
     api::{Data, SubmittedJob},
     event::{JobEvent, Numbered},
-    ids::JobId,
+    ids::{AccountId, JobId},
     job::JobStatus,
     problem::Code,
 };
@@ -107,7 +107,7 @@ pub(in crate::api) async fn accept(
         return Err(ApiError::new(Code::InvalidInput, "input must be an object"));
     };
     let context = api.owner.context();
-    let job = new_job(api, caller, cargo, input, priority);
+    let job = new_job(api, caller.account, cargo, input, priority);
     let mut stored = job.clone();
     let first = api.owner.claim_first(&mut stored, &cargo.spec);
     let terms = Terms {
@@ -125,7 +125,14 @@ pub(in crate::api) async fn accept(
     }
 }
 
-fn new_job(api: &Api, caller: Caller, cargo: &Cargo, input: Map<String, Value>, priority: u8) -> Job {
+/// A job of `account`, not yet stored.
+pub(in crate::api) fn new_job(
+    api: &Api,
+    account: AccountId,
+    cargo: &Cargo,
+    input: Map<String, Value>,
+    priority: u8,
+) -> Job {
     let now = api.owner.context().clock.now();
     let limits = &cargo.spec.limits;
     let asked = input.get("max_tokens").and_then(Value::as_u64);
@@ -137,7 +144,7 @@ fn new_job(api: &Api, caller: Caller, cargo: &Cargo, input: Map<String, Value>, 
     let timeout_ms = i64::try_from(limits.timeout_s.saturating_mul(1000)).unwrap_or(i64::MAX / 4);
     Job {
         id: JobId(Uuid::now_v7()),
-        account: caller.account,
+        account,
         workload_id: cargo.number,
         workload: cargo.entry.slug.clone(),
         status: JobStatus::Submitted,
@@ -148,6 +155,7 @@ fn new_job(api: &Api, caller: Caller, cargo: &Cargo, input: Map<String, Value>, 
         attempt: 0,
         epoch: 0,
         host: None,
+        only: None,
         head: vec![Numbered {
             n: 1,
             event: JobEvent::Status { state: JobStatus::Submitted.as_str().to_owned() },

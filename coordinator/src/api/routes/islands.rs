@@ -2,7 +2,7 @@
 
 use island_protocol::{
     api::{
-        Data, Enroll, HostCredentials, HostView, Pair, Pairing, RenewCredentials,
+        CheckIsland, Data, Enroll, HostCredentials, HostView, IslandCheck, Pair, Pairing, RenewCredentials,
         key::Scope,
         network::{HostKarma, NetworkStats},
         recommendation::Recommendations,
@@ -102,6 +102,15 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .takes::<RenewCredentials>(None)
                 .fails(&[Code::HostNotFound])
                 .answers::<Data<()>>(200, "It has left"),
+        )
+        .post(
+            "/island/check",
+            island::check::check,
+            Operation::open("Islands", "checkIsland", "Run a job on an Island to see whether it works")
+                .about("Proven by the Island's own key alone, once a minute. The job is the smallest that the Island can run, costs and earns nothing, and goes nowhere else.")
+                .takes::<CheckIsland>(None)
+                .fails(&[Code::HostNotFound, Code::RateLimited, Code::ServiceUnavailable])
+                .answers::<Data<IslandCheck>>(200, "How far it came"),
         )
         .post(
             "/island/credentials",

@@ -68,26 +68,29 @@ impl Runner {
         let Some(assignment) = self.assignment(key) else { return Next::Continue };
         let subject = HostTopic::Jobs.of(host);
         let answer = context.link.request::<AssignmentReply>(subject, &assignment, ASSIGN_TIMEOUT).await;
-        match answer {
+        let why = match answer {
             Ok(reply) if reply.accepted => {
                 self.set_status(accepted);
                 self.live.accept();
                 self.run_deadline = self.deadline_of_run();
                 return Next::Continue;
             }
-            Ok(reply) => tracing::info!(%host, %key, refusal = ?reply.refusal, "assignment refused"),
+            Ok(reply) => {
+                tracing::info!(%host, %key, refusal = ?reply.refusal, "assignment refused");
+                reply.refusal.map_or_else(|| "it refused".to_owned(), |refusal| refusal.message)
+            }
             Err(error) => {
                 tracing::warn!(%host, %key, error = %island_daemon::chain::Chain(&error), "assignment unanswered");
                 self.tell_cancel(host, key, FailureCode::IslandLost).await;
+                "it did not answer".to_owned()
             }
-        }
+        };
         // What it may have sent meanwhile carries an epoch that the next offer outdates.
         self.live.state().run = None;
         context.fleet.release(host, key);
-        self.refused.insert(host, Instant::now() + REFUSAL_PAUSE);
+        self.past.refused.insert(host, Instant::now() + REFUSAL_PAUSE);
         self.job.status = accepted;
-        self.ask();
-        Next::Continue
+        self.unplaced(&why).await
     }
 
     fn assignment(&self, key: AttemptKey) -> Option<Assignment> {

@@ -4,7 +4,7 @@ use island_protocol::{
     api::{JobError, JobSummary},
     credits::MicroCredits,
     event::{JobEvent, Numbered},
-    ids::{AccountId, JobId},
+    ids::{AccountId, HostId, JobId},
     job::JobStatus,
     time::Timestamp,
 };
@@ -17,7 +17,7 @@ use crate::{
 
 /// Named one by one, so that a column which a newer coordinator adds changes nothing for this one.
 pub(super) const COLUMNS: &str = "id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
-     attempt, epoch, host_id, head, first_event, deadline, created_at, started_at, completed_at, output, usage, \
+     attempt, epoch, host_id, only_host, head, first_event, deadline, created_at, started_at, completed_at, output, usage, \
      error_code, error_message";
 
 pub(super) fn status(row: &Row) -> Result<JobStatus, StoreError> {
@@ -28,7 +28,10 @@ pub(super) fn status(row: &Row) -> Result<JobStatus, StoreError> {
 pub(super) fn read(row: &Row) -> Result<Job, StoreError> {
     let corrupt = |what| StoreError::Corrupt { what };
     let max_tokens: Option<i64> = row.try_get("max_tokens").attempt("read a column")?;
-    let host: Option<String> = row.try_get("host_id").attempt("read a column")?;
+    let host = |column: &'static str| -> Result<Option<HostId>, StoreError> {
+        let id: Option<String> = row.try_get(column).attempt("read a column")?;
+        id.map(|id| id.parse()).transpose().map_err(|_| corrupt(column))
+    };
     Ok(Job {
         id: parsed(row, "id")?,
         account: parsed(row, "account_id")?,
@@ -41,7 +44,8 @@ pub(super) fn read(row: &Row) -> Result<Job, StoreError> {
         max_tokens: max_tokens.map(|tokens| tokens.max(0) as u64),
         attempt: u32::try_from(integer(row, "attempt")?).map_err(|_| corrupt("attempt"))?,
         epoch: integer(row, "epoch")? as u64,
-        host: host.map(|host| host.parse()).transpose().map_err(|_| corrupt("host_id"))?,
+        host: host("host_id")?,
+        only: host("only_host")?,
         head: json(row, "head")?.unwrap_or_default(),
         first_event: integer(row, "first_event")? as u64,
         deadline: Timestamp::from_unix_ms(integer(row, "deadline")?),
@@ -80,21 +84,22 @@ pub(crate) struct JobPage {
     pub total: u64,
 }
 
-/// An account's jobs, newest first.
+/// An account's jobs, newest first; its Islands' checks of themselves are no jobs that it asked for.
 pub(crate) async fn page(
     pool: &Pool,
     account: AccountId,
     limit: u64,
     offset: u64,
 ) -> Result<JobPage, StoreError> {
-    let total = sqlx::query("SELECT COUNT(*) AS n FROM jobs WHERE account_id = $1")
+    let total = sqlx::query("SELECT COUNT(*) AS n FROM jobs WHERE account_id = $1 AND only_host IS NULL")
         .bind(account.to_string())
         .fetch_one(pool)
         .await
         .and_then(|row| row.try_get::<i64, _>("n"))
         .attempt("count jobs")?;
     let rows = sqlx::query(
-        "SELECT id, workload_slug, status, created_at, started_at, completed_at FROM jobs WHERE account_id = $1 \
+        "SELECT id, workload_slug, status, created_at, started_at, completed_at FROM jobs \
+         WHERE account_id = $1 AND only_host IS NULL \
          ORDER BY created_at DESC, id DESC LIMIT $2 OFFSET $3",
     )
     .bind(account.to_string())
@@ -122,7 +127,7 @@ fn summary(row: &Row) -> Result<JobSummary, StoreError> {
 /// An account's newest jobs.
 pub(crate) async fn recent(pool: &Pool, account: AccountId, limit: u32) -> Result<Vec<JobId>, StoreError> {
     let rows =
-        sqlx::query("SELECT id FROM jobs WHERE account_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2")
+        sqlx::query("SELECT id FROM jobs WHERE account_id = $1 AND only_host IS NULL ORDER BY created_at DESC, id DESC LIMIT $2")
             .bind(account.to_string())
             .bind(i64::from(limit))
             .fetch_all(pool)

@@ -39,7 +39,7 @@ pub(crate) struct Island {
     pub(crate) instance: InstanceId,
     jobs: Subscriber,
     cancels: Subscriber,
-    slots: u32,
+    pub(crate) slots: u32,
 }
 
 /// An assignment and where its answer goes.

@@ -1,0 +1,144 @@
+//! To an OpenTelemetry collector, over HTTP, for owners who name one.
+
+use std::{sync::Arc, time::Duration};
+
+use island_daemon::chain::Chain;
+use opentelemetry_proto::tonic::{
+    collector::metrics::v1::ExportMetricsServiceRequest,
+    common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value},
+    metrics::v1::{
+        AggregationTemporality, Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
+        metric::Data, number_data_point,
+    },
+    resource::v1::Resource,
+};
+use prost::Message as _;
+use reqwest::{Client, Response, header::CONTENT_TYPE};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::{Series, Unit, series};
+use crate::{
+    clock,
+    control::status::{Sources, Status},
+};
+
+/// Time that a collector has to take one page.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where to send numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OtlpSection {
+    /// Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`; absent, nothing is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Seconds between two pages.
+    pub every_s: u64,
+}
+
+impl Default for OtlpSection {
+    fn default() -> Self {
+        Self { endpoint: None, every_s: 30 }
+    }
+}
+
+/// Sends until stopped. A collector that is away costs a line in the log when it goes and when it comes back.
+pub async fn run(sources: Arc<Sources>, settings: OtlpSection, stop: CancellationToken) {
+    let Some(endpoint) = settings.endpoint else { return stop.cancelled().await };
+    let url = format!("{}/v1/metrics", endpoint.trim_end_matches('/'));
+    let http = Client::new();
+    let start = clock::now().unix_ms();
+    let mut tick = tokio::time::interval(Duration::from_secs(settings.every_s.max(1)));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut is_away = false;
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            _ = tick.tick() => {}
+        }
+        let page = request(&sources.status(), start, clock::now().unix_ms()).encode_to_vec();
+        let post =
+            http.post(&url).timeout(PATIENCE).header(CONTENT_TYPE, "application/x-protobuf").body(page);
+        let sent = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            sent = post.send() => sent.and_then(Response::error_for_status),
+        };
+        match &sent {
+            Ok(_) if is_away => tracing::info!(url, "the collector takes metrics again"),
+            Err(error) if !is_away => {
+                tracing::warn!(url, error = %Chain(error), "the collector takes no metrics")
+            }
+            _ => {}
+        }
+        is_away = sent.is_err();
+    }
+}
+
+/// All numbers as one message; times are milliseconds since 1970.
+fn request(status: &Status, start: i64, now: i64) -> ExportMetricsServiceRequest {
+    let scope = InstrumentationScope {
+        name: "island-agent".to_owned(),
+        version: status.version.clone(),
+        ..InstrumentationScope::default()
+    };
+    let metrics = series(status).into_iter().map(|series| metric(series, start, now)).collect();
+    let resource = Resource {
+        attributes: vec![
+            text("service.name", "island-agent".to_owned()),
+            text("service.version", status.version.clone()),
+            text("service.instance.id", status.host_id.to_string()),
+            text("island.name", status.name.clone()),
+        ],
+        ..Resource::default()
+    };
+    let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
+    let resource_metrics =
+        vec![ResourceMetrics { resource: Some(resource), scope_metrics, ..ResourceMetrics::default() }];
+    ExportMetricsServiceRequest { resource_metrics }
+}
+
+fn metric(series: Series, start: i64, now: i64) -> Metric {
+    let nanoseconds = |ms: i64| ms.max(0) as u64 * 1_000_000;
+    let data_points = series.points.into_iter().map(|point| NumberDataPoint {
+        attributes: point.labels.into_iter().map(|(name, value)| text(name, value)).collect(),
+        start_time_unix_nano: nanoseconds(start),
+        time_unix_nano: nanoseconds(now),
+        value: Some(number_data_point::Value::AsDouble(point.value)),
+        ..NumberDataPoint::default()
+    });
+    let data_points = data_points.collect();
+    let data = if series.is_counter {
+        let aggregation_temporality = AggregationTemporality::Cumulative.into();
+        Data::Sum(Sum { data_points, aggregation_temporality, is_monotonic: true })
+    } else {
+        Data::Gauge(Gauge { data_points })
+    };
+    Metric {
+        name: format!("island.{}", series.name),
+        description: series.help.to_owned(),
+        unit: unit(series.unit).to_owned(),
+        data: Some(data),
+        ..Metric::default()
+    }
+}
+
+/// As UCUM writes it.
+fn unit(unit: Unit) -> &'static str {
+    match unit {
+        Unit::None => "1",
+        Unit::Seconds => "s",
+        Unit::Bytes => "By",
+        Unit::Percent => "%",
+        Unit::Celsius => "Cel",
+        Unit::Watts => "W",
+        Unit::Credits => "{credit}",
+    }
+}
+
+fn text(name: &str, value: String) -> KeyValue {
+    let value = AnyValue { value: Some(any_value::Value::StringValue(value)) };
+    KeyValue { key: name.to_owned(), value: Some(value), ..KeyValue::default() }
+}

@@ -1,0 +1,220 @@
+//! What this machine really does, tried out once: memory, the models' disk, the link, and a job of its own, whose speed the
+//! coordinator sees for itself.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use island_daemon::{chain::Chain, files::write_atomic};
+use island_protocol::host::Measured;
+use rustix::fs::{Advice, fadvise};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::{cores, disk_mb};
+use crate::{clock, control::status::Sources, link::fabric::Fabric, supervisor::Supervisor};
+
+const FILE: &str = "measured.json";
+/// What one thread reads again and again: more than caches hold.
+const MEMORY_BYTES: usize = 64 << 20;
+/// For how long.
+const MEMORY_TIME: Duration = Duration::from_millis(300);
+/// Length of the file that is read from disk.
+const DISK_BYTES: usize = 256 << 20;
+/// Megabytes that must stay free beside it.
+const DISK_FREE_MB: u64 = 1024;
+const CHUNK: usize = 4 << 20;
+/// Between the first registration and the trial, and between tries: others may be starting up with us.
+const PAUSE: Duration = Duration::from_secs(20);
+/// Tries of a job before the next start of the agent.
+const TRIES: u32 = 5;
+
+/// What is kept, and of which machine it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    machine: String,
+    measured: Measured,
+}
+
+/// Tries the machine out at its first start, and after its parts have changed.
+#[derive(Debug)]
+pub struct Trial {
+    /// Where the result is kept.
+    pub state: PathBuf,
+    /// Where models lie.
+    pub models: PathBuf,
+    /// Told the result.
+    pub supervisor: Arc<Supervisor>,
+    /// Asked to register anew.
+    pub fabric: Arc<Fabric>,
+    /// Asks for the job.
+    pub sources: Arc<Sources>,
+}
+
+impl Trial {
+    /// Does so, when nothing else runs, until done or stopped.
+    pub async fn run(self, stop: CancellationToken) {
+        let tried = async {
+            if let Some(kept) = self.kept() {
+                self.supervisor.set_measured(kept);
+                return;
+            }
+            self.quiet().await;
+            let (models, link) = (self.models.clone(), self.sources.preloader.speed());
+            let measured = tokio::task::spawn_blocking(move || measure(&models, link)).await;
+            let Ok(measured) = measured else { return };
+            let Measured { memory_mb_s, disk_mb_s, link_mb_s, .. } = measured;
+            tracing::info!(memory_mb_s, disk_mb_s, link_mb_s, "tried this machine out");
+            self.supervisor.set_measured(measured.clone());
+            self.fabric.ask_to_register();
+            if self.job().await {
+                self.keep(measured);
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = tried => {}
+        }
+    }
+
+    /// Waits until this Island is registered, may work, and does not.
+    async fn quiet(&self) {
+        loop {
+            self.fabric.up().await;
+            tokio::time::sleep(PAUSE).await;
+            if self.supervisor.takes_work() && self.supervisor.holding().is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Runs a job of its own; false: none could be run, and the next start tries again.
+    async fn job(&self) -> bool {
+        for _ in 0..TRIES {
+            tokio::time::sleep(PAUSE).await;
+            if !self.supervisor.takes_work() {
+                continue;
+            }
+            match self.sources.checker.check().await {
+                Ok(check) if check.passed => {
+                    let cargo = check.workload_slug.map(|slug| slug.to_string());
+                    tracing::info!(
+                        cargo,
+                        tokens_per_second = check.tokens_per_second,
+                        "a job of its own came back"
+                    );
+                    return true;
+                }
+                Ok(check) => {
+                    let reason = check.error.map(|error| error.message);
+                    tracing::warn!(reason, "a job of its own did not come back: `island-agent doctor`");
+                }
+                Err(error) => tracing::info!(error = %Chain(&error), "no job of its own yet"),
+            }
+        }
+        false
+    }
+
+    fn kept(&self) -> Option<Measured> {
+        let kept: Kept = serde_json::from_slice(&fs::read(self.state.join(FILE)).ok()?).ok()?;
+        (kept.machine == self.machine()).then_some(kept.measured)
+    }
+
+    fn keep(&self, measured: Measured) {
+        let kept = Kept { machine: self.machine(), measured };
+        let bytes = serde_json::to_vec(&kept).expect("numbers and text serialise");
+        if let Err(error) = write_atomic(&self.state.join(FILE), &bytes, 0o600) {
+            tracing::warn!(%error, "what was measured is not kept");
+        }
+    }
+
+    /// What the figures depend on.
+    fn machine(&self) -> String {
+        let has = self.supervisor.capabilities();
+        let gpus: Vec<_> = has.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+        format!("{} x {}, {} MB, {}", has.cpu_cores, has.cpu_model, has.ram_mb, gpus.join(", "))
+    }
+}
+
+/// Takes about a second, all processors and a bit of disk.
+fn measure(models: &Path, link: Option<f64>) -> Measured {
+    let disk_mb_s = match disk_mb(models) {
+        Some((free, _)) if free > DISK_FREE_MB => disk(models)
+            .inspect_err(|error| tracing::info!(%error, "the models' disk cannot be tried out"))
+            .ok(),
+        _ => None,
+    };
+    let link_mb_s = link.map(|bytes| (bytes / 1e6) as u64);
+    Measured { memory_mb_s: memory(cores()), disk_mb_s, link_mb_s, at: clock::now() }
+}
+
+/// All threads read memory of their own at once, megabytes a second.
+fn memory(threads: u32) -> u64 {
+    let read = || {
+        let words = vec![1_u64; MEMORY_BYTES / 8];
+        let (begin, mut bytes) = (Instant::now(), 0_u64);
+        while begin.elapsed() < MEMORY_TIME {
+            std::hint::black_box(std::hint::black_box(&words).iter().sum::<u64>());
+            bytes += MEMORY_BYTES as u64;
+        }
+        bytes as f64 / begin.elapsed().as_secs_f64()
+    };
+    let all: f64 = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..threads).map(|_| scope.spawn(read)).collect();
+        readers.into_iter().map(|reader| reader.join().unwrap_or(0.0)).sum()
+    });
+    (all / 1e6) as u64
+}
+
+/// Writes a file, has the system forget it, and reads it, megabytes a second.
+fn disk(folder: &Path) -> io::Result<u64> {
+    let path = folder.join(".measure");
+    let _gone = Removed(&path);
+    let mut file = File::create(&path)?;
+    let mut chunk: Vec<u8> = (0..CHUNK).map(|at| (at * 31 % 251) as u8).collect();
+    for _ in 0..DISK_BYTES / CHUNK {
+        file.write_all(&chunk)?;
+    }
+    file.sync_all()?;
+    let mut file = File::open(&path)?;
+    fadvise(&file, 0, None, Advice::DontNeed)?;
+    let (begin, mut bytes) = (Instant::now(), 0);
+    loop {
+        let count = file.read(&mut chunk)?;
+        if count == 0 {
+            break;
+        }
+        bytes += count;
+    }
+    Ok((bytes as f64 / begin.elapsed().as_secs_f64() / 1e6) as u64)
+}
+
+/// Removes the file, whatever happened.
+struct Removed<'a>(&'a Path);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_reads_its_memory_and_its_disk_and_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let measured = measure(folder.path(), Some(12.5e6));
+        assert!(measured.memory_mb_s > 100, "{measured:?}");
+        assert!(measured.disk_mb_s.is_some_and(|speed| speed > 0), "{measured:?}");
+        assert_eq!(measured.link_mb_s, Some(12));
+        assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
+        assert_eq!(measure(Path::new("/proc"), None).disk_mb_s, None, "nothing can be written there");
+    }
+}

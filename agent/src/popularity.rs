@@ -1,0 +1,62 @@
+//! How much each model is asked for here: its jobs, each counting less the longer ago it came. Pure.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::Instant;
+
+/// Time in which a job's weight falls to about a third.
+const SPAN: Duration = Duration::from_hours(1);
+/// Below this nobody remembers.
+const FORGOTTEN: f64 = 0.001;
+
+/// Jobs by model. It outlives the models' workers: what was asked for before it was given up will be asked for again.
+#[derive(Debug)]
+pub struct Popularity<K> {
+    known: BTreeMap<K, (f64, Instant)>,
+}
+
+impl<K> Default for Popularity<K> {
+    fn default() -> Self {
+        Self { known: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord> Popularity<K> {
+    /// Counts a job.
+    pub fn note(&mut self, key: K, now: Instant) {
+        let jobs = self.of(&key, now) + 1.0;
+        self.known.retain(|_, known| faded(*known, now) > FORGOTTEN);
+        self.known.insert(key, (jobs, now));
+    }
+
+    /// Jobs of about the last hour.
+    pub fn of(&self, key: &K, now: Instant) -> f64 {
+        self.known.get(key).map_or(0.0, |known| faded(*known, now))
+    }
+}
+
+fn faded((jobs, at): (f64, Instant), now: Instant) -> f64 {
+    jobs * (-now.saturating_duration_since(at).as_secs_f64() / SPAN.as_secs_f64()).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_fade_and_are_forgotten() {
+        let (mut jobs, begin) = (Popularity::default(), Instant::now());
+        let hours = |hours: u64| begin + Duration::from_hours(hours);
+        jobs.note("often", begin);
+        jobs.note("often", begin);
+        jobs.note("late", hours(2));
+        assert!((jobs.of(&"often", begin) - 2.0).abs() < 1e-9);
+        assert!(
+            jobs.of(&"late", hours(2)) > jobs.of(&"often", hours(2)),
+            "two jobs of two hours ago are a third of one"
+        );
+        jobs.note("late", hours(30));
+        assert_eq!(jobs.known.len(), 1, "a day later nobody remembers");
+        assert!(jobs.of(&"often", hours(30)) < f64::EPSILON);
+    }
+}

@@ -1,0 +1,131 @@
+//! Which loaded models give way.
+
+use std::time::Duration;
+
+use island_agent::{
+    eviction::{self, Amount, Candidate},
+    popularity::Popularity,
+};
+use tokio::time::Instant;
+
+use crate::{Arrival, Day};
+
+/// Memory for models, megabytes: about a sixth of all of them.
+const ROOM: u64 = 20_000;
+
+#[derive(Debug, Clone, Copy)]
+struct Loaded {
+    model: usize,
+    since: Duration,
+    /// When its last job ends or ended.
+    busy_until: Duration,
+}
+
+/// What a day cost.
+#[derive(Debug, Default, Clone, Copy)]
+struct Cost {
+    jobs: u64,
+    loads: u64,
+    loading: Duration,
+    /// Jobs for which nothing could give way: another Island has them.
+    refused: u64,
+}
+
+/// What is known when room must be made.
+#[derive(Debug)]
+struct View<'a> {
+    day: &'a Day,
+    loaded: &'a [Loaded],
+    popularity: &'a Popularity<usize>,
+    begin: Instant,
+    now: Duration,
+    missing: u64,
+}
+
+type Choice = fn(&View<'_>) -> Option<Vec<usize>>;
+
+fn replay(day: &Day, choice: Choice) -> Cost {
+    let (mut loaded, mut cost): (Vec<Loaded>, Cost) = (Vec::new(), Cost::default());
+    let (mut popularity, begin) = (Popularity::default(), Instant::now());
+    for Arrival { at, model, takes } in day.arrivals.iter().copied() {
+        cost.jobs += 1;
+        popularity.note(model, begin + at);
+        let mut ready = at;
+        if !loaded.iter().any(|one| one.model == model) {
+            let taken: u64 = loaded.iter().map(|one| day.models[one.model].mb).sum();
+            let missing = (taken + day.models[model].mb).saturating_sub(ROOM);
+            let view = View { day, loaded: &loaded, popularity: &popularity, begin, now: at, missing };
+            let give_way = if missing == 0 { Some(Vec::new()) } else { choice(&view) };
+            let Some(give_way) = give_way else {
+                cost.refused += 1;
+                continue;
+            };
+            loaded.retain(|one| !give_way.contains(&one.model));
+            let taken: u64 = loaded.iter().map(|one| day.models[one.model].mb).sum();
+            assert!(taken + day.models[model].mb <= ROOM, "room was made for it");
+            loaded.push(Loaded { model, since: at, busy_until: at });
+            cost.loads += 1;
+            cost.loading += day.models[model].load;
+            ready += day.models[model].load;
+        }
+        let one = loaded.iter_mut().find(|one| one.model == model).expect("it is loaded by now");
+        one.busy_until = one.busy_until.max(ready + takes);
+    }
+    cost
+}
+
+fn ours(view: &View<'_>) -> Option<Vec<usize>> {
+    let View { day, loaded, popularity, begin, now, missing } = *view;
+    let candidate = |one: &Loaded| Candidate {
+        id: one.model,
+        jobs: u32::from(one.busy_until > now),
+        memory: Amount { ram_mb: day.models[one.model].mb, vram_mb: 0 },
+        resident: now.saturating_sub(one.since),
+        load: day.models[one.model].load,
+        demand: popularity.of(&one.model, begin + now),
+    };
+    let candidates: Vec<_> = loaded.iter().map(candidate).collect();
+    eviction::choose(&candidates, Amount { ram_mb: missing, vram_mb: 0 })
+}
+
+fn least_recent(view: &View<'_>) -> Option<Vec<usize>> {
+    let View { day, loaded, now, missing, .. } = *view;
+    let mut idle: Vec<_> = loaded.iter().filter(|one| one.busy_until <= now).collect();
+    idle.sort_by_key(|one| one.busy_until);
+    let (mut freed, mut chosen) = (0, Vec::new());
+    for one in idle {
+        if freed >= missing {
+            break;
+        }
+        freed += day.models[one.model].mb;
+        chosen.push(one.model);
+    }
+    (freed >= missing).then_some(chosen)
+}
+
+#[test]
+fn a_day_costs_less_loading_than_with_what_was_used_longest_ago() {
+    let (mut our, mut their) = (Cost::default(), Cost::default());
+    for seed in 0..20 {
+        let day = Day::made(seed);
+        for (sum, choice) in [(&mut our, ours as Choice), (&mut their, least_recent)] {
+            let cost = replay(&day, choice);
+            sum.jobs += cost.jobs;
+            sum.loads += cost.loads;
+            sum.loading += cost.loading;
+            sum.refused += cost.refused;
+        }
+    }
+    let told = |name: &str, cost: Cost| {
+        let Cost { jobs, loads, loading, refused } = cost;
+        println!(
+            "{name}: {jobs} jobs, {loads} loads, {} s of loading, {refused} sent elsewhere",
+            loading.as_secs()
+        );
+    };
+    told("Island", our);
+    told("least recently used", their);
+    assert!(our.loading * 20 <= their.loading * 19, "loading: {our:?} against {their:?}");
+    assert!(our.loads * 20 <= their.loads * 19, "loads: {our:?} against {their:?}");
+    assert!(our.refused <= their.refused, "sent elsewhere: {our:?} against {their:?}");
+}

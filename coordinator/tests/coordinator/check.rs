@@ -1,0 +1,172 @@
+//! An Island that checks itself: one free job, there and nowhere else.
+
+use std::time::Duration;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use island_coordinator::clock::Clock;
+use island_protocol::{
+    api::{check_claim, credentials_claim},
+    event::AttemptEvent,
+    job::{Failure, FailureCode, Outcome, Usage},
+};
+use serde_json::{Value, json};
+
+use crate::support::{
+    answer,
+    island::{Island, completed, enrol},
+    network::Network,
+};
+
+/// Asks for a check in the Island's name, over what it signs for it or something else.
+async fn ask(network: &Network, island: &Asker, claim: impl Fn(&Asker) -> String) -> (u16, Value) {
+    let signature = STANDARD.encode(island.key.sign(claim(island).as_bytes()).expect("sign"));
+    let body = json!({ "host_id": island.id, "sent_at": island.sent_at, "signature": signature });
+    answer(network.http.post(format!("{}/island/check", network.url)).json(&body)).await
+}
+
+/// Who asks, apart from the Island, which is busy answering meanwhile.
+struct Asker {
+    id: island_protocol::ids::HostId,
+    key: std::sync::Arc<nkeys::KeyPair>,
+    sent_at: island_protocol::time::Timestamp,
+}
+
+impl Asker {
+    fn of(island: &Island) -> Self {
+        Self { id: island.id, key: island.key.clone(), sent_at: Clock::System.now() }
+    }
+
+    fn claim(&self) -> String {
+        check_claim(self.id, self.sent_at)
+    }
+}
+
+async fn job_of_owner(network: &Network, check: &Value) -> Value {
+    let id = check["job_id"].as_str().expect("a job");
+    let request = network.http.get(format!("{}/jobs/{id}", network.url)).bearer_auth(&network.owner.key);
+    answer(request).await.1["data"].clone()
+}
+
+#[tokio::test]
+async fn a_check_is_one_free_job_on_the_island_that_asks() {
+    let network = Network::start().await;
+    let (mut island, _other) = (Island::start(&network).await, Island::start(&network).await);
+    let (before, asker) = (network.credits(&network.owner).await, Asker::of(&island));
+    let serve = async {
+        let run = island.take().await;
+        let running = AttemptEvent::Status { state: "running".to_owned() };
+        let token = |text: &str| AttemptEvent::Token { content: text.to_owned(), count: 1 };
+        island.send(run.key, run.first_event, vec![running, token("Hel")]).await;
+        // Between two texts lies the time that a speed is reckoned from.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        island.send(run.key, run.first_event + 2, vec![token("lo")]).await;
+        island.end(run.key, run.first_event + 3, completed(1, 2)).await;
+    };
+    let (asked, ()) = tokio::join!(ask(&network, &asker, Asker::claim), serve);
+    assert_eq!(asked.0, 200, "{}", asked.1);
+    let check = &asked.1["data"];
+    assert_eq!((&check["passed"], &check["error"]), (&json!(true), &json!(null)), "{check}");
+    let names: Vec<_> = check["steps"].as_array().expect("steps").iter().map(|step| &step["name"]).collect();
+    assert_eq!(names, ["submitted", "queued", "running", "output", "completed"]);
+    let speed = check["tokens_per_second"].as_f64().expect("a speed");
+    assert!(speed > 0.0 && speed <= 50.0, "one token after at least 20 ms: {speed}");
+
+    assert_eq!(network.credits(&network.owner).await, before, "it costs and earns nothing");
+    let karma = network.get(&format!("/hosts/{}", island.id)).await["data"]["karma"].clone();
+    assert_eq!(karma, json!(0.0), "no work was done for anybody");
+    let stats = network.get("/network/stats").await["data"].clone();
+    assert_eq!(stats["jobs_completed"], json!(0), "{stats}");
+    let job = job_of_owner(&network, check).await;
+    assert_eq!(job["status"], "completed", "its owner can look at it: {job}");
+
+    let (status, body) = ask(&network, &Asker::of(&island), Asker::claim).await;
+    assert_eq!((status, &body["error"]["code"]), (429, &json!("rate_limited")), "{body}");
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn what_the_island_does_not_do_is_said_and_nobody_else_does_it() {
+    let network = Network::start().await;
+    let (mut refuses, mut fails) = (Island::start(&network).await, Island::start(&network).await);
+
+    let asker = Asker::of(&refuses);
+    let refuse = async {
+        let offer = refuses.offer().await;
+        refuses.refuse(&offer).await;
+    };
+    let (asked, ()) = tokio::join!(ask(&network, &asker, Asker::claim), refuse);
+    let check = &asked.1["data"];
+    assert_eq!(check["passed"], json!(false), "{check}");
+    assert_eq!(check["error"]["message"], "the Island did not take the job: scripted");
+
+    let asker = Asker::of(&fails);
+    let fail = async {
+        let run = fails.take().await;
+        let failure = Failure::of_host(FailureCode::RuntimeCrashed, "the engine fell over");
+        let outcome = Outcome::Failed { failure, usage: Usage::default() };
+        fails.end(run.key, run.first_event, outcome).await;
+    };
+    let (asked, ()) = tokio::join!(ask(&network, &asker, Asker::claim), fail);
+    let check = &asked.1["data"];
+    assert_eq!(check["error"]["code"], "runtime_crashed", "{check}");
+    let job = job_of_owner(&network, check).await;
+    assert_eq!(job["status"], "failed", "no second attempt: {job}");
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn an_island_that_can_run_nothing_is_told_why_and_a_strangers_word_counts_for_nothing() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    island.slots = 0;
+    island.beat(&[]).await;
+    let full = async {
+        loop {
+            let (status, body) = ask(&network, &Asker::of(&island), Asker::claim).await;
+            assert_eq!(status, 200, "{body}");
+            if body["data"]["error"]["message"] == "no_slot" {
+                return body;
+            }
+        }
+    };
+    let body = crate::support::soon("the heartbeat", full).await;
+    assert_eq!(body["data"]["job_id"], json!(null), "no job was made: {body}");
+
+    let (status, body) =
+        ask(&network, &Asker::of(&island), |asker| credentials_claim(asker.id, asker.sent_at)).await;
+    assert_eq!((status, &body["error"]["param"]), (422, &json!("signature")), "{body}");
+    let stranger = Asker {
+        id: island_protocol::ids::HostId(uuid::Uuid::new_v4()),
+        key: island.key.clone(),
+        sent_at: Clock::System.now(),
+    };
+    let (status, body) = ask(&network, &stranger, Asker::claim).await;
+    assert_eq!((status, &body["error"]["code"]), (404, &json!("host_not_found")), "{body}");
+}
+
+#[tokio::test]
+async fn an_island_that_left_and_comes_back_keeps_what_it_earned() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    network.submit().await;
+    let run = island.take().await;
+    let running = AttemptEvent::Status { state: "running".to_owned() };
+    island.send(run.key, run.first_event, vec![running]).await;
+    // Karma counts milliseconds of work.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    island.end(run.key, run.first_event + 1, completed(1, 1)).await;
+    let karma = async || {
+        network.get(&format!("/hosts/{}", island.id)).await["data"]["karma"].as_f64().expect("karma")
+    };
+    let before = karma().await;
+    assert!(before > 0.0, "{before}");
+
+    let asker = Asker::of(&island);
+    let signature = STANDARD.encode(asker.key.sign(credentials_claim(asker.id, asker.sent_at).as_bytes()).expect("sign"));
+    let body = json!({ "host_id": asker.id, "sent_at": asker.sent_at, "signature": signature });
+    let (status, body) = answer(network.http.post(format!("{}/island/leave", network.url)).json(&body)).await;
+    assert_eq!(status, 200, "{body}");
+    let (status, body) = enrol(&network, &network.owner, island.id, &island.key).await;
+    assert_eq!(status, 200, "{body}");
+    assert!((karma().await - before).abs() < f64::EPSILON, "it came back with nothing");
+}

@@ -1,0 +1,103 @@
+//! A Debian machine, on which the agent is a package and a service.
+
+use std::path::{Path, PathBuf};
+
+use semver::Version;
+use serde::Deserialize;
+use tokio::process::Command;
+
+use crate::machine::{Health, Machine, MachineError};
+
+const PACKAGE: &str = "island-agent";
+
+/// This machine.
+#[derive(Debug, Clone)]
+pub struct Debian {
+    /// Settings of the agent.
+    pub agent_config: PathBuf,
+}
+
+/// What matters of the agent's status.
+#[derive(Debug, Deserialize)]
+struct Status {
+    version: Version,
+    connected: bool,
+    jobs: Vec<serde_json::Value>,
+    wish: Wish,
+}
+
+#[derive(Debug, Deserialize)]
+struct Wish {
+    wish: String,
+}
+
+impl Debian {
+    fn agent(&self, command: &[&str]) -> Command {
+        let mut agent = Command::new("island-agent");
+        agent.arg("--config").arg(&self.agent_config).args(command);
+        agent
+    }
+}
+
+impl Machine for Debian {
+    async fn installed(&self) -> Result<Version, MachineError> {
+        let mut query = Command::new("dpkg-query");
+        query.args(["--show", "--showformat=${Version}", PACKAGE]);
+        let what = format!("ask which {PACKAGE} is installed");
+        let text = said(&what, query).await?;
+        text.trim().parse().map_err(|error| MachineError { what, why: format!("{:?}: {error}", text.trim()) })
+    }
+
+    async fn health(&self) -> Option<Health> {
+        let text = said("ask the agent how it is", self.agent(&["status", "--json"])).await.ok()?;
+        let status: Status = serde_json::from_str(&text).ok()?;
+        let held = status.wish.wish != "none";
+        Some(Health { version: status.version, connected: status.connected, jobs: status.jobs.len(), held })
+    }
+
+    async fn drain(&self) -> Result<(), MachineError> {
+        said("have the agent take no new work", self.agent(&["drain"])).await.map(|_| ())
+    }
+
+    async fn resume(&self) -> Result<(), MachineError> {
+        said("have the agent take work again", self.agent(&["resume"])).await.map(|_| ())
+    }
+
+    async fn keep(&self, folder: &Path) -> Result<PathBuf, MachineError> {
+        let version = self.installed().await?;
+        let mut repack = Command::new("dpkg-repack");
+        repack.arg(PACKAGE).current_dir(folder);
+        let what = "keep the installed package to come back to";
+        said(what, repack).await?;
+        let begins = format!("{PACKAGE}_{version}_");
+        let entries = std::fs::read_dir(folder)
+            .map_err(|error| MachineError { what: what.to_owned(), why: error.to_string() })?;
+        let mut paths = entries.flatten().map(|entry| entry.path());
+        let is_it = |path: &PathBuf| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&begins))
+        };
+        paths.find(is_it).ok_or_else(|| MachineError {
+            what: what.to_owned(),
+            why: format!("dpkg-repack left no {begins}….deb in {}", folder.display()),
+        })
+    }
+
+    async fn install(&self, package: &Path) -> Result<(), MachineError> {
+        let mut dpkg = Command::new("dpkg");
+        // The owner's settings stay as they are, and nobody is there to be asked.
+        dpkg.args(["--force-confold", "--force-confdef", "--install"]).arg(package);
+        dpkg.env("DEBIAN_FRONTEND", "noninteractive");
+        said(&format!("install {}", package.display()), dpkg).await.map(|_| ())
+    }
+}
+
+/// Runs a program to its end and gives what it said.
+async fn said(what: &str, mut command: Command) -> Result<String, MachineError> {
+    let failed = |why: String| MachineError { what: what.to_owned(), why };
+    let ran = command.kill_on_drop(true).output().await.map_err(|error| failed(error.to_string()))?;
+    if !ran.status.success() {
+        let text = String::from_utf8_lossy(&ran.stderr);
+        return Err(failed(format!("{}: {}", ran.status, text.trim())));
+    }
+    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+}

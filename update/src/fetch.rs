@@ -1,0 +1,116 @@
+//! Fetching what a release consists of, within bounds.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use reqwest::{Client, Response, Url};
+use sha2::{Digest as _, Sha256};
+
+use crate::{judge::hexadecimal, manifest};
+
+/// Longest silence of a server.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Time that a manifest may take.
+const MANIFEST_TIME: Duration = Duration::from_secs(60);
+
+/// What cannot be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The address is none.
+    #[error("{0:?} is no address")]
+    Address(String),
+    /// The server.
+    #[error("fetch {0}")]
+    Web(Url, #[source] reqwest::Error),
+    /// More comes than was said.
+    #[error("{0} sends more than it should: {1} bytes were promised")]
+    Endless(Url, u64),
+    /// Not the file that was promised.
+    #[error("what {0} sends is not the file that the release names")]
+    OtherFile(Url),
+    /// The disk.
+    #[error("write {0}")]
+    Write(PathBuf, #[source] io::Error),
+}
+
+/// Fetches.
+#[derive(Debug)]
+pub struct Web(Client);
+
+impl Web {
+    /// One that waits for nobody for ever.
+    pub fn new() -> Result<Self, reqwest::Error> {
+        Client::builder().connect_timeout(SILENCE).read_timeout(SILENCE).build().map(Self)
+    }
+
+    /// The manifest at `url`; a byte more than any may have at most.
+    pub async fn manifest(&self, url: &str) -> Result<(Url, Vec<u8>), FetchError> {
+        let url: Url = url.parse().map_err(|_| FetchError::Address(url.to_owned()))?;
+        let fetched = async {
+            let mut body = self.get(&url).await?.bytes_stream();
+            let mut bytes = Vec::new();
+            while let Some(chunk) = body.next().await {
+                bytes.extend_from_slice(&chunk.map_err(|error| FetchError::Web(url.clone(), error))?);
+                if bytes.len() > manifest::MAX_BYTES {
+                    return Err(FetchError::Endless(url.clone(), manifest::MAX_BYTES as u64));
+                }
+            }
+            Ok(bytes)
+        };
+        let bytes = tokio::time::timeout(MANIFEST_TIME, fetched).await;
+        let bytes = bytes.map_err(|_| FetchError::Endless(url.clone(), manifest::MAX_BYTES as u64))??;
+        Ok((url, bytes))
+    }
+
+    /// The file in `folder`, verified while it comes; one that is there already is verified alone.
+    pub async fn file(
+        &self,
+        from: &Url,
+        file: &manifest::File,
+        folder: &Path,
+    ) -> Result<PathBuf, FetchError> {
+        let url = from.join(&file.url).map_err(|_| FetchError::Address(file.url.clone()))?;
+        let path = folder.join(format!("{}.deb", file.sha256));
+        let failed = |error| FetchError::Write(path.clone(), error);
+        if path.exists() && hash(&path).map_err(failed)? == file.sha256 {
+            return Ok(path);
+        }
+        let part = path.with_extension("part");
+        let mut out = File::create(&part).map_err(failed)?;
+        let (mut hasher, mut length) = (Sha256::new(), 0);
+        let mut body = self.get(&url).await?.bytes_stream();
+        while let Some(chunk) = body.next().await {
+            let chunk = chunk.map_err(|error| FetchError::Web(url.clone(), error))?;
+            length += chunk.len() as u64;
+            if length > file.size {
+                let _ = fs::remove_file(&part);
+                return Err(FetchError::Endless(url, file.size));
+            }
+            hasher.update(&chunk);
+            out.write_all(&chunk).map_err(failed)?;
+        }
+        if length != file.size || hexadecimal(&hasher.finalize()) != file.sha256 {
+            let _ = fs::remove_file(&part);
+            return Err(FetchError::OtherFile(url));
+        }
+        out.sync_all().and_then(|()| fs::rename(&part, &path)).map_err(failed)?;
+        Ok(path)
+    }
+
+    async fn get(&self, url: &Url) -> Result<Response, FetchError> {
+        let answer = self.0.get(url.clone()).send().await.and_then(Response::error_for_status);
+        answer.map_err(|error| FetchError::Web(url.clone(), error))
+    }
+}
+
+/// The hash of a file.
+pub fn hash(path: &Path) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    io::copy(&mut File::open(path)?, &mut hasher)?;
+    Ok(hexadecimal(&hasher.finalize()))
+}
