@@ -20,6 +20,7 @@ use ort::{
 
 use crate::{devices, repository::GraphFiles, run::rejected};
 
+pub mod fields;
 pub mod inspect;
 mod made_up;
 pub mod watch;

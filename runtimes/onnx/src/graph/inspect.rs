@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use super::fields::{self, Field};
+
 /// Deepest that graphs may lie in graphs.
 const MAX_DEPTH: usize = 16;
 
@@ -68,25 +70,16 @@ fn walk(mut bytes: &[u8], kind: Kind, listed: &BTreeSet<&str>, depth: usize) -> 
     }
     let (mut key, mut value) = (&b""[..], &b""[..]);
     while !bytes.is_empty() {
-        let tag = varint(&mut bytes)?;
-        let content = match tag & 7 {
-            0 => varint(&mut bytes).map(|_| &b""[..]),
-            1 => take(&mut bytes, 8),
-            2 => {
-                let length = varint(&mut bytes)?;
-                take(&mut bytes, length)
-            }
-            5 => take(&mut bytes, 4),
-            _ => Err(Distrust::Malformed),
-        }?;
-        match (kind, tag >> 3) {
-            (Kind::Entry, 1) => key = content,
-            (Kind::Entry, 2) => value = content,
-            (_, field) => {
-                if let Some(inside) = kind.inside(field).filter(|_| tag & 7 == 2) {
+        let (number, field) = fields::next(&mut bytes).ok_or(Distrust::Malformed)?;
+        match (kind, number, field) {
+            (Kind::Entry, 1, Field::Bytes(content)) => key = content,
+            (Kind::Entry, 2, Field::Bytes(content)) => value = content,
+            (_, number, Field::Bytes(content)) => {
+                if let Some(inside) = kind.inside(number) {
                     walk(content, inside, listed, depth + 1)?;
                 }
             }
+            _ => {}
         }
     }
     if kind == Kind::Entry && key == b"location" {
@@ -96,26 +89,6 @@ fn walk(mut bytes: &[u8], kind: Kind, listed: &BTreeSet<&str>, depth: usize) -> 
         }
     }
     Ok(())
-}
-
-fn take<'b>(bytes: &mut &'b [u8], length: u64) -> Result<&'b [u8], Distrust> {
-    let length = usize::try_from(length).map_err(|_| Distrust::Malformed)?;
-    let (taken, rest) = bytes.split_at_checked(length).ok_or(Distrust::Malformed)?;
-    *bytes = rest;
-    Ok(taken)
-}
-
-fn varint(bytes: &mut &[u8]) -> Result<u64, Distrust> {
-    let mut number = 0_u64;
-    for place in 0..10 {
-        let (&byte, rest) = bytes.split_first().ok_or(Distrust::Malformed)?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << (7 * place);
-        if byte < 0x80 {
-            return Ok(number);
-        }
-    }
-    Err(Distrust::Malformed)
 }
 
 #[cfg(test)]
