@@ -1,4 +1,4 @@
-//! What a graph's file says of other files, read before the library sees it.
+//! What a graph's file says of other files, read before the library sees it, and of its operators.
 //!
 //! Weights may lie outside a graph, in files that it names. Names that are not among the Cargo's verified files are refused here:
 //! paths that lead out of the folder, absolute ones, devices. Only the few fields that can hold such names are looked at, by
@@ -61,6 +61,34 @@ pub fn check(graph: &[u8], listed: &BTreeSet<&str>) -> Result<(), Distrust> {
         return Err(Distrust::Malformed);
     }
     walk(graph, Kind::Model, listed, 0)
+}
+
+/// Whether a graph scales its numbers by everything that is in a run, as dynamically quantised weights ask for. One that cannot be
+/// read does, for all that is known.
+pub fn scales_by_run(graph: &[u8]) -> bool {
+    scales(graph, Kind::Model, 0).unwrap_or(true)
+}
+
+fn scales(mut bytes: &[u8], kind: Kind, depth: usize) -> Option<bool> {
+    if depth > MAX_DEPTH * 3 + 4 {
+        return None;
+    }
+    while !bytes.is_empty() {
+        let (number, Field::Bytes(content)) = fields::next(&mut bytes)? else { continue };
+        let does = match (kind, number) {
+            // The name of a node's operator: DynamicQuantizeLinear, DynamicQuantizeMatMul, DynamicQuantizeLSTM.
+            (Kind::Node, 4) => content.starts_with(b"DynamicQuantize"),
+            (_, number) => match kind.inside(number) {
+                // Weights say nothing of that.
+                None | Some(Kind::Tensor | Kind::SparseTensor) => false,
+                Some(inside) => scales(content, inside, depth + 1)?,
+            },
+        };
+        if does {
+            return Some(true);
+        }
+    }
+    Some(false)
 }
 
 fn walk(mut bytes: &[u8], kind: Kind, listed: &BTreeSet<&str>, depth: usize) -> Result<(), Distrust> {
@@ -145,10 +173,25 @@ mod tests {
         assert_eq!(check(&field(7, &deep), &BTreeSet::new()), Err(Distrust::TooDeep));
     }
 
+    #[test]
+    fn operators_are_found_in_branches_and_functions() {
+        let node = |name: &[u8]| field(1, &field(4, name));
+        let model = |node: &[u8]| field(7, node);
+        assert!(scales_by_run(&model(&node(b"DynamicQuantizeLinear"))));
+        assert!(!scales_by_run(&model(&node(b"QuantizeLinear"))));
+        assert!(!scales_by_run(&model(&field(5, &field(8, b"DynamicQuantizeLinear")))));
+        let branch = field(1, &field(5, &field(6, &node(b"DynamicQuantizeMatMul"))));
+        assert!(scales_by_run(&model(&branch)));
+        let function = field(25, &field(7, &field(4, b"DynamicQuantizeLinear")));
+        assert!(scales_by_run(&function));
+        let whole = model(&node(b"MatMulNBits"));
+        assert!(scales_by_run(&whole[..whole.len() - 1]), "what is cut off is not trusted");
+    }
+
     proptest! {
         #[test]
         fn anything_at_all_is_looked_at_safely(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let _ = check(&bytes, &BTreeSet::new());
+            let _ = (check(&bytes, &BTreeSet::new()), scales_by_run(&bytes));
         }
 
         #[test]
