@@ -170,6 +170,9 @@ async fn a_voice_that_lacks_parts_says_which() {
     let model = fs::read(&voice().files["spm_char.model"]).expect("read");
     let cut = voice().with("spm_char.model", &model[..model.len() / 2 - 1]);
     assert!(cut.refused().await.contains("spm_char.model"));
+    // One more piece, `ab`, an ordinary one.
+    let words = voice().with("spm_char.model", &[&model[..], b"\x0a\x04\x0a\x02ab"].concat());
+    assert!(words.refused().await.contains("no model of single characters"));
     assert!(voice().with("spm_char.model", b"").refused().await.contains("nothing for unknown"));
     assert!(voice().configured("num_mel_bins", json!(0)).refused().await.contains("num_mel_bins"));
     assert!(voice().set(json!({ "maxlenratio": -1 })).refused().await.contains("maxlenratio"));

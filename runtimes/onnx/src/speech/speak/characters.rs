@@ -25,8 +25,6 @@ const FILE: &str = "spm_char.model";
 const OF_TEXTS: [u64; 2] = [1, 4];
 /// The kind of the piece that stands for what is not known.
 const UNKNOWN: u64 = 2;
-/// A model of single characters.
-const CHARACTERS: u64 = 4;
 
 /// Text to ids.
 #[derive(Debug)]
@@ -140,12 +138,6 @@ impl Pieces {
                     }
                     names.push((name, kind));
                 }
-                (2, Field::Bytes(training)) => {
-                    // One that says nothing is of the usual kind, which is another.
-                    if !fields(training)?.contains(&(3, Field::Number(CHARACTERS))) {
-                        return Err(rejected(format!("{FILE} is no model of single characters")));
-                    }
-                }
                 (3, Field::Bytes(rules)) => {
                     for field in fields(rules)? {
                         match field {
@@ -163,7 +155,11 @@ impl Pieces {
             if kind == UNKNOWN {
                 read.unknown = id;
             }
-            read.insert(name, id, OF_TEXTS.contains(&kind));
+            let is_of_texts = OF_TEXTS.contains(&kind);
+            if is_of_texts && name.chars().nth(1).is_some() {
+                return Err(rejected(format!("{FILE} is no model of single characters: it has {name:?}")));
+            }
+            read.insert(name, id, is_of_texts);
         }
         if read.unknown < 0 {
             return Err(rejected(format!("{FILE} has nothing for unknown characters")));

@@ -88,15 +88,12 @@ pub fn spell(text: &str) -> Result<String, Failure> {
     let mut at = 0;
     while at < text.len() {
         let begins = at == 0 || !is_word(text[at - 1]);
-        match begins.then(|| number(&text[at..])).flatten() {
-            Some(number) => {
-                spelt.push_str(&words(&number)?);
-                at += number.length;
-            }
-            None => {
-                spelt.push(text[at]);
-                at += 1;
-            }
+        if let Some(number) = begins.then(|| number(&text[at..])).flatten() {
+            spelt.push_str(&words(&number)?);
+            at += number.length;
+        } else {
+            spelt.push(text[at]);
+            at += 1;
         }
     }
     let mut single = String::with_capacity(spelt.len());

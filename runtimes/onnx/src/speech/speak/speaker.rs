@@ -50,7 +50,7 @@ fn check(numbers: &[f32], length: usize) -> Result<(), String> {
 /// The numbers of a file.
 fn read(bytes: &[u8]) -> Result<Vec<f32>, String> {
     let Some(rest) = bytes.strip_prefix(b"\x93NUMPY") else {
-        if bytes.len() % 4 != 0 {
+        if !bytes.len().is_multiple_of(4) {
             return Err(format!("its {} bytes are no whole number of floats", bytes.len()));
         }
         return Ok(floats(bytes));
@@ -65,8 +65,8 @@ fn read(bytes: &[u8]) -> Result<Vec<f32>, String> {
     let header = String::from_utf8_lossy(header);
     let kind = header.split("'descr':").nth(1).and_then(|rest| rest.split('\'').nth(1)).unwrap_or_default();
     match kind {
-        "<f4" if data.len() % 4 == 0 => Ok(floats(data)),
-        "<f8" if data.len() % 8 == 0 => {
+        "<f4" if data.len().is_multiple_of(4) => Ok(floats(data)),
+        "<f8" if data.len().is_multiple_of(8) => {
             Ok(data.as_chunks().0.iter().map(|&word| f64::from_le_bytes(word) as f32).collect())
         }
         "<f4" | "<f8" => Err("its numbers are cut off".to_owned()),

@@ -104,7 +104,7 @@ impl SpeechT5 {
     }
 
     /// The spectrogram of a text, `[spectra, pitches]`, before the postnet.
-    fn spectrogram(&self, ids: &[i64], speaker: Vec<f32>, job: &Job) -> Result<Array2<f32>, Failure> {
+    fn spectrogram(&self, ids: &[i64], speaker: &[f32], job: &Job) -> Result<Array2<f32>, Failure> {
         let Sizes { pitches, spectra, .. } = self.sizes;
         let text = Array2::from_shape_fn((1, ids.len()), |(_, place)| ids[place]);
         let encoded = self.encoder.run(Feeds::new().ints("input_ids", text.into_dyn()))?;
@@ -185,7 +185,7 @@ impl Pipeline for SpeechT5 {
             })?,
         };
         let ids = self.characters.read(&asked.text)?;
-        let spectrogram = self.spectrogram(&ids, speaker, job)?;
+        let spectrogram = self.spectrogram(&ids, &speaker, job)?;
         job.step()?;
         let heard = self.vocoder.run(Feeds::new().floats("spectrogram", spectrogram.into_dyn()))?;
         let samples: Vec<f32> = heard.floats("waveform")?.into_iter().collect();
