@@ -52,7 +52,7 @@ fn network(fixtures: &[Fixture]) -> (TempDir, Network) {
     (cargos, network)
 }
 
-/// One model of every task.
+/// One model of every task, and a voice of another kind.
 fn one_of_each() -> Vec<Fixture> {
     let mut by_task: BTreeMap<String, Fixture> = BTreeMap::new();
     for fixture in all() {
@@ -67,7 +67,7 @@ fn one_of_each() -> Vec<Fixture> {
             }
         }
     }
-    by_task.into_values().collect()
+    by_task.into_values().chain([Fixture::named("speecht5")]).collect()
 }
 
 #[tokio::test]

@@ -58,8 +58,13 @@ struct Waiting {
 impl Batcher {
     /// A graph whose shorter texts are filled up with `pad_id`.
     pub fn new(graph: Graph, pad_id: i64) -> Self {
-        let alone = ["_quantized", "_int8", "_uint8"].iter().any(|kind| graph.name().contains(kind));
-        Self { graph, pad_id, alone, waiting: Mutex::default(), turn: Mutex::default() }
+        Self {
+            alone: graph.scales_by_run(),
+            graph,
+            pad_id,
+            waiting: Mutex::default(),
+            turn: Mutex::default(),
+        }
     }
 
     /// The graph.

@@ -20,6 +20,7 @@ use ort::{
 
 use crate::{devices, repository::GraphFiles, run::rejected};
 
+pub mod fields;
 pub mod inspect;
 mod made_up;
 pub mod watch;
@@ -42,6 +43,7 @@ pub struct Graph {
     session: Mutex<Session>,
     inputs: Vec<Input>,
     outputs: Vec<String>,
+    scales_by_run: bool,
     watch: Watch,
 }
 
@@ -195,6 +197,7 @@ impl Graph {
             inputs: session.inputs().iter().filter_map(Input::of).collect(),
             outputs: session.outputs().iter().map(|output| output.name().to_owned()).collect(),
             session: Mutex::new(session),
+            scales_by_run: inspect::scales_by_run(bytes),
             watch: Watch::default(),
         })
     }
@@ -215,6 +218,11 @@ impl Graph {
     /// Its path in the repository.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether its numbers depend on everything that is in a run.
+    pub fn scales_by_run(&self) -> bool {
+        self.scales_by_run
     }
 
     /// What it asks for.

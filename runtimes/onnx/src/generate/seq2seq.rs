@@ -56,14 +56,61 @@ impl Seq2Seq {
         all.into_iter().flatten().map(|graph| graph.name().to_owned()).collect()
     }
 
+    /// The graph of the first step, and that of the others; absent where none takes a cache.
+    pub fn steps(&self) -> Option<(&Graph, &Graph)> {
+        match &self.rest {
+            Some(rest) => Some((&self.first, rest)),
+            None => self.is_merged.then_some((&self.first, &self.first)),
+        }
+    }
+
     /// Begins to decode one input.
     pub fn begin(&self, encoded: Encoded) -> Decoding<'_> {
-        Decoding { graphs: self, encoded, rows: 1, read: Vec::new(), own: Vec::new(), encoders: Vec::new() }
+        Decoding { graphs: self, encoded, rows: 1, read: Vec::new(), cache: Cache::default() }
     }
 }
 
 fn takes_cache(graph: &Graph) -> bool {
     graph.inputs().iter().any(|input| input.name.starts_with("past_key_values"))
+}
+
+/// What steps leave for the next one, by the names under which it is fed.
+#[derive(Debug, Default)]
+pub struct Cache {
+    /// Of what was written.
+    own: Vec<(String, DynValue)>,
+    /// Of the encoder's states, which do not change.
+    encoders: Vec<(String, DynValue)>,
+}
+
+impl Cache {
+    /// With what of it a graph takes.
+    pub fn feed<'f>(&'f self, mut feeds: Feeds<'f>, graph: &Graph) -> Feeds<'f> {
+        for (name, value) in self.own.iter().chain(&self.encoders) {
+            if graph.takes(name) {
+                feeds = feeds.held(name, value);
+            }
+        }
+        feeds
+    }
+
+    /// Keeps what a step gave for the next one, and hands back the rest.
+    pub fn keep(&mut self, values: Vec<(String, DynValue)>, is_first: bool) -> Vec<(String, DynValue)> {
+        let mut others = Vec::new();
+        for (name, value) in values {
+            match fed_as(&name) {
+                None => others.push((name, value)),
+                // Behind the first step the merged graphs give nothing for these.
+                Some(fed) if fed.contains(".encoder.") => {
+                    if is_first {
+                        self.encoders.push((fed, value));
+                    }
+                }
+                Some(fed) => replace(&mut self.own, fed, value),
+            }
+        }
+        others
+    }
 }
 
 /// One text on its way.
@@ -74,10 +121,7 @@ pub struct Decoding<'g> {
     rows: usize,
     /// Everything fed so far, by row: for graphs without a cache.
     read: Vec<Vec<i64>>,
-    /// The cache of what was written, by the names under which it is fed.
-    own: Vec<(String, DynValue)>,
-    /// The cache of the encoder's states, which does not change.
-    encoders: Vec<(String, DynValue)>,
+    cache: Cache,
 }
 
 impl Decoding<'_> {
@@ -90,37 +134,14 @@ impl Decoding<'_> {
             None => filled(&[self.rows, length], 1),
         };
         let cache_position = ArrayD::from_shape_fn(vec![new], |place| (past + place[0]) as i64);
-        let mut feeds = Feeds::new()
+        let feeds = Feeds::new()
             .ints("input_ids", tokens)
             .ints("encoder_attention_mask", mask)
             .ints("cache_position", cache_position)
             .floats("encoder_hidden_states", states)
             .ints("decoder_attention_mask", filled(&[self.rows, past + new], 1))
             .with("use_cache_branch", Feed::Bools(filled(&[1], past > 0)));
-        for (name, value) in self.own.iter().chain(&self.encoders) {
-            if graph.takes(name) {
-                feeds = feeds.held(name, value);
-            }
-        }
-        feeds
-    }
-
-    fn keep(&mut self, values: Vec<(String, DynValue)>, is_first: bool) -> Result<Option<DynValue>, Failure> {
-        let mut logits = None;
-        for (name, value) in values {
-            if name == "logits" {
-                logits = Some(value);
-            } else if let Some(fed) = fed_as(&name) {
-                let is_encoders = fed.contains(".encoder.");
-                // Behind the first step the merged graphs give nothing for these.
-                if is_encoders && is_first {
-                    self.encoders.push((fed, value));
-                } else if !is_encoders {
-                    replace(&mut self.own, fed, value);
-                }
-            }
-        }
-        Ok(logits)
+        self.cache.feed(feeds, graph)
     }
 }
 
@@ -131,7 +152,7 @@ impl Decoder for Decoding<'_> {
         for (read, new) in self.read.iter_mut().zip(tokens.rows()) {
             read.extend(new);
         }
-        let has_cache = past > 0 && !self.own.is_empty();
+        let has_cache = past > 0 && !self.cache.own.is_empty();
         let graph = match (&self.graphs.rest, has_cache) {
             (Some(rest), true) => rest,
             _ => &self.graphs.first,
@@ -148,7 +169,8 @@ impl Decoder for Decoding<'_> {
         let values = results.into_values();
         let values =
             if caches { values } else { values.into_iter().filter(|(name, _)| name == "logits").collect() };
-        let logits = self.keep(values, !has_cache)?;
+        let others = self.cache.keep(values, !has_cache);
+        let logits = others.into_iter().find(|(name, _)| name == "logits").map(|(_, value)| value);
         let logits = logits.ok_or_else(|| rejected(format!("{name} gives no logits")))?;
         let logits = floats(&logits).map_err(|error| rejected(format!("logits of {name}: {error}")))?;
         let logits = logits.into_dimensionality::<Ix3>().ok();
@@ -167,12 +189,12 @@ impl Decoder for Decoding<'_> {
         if order.len() == self.rows && order.iter().enumerate().all(|(row, &from)| row == from) {
             return Ok(());
         }
-        for (_, value) in &mut self.own {
+        for (_, value) in &mut self.cache.own {
             *value = rows(value, order).map_err(broke)?;
         }
         if order.len() != self.rows {
             // All rows look at the same input.
-            for (_, value) in &mut self.encoders {
+            for (_, value) in &mut self.cache.encoders {
                 *value = rows(value, &vec![0; order.len()]).map_err(broke)?;
             }
         }

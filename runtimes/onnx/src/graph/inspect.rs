@@ -1,10 +1,12 @@
-//! What a graph's file says of other files, read before the library sees it.
+//! What a graph's file says of other files, read before the library sees it, and of its operators.
 //!
 //! Weights may lie outside a graph, in files that it names. Names that are not among the Cargo's verified files are refused here:
 //! paths that lead out of the folder, absolute ones, devices. Only the few fields that can hold such names are looked at, by
 //! their numbers in `onnx.proto`.
 
 use std::collections::BTreeSet;
+
+use super::fields::{self, Field};
 
 /// Deepest that graphs may lie in graphs.
 const MAX_DEPTH: usize = 16;
@@ -61,6 +63,34 @@ pub fn check(graph: &[u8], listed: &BTreeSet<&str>) -> Result<(), Distrust> {
     walk(graph, Kind::Model, listed, 0)
 }
 
+/// Whether a graph scales its numbers by everything that is in a run, as dynamically quantised weights ask for. One that cannot be
+/// read does, for all that is known.
+pub fn scales_by_run(graph: &[u8]) -> bool {
+    scales(graph, Kind::Model, 0).unwrap_or(true)
+}
+
+fn scales(mut bytes: &[u8], kind: Kind, depth: usize) -> Option<bool> {
+    if depth > MAX_DEPTH * 3 + 4 {
+        return None;
+    }
+    while !bytes.is_empty() {
+        let (number, Field::Bytes(content)) = fields::next(&mut bytes)? else { continue };
+        let does = match (kind, number) {
+            // The name of a node's operator: DynamicQuantizeLinear, DynamicQuantizeMatMul, DynamicQuantizeLSTM.
+            (Kind::Node, 4) => content.starts_with(b"DynamicQuantize"),
+            (_, number) => match kind.inside(number) {
+                // Weights say nothing of that.
+                None | Some(Kind::Tensor | Kind::SparseTensor) => false,
+                Some(inside) => scales(content, inside, depth + 1)?,
+            },
+        };
+        if does {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
 fn walk(mut bytes: &[u8], kind: Kind, listed: &BTreeSet<&str>, depth: usize) -> Result<(), Distrust> {
     // A graph in a graph is three messages deeper.
     if depth > MAX_DEPTH * 3 + 4 {
@@ -68,25 +98,16 @@ fn walk(mut bytes: &[u8], kind: Kind, listed: &BTreeSet<&str>, depth: usize) -> 
     }
     let (mut key, mut value) = (&b""[..], &b""[..]);
     while !bytes.is_empty() {
-        let tag = varint(&mut bytes)?;
-        let content = match tag & 7 {
-            0 => varint(&mut bytes).map(|_| &b""[..]),
-            1 => take(&mut bytes, 8),
-            2 => {
-                let length = varint(&mut bytes)?;
-                take(&mut bytes, length)
-            }
-            5 => take(&mut bytes, 4),
-            _ => Err(Distrust::Malformed),
-        }?;
-        match (kind, tag >> 3) {
-            (Kind::Entry, 1) => key = content,
-            (Kind::Entry, 2) => value = content,
-            (_, field) => {
-                if let Some(inside) = kind.inside(field).filter(|_| tag & 7 == 2) {
+        let (number, field) = fields::next(&mut bytes).ok_or(Distrust::Malformed)?;
+        match (kind, number, field) {
+            (Kind::Entry, 1, Field::Bytes(content)) => key = content,
+            (Kind::Entry, 2, Field::Bytes(content)) => value = content,
+            (_, number, Field::Bytes(content)) => {
+                if let Some(inside) = kind.inside(number) {
                     walk(content, inside, listed, depth + 1)?;
                 }
             }
+            _ => {}
         }
     }
     if kind == Kind::Entry && key == b"location" {
@@ -96,26 +117,6 @@ fn walk(mut bytes: &[u8], kind: Kind, listed: &BTreeSet<&str>, depth: usize) -> 
         }
     }
     Ok(())
-}
-
-fn take<'b>(bytes: &mut &'b [u8], length: u64) -> Result<&'b [u8], Distrust> {
-    let length = usize::try_from(length).map_err(|_| Distrust::Malformed)?;
-    let (taken, rest) = bytes.split_at_checked(length).ok_or(Distrust::Malformed)?;
-    *bytes = rest;
-    Ok(taken)
-}
-
-fn varint(bytes: &mut &[u8]) -> Result<u64, Distrust> {
-    let mut number = 0_u64;
-    for place in 0..10 {
-        let (&byte, rest) = bytes.split_first().ok_or(Distrust::Malformed)?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << (7 * place);
-        if byte < 0x80 {
-            return Ok(number);
-        }
-    }
-    Err(Distrust::Malformed)
 }
 
 #[cfg(test)]
@@ -172,10 +173,25 @@ mod tests {
         assert_eq!(check(&field(7, &deep), &BTreeSet::new()), Err(Distrust::TooDeep));
     }
 
+    #[test]
+    fn operators_are_found_in_branches_and_functions() {
+        let node = |name: &[u8]| field(1, &field(4, name));
+        let model = |node: &[u8]| field(7, node);
+        assert!(scales_by_run(&model(&node(b"DynamicQuantizeLinear"))));
+        assert!(!scales_by_run(&model(&node(b"QuantizeLinear"))));
+        assert!(!scales_by_run(&model(&field(5, &field(8, b"DynamicQuantizeLinear")))));
+        let branch = field(1, &field(5, &field(6, &node(b"DynamicQuantizeMatMul"))));
+        assert!(scales_by_run(&model(&branch)));
+        let function = field(25, &field(7, &field(4, b"DynamicQuantizeLinear")));
+        assert!(scales_by_run(&function));
+        let whole = model(&node(b"MatMulNBits"));
+        assert!(scales_by_run(&whole[..whole.len() - 1]), "what is cut off is not trusted");
+    }
+
     proptest! {
         #[test]
         fn anything_at_all_is_looked_at_safely(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let _ = check(&bytes, &BTreeSet::new());
+            let _ = (check(&bytes, &BTreeSet::new()), scales_by_run(&bytes));
         }
 
         #[test]

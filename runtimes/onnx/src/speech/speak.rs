@@ -1,137 +1,66 @@
-//! Text to speech: VITS, which makes the samples of a text in one go.
-
-use std::collections::HashMap;
+//! Text to speech: which kind of voice a repository holds.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`vits`] | VITS, which makes the samples of a text in one go |
+//! | [`speecht5`] | SpeechT5, which writes a spectrogram step by step and has a vocoder make samples of it |
+//! | [`speaker`] | the numbers that tell SpeechT5 who speaks |
+//! | [`characters`], [`numbers`] | what SpeechT5 reads: characters, and numbers as words |
 
 use island_protocol::job::Failure;
-use ndarray::Array2;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    graph::{Feeds, Graph},
     media::sound,
-    repository::Repository,
-    run::{self, Answer, Job, rejected, wrong},
+    run::{self, rejected, wrong},
     task::{Loader, Pipeline},
     text::tokens,
 };
 
+pub mod characters;
+pub mod numbers;
+pub mod speaker;
+pub mod speecht5;
+pub mod vits;
+
 /// Most characters that are spoken in one job.
 const MAX_CHARACTERS: usize = 5000;
 
+/// What to say, and as whom.
 #[derive(Debug, Deserialize)]
-struct Input {
+struct Asked {
     text: String,
-}
-
-struct Vits {
-    graph: Graph,
-    letters: Letters,
-    rate: u32,
-}
-
-/// How these models read: letter by letter, with silence between.
-struct Letters {
-    ids: HashMap<String, i64>,
-    unknown: Option<i64>,
-    lower_cases: bool,
-    /// Whether what the vocabulary does not have is left out.
-    filters: bool,
-    blank: Option<i64>,
+    speaker_embeddings: Option<Vec<f32>>,
 }
 
 /// Loads a voice.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
-    let config = &loader.repository.config;
-    let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
-    if kind != "vits" {
-        return Err(rejected(format!("models of the kind {kind:?} are not known to speak")));
-    }
-    Ok(Box::new(Vits {
-        graph: loader.graph(&["model"])?,
-        letters: Letters::load(&loader.repository)?,
-        rate: config.get("sampling_rate").and_then(Value::as_u64).unwrap_or(16_000) as u32,
-    }))
-}
-
-impl Letters {
-    fn load(repository: &Repository) -> Result<Self, Failure> {
-        let settings = repository.json("tokenizer_config.json")?.unwrap_or_default();
-        let list = match repository.json("vocab.json")? {
-            Some(list) => Some(list),
-            None => repository.json("tokenizer.json")?.and_then(|file| file.pointer("/model/vocab").cloned()),
-        };
-        let list =
-            list.ok_or_else(|| rejected("the repository has neither vocab.json nor tokenizer.json"))?;
-        let ids: HashMap<String, i64> = list
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter_map(|(letter, id)| Some((letter.clone(), id.as_i64()?)))
-            .collect();
-        let flag =
-            |name: &str, otherwise: bool| settings.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
-        if flag("phonemize", false) {
-            return Err(rejected(
-                "this voice reads sounds, not letters: it needs a phonemiser, which is not here",
-            ));
-        }
-        if flag("is_uroman", false) {
-            return Err(rejected(
-                "this voice reads its language in Latin letters only, which nothing here transcribes",
-            ));
-        }
-        let named = |name: &str| {
-            let token = settings.get(name).map(|token| token.get("content").unwrap_or(token))?;
-            ids.get(token.as_str()?).copied()
-        };
-        let blank = named("pad_token").or(Some(0)).filter(|_| flag("add_blank", true));
-        let (lower_cases, filters) =
-            (flag("do_lower_case", true) && flag("normalize", true), flag("normalize", true));
-        Ok(Self { unknown: named("unk_token"), lower_cases, filters, blank, ids })
-    }
-
-    fn read(&self, text: &str) -> Result<Vec<i64>, Failure> {
-        let text = if self.lower_cases { text.to_lowercase() } else { text.to_owned() };
-        let known = |letter: char| self.ids.contains_key(&letter.to_string());
-        // What is left out must not leave silence at the ends.
-        let text: String = text.chars().filter(|&letter| !self.filters || known(letter)).collect();
-        let id = |letter: char| self.ids.get(&letter.to_string()).copied().or(self.unknown);
-        let mut ids: Vec<i64> = text.trim().chars().filter_map(id).collect();
-        if ids.is_empty() {
-            return Err(wrong("text has no letter that this voice knows"));
-        }
-        if let Some(blank) = self.blank {
-            ids = std::iter::once(blank).chain(ids.into_iter().flat_map(|id| [id, blank])).collect();
-        }
-        Ok(ids)
+    let kind = loader.repository.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    match kind {
+        "vits" => Ok(Box::new(vits::Vits::load(loader)?)),
+        "speecht5" => Ok(Box::new(speecht5::SpeechT5::load(loader)?)),
+        _ => Err(rejected(format!("models of the kind {kind:?} are not known to speak"))),
     }
 }
 
-impl Pipeline for Vits {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { text } = run::input(input)?;
-        tokens::check(&text, "text")?;
-        let count = text.chars().count();
-        if count > MAX_CHARACTERS {
-            return Err(wrong(format!("text has {count} characters, {MAX_CHARACTERS} are spoken at once")));
-        }
-        let ids = self.letters.read(&text)?;
-        job.step()?;
-        let (ids, read) = (Array2::from_shape_fn((1, ids.len()), |(_, place)| ids[place]), ids.len());
-        let mask = Array2::from_elem(ids.dim(), 1_i64);
-        let feeds = Feeds::new().ints("input_ids", ids.into_dyn()).ints("attention_mask", mask.into_dyn());
-        let samples: Vec<f32> = self.graph.run(feeds)?.floats("waveform")?.into_iter().collect();
-        let seconds = samples.len() as f64 / f64::from(self.rate);
-        let output = json!({
-            "audio": sound::wav(&samples, self.rate),
-            "sample_rate": self.rate,
-            "seconds": (seconds * 1000.0).round() / 1000.0,
-        });
-        Ok(Answer::of(output, read as u64))
+/// An input whose text can be spoken at once.
+fn asked(input: &Value) -> Result<Asked, Failure> {
+    let asked: Asked = run::input(input)?;
+    tokens::check(&asked.text, "text")?;
+    let count = asked.text.chars().count();
+    if count > MAX_CHARACTERS {
+        return Err(wrong(format!("text has {count} characters, {MAX_CHARACTERS} are spoken at once")));
     }
+    Ok(asked)
+}
 
-    fn graphs(&self) -> Vec<String> {
-        vec![self.graph.name().to_owned()]
-    }
+/// Samples as the output schema has them.
+fn spoken(samples: &[f32], rate: u32) -> Value {
+    let seconds = samples.len() as f64 / f64::from(rate);
+    json!({
+        "audio": sound::wav(samples, rate),
+        "sample_rate": rate,
+        "seconds": (seconds * 1000.0).round() / 1000.0,
+    })
 }

@@ -1,0 +1,265 @@
+//! SpeechT5: what it reads, who speaks, and what is wrong with what it is given.
+
+mod support;
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use island_protocol::job::{Failure, FailureCode, Fault};
+use island_runtimes_onnx::{
+    repository::Repository,
+    runtime::Onnx,
+    speech::speak::{characters::Characters, numbers},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use support::{Fixture, ask, settings};
+use tempfile::TempDir;
+
+/// What the library reads in texts, and how it spells numbers.
+#[derive(Debug, Deserialize)]
+struct Readings {
+    texts: Vec<Reading>,
+    numbers: Vec<Spelling>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reading {
+    text: String,
+    ids: Vec<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Spelling {
+    text: String,
+    spelt: String,
+}
+
+fn readings(fixture: &Fixture) -> Readings {
+    let text = fs::read(fixture.folder.join("readings.json")).expect("readings");
+    serde_json::from_slice(&text).expect("readings")
+}
+
+#[test]
+fn characters_are_those_of_the_reference() {
+    for name in ["speecht5", "speecht5-split"] {
+        let fixture = Fixture::named(name);
+        let repository = Repository::open(fixture.files(), false).expect("a repository");
+        let settings = repository.json("tokenizer_config.json").expect("readable").expect("settings");
+        let characters = Characters::of(&repository, &settings).expect("characters");
+        let texts = readings(&fixture).texts;
+        assert!(texts.len() > 5, "{name} has too few texts");
+        for Reading { text, ids } in texts {
+            assert_eq!(characters.read_any(&text).expect("read"), ids, "{name}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn numbers_are_spelt_as_the_reference_spells_them() {
+    let numbers = readings(&Fixture::named("speecht5")).numbers;
+    assert!(numbers.len() > 20);
+    for Spelling { text, spelt } in numbers {
+        assert_eq!(numbers::spell(&text).expect("spelt"), spelt, "{text:?}");
+    }
+    let long = "9".repeat(37);
+    assert_eq!(numbers::spell(&long).expect_err("too long").code, FailureCode::InvalidInput);
+}
+
+/// A voice whose files are not quite the fixture's.
+struct Voice {
+    fixture: Fixture,
+    files: BTreeMap<String, PathBuf>,
+    folder: TempDir,
+}
+
+impl Voice {
+    fn of(name: &str) -> Self {
+        let fixture = Fixture::named(name);
+        Self { files: fixture.files(), fixture, folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn without(mut self, name: &str) -> Self {
+        self.files.remove(name).expect("it was there");
+        self
+    }
+
+    fn with(mut self, name: &str, bytes: &[u8]) -> Self {
+        let path = self.folder.path().join(name.replace('/', "-"));
+        fs::write(&path, bytes).expect("written");
+        self.files.insert(name.to_owned(), path);
+        self
+    }
+
+    /// With other settings of the engine.
+    fn set(mut self, engine: Value) -> Self {
+        self.fixture.engine = engine;
+        self
+    }
+
+    /// With another value in its `config.json`.
+    fn configured(self, name: &str, value: Value) -> Self {
+        let mut config: Value =
+            serde_json::from_slice(&fs::read(&self.files["config.json"]).expect("read")).expect("JSON");
+        config[name] = value;
+        let config = config.to_string();
+        self.with("config.json", config.as_bytes())
+    }
+
+    async fn load(&self) -> Result<Onnx, Failure> {
+        Onnx::load(settings(self.fixture.cargo("text-to-speech"), self.files.clone())).await
+    }
+
+    async fn say(&self, engine: &Onnx, input: Value) -> Result<Value, Failure> {
+        ask(engine, self.fixture.cargo("text-to-speech"), input).await
+    }
+
+    /// Why it does not load: the Cargo's fault.
+    async fn refused(&self) -> String {
+        let failure = self.load().await.expect_err("it must not load");
+        assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::ModelRejected), "{failure:?}");
+        failure.message
+    }
+}
+
+fn seconds(output: &Value) -> f64 {
+    output["seconds"].as_f64().expect("seconds")
+}
+
+#[tokio::test]
+async fn inputs_that_nobody_could_speak_are_refused() {
+    let voice = Voice::of("speecht5");
+    let engine = voice.load().await.expect("loads");
+    let speaker = |count: usize, last: Value| {
+        let mut numbers = vec![json!(0.5); count - 1];
+        numbers.push(last);
+        json!({ "text": "a", "speaker_embeddings": numbers })
+    };
+    let long = "a".repeat(200);
+    for (input, code, why) in [
+        (json!({ "text": "" }), FailureCode::InvalidInput, "text is empty"),
+        (json!({ "text": " \n" }), FailureCode::InvalidInput, "text is empty"),
+        (json!({ "text": "🙂 🙂" }), FailureCode::InvalidInput, "no character that this voice knows"),
+        (json!({ "text": "a".repeat(5001) }), FailureCode::InvalidInput, "5001 characters"),
+        (json!({ "text": long }), FailureCode::ContextLengthExceeded, "201 characters, the voice takes 95"),
+        (json!({ "text": "7".repeat(40) }), FailureCode::InvalidInput, "40 digits"),
+        (json!({ "text": "a", "speaker_embeddings": [] }), FailureCode::InvalidInput, "0 numbers"),
+        (speaker(511, json!(1)), FailureCode::InvalidInput, "they are 511 numbers, the model takes 512"),
+        (speaker(513, json!(1)), FailureCode::InvalidInput, "513 numbers"),
+        (speaker(512, json!(1e300)), FailureCode::InvalidInput, "number 511 is not finite"),
+        (speaker(512, json!("x")), FailureCode::InvalidInput, "does not fit the task"),
+        (speaker(512, Value::Null), FailureCode::InvalidInput, "does not fit the task"),
+    ] {
+        let failure = voice.say(&engine, input).await.expect_err(why);
+        assert_eq!((failure.fault, failure.code), (Fault::Job, code), "{}", failure.message);
+        assert!(failure.message.contains(why), "{:?} does not say {why:?}", failure.message);
+    }
+    let spoken = voice.say(&engine, json!({ "text": "The sea is calm." })).await.expect("the next job runs");
+    assert!(seconds(&spoken) > 0.1);
+}
+
+#[tokio::test]
+async fn a_voice_that_lacks_parts_says_which() {
+    let voice = || Voice::of("speecht5");
+    let vocoder = "onnx/decoder_postnet_and_vocoder.onnx";
+    assert!(voice().without(vocoder).refused().await.contains("has no vocoder"));
+    assert!(voice().without("onnx/encoder_model.onnx").refused().await.contains("has no encoder"));
+    let half = Voice::of("speecht5-split").without("decoder_with_past_model.onnx");
+    assert!(half.refused().await.contains("decoder_with_past_model"));
+    let none = voice().without("spm_char.model");
+    assert!(none.refused().await.contains("neither spm_char.model nor tokenizer.json"));
+    let model = fs::read(&voice().files["spm_char.model"]).expect("read");
+    let cut = voice().with("spm_char.model", &model[..model.len() / 2 - 1]);
+    assert!(cut.refused().await.contains("spm_char.model"));
+    // One more piece, `ab`, an ordinary one.
+    let words = voice().with("spm_char.model", &[&model[..], b"\x0a\x04\x0a\x02ab"].concat());
+    assert!(words.refused().await.contains("no model of single characters"));
+    assert!(voice().with("spm_char.model", b"").refused().await.contains("nothing for unknown"));
+    assert!(voice().configured("num_mel_bins", json!(0)).refused().await.contains("num_mel_bins"));
+    assert!(voice().set(json!({ "maxlenratio": -1 })).refused().await.contains("maxlenratio"));
+}
+
+#[tokio::test]
+async fn a_speakers_file_is_looked_at_when_the_voice_is_loaded() {
+    let voice = || Voice::of("speecht5");
+    let name = "speaker_embeddings.bin";
+    let whole = fs::read(&voice().files[name]).expect("read");
+    assert!(voice().with(name, &whole[..2044]).refused().await.contains("511 numbers, the model takes 512"));
+    assert!(voice().with(name, &whole[..2043]).refused().await.contains("no whole number of floats"));
+    let mut broken = whole;
+    broken[400..404].copy_from_slice(&f32::NAN.to_le_bytes());
+    assert!(voice().with(name, &broken).refused().await.contains("number 100 is not finite"));
+    let named = voice().set(json!({ "speaker_embeddings": "speakers/none.npy" }));
+    assert!(named.refused().await.contains("speakers/none.npy is not among its files"));
+
+    let nobody = voice().without(name);
+    let engine = nobody.load().await.expect("loads without a speaker");
+    let failure = nobody.say(&engine, json!({ "text": "a boat" })).await.expect_err("nobody speaks");
+    assert_eq!(failure.code, FailureCode::InvalidInput);
+    assert!(failure.message.contains("speaker_embeddings are missing"), "{}", failure.message);
+    let own = json!({ "text": "a boat", "speaker_embeddings": vec![0.1; 512] });
+    nobody.say(&engine, own).await.expect("the job's own speaker speaks");
+}
+
+#[tokio::test]
+async fn a_decoder_that_never_stops_is_stopped() {
+    // Two spectra a step, 256 samples each, at 16 kHz.
+    let step = 2.0 * 256.0 / 16_000.0;
+    let text = json!({ "text": "a small boat" });
+    let usual = Voice::of("speecht5-split").set(json!({ "speaker_embeddings": "speakers/awb.npy" }));
+    let engine = usual.load().await.expect("loads");
+    let output = usual.say(&engine, text.clone()).await.expect("spoken");
+    // Twenty spectra for each of thirteen characters and the end.
+    assert!((seconds(&output) - 14.0 * 10.0 * step).abs() < 0.01, "{}", seconds(&output));
+    let narrow = usual.configured("max_speech_positions", json!(23));
+    let engine = narrow.load().await.expect("loads");
+    let output = narrow.say(&engine, text).await.expect("spoken");
+    assert!((seconds(&output) - 23.0 * step).abs() < 0.01, "{}", seconds(&output));
+}
+
+#[tokio::test]
+async fn weights_that_are_no_numbers_are_the_voices_fault() {
+    let voice = Voice::of("speecht5");
+    for name in ["encoder_model", "decoder_model_merged", "decoder_postnet_and_vocoder"] {
+        let name = format!("onnx/{name}.onnx");
+        let mut graph = fs::read(&voice.files[&name]).expect("read");
+        let tensor = longest_run_of_floats(&graph);
+        graph[tensor].fill(0xff);
+        let broken = Voice::of("speecht5").with(&name, &graph);
+        let engine = broken.load().await.unwrap_or_else(|failure| panic!("{name}: {}", failure.message));
+        let failure = broken.say(&engine, json!({ "text": "The sea is calm." })).await.expect_err(&name);
+        assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::ModelRejected));
+        let message = failure.message;
+        assert!(message.contains("weights are broken") && message.contains(&name), "{name}: {message}");
+    }
+}
+
+/// The longest stretch of a file that reads as small numbers: a tensor's data, whatever stands around it.
+fn longest_run_of_floats(file: &[u8]) -> std::ops::Range<usize> {
+    let small = |at: usize| {
+        let number = f32::from_le_bytes([file[at], file[at + 1], file[at + 2], file[at + 3]]);
+        number.abs() < 100.0 && number.abs() > 1e-7
+    };
+    let mut best = (0, 0);
+    for phase in 0..4 {
+        let mut begin = phase;
+        for at in (phase..file.len() - 4).step_by(4) {
+            if !small(at) {
+                begin = at + 4;
+            } else if at - begin > best.0 {
+                best = (at - begin, begin);
+            }
+        }
+    }
+    assert!(best.0 > 1000, "no tensor was found");
+    best.1..best.1 + best.0
+}
+
+#[tokio::test]
+async fn a_voice_of_one_speaker_takes_no_other() {
+    let fixture = Fixture::named("mms-tts");
+    let engine = fixture.load("text-to-speech").await.expect("loads");
+    let input = json!({ "text": "the sea", "speaker_embeddings": vec![0.1; 512] });
+    let failure = ask(&engine, fixture.cargo("text-to-speech"), input).await.expect_err("one speaker");
+    assert_eq!(failure.code, FailureCode::InvalidInput);
+    assert!(failure.message.contains("leave out speaker_embeddings"), "{}", failure.message);
+}
