@@ -111,13 +111,13 @@ class Fixture:
             np.save(self.root / files[name], np.ascontiguousarray(array) if array.shape else array)
         return files
 
-    def write(self) -> None:
+    def write(self, limit: int = LIMIT_BYTES) -> None:
         """Writes cases.json and reports the size."""
         document = {"task": self.task, "engine": self.engine, "cases": self.cases, "answers": self.answers}
         (self.root / "cases.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         size = sum(file.stat().st_size for file in self.root.rglob("*") if file.is_file())
         print(f"{self.name:28} {size:8} bytes, {len(self.cases)} cases, {len(self.answers)} answers", flush=True)
-        assert size <= LIMIT_BYTES, f"{self.name} is too large"
+        assert size <= limit, f"{self.name} is too large"
 
 
 def unnamed(block: Any) -> None:

@@ -8,23 +8,100 @@
 //! | [`plane`] | depth maps, segments, pictures |
 //! | [`tensors`] | whatever goes in and comes out, as JSON |
 //! | [`language`] | replies, token by token |
+//! | [`speech`] | speech to text |
 
 pub mod classifier;
 pub mod embedding;
 pub mod language;
 pub mod picture;
 pub mod plane;
+pub mod speech;
 pub mod tensors;
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_onnx::{repository::Repository, task::Pipeline};
+use island_runtimes_onnx::{graph::Threads, repository::Repository, task::Pipeline};
 use serde_json::Value;
 
-use crate::model::Model;
+use crate::{
+    backend::{self, Ask},
+    model::Model,
+    package::{Package, find},
+};
 
-/// What a driver is made of.
+/// A Cargo's files, and the models among them as they are asked for.
+#[derive(Debug)]
+pub struct Models {
+    files: BTreeMap<String, PathBuf>,
+    threads: Threads,
+    /// The entry's `[engine]` table: what the files do not say.
+    settings: Value,
+    /// The back ends that took what was loaded so far.
+    engines: Mutex<BTreeSet<String>>,
+}
+
+impl Models {
+    /// Of these files.
+    pub fn new(files: BTreeMap<String, PathBuf>, settings: Value, threads: Threads) -> Self {
+        Self { files, threads, settings, engines: Mutex::default() }
+    }
+
+    /// A text of the settings.
+    fn text(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).and_then(Value::as_str)
+    }
+
+    /// The paths of all models.
+    pub fn names(&self) -> BTreeSet<&str> {
+        find::names(&self.files)
+    }
+
+    /// The files as a repository. What lies in this folder of it is seen as if it lay at its root.
+    pub fn repository(&self, folder: &str) -> Result<Repository, Failure> {
+        let mut files = self.files.clone();
+        let inner = self.files.iter().filter_map(|(name, path)| Some((name.strip_prefix(folder)?, path)));
+        files.extend(inner.map(|(name, path)| (name.to_owned(), path.clone())));
+        Repository::open(files, self.threads.vram_limit_mb > 0)
+    }
+
+    /// Loads the model of a path.
+    pub fn load(&self, path: &str) -> Result<Arc<dyn Model>, Failure> {
+        self.run(&Package::open(&self.files, Some(path))?, Some(path))
+    }
+
+    fn run(&self, package: &Package, wanted: Option<&str>) -> Result<Arc<dyn Model>, Failure> {
+        let function = self.text("function").unwrap_or(&package.default_function);
+        let ask = Ask { files: &self.files, wanted, package, function, threads: self.threads };
+        let chosen = backend::load(&ask)?;
+        self.engines.lock().unwrap_or_else(PoisonError::into_inner).insert(chosen.engine);
+        Ok(chosen.model)
+    }
+
+    /// The only model, or the one that the settings name, with what is around it.
+    pub fn parts(&self) -> Result<Parts, Failure> {
+        let wanted = self.text("model");
+        let package = Package::open(&self.files, wanted)?;
+        let model = self.run(&package, wanted)?;
+        let mut settings = self.settings.clone();
+        if let (Some(labels), Value::Object(table)) = (package.labels, &mut settings) {
+            table.entry("labels").or_insert_with(|| labels.into());
+        }
+        Ok(Parts { model, repository: self.repository("")?, settings })
+    }
+
+    /// The back ends that took what was loaded.
+    pub fn engine(&self) -> String {
+        let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        engines.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// What a driver of one model is made of.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// The model.
@@ -59,27 +136,28 @@ impl Parts {
 }
 
 /// Makes a driver.
-type Load = fn(Parts) -> Result<Box<dyn Pipeline>, Failure>;
+type Load = fn(&Models) -> Result<Box<dyn Pipeline>, Failure>;
 
 /// Every task there is, by its name in an entry: `[engine] task`.
-const TASKS: [(&str, Load); 7] = [
-    ("tensors", tensors::load),
-    ("image-classification", classifier::load),
-    ("feature-extraction", embedding::load),
-    ("depth-estimation", plane::load_depth),
-    ("image-segmentation", plane::load_segments),
-    ("image-to-image", plane::load_picture),
-    ("text-generation", language::load),
+const TASKS: [(&str, Load); 8] = [
+    ("tensors", |models| tensors::load(models.parts()?)),
+    ("image-classification", |models| classifier::load(models.parts()?)),
+    ("feature-extraction", |models| embedding::load(models.parts()?)),
+    ("depth-estimation", |models| plane::load_depth(models.parts()?)),
+    ("image-segmentation", |models| plane::load_segments(models.parts()?)),
+    ("image-to-image", |models| plane::load_picture(models.parts()?)),
+    ("text-generation", |models| language::load(models.parts()?)),
+    ("automatic-speech-recognition", speech::load),
 ];
 
 /// Makes what answers an entry's task.
-pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
-    let task = parts.text("task").unwrap_or_default().to_owned();
+pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, Failure> {
+    let task = models.text("task").unwrap_or_default();
     let Some((_, load)) = TASKS.iter().find(|(name, _)| *name == task) else {
         let message = format!("no driver answers the task {task:?}; those there are: {}", names().join(", "));
         return Err(Failure::of_host(FailureCode::ModelRejected, message));
     };
-    load(parts)
+    load(models)
 }
 
 /// The names of all tasks.

@@ -7,13 +7,11 @@ use island_protocol::{
     job::{Failure, FailureCode, Outcome},
 };
 use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
-use island_runtimes_onnx::{graph::Threads, repository::Repository, runtime::jobs::Jobs, task::Pipeline};
-use serde_json::Value;
+use island_runtimes_onnx::{graph::Threads, runtime::jobs::Jobs, task::Pipeline};
 
 use crate::{
-    backend::{self, Ask},
-    drivers::{self, Parts},
-    package::Package,
+    backend,
+    drivers::{self, Models},
 };
 
 /// How to run a model.
@@ -63,22 +61,10 @@ impl CoreMl {
 }
 
 fn load(settings: Settings) -> Result<(Arc<dyn Pipeline>, String), Failure> {
-    let files = settings.files;
-    let mut engine = settings.cargo.engine;
-    let text = |name: &str| engine.get(name).and_then(Value::as_str).map(str::to_owned);
-    let wanted = text("model");
-    let package = Package::open(&files, wanted.as_deref())?;
-    let function = text("function").unwrap_or_else(|| package.default_function.clone());
     let threads = Threads { threads: settings.threads as usize, vram_limit_mb: settings.vram_limit_mb };
-    let ask =
-        Ask { files: &files, wanted: wanted.as_deref(), package: &package, function: &function, threads };
-    let chosen = backend::load(&ask)?;
-    let repository = Repository::open(files, settings.vram_limit_mb > 0)?;
-    if let (Some(labels), Value::Object(table)) = (package.labels, &mut engine) {
-        table.entry("labels").or_insert_with(|| labels.into());
-    }
-    let pipeline = drivers::load(Parts { model: chosen.model, repository, settings: engine })?;
-    Ok((Arc::from(pipeline), chosen.engine))
+    let models = Models::new(settings.files, settings.cargo.engine, threads);
+    let pipeline = drivers::load(&models)?;
+    Ok((Arc::from(pipeline), models.engine()))
 }
 
 impl Runtime for CoreMl {

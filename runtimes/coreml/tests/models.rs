@@ -66,14 +66,19 @@ fn every_model_gives_the_numbers_of_the_reference() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Texts of a fixture's packages, by the package's name.
+/// Texts of a fixture's packages, by the package's path.
 fn texts(fixture: &Fixture) -> Vec<(String, PathBuf)> {
+    let inside = fixture.files();
+    let packages: Vec<&str> = inside.keys().filter_map(|path| path.strip_suffix("/Manifest.json")).collect();
     let files = fs::read_dir(&fixture.folder).expect("readable").map(|entry| entry.expect("readable").path());
     let texts = files.filter(|path| path.extension().is_some_and(|extension| extension == "mil"));
-    let name = |path: &PathBuf| {
-        path.file_name().expect("a name").to_string_lossy().split('.').next().map(str::to_owned)
+    let package = |path: &PathBuf| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let name = format!("{}.mlpackage", name.split('.').next().expect("a name"));
+        let package = packages.iter().find(|package| package.rsplit('/').next() == Some(&name));
+        (*package.expect("a text is of a package")).to_owned()
     };
-    texts.map(|path| (format!("{}.mlpackage", name(&path).expect("a name")), path)).collect()
+    texts.map(|path| (package(&path), path)).collect()
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub struct Found {
 
 /// Finds the model among these files; `wanted` is its path where there are several.
 pub fn find(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> Result<Found, Failure> {
-    let models: BTreeSet<(&str, Form)> = files.keys().filter_map(|path| model_of(path)).collect();
+    let models = models(files);
     let wanted = wanted.map(|name| name.trim_end_matches('/'));
     let chosen: Vec<(&str, Form)> =
         models.iter().copied().filter(|(name, _)| wanted.is_none_or(|wanted| *name == wanted)).collect();
@@ -55,6 +55,15 @@ pub fn find(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> Result<F
     }
 }
 
+/// The paths of all models among these files.
+pub fn names(files: &BTreeMap<String, PathBuf>) -> BTreeSet<&str> {
+    models(files).into_iter().map(|(name, _)| name).collect()
+}
+
+fn models(files: &BTreeMap<String, PathBuf>) -> BTreeSet<(&str, Form)> {
+    files.keys().filter_map(|path| model_of(path)).collect()
+}
+
 /// The model that a file belongs to. The repository itself can be one: its name is empty then.
 fn model_of(path: &str) -> Option<(&str, Form)> {
     if let Some(folder) = path.strip_suffix("Manifest.json") {
@@ -65,8 +74,9 @@ fn model_of(path: &str) -> Option<(&str, Form)> {
     {
         return Some((folder.trim_end_matches('/'), Form::Compiled));
     }
-    let is_in_package = path.contains("Data/com.apple.CoreML/");
-    (path.ends_with(".mlmodel") && !is_in_package).then_some((path, Form::Package))
+    // What a compiled model was made of may lie in it.
+    let is_inside = path.contains("Data/com.apple.CoreML/") || path.contains(".mlmodelc/");
+    (path.ends_with(".mlmodel") && !is_inside).then_some((path, Form::Package))
 }
 
 fn nothing(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> String {
@@ -145,7 +155,9 @@ mod tests {
 
     #[test]
     fn a_compiled_model_is_its_folder() {
-        let files = files(&["a/M.mlmodelc/model.mil", "a/M.mlmodelc/weights/weight.bin", "tokenizer.json"]);
+        let inside =
+            ["model.mil", "model.mlmodel", "weights/weight.bin"].map(|file| format!("a/M.mlmodelc/{file}"));
+        let files = files(&[&inside[0], &inside[1], &inside[2], "tokenizer.json"]);
         let found = find(&files, None).expect("found");
         assert_eq!((found.name.as_str(), found.form), ("a/M.mlmodelc", Form::Compiled));
         assert_eq!((found.folder.as_str(), found.metadata), ("a/M.mlmodelc/", None));

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use island_runtimes_coreml::model::{Tensor, Tensors};
 use ndarray::{ArrayD, IxDyn};
 use serde::Deserialize;
@@ -56,6 +57,8 @@ pub(crate) struct Answer {
     pub(crate) output: Value,
     #[serde(default)]
     pub(crate) has: Vec<String>,
+    /// A model that is left out of the repository.
+    pub(crate) without: Option<String>,
     #[serde(default = "usual_score")]
     pub(crate) tolerance: f64,
 }
@@ -117,6 +120,19 @@ impl Fixture {
             }
         }
         files
+    }
+
+    /// An input with files in their places.
+    pub(crate) fn filled(&self, input: &Value) -> Value {
+        let Value::Object(fields) = input else { return input.clone() };
+        let filled = |(name, value): (&String, &Value)| match value.get("file").and_then(Value::as_str) {
+            Some(file) => {
+                let bytes = fs::read(self.folder.join(file)).expect("readable");
+                (name.clone(), STANDARD.encode(bytes).into())
+            }
+            None => (name.clone(), value.clone()),
+        };
+        Value::Object(fields.iter().map(filled).collect())
     }
 
     /// What a step is called with.

@@ -20,13 +20,55 @@ use crate::{
 
 /// Seconds of one window.
 const WINDOW_S: usize = 30;
-/// Seconds at either end of it that are only listened to.
-const MARGIN_S: usize = 5;
+/// Of so many parts of it, the first and the last are only listened to.
+const MARGIN_OF: usize = 6;
+/// Labels that a window has at least.
+const LEAST_LABELS: usize = 25;
+
+/// What labels the moments of a sound, whatever runs it.
+pub trait Labeller: Send + Sync + std::fmt::Debug {
+    /// Its path in the repository.
+    fn name(&self) -> &str;
+
+    /// Most samples that it hears at once, where there is a bound.
+    fn longest(&self) -> Option<usize>;
+
+    /// Samples of one label, where it hears not samples but features of them.
+    fn of_features(&self) -> Option<usize>;
+
+    /// How likely each label is, `[moments, labels]`.
+    fn logits(&self, samples: &[f32]) -> Result<Array2<f32>, Failure>;
+}
+
+impl Labeller for Graph {
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn longest(&self) -> Option<usize> {
+        None
+    }
+
+    fn of_features(&self) -> Option<usize> {
+        None
+    }
+
+    fn logits(&self, samples: &[f32]) -> Result<Array2<f32>, Failure> {
+        let samples = Array2::from_shape_fn((1, samples.len()), |(_, place)| samples[place]);
+        let mask = Array2::from_elem(samples.dim(), 1_i64);
+        let feeds =
+            Feeds::new().floats("input_values", samples.into_dyn()).ints("attention_mask", mask.into_dyn());
+        let logits = self.run(feeds)?.floats("logits")?.into_dimensionality::<Ix3>();
+        let logits = logits.ok().filter(|logits| logits.shape()[0] == 1);
+        let logits = logits.ok_or_else(|| rejected("the graph's logits are not one row for each moment"))?;
+        Ok(logits.index_axis_move(Axis(0), 0))
+    }
+}
 
 /// A loaded model.
 #[derive(Debug)]
 pub struct Ctc {
-    graph: Graph,
+    labeller: Box<dyn Labeller>,
     rate: u32,
     normalises: bool,
     letters: BTreeMap<u32, String>,
@@ -48,7 +90,11 @@ struct Word {
 impl Ctc {
     /// Loads a repository.
     pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
-        let repository = &loader.repository;
+        Self::of(&loader.repository, Box::new(loader.graph(&["model"])?))
+    }
+
+    /// Of what labels moments, and what a repository says of letters.
+    pub fn of(repository: &Repository, labeller: Box<dyn Labeller>) -> Result<Self, Failure> {
         let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
         let tokens = repository.json("tokenizer_config.json")?.unwrap_or_default();
         let letters = letters(repository)?;
@@ -61,20 +107,25 @@ impl Ctc {
         let strides = repository.config.get("conv_stride").and_then(Value::as_array);
         let strides =
             strides.map(|all| all.iter().filter_map(Value::as_u64).map(|stride| stride as usize).product());
+        let hears_samples = labeller.of_features().is_none();
+        let stride = labeller.of_features().or(strides).unwrap_or(320).clamp(1, 1 << 16);
+        if labeller.longest().is_some_and(|longest| longest < LEAST_LABELS * stride) {
+            return Err(rejected(format!("{} hears too little at once for any word", labeller.name())));
+        }
         Ok(Self {
-            graph: loader.graph(&["model"])?,
+            labeller,
             rate: settings.get("sampling_rate").and_then(Value::as_u64).unwrap_or(16_000) as u32,
-            normalises: settings.get("do_normalize").and_then(Value::as_bool).unwrap_or(true),
+            normalises: settings.get("do_normalize").and_then(Value::as_bool).unwrap_or(hears_samples),
             letters,
             blank: blank.ok_or_else(|| rejected("the vocabulary has no token for silence"))?,
             gap: named("word_delimiter_token", "|"),
-            stride: strides.unwrap_or(320).clamp(1, 1 << 16),
+            stride,
         })
     }
 
     /// The graphs it runs.
     pub fn graphs(&self) -> Vec<String> {
-        vec![self.graph.name().to_owned()]
+        vec![self.labeller.name().to_owned()]
     }
 
     /// Transcribes.
@@ -101,7 +152,9 @@ impl Ctc {
 
     /// The likeliest label of each moment.
     fn labels(&self, samples: &[f32], job: &Job) -> Result<Vec<u32>, Failure> {
-        let (window, margin) = (WINDOW_S * self.rate as usize, MARGIN_S * self.rate as usize);
+        let window = WINDOW_S * self.rate as usize;
+        let window = self.labeller.longest().map_or(window, |longest| longest.min(window));
+        let margin = window / MARGIN_OF / self.stride * self.stride;
         let step = (window - 2 * margin) / self.stride * self.stride;
         let mut labels = Vec::new();
         let mut begin = 0;
@@ -109,8 +162,7 @@ impl Ctc {
             job.step()?;
             let end = (begin + window).min(samples.len());
             let is_last = end == samples.len();
-            let input = Array2::from_shape_fn((1, end - begin), |(_, place)| samples[begin + place]);
-            let own = self.run(input)?;
+            let own = self.run(&samples[begin..end])?;
             let from = if begin == 0 { 0 } else { margin / self.stride };
             let until = if is_last { own.len() } else { (margin + step) / self.stride };
             labels.extend(own.iter().copied().take(until).skip(from));
@@ -122,19 +174,9 @@ impl Ctc {
         }
     }
 
-    fn run(&self, samples: Array2<f32>) -> Result<Vec<u32>, Failure> {
-        let mask = Array2::from_elem(samples.dim(), 1_i64);
-        let feeds =
-            Feeds::new().floats("input_values", samples.into_dyn()).ints("attention_mask", mask.into_dyn());
-        let logits = self.graph.run(feeds)?.floats("logits")?.into_dimensionality::<Ix3>();
-        let logits = logits.ok().filter(|logits| logits.shape()[0] == 1);
-        let logits = logits.ok_or_else(|| rejected("the graph's logits are not one row for each moment"))?;
-        Ok(logits
-            .index_axis(Axis(0), 0)
-            .rows()
-            .into_iter()
-            .map(|row| scores::argmax(row.to_vec()) as u32)
-            .collect())
+    fn run(&self, samples: &[f32]) -> Result<Vec<u32>, Failure> {
+        let logits = self.labeller.logits(samples)?;
+        Ok(logits.rows().into_iter().map(|row| scores::argmax(row.to_vec()) as u32).collect())
     }
 
     /// The words that labels spell: a label that stays is one letter, and silence separates two of the same.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use island_protocol::job::Failure;
-use ndarray::Array2;
+use ndarray::{Array2, Array3, s};
 use realfft::{RealFftPlanner, RealToComplex};
 use serde_json::Value;
 
@@ -28,31 +28,45 @@ pub struct Ear {
 impl Ear {
     /// As `preprocessor_config.json` says.
     pub fn load(repository: &Repository) -> Result<Self, Failure> {
+        Self::fitted(repository, None)
+    }
+
+    /// As `preprocessor_config.json` says, or else with the pitches and the moments of a window that are known.
+    pub fn fitted(repository: &Repository, known: Option<(usize, usize)>) -> Result<Self, Failure> {
         let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
-        let number = |name: &str, otherwise: u64| {
-            settings.get(name).and_then(Value::as_u64).unwrap_or(otherwise) as usize
+        let number = |name: &str, otherwise: usize| {
+            settings.get(name).and_then(Value::as_u64).map_or(otherwise, |number| number as usize)
         };
         let (rate, hop, frame) =
             (number("sampling_rate", 16_000), number("hop_length", 160), number("n_fft", 400));
-        let (pitches, seconds) = (number("feature_size", 80), number("chunk_length", 30));
+        let pitches = number("feature_size", known.map_or(80, |(pitches, _)| pitches));
         let fits = (8000..=48_000).contains(&rate)
             && (1..=rate).contains(&hop)
             && (16..=8192).contains(&frame)
-            && (1..=512).contains(&pitches)
-            && (1..=120).contains(&seconds);
-        if !fits {
+            && (1..=512).contains(&pitches);
+        let window = match (settings.get("chunk_length").and_then(Value::as_u64), known) {
+            (Some(seconds), _) => (seconds as usize).saturating_mul(rate),
+            (None, Some((_, moments))) => moments.saturating_mul(hop),
+            (None, None) => 30 * rate,
+        };
+        if !fits || !(hop..=120 * rate).contains(&window) {
             return Err(rejected("preprocessor_config.json asks for sizes that no model has"));
         }
         let turn = |n: usize| n as f64 / frame as f64 * std::f64::consts::TAU;
         Ok(Self {
             rate: rate as u32,
             hop,
-            window: seconds * rate,
+            window,
             frame,
             shape: (0..frame).map(|n| (0.5 - 0.5 * turn(n).cos()) as f32).collect(),
             filters: filters(pitches, frame / 2 + 1, rate as f64),
             transform: RealFftPlanner::new().plan_fft_forward(frame),
         })
+    }
+
+    /// Pitches that are told apart.
+    pub fn pitches(&self) -> usize {
+        self.filters.nrows()
     }
 
     /// `[pitches, moments]` of samples, of which there are whole windows or one sound of any length.
@@ -77,6 +91,15 @@ impl Ear {
         let loudest = heard.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         heard.mapv_inplace(|loud| (loud.max(loudest - 8.0) + 4.0) / 4.0);
         heard
+    }
+
+    /// The window `[1, pitches, moments]` that begins at a moment of what was heard; what is missing at its end is zero.
+    pub fn window_of(&self, heard: &Array2<f32>, begin: usize) -> Array3<f32> {
+        let moments = self.window / self.hop;
+        let end = (begin + moments).min(heard.ncols());
+        let mut window = Array3::zeros((1, heard.nrows(), moments));
+        window.slice_mut(s![0, .., ..end - begin]).assign(&heard.slice(s![.., begin..end]));
+        window
     }
 }
 

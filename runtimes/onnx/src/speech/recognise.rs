@@ -53,9 +53,14 @@ pub struct Heard {
     pub language: Option<String>,
 }
 
-enum Recogniser {
+/// Any of the kinds of models.
+#[derive(Debug)]
+pub enum Recogniser {
+    /// Listens to windows and writes.
     Whisper(Box<Whisper>),
+    /// Labels every moment.
     Ctc(Ctc),
+    /// Listens to samples and writes.
     Raw(Box<Raw>),
 }
 

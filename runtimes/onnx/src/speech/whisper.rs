@@ -1,7 +1,7 @@
 //! Whisper: sound of any length to text, window by window, with the times of what was said if they are asked for.
 
 use island_protocol::job::{Failure, FinishReason, Usage};
-use ndarray::{Array2, Array3, ArrayD, Axis, s};
+use ndarray::{Array2, ArrayD, Axis};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     generate::{
-        Decoder as _,
+        Decoder,
         options::{Options, Settings},
         search::{self, Rule, Task},
         seq2seq::{Encoded, Seq2Seq},
@@ -19,17 +19,75 @@ use crate::{
     },
     graph::{Feeds, Graph},
     media::sound,
+    repository::Repository,
     run::{Answer, Job, rejected, wrong},
     task::Loader,
     text::{scores, tokens::Tokens},
 };
 
-/// A loaded Whisper.
+/// Most tokens that decoding begins with: start, language, task, no times.
+const LONGEST_PROMPT: usize = 4;
+
+/// The encoder's states for the window of a sound that begins at a moment; what is missing at its end is silence.
+pub type Windows<'n> = Box<dyn Fn(usize) -> Result<ArrayD<f32>, Failure> + 'n>;
+
+/// The networks of a Whisper, whatever runs them.
+pub trait Networks: Send + Sync + std::fmt::Debug {
+    /// What it hears of a sound, and how much at once.
+    fn ear(&self) -> &Ear;
+
+    /// Most tokens that its decoder takes, where it says so.
+    fn longest(&self) -> Option<usize>;
+
+    /// Their paths in the repository.
+    fn names(&self) -> Vec<String>;
+
+    /// A sound of at least one window.
+    fn hear(&self, samples: Vec<f32>) -> Windows<'_>;
+
+    /// Begins to write about what was heard.
+    fn decoder(&self, states: ArrayD<f32>) -> Box<dyn Decoder + '_>;
+}
+
+/// Networks as ONNX graphs.
 #[derive(Debug)]
-pub struct Whisper {
+struct Graphs {
     ear: Ear,
     encoder: Graph,
     decoder: Seq2Seq,
+}
+
+impl Networks for Graphs {
+    fn ear(&self) -> &Ear {
+        &self.ear
+    }
+
+    fn longest(&self) -> Option<usize> {
+        None
+    }
+
+    fn names(&self) -> Vec<String> {
+        std::iter::once(self.encoder.name().to_owned()).chain(self.decoder.names()).collect()
+    }
+
+    fn hear(&self, samples: Vec<f32>) -> Windows<'_> {
+        let features = self.ear.hear(&samples);
+        Box::new(move |begin| {
+            let feeds =
+                Feeds::new().floats("input_features", self.ear.window_of(&features, begin).into_dyn());
+            self.encoder.run(feeds)?.floats("last_hidden_state")
+        })
+    }
+
+    fn decoder(&self, states: ArrayD<f32>) -> Box<dyn Decoder + '_> {
+        Box::new(self.decoder.begin(Encoded { states, mask: None }))
+    }
+}
+
+/// A loaded Whisper.
+#[derive(Debug)]
+pub struct Whisper {
+    networks: Box<dyn Networks>,
     tokens: Tokens,
     settings: Settings,
     start: u32,
@@ -43,7 +101,16 @@ pub struct Whisper {
 impl Whisper {
     /// Loads a repository.
     pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
-        let repository = &loader.repository;
+        let networks = Graphs {
+            ear: Ear::load(&loader.repository)?,
+            encoder: loader.graph(&["encoder_model"])?,
+            decoder: Seq2Seq::load(loader)?,
+        };
+        Self::of(&loader.repository, Box::new(networks))
+    }
+
+    /// Of networks, and what a repository says of tokens.
+    pub fn of(repository: &Repository, networks: Box<dyn Networks>) -> Result<Self, Failure> {
         let tokens = Tokens::load(repository)?;
         let file = repository.json("generation_config.json")?.unwrap_or_default();
         let config = &repository.config;
@@ -59,10 +126,13 @@ impl Whisper {
         };
         let is_multilingual = file.get("is_multilingual").and_then(Value::as_bool).unwrap_or(true);
         let longest = config.get("max_target_positions").and_then(Value::as_u64).unwrap_or(448) as usize;
+        let longest = networks.longest().map_or(longest, |most| most.min(longest));
+        if longest <= LONGEST_PROMPT {
+            return Err(rejected(format!(
+                "the decoder takes {longest} tokens: no text can be begun in so few"
+            )));
+        }
         Ok(Self {
-            ear: Ear::load(repository)?,
-            encoder: loader.graph(&["encoder_model"])?,
-            decoder: Seq2Seq::load(loader)?,
             settings: Settings::load(repository)?.by_default(1),
             start,
             times: Times { first: none + 1, none, end, latest_start: id("max_initial_timestamp_index") },
@@ -70,12 +140,13 @@ impl Whisper {
             tasks: map("task_to_id"),
             longest,
             tokens,
+            networks,
         })
     }
 
-    /// The graphs it runs.
+    /// The networks it runs.
     pub fn graphs(&self) -> Vec<String> {
-        std::iter::once(self.encoder.name().to_owned()).chain(self.decoder.names()).collect()
+        self.networks.names()
     }
 
     /// Transcribes or translates.
@@ -83,32 +154,27 @@ impl Whisper {
         if asked.timestamps == Timestamps::Word {
             return Err(wrong("this model gives times of segments, not of words"));
         }
-        let samples = sound::decode(&asked.audio, self.ear.rate)?;
-        let window = self.ear.window / self.ear.hop;
-        let is_long = samples.len() > self.ear.window;
+        let ear = self.networks.ear();
+        let mut samples = sound::decode(&asked.audio, ear.rate)?;
+        let window = ear.window / ear.hop;
+        let is_long = samples.len() > ear.window;
         let with_times = is_long || asked.timestamps != Timestamps::None;
-        let features = if is_long {
-            self.ear.hear(&samples)
-        } else {
-            let mut whole = samples.clone();
-            whole.resize(self.ear.window, 0.0);
-            self.ear.hear(&whole)
-        };
+        if !is_long {
+            samples.resize(ear.window, 0.0);
+        }
         let mut heard = Heard { prompt_tokens: 0, written: 0, has_ended: true, ..Heard::default() };
         let mut prompt = None;
         let mut all = Vec::new();
-        let (mut seek, moments) = (0, features.ncols());
+        let (mut seek, moments) = (0, samples.len() / ear.hop);
+        let windows = self.networks.hear(samples);
         let mut stream = Stream::new(&self.tokens, job);
         while seek < moments {
             if is_long {
                 job.progress("transcribe", seek as u64, moments as u64);
             }
             let length = window.min(moments - seek);
-            let mut input = Array3::<f32>::zeros((1, features.nrows(), window));
-            input.slice_mut(s![0, .., ..length]).assign(&features.slice(s![.., seek..seek + length]));
             job.step()?;
-            let feeds = Feeds::new().floats("input_features", input.into_dyn());
-            let states = self.encoder.run(feeds)?.floats("last_hidden_state")?;
+            let states = windows(seek)?;
             let (begin, language) = match &prompt {
                 Some(known) => known,
                 None => prompt.insert(self.prompt(asked, with_times, &states)?),
@@ -127,7 +193,7 @@ impl Whisper {
             if with_times {
                 segments.iter().flat_map(|segment| &segment.tokens).for_each(|&token| stream.hear(token));
             }
-            let offset = (seek * self.ear.hop) as f32 / self.ear.rate as f32;
+            let offset = (seek * ear.hop) as f32 / ear.rate as f32;
             all.extend(segments.into_iter().map(|segment| Segment {
                 start: segment.start + offset,
                 end: segment.end + offset,
@@ -161,9 +227,9 @@ impl Whisper {
             |tokens: &[u32], scores: &mut [f32]| self.times.restrict(&tokens[begin.len()..], scores);
         let rule: Option<&Rule<'_>> = if with_times { Some(&restrict) } else { None };
         let task = Task { begin, source: &[], longest: options.longest(begin.len(), self.longest), rule };
-        let mut decoding = self.decoder.begin(Encoded { states, mask: None });
+        let mut decoding = self.networks.decoder(states);
         let said = |token: u32| token < self.times.end;
-        let written = search::write(&mut decoding, &options, task, job, &mut |token| {
+        let written = search::write(decoding.as_mut(), &options, task, job, &mut |token| {
             // What is written behind the last time is heard again in the next window: it is not certain yet.
             if said(token) && !with_times {
                 stream.hear(token);
@@ -213,7 +279,7 @@ impl Whisper {
 
     /// The likeliest language of a window.
     fn detect(&self, states: &ArrayD<f32>) -> Result<u32, Failure> {
-        let mut decoding = self.decoder.begin(Encoded { states: states.clone(), mask: None });
+        let mut decoding = self.networks.decoder(states.clone());
         let logits = decoding.step(Array2::from_elem((1, 1), i64::from(self.start)).view())?;
         let logits = logits.index_axis(Axis(0), 0);
         let ids: Vec<u32> = self.languages.values().filter_map(|id| Some(id.as_u64()? as u32)).collect();

@@ -1,0 +1,209 @@
+//! A decoder that takes one token at a time and whose cache lies with the host: the model gives the slice of each token, and the
+//! host writes it to the token's place.
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::{generate::Decoder, run::rejected};
+use ndarray::{Array2, ArrayD, ArrayView2, IxDyn, s};
+
+use super::{fixed, given_as, tensor};
+use crate::{model::Model, package::interface::Feature, program::types::Class};
+
+/// Most numbers of a cache.
+const MAX_CACHE: usize = 1 << 27;
+/// What hides a place of the cache from attention.
+const HIDDEN: f32 = -1.0e4;
+
+const TOKEN: &str = "input_ids";
+const PLACE: &str = "cache_length";
+const KEYS: &str = "key_cache";
+const VALUES: &str = "value_cache";
+const UPDATED: &str = "kv_cache_update_mask";
+const STATES: &str = "encoder_output_embeds";
+const SEEN: &str = "decoder_key_padding_mask";
+const LOGITS: &str = "logits";
+const NEW_KEYS: &str = "key_cache_updates";
+const NEW_VALUES: &str = "value_cache_updates";
+
+/// What a decoder takes.
+#[derive(Debug)]
+pub(super) struct Shape {
+    /// Inputs with what their numbers are.
+    inputs: Vec<(String, Class)>,
+    /// Numbers of a token in either cache.
+    width: usize,
+    /// Tokens that a cache holds.
+    pub(super) length: usize,
+    /// Dimensions of the encoder's states.
+    states: Vec<usize>,
+}
+
+impl Shape {
+    /// As a model says, which must be one of this kind.
+    pub(super) fn of(model: &dyn Model) -> Result<Self, Failure> {
+        let interface = model.interface();
+        let said = |name: &str| {
+            let input = interface.input(name);
+            let input = input.ok_or_else(|| rejected(format!("{} takes no {name}", model.name())))?;
+            fixed(input)
+                .ok_or_else(|| rejected(format!("{} does not say how large its {name} is", model.name())))
+        };
+        let (_, keys) = said(KEYS)?;
+        let &[1, width, 1, length] = keys.as_slice() else {
+            let message =
+                format!("{} takes {KEYS} {keys:?}, where [1, width, 1, tokens] is known", model.name());
+            return Err(rejected(message));
+        };
+        if width.checked_mul(length).is_none_or(|numbers| numbers > MAX_CACHE) {
+            return Err(rejected(format!(
+                "{} asks for caches {keys:?}, of more than {MAX_CACHE} numbers",
+                model.name()
+            )));
+        }
+        let states = said(STATES)?.1;
+        let known = [
+            (TOKEN, vec![1]),
+            (PLACE, vec![1]),
+            (KEYS, keys.clone()),
+            (VALUES, keys.clone()),
+            (UPDATED, vec![1, length]),
+            (STATES, states.clone()),
+            (SEEN, vec![1, length]),
+        ];
+        let mut inputs = Vec::new();
+        for (name, wanted) in known {
+            let (class, sizes) = said(name)?;
+            if sizes != wanted {
+                let message =
+                    format!("{} takes {name} {sizes:?}, where {wanted:?} fits the others", model.name());
+                return Err(rejected(message));
+            }
+            inputs.push((name.to_owned(), class));
+        }
+        let strange =
+            |feature: &&Feature| !feature.is_optional && inputs.iter().all(|(name, _)| *name != feature.name);
+        if let Some(other) = interface.inputs.iter().find(strange) {
+            return Err(rejected(format!(
+                "{} asks for {}, which nothing is known to give",
+                model.name(),
+                other.name
+            )));
+        }
+        for name in [LOGITS, NEW_KEYS, NEW_VALUES] {
+            if interface.outputs.iter().all(|output| output.name != name) {
+                return Err(rejected(format!("{} gives no {name}", model.name())));
+            }
+        }
+        Ok(Self { inputs, width, length, states })
+    }
+
+    /// Begins to write about what was heard.
+    pub(super) fn begin<'m>(&'m self, model: &'m dyn Model, states: ArrayD<f32>) -> Writing<'m> {
+        let empty = || ArrayD::zeros(IxDyn(&[1, self.width, 1, self.length]));
+        let row = Row { keys: empty(), values: empty(), length: 0 };
+        Writing { model, shape: self, states, rows: vec![row] }
+    }
+}
+
+/// Texts on their way.
+#[derive(Debug)]
+pub(super) struct Writing<'m> {
+    model: &'m dyn Model,
+    shape: &'m Shape,
+    states: ArrayD<f32>,
+    rows: Vec<Row>,
+}
+
+/// One text: what the model remembers of its tokens.
+#[derive(Debug, Clone)]
+struct Row {
+    keys: ArrayD<f32>,
+    values: ArrayD<f32>,
+    length: usize,
+}
+
+impl Writing<'_> {
+    /// The logits behind one more token of a row.
+    fn say(&mut self, row: usize, token: i64) -> Result<Vec<f32>, Failure> {
+        let (model, shape) = (self.model, self.shape);
+        let row = &mut self.rows[row];
+        let place = row.length;
+        if place >= shape.length {
+            return Err(rejected(format!(
+                "the cache of {} holds {} tokens and is full",
+                model.name(),
+                shape.length
+            )));
+        }
+        let one = |number: f32| ArrayD::from_elem(IxDyn(&[1]), number);
+        let places = |number: &dyn Fn(usize) -> f32| {
+            ArrayD::from_shape_fn(IxDyn(&[1, shape.length]), |at| number(at[1]))
+        };
+        let numbers = |name: &str| match name {
+            TOKEN => one(token as f32),
+            PLACE => one(place as f32),
+            KEYS => row.keys.clone(),
+            VALUES => row.values.clone(),
+            UPDATED => places(&|at| f32::from(u8::from(at == place))),
+            SEEN => places(&|at| if at <= place { 0.0 } else { HIDDEN }),
+            _ => self.states.clone(),
+        };
+        let inputs =
+            shape.inputs.iter().map(|(name, class)| (name.clone(), tensor(*class, numbers(name)))).collect();
+        let mut outputs = model.run(inputs, &mut model.start()?)?;
+        for (name, cache) in [(NEW_KEYS, &mut row.keys), (NEW_VALUES, &mut row.values)] {
+            let slice = given_as(model, &mut outputs, name)?;
+            if slice.len() != shape.width {
+                return Err(rejected(format!(
+                    "{} gives {name} {:?}, where a token has {} numbers",
+                    model.name(),
+                    slice.shape(),
+                    shape.width
+                )));
+            }
+            cache.slice_mut(s![0, .., 0, place]).iter_mut().zip(&slice).for_each(|(to, &from)| *to = from);
+        }
+        row.length += 1;
+        let logits = given_as(model, &mut outputs, LOGITS)?;
+        if logits.iter().any(|logit| logit.is_nan()) {
+            return Err(rejected(format!(
+                "the logits of {} are not numbers: its weights are broken",
+                model.name()
+            )));
+        }
+        Ok(logits.iter().copied().collect())
+    }
+}
+
+impl Decoder for Writing<'_> {
+    fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, Failure> {
+        let expected = self.shape.states.as_slice();
+        if self.states.shape() != expected {
+            return Err(rejected(format!(
+                "{} takes {STATES} {expected:?}, the encoder gives {:?}",
+                self.model.name(),
+                self.states.shape()
+            )));
+        }
+        let (mut all, mut words) = (Vec::new(), 0);
+        for (row, tokens) in tokens.rows().into_iter().enumerate() {
+            let mut last = Vec::new();
+            for &token in tokens {
+                last = self.say(row, token)?;
+            }
+            words = last.len();
+            all.extend(last);
+        }
+        let rows = tokens.nrows();
+        let logits = Array2::from_shape_vec((rows, words), all).ok().filter(|logits| !logits.is_empty());
+        logits.ok_or_else(|| rejected(format!("{} gives no logits for some tokens", self.model.name())))
+    }
+
+    fn reorder(&mut self, order: &[usize]) -> Result<(), Failure> {
+        let is_same =
+            order.len() == self.rows.len() && order.iter().enumerate().all(|(row, &from)| row == from);
+        if !is_same {
+            self.rows = order.iter().map(|&from| self.rows[from].clone()).collect();
+        }
+        Ok(())
+    }
+}

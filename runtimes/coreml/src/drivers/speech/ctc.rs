@@ -1,0 +1,261 @@
+//! Models that label every moment: of samples, or of what a front end hears of them.
+
+use std::sync::Arc;
+
+use island_protocol::job::Failure;
+use island_runtimes_onnx::{
+    repository::Repository,
+    run::rejected,
+    speech::{ctc::Labeller, mel::Ear},
+};
+use ndarray::{Array1, Array2, ArrayD, Axis, Ix2, IxDyn, Slice};
+use serde_json::Value;
+
+use super::{SPECTROGRAM, Stage, fixed, given_as, model, tensor};
+use crate::{
+    drivers::Models,
+    model::{Model, Tensor},
+    package::interface::{Feature, Kind, Sizes},
+    program::types::Class,
+};
+
+/// Most samples of a run.
+const MAX_SAMPLES: usize = 1 << 24;
+
+/// A model of labels.
+#[derive(Debug)]
+pub struct Labels {
+    model: Arc<dyn Model>,
+    input: String,
+    hears: Hears,
+    /// An input that says which samples count, with what its numbers are.
+    mask: Option<(String, Class)>,
+    output: String,
+    /// Widths and steps of the convolutions that samples go through.
+    convolutions: Vec<(usize, usize)>,
+}
+
+/// What a model is given of a sound.
+#[derive(Debug)]
+enum Hears {
+    /// Samples, in these dimensions, the last of which is time.
+    Samples(Sizes),
+    /// What the package's own front end hears.
+    Spectrogram(Stage, Features),
+    /// What ours hears.
+    Ear(Box<Ear>, Features),
+}
+
+/// Features of a window, and how many samples that is.
+#[derive(Debug)]
+struct Features {
+    class: Class,
+    takes: Vec<usize>,
+    window: usize,
+    /// Samples of one label.
+    stride: usize,
+}
+
+impl Labels {
+    /// Loads a model, with the front end that lies beside it where it needs one.
+    pub fn load(models: &Models, path: &str, folder: &str, repository: &Repository) -> Result<Self, Failure> {
+        let model = models.load(path)?;
+        let interface = model.interface();
+        let (masks, inputs): (Vec<&Feature>, Vec<&Feature>) =
+            interface.inputs.iter().partition(|input| input.name.contains("mask"));
+        let [input] = inputs.as_slice() else {
+            return Err(rejected(format!(
+                "{} takes {} inputs, where one sound is known",
+                model.name(),
+                inputs.len()
+            )));
+        };
+        let output = interface.outputs.iter().find(|output| output.name.to_lowercase().contains("logits"));
+        let output = output.or_else(|| interface.outputs.first().filter(|_| interface.outputs.len() == 1));
+        let output = output.ok_or_else(|| rejected(format!("{} gives no logits", model.name())))?;
+        let Kind::Array { class, sizes } = &input.kind else {
+            return Err(rejected(format!("{} takes {}, which is no sound", model.name(), input.name)));
+        };
+        let is_time_alone = (0..sizes.rank().saturating_sub(1)).all(|axis| sizes.holding(axis, 1) == Some(1));
+        let hears = if is_time_alone && *class == Class::Float {
+            Hears::Samples(sizes.clone())
+        } else {
+            let (class, takes) = fixed(input).ok_or_else(|| unknown(model.as_ref(), input))?;
+            Self::features(models, folder, repository, model.as_ref(), (class, takes), output)?
+        };
+        let mask = match masks.as_slice() {
+            [] => None,
+            [mask] => match &mask.kind {
+                Kind::Array { class, .. } => Some((mask.name.clone(), *class)),
+                _ => return Err(unknown(model.as_ref(), mask)),
+            },
+            [_, other, ..] => return Err(unknown(model.as_ref(), other)),
+        };
+        let list = |name: &str| {
+            let all = repository.config.get(name).and_then(Value::as_array);
+            all.into_iter()
+                .flatten()
+                .filter_map(Value::as_u64)
+                .map(|number| number as usize)
+                .collect::<Vec<_>>()
+        };
+        let convolutions = list("conv_kernel").into_iter().zip(list("conv_stride")).collect();
+        let (input, output) = (input.name.clone(), output.name.clone());
+        Ok(Self { model, input, hears, mask, output, convolutions })
+    }
+
+    fn features(
+        models: &Models,
+        folder: &str,
+        repository: &Repository,
+        own: &dyn Model,
+        (class, takes): (Class, Vec<usize>),
+        output: &Feature,
+    ) -> Result<Hears, Failure> {
+        let (&[1, pitches, 1, moments] | &[1, pitches, moments]) = takes.as_slice() else {
+            return Err(rejected(format!(
+                "{} takes {takes:?}, where [1, pitches, moments] is known",
+                own.name()
+            )));
+        };
+        let labels = fixed(output).and_then(|(_, sizes)| sizes.get(sizes.len().checked_sub(2)?).copied());
+        let labels = labels.filter(|&labels| (1..=moments).contains(&labels));
+        let labels = labels
+            .ok_or_else(|| rejected(format!("{} does not say how many labels it gives", own.name())))?;
+        let stride = |samples: usize| (samples as f64 / labels as f64).round().max(1.0) as usize;
+        let features =
+            |window: usize| Features { class, takes: takes.clone(), window, stride: stride(window) };
+        if let Some(spectrogram) = model(models, folder, SPECTROGRAM)? {
+            let stage = Stage::of(spectrogram)?;
+            let window = stage.takes.iter().product();
+            return Ok(Hears::Spectrogram(stage, features(window)));
+        }
+        let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
+        if settings.get("feature_extractor_type").and_then(Value::as_str) != Some("WhisperFeatureExtractor") {
+            return Err(rejected(format!(
+                "{} takes features, and neither a model {SPECTROGRAM} nor preprocessor_config.json says how they are made",
+                own.name()
+            )));
+        }
+        let ear = Ear::fitted(repository, Some((pitches, moments)))?;
+        if (ear.pitches(), ear.window / ear.hop) != (pitches, moments) {
+            return Err(rejected(format!(
+                "preprocessor_config.json speaks of {} pitches at {} moments, {} takes {pitches} at {moments}",
+                ear.pitches(),
+                ear.window / ear.hop,
+                own.name()
+            )));
+        }
+        let window = ear.window;
+        Ok(Hears::Ear(Box::new(ear), features(window)))
+    }
+
+    /// How many samples go in for so many, silence behind them.
+    fn window(&self, count: usize) -> Result<usize, Failure> {
+        match &self.hears {
+            Hears::Spectrogram(_, features) | Hears::Ear(_, features) => Ok(features.window),
+            Hears::Samples(sizes) => {
+                let length = sizes.holding(sizes.rank() - 1, count as u64);
+                let length = length.and_then(|length| usize::try_from(length).ok());
+                length.filter(|&length| length <= MAX_SAMPLES).ok_or_else(|| {
+                    rejected(format!("{} takes no sound of {count} samples: {sizes:?}", self.model.name()))
+                })
+            }
+        }
+    }
+
+    /// How many labels belong to so many samples, of `rows` for a window of silence behind them.
+    fn count(&self, samples: usize, window: usize, rows: usize) -> usize {
+        if samples >= window {
+            return rows;
+        }
+        let of = |samples: usize| {
+            self.convolutions.iter().fold(samples, |length, &(width, step)| {
+                length.checked_sub(width).map_or(0, |rest| rest / step.max(1) + 1)
+            })
+        };
+        let exact = of(samples);
+        let count = if !self.convolutions.is_empty() && of(window) == rows {
+            exact
+        } else {
+            (samples * rows).div_ceil(window.max(1))
+        };
+        count.clamp(1, rows)
+    }
+
+    /// A sound as the model takes it.
+    fn sound(&self, samples: Vec<f32>) -> Result<Tensor, Failure> {
+        let flat = |samples: Vec<f32>| Array1::from_vec(samples).into_dyn();
+        let (heard, class, takes) = match &self.hears {
+            Hears::Samples(sizes) => {
+                let mut takes = vec![1; sizes.rank()];
+                takes[sizes.rank() - 1] = samples.len();
+                (flat(samples), Class::Float, takes)
+            }
+            Hears::Spectrogram(stage, features) => {
+                (stage.run(flat(samples))?, features.class, features.takes.clone())
+            }
+            Hears::Ear(ear, features) => {
+                (ear.hear(&samples).into_dyn(), features.class, features.takes.clone())
+            }
+        };
+        let count = heard.len();
+        let heard = heard.into_shape_with_order(IxDyn(&takes)).map_err(|_| {
+            rejected(format!("{} takes {takes:?} as {}, not {count} numbers", self.model.name(), self.input))
+        })?;
+        Ok(tensor(class, heard))
+    }
+}
+
+fn unknown(model: &dyn Model, input: &Feature) -> Failure {
+    rejected(format!("{} asks for {}, and what that is is not known", model.name(), input.name))
+}
+
+impl Labeller for Labels {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn longest(&self) -> Option<usize> {
+        match &self.hears {
+            Hears::Samples(sizes) => sizes.most(sizes.rank() - 1).and_then(|most| usize::try_from(most).ok()),
+            Hears::Spectrogram(_, features) | Hears::Ear(_, features) => Some(features.window),
+        }
+    }
+
+    fn of_features(&self) -> Option<usize> {
+        match &self.hears {
+            Hears::Samples(_) => None,
+            Hears::Spectrogram(_, features) | Hears::Ear(_, features) => Some(features.stride),
+        }
+    }
+
+    fn logits(&self, samples: &[f32]) -> Result<Array2<f32>, Failure> {
+        let (model, window) = (self.model.as_ref(), self.window(samples.len())?);
+        let mut padded = samples.to_vec();
+        padded.resize(window, 0.0);
+        let mut inputs = vec![(self.input.clone(), self.sound(padded)?)];
+        if let Some((name, class)) = &self.mask {
+            let counts = |place: IxDyn| f32::from(u8::from(place[1] < samples.len()));
+            inputs.push((name.clone(), tensor(*class, ArrayD::from_shape_fn(IxDyn(&[1, window]), counts))));
+        }
+        let mut outputs = model.run(inputs, &mut model.start()?)?;
+        let mut logits = given_as(model, &mut outputs, &self.output)?;
+        let shape = logits.shape().to_vec();
+        while logits.ndim() > 2 && logits.shape()[0] == 1 {
+            logits.index_axis_inplace(Axis(0), 0);
+        }
+        let logits = logits.into_dimensionality::<Ix2>().ok().filter(|logits| !logits.is_empty());
+        let logits = logits.ok_or_else(|| {
+            rejected(format!("{} gives {} {shape:?}, not one row for each moment", model.name(), self.output))
+        })?;
+        if logits.iter().any(|logit| logit.is_nan()) {
+            return Err(rejected(format!(
+                "the logits of {} are not numbers: its weights are broken",
+                model.name()
+            )));
+        }
+        let count = self.count(samples.len(), window, logits.nrows());
+        Ok(logits.slice_axis(Axis(0), Slice::from(..count)).to_owned())
+    }
+}
