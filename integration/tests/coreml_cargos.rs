@@ -1,11 +1,12 @@
-//! Core ML Cargos on an Island without Apple: a language model that keeps a state streams its reply, a classifier answers; through HTTP, SQL, NATS,
-//! agent and worker. The models are the engine's fixtures.
+//! Core ML Cargos on an Island without Apple: a language model that keeps a state streams its reply, a classifier answers, three models together
+//! write down what they hear; through HTTP, SQL, NATS, agent and worker. The models are the engine's fixtures.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use island_coordinator_client::protocol::job::JobStatus;
 use island_integration::{
     Network, Options,
@@ -75,6 +76,31 @@ async fn a_language_model_with_a_state_streams_what_the_reference_says() {
         let job = final_job(&client, job.id).await;
         let written = job.usage.expect("usage").completion_tokens;
         assert_eq!(Some(written), answer["output"]["tokens"].as_u64());
+    }
+}
+
+#[tokio::test]
+async fn what_is_heard_is_written_while_it_is_heard() {
+    let (_cargos, network) = network(&["whisperkit"]);
+    let client = network.client();
+    let cases = cases("whisperkit");
+    let answers = cases["answers"].as_array().expect("answers");
+    for answer in answers.iter().filter(|answer| answer.get("without").is_none()) {
+        let mut input = answer["input"].clone();
+        let file = input["audio"]["file"].as_str().expect("a file").to_owned();
+        input["audio"] = STANDARD.encode(fs::read(fixture("whisperkit").join(file)).expect("a sound")).into();
+        let job = client.submit_job("whisperkit", input, 0).await.expect("submit");
+        let story = Story::default().read_to_end(&mut client.job_events(job.id, None)).await;
+        story.assert_whole();
+        assert!(story.is_done(), "{:?}", story.last);
+        assert_eq!(
+            story.text.trim(),
+            answer["output"]["text"].as_str().expect("a text"),
+            "{}",
+            answer["name"]
+        );
+        let output = final_job(&client, job.id).await.output.expect("an output");
+        assert_eq!(output["language"], answer["output"]["language"], "{}", answer["name"]);
     }
 }
 
