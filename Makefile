@@ -41,8 +41,10 @@ deb: setup cargos ## Debian packages of the agent, the coordinator and the comma
 	cargo build --locked --workspace --bins --release
 	@packaging/deb.sh
 
-deb-test: ## Install, join, run, upgrade, remove and purge what `make deb` made, in a clean Debian (root)
+deb-test: ## Install, join, run, upgrade, update, remove and purge what `make deb` made, in a clean Debian that boots (root)
 	@packaging/test.sh
+	@HOSTILE=$$(cargo test --locked --workspace --test hostile --no-run --message-format=json 2>/dev/null | \
+		jq -r 'select(.executable and (.manifest_path | endswith("runtimes/worker/Cargo.toml"))).executable') packaging/boot.sh
 
 bench: setup ## Every claim of speed, each against a peer in the same run
 	@benches/peers.sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the packages in a clean Debian, joins a network with a code, runs a job, upgrades in place, removes and purges.
-# Needs root and mmdebstrap. There is no systemd inside: the service's program is started as the unit would, by its user.
+# Needs root and mmdebstrap. There is no systemd inside: the service's program is started as the unit would, by its user (boot.sh
+# has a real one).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

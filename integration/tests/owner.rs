@@ -70,6 +70,34 @@ async fn a_doctor_runs_a_real_job() {
     assert!(paused.starts_with('-') && paused.contains("takes no work now"), "{paused}");
 }
 
+#[tokio::test]
+async fn an_island_tries_itself_out_once_and_starts_again_with_what_it_found() {
+    let agent = vec![("MEASURE", "true".to_owned())];
+    let network = Network::start_with(&Options { agent, ..Options::default() });
+    let (client, state) = (network.client(), network.folder().join("island-1"));
+    let kept = state.join("measured.json");
+    eventually("it was tried out", || async { kept.exists().then_some(()) }).await;
+    let written = std::fs::read(&kept).expect("read");
+    let speed = client.hosts().await.expect("hosts")[0].tokens_per_second;
+    assert!(speed.is_some_and(|speed| speed > 0.0), "the coordinator saw its job: {speed:?}");
+
+    let before = network.pid("island-1");
+    network.kill("island-1");
+    eventually("it is back", || async { (network.pid("island-1") != before).then_some(()) }).await;
+    let again = eventually("it is registered", || async {
+        let ran = Command::new(program("island-agent"))
+            .args(["status", "--json"])
+            .arg("--state-dir")
+            .arg(&state)
+            .output();
+        let status: Value = serde_json::from_slice(&ran.ok()?.stdout).ok()?;
+        (status["connected"] == true && status["measured"].is_object()).then_some(status)
+    })
+    .await;
+    assert!(again["measured"]["memory_mb_s"].as_u64().is_some_and(|speed| speed > 0), "{again}");
+    assert_eq!(std::fs::read(&kept).expect("read"), written, "once is enough");
+}
+
 /// A collector that passes on what Islands send.
 async fn collector() -> (String, tokio::sync::mpsc::UnboundedReceiver<ExportMetricsServiceRequest>) {
     let (sender, received) = tokio::sync::mpsc::unbounded_channel();

@@ -28,8 +28,10 @@ const DISK_BYTES: usize = 256 << 20;
 /// Megabytes that must stay free beside it.
 const DISK_FREE_MB: u64 = 1024;
 const CHUNK: usize = 4 << 20;
-/// Between the first registration and the trial, and between tries: others may be starting up with us.
-const PAUSE: Duration = Duration::from_secs(20);
+/// Between the first registration and the trial: others may be starting up with us.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Between tries of a job: a coordinator runs one a minute.
+const AGAIN: Duration = Duration::from_secs(20);
 /// Tries of a job before the next start of the agent.
 const TRIES: u32 = 5;
 
@@ -56,7 +58,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Does so, when nothing else runs, until done or stopped.
+    /// Does so, when nothing else runs; ends when stopped.
     pub async fn run(self, stop: CancellationToken) {
         let tried = async {
             if let Some(kept) = self.kept() {
@@ -77,9 +79,11 @@ impl Trial {
         };
         tokio::select! {
             biased;
-            () = stop.cancelled() => {}
+            () = stop.cancelled() => return,
             () = tried => {}
         }
+        // Tasks live as long as the agent: one that ends before is taken for broken.
+        stop.cancelled().await;
     }
 
     /// Waits until this Island is registered, may work, and does not.
@@ -95,8 +99,8 @@ impl Trial {
 
     /// Runs a job of its own; false: none could be run, and the next start tries again.
     async fn job(&self) -> bool {
-        for _ in 0..TRIES {
-            tokio::time::sleep(PAUSE).await;
+        for tried in 0..TRIES {
+            tokio::time::sleep(if tried == 0 { PAUSE } else { AGAIN }).await;
             if !self.supervisor.takes_work() {
                 continue;
             }
