@@ -300,7 +300,7 @@ async fn write_piece(
 async fn write_body(
     response: Response,
     pace: &Pace,
-    place: &Url,
+    from: &Url,
     part: &Part,
     start: u64,
     told: &(dyn Fn(u64) + Sync),
@@ -309,7 +309,7 @@ async fn write_body(
     let mut waiting: Vec<u8> = Vec::with_capacity(WRITE_BYTES);
     let mut written = 0;
     loop {
-        let chunk = body.next().await.transpose().map_err(|source| Broken::Web(transport(place, source)))?;
+        let chunk = body.next().await.transpose().map_err(|source| Broken::Web(transport(from, source)))?;
         let is_last = chunk.is_none();
         pace.take(chunk.as_ref().map_or(0, |chunk| chunk.len() as u64)).await;
         waiting.extend_from_slice(chunk.as_deref().unwrap_or_default());

@@ -14,9 +14,9 @@ use sha2::{Digest as _, Sha256};
 use crate::{judge::hexadecimal, manifest};
 
 /// Longest silence of a server.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
 /// Time that a manifest may take.
-const MANIFEST_TIME: Duration = Duration::from_secs(60);
+const MANIFEST_TIME: Duration = Duration::from_mins(1);
 
 /// What cannot be fetched.
 #[derive(Debug, thiserror::Error)]

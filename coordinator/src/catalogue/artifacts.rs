@@ -109,9 +109,10 @@ fn repository_files(check: &mut Checker<'_>, dir: &Path, repository: &Repository
             check.fault(part.span(), format!("{path:?} is no path inside a repository"));
             continue;
         }
-        let url = match is_local {
-            true => address(check, dir, &Spanned::new(part.span(), format!("{root}/{path}"))),
-            false => format!("{root}:{path}{revision}"),
+        let url = if is_local {
+            address(check, dir, &Spanned::new(part.span(), format!("{root}/{path}")))
+        } else {
+            format!("{root}:{path}{revision}")
         };
         let sha256 = sha256.and_then(|hash| digest(check, &Spanned::new(part.span(), hash.clone())));
         let mut artifact = Artifact { name: path.clone(), url, sha256, size_bytes };

@@ -4,7 +4,7 @@ mod hub;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::Path,
     process::ExitCode,
 };
 
@@ -90,7 +90,7 @@ async fn pin(config: &Config, slugs: &[String], hub: &str, again: bool) -> anyho
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn write(pins: &Pins, path: &PathBuf) -> anyhow::Result<()> {
+fn write(pins: &Pins, path: &Path) -> anyhow::Result<()> {
     pins.write(path).with_context(|| format!("write {}", path.display()))
 }
 

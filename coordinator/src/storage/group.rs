@@ -158,10 +158,16 @@ async fn group(
     };
     let committed = say(&mut conn, "COMMIT").await;
     match committed {
-        Ok(()) => waiting.into_iter().for_each(|done| drop(done.send(Ok(())))),
+        Ok(()) => {
+            for done in waiting {
+                drop(done.send(Ok(())));
+            }
+        }
         Err(error) => {
             let error = Arc::new(error);
-            waiting.into_iter().for_each(|done| drop(done.send(Err(StoreError::Commit(Arc::clone(&error))))));
+            for done in waiting {
+                drop(done.send(Err(StoreError::Commit(Arc::clone(&error)))));
+            }
             // Where the commit itself ended the transaction there is nothing left to take back.
             let _ = say(&mut conn, "ROLLBACK").await;
         }

@@ -64,14 +64,12 @@ pub fn reply(prompt: &str, tokens: u64) -> String {
 
 /// How many tokens of the reply to `prompt` a text is.
 fn tokens_of(prompt: &str, text: &str) -> u64 {
-    let mut length = 0;
-    (0..)
-        .take_while(|&index| {
-            let before = length;
-            length += token(prompt, index).len();
-            before < text.len()
-        })
-        .count() as u64
+    let (mut length, mut count) = (0, 0);
+    while length < text.len() {
+        length += token(prompt, count).len();
+        count += 1;
+    }
+    count
 }
 
 impl Runtime for Simulated {

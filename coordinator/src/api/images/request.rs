@@ -99,11 +99,11 @@ impl Asked {
 /// Width and height of `512x768`.
 fn sides(size: &str) -> Option<(u32, u32)> {
     let (width, height) = size.split_once('x')?;
-    let side = |text: &str| {
+    let pixels = |text: &str| {
         let is_plain = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
         text.parse().ok().filter(|_| is_plain && !text.starts_with('0'))
     };
-    Some((side(width)?, side(height)?))
+    Some((pixels(width)?, pixels(height)?))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How long the job may take, its model's loading included.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Between two checks of an Island.
 const EVERY_MS: i64 = 60_000;
 
@@ -92,17 +92,13 @@ async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Resu
     let mut follower = Follower::new(api.owner.adopt(job, Some(first)));
     let mut watch = Watch { begun, check: &mut check, tokens: None };
     loop {
-        match timeout_at(begun + PATIENCE, follower.next()).await {
-            Ok(entry) => {
-                if watch.saw(&entry?.event.event) {
-                    break;
-                }
-            }
-            Err(_) => {
-                let message = format!("it had not ended after {} s", PATIENCE.as_secs());
-                watch.failed(FailureCode::DeadlineExceeded.as_str(), message);
-                break;
-            }
+        let Ok(entry) = timeout_at(begun + PATIENCE, follower.next()).await else {
+            let message = format!("it had not ended after {} s", PATIENCE.as_secs());
+            watch.failed(FailureCode::DeadlineExceeded.as_str(), message);
+            break;
+        };
+        if watch.saw(&entry?.event.event) {
+            break;
         }
     }
     if cargo.spec.runtime_type != RuntimeType::Llmcpp {

@@ -14,7 +14,7 @@ use crate::catalogue::pins::Pin;
 pub(super) const PUBLIC: &str = "https://huggingface.co";
 /// Longest file that is fetched for its hash: larger ones are stored by theirs, and the hub tells it.
 const MAX_PLAIN_BYTES: u64 = 64 << 20;
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A hub.
 #[derive(Debug)]
