@@ -196,7 +196,10 @@ async fn seeds_decide() {
     }
     assert!(others.len() > 1, "{others:?}");
     let unseeded = json!({"prompt": "Tell me a story.", "max_tokens": 24, "temperature": 1.5, "seed": null});
-    assert_eq!(finish(&play(&engine, unseeded).await), FinishReason::Length);
+    // Chance may end it early.
+    let played = play(&engine, unseeded).await;
+    assert!(matches!(finish(&played), FinishReason::Length | FinishReason::Stop));
+    assert!((1..=24).contains(&played.usage().completion_tokens), "{:?}", played.usage());
 }
 
 #[tokio::test]
