@@ -5,20 +5,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-target=${CARGO_TARGET_DIR:-$HOME/.cache/island/target}
-built=$target/$([ "${PROFILE:-release}" = dev ] && echo debug || echo "${PROFILE:-release}")
-work=$(mktemp -d /tmp/isl-boot.XXXXXX)
-root=$work/root
-pids=()
+. packaging/common.sh
 leader=
 
-say() { printf '\033[1mboot:\033[0m %s\n' "$*"; }
 fail() { say "$*"; inside journalctl --no-pager -n 40 -u island-agent -u island-update 2>/dev/null || true; exit 1; }
 finish() {
     [ -z "$leader" ] || kill -RTMIN+4 "$leader" 2>/dev/null || true
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-    wait 2>/dev/null || true
-    rm -rf --one-file-system "$work"
+    clean
 }
 trap finish EXIT
 inside() { nsenter -t "$leader" -m -u -i -p -- /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
@@ -31,19 +24,13 @@ until_true() { # WHAT COMMAND...: within a minute
 connected() { [ "$(status | jq .connected)" = true ]; }
 runs_version() { [ "$(status | jq -r .version)" = "$1" ] && connected; }
 busy() { [ "$(status | jq '.jobs | length')" -gt 0 ]; }
-job() { "$built/island" jobs submit --workload llm-chat --input "{\"prompt\": \"Tell me about the sea.\", \"max_tokens\": $1}" --stream; }
 
 say "making a clean Debian with systemd"
 mmdebstrap --quiet --variant=minbase --include=ca-certificates,systemd,systemd-sysv,dbus,libgomp1,libstdc++6,dpkg-repack bookworm "$root"
 cp "$target"/deb/island-agent_*.deb "$root/agent.deb"
 cp "$target"/deb/island-update_*.deb "$root/update.deb"
 
-say "starting a network without an Island"
-"$built/island" dev --no-island --data-dir "$work/dev" >"$work/dev.log" 2>&1 &
-pids+=($!)
-for _ in $(seq 200); do [ -f "$work/dev/dev.json" ] && break; sleep 0.1; done
-api=$(jq -r .api_url "$work/dev/dev.json")
-export SERVICE_API_URL=$api SERVICE_API_KEY=$(jq -r .api_key "$work/dev/dev.json")
+network
 
 say "booting"
 # nspawn has walls of its own, in which older ones leave no room for landlock; a machine has none.

@@ -5,20 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-target=${CARGO_TARGET_DIR:-$HOME/.cache/island/target}
-built=$target/$([ "${PROFILE:-release}" = dev ] && echo debug || echo "${PROFILE:-release}")
-work=$(mktemp -d /tmp/isl-deb.XXXXXX)
-root=$work/root
-pids=()
-
-say() { printf '\033[1mtest:\033[0m %s\n' "$*"; }
-finish() {
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-    wait 2>/dev/null || true
-    umount -l "$root/proc" "$root/dev" "$root/sys" 2>/dev/null || true
-    rm -rf --one-file-system "$work"
-}
-trap finish EXIT
+. packaging/common.sh
+trap clean EXIT
 inside() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
 agent() { chroot --userspec=island:island "$root" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/var/lib/island-agent LC_ALL=C island-agent --config /etc/island/agent.toml "$@"; }
 
@@ -34,12 +22,7 @@ inside dpkg -i /tmp/agent.deb
 inside id island
 install -d -m 0700 -o "$(inside id -u island)" -g "$(inside id -g island)" "$root/var/lib/island-agent"
 
-say "starting a network without an Island"
-"$built/island" dev --no-island --data-dir "$work/dev" >"$work/dev.log" 2>&1 &
-pids+=($!)
-for _ in $(seq 200); do [ -f "$work/dev/dev.json" ] && break; sleep 0.1; done
-api=$(jq -r .api_url "$work/dev/dev.json")
-export SERVICE_API_URL=$api SERVICE_API_KEY=$(jq -r .api_key "$work/dev/dev.json")
+network
 
 say "joining with a code"
 inside island-agent --config /etc/island/agent.toml enrol --coordinator "$api" >"$work/enrol.log" &
@@ -48,7 +31,6 @@ for _ in $(seq 100); do grep -q 'hosts pair' "$work/enrol.log" && break; sleep 0
 "$built/island" hosts pair "$(sed -n 's/.*hosts pair //p' "$work/enrol.log")"
 wait "$enrolling"
 
-job() { "$built/island" jobs submit --workload llm-chat --input '{"prompt": "Tell me about the sea.", "max_tokens": 16}' --stream; }
 start() {
     agent run >>"$work/agent.log" 2>&1 &
     pids+=($!)
@@ -58,7 +40,7 @@ start() {
 stop() { agent_pid=$(pgrep -f "^island-agent --config /etc/island/agent.toml run" | head -1); kill "$agent_pid"; while kill -0 "$agent_pid" 2>/dev/null; do sleep 0.1; done; }
 start
 say "running a job"
-job
+job 16
 agent status
 earned=$(agent status --json | jq .earned.jobs)
 [ "$earned" = 1 ] || { say "it earned nothing"; exit 1; }
@@ -68,7 +50,7 @@ models=$(find "$root/var/lib/island-agent/cache" -type f | wc -l)
 stop
 inside dpkg -i /tmp/agent.deb
 start
-job
+job 16
 [ "$(find "$root/var/lib/island-agent/cache" -type f | wc -l)" = "$models" ] || { say "the cache was not kept"; exit 1; }
 [ "$(agent status --json | jq .earned.jobs)" = 2 ] || { say "the earnings were not kept"; exit 1; }
 stop

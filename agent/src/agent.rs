@@ -308,8 +308,6 @@ impl Agent {
         let trial = measure::Trial {
             state: self.enrolment.state_dir.clone(),
             models: self.cache_dir.clone(),
-            supervisor: Arc::clone(&self.supervisor),
-            fabric: Arc::clone(&self.fabric),
             sources: Arc::clone(&self.sources),
         };
         // An Island that is stopping is not tried out any more.
@@ -413,7 +411,7 @@ pub fn cache_config(config: &Config) -> CacheConfig {
         hub_endpoint: config.hub_endpoint(),
         hf_home: config.hf_home(),
         offline: config.cache.offline,
-        max_bytes_per_second: config.cache.max_mbit_s.map(|mbit| mbit * 1_000_000 / 8),
+        max_bytes_per_second: config.cache.max_mbit_s.map(|mbit| mbit.saturating_mul(125_000)),
     }
 }
 

@@ -2,10 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -57,8 +54,6 @@ pub struct Preloader {
     now: watch::Sender<Option<Fetching>>,
     /// Bytes a second of the last fetches.
     speed: Mutex<f64>,
-    /// Whether that was learned, and not assumed.
-    learned: AtomicBool,
     last: Mutex<Option<Round>>,
 }
 
@@ -91,15 +86,7 @@ impl Preloader {
     ) -> Self {
         let now = watch::Sender::new(None);
         let speed = Mutex::new(ASSUMED_SPEED);
-        let learned = AtomicBool::new(false);
-        Self { host, client, cache, supervisor, settings, now, speed, learned, last: Mutex::default() }
-    }
-
-    /// Bytes a second of the last large fetches, if there were any.
-    pub fn speed(&self) -> Option<f64> {
-        self.learned
-            .load(Ordering::Relaxed)
-            .then(|| *self.speed.lock().unwrap_or_else(PoisonError::into_inner))
+        Self { host, client, cache, supervisor, settings, now, speed, last: Mutex::default() }
     }
 
     /// Follows what is being fetched.
@@ -233,9 +220,9 @@ impl Preloader {
 
     fn learn(&self, bytes: u64, took: Duration) {
         if bytes >= TELLING {
-            self.learned.store(true, Ordering::Relaxed);
             let mut speed = self.speed.lock().unwrap_or_else(PoisonError::into_inner);
             *speed = *speed * (1.0 - LATEST) + bytes as f64 / took.as_secs_f64().max(0.001) * LATEST;
+            self.supervisor.set_link_mb_s((*speed / 1e6) as u64);
         }
     }
 

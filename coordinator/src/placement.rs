@@ -249,7 +249,7 @@ const SMALL_BYTES: u64 = 1 << 30;
 /// The Cargo that shows soonest whether an Island works, of those it can run now: a real engine before a scripted one, a small language
 /// model before all else, for its speed tells most, then by how near the files are and how small. Files that would come from elsewhere
 /// than the coordinator are not fetched for it.
-pub(crate) fn check<'c>(
+pub(crate) fn quickest<'c>(
     cargos: impl IntoIterator<Item = &'c CargoSpec>,
     island: &Candidate<'_>,
 ) -> Result<&'c CargoSpec, Option<Reason>> {

@@ -25,7 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &["protocol", "coordinator-client", "cache", "egress", "runtimes-api", "runtimes-worker", "daemon"],
     ),
     ("cli", &["protocol", "coordinator-client"]),
-    ("update", &["daemon"]),
+    ("update", &["protocol", "daemon"]),
 ];
 
 fn packages() -> Vec<Value> {

@@ -65,7 +65,7 @@ pub struct Measured {
     /// Reading from the models' disk, megabytes a second. `None`: could not be tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_mb_s: Option<u64>,
-    /// Fetching from the coordinator, megabytes a second. `None`: not tried.
+    /// Fetching large models, megabytes a second. `None`: none was preloaded since the agent started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_mb_s: Option<u64>,
     /// When.

@@ -8,10 +8,11 @@ use std::{
 };
 
 use futures::StreamExt as _;
+use island_protocol::digest::Digest;
 use reqwest::{Client, Response, Url};
 use sha2::{Digest as _, Sha256};
 
-use crate::{judge::hexadecimal, manifest};
+use crate::manifest;
 
 /// Longest silence of a server.
 const SILENCE: Duration = Duration::from_mins(1);
@@ -27,6 +28,9 @@ pub enum FetchError {
     /// The server.
     #[error("fetch {0}")]
     Web(Url, #[source] reqwest::Error),
+    /// It takes too long.
+    #[error("{0} was not there within a minute")]
+    Slow(Url),
     /// More comes than was said.
     #[error("{0} sends more than it should: {1} bytes were promised")]
     Endless(Url, u64),
@@ -63,7 +67,7 @@ impl Web {
             Ok(bytes)
         };
         let bytes = tokio::time::timeout(MANIFEST_TIME, fetched).await;
-        let bytes = bytes.map_err(|_| FetchError::Endless(url.clone(), manifest::MAX_BYTES as u64))??;
+        let bytes = bytes.map_err(|_| FetchError::Slow(url.clone()))??;
         Ok((url, bytes))
     }
 
@@ -75,7 +79,7 @@ impl Web {
         folder: &Path,
     ) -> Result<PathBuf, FetchError> {
         let url = from.join(&file.url).map_err(|_| FetchError::Address(file.url.clone()))?;
-        let path = folder.join(format!("{}.deb", file.sha256));
+        let path = folder.join(format!("{}.deb", file.sha256.hex()));
         let failed = |error| FetchError::Write(path.clone(), error);
         if path.exists() && hash(&path).map_err(failed)? == file.sha256 {
             return Ok(path);
@@ -94,7 +98,7 @@ impl Web {
             hasher.update(&chunk);
             out.write_all(&chunk).map_err(failed)?;
         }
-        if length != file.size || hexadecimal(&hasher.finalize()) != file.sha256 {
+        if length != file.size || digest(hasher) != file.sha256 {
             let _ = fs::remove_file(&part);
             return Err(FetchError::OtherFile(url));
         }
@@ -109,8 +113,12 @@ impl Web {
 }
 
 /// The hash of a file.
-pub fn hash(path: &Path) -> io::Result<String> {
+pub fn hash(path: &Path) -> io::Result<Digest> {
     let mut hasher = Sha256::new();
     io::copy(&mut File::open(path)?, &mut hasher)?;
-    Ok(hexadecimal(&hasher.finalize()))
+    Ok(digest(hasher))
+}
+
+fn digest(hasher: Sha256) -> Digest {
+    Digest::from_bytes(hasher.finalize().into())
 }

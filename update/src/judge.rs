@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use island_protocol::digest::Digest;
 use semver::Version;
 use sha2::{Digest as _, Sha256};
 
@@ -146,12 +147,12 @@ fn remembered(
     if release.number < record.number {
         return Err(Refused::Replayed { found: release.number, seen: record.number });
     }
-    let sha256 = hexadecimal(&Sha256::digest(manifest.release.as_bytes()));
-    if release.number == record.number && !record.sha256.is_empty() && record.sha256 != sha256 {
+    let sha256 = Digest::from_bytes(Sha256::digest(manifest.release.as_bytes()).into());
+    if release.number == record.number && record.sha256.is_some_and(|known| known != sha256) {
         return Err(Refused::Changed(release.number));
     }
     let floor = record.floor.clone().into_iter().chain([release.floor.clone()]).max();
-    Ok(Record { number: release.number, sha256, floor, ..record.clone() })
+    Ok(Record { number: release.number, sha256: Some(sha256), floor, ..record.clone() })
 }
 
 fn choose(release: Release, trust: &Trust, record: &Record, installed: &Version) -> Result<Verdict, Refused> {
@@ -174,14 +175,4 @@ fn choose(release: Release, trust: &Trust, record: &Record, installed: &Version)
         return Err(Refused::BadFile(file.size));
     }
     Ok(Verdict::Install { version, file })
-}
-
-/// A hash as text.
-pub fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing into a text cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -156,10 +156,7 @@ fn keygen(path: &Path) -> Result<String, String> {
     if path.exists() {
         return Err(format!("{} is there already, and a key is never replaced", path.display()));
     }
-    let mut seed = [0; 32];
-    let random =
-        fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut seed));
-    random.map_err(|error| format!("read /dev/urandom: {error}"))?;
+    let seed: [u8; 32] = rand::random();
     let key = SigningKey::from_bytes(&seed);
     write_atomic(path, BASE64.encode(seed).as_bytes(), 0o600)
         .map_err(|error| format!("write {}: {error}", path.display()))?;

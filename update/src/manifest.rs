@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use island_protocol::digest::Digest;
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
@@ -50,8 +51,8 @@ pub struct File {
     pub url: String,
     /// Its length in bytes.
     pub size: u64,
-    /// Its hash, hexadecimal.
-    pub sha256: String,
+    /// Its hash.
+    pub sha256: Digest,
 }
 
 /// An Ed25519 public key, 32 bytes in base64.

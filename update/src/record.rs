@@ -7,6 +7,7 @@ use std::{
 };
 
 use island_daemon::files::write_atomic;
+use island_protocol::digest::Digest;
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,7 @@ pub struct Record {
     /// Number of the newest release that was verified.
     pub number: u64,
     /// Hash of its text: there is one release of a number.
-    pub sha256: String,
+    pub sha256: Option<Digest>,
     /// Highest floor of all of them.
     pub floor: Option<Version>,
     /// Versions that did not come up here.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use ed25519_dalek::SigningKey;
+use island_protocol::digest::Digest;
 use island_update::{
     judge::{Refused, Trust, Verdict, judge},
     manifest::{File, MAX_BYTES, Manifest, PublicKey, Release},
@@ -33,7 +34,8 @@ fn version(text: &str) -> Version {
 }
 
 fn release() -> Release {
-    let file = File { url: "island-agent.deb".to_owned(), size: 1000, sha256: "ab".repeat(32) };
+    let file =
+        File { url: "island-agent.deb".to_owned(), size: 1000, sha256: Digest::from_bytes([0xab; 32]) };
     Release {
         product: "island-agent".to_owned(),
         channel: "stable".to_owned(),

@@ -2,6 +2,7 @@
 
 use axum::{Router, body::Body, routing::get};
 use futures::stream;
+use island_protocol::digest::Digest;
 use island_update::{
     fetch::{FetchError, Web, hash},
     manifest::{File, MAX_BYTES},
@@ -28,7 +29,7 @@ async fn server() -> String {
 }
 
 fn file(url: &str) -> File {
-    let sha256 = Sha256::digest(GOOD).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = Digest::from_bytes(Sha256::digest(GOOD).into());
     File { url: url.to_owned(), size: GOOD.len() as u64, sha256 }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use island_protocol::api::IslandCheck;
-use reqwest::{Client, RequestBuilder};
+use reqwest::{Client, RequestBuilder, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::{server::SOCKET, status::Status};
@@ -21,6 +21,9 @@ pub enum ControlError {
     /// It refuses.
     #[error("the agent says: {0}")]
     Refused(String),
+    /// It did so a moment ago.
+    #[error("the agent says: {0}")]
+    TooSoon(String),
 }
 
 /// A running agent.
@@ -56,8 +59,9 @@ impl Control {
     async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ControlError> {
         let answer = request.send().await.map_err(|error| ControlError::Away(self.path.clone(), error))?;
         if !answer.status().is_success() {
-            let text = answer.text().await.unwrap_or_default();
-            return Err(ControlError::Refused(text.trim().to_owned()));
+            let is_soon = answer.status() == StatusCode::TOO_MANY_REQUESTS;
+            let text = answer.text().await.unwrap_or_default().trim().to_owned();
+            return Err(if is_soon { ControlError::TooSoon(text) } else { ControlError::Refused(text) });
         }
         answer.json().await.map_err(|error| ControlError::Nonsense(self.path.clone(), error))
     }

@@ -17,6 +17,7 @@ use axum::{
     routing::{get, post},
 };
 use island_daemon::chain::Chain;
+use island_protocol::problem::Code;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
@@ -137,7 +138,11 @@ async fn check(State(sources): State<Arc<Sources>>, stop: CancellationToken) -> 
     };
     match checked {
         Ok(check) => Json(check).into_response(),
-        Err(error) => (StatusCode::BAD_GATEWAY, format!("{}\n", Chain(&error))).into_response(),
+        Err(error) => {
+            let is_soon = error.code() == Some(Code::RateLimited.as_str());
+            let status = if is_soon { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::BAD_GATEWAY };
+            (status, format!("{}\n", Chain(&error))).into_response()
+        }
     }
 }
 

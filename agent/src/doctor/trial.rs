@@ -11,8 +11,8 @@ pub(super) const WHAT: &str = "test job";
 pub(super) async fn run(control: &Control) -> Finding {
     match control.check().await {
         Ok(check) => told(&check),
-        // Not a fault of the machine: it was checked a moment ago.
-        Err(ControlError::Refused(why)) if why.contains("less than a minute ago") => finding(WHAT, None, why),
+        // No fault of the machine.
+        Err(ControlError::TooSoon(why)) => finding(WHAT, None, why),
         Err(error) => finding(WHAT, Some(false), island_daemon::chain::Chain(&error).to_string()),
     }
 }
@@ -51,6 +51,7 @@ fn explained(reason: &str) -> Option<&'static str> {
         "no_tier" | "no_egress" => {
             "its rules for containers allow none of the jobs that its engines could run"
         }
+        "price" => "it asks more for jobs than any of them pays; see [policy] asking",
         "model_unreachable" => "no model is on disk, and the place they come from cannot be reached",
         "no_model_near" => {
             "every job it could run needs a model that is not here yet, and none is fetched for a test"

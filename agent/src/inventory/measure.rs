@@ -1,5 +1,5 @@
-//! What this machine really does, tried out once: memory, the models' disk, the link, and a job of its own, whose speed the
-//! coordinator sees for itself.
+//! What this machine really does, tried out once: memory, the models' disk, and a job of its own, whose speed the coordinator sees for
+//! itself. The link's speed is learned from what is preloaded.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{cores, disk_mb};
-use crate::{clock, control::status::Sources, link::fabric::Fabric, supervisor::Supervisor};
+use crate::{clock, control::status::Sources};
 
 const FILE: &str = "measured.json";
 /// What one thread reads again and again: more than caches hold.
@@ -49,11 +49,7 @@ pub struct Trial {
     pub state: PathBuf,
     /// Where models lie.
     pub models: PathBuf,
-    /// Told the result.
-    pub supervisor: Arc<Supervisor>,
-    /// Asked to register anew.
-    pub fabric: Arc<Fabric>,
-    /// Asks for the job.
+    /// Told the result, and asked for the job.
     pub sources: Arc<Sources>,
 }
 
@@ -62,17 +58,16 @@ impl Trial {
     pub async fn run(self, stop: CancellationToken) {
         let tried = async {
             if let Some(kept) = self.kept() {
-                self.supervisor.set_measured(kept);
+                self.sources.supervisor.set_measured(kept);
                 return;
             }
             self.quiet().await;
-            let (models, link) = (self.models.clone(), self.sources.preloader.speed());
-            let measured = tokio::task::spawn_blocking(move || measure(&models, link)).await;
-            let Ok(measured) = measured else { return };
-            let Measured { memory_mb_s, disk_mb_s, link_mb_s, .. } = measured;
-            tracing::info!(memory_mb_s, disk_mb_s, link_mb_s, "tried this machine out");
-            self.supervisor.set_measured(measured.clone());
-            self.fabric.ask_to_register();
+            let models = self.models.clone();
+            let Ok(measured) = tokio::task::spawn_blocking(move || measure(&models)).await else { return };
+            let Measured { memory_mb_s, disk_mb_s, .. } = measured;
+            tracing::info!(memory_mb_s, disk_mb_s, "tried this machine out");
+            self.sources.supervisor.set_measured(measured.clone());
+            self.sources.fabric.ask_to_register();
             if self.job().await {
                 self.keep(measured);
             }
@@ -89,9 +84,9 @@ impl Trial {
     /// Waits until this Island is registered, may work, and does not.
     async fn quiet(&self) {
         loop {
-            self.fabric.up().await;
+            self.sources.fabric.up().await;
             tokio::time::sleep(PAUSE).await;
-            if self.supervisor.takes_work() && self.supervisor.holding().is_empty() {
+            if self.sources.supervisor.takes_work() && self.sources.supervisor.holding().is_empty() {
                 return;
             }
         }
@@ -101,7 +96,7 @@ impl Trial {
     async fn job(&self) -> bool {
         for tried in 0..TRIES {
             tokio::time::sleep(if tried == 0 { PAUSE } else { AGAIN }).await;
-            if !self.supervisor.takes_work() {
+            if !self.sources.supervisor.takes_work() {
                 continue;
             }
             match self.sources.checker.check().await {
@@ -139,22 +134,21 @@ impl Trial {
 
     /// What the figures depend on.
     fn machine(&self) -> String {
-        let has = self.supervisor.capabilities();
+        let has = self.sources.supervisor.capabilities();
         let gpus: Vec<_> = has.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
         format!("{} x {}, {} MB, {}", has.cpu_cores, has.cpu_model, has.ram_mb, gpus.join(", "))
     }
 }
 
 /// Takes about a second, all processors and a bit of disk.
-fn measure(models: &Path, link: Option<f64>) -> Measured {
+fn measure(models: &Path) -> Measured {
     let disk_mb_s = match disk_mb(models) {
         Some((free, _)) if free > DISK_FREE_MB => disk(models)
             .inspect_err(|error| tracing::info!(%error, "the models' disk cannot be tried out"))
             .ok(),
         _ => None,
     };
-    let link_mb_s = link.map(|bytes| (bytes / 1e6) as u64);
-    Measured { memory_mb_s: memory(cores()), disk_mb_s, link_mb_s, at: clock::now() }
+    Measured { memory_mb_s: memory(cores()), disk_mb_s, link_mb_s: None, at: clock::now() }
 }
 
 /// All threads read memory of their own at once, megabytes a second.
@@ -214,11 +208,10 @@ mod tests {
     #[test]
     fn a_machine_reads_its_memory_and_its_disk_and_leaves_nothing_behind() {
         let folder = tempfile::tempdir().expect("a folder");
-        let measured = measure(folder.path(), Some(12.5e6));
-        assert!(measured.memory_mb_s > 100, "{measured:?}");
+        let measured = measure(folder.path());
+        assert!(measured.memory_mb_s > 0, "{measured:?}");
         assert!(measured.disk_mb_s.is_some_and(|speed| speed > 0), "{measured:?}");
-        assert_eq!(measured.link_mb_s, Some(12));
         assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
-        assert_eq!(measure(Path::new("/proc"), None).disk_mb_s, None, "nothing can be written there");
+        assert_eq!(measure(Path::new("/proc")).disk_mb_s, None, "nothing can be written there");
     }
 }

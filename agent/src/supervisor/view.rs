@@ -48,6 +48,14 @@ impl Supervisor {
         *self.measured.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(measured);
     }
 
+    /// Notes how fast its link turned out to be; told at the next registration.
+    pub fn set_link_mb_s(&self, speed: u64) {
+        let mut measured = self.measured.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(measured) = measured.as_mut() {
+            measured.link_mb_s = Some(speed);
+        }
+    }
+
     /// What the machine was measured to do.
     pub fn measured(&self) -> Option<Measured> {
         self.measured.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()

@@ -8,8 +8,8 @@ pub(super) mod pairings;
 pub(super) mod recommendations;
 
 use island_protocol::{
-    api::{Enroll, HostCredentials},
-    ids::HostId,
+    api::{Enroll, HostCredentials, credentials_claim},
+    ids::{AccountId, HostId},
     problem::Code,
     time::Timestamp,
 };
@@ -17,8 +17,8 @@ use island_protocol::{
 use super::{Api, ApiError};
 use crate::fabric::signature;
 
-/// Checks what an Island says of itself when it comes.
-fn check_newcomer(wish: &Enroll) -> Result<(), ApiError> {
+/// Checks what an Island says of itself when it comes, and that it holds its key.
+fn check_newcomer(api: &Api, wish: &Enroll) -> Result<(), ApiError> {
     if wish.name.trim().is_empty() || wish.name.chars().count() > 64 {
         return Err(ApiError::field(Code::ValidationError, "name", "name must have 1 to 64 characters"));
     }
@@ -27,7 +27,23 @@ fn check_newcomer(wish: &Enroll) -> Result<(), ApiError> {
         let message = "public_key must be a user NKey, U…";
         return Err(ApiError::field(Code::ValidationError, "public_key", message));
     }
-    Ok(())
+    let claim = credentials_claim(wish.host_id, wish.sent_at);
+    prove(api, &claim, wish.sent_at, &wish.signature, &wish.public_key)
+}
+
+/// Account and key of an enrolled Island that signed this.
+async fn signer(
+    api: &Api,
+    host: HostId,
+    claim: &str,
+    sent_at: Timestamp,
+    signature: &str,
+) -> Result<(AccountId, String), ApiError> {
+    let known = api.owner.known(host).await?;
+    let (account, public_key) =
+        known.ok_or_else(|| ApiError::new(Code::HostNotFound, "this Island is not enrolled"))?;
+    prove(api, claim, sent_at, signature, &public_key)?;
+    Ok((account, public_key))
 }
 
 /// Checks that whoever asks holds the Island's key.

@@ -132,20 +132,20 @@ fn shipped(slug: &str, bytes: u64) -> CargoSpec {
 fn a_check_takes_what_is_near_and_small_and_fetches_nothing_from_elsewhere() {
     let caps = capabilities(Some(true));
     let island = candidate(1, &caps, &[]);
-    let chosen = |cargos: &[CargoSpec]| check(cargos, &island).map(|cargo| cargo.slug.to_string());
+    let chosen = |cargos: &[CargoSpec]| quickest(cargos, &island).map(|cargo| cargo.slug.to_string());
     let (small, large, far) = (shipped("small", 7), shipped("large", 9), cargo(100, 0));
     assert_eq!(chosen(&[large.clone(), far.clone(), small.clone()]), Ok("small".to_owned()));
     let disk = [model(false)];
     let near = candidate(1, &caps, &disk);
-    assert_eq!(check([&small, &far], &near).map(|cargo| cargo.slug.as_str()), Ok("m"), "on disk");
+    assert_eq!(quickest([&small, &far], &near).map(|cargo| cargo.slug.as_str()), Ok("m"), "on disk");
     assert_eq!(chosen(std::slice::from_ref(&far)), Err(None), "it would have to come from elsewhere");
     let full = Candidate { free_slots: 0, ..candidate(1, &caps, &[]) };
-    assert_eq!(check([&small, &large], &full).err(), Some(Some(Reason::NoSlot)));
+    assert_eq!(quickest([&small, &large], &full).err(), Some(Some(Reason::NoSlot)));
     let scripted = CargoSpec { engine: serde_json::json!({"simulated": true}), ..shipped("aa", 1) };
     let report = |simulated| RuntimeReport { simulated, ..caps.runtimes[0].clone() };
     let both = Capabilities { runtimes: vec![report(true), report(false)], ..capabilities(Some(true)) };
     let both = candidate(1, &both, &[]);
-    assert_eq!(check([&scripted, &small], &both).map(|cargo| cargo.slug.as_str()), Ok("small"));
+    assert_eq!(quickest([&scripted, &small], &both).map(|cargo| cargo.slug.as_str()), Ok("small"));
 }
 
 #[test]

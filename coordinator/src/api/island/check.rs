@@ -14,7 +14,7 @@ use island_protocol::{
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::prove;
+use super::signer;
 use crate::{
     api::{
         Api, ApiError, body,
@@ -36,11 +36,8 @@ pub(in crate::api) async fn check(
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<IslandCheck>>, ApiError> {
     let wish: CheckIsland = fields.into_type()?;
-    let known = api.owner.known(wish.host_id).await?;
-    let (account, public_key) =
-        known.ok_or_else(|| ApiError::new(Code::HostNotFound, "this Island is not enrolled"))?;
     let claim = check_claim(wish.host_id, wish.sent_at);
-    prove(&api, &claim, wish.sent_at, &wish.signature, &public_key)?;
+    let (account, _) = signer(&api, wish.host_id, &claim, wish.sent_at, &wish.signature).await?;
     if api.soft.is_cancelled() {
         return Err(ApiError::new(Code::ServiceUnavailable, "this coordinator is stopping"));
     }
@@ -54,7 +51,7 @@ pub(in crate::api) async fn check(
 fn choose(api: &Api, host: HostId) -> Result<&Cargo, &'static str> {
     let context = api.owner.context();
     let cargos = context.catalogue.iter().map(|cargo| cargo.spec.as_ref());
-    let chosen = context.fleet.consider(host, Instant::now(), |island| placement::check(cargos, island));
+    let chosen = context.fleet.consider(host, Instant::now(), |island| placement::quickest(cargos, island));
     match chosen {
         None => Err("the coordinator never heard from it"),
         Some(Err(None)) => Err("no_model_near"),

@@ -3,12 +3,9 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, HostCredentials, RenewCredentials, credentials_claim},
-    problem::Code,
-};
+use island_protocol::api::{Data, HostCredentials, RenewCredentials, credentials_claim};
 
-use super::{credentials_for, prove};
+use super::{credentials_for, signer};
 use crate::api::{Api, ApiError, body};
 
 /// Fresh credentials for an enrolled Island, proven by its own key alone.
@@ -17,9 +14,7 @@ pub(in crate::api) async fn credentials(
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<HostCredentials>>, ApiError> {
     let wish: RenewCredentials = fields.into_type()?;
-    let known = api.owner.known(wish.host_id).await?;
-    let (_, public_key) =
-        known.ok_or_else(|| ApiError::new(Code::HostNotFound, "this Island is not enrolled"))?;
-    prove(&api, &credentials_claim(wish.host_id, wish.sent_at), wish.sent_at, &wish.signature, &public_key)?;
+    let claim = credentials_claim(wish.host_id, wish.sent_at);
+    let (_, public_key) = signer(&api, wish.host_id, &claim, wish.sent_at, &wish.signature).await?;
     Ok(Json(Data { data: credentials_for(&api, wish.host_id, &public_key)? }))
 }

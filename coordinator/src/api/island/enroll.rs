@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use island_protocol::{
-    api::{Data, Enroll, HostCredentials, credentials_claim},
+    api::{Data, Enroll, HostCredentials},
     problem::Code,
 };
 
-use super::{check_newcomer, credentials_for, prove};
+use super::{check_newcomer, credentials_for};
 use crate::{
     api::{Api, ApiError, auth::Caller, body},
     fleet::Enrolled,
@@ -22,14 +22,7 @@ pub(in crate::api) async fn enroll(
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<HostCredentials>>, ApiError> {
     let wish: Enroll = fields.into_type()?;
-    check_newcomer(&wish)?;
-    prove(
-        &api,
-        &credentials_claim(wish.host_id, wish.sent_at),
-        wish.sent_at,
-        &wish.signature,
-        &wish.public_key,
-    )?;
+    check_newcomer(&api, &wish)?;
     let enrolled = Enrolled::newcomer(wish.host_id, caller.account, wish.public_key.clone(), wish.name);
     let context = api.owner.context();
     let mut tx = context.store.begin().await?;

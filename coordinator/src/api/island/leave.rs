@@ -3,12 +3,9 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, RenewCredentials, credentials_claim},
-    problem::Code,
-};
+use island_protocol::api::{Data, RenewCredentials, credentials_claim};
 
-use super::prove;
+use super::signer;
 use crate::{
     api::{Api, ApiError, body},
     storage::{self, host},
@@ -20,10 +17,8 @@ pub(in crate::api) async fn leave(
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<()>>, ApiError> {
     let wish: RenewCredentials = fields.into_type()?;
-    let known = api.owner.known(wish.host_id).await?;
-    let (_, public_key) =
-        known.ok_or_else(|| ApiError::new(Code::HostNotFound, "this Island is not enrolled"))?;
-    prove(&api, &credentials_claim(wish.host_id, wish.sent_at), wish.sent_at, &wish.signature, &public_key)?;
+    let claim = credentials_claim(wish.host_id, wish.sent_at);
+    signer(&api, wish.host_id, &claim, wish.sent_at, &wish.signature).await?;
     let context = api.owner.context();
     let mut tx = context.store.begin().await?;
     host::leave(&mut tx, wish.host_id, context.clock.now()).await?;

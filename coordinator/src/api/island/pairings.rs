@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use island_protocol::{
-    api::{Data, Enroll, Pairing, credentials_claim},
+    api::{Data, Enroll, Pairing},
     problem::Code,
 };
 use rand::RngExt as _;
 
-use super::{check_newcomer, prove};
+use super::check_newcomer;
 use crate::{
     api::{Api, ApiError, body},
     storage::{
@@ -33,14 +33,7 @@ pub(in crate::api) async fn pairings(
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<Pairing>>, ApiError> {
     let wish: Enroll = fields.into_type()?;
-    check_newcomer(&wish)?;
-    prove(
-        &api,
-        &credentials_claim(wish.host_id, wish.sent_at),
-        wish.sent_at,
-        &wish.signature,
-        &wish.public_key,
-    )?;
+    check_newcomer(&api, &wish)?;
     let context = api.owner.context();
     let now = context.clock.now();
     let waiting = Waiting { host: wish.host_id, public_key: wish.public_key, name: wish.name };

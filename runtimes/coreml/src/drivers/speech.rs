@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use island_protocol::job::Failure;
 use island_runtimes_onnx::{
+    repository::Repository,
     run::rejected,
-    speech::{ctc::Ctc, recognise::Recogniser, whisper::Whisper},
+    speech::{ctc::Ctc, mel::Ear, recognise::Recogniser, whisper::Whisper},
     task::Pipeline,
 };
 use ndarray::{ArrayD, IxDyn};
@@ -92,6 +93,34 @@ fn found<'m>(models: &'m Models, folder: &str, name: &str) -> Result<Option<&'m 
 fn model(models: &Models, folder: &str, name: &str) -> Result<Option<Arc<dyn Model>>, Failure> {
     let found = found(models, folder, name)?;
     found.map(|path| models.load(path)).transpose()
+}
+
+/// Our front end for a model that takes so many pitches at so many moments.
+fn ear(repository: &Repository, model: &dyn Model, takes: (usize, usize)) -> Result<Ear, Failure> {
+    let ear = Ear::fitted(repository, Some(takes))?;
+    let hears = (ear.pitches(), ear.window / ear.hop);
+    if hears == takes {
+        return Ok(ear);
+    }
+    Err(rejected(format!(
+        "preprocessor_config.json speaks of {} pitches at {} moments, {} takes {} at {}",
+        hears.0,
+        hears.1,
+        model.name(),
+        takes.0,
+        takes.1
+    )))
+}
+
+/// Refuses logits that are not numbers.
+fn are_numbers<'l>(model: &dyn Model, mut logits: impl Iterator<Item = &'l f32>) -> Result<(), Failure> {
+    if logits.any(|logit| logit.is_nan()) {
+        return Err(rejected(format!(
+            "the logits of {} are not numbers: its weights are broken",
+            model.name()
+        )));
+    }
+    Ok(())
 }
 
 /// The dimensions of an input or output, where a model fixes all of them.

@@ -5,7 +5,7 @@ use island_protocol::job::Failure;
 use island_runtimes_onnx::{generate::Decoder, run::rejected};
 use ndarray::{Array2, ArrayD, ArrayView2, IxDyn, s};
 
-use super::{fixed, given_as, tensor};
+use super::{are_numbers, fixed, given_as, tensor};
 use crate::{model::Model, package::interface::Feature, program::types::Class};
 
 /// Most numbers of a cache.
@@ -164,12 +164,7 @@ impl Writing<'_> {
         }
         row.length += 1;
         let logits = given_as(model, &mut outputs, LOGITS)?;
-        if logits.iter().any(|logit| logit.is_nan()) {
-            return Err(rejected(format!(
-                "the logits of {} are not numbers: its weights are broken",
-                model.name()
-            )));
-        }
+        are_numbers(model, logits.iter())?;
         Ok(logits.iter().copied().collect())
     }
 }

@@ -11,7 +11,7 @@ use island_runtimes_onnx::{
 use ndarray::{Array1, Array2, ArrayD, Axis, Ix2, IxDyn, Slice};
 use serde_json::Value;
 
-use super::{SPECTROGRAM, Stage, fixed, given_as, model, tensor};
+use super::{SPECTROGRAM, Stage, are_numbers, ear, fixed, given_as, model, tensor};
 use crate::{
     drivers::Models,
     model::{Model, Tensor},
@@ -137,15 +137,7 @@ impl Labels {
                 own.name()
             )));
         }
-        let ear = Ear::fitted(repository, Some((pitches, moments)))?;
-        if (ear.pitches(), ear.window / ear.hop) != (pitches, moments) {
-            return Err(rejected(format!(
-                "preprocessor_config.json speaks of {} pitches at {} moments, {} takes {pitches} at {moments}",
-                ear.pitches(),
-                ear.window / ear.hop,
-                own.name()
-            )));
-        }
+        let ear = ear(repository, own, (pitches, moments))?;
         let window = ear.window;
         Ok(Hears::Ear(Box::new(ear), features(window)))
     }
@@ -249,12 +241,7 @@ impl Labeller for Labels {
         let logits = logits.ok_or_else(|| {
             rejected(format!("{} gives {} {shape:?}, not one row for each moment", model.name(), self.output))
         })?;
-        if logits.iter().any(|logit| logit.is_nan()) {
-            return Err(rejected(format!(
-                "the logits of {} are not numbers: its weights are broken",
-                model.name()
-            )));
-        }
+        are_numbers(model, logits.iter())?;
         let count = self.count(samples.len(), window, logits.nrows());
         Ok(logits.slice_axis(Axis(0), Slice::from(..count)).to_owned())
     }

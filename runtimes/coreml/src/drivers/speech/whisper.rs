@@ -15,7 +15,7 @@ use island_runtimes_onnx::{
 };
 use ndarray::{ArrayD, IxDyn};
 
-use super::{SPECTROGRAM, Stage, cached::Shape, model};
+use super::{SPECTROGRAM, Stage, cached::Shape, ear, model};
 use crate::{drivers::Models, model::Model};
 
 /// What the model that listens is called.
@@ -51,15 +51,7 @@ impl WhisperKit {
                 encoder.takes
             )));
         };
-        let ear = Ear::fitted(repository, Some((pitches, moments)))?;
-        if (ear.pitches(), ear.window / ear.hop) != (pitches, moments) {
-            return Err(rejected(format!(
-                "preprocessor_config.json speaks of {} pitches at {} moments, {} takes {pitches} at {moments}",
-                ear.pitches(),
-                ear.window / ear.hop,
-                encoder.model.name()
-            )));
-        }
+        let ear = ear(repository, encoder.model.as_ref(), (pitches, moments))?;
         if let Some(spectrogram) = &spectrogram
             && spectrogram.takes.iter().product::<usize>() != ear.window
         {
