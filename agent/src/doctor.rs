@@ -12,6 +12,7 @@ use island_protocol::{
 };
 
 use crate::{
+    agent::coordinator_url,
     config::Config,
     control::client::{Control, ControlError},
     egress,
@@ -183,18 +184,15 @@ fn disk(config: &Config) -> Finding {
 }
 
 async fn coordinator(config: &Config) -> Finding {
-    let health = match Client::new(&config.api_url, None) {
+    let url = coordinator_url(config);
+    let health = match Client::new(&url, None) {
         Ok(client) => client.health().await,
         Err(error) => Err(error),
     };
     match health {
         Ok(health) => {
             let good = health.status == "ok";
-            finding(
-                "coordinator",
-                Some(good),
-                format!("{} {} ({})", config.api_url, health.status, health.version),
-            )
+            finding("coordinator", Some(good), format!("{url} {} ({})", health.status, health.version))
         }
         Err(error) => finding("coordinator", Some(false), Chain(&error).to_string()),
     }

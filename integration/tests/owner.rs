@@ -54,6 +54,8 @@ async fn a_doctor_runs_a_real_job() {
     let looked = || {
         let ran = Command::new(program("island-agent")).arg("doctor").arg("--state-dir").arg(&state).output();
         let said = String::from_utf8(ran.expect("run island-agent").stdout).expect("text");
+        let coordinator = said.lines().find(|line| line.contains("coordinator  ")).unwrap_or_default();
+        assert!(coordinator.starts_with("ok"), "the one that it enrolled with: {coordinator}");
         let line = said.lines().find(|line| line.contains("test job")).unwrap_or_else(|| panic!("{said}"));
         line.to_owned()
     };
