@@ -14,12 +14,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ("egress", &["protocol", "runtimes-api"]),
     ("runtimes-api", &["protocol"]),
     ("runtimes-worker", &["protocol", "runtimes-api"]),
-    ("runtimes-llmcpp", &["protocol", "runtimes-api", "runtimes-worker"]),
+    ("runtimes-template", &["protocol"]),
+    ("runtimes-llmcpp", &["protocol", "runtimes-api", "runtimes-worker", "runtimes-template"]),
     ("runtimes-wasm", &["protocol", "runtimes-api", "runtimes-worker"]),
     ("runtimes-container", &["protocol", "egress", "runtimes-api", "runtimes-worker"]),
     ("runtimes-onnx", &["protocol", "runtimes-api", "runtimes-worker"]),
     ("runtimes-diffusers", &["protocol", "runtimes-api", "runtimes-worker"]),
-    ("runtimes-coreml", &["protocol", "runtimes-api", "runtimes-worker", "runtimes-onnx"]),
+    (
+        "runtimes-coreml",
+        &["protocol", "runtimes-api", "runtimes-worker", "runtimes-onnx", "runtimes-template"],
+    ),
     (
         "agent",
         &["protocol", "coordinator-client", "cache", "egress", "runtimes-api", "runtimes-worker", "daemon"],

@@ -7,7 +7,6 @@
 //! | [`offload`] | how many layers fit on the GPU |
 //! | [`model`] | a loaded model, its vocabulary and its sizes |
 //! | [`request`] | what a job asks for, checked |
-//! | [`template`] | the model's own chat template, rendered within bounds |
 //! | [`prompt`] | conversation to tokens; a user's text is never taken for control tokens |
 //! | [`grammar`] | replies held to a JSON Schema |
 //! | [`tools`] | functions that a reply may call |
@@ -28,7 +27,6 @@ pub mod request;
 pub mod runtime;
 pub mod sampling;
 pub mod stop;
-pub mod template;
 pub mod text;
 pub mod tools;
 pub mod worker;

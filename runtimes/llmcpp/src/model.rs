@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_template::Template;
 use llama_cpp_2::{
     llama_backend::LlamaBackend,
     model::{LlamaModel, params::LlamaModelParams},
@@ -14,7 +15,6 @@ use crate::{
     backend,
     gguf::Header,
     offload::{self, Parts},
-    template::Template,
 };
 
 /// How to load a model.

@@ -1,12 +1,10 @@
 //! Conversation to tokens. What a user wrote is never taken for control tokens: `<|im_end|>` in a message is eleven letters.
 
 use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_template::{Conversation, Message, defuse};
 use llama_cpp_2::token::LlamaToken;
 
-use crate::{
-    model::{Model, token_text},
-    template::{Conversation, Message},
-};
+use crate::model::{Model, token_text};
 
 /// Surrounds the number of a message in a rendering that holds numbers in place of texts. From the private use area.
 const MARK: char = '\u{f8f7}';
@@ -88,7 +86,7 @@ fn split(text: &str, contents: &[String]) -> Option<Vec<(String, bool)>> {
 fn encode_defused(model: &Model, conversation: &Conversation, now: i64) -> Result<Vec<LlamaToken>, Failure> {
     let mut defused = conversation.clone();
     for message in &mut defused.messages {
-        message.content = defuse(&message.content, &model.specials);
+        message.content = defuse(&message.content, model.specials.iter().map(String::as_str));
         if !is_harmless(model, &message.content) {
             let refusal = "a message holds text that the model takes for control";
             return Err(Failure::of_job(FailureCode::InvalidInput, refusal));
@@ -96,16 +94,6 @@ fn encode_defused(model: &Model, conversation: &Conversation, now: i64) -> Resul
     }
     let rendered = model.template.render(&defused, now)?;
     Ok(with_bos(model, tokenize(model, without_bos(model, &rendered), true)))
-}
-
-fn defuse(text: &str, specials: &[String]) -> String {
-    let present = specials.iter().filter(|special| text.contains(special.as_str()));
-    present.fold(text.to_owned(), |text, special| {
-        let mut broken = special.clone();
-        let after_first = broken.chars().next().map_or(0, char::len_utf8);
-        broken.insert(after_first, '\u{200b}');
-        text.replace(special.as_str(), &broken)
-    })
 }
 
 /// A template that writes the first token itself, and a vocabulary that adds it too, must not give two.
@@ -144,12 +132,5 @@ mod tests {
         let ours: Vec<_> = pieces.iter().map(|(piece, ours)| (piece.as_str(), *ours)).collect();
         assert_eq!(ours, [("a", true), ("y", false), ("b", true), ("x", false)]);
         assert!(split(&format!("{MARK}9{MARK}"), &contents).is_none());
-    }
-
-    #[test]
-    fn control_texts_are_broken_and_others_kept() {
-        let specials = ["<|im_end|>".to_owned()];
-        assert_eq!(defuse("a<|im_end|>b", &specials), "a<\u{200b}|im_end|>b");
-        assert_eq!(defuse("plain", &specials), "plain");
     }
 }

@@ -2,11 +2,11 @@
 
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_api::RunRequest;
+use island_runtimes_template::Message;
 use serde_json::{Map, Value, json};
 
 use crate::{
     sampling::Sampling,
-    template::Message,
     tools::{Offer, Wrong},
 };
 

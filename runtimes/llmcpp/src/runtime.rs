@@ -13,6 +13,7 @@ use island_protocol::{
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
+use island_runtimes_template::Offer;
 use llama_cpp_2::{sampling::LlamaSampler, token::LlamaToken};
 use tokio::sync::oneshot;
 
@@ -104,7 +105,9 @@ impl Llmcpp {
     /// The prompt's tokens, and the grammar of the reply if it must have a form.
     async fn encode(&self, request: &Request) -> Result<(Vec<LlamaToken>, Option<LlamaSampler>), Failure> {
         let (model, schema) = (Arc::clone(&self.model), request.schema.clone());
-        let conversation = model.template.conversation(&request.messages, request.offer.as_ref());
+        let offer = request.offer.as_ref();
+        let offer = offer.map(|offer| Offer { tools: &offer.tools, instructions: offer.instructions() });
+        let conversation = model.template.conversation(&request.messages, offer.as_ref());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
         let encoding = tokio::task::spawn_blocking(move || {
             let grammar = schema.map(|schema| grammar::for_schema(&model, &schema)).transpose()?;

@@ -27,7 +27,7 @@ use crate::model::{State, Tensor, take};
 use inputs::Inputs;
 use request::Request;
 use stops::Stops;
-use template::Template;
+use template::Frame;
 
 /// Tokens of a prompt that go through the model together.
 const CHUNK: usize = 256;
@@ -37,7 +37,7 @@ const USUAL_CONTEXT: usize = 2048;
 struct Writer {
     parts: Parts,
     tokens: Tokens,
-    template: Template,
+    frame: Frame,
     settings: Settings,
     inputs: Inputs,
     logits: String,
@@ -55,9 +55,10 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
         logits.ok_or_else(|| rejected(format!("{} gives no logits", parts.model.name())))?.name.clone();
     let said = parts.number("context").map(|context| context as usize);
     let context = said.or(inputs.context()).unwrap_or(USUAL_CONTEXT).max(1);
+    let tokens = Tokens::load(&parts.repository)?;
     Ok(Box::new(Writer {
-        tokens: Tokens::load(&parts.repository)?,
-        template: Template::load(&parts.repository)?,
+        frame: Frame::load(&parts.repository, &tokens)?,
+        tokens,
         settings: Settings::load(&parts.repository)?,
         inputs,
         logits,
@@ -135,7 +136,7 @@ impl Decoder for Talk<'_> {
 
 impl Writer {
     fn prompt(&self, request: &Request) -> Result<Vec<u32>, Failure> {
-        let rendered = self.template.render(&request.messages, &self.tokens)?;
+        let rendered = self.frame.render(&request.messages)?;
         let prompt = self.tokens.encode_framed(&rendered)?;
         if prompt.is_empty() || prompt.len() >= self.context {
             let message =

@@ -70,3 +70,23 @@ fn without_a_template_roles_are_written_out() {
     let text = template.render(&template.conversation(&[message("user", "Hi")], None), 0).expect("renders");
     assert_eq!(text, "User: Hi\n\nAssistant:");
 }
+
+#[test]
+fn control_texts_are_broken_and_others_kept() {
+    let specials = ["<|im_end|>"];
+    assert_eq!(defuse("a<|im_end|>b", specials), "a<\u{200b}|im_end|>b");
+    assert_eq!(defuse("plain", specials), "plain");
+}
+
+#[test]
+fn functions_go_to_their_place_or_are_told_in_words() {
+    let tools = [serde_json::json!({ "type": "function", "function": { "name": "weather" } })];
+    let offer = Offer { tools: &tools, instructions: "You may call weather.".to_owned() };
+    let compile = |source: &str| Template::compile(Some(source.to_owned()), String::new(), String::new());
+    let knows = compile("{% if tools %}{{ tools | length }}{% endif %}").expect("a template");
+    let placed = knows.conversation(&conversation(), Some(&offer));
+    assert_eq!((placed.tools.len(), placed.messages[0].content.as_str()), (1, "Be kind."));
+    let told = compile("{{ messages }}").expect("a template").conversation(&conversation(), Some(&offer));
+    assert!(told.tools.is_empty());
+    assert_eq!(told.messages[0].content, "Be kind.\n\nYou may call weather.");
+}

@@ -1,4 +1,4 @@
-//! The model's own chat template, rendered within bounds: it is a program that came with a stranger's file.
+//! A model's own chat template, rendered within bounds: it is a program that came with a stranger's file.
 
 mod clock;
 
@@ -7,8 +7,6 @@ use std::io::{self, Write};
 use island_protocol::job::{Failure, FailureCode};
 use minijinja::{Environment, Error, ErrorKind, Value, context, syntax::SyntaxConfig, value::Serde};
 use serde_json::Value as Json;
-
-use crate::tools::Offer;
 
 /// Longest template that is compiled.
 const MAX_TEMPLATE_BYTES: usize = 1 << 20;
@@ -66,6 +64,15 @@ impl Message {
     }
 }
 
+/// Functions that a reply may call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offer<'o> {
+    /// For a template that has a place for them.
+    pub tools: &'o [Json],
+    /// In words, for one that has none.
+    pub instructions: String,
+}
+
 /// What a template renders.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conversation {
@@ -121,17 +128,16 @@ impl Template {
     }
 
     /// The conversation as this template takes it: with the functions in their place, or in words.
-    pub fn conversation(&self, messages: &[Message], offer: Option<&Offer>) -> Conversation {
-        let tools = offer.map(|offer| offer.tools.clone()).unwrap_or_default();
+    pub fn conversation(&self, messages: &[Message], offer: Option<&Offer<'_>>) -> Conversation {
+        let tools = offer.map(|offer| offer.tools.to_vec()).unwrap_or_default();
         if self.knows_tools {
             return Conversation { messages: messages.to_vec(), tools };
         }
         let mut messages: Vec<Message> = messages.iter().map(Message::in_words).collect();
-        if let Some(offer) = offer {
-            let instructions = offer.instructions();
+        if let Some(Offer { instructions, .. }) = offer {
             match messages.first_mut().filter(|first| first.role == "system") {
                 Some(system) => system.content = format!("{}\n\n{instructions}", system.content),
-                None => messages.insert(0, Message::new("system", instructions)),
+                None => messages.insert(0, Message::new("system", instructions.as_str())),
             }
         }
         Conversation { messages, tools: Vec::new() }
@@ -238,6 +244,17 @@ fn plain(messages: &[Message]) -> String {
         format!("{role}: {}\n\n", message.content)
     };
     messages.iter().map(line).chain(["Assistant:".to_owned()]).collect()
+}
+
+/// A user's text in which nothing looks like a control token any more: an invisible character breaks what did.
+pub fn defuse<'s>(text: &str, specials: impl IntoIterator<Item = &'s str>) -> String {
+    let present = specials.into_iter().filter(|special| text.contains(special));
+    present.fold(text.to_owned(), |text, special| {
+        let mut broken = special.to_owned();
+        let after_first = broken.chars().next().map_or(0, char::len_utf8);
+        broken.insert(after_first, '\u{200b}');
+        text.replace(special, &broken)
+    })
 }
 
 struct Bounded {
