@@ -52,6 +52,7 @@ pub mod policy;
 pub mod popularity;
 pub mod preload;
 pub mod report;
+pub mod room;
 pub mod spool;
 pub mod supervisor;
 pub mod worker;

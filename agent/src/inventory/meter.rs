@@ -53,6 +53,8 @@ impl Memory {
 /// One look at the load.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
+    /// When; never, before the first.
+    pub taken: Option<tokio::time::Instant>,
     /// The machine.
     pub system: SystemLoad,
     /// Its GPUs.
@@ -87,7 +89,8 @@ impl Meter {
         let taken = tokio::task::spawn_blocking(move || {
             let mut system = system.lock().unwrap_or_else(PoisonError::into_inner);
             let mut gpus = gpus.lock().unwrap_or_else(PoisonError::into_inner);
-            Sample { system: load(system.as_mut(), &disk), gpus: gpus.look(Instant::now()) }
+            let taken = Some(tokio::time::Instant::now());
+            Sample { taken, system: load(system.as_mut(), &disk), gpus: gpus.look(Instant::now()) }
         });
         match taken.await {
             Ok(sample) => drop(self.latest.send_replace(sample)),

@@ -215,35 +215,45 @@ fn as_number<T: Copy>(reading: &Reading<T>, number: impl Fn(T) -> f32) -> Result
     reading.as_ref().map(|value| number(*value))
 }
 
-/// What a new worker may take.
+/// What a new worker may take of one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Share {
-    /// The GPU it is kept to, where the owner has rules for GPUs.
-    pub index: Option<u32>,
+    /// The GPU; none where there is none to use.
+    pub gpu: Option<u32>,
+    /// Whether a worker is kept to it: where the owner has rules for GPUs.
+    pub is_kept: bool,
     /// Memory that it may still take, megabytes.
     pub free_mb: u64,
     /// What keeps its engine to that GPU.
     pub environment: BTreeMap<String, String>,
 }
 
-/// The share of the GPU with most memory left. Where the owner has rules for GPUs, a worker sees that one alone, so that no engine
-/// spreads over one that is not meant.
-pub fn share(rules: &[GpuRule], resting: &Resting, view: &View) -> Share {
-    if rules.is_empty() {
-        let free_mb = view.cards.iter().map(|card| free_mb(&Limits::default(), card)).max().unwrap_or(0);
-        return Share { free_mb, ..Share::default() };
-    }
-    let is_only_one = view.cards.len() == 1;
-    let usable = view.cards.iter().filter(|card| {
+/// The shares of all GPUs that may be used, that with most memory left first; one of nothing where there are none. Where the owner
+/// has rules for GPUs, a worker sees one alone, so that no engine spreads over one that is not meant.
+pub fn shares(rules: &[GpuRule], resting: &Resting, view: &View) -> Vec<Share> {
+    let (has_rules, is_only_one) = (!rules.is_empty(), view.cards.len() == 1);
+    let share = |card: &Card| {
+        let limits = limits(rules, card);
         // Beside others, one that engines cannot be told to use alone is not used.
-        !resting.contains_key(&card.index) && (is_only_one || card.seen.handle.is_some())
-    });
-    let free = usable.map(|card| (free_mb(&limits(rules, card), card), card)).filter(|(free, _)| *free > 0);
-    let Some((free_mb, card)) = free.max_by_key(|(free, card)| (*free, std::cmp::Reverse(card.index))) else {
-        return Share { environment: visible(None), ..Share::default() };
+        let can_be_kept_to = is_only_one || card.seen.handle.is_some();
+        if has_rules && (limits.never || resting.contains_key(&card.index) || !can_be_kept_to) {
+            return None;
+        }
+        let hides_others = has_rules && !is_only_one;
+        Some(Share {
+            gpu: Some(card.index),
+            is_kept: has_rules,
+            free_mb: free_mb(&limits, card),
+            environment: if hides_others { visible(Some(card)) } else { BTreeMap::new() },
+        })
     };
-    let environment = if is_only_one { BTreeMap::new() } else { visible(Some(card)) };
-    Share { index: Some(card.index), free_mb, environment }
+    let mut shares: Vec<Share> = view.cards.iter().filter_map(share).collect();
+    shares.sort_by_key(|share| (std::cmp::Reverse(share.free_mb), share.gpu));
+    if shares.is_empty() {
+        let environment = if has_rules { visible(None) } else { BTreeMap::new() };
+        shares.push(Share { environment, ..Share::default() });
+    }
+    shares
 }
 
 /// Memory that jobs may still take of a GPU, megabytes.
@@ -251,12 +261,9 @@ fn free_mb(limits: &Limits, card: &Card) -> u64 {
     // Where nothing tells what is in use, nothing is known to be free.
     let Ok(used) = card.seen.used_mb else { return 0 };
     let free = card.seen.vram_mb.saturating_sub(used);
-    match limits {
-        Limits { never: true, .. } => 0,
-        // Where nothing tells what is ours, all of it may be.
-        Limits { max_vram_mb: Some(most), .. } => free.min(most.saturating_sub(card.ours_mb.unwrap_or(used))),
-        _ => free,
-    }
+    // Where nothing tells what is ours, all of it may be.
+    let ours = card.ours_mb.unwrap_or(used);
+    limits.max_vram_mb.map_or(free, |most| free.min(most.saturating_sub(ours)))
 }
 
 /// What makes one GPU the only one that engines see.

@@ -1,5 +1,7 @@
 //! The workers of this Island: one per loaded model, started when first needed, stopped when room is.
 
+mod ledger;
+
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -26,14 +28,10 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    admission::Demand,
-    eviction::{self, Amount, Candidate},
-    inventory::{
-        meter::{Memory, Sample},
-        runtimes::Runtimes,
-    },
-    policy::gpus::{self, GpuRule, Resting, Share},
+    inventory::{meter::Sample, runtimes::Runtimes},
+    policy::gpus::{GpuRule, Resting},
     popularity::Popularity,
+    room::Room,
     worker::{self, Order, Visit, WorkerHandle},
 };
 
@@ -41,8 +39,6 @@ use crate::{
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// The same where the owner wants the machine back.
 const LEAVE_GRACE: Duration = Duration::from_millis(400);
-/// Memory of a worker that all Cargos of an engine share, before any job, megabytes.
-const SHARED_MB: u64 = 64;
 /// A worker found in its folder says this, next to what it was launched with.
 const KEY_SUFFIX: &str = "key";
 
@@ -204,21 +200,6 @@ impl Pool {
         self.sandbox().map(|report| report.level)
     }
 
-    /// What a job of this key would take beyond what is there: nothing where its worker runs, unless each job takes its own.
-    pub fn demand(&self, key: &ModelKey, cargo: &CargoSpec) -> Demand {
-        if !cargo.is_shared() && self.find(key).is_some() {
-            return Demand::default();
-        }
-        let need = need(cargo, self.headroom().vram_mb);
-        Demand { ram_mb: need.ram_mb, vram_mb: need.vram_mb, ..Demand::default() }
-    }
-
-    /// Memory that jobs may still use, measured, with what starting workers will take taken off and what idle ones
-    /// would give back added.
-    pub fn headroom(&self) -> Amount {
-        self.free().plus(eviction::reclaimable(&self.candidates()))
-    }
-
     /// A place at the worker of `key`, which is started if there is none. It may still be loading.
     pub async fn visit(
         self: &Arc<Self>,
@@ -234,11 +215,8 @@ impl Pool {
         if let Some(worker) = self.find(key) {
             return Ok(Visit::new(worker));
         }
-        // Where each job takes its own memory, admission has seen to it; the worker itself is small.
-        if !cargo.is_shared() {
-            self.make_room(need(cargo, self.headroom().vram_mb)).await?;
-        }
-        let worker = self.start(key, cargo, artifacts).await?;
+        let room = self.make_room(cargo).await?;
+        let worker = self.start(key, cargo, artifacts, &room).await?;
         Ok(Visit::new(worker))
     }
 
@@ -321,11 +299,12 @@ impl Pool {
         key: &ModelKey,
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
+        room: &Room<InstanceId>,
     ) -> Result<Arc<WorkerHandle>, SeatError> {
         let binary = self.runtimes.binary(cargo).map_err(SeatError::NoRuntime)?;
         let instance = InstanceId(uuid::Uuid::new_v4());
         let dir = self.config.dir.join(short_name(instance));
-        let launch = self.launch(instance, cargo, artifacts);
+        let launch = self.launch(instance, cargo, artifacts, room);
         let text = serde_json::to_vec(key).expect("a key serialises");
         let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
         noted.map_err(|source| SeatError::Start(HostError::Prepare(dir.clone(), source)))?;
@@ -341,9 +320,9 @@ impl Pool {
         instance: InstanceId,
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
+        room: &Room<InstanceId>,
     ) -> Launch {
-        let share = self.share();
-        let free = self.free_within(&share);
+        let (share, free) = (&room.share, room.free);
         let common = Launch {
             log_dir: Some(self.config.log_dir.clone()),
             threads: self.config.threads,
@@ -367,8 +346,8 @@ impl Pool {
             memory_limit_mb: memory_limit(cargo.required_ram_mb, free.ram_mb),
             slots: self.config.slots,
             vram_limit_mb: free.vram_mb,
-            gpu: share.index,
-            environment: share.environment,
+            gpu: share.gpu.filter(|_| share.is_kept),
+            environment: share.environment.clone(),
             ..common
         }
     }
@@ -389,58 +368,6 @@ impl Pool {
         });
     }
 
-    async fn make_room(&self, wanted: Amount) -> Result<(), SeatError> {
-        let victims = eviction::choose(&self.candidates(), wanted.less(self.free()));
-        let no_room = SeatError::NoRoom { ram_mb: wanted.ram_mb, vram_mb: wanted.vram_mb };
-        let victims = victims.ok_or(no_room)?;
-        let workers = self.workers();
-        for worker in workers.iter().filter(|worker| victims.contains(&worker.instance)) {
-            tracing::info!(instance = %worker.instance, "stopping an idle worker to make room");
-            self.lock().retain(|(_, other)| other.instance != worker.instance);
-            worker.order(Order::Stop { now: false });
-            await_stop(worker).await;
-        }
-        Ok(())
-    }
-
-    /// Free memory, less what workers that are loading will still take.
-    fn free(&self) -> Amount {
-        self.free_within(&self.share())
-    }
-
-    fn free_within(&self, share: &Share) -> Amount {
-        let due = |worker: &Arc<WorkerHandle>| Amount {
-            ram_mb: own_mb(&worker.launch.cargo).saturating_sub(worker.stats().rss_mb),
-            vram_mb: worker.launch.cargo.required_vram_mb.min(worker.launch.vram_limit_mb),
-        };
-        let due = self.workers().iter().filter(|worker| !worker.is_ready()).map(due).sum();
-        let reserve = Amount { ram_mb: self.config.reserve_ram_mb, vram_mb: self.config.reserve_vram_mb };
-        let measured = Amount { ram_mb: Memory::read().available_mb, vram_mb: share.free_mb };
-        measured.less(reserve).less(due)
-    }
-
-    /// What a new worker may take of a GPU.
-    fn share(&self) -> Share {
-        let resting = self.resting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        gpus::share(&self.config.gpu_rules, &resting, &self.load.borrow().gpus)
-    }
-
-    fn candidates(&self) -> Vec<Candidate<InstanceId>> {
-        let (popularity, now) = (self.popularity(), Instant::now());
-        let candidate = |(key, worker): &(ModelKey, Arc<WorkerHandle>)| {
-            let stats = worker.stats();
-            Candidate {
-                id: worker.instance,
-                jobs: stats.jobs,
-                memory: Amount { ram_mb: stats.rss_mb, vram_mb: stats.vram_mb },
-                resident: stats.since.elapsed(),
-                load: stats.load,
-                demand: popularity.of(key, now),
-            }
-        };
-        self.lock().iter().filter(|(_, worker)| worker.is_ready()).map(candidate).collect()
-    }
-
     fn popularity(&self) -> MutexGuard<'_, Popularity<ModelKey>> {
         self.popularity.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -454,18 +381,6 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, Vec<(ModelKey, Arc<WorkerHandle>)>> {
         self.workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-}
-
-/// What a worker of this Cargo takes: no GPU memory where there is too little of it and the engine can do without.
-fn need(cargo: &CargoSpec, free_vram_mb: u64) -> Amount {
-    let does_without = cargo.runtime_type.gpu_is_optional() && cargo.required_vram_mb > free_vram_mb;
-    let vram_mb = if does_without { 0 } else { cargo.required_vram_mb };
-    Amount { ram_mb: cargo.required_ram_mb, vram_mb }
-}
-
-/// Memory that a worker itself takes, apart from what its jobs take one by one.
-fn own_mb(cargo: &CargoSpec) -> u64 {
-    if cargo.is_shared() { SHARED_MB } else { cargo.required_ram_mb }
 }
 
 /// Most memory of a worker: room for what its Cargo says and as much again, within what is free.
@@ -523,17 +438,6 @@ mod tests {
         assert_ne!(ModelKey::of(&one, None), ModelKey::of(&one, Some(testing::assignment(1, 1).key)));
         other.runtime_type = island_protocol::cargo::RuntimeType::Container;
         assert_ne!(ModelKey::of(&one, None), ModelKey::of(&other, None));
-    }
-
-    #[test]
-    fn gpu_memory_is_a_wish_for_engines_that_do_without() {
-        let mut cargo = testing::assignment(1, 1).cargo;
-        (cargo.required_ram_mb, cargo.required_vram_mb) = (4000, 6000);
-        cargo.runtime_type = island_protocol::cargo::RuntimeType::Llmcpp;
-        assert_eq!(need(&cargo, 8000), Amount { ram_mb: 4000, vram_mb: 6000 });
-        assert_eq!(need(&cargo, 5000), Amount { ram_mb: 4000, vram_mb: 0 });
-        cargo.runtime_type = island_protocol::cargo::RuntimeType::Container;
-        assert_eq!(need(&cargo, 5000), Amount { ram_mb: 4000, vram_mb: 6000 });
     }
 
     #[test]

@@ -100,27 +100,41 @@ fn rules_are_read_and_written() {
     }
 }
 
+/// That with most memory left.
+fn share(rules: &[GpuRule], resting: &Resting, view: &View) -> Share {
+    shares(rules, resting, view).swap_remove(0)
+}
+
+#[test]
+fn a_gpu_that_is_full_of_our_own_still_counts() {
+    let mut view = two();
+    view.cards[1].seen.used_mb = Ok(16_000);
+    let rules = [GpuRule { never: true, ..rule("0") }];
+    let gpus: Vec<_> = shares(&rules, &Resting::new(), &view).into_iter().map(|share| share.gpu).collect();
+    assert_eq!(gpus, [Some(1)], "those who are idle there can leave");
+}
+
 #[test]
 fn without_rules_everything_is_as_it_comes() {
     let share = share(&[], &Resting::new(), &two());
-    assert_eq!(share, Share { index: None, free_mb: 15_500, environment: BTreeMap::new() });
+    assert_eq!(share, Share { gpu: Some(1), is_kept: false, free_mb: 15_500, environment: BTreeMap::new() });
     assert_eq!(offered(&[], &two()), (two().list(), None));
 }
 
 #[test]
 fn one_that_is_never_used_is_neither_offered_nor_seen() {
     let rules = [GpuRule { never: true, ..rule("1") }];
-    let share = share(&rules, &Resting::new(), &two());
-    assert_eq!((share.index, share.free_mb), (Some(0), 7000));
-    assert_eq!(share.environment[CUDA], two().cards[0].seen.id);
-    assert_eq!((share.environment[ROCM].as_str(), share.environment[VULKAN].as_str()), ("", ""));
+    let other = share(&rules, &Resting::new(), &two());
+    assert_eq!((other.gpu, other.free_mb), (Some(0), 7000));
+    assert_eq!(other.environment[CUDA], two().cards[0].seen.id);
+    assert_eq!((other.environment[ROCM].as_str(), other.environment[VULKAN].as_str()), ("", ""));
     let (gpus, none) = offered(&rules, &two());
     assert_eq!((gpus.len(), gpus[0].index, none), (1, 0, None));
     let all = [GpuRule { never: true, ..rule("0") }, GpuRule { never: true, ..rule("1") }];
     let (gpus, none) = offered(&all, &two());
     assert!(gpus.is_empty() && none.is_some());
-    let nothing = super::share(&all, &Resting::new(), &two());
-    assert_eq!((nothing.index, nothing.free_mb), (None, 0));
+    let nothing = share(&all, &Resting::new(), &two());
+    assert_eq!((nothing.gpu, nothing.free_mb), (None, 0));
     assert!(nothing.environment.values().all(String::is_empty) && nothing.environment.len() == 3);
 }
 
@@ -130,9 +144,9 @@ fn one_that_engines_cannot_be_told_of_is_used_alone_or_not_at_all() {
     intel.seen.handle = None;
     let rules = [GpuRule { max_vram_mb: Some(3000), ..rule("0") }];
     let alone = share(&rules, &Resting::new(), &view(vec![intel.clone()]));
-    assert_eq!(alone, Share { index: Some(0), free_mb: 3000, environment: BTreeMap::new() });
+    assert_eq!(alone, Share { gpu: Some(0), is_kept: true, free_mb: 3000, environment: BTreeMap::new() });
     let other = card(1, Vendor::Nvidia, 100, Ok(0), None);
-    assert_eq!(share(&rules, &Resting::new(), &view(vec![intel, other])).index, Some(1));
+    assert_eq!(share(&rules, &Resting::new(), &view(vec![intel, other])).gpu, Some(1));
 }
 
 #[test]
@@ -184,33 +198,39 @@ fn any_view() -> impl Strategy<Value = View> {
 }
 
 proptest! {
-    /// Whatever the rules and the GPUs: the share is of one that is allowed, within its caps and within what is free.
+    /// Whatever the rules and the GPUs: each share is of one that is allowed, within its caps and within what is free.
     #[test]
     fn a_share_keeps_every_rule(rules in prop::collection::vec(any_rule(), 0..5), view in any_view()) {
         let resting = resting(&rules, &view, &Resting::new());
-        let share = share(&rules, &resting, &view);
-        if rules.is_empty() {
-            prop_assert!(share.environment.is_empty());
-            return Ok(());
-        }
-        let Some(card) = share.index.map(|index| &view.cards[index as usize]) else {
-            prop_assert_eq!(share.free_mb, 0);
-            prop_assert!(share.environment.values().all(String::is_empty), "engines see no GPU");
-            return Ok(());
-        };
-        let limits = limits(&rules, card);
-        prop_assert!(!limits.never && !resting.contains_key(&card.index));
-        let used = card.seen.used_mb.clone().expect("measured");
-        prop_assert!(share.free_mb > 0 && used + share.free_mb <= card.seen.vram_mb);
-        if let Some(most) = limits.max_vram_mb {
-            prop_assert!(card.ours_mb.unwrap_or(used) + share.free_mb <= most);
-        }
-        if let Some(most) = limits.max_temperature_c {
-            prop_assert!(card.seen.temperature_c.clone().expect("measured") < most);
-        }
-        if view.cards.len() > 1 {
-            let named: Vec<_> = share.environment.values().filter(|name| !name.is_empty()).collect();
-            prop_assert_eq!(named, vec![card.seen.handle.as_ref().expect("named")]);
+        let shares = shares(&rules, &resting, &view);
+        prop_assert!(shares.is_sorted_by_key(|share| std::cmp::Reverse(share.free_mb)));
+        for share in shares {
+            if rules.is_empty() {
+                prop_assert!(share.environment.is_empty() && !share.is_kept);
+                continue;
+            }
+            let Some(card) = share.gpu.map(|index| &view.cards[index as usize]) else {
+                prop_assert_eq!(share.free_mb, 0);
+                prop_assert!(share.environment.values().all(String::is_empty), "engines see no GPU");
+                continue;
+            };
+            let limits = limits(&rules, card);
+            prop_assert!(share.is_kept && !limits.never && !resting.contains_key(&card.index));
+            if let Ok(used) = card.seen.used_mb.clone() {
+                prop_assert!(used + share.free_mb <= card.seen.vram_mb);
+                if let Some(most) = limits.max_vram_mb {
+                    prop_assert!(share.free_mb == 0 || card.ours_mb.unwrap_or(used) + share.free_mb <= most);
+                }
+            } else {
+                prop_assert_eq!(share.free_mb, 0, "what is not measured is not free");
+            }
+            if let Some(most) = limits.max_temperature_c {
+                prop_assert!(card.seen.temperature_c.clone().expect("measured") < most);
+            }
+            if view.cards.len() > 1 {
+                let named: Vec<_> = share.environment.values().filter(|name| !name.is_empty()).collect();
+                prop_assert_eq!(named, vec![card.seen.handle.as_ref().expect("named")]);
+            }
         }
     }
 

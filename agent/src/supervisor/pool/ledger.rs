@@ -1,0 +1,159 @@
+//! The memory ledger: what is free beside each GPU, what workers will still take, and who leaves to make room.
+
+use std::sync::{Arc, PoisonError};
+
+use island_protocol::{cargo::CargoSpec, ids::InstanceId};
+use tokio::time::Instant;
+
+use super::{ModelKey, Pool, SeatError, await_stop};
+use crate::{
+    admission::Demand,
+    eviction::{Amount, Candidate},
+    inventory::{
+        gpu::Card,
+        meter::{Memory, Sample},
+    },
+    policy::gpus::{self, Share},
+    room::{self, Room},
+    worker::{Order, WorkerHandle},
+};
+
+/// Memory of a worker that all Cargos of an engine share, before any job, megabytes.
+const SHARED_MB: u64 = 64;
+
+impl Pool {
+    /// What a job of this key would take beyond what is there: nothing where its worker runs, unless each job takes its own.
+    pub fn demand(&self, key: &ModelKey, cargo: &CargoSpec) -> Demand {
+        if !cargo.is_shared() && self.find(key).is_some() {
+            return Demand::default();
+        }
+        let need = need(cargo, self.headroom().vram_mb);
+        Demand { ram_mb: need.ram_mb, vram_mb: need.vram_mb, ..Demand::default() }
+    }
+
+    /// Memory that one more job may use, measured, with what starting workers will take taken off and what idle ones
+    /// would give back added.
+    pub fn headroom(&self) -> Amount {
+        room::headroom(&self.rooms())
+    }
+
+    /// Room for a worker of this Cargo, once those who leave for it are gone.
+    pub(super) async fn make_room(&self, cargo: &CargoSpec) -> Result<Room<InstanceId>, SeatError> {
+        // Where each job takes its own memory, admission has seen to it; the worker itself is small.
+        let is_small = cargo.is_shared();
+        let wanted = if is_small { Amount::default() } else { need(cargo, self.headroom().vram_mb) };
+        let no_room = SeatError::NoRoom { ram_mb: wanted.ram_mb, vram_mb: wanted.vram_mb };
+        let (room, leaving) = room::choose(self.rooms(), wanted).ok_or(no_room)?;
+        if leaving.is_empty() {
+            return Ok(room);
+        }
+        let workers = self.workers();
+        for worker in workers.iter().filter(|worker| leaving.contains(&worker.instance)) {
+            tracing::info!(instance = %worker.instance, "stopping an idle worker to make room");
+            self.lock().retain(|(_, other)| other.instance != worker.instance);
+            worker.order(Order::Stop { now: false });
+            await_stop(worker).await;
+        }
+        let ram_mb = self.free_beside(&room.share, &self.load.borrow(), Memory::read()).ram_mb;
+        // The latest look at the GPU may be of before they left.
+        let vram_mb = room.without(&leaving).vram_mb;
+        Ok(Room { free: Amount { ram_mb, vram_mb }, ..room })
+    }
+
+    /// The places for a worker, that with most memory left on its GPU first.
+    fn rooms(&self) -> Vec<Room<InstanceId>> {
+        let (sample, memory) = (self.load.borrow(), Memory::read());
+        let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let shares = gpus::shares(&self.config.gpu_rules, &resting, &sample.gpus);
+        let room = |share: Share| Room {
+            free: self.free_beside(&share, &sample, memory),
+            workers: self.candidates(&share, &sample),
+            share,
+        };
+        shares.into_iter().map(room).collect()
+    }
+
+    /// Free memory, less what was not yet in use when it was measured.
+    fn free_beside(&self, share: &Share, sample: &Sample, memory: Memory) -> Amount {
+        let due = |worker: &Arc<WorkerHandle>| {
+            let (stats, cargo) = (worker.stats(), &worker.launch.cargo);
+            let is_beside = worker.launch.gpu.is_none() || worker.launch.gpu == share.gpu;
+            let vram_mb = match worker.is_ready() {
+                _ if !is_beside => 0,
+                false => cargo.required_vram_mb.min(worker.launch.vram_limit_mb),
+                true if is_since(sample, stats.since + stats.load) => stats.vram_mb,
+                true => 0,
+            };
+            let ram_mb = if worker.is_ready() { 0 } else { own_mb(cargo).saturating_sub(stats.rss_mb) };
+            Amount { ram_mb, vram_mb }
+        };
+        let due = self.workers().iter().map(due).sum();
+        let reserve = Amount { ram_mb: self.config.reserve_ram_mb, vram_mb: self.config.reserve_vram_mb };
+        let measured = Amount { ram_mb: memory.available_mb, vram_mb: share.free_mb };
+        measured.less(reserve).less(due)
+    }
+
+    /// The workers that are loaded, with what each would give back beside this GPU.
+    fn candidates(&self, share: &Share, sample: &Sample) -> Vec<Candidate<InstanceId>> {
+        let cards = &sample.gpus.cards;
+        let card = cards.iter().find(|card| Some(card.index) == share.gpu);
+        let is_only_one = cards.len() == 1;
+        let (popularity, now) = (self.popularity(), Instant::now());
+        let candidate = |(key, worker): &(ModelKey, Arc<WorkerHandle>)| {
+            let stats = worker.stats();
+            let vram_mb = card.map_or(0, |card| {
+                let is_here = worker.launch.gpu.map_or(is_only_one, |gpu| gpu == card.index);
+                let told = if is_here { stats.vram_mb } else { 0 };
+                measured_mb(card, worker.pid).unwrap_or(told)
+            });
+            Candidate {
+                id: worker.instance,
+                jobs: stats.jobs,
+                memory: Amount { ram_mb: stats.rss_mb, vram_mb },
+                resident: stats.since.elapsed(),
+                load: stats.load,
+                demand: popularity.of(key, now),
+            }
+        };
+        self.lock().iter().filter(|(_, worker)| worker.is_ready()).map(candidate).collect()
+    }
+}
+
+/// What a process takes of a GPU, where its driver tells.
+fn measured_mb(card: &Card, pid: u32) -> Option<u64> {
+    *card.seen.computing.as_ref().ok()?.get(&pid)?
+}
+
+/// Whether something came after this look at the machine.
+fn is_since(sample: &Sample, moment: Instant) -> bool {
+    sample.taken.is_none_or(|taken| taken < moment)
+}
+
+/// What a worker of this Cargo takes: no GPU memory where there is too little of it and the engine can do without.
+fn need(cargo: &CargoSpec, free_vram_mb: u64) -> Amount {
+    let does_without = cargo.runtime_type.gpu_is_optional() && cargo.required_vram_mb > free_vram_mb;
+    let vram_mb = if does_without { 0 } else { cargo.required_vram_mb };
+    Amount { ram_mb: cargo.required_ram_mb, vram_mb }
+}
+
+/// Memory that a worker itself takes, apart from what its jobs take one by one.
+fn own_mb(cargo: &CargoSpec) -> u64 {
+    if cargo.is_shared() { SHARED_MB } else { cargo.required_ram_mb }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn gpu_memory_is_a_wish_for_engines_that_do_without() {
+        let mut cargo = testing::assignment(1, 1).cargo;
+        (cargo.required_ram_mb, cargo.required_vram_mb) = (4000, 6000);
+        cargo.runtime_type = island_protocol::cargo::RuntimeType::Llmcpp;
+        assert_eq!(need(&cargo, 8000), Amount { ram_mb: 4000, vram_mb: 6000 });
+        assert_eq!(need(&cargo, 5000), Amount { ram_mb: 4000, vram_mb: 0 });
+        cargo.runtime_type = island_protocol::cargo::RuntimeType::Container;
+        assert_eq!(need(&cargo, 5000), Amount { ram_mb: 4000, vram_mb: 6000 });
+    }
+}
