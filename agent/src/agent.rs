@@ -123,6 +123,7 @@ pub struct Agent {
 
 impl Agent {
     /// Makes every part; starts nothing but the engines' answers to what they can do.
+    #[expect(clippy::too_many_lines, reason = "the list of what an agent is made of")]
     pub async fn build(mut config: Config) -> Result<Self, StartError> {
         config.api_url = coordinator_url(&config);
         let state = config.state_dir.clone();
@@ -237,19 +238,27 @@ impl Agent {
         let life = Lifecycle::new(self.drain + STOP_MARGIN);
         tracing::info!(host_id = %self.identity.host_id(), "starting");
         self.supervisor.recover().await.map_err(StartError::Recover)?;
+        // An owner whose Island waits for its coordinator asks why it earns nothing.
+        self.spawn_control(&life);
         let soft = life.soft();
         let obtain = Credentials::obtain(Arc::clone(&self.identity), &self.enrolment, &soft);
         let obtained = tokio::select! {
             biased;
-            () = asked_to_stop() => None,
-            obtained = obtain => obtained?,
+            () = asked_to_stop() => Ok(None),
+            obtained = obtain => obtained,
         };
-        let Some(credentials) = obtained else {
-            self.supervisor.stop(Duration::ZERO, &life.hard()).await;
-            return Ok(ExitCode::SUCCESS);
+        let ended = match obtained {
+            Ok(Some(credentials)) => {
+                self.spawn(&life, credentials);
+                return Ok(life.run().await);
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
         };
-        self.spawn(&life, credentials);
-        Ok(life.run().await)
+        soft.cancel();
+        self.supervisor.stop(Duration::ZERO, &life.hard()).await;
+        let code = life.run().await;
+        Ok(ended.map(|()| code)?)
     }
 
     /// The owner's socket and page, and what they show; they end with the first wish to stop.
@@ -322,7 +331,6 @@ impl Agent {
             link.clone(),
         );
         life.spawn("gpus", well(follow));
-        self.spawn_control(life);
         // Nobody waits for a preload: it ends with the first wish to stop.
         let (preloader, stop) = (Arc::clone(&self.preloader), life.soft());
         life.spawn("preload", well(async move { preloader.run(stop).await }));

@@ -33,6 +33,19 @@ pub enum EnrolError {
     Credentials(#[from] CredentialsError),
 }
 
+/// What an owner must do first.
+pub const NOBODYS: &str = "this Island belongs to nobody yet: `island-agent enrol`";
+
+/// Whether this Island surely belongs to nobody: somebody who may not read its folder cannot tell.
+pub fn is_nobodys(config: &Config) -> bool {
+    let is_readable = match fs::read_dir(&config.state_dir) {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    let has_key = !matches!(config.read_api_key(), Ok(None));
+    is_readable && !has_key && credentials::enrolled_with(&config.state_dir).is_none()
+}
+
 /// Ties this Island to an account; `show` gets the lines for its owner while they wait. Gives the last one.
 pub async fn enrol(config: &Config, show: impl Fn(&str)) -> Result<String, EnrolError> {
     let (identity, enrolment) = prepare(config)?;
@@ -63,7 +76,7 @@ pub async fn awaited(config: &Config) -> Result<bool, EnrolError> {
     if enrolled() || config.read_api_key().map_err(EnrolError::ApiKey)?.is_some() {
         return Ok(true);
     }
-    tracing::warn!("this Island belongs to nobody yet: `island-agent enrol`");
+    tracing::warn!("{NOBODYS}");
     notify::ready("belongs to nobody yet: island-agent enrol");
     let owner = async {
         while !enrolled() {

@@ -194,7 +194,13 @@ async fn show(agent: &Control, watch: bool, json: bool) -> Result<ExitCode, Cont
 /// Speaks with the running agent.
 fn control(config: &Config, speak: impl AsyncFnOnce(&Control) -> Result<ExitCode, ControlError>) -> ExitCode {
     let spoken = runtime().block_on(async { speak(&Control::new(&config.state_dir)?).await });
-    spoken.unwrap_or_else(|error| complain(&Chain(&error), ExitCode::FAILURE))
+    spoken.unwrap_or_else(|error| match error {
+        // Such an agent has nothing to tell, and does not listen.
+        ControlError::Away(..) if enrolment::is_nobodys(config) => {
+            complain(&enrolment::NOBODYS, ExitCode::FAILURE)
+        }
+        error => complain(&Chain(&error), ExitCode::FAILURE),
+    })
 }
 
 fn examine(config: &Config) -> ExitCode {

@@ -1,32 +1,62 @@
 //! A job of the Island's own, through the whole network: what `doctor` asks the running agent for.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use island_coordinator_client::{Client, ClientError};
-use island_protocol::api::{CheckIsland, IslandCheck, check_claim};
+use island_protocol::{
+    api::{CheckIsland, IslandCheck, check_claim},
+    problem::Code,
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::{clock, identity::Identity};
 
 /// The coordinator gives up after a minute.
 const PATIENCE: Duration = Duration::from_secs(75);
 
-/// Asks for checks.
+/// A check and its age.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Checked {
+    /// What came of it.
+    pub check: IslandCheck,
+    /// Seconds since it ended, where it is not this one that was asked for.
+    pub ago_s: Option<u64>,
+}
+
+/// Asks for checks, and remembers the last.
 #[derive(Debug)]
 pub struct Checker {
     identity: Arc<Identity>,
     http: Client,
+    last: Mutex<Option<(Instant, IslandCheck)>>,
 }
 
 impl Checker {
     /// One that asks this coordinator in the Island's name.
     pub fn new(identity: Arc<Identity>, http: Client) -> Self {
-        Self { identity, http }
+        Self { identity, http, last: Mutex::default() }
     }
 
-    /// Runs one; takes up to a minute.
-    pub async fn check(&self) -> Result<IslandCheck, ClientError> {
+    /// Runs one, which takes up to a minute; or gives that of a moment ago, where the coordinator runs no other so soon.
+    pub async fn check(&self) -> Result<Checked, ClientError> {
         let (host_id, sent_at) = (self.identity.host_id(), clock::now());
         let signature = self.identity.sign_text(&check_claim(host_id, sent_at));
-        self.http.check_island(&CheckIsland { host_id, sent_at, signature }).timeout(PATIENCE).await
+        let wish = CheckIsland { host_id, sent_at, signature };
+        let asked = self.http.check_island(&wish).timeout(PATIENCE).await;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match (asked, &*last) {
+            (Err(error), Some((ended, check))) if error.code() == Some(Code::RateLimited.as_str()) => {
+                Ok(Checked { check: check.clone(), ago_s: Some(ended.elapsed().as_secs()) })
+            }
+            (Err(error), _) => Err(error),
+            (Ok(check), _) => {
+                *last = Some((Instant::now(), check.clone()));
+                Ok(Checked { check, ago_s: None })
+            }
+        }
     }
 }

@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use island_protocol::api::IslandCheck;
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde::de::DeserializeOwned;
 
-use super::{server::SOCKET, status::Status};
+use super::{check::Checked, server::SOCKET, status::Status};
 use crate::policy::{Verdict, Wish};
 
 /// An agent that cannot be spoken with.
@@ -51,8 +50,8 @@ impl Control {
         self.answer(self.http.post("http://agent/wish").json(&wish)).await
     }
 
-    /// Has a job run on this Island, through the whole network; takes up to a minute.
-    pub async fn check(&self) -> Result<IslandCheck, ControlError> {
+    /// Has a job run on this Island, through the whole network, which takes up to a minute; or tells of that of a moment ago.
+    pub async fn check(&self) -> Result<Checked, ControlError> {
         self.answer(self.http.post("http://agent/check")).await
     }
 

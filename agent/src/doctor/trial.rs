@@ -3,14 +3,21 @@
 use island_protocol::api::IslandCheck;
 
 use super::{Finding, finding};
-use crate::control::client::{Control, ControlError};
+use crate::control::{
+    check::Checked,
+    client::{Control, ControlError},
+};
 
 pub(super) const WHAT: &str = "test job";
 
 /// Has the running agent ask for one.
 pub(super) async fn run(control: &Control) -> Finding {
     match control.check().await {
-        Ok(check) => told(&check),
+        Ok(Checked { check, ago_s }) => {
+            let Finding { what, good, detail } = told(&check);
+            let detail = ago_s.map_or(detail.clone(), |ago_s| format!("{detail} ({ago_s} s ago)"));
+            Finding { what, good, detail }
+        }
         // No fault of the machine.
         Err(ControlError::TooSoon(why)) => finding(WHAT, None, why),
         Err(error) => finding(WHAT, Some(false), island_daemon::chain::Chain(&error).to_string()),

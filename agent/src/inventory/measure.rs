@@ -99,7 +99,7 @@ impl Trial {
             if !self.sources.supervisor.takes_work() {
                 continue;
             }
-            match self.sources.checker.check().await {
+            match self.sources.checker.check().await.map(|checked| checked.check) {
                 Ok(check) if check.passed => {
                     let cargo = check.workload_slug.map(|slug| slug.to_string());
                     tracing::info!(

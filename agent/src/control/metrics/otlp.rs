@@ -69,7 +69,7 @@ pub async fn run(sources: Arc<Sources>, settings: OtlpSection, stop: Cancellatio
         match &sent {
             Ok(_) if is_away => tracing::info!(url, "the collector takes metrics again"),
             Err(error) if !is_away => {
-                tracing::warn!(url, error = %Chain(error), "the collector takes no metrics")
+                tracing::warn!(url, error = %Chain(error), "the collector takes no metrics");
             }
             _ => {}
         }
