@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks on any system that what is written for macOS alone still compiles: the types of the Core ML worker and all that is in it.
+# Checks on any system that what runs on macOS still compiles: the types of the agent, the Core ML worker and all that is in them.
 # Nothing is linked and no SDK is needed. Skips, and says why, where the standard library for macOS cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,10 +23,10 @@ if ! rustup target list --installed | grep -qx "$target"; then
     fi
 fi
 if ! cargo fetch --locked --quiet --target "$target"; then
-    say "SKIPPED: cargo cannot fetch what the Core ML worker needs on macOS, so what runs there alone was not checked"
+    say "SKIPPED: cargo cannot fetch what the agent and the Core ML worker need on macOS, so what runs there alone was not checked"
     exit 0
 fi
 # Types need no objects: the C parts of dependencies are "compiled" by a program that does nothing, and no SDK is looked for.
-say "checking the Core ML worker for $target"
+say "checking the agent and the Core ML worker for $target"
 CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/usr \
-    cargo check --locked -p island-runtimes-coreml --all-targets --target "$target"
+    cargo check --locked -p island-agent -p island-runtimes-coreml --all-targets --target "$target"

@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use island_protocol::time::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
 
 /// The wall clock.
 pub fn now() -> Timestamp {
@@ -12,17 +13,13 @@ pub fn now() -> Timestamp {
 
 /// Milliseconds since the machine was switched on, suspend included: a lease goes on while a laptop sleeps.
 pub fn boot_ms() -> u64 {
-    #[cfg(target_os = "linux")]
-    {
-        let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
-        let seconds = text.split(' ').next().and_then(|first| first.parse::<f64>().ok());
-        (seconds.unwrap_or_default() * 1000.0) as u64
-    }
-    // No clock of the standard library counts suspend there; the wall's does, and jumps are rare.
-    #[cfg(not(target_os = "linux"))]
-    {
-        now().unix_ms().max(0) as u64
-    }
+    // macOS counts suspend under the name that elsewhere leaves it out.
+    #[cfg(target_os = "macos")]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    #[cfg(not(target_os = "macos"))]
+    const CLOCK: ClockId = ClockId::Boottime;
+    let since = clock_gettime(CLOCK);
+    since.tv_sec as u64 * 1000 + since.tv_nsec as u64 / 1_000_000
 }
 
 #[cfg(test)]

@@ -4,9 +4,14 @@
 //! a reason, never zero. A GPU may come and go while the agent runs: [`follow`] tells the coordinator.
 
 mod amd;
+// Elsewhere its tests alone need it.
+#[cfg(any(target_os = "macos", test))]
+mod apple;
 mod clients;
 pub mod follow;
 mod intel;
+#[cfg(target_os = "macos")]
+mod macos;
 mod numbers;
 pub mod nvidia;
 mod nvml;
@@ -42,6 +47,8 @@ pub enum Vendor {
     Amd,
     /// Read from sysfs.
     Intel,
+    /// Read from the system's counters, on macOS.
+    Apple,
 }
 
 impl Vendor {
@@ -51,6 +58,7 @@ impl Vendor {
             Self::Nvidia => "nvidia",
             Self::Amd => "amd",
             Self::Intel => "intel",
+            Self::Apple => "apple",
         }
     }
 }
@@ -241,11 +249,12 @@ impl Gpus {
     }
 
     fn under(roots: &Roots, open: nvidia::Open, numbers: Numbers) -> Self {
-        let probes: Vec<Box<dyn Probe>> = vec![
+        let probes: [Box<dyn Probe>; 3] = [
             Box::new(nvidia::Nvidia::new(open, &roots.proc)),
             Box::new(amd::Amd::new(roots)),
             Box::new(intel::Intel::new(roots)),
         ];
+        let probes = probes.into_iter().chain(of_macos()).collect();
         Self::of(probes, numbers, roots.proc.clone())
     }
 
@@ -285,6 +294,16 @@ impl Gpus {
             seen,
         }
     }
+}
+
+#[cfg(target_os = "macos")]
+fn of_macos() -> Option<Box<dyn Probe>> {
+    Some(Box::new(apple::Apple(Box::new(macos::Reader::start()))))
+}
+
+#[cfg(not(target_os = "macos"))]
+fn of_macos() -> Option<Box<dyn Probe>> {
+    None
 }
 
 /// Whether a process is a worker, by its name: an agent that was restarted is not its parent. One that is gone is nobody's.

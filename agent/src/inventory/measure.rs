@@ -11,7 +11,6 @@ use std::{
 
 use island_daemon::{chain::Chain, files::write_atomic};
 use island_protocol::host::Measured;
-use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -180,7 +179,7 @@ fn disk(folder: &Path) -> io::Result<u64> {
     }
     file.sync_all()?;
     let mut file = File::open(&path)?;
-    fadvise(&file, 0, None, Advice::DontNeed)?;
+    forget(&file)?;
     let (begin, mut bytes) = (Instant::now(), 0);
     loop {
         let count = file.read(&mut chunk)?;
@@ -190,6 +189,15 @@ fn disk(folder: &Path) -> io::Result<u64> {
         bytes += count;
     }
     Ok((bytes as f64 / begin.elapsed().as_secs_f64() / 1e6) as u64)
+}
+
+/// Has the next reads come from the disk, not from what the system remembers of it.
+fn forget(file: &File) -> io::Result<()> {
+    #[cfg(not(target_os = "macos"))]
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?;
+    #[cfg(target_os = "macos")]
+    rustix::fs::fcntl_nocache(file, true)?;
+    Ok(())
 }
 
 /// Removes the file, whatever happened.
