@@ -113,7 +113,7 @@ struct Peer(Child);
 impl Peer {
     fn start(command: &mut Command) -> Result<Self> {
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self(quiet.spawn().with_context(|| format!("start {:?}", command.get_program()))?))
+        Ok(Self(quiet.spawn().with_context(|| format!("start {}", command.get_program().display()))?))
     }
 
     fn id(&self) -> u32 {

@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 type Repository = Arc<Mutex<(String, BTreeMap<String, Vec<u8>>)>>;
 
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", Sha256::digest(bytes))
 }
 
 /// Large files are stored by their hash, small ones are not.
@@ -32,9 +32,12 @@ async fn info(State(repository): State<Repository>, Segments(revision): Segments
     let siblings: Vec<Value> = repository
         .1
         .iter()
-        .map(|(name, bytes)| match name.ends_with(".onnx") {
-            true => json!({ "rfilename": name, "size": bytes.len(), "lfs": { "sha256": hex(bytes), "size": bytes.len() } }),
-            false => json!({ "rfilename": name, "size": bytes.len(), "blobId": "0123" }),
+        .map(|(name, bytes)| {
+            if name.ends_with(".onnx") {
+                json!({ "rfilename": name, "size": bytes.len(), "lfs": { "sha256": hex(bytes), "size": bytes.len() } })
+            } else {
+                json!({ "rfilename": name, "size": bytes.len(), "blobId": "0123" })
+            }
         })
         .collect();
     Json(json!({ "id": "o/r", "sha": repository.0, "siblings": siblings }))

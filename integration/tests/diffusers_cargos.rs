@@ -59,7 +59,7 @@ async fn a_picture_is_painted_step_by_step_and_the_same_seed_paints_it_again() {
         while let Some(event) = events.next().await {
             match event.expect("the stream goes on").event {
                 JobEvent::Progress { step, total, phase } if phase.as_deref() != Some("load") => {
-                    steps.push((step, total))
+                    steps.push((step, total));
                 }
                 JobEvent::Image(image) => pictures.push(image),
                 _ => {}

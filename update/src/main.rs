@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -91,8 +92,8 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(said) => {
-            println!("{said}");
-            ExitCode::SUCCESS
+            let told = writeln!(io::stdout(), "{said}");
+            if told.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
             eprintln!("island-update: {error}");

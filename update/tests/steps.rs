@@ -13,7 +13,7 @@ use island_update::{
 };
 use semver::Version;
 
-const PATIENCE: Patience = Patience { drain: Duration::from_secs(60), start: Duration::from_secs(30) };
+const PATIENCE: Patience = Patience { drain: Duration::from_mins(1), start: Duration::from_secs(30) };
 
 /// A machine that writes down what is done to it.
 #[derive(Debug)]

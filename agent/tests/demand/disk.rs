@@ -75,7 +75,7 @@ fn replay(day: &Day, policy: Policy) -> Cost {
 
 fn fetch(day: &Day, file: &mut File, at: usize, cost: &mut Cost, now: Duration) {
     cost.fetched_mb += day.models[at].mb;
-    let soon = |gone: Duration| now - gone <= Duration::from_hours(2);
+    let soon = |gone: Duration| now.saturating_sub(gone) <= Duration::from_hours(2);
     cost.back_and_forth += u64::from(file.given_up.is_some_and(soon));
     *file = File { here: true, used: now, given_up: None };
 }
@@ -94,7 +94,7 @@ fn promise(day: &Day, files: &mut [File; MODELS], cost: &mut Cost, jobs: &[u64; 
         missing.iter().map(|&at| Wish { bytes: bytes(at), worth: worth(at, bytes(at)) }).collect();
     let held: Vec<_> = here
         .iter()
-        .map(|&at| Held { bytes: bytes(at), worth: worth(at, 0), rest: now - files[at].used })
+        .map(|&at| Held { bytes: bytes(at), worth: worth(at, 0), rest: now.saturating_sub(files[at].used) })
         .collect();
     let taken: u64 = held.iter().map(|file| file.bytes).sum();
     let plan = plan::plan(&wishes, &held, (ROOM << 20) - taken, BUDGET << 20);

@@ -175,6 +175,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "beside one that refuses")]
     fn takes(name: &'static str) -> Taken {
         Ok((Arc::new(Named(name, Interface::default())), "v1".to_owned()))
     }

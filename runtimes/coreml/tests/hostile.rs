@@ -1,5 +1,4 @@
 //! Files that mean harm: each is refused in words, quickly, and without taking memory for what it only claims.
-#![expect(clippy::print_stdout, reason = "how many were refused is worth knowing")]
 #![expect(unsafe_code, reason = "what is asked of the allocator is seen only in its place")]
 
 mod support;

@@ -1,7 +1,5 @@
 //! Every model gives the numbers that the reference gave, and its program as text is the same program.
 
-#![expect(clippy::print_stdout, reason = "how near each came is what is asked of it")]
-
 mod support;
 
 use std::{collections::BTreeMap, fs, path::PathBuf};

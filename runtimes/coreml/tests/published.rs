@@ -1,7 +1,6 @@
 //! Models as others published them, compiled by Apple's own tools. Those that came with a crate are here; where
 //! `COREML_SAMPLES` names a folder, everything below it is read, lowered and run, too, and what lies there both as a package and
 //! compiled must give the same numbers.
-#![expect(clippy::print_stdout, reason = "what was read is what is asked")]
 
 mod support;
 

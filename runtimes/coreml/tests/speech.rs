@@ -1,5 +1,4 @@
 //! Speech in several models: the engine keeps its contract, tells how far it is, and refuses what does not fit together.
-#![expect(clippy::print_stdout, reason = "how near each came is what is asked of it")]
 
 mod support;
 

@@ -2,7 +2,7 @@
 
 mod memory;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use candle_core::DType;
 use island_protocol::job::Failure;
@@ -200,7 +200,7 @@ impl Model {
             let file = self.adapter(name)?;
             let Some(path) = self.repository.path(file) else { continue };
             crate::lora::read((file, path.to_owned()), *scale, &self.layers, &self.place, &mut adapters)?;
-            named.push_str(&format!("{file}={scale};"));
+            let _ = write!(named, "{file}={scale};");
         }
         Ok((adapters, named))
     }

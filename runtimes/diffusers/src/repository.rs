@@ -131,7 +131,7 @@ fn without_infinities(text: &str) -> String {
         }
         if letter == '\\' && in_string {
             let escaped = rest.chars().nth(1).map_or(0, char::len_utf8);
-            out.push_str(&rest[..1 + escaped]);
+            out.push_str(&rest[..=escaped]);
             rest = &rest[1 + escaped..];
             continue;
         }

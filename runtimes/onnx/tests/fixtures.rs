@@ -3,7 +3,7 @@
 mod support;
 
 use island_runtimes_onnx::{graph::watch::Watch, runtime::Onnx};
-use support::{Case, Fixture, agree, all, tensors_differ};
+use support::{Case, Fixture, agree, all, arrays::tensors_differ};
 
 #[tokio::test]
 async fn every_answer_is_that_of_the_reference() {

@@ -18,6 +18,7 @@ use crate::{
     openapi::operation::Operation,
 };
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn add(routes: Routes) -> Routes {
     routes
         .get(

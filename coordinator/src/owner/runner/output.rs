@@ -1,5 +1,7 @@
 //! Taking what an Island sends: in order, once, and only from the attempt that runs.
 
+use std::ops::ControlFlow;
+
 use island_protocol::{
     FABRIC_VERSION,
     event::{AttemptEvent, JobEvent, Numbered},
@@ -60,8 +62,8 @@ impl Runner {
         let mut ended = None;
         for event in due {
             match self.translate(event) {
-                Ok(event) => fresh.push(event),
-                Err(outcome) => {
+                ControlFlow::Continue(event) => fresh.push(event),
+                ControlFlow::Break(outcome) => {
                     ended = Some(outcome);
                     break;
                 }
@@ -100,8 +102,8 @@ impl Runner {
         }
     }
 
-    fn translate(&mut self, event: AttemptEvent) -> Result<JobEvent, Outcome> {
-        Ok(match event {
+    fn translate(&mut self, event: AttemptEvent) -> ControlFlow<Outcome, JobEvent> {
+        ControlFlow::Continue(match event {
             AttemptEvent::Token { content, count } => {
                 self.tokens = self.tokens.map(|tokens| tokens.saturating_add(u64::from(count)));
                 self.bytes += content.len() as u64 + 32;
@@ -119,7 +121,7 @@ impl Runner {
                 self.bytes += image.data.len() as u64;
                 JobEvent::Image(image)
             }
-            AttemptEvent::Ended { outcome } => return Err(outcome),
+            AttemptEvent::Ended { outcome } => return ControlFlow::Break(outcome),
         })
     }
 

@@ -23,7 +23,7 @@ pub struct GroupNorm {
 impl GroupNorm {
     /// The layer at a place.
     pub fn load(scope: &Scope<'_>, channels: usize, groups: usize, epsilon: f64) -> Result<Self, Failure> {
-        if groups == 0 || channels % groups != 0 {
+        if groups == 0 || !channels.is_multiple_of(groups) {
             return Err(rejected(format!("{}: {channels} channels are not {groups} groups", scope.name())));
         }
         let (weight, bias) = (scope.get("weight", &[channels])?, scope.get("bias", &[channels])?);

@@ -1,5 +1,7 @@
 //! One job: its pictures one after the other, with what is said on the way.
 
+use std::fmt::Write as _;
+
 use island_protocol::{event::Image, job::Failure};
 use rayon::ThreadPool;
 use serde_json::{Value, json};
@@ -87,21 +89,22 @@ impl Maker {
     fn parameters(&self, request: &Request, seed: u64, index: usize) -> String {
         let mut text = request.prompt.clone();
         if let Some(negative) = &request.negative_prompt {
-            text.push_str(&format!("\nNegative prompt: {negative}"));
+            let _ = write!(text, "\nNegative prompt: {negative}");
         }
         let scheduler = request.scheduler.as_deref().unwrap_or("default");
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             "\nSteps: {}, Sampler: {scheduler}, CFG scale: {}, Seed: {seed}, Size: {}x{}, Model: {}",
             request.steps, request.guidance, request.width, request.height, self.slug
-        ));
+        );
         if request.task != Task::Text {
-            text.push_str(&format!(", Denoising strength: {}", request.strength));
+            let _ = write!(text, ", Denoising strength: {}", request.strength);
         }
         if request.images > 1 {
-            text.push_str(&format!(", Image index: {index}"));
+            let _ = write!(text, ", Image index: {index}");
         }
         for adapter in &request.adapters {
-            text.push_str(&format!(", Lora: {} {}", adapter.name, adapter.scale));
+            let _ = write!(text, ", Lora: {} {}", adapter.name, adapter.scale);
         }
         text
     }

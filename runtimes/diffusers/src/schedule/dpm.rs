@@ -37,20 +37,14 @@ impl Dpm {
         };
         let trained = sigmas::trained(&table::alphas_cumprod(config));
         let (highest, lowest) = (trained[trained.len() - 1], trained[0]);
-        let (timesteps, levels) = match sigmas::curve(config, highest, lowest, steps) {
-            Some(levels) => {
-                let times = levels.iter().map(|sigma| sigmas::time_of(*sigma, &trained));
-                let whole = config.karras();
-                (
-                    times.map(|time| if whole { time.round_ties_even() } else { time.trunc() }).collect(),
-                    levels,
-                )
-            }
-            None => {
-                let times = spacing::intervals(config, config.spacing(Spacing::Linspace), steps);
-                let levels = times.iter().map(|time| sigmas::at(&trained, *time)).collect();
-                (times, levels)
-            }
+        let (timesteps, levels) = if let Some(levels) = sigmas::curve(config, highest, lowest, steps) {
+            let times = levels.iter().map(|sigma| sigmas::time_of(*sigma, &trained));
+            let whole = config.karras();
+            (times.map(|time| if whole { time.round_ties_even() } else { time.trunc() }).collect(), levels)
+        } else {
+            let times = spacing::intervals(config, config.spacing(Spacing::Linspace), steps);
+            let levels = times.iter().map(|time| sigmas::at(&trained, *time)).collect();
+            (times, levels)
         };
         let to_zero = config.final_sigmas_type != Some(LastSigma::SigmaMin);
         Ok(Self {

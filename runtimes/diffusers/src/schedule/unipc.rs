@@ -38,19 +38,16 @@ impl UniPc {
     pub(super) fn new(config: &Config, steps: usize) -> Result<Self, Failure> {
         let trained = sigmas::trained(&table::alphas_cumprod(config));
         let (highest, lowest) = (trained[trained.len() - 1], trained[0]);
-        let (timesteps, sigmas) = match sigmas::curve(config, highest, lowest, steps) {
-            Some(levels) => {
-                let times = levels.iter().map(|sigma| sigmas::time_of(*sigma, &trained));
-                let whole = config.karras();
-                let times = times.map(|time| if whole { time.round_ties_even() } else { time.trunc() });
-                let least = levels[steps - 1];
-                (times.collect(), sigmas::ended(config, levels, least))
-            }
-            None => {
-                let times = spacing::intervals(config, config.spacing(Spacing::Linspace), steps);
-                let levels = times.iter().map(|time| sigmas::at(&trained, *time)).collect();
-                (times, sigmas::ended(config, levels, lowest))
-            }
+        let (timesteps, sigmas) = if let Some(levels) = sigmas::curve(config, highest, lowest, steps) {
+            let times = levels.iter().map(|sigma| sigmas::time_of(*sigma, &trained));
+            let whole = config.karras();
+            let times = times.map(|time| if whole { time.round_ties_even() } else { time.trunc() });
+            let least = levels[steps - 1];
+            (times.collect(), sigmas::ended(config, levels, least))
+        } else {
+            let times = spacing::intervals(config, config.spacing(Spacing::Linspace), steps);
+            let levels = times.iter().map(|time| sigmas::at(&trained, *time)).collect();
+            (times, sigmas::ended(config, levels, lowest))
         };
         let to_zero = config.final_sigmas_type != Some(LastSigma::SigmaMin);
         Ok(Self {

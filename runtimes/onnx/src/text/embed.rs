@@ -16,6 +16,7 @@ use crate::{
 const MAX_TEXTS: usize = 2048;
 
 #[derive(Debug, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "OpenAI's name")]
 struct Input {
     input: Texts,
     prompt: Option<String>,

@@ -132,6 +132,7 @@ impl Tokens {
     }
 
     /// A text's tokens without a frame, and without a place in a pair: one that is noted too early is noted twice.
+    #[expect(clippy::default_trait_access, reason = "a kind of map that only the tokenizer has")]
     fn bare(&self, text: &str) -> Result<Encoding, Failure> {
         let found = self.tokenizer.encode_char_offsets(text, false).map_err(|error| unreadable(&*error))?;
         Ok(Encoding::new(

@@ -7,11 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-mod arrays;
+pub(crate) mod arrays;
 mod pictures;
 
-#[allow(unused_imports, reason = "each test file uses a part of it")]
-pub(crate) use arrays::tensors_differ;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use island_protocol::{
     cargo::CargoSpec,
