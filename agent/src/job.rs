@@ -29,7 +29,7 @@ use crate::{
     report,
     spool::{Spool, SpoolError},
     supervisor::pool::Pool,
-    worker::{Order, Visit, WorkerHandle},
+    worker::{Death, Order, Visit, WorkerHandle},
 };
 
 /// Time an engine gets to end a cancelled attempt.
@@ -230,7 +230,7 @@ impl JobContext {
                 }
                 () = &mut grace, if told_to_end => {
                     tracing::warn!(%key, instance = %worker.instance, "an engine does not end when told to");
-                    worker.order(Order::Kill);
+                    worker.order(Order::Kill(Death::Stalled));
                     return Err(Broken::Failed(self.cell.reason().unwrap_or_else(deadline_failure)));
                 }
             }

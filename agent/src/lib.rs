@@ -48,6 +48,7 @@ pub mod job;
 pub mod joblogs;
 pub mod journal;
 pub mod link;
+pub mod overdraft;
 pub mod policy;
 pub mod popularity;
 pub mod preload;

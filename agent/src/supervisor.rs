@@ -214,6 +214,7 @@ impl Supervisor {
 
     /// Acts on the owner's rules: takes no new work, or hands back what runs and frees its memory; the same for GPUs that rest.
     pub async fn obey(&self, verdict: &Verdict, resting: &Resting) {
+        self.parts.pool.end_overdrafts();
         let changed = std::mem::replace(&mut *self.verdict(), verdict.clone()) != *verdict;
         if self.parts.pool.rest(resting) || changed {
             self.tell();

@@ -64,8 +64,8 @@ pub enum Order {
         /// At once.
         now: bool,
     },
-    /// Kill: an attempt did not end when told to.
-    Kill,
+    /// Kill, for this.
+    Kill(Death),
     /// Let go of it; it lives on.
     Detach,
 }
@@ -96,6 +96,11 @@ pub enum Death {
     LoadFailed(Failure),
     /// It was hung and killed.
     Stalled,
+    /// It took more of a GPU than jobs may have there, and was killed.
+    Overdrawn {
+        /// What it took, megabytes.
+        used_mb: u64,
+    },
     /// It ended by itself.
     Exited(Exit),
     /// It was told to.
@@ -111,6 +116,10 @@ impl Death {
             Self::Stalled => {
                 of_host(FailureCode::RuntimeStalled, "the engine made no progress and was stopped")
             }
+            Self::Overdrawn { used_mb } => of_host(
+                FailureCode::OutOfMemory,
+                &format!("the engine took {used_mb} MB of GPU memory, more than this Island has for it"),
+            ),
             Self::Exited(Exit::Code(EXIT_OUT_OF_MEMORY)) => {
                 of_host(FailureCode::OutOfMemory, "the engine ran out of memory")
             }
@@ -125,7 +134,7 @@ impl Death {
 
     /// Whether a fresh worker may do better.
     pub fn is_worth_a_retry(&self) -> bool {
-        !matches!(self, Self::LoadFailed(_))
+        !matches!(self, Self::LoadFailed(_) | Self::Overdrawn { .. })
     }
 }
 

@@ -256,6 +256,12 @@ pub fn shares(rules: &[GpuRule], resting: &Resting, view: &View) -> Vec<Share> {
     shares
 }
 
+/// What jobs may take of a GPU together, megabytes.
+pub fn most_mb(rules: &[GpuRule], card: &Card, reserve_mb: u64) -> u64 {
+    let without_reserve = card.seen.vram_mb.saturating_sub(reserve_mb);
+    limits(rules, card).max_vram_mb.map_or(without_reserve, |most| most.min(without_reserve))
+}
+
 /// Memory that jobs may still take of a GPU, megabytes.
 fn free_mb(limits: &Limits, card: &Card) -> u64 {
     // Where nothing tells what is in use, nothing is known to be free.

@@ -32,13 +32,15 @@ use crate::{
     policy::gpus::{GpuRule, Resting},
     popularity::Popularity,
     room::Room,
-    worker::{self, Order, Visit, WorkerHandle},
+    worker::{self, Death, Order, Visit, WorkerHandle},
 };
 
 /// Time a worker that was told to stop gets before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// The same where the owner wants the machine back.
 const LEAVE_GRACE: Duration = Duration::from_millis(400);
+/// GPU memory that a driver keeps for each process beside what its engine asks for, megabytes.
+const DRIVER_MB: u64 = 384;
 /// A worker found in its folder says this, next to what it was launched with.
 const KEY_SUFFIX: &str = "key";
 
@@ -261,7 +263,7 @@ impl Pool {
             let has_containers = worker.launch.cargo.runtime_type == RuntimeType::Container;
             let grace = if has_containers { STOP_GRACE } else { LEAVE_GRACE };
             if tokio::time::timeout(grace, worker.death()).await.is_err() {
-                worker.order(Order::Kill);
+                worker.order(Order::Kill(Death::Stalled));
                 worker.death().await;
             }
         });
@@ -345,7 +347,7 @@ impl Pool {
             artifacts: artifacts.clone(),
             memory_limit_mb: memory_limit(cargo.required_ram_mb, free.ram_mb),
             slots: self.config.slots,
-            vram_limit_mb: free.vram_mb,
+            vram_limit_mb: free.vram_mb.saturating_sub(DRIVER_MB),
             gpu: share.gpu.filter(|_| share.is_kept),
             environment: share.environment.clone(),
             ..common
@@ -395,7 +397,7 @@ fn short_name(instance: InstanceId) -> String {
 
 async fn await_stop(worker: &WorkerHandle) {
     if tokio::time::timeout(STOP_GRACE, worker.death()).await.is_err() {
-        worker.order(Order::Kill);
+        worker.order(Order::Kill(Death::Stalled));
         worker.death().await;
     }
 }

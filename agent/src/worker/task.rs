@@ -162,8 +162,8 @@ impl WorkerTask {
                 self.verdict = Some(Death::Stopped);
                 ToWorker::Shutdown { now }
             }
-            Order::Kill => {
-                self.verdict = Some(Death::Stalled);
+            Order::Kill(death) => {
+                self.verdict = Some(death);
                 return Next::End;
             }
             Order::Detach => return Next::Detach,

@@ -106,6 +106,15 @@ fn share(rules: &[GpuRule], resting: &Resting, view: &View) -> Share {
 }
 
 #[test]
+fn the_reserve_and_the_rules_bound_what_jobs_take_together() {
+    let gpu = &two().cards[1];
+    let rules = [GpuRule { max_vram_mb: Some(4000), ..rule("1") }];
+    assert_eq!(most_mb(&[], gpu, 1000), gpu.seen.vram_mb - 1000);
+    assert_eq!(most_mb(&rules, gpu, 1000), 4000);
+    assert_eq!(most_mb(&rules, gpu, gpu.seen.vram_mb), 0);
+}
+
+#[test]
 fn a_gpu_that_is_full_of_our_own_still_counts() {
     let mut view = two();
     view.cards[1].seen.used_mb = Ok(16_000);

@@ -13,9 +13,10 @@ use crate::{
         gpu::Card,
         meter::{Memory, Sample},
     },
+    overdraft::{self, Taker},
     policy::gpus::{self, Share},
     room::{self, Room},
-    worker::{Order, WorkerHandle},
+    worker::{Death, Order, WorkerHandle},
 };
 
 /// Memory of a worker that all Cargos of an engine share, before any job, megabytes.
@@ -58,6 +59,32 @@ impl Pool {
         // The latest look at the GPU may be of before they left.
         let vram_mb = room.without(&leaving).vram_mb;
         Ok(Room { free: Amount { ram_mb, vram_mb }, ..room })
+    }
+
+    /// Ends workers that together take more of a GPU than jobs may have there, by what its driver measures.
+    pub fn end_overdrafts(&self) {
+        let sample = self.load.borrow();
+        for card in &sample.gpus.cards {
+            let taker = |worker: &Arc<WorkerHandle>| Taker {
+                id: worker.instance,
+                jobs: worker.stats().jobs,
+                used_mb: measured_mb(card, worker.pid).unwrap_or(0),
+                said_mb: worker.launch.cargo.required_vram_mb,
+            };
+            let workers = self.workers();
+            let takers: Vec<_> = workers.iter().map(taker).collect();
+            let most_mb = gpus::most_mb(&self.config.gpu_rules, card, self.config.reserve_vram_mb);
+            let chosen = overdraft::choose(&takers, most_mb);
+            let ended = workers.iter().zip(&takers).filter(|(worker, _)| chosen.contains(&worker.instance));
+            for (worker, taker) in ended {
+                let used_mb = taker.used_mb;
+                tracing::warn!(
+                    instance = %worker.instance, cargo = %worker.launch.cargo.slug, gpu = card.index, used_mb, most_mb,
+                    "workers take more of a GPU than they may: ending one"
+                );
+                worker.order(Order::Kill(Death::Overdrawn { used_mb }));
+            }
+        }
     }
 
     /// The places for a worker, that with most memory left on its GPU first.

@@ -1,0 +1,89 @@
+//! Which workers stop when together they take more of a GPU than jobs may have. Pure.
+//!
+//! Admission goes by what Cargos say and engines are told their limits; what counts is what the driver measures.
+
+use std::cmp::Reverse;
+
+/// A worker and what it really takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taker<K> {
+    /// Which one.
+    pub id: K,
+    /// Jobs in it or waiting for it.
+    pub jobs: u32,
+    /// Memory of the GPU, measured, megabytes.
+    pub used_mb: u64,
+    /// What its Cargo says that it takes.
+    pub said_mb: u64,
+}
+
+impl<K> Taker<K> {
+    fn beyond_mb(&self) -> u64 {
+        self.used_mb.saturating_sub(self.said_mb)
+    }
+}
+
+/// Those who stop, so that the others keep within `most_mb`: the idle ones before those at work, and first who went furthest beyond
+/// what was said.
+pub fn choose<K: Copy>(takers: &[Taker<K>], most_mb: u64) -> Vec<K> {
+    let used: u64 = takers.iter().map(|taker| taker.used_mb).sum();
+    let mut over = used.saturating_sub(most_mb);
+    let mut order: Vec<&Taker<K>> = takers.iter().filter(|taker| taker.used_mb > 0).collect();
+    order.sort_by_key(|taker| (taker.jobs > 0, Reverse(taker.beyond_mb()), Reverse(taker.used_mb)));
+    let mut chosen = Vec::new();
+    for taker in order {
+        if over == 0 {
+            break;
+        }
+        over = over.saturating_sub(taker.used_mb);
+        chosen.push(taker.id);
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn taker(id: usize, jobs: u32, used_mb: u64, said_mb: u64) -> Taker<usize> {
+        Taker { id, jobs, used_mb, said_mb }
+    }
+
+    #[test]
+    fn who_kept_its_word_stays() {
+        let honest = [taker(0, 1, 4000, 4000), taker(1, 1, 3000, 1000)];
+        assert!(choose(&honest, 7000).is_empty(), "together they keep within it");
+        assert_eq!(choose(&honest, 6999), [1]);
+        let idle = [taker(0, 1, 4000, 1000), taker(1, 0, 3000, 3000)];
+        assert_eq!(choose(&idle, 6000), [1], "nobody loses a job while idle ones can go");
+        assert_eq!(choose(&idle, 3000), [1, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_left_keeps_within_it(
+            takers in prop::collection::vec((0_u32..3, 0_u64..5000, 0_u64..5000), 0..8),
+            most in 0_u64..12_000,
+        ) {
+            let takers: Vec<_> = takers
+                .into_iter()
+                .enumerate()
+                .map(|(id, (jobs, used, said))| taker(id, jobs, used, said))
+                .collect();
+            let chosen = choose(&takers, most);
+            let left = |without: &[usize]| -> u64 {
+                takers.iter().filter(|taker| !without.contains(&taker.id)).map(|taker| taker.used_mb).sum()
+            };
+            prop_assert!(left(&chosen) <= most);
+            if let Some((_, before)) = chosen.split_last() {
+                prop_assert!(left(before) > most, "nobody stops for nothing");
+            }
+            if chosen.iter().any(|&id| takers[id].jobs > 0) {
+                let idle_left = takers.iter().any(|taker| taker.jobs == 0 && taker.used_mb > 0 && !chosen.contains(&taker.id));
+                prop_assert!(!idle_left);
+            }
+        }
+    }
+}
