@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -30,9 +30,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reads it; takes well under a millisecond. Nothing is free where it cannot be read.
+    /// Reads it. Nothing is free where it cannot be read.
     pub fn read() -> Self {
-        let Ok(mut system) = System::new() else {
+        // Made once: it begins with reading what never changes.
+        static SYSTEM: LazyLock<Mutex<Option<System>>> = LazyLock::new(|| Mutex::new(System::new().ok()));
+        let mut system = SYSTEM.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(system) = system.as_mut() else {
             tracing::error!("the memory of this machine cannot be read");
             return Self::default();
         };

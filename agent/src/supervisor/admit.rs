@@ -24,16 +24,17 @@ impl Supervisor {
         }
         let pool = &self.parts.pool;
         let model = ModelKey::of_attempt(assignment);
+        let headroom = pool.headroom();
         let demand = Demand {
             disk_mb: artifacts::missing_mb(&self.parts.cache, &assignment.cargo.artifacts),
             tier: (assignment.cargo.runtime_type == RuntimeType::Container)
                 .then(|| assignment.cargo.sandbox_tier.unwrap_or_default()),
             // What makes no sense is for the engine to say.
             egress: assignment.cargo.egress().unwrap_or_default(),
-            ..pool.demand(&model, &assignment.cargo)
+            ..pool.demand(&model, &assignment.cargo, headroom)
         };
         let binary = pool.runtimes().binary(&assignment.cargo);
-        let room = pool.headroom().less(self.promised(&model));
+        let room = headroom.less(self.promised(&model, headroom));
         let supply = Supply {
             draining: !self.takes_work(),
             has_runtime: binary.is_ok(),
@@ -76,13 +77,13 @@ impl Supervisor {
 
     /// Memory promised to attempts: to those whose worker is not started yet, other than one of this model, and to each that
     /// takes its own in a shared worker, where nothing tells how much of it is in use already.
-    fn promised(&self, model: &ModelKey) -> Amount {
+    fn promised(&self, model: &ModelKey, headroom: Amount) -> Amount {
         let mut models = BTreeMap::new();
         let mut own = Vec::new();
         for cell in self.cells().iter().filter(|cell| cell.state() <= JobState::Running) {
             let assignment = cell.assignment();
             let other = ModelKey::of_attempt(assignment);
-            let demand = self.parts.pool.demand(&other, &assignment.cargo);
+            let demand = self.parts.pool.demand(&other, &assignment.cargo, headroom);
             if assignment.cargo.is_shared() {
                 own.push(demand);
             } else if cell.state() <= JobState::Preparing {

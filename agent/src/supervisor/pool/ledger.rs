@@ -23,16 +23,16 @@ use crate::{
 const SHARED_MB: u64 = 64;
 
 impl Pool {
-    /// What a job of this key would take beyond what is there: nothing where its worker runs, unless each job takes its own.
-    pub fn demand(&self, key: &ModelKey, cargo: &CargoSpec) -> Demand {
+    /// What a job of this key would take of this headroom: nothing where its worker runs, unless each job takes its own.
+    pub fn demand(&self, key: &ModelKey, cargo: &CargoSpec, headroom: Amount) -> Demand {
         if !cargo.is_shared() && self.find(key).is_some() {
             return Demand::default();
         }
-        let need = need(cargo, self.headroom().vram_mb);
+        let need = need(cargo, headroom.vram_mb);
         Demand { ram_mb: need.ram_mb, vram_mb: need.vram_mb, ..Demand::default() }
     }
 
-    /// Memory that one more job may use, measured, with what starting workers will take taken off and what idle ones
+    /// Memory that one more job may use, measured now, which takes some reading of files, with what starting workers will take taken off and what idle ones
     /// would give back added.
     pub fn headroom(&self) -> Amount {
         room::headroom(&self.rooms())
@@ -41,10 +41,10 @@ impl Pool {
     /// Room for a worker of this Cargo, once those who leave for it are gone.
     pub(super) async fn make_room(&self, cargo: &CargoSpec) -> Result<Room<InstanceId>, SeatError> {
         // Where each job takes its own memory, admission has seen to it; the worker itself is small.
-        let is_small = cargo.is_shared();
-        let wanted = if is_small { Amount::default() } else { need(cargo, self.headroom().vram_mb) };
+        let (rooms, is_small) = (self.rooms(), cargo.is_shared());
+        let wanted = if is_small { Amount::default() } else { need(cargo, room::headroom(&rooms).vram_mb) };
         let no_room = SeatError::NoRoom { ram_mb: wanted.ram_mb, vram_mb: wanted.vram_mb };
-        let (room, leaving) = room::choose(self.rooms(), wanted).ok_or(no_room)?;
+        let (room, leaving) = room::choose(rooms, wanted).ok_or(no_room)?;
         if leaving.is_empty() {
             return Ok(room);
         }
