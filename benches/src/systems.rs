@@ -18,7 +18,7 @@ use crate::load::Target;
 #[derive(Debug)]
 pub(crate) struct Network {
     dev: Child,
-    _folder: TempDir,
+    folder: TempDir,
     api_url: String,
     api_key: String,
 }
@@ -61,7 +61,7 @@ impl Network {
             .stderr(Stdio::null())
             .spawn()
             .context("start `island dev`")?;
-        let mut network = Self { dev, _folder: folder, api_url: String::new(), api_key: String::new() };
+        let mut network = Self { dev, folder, api_url: String::new(), api_key: String::new() };
         let info: Value = serde_json::from_str(&network.wait_for(&data.join("dev.json")).await?)?;
         info["api_url"].as_str().context("api_url")?.clone_into(&mut network.api_url);
         info["api_key"].as_str().context("api_key")?.clone_into(&mut network.api_key);
@@ -79,6 +79,11 @@ impl Network {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// Where it keeps its files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The process that runs all of it.
