@@ -42,7 +42,7 @@ if [ ! -f "$out/qwen2.5-0.5b-q8_0.gguf" ]; then
     done
 fi
 
-if [ ! -f "$out/onnx/whisper-encoder.onnx" ]; then
+if [ ! -f "$out/onnx/minilm/onnx/model_quantized.onnx" ]; then
     echo "bench: making ONNX graphs"
     python3 -m venv "$out/onnx-venv"
     "$out/onnx-venv/bin/python" -m pip install --quiet -r benches/onnx/requirements.txt

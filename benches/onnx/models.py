@@ -1,4 +1,4 @@
-"""Graphs of real shapes with random weights: MiniLM-L6, ResNet-50 and the encoder of Whisper tiny."""
+"""Graphs of real shapes with random weights: MiniLM-L6 in f32 and int8, ResNet-50 and the encoder of Whisper tiny."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 RANDOM = np.random.default_rng(7)
@@ -140,6 +141,9 @@ def main() -> None:
     minilm(folder / "minilm")
     resnet(folder / "resnet-50.onnx")
     whisper(folder / "whisper-encoder.onnx")
+    quantize_dynamic(
+        folder / "minilm/onnx/model.onnx", folder / "minilm/onnx/model_quantized.onnx", weight_type=QuantType.QInt8
+    )
 
 
 main()

@@ -10,7 +10,7 @@
 //! | `gateway` | b1, b2, b4: the API beside nginx and litellm |
 //! | `overhead` | b3: what the network adds to a paced stream |
 //! | `wasm` | d1, d2: wasm jobs through the engine, against a bare loop and a process for each |
-//! | `onnx` | e1, e2: graphs and embeddings, against Python's onnxruntime of the same version |
+//! | `onnx` | e1, e2: graphs and embeddings, against Python's onnxruntime of the same version, mosec and LitServe |
 //! | `diffusers` | f1, f2: a step of Stable Diffusion, against torch and diffusers |
 //! | `footprint` | i1, i2: what an idle Island takes, against node-exporter and boinc-client |
 //! | `python` | a peer in Python |
@@ -84,12 +84,12 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         jobs: usize,
     },
-    /// One graph at a time, and embeddings for sixteen clients, against Python's onnxruntime (e1, e2)
+    /// One graph at a time, and embeddings for sixteen clients, against Python's onnxruntime, mosec and LitServe (e1, e2)
     Onnx {
         /// Folder with the graphs (see benches/peers.sh)
         #[arg(long)]
         models: PathBuf,
-        /// Python with onnxruntime and tokenizers
+        /// Python with onnxruntime, tokenizers, mosec and litserve
         #[arg(long)]
         python: PathBuf,
     },

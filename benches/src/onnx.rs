@@ -1,8 +1,13 @@
 //! e1, e2: graphs and embeddings, against Python's onnxruntime of the same version in the same run.
 //!
 //! e1 is one graph at a time, the same tensors in both. e2 is sixteen clients with texts of 16 to 256 tokens, tokenised, run and
-//! pooled in both: here through the engine, which batches what waits, there by sixteen threads on one session. Then the engine's
-//! appetite: processor time while nothing is asked, and memory after ten thousand jobs.
+//! pooled in both: here through the engine, which batches what waits, there by sixteen threads on one session. The same texts are
+//! asked over HTTP of servers that batch what waits, mosec and LitServe, and of the engine behind a bare server, so that what HTTP
+//! costs is in all of them. Texts a processor second are told besides: on a busy machine, whoever has more threads gets more of it.
+//! Then the engine's appetite: processor time while nothing is asked, and memory after ten thousand jobs.
+
+mod processor;
+mod servers;
 
 use std::{
     collections::BTreeMap,
@@ -29,6 +34,7 @@ use island_runtimes_onnx::{
 use ndarray::ArrayD;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
+use servers::{Server, Shape};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -36,6 +42,9 @@ use crate::{
     stats::{Spread, median},
 };
 
+/// MiniLM's graphs.
+const WHOLE: &str = "onnx/model.onnx";
+const INT8: &str = "onnx/model_quantized.onnx";
 /// Clients of e2.
 const CLIENTS: usize = 16;
 /// Texts of a round of e2.
@@ -65,15 +74,20 @@ pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path) -> Result<(
             Graph::load(environment, &files, settings).map_err(|failure| anyhow::anyhow!(failure.message))?;
         one_at_a_time(rounds, name, &graph, &feeds, &mut peer)?;
     }
-    let engine = load(folder, threads).await?;
-    together(rounds, &engine, &mut peer).await?;
+    for (name, graph) in [("minilm-int8", INT8), ("minilm", WHOLE)] {
+        let engine = load(folder, graph, threads).await?;
+        together(rounds, name, &engine, &mut peer).await?;
+    }
+    drop(peer);
+    let engine = load(folder, WHOLE, threads).await?;
+    over_http(rounds, &engine, folder, python, threads).await?;
     appetite(&engine).await
 }
 
 /// A tensor of one value: shape, value, and what numpy calls its kind.
 type Fed = (Vec<usize>, f32, &'static str);
 
-fn graphs() -> [(&'static str, &'static str, BTreeMap<&'static str, Fed>); 3] {
+fn graphs() -> [(&'static str, &'static str, BTreeMap<&'static str, Fed>); 4] {
     let tokens = || (vec![1, 128], 7.0, "int64");
     let minilm = BTreeMap::from([
         ("input_ids", tokens()),
@@ -83,7 +97,8 @@ fn graphs() -> [(&'static str, &'static str, BTreeMap<&'static str, Fed>); 3] {
     let pixels = BTreeMap::from([("pixel_values", (vec![1, 3, 224, 224], 0.5, "float32"))]);
     let sound = BTreeMap::from([("input_features", (vec![1, 80, 3000], 0.1, "float32"))]);
     [
-        ("minilm", "minilm/onnx/model.onnx", minilm),
+        ("minilm", "minilm/onnx/model.onnx", minilm.clone()),
+        ("minilm-int8", "minilm/onnx/model_quantized.onnx", minilm),
         ("resnet-50", "resnet-50.onnx", pixels),
         ("whisper-encoder", "whisper-encoder.onnx", sound),
     ]
@@ -131,10 +146,10 @@ fn one_at_a_time(
     Ok(())
 }
 
-async fn load(folder: &Path, threads: usize) -> Result<Arc<Onnx>> {
-    let files = ["config.json", "tokenizer.json", "onnx/model.onnx"];
-    let files: BTreeMap<String, PathBuf> =
-        files.iter().map(|name| ((*name).to_owned(), folder.join("minilm").join(name))).collect();
+async fn load(folder: &Path, graph: &str, threads: usize) -> Result<Arc<Onnx>> {
+    let files = [("config.json", "config.json"), ("tokenizer.json", "tokenizer.json"), (WHOLE, graph)];
+    let files = files.map(|(name, file)| (name.to_owned(), folder.join("minilm").join(file)));
+    let files = BTreeMap::from(files);
     let settings = Settings {
         files,
         cargo: cargo(),
@@ -155,7 +170,7 @@ fn cargo() -> CargoSpec {
 }
 
 /// One text's vector, through the engine.
-async fn embed(engine: &Onnx, text: &str) -> Result<Vec<f64>> {
+async fn embed(engine: &Onnx, text: &str) -> Result<Value> {
     let (events, _heard) = EventSink::channel();
     let context = RunContext {
         key: AttemptKey { job_id: JobId(uuid::Uuid::nil()), attempt: 1, epoch: 1 },
@@ -174,40 +189,121 @@ async fn embed(engine: &Onnx, text: &str) -> Result<Vec<f64>> {
         scope: String::new(),
     };
     match engine.run(request, context).await {
-        Outcome::Completed { output: Some(output), .. } => {
-            let vector = output["embeddings"][0].as_array().context("a vector")?;
-            Ok(vector.iter().filter_map(Value::as_f64).collect())
-        }
+        Outcome::Completed { output: Some(mut output), .. } => Ok(output["embeddings"][0].take()),
         other => bail!("no embedding: {other:?}"),
     }
 }
 
-async fn together(rounds: usize, engine: &Arc<Onnx>, peer: &mut Python) -> Result<()> {
+/// What some texts took.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    seconds: f64,
+    /// On all processors.
+    processor_s: f64,
+}
+
+/// Texts a second and texts a processor second, round by round.
+#[derive(Debug, Clone, Default)]
+struct Rates {
+    each_s: Vec<f64>,
+    each_processor_s: Vec<f64>,
+}
+
+impl Rates {
+    fn push(&mut self, cost: Cost) {
+        self.each_s.push(TEXTS as f64 / cost.seconds);
+        self.each_processor_s.push(TEXTS as f64 / cost.processor_s);
+    }
+
+    /// How these compare with others of the same rounds.
+    fn beside(&self, others: &Self) -> String {
+        format!(
+            "{:.1} texts/s, Island's ratio to it {}; {:.1} texts a processor second, ratio {}",
+            median(others.each_s.clone()),
+            Spread::of_ratios(&self.each_s, &others.each_s),
+            median(others.each_processor_s.clone()),
+            Spread::of_ratios(&self.each_processor_s, &others.each_processor_s),
+        )
+    }
+}
+
+async fn together(rounds: usize, name: &str, engine: &Arc<Onnx>, peer: &mut Python) -> Result<()> {
     let mut random = StdRng::seed_from_u64(3);
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut ours, mut theirs) = (Rates::default(), Rates::default());
     for round in 0..rounds {
         let texts: Vec<String> = (0..TEXTS).map(|_| text(&mut random)).collect();
-        let begin = Instant::now();
-        let jobs = texts.iter().map(|text| embed(engine, text));
-        let vectors: Vec<Result<Vec<f64>>> = stream::iter(jobs).buffered(CLIENTS).collect().await;
-        let took = begin.elapsed().as_secs_f64();
-        let first = vectors.into_iter().next().context("texts")??;
-        let answer = peer.ask(&json!({ "texts": texts, "clients": CLIENTS }))?;
-        let same = answer["first"].as_array().context("a vector")?;
-        let apart =
-            first.iter().zip(same).map(|(a, b)| (a - b.as_f64().unwrap_or(9.0)).abs()).fold(0.0, f64::max);
-        ensure!(apart < 1e-4, "the two do not compute the same: {apart}");
+        let (begin, used) = (Instant::now(), processor::own_s()?);
+        let vectors = all_of(texts.iter().map(|text| embed(engine, text))).await?;
+        let cost = Cost { seconds: begin.elapsed().as_secs_f64(), processor_s: processor::own_s()? - used };
+        let used = processor::of_s(peer.id())?;
+        let answer = peer.ask(&json!({ "graph": name, "texts": texts, "clients": CLIENTS }))?;
+        let seconds = answer["seconds"][0].as_f64().context("a time")?;
+        let theirs_cost = Cost { seconds, processor_s: processor::of_s(peer.id())? - used };
+        same(&numbers(&vectors[0])?, &numbers(&answer["first"])?)?;
         if round > 0 {
-            ours.push(TEXTS as f64 / took);
-            theirs.push(TEXTS as f64 / answer["seconds"][0].as_f64().context("a time")?);
+            ours.push(cost);
+            theirs.push(theirs_cost);
         }
     }
-    let ratio = Spread::of_ratios(&ours, &theirs);
-    println!(
-        "e2 {CLIENTS} clients: {:.1} texts/s, onnxruntime unbatched {:.1}, ratio {ratio}",
-        median(ours),
-        median(theirs)
-    );
+    println!("e2 {name}, {CLIENTS} clients, Island: {}", ours.beside(&ours));
+    println!("e2 {name}, {CLIENTS} clients, onnxruntime unbatched: {}", ours.beside(&theirs));
+    Ok(())
+}
+
+async fn over_http(
+    rounds: usize,
+    engine: &Arc<Onnx>,
+    folder: &Path,
+    python: &Path,
+    threads: usize,
+) -> Result<()> {
+    // One worker with all threads and large batches, and a worker for each thread.
+    let shapes = [
+        Shape { workers: 1, threads, batch: CLIENTS },
+        Shape { workers: threads, threads: 1, batch: (CLIENTS / threads).max(1) },
+    ];
+    let mut servers = vec![Server::ours(engine).await?];
+    for kind in ["mosec", "litserve"] {
+        for shape in shapes {
+            servers.push(Server::python(python, kind, &folder.join("minilm"), shape).await?);
+        }
+    }
+    let mut random = StdRng::seed_from_u64(4);
+    let mut rates = vec![Rates::default(); servers.len()];
+    for round in 0..rounds {
+        let texts: Vec<String> = (0..TEXTS).map(|_| text(&mut random)).collect();
+        let mut vectors = Vec::new();
+        for (server, rates) in servers.iter().zip(&mut rates) {
+            let (cost, first) = server.ask_all(&texts).await?;
+            vectors.push(first);
+            if round > 0 {
+                rates.push(cost);
+            }
+        }
+        vectors.iter().try_for_each(|vector| same(&vectors[0], vector))?;
+    }
+    for (server, theirs) in servers.iter().zip(&rates) {
+        println!("e2 over HTTP, {CLIENTS} clients, {}: {}", server.name, rates[0].beside(theirs));
+    }
+    Ok(())
+}
+
+/// What all of these give, in their order, each of the clients asking for its next when it has its last.
+async fn all_of<T>(asked: impl Iterator<Item = impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
+    let numbered = asked.enumerate().map(|(place, asked)| async move { (place, asked.await) });
+    let mut given: Vec<(usize, Result<T>)> = stream::iter(numbered).buffer_unordered(CLIENTS).collect().await;
+    given.sort_by_key(|(place, _)| *place);
+    given.into_iter().map(|(_, given)| given).collect()
+}
+
+fn numbers(vector: &Value) -> Result<Vec<f64>> {
+    Ok(vector.as_array().context("a vector")?.iter().filter_map(Value::as_f64).collect())
+}
+
+/// Fails where two vectors differ by more than padding explains.
+fn same(one: &[f64], other: &[f64]) -> Result<()> {
+    let apart = one.iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    ensure!(!one.is_empty() && !other.is_empty() && apart < 1e-4, "the two do not compute the same: {apart}");
     Ok(())
 }
 
@@ -226,16 +322,19 @@ async fn appetite(engine: &Arc<Onnx>) -> Result<()> {
                 let engine = Arc::clone(&engine);
                 async move { embed(&engine, &format!("w{} w{}", 5 + n % 97, 7 + n % 89)).await.map(drop) }
             });
-            stream::iter(jobs).buffered(CLIENTS).for_each(|done| async { done.expect("an embedding") }).await;
+            stream::iter(jobs)
+                .buffer_unordered(CLIENTS)
+                .for_each(|done| async { done.expect("an embedding") })
+                .await;
         }
     };
     many(MANY / 10).await;
     let before = resident_mb()?;
     many(MANY).await;
     println!("memory: {before} MB before {MANY} jobs, {} MB after", resident_mb()?);
-    let used = processor_s()?;
+    let used = processor::own_s()?;
     tokio::time::sleep(IDLE).await;
-    let used = processor_s()? - used;
+    let used = processor::own_s()? - used;
     println!("idle: {used:.2} s of processor time in {} s", IDLE.as_secs());
     Ok(())
 }
@@ -244,13 +343,4 @@ fn resident_mb() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
     Ok(line.split_whitespace().next().context("a number")?.parse::<u64>()? / 1024)
-}
-
-fn processor_s() -> Result<f64> {
-    let stat = fs::read_to_string("/proc/self/stat").context("read /proc/self/stat")?;
-    // Behind the program's name in brackets; times are the 12th and 13th from there, in hundredths.
-    let rest = stat.rsplit_once(')').context("a name")?.1;
-    let hundredths: f64 =
-        rest.split_whitespace().skip(11).take(2).filter_map(|time| time.parse::<f64>().ok()).sum();
-    Ok(hundredths / 100.0)
 }

@@ -38,6 +38,11 @@ impl Python {
         Ok(python)
     }
 
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// One answer to one line.
     pub(crate) fn ask(&mut self, what: &Value) -> Result<Value> {
         let input = self.process.stdin.as_mut().context("its input")?;
