@@ -1,28 +1,43 @@
 //! Texts that wait for the same graph go through it together.
 //!
-//! Nobody waits for company: whoever finds the graph free takes along whatever waits for it then, if its length is alike, and runs
-//! it for all. A graph of dynamically quantised weights scales its numbers by everything in a run, so that an answer would
-//! depend on who else asks: such a graph gets one text at a time.
+//! Nobody waits for company: whoever finds a session of the graph free takes along whatever waits for it then, if its length is alike,
+//! and runs it for all. Where the graph has lanes, several do so side by side. A graph of dynamically quantised weights scales its
+//! numbers by everything in a run, so that an answer would depend on who else asks: such a graph gets one text at a time.
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
 use island_protocol::job::{Failure, FailureCode};
 use ndarray::{Array2, ArrayD, ArrayViewD, Axis, Slice};
 
 use crate::{
-    graph::{Feeds, Graph},
+    graph::{Feeds, Graph, lanes::Lane},
     run::Job,
 };
 
 /// Most texts of one run.
 const MAX_ROWS: usize = 64;
-/// Most tokens of one run, padding included.
-const MAX_TOKENS: usize = 2048;
-/// Of ten tokens of a run, so many at least are text and not padding.
-const FILLED_OF_10: usize = 9;
+
+/// What may go through a graph together.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Tokens of one run, padding included.
+    tokens: usize,
+    /// Tenths of a run that may be padding.
+    tenths: usize,
+    /// Tokens of padding besides, for each text after the first.
+    each: usize,
+}
+
+/// With all threads.
+const WIDE: Limits = Limits { tokens: 2048, tenths: 1, each: 0 };
+/// In a lane: measured with MiniLM on one thread, a run costs what ten tokens cost besides its texts, so that more padding would cost
+/// more than the run it saves; and with 1024 tokens each takes a tenth longer, for they no longer fit the processor's cache.
+const LANE: Limits = Limits { tokens: 512, tenths: 0, each: 8 };
+/// One text at a time.
+const ALONE: Limits = Limits { tokens: 0, tenths: 0, each: 0 };
 
 /// Outputs that have one number for each token.
 const ALONG_TEXT: [&str; 2] = ["start_logits", "end_logits"];
@@ -45,26 +60,52 @@ pub struct Batcher {
     graph: Graph,
     pad_id: i64,
     alone: bool,
-    waiting: Mutex<VecDeque<Waiting>>,
-    turn: Mutex<()>,
+    queue: Mutex<Queue>,
+    /// Texts were answered, or a lane could be taken.
+    changed: Condvar,
 }
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// Threads that could run something, if a lane were free.
+    idle: usize,
+}
+
+/// Where a text's answer is put.
+type Answer = Arc<Mutex<Option<Result<RowResults, Failure>>>>;
 
 #[derive(Debug)]
 struct Waiting {
     row: Row,
-    answer: Arc<Mutex<Option<Result<RowResults, Failure>>>>,
+    answer: Answer,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Whoever took it did not come to its end.
+        lock(&self.answer).get_or_insert_with(|| {
+            let message = "the run that this text was part of broke down";
+            Err(Failure::of_host(FailureCode::RuntimeCrashed, message))
+        });
+    }
+}
+
+/// Wakes those who wait when a run is over, however it ended.
+struct Announce<'b>(&'b Batcher);
+
+impl Drop for Announce<'_> {
+    fn drop(&mut self) {
+        // Nobody is between looking for an answer and beginning to wait while this is locked.
+        drop(lock(&self.0.queue));
+        self.0.changed.notify_all();
+    }
 }
 
 impl Batcher {
     /// A graph whose shorter texts are filled up with `pad_id`.
     pub fn new(graph: Graph, pad_id: i64) -> Self {
-        Self {
-            alone: graph.scales_by_run(),
-            graph,
-            pad_id,
-            waiting: Mutex::default(),
-            turn: Mutex::default(),
-        }
+        Self { alone: graph.scales_by_run(), graph, pad_id, queue: Mutex::default(), changed: Condvar::new() }
     }
 
     /// The graph.
@@ -74,54 +115,61 @@ impl Batcher {
 
     /// What the graph gives for each of these texts.
     pub fn run(&self, rows: Vec<Row>, job: &Job) -> Result<Vec<RowResults>, Failure> {
-        let answers: Vec<_> = rows.iter().map(|_| Arc::new(Mutex::new(None))).collect();
+        let answers: Vec<Answer> = rows.iter().map(|_| Answer::default()).collect();
         let waiting =
             rows.into_iter().zip(&answers).map(|(row, answer)| Waiting { row, answer: Arc::clone(answer) });
-        lock(&self.waiting).extend(waiting);
-        let mut results = Vec::with_capacity(answers.len());
-        for answer in answers {
-            loop {
-                if let Some(done) = lock(&answer).take() {
-                    results.push(done?);
-                    break;
+        lock(&self.queue).waiting.extend(waiting);
+        answers.iter().map(|answer| self.answer(answer, job)).collect()
+    }
+
+    /// Runs what waits, whose ever it is, until this is answered.
+    fn answer(&self, answer: &Answer, job: &Job) -> Result<RowResults, Failure> {
+        loop {
+            job.step()?;
+            let mut queue = lock(&self.queue);
+            if let Some(done) = lock(answer).take() {
+                return done;
+            }
+            if let Some((lane, chosen)) = self.take_some(&mut queue) {
+                let more = !queue.waiting.is_empty();
+                drop(queue);
+                if more {
+                    self.changed.notify_one();
                 }
-                job.step()?;
-                let _turn = lock(&self.turn);
-                // Whoever had the turn before may have run it.
-                if lock(&answer).is_none() {
-                    self.run_some();
-                    if lock(&answer).is_none() && !self.waits(&answer) {
-                        let message = "the run that this text was part of broke down";
-                        return Err(Failure::of_host(FailureCode::RuntimeCrashed, message));
-                    }
-                }
+                let _announce = Announce(self);
+                self.run_some(lane, &chosen);
+            } else {
+                queue.idle += 1;
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue.idle -= 1;
             }
         }
-        Ok(results)
     }
 
-    fn waits(&self, answer: &Arc<Mutex<Option<Result<RowResults, Failure>>>>) -> bool {
-        lock(&self.waiting).iter().any(|one| Arc::ptr_eq(&one.answer, answer))
-    }
-
-    /// Runs what has waited longest, and what is like it.
-    fn run_some(&self) {
-        let chosen = {
-            let mut waiting = lock(&self.waiting);
-            // A job that was stopped has left texts that nobody wants any more.
-            waiting.retain(|one| Arc::strong_count(&one.answer) > 1);
-            let lengths: Vec<usize> = waiting.iter().map(|one| one.row.ids.len()).collect();
-            let places = if self.alone { choose(&lengths[..lengths.len().min(1)]) } else { choose(&lengths) };
-            let mut chosen: Vec<Waiting> =
-                places.into_iter().rev().filter_map(|place| waiting.remove(place)).collect();
-            chosen.reverse();
-            chosen
-        };
-        if chosen.is_empty() {
-            return;
+    /// What has waited longest, and what is like it, with a lane to run it in.
+    fn take_some(&self, queue: &mut Queue) -> Option<(Lane<'_>, Vec<Waiting>)> {
+        let Queue { waiting, idle } = queue;
+        // A job that was stopped has left texts that nobody wants any more.
+        waiting.retain(|one| Arc::strong_count(&one.answer) > 1);
+        if waiting.is_empty() {
+            return None;
         }
+        let lane = self.graph.lanes().try_enter(*idle > 0 && waiting.len() > 1)?;
+        let lengths: Vec<usize> = waiting.iter().map(|one| one.row.ids.len()).collect();
+        let limits = if lane.is_wide() { WIDE } else { LANE };
+        let mut places = choose(&lengths, if self.alone { ALONE } else { limits });
+        // Others would stand idle while one runs what would do for all of them.
+        let sharers = 1 + lane.free_beside().min(*idle);
+        places.truncate(lengths.len().div_ceil(sharers));
+        let mut chosen: Vec<Waiting> =
+            places.into_iter().rev().filter_map(|place| waiting.remove(place)).collect();
+        chosen.reverse();
+        Some((lane, chosen))
+    }
+
+    fn run_some(&self, mut lane: Lane<'_>, chosen: &[Waiting]) {
         let rows: Vec<&Row> = chosen.iter().map(|one| &one.row).collect();
-        match self.run_together(&rows) {
+        match self.run_together(&mut lane, &rows) {
             Ok(results) => {
                 for (one, result) in chosen.iter().zip(results) {
                     *lock(&one.answer) = Some(Ok(result));
@@ -131,7 +179,7 @@ impl Batcher {
         }
     }
 
-    fn run_together(&self, rows: &[&Row]) -> Result<Vec<RowResults>, Failure> {
+    fn run_together(&self, lane: &mut Lane<'_>, rows: &[&Row]) -> Result<Vec<RowResults>, Failure> {
         let longest = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
         let shape = (rows.len(), longest);
         let at =
@@ -143,7 +191,7 @@ impl Batcher {
             .ints("input_ids", ids.into_dyn())
             .ints("attention_mask", mask.into_dyn())
             .ints("token_type_ids", types.into_dyn());
-        let results = self.graph.run(feeds)?;
+        let results = self.graph.run_in(lane, feeds)?;
         let lengths: Vec<usize> = rows.iter().map(|row| row.ids.len()).collect();
         let mut apart: Vec<RowResults> = rows.iter().map(|_| Vec::new()).collect();
         for name in self.graph.outputs() {
@@ -177,18 +225,26 @@ pub fn output<'r>(results: &'r RowResults, names: &[&str]) -> Option<&'r ArrayD<
 }
 
 /// Which of the texts that wait, by their lengths, the next run takes: the first, and those that go well with it.
-fn choose(lengths: &[usize]) -> Vec<usize> {
+fn choose(lengths: &[usize], limits: Limits) -> Vec<usize> {
     let Some(&first) = lengths.first() else { return Vec::new() };
     let (mut longest, mut text, mut places) = (first, first, vec![0]);
     for (place, &length) in lengths.iter().enumerate().skip(1) {
         let (rows, with_it) = (places.len() + 1, longest.max(length));
-        let fits = rows <= MAX_ROWS && rows * with_it <= MAX_TOKENS;
-        if fits && (text + length) * 10 >= rows * with_it * FILLED_OF_10 {
+        let whole = rows * with_it;
+        let fits = rows <= MAX_ROWS && whole <= limits.tokens;
+        if fits && limits.allow(whole - text - length, whole, rows) {
             places.push(place);
             (longest, text) = (with_it, text + length);
         }
     }
     places
+}
+
+impl Limits {
+    /// Whether so many tokens of padding are few enough in a run.
+    fn allow(self, padding: usize, whole: usize, rows: usize) -> bool {
+        padding * 10 <= whole * self.tenths + (rows - 1) * self.each * 10
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -203,8 +259,16 @@ mod tests {
 
     #[test]
     fn long_texts_do_not_wait_for_short_ones_filled_up() {
-        assert_eq!(choose(&[100, 10, 95, 500, 104]), [0, 2, 4]);
-        assert_eq!(choose(&[]), Vec::<usize>::new());
+        let lengths = [100, 10, 95, 500, 104];
+        assert_eq!(choose(&lengths, WIDE), [0, 2, 4]);
+        assert_eq!(choose(&lengths, Limits { tokens: 250, ..WIDE }), [0, 2]);
+        assert_eq!(choose(&lengths, LANE), [0, 2, 4]);
+        assert_eq!(choose(&lengths, ALONE), [0]);
+        assert_eq!(choose(&[], WIDE), Vec::<usize>::new());
+        // A tenth of a long run is more than another run costs; of a short one it is less.
+        let (long, short) = ([100, 90], [12, 6]);
+        assert_eq!((choose(&long, WIDE), choose(&short, WIDE)), (vec![0, 1], vec![0]));
+        assert_eq!((choose(&long, LANE), choose(&short, LANE)), (vec![0], vec![0, 1]));
     }
 
     #[test]
@@ -225,14 +289,17 @@ mod tests {
     proptest! {
         #[test]
         fn a_run_is_mostly_text(lengths in proptest::collection::vec(1_usize..600, 1..200)) {
-            let places = choose(&lengths);
-            prop_assert_eq!(places[0], 0);
-            prop_assert!(places.windows(2).all(|pair| pair[0] < pair[1]));
-            let longest = places.iter().map(|&place| lengths[place]).max().unwrap_or(0);
-            let text: usize = places.iter().map(|&place| lengths[place]).sum();
-            prop_assert!(places.len() <= MAX_ROWS);
-            prop_assert!(places.len() == 1 || longest * places.len() <= MAX_TOKENS);
-            prop_assert!(text * 10 >= longest * places.len() * FILLED_OF_10);
+            for limits in [WIDE, LANE, ALONE] {
+                let places = choose(&lengths, limits);
+                prop_assert_eq!(places[0], 0);
+                prop_assert!(places.windows(2).all(|pair| pair[0] < pair[1]));
+                let longest = places.iter().map(|&place| lengths[place]).max().unwrap_or(0);
+                let text: usize = places.iter().map(|&place| lengths[place]).sum();
+                let (rows, whole) = (places.len(), longest * places.len());
+                prop_assert!(rows <= MAX_ROWS);
+                prop_assert!(rows == 1 || whole <= limits.tokens);
+                prop_assert!(whole - text <= whole * limits.tenths / 10 + (rows - 1) * limits.each);
+            }
         }
     }
 }

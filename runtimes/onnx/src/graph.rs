@@ -4,10 +4,7 @@
 //! out, and what it asks for besides is made up where there is only one thing it can mean: no second segment, every place attended
 //! to, an empty cache.
 
-use std::{
-    fs,
-    sync::{Mutex, PoisonError},
-};
+use std::{fs, sync::Arc};
 
 use half::f16;
 use island_protocol::job::{Failure, FailureCode};
@@ -22,10 +19,17 @@ use crate::{devices, repository::GraphFiles, run::rejected};
 
 pub mod fields;
 pub mod inspect;
+pub mod lanes;
 mod made_up;
 pub mod watch;
+mod weights;
 
+use lanes::{Lane, Lanes};
 use watch::Watch;
+use weights::{File, Weights};
+
+/// Most bytes of weights that each lane may hold for itself.
+const MOST_UNSHARED: usize = 16 << 20;
 
 /// How to run graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,11 +40,11 @@ pub struct Threads {
     pub vram_limit_mb: u64,
 }
 
-/// A graph, ready to run. One run at a time: each takes all threads.
+/// A graph, ready to run.
 #[derive(Debug)]
 pub struct Graph {
     name: String,
-    session: Mutex<Session>,
+    lanes: Lanes,
     inputs: Vec<Input>,
     outputs: Vec<String>,
     scales_by_run: bool,
@@ -151,21 +155,21 @@ impl Results {
 }
 
 impl Graph {
-    /// Loads a graph from memory, so that no name inside it can make the library open a file.
+    /// Loads a graph from memory, so that no name inside it can make the library open a file. It runs once at a time, with all threads.
     pub fn load(environment: &Environment, files: &GraphFiles, threads: Threads) -> Result<Self, Failure> {
-        let read = |path| {
-            let unreadable = |error| {
-                Failure::of_host(FailureCode::ModelUnavailable, format!("read {}: {error}", files.name))
-            };
-            fs::read(path).map_err(unreadable)
-        };
-        let bytes = read(&files.path)?;
-        let listed = files.weights.iter().map(|(name, _)| name.as_str()).collect();
-        inspect::check(&bytes, &listed)
-            .map_err(|why| rejected(format!("{} is refused: {why}", files.name)))?;
-        let weights = files.weights.iter().map(|(name, path)| Ok((name.clone(), read(path)?)));
-        let weights = weights.collect::<Result<_, Failure>>()?;
-        Self::of_bytes(environment, &files.name, &bytes, weights, threads)
+        let (bytes, weights) = read(files)?;
+        Self::open(environment, &files.name, &bytes, &weights, threads, 0)
+    }
+
+    /// The same for a graph that many ask small things of: several runs go on side by side where they share the weights.
+    pub fn load_for_many(
+        environment: &Environment,
+        files: &GraphFiles,
+        threads: Threads,
+    ) -> Result<Self, Failure> {
+        let (bytes, weights) = read(files)?;
+        let lanes = if threads.vram_limit_mb > 0 { 0 } else { lanes::count(threads.threads) };
+        Self::open(environment, &files.name, &bytes, &weights, threads, lanes)
     }
 
     /// A graph that lies in memory, with its weights by the names it has for their files.
@@ -176,27 +180,34 @@ impl Graph {
         weights: Vec<(String, Vec<u8>)>,
         threads: Threads,
     ) -> Result<Self, Failure> {
-        let session = (|| {
-            let mut builder = Session::builder(environment)?
-                .with_optimization_level(GraphOptimizationLevel::All)?
-                .with_intra_threads(threads.threads.max(1))?
-                .with_inter_threads(1)?
-                // Threads spin within a run, where it saves a wake-up per node, and sleep between runs.
-                .with_intra_op_spinning(true)?
-                .with_config_entry("session.force_spinning_stop", "1")?
-                .with_execution_providers(devices::providers(threads.vram_limit_mb))?;
-            for (name, bytes) in weights {
-                builder = builder.with_external_initializer_file_in_memory(&name, bytes.into())?;
-            }
-            builder.commit_from_memory(bytes)
-        })();
-        let session =
-            session.map_err(|error: ort::Error| rejected(format!("{name} does not load: {error}")))?;
+        let weights: Vec<_> = weights.into_iter().map(|(name, bytes)| (name, bytes.into())).collect();
+        Self::open(environment, name, bytes, &weights, threads, 0)
+    }
+
+    fn open(
+        environment: &Environment,
+        name: &str,
+        bytes: &[u8],
+        files: &[File],
+        threads: Threads,
+        lanes: usize,
+    ) -> Result<Self, Failure> {
+        let shared = if lanes > 0 { Weights::of(bytes, files) } else { None };
+        let shared = shared.filter(|weights| weights.left <= MOST_UNSHARED);
+        let lanes = if shared.is_some() { lanes } else { 0 };
+        let of_threads = |count| {
+            let threads = Threads { threads: count, ..threads };
+            session(environment, bytes, files, threads, shared.as_ref())
+                .map_err(|error| rejected(format!("{name} does not load: {error}")))
+        };
+        let wide = of_threads(threads.threads)?;
+        let each = |lane| threads.threads / lanes + usize::from(lane < threads.threads % lanes);
+        let narrow = (0..lanes).map(|lane| of_threads(each(lane))).collect::<Result<_, _>>()?;
         Ok(Self {
             name: name.to_owned(),
-            inputs: session.inputs().iter().filter_map(Input::of).collect(),
-            outputs: session.outputs().iter().map(|output| output.name().to_owned()).collect(),
-            session: Mutex::new(session),
+            inputs: wide.inputs().iter().filter_map(Input::of).collect(),
+            outputs: wide.outputs().iter().map(|output| output.name().to_owned()).collect(),
+            lanes: Lanes::new(wide, narrow),
             scales_by_run: inspect::scales_by_run(bytes),
             watch: Watch::default(),
         })
@@ -211,8 +222,7 @@ impl Graph {
 
     /// What the file itself says under a name.
     pub fn says(&self, name: &str) -> Option<String> {
-        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.metadata().ok()?.custom(name)
+        self.lanes.enter().session().metadata().ok()?.custom(name)
     }
 
     /// Its path in the repository.
@@ -240,8 +250,18 @@ impl Graph {
         &self.outputs
     }
 
+    /// Its sessions.
+    pub fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
     /// Runs it once.
-    pub fn run(&self, mut feeds: Feeds<'_>) -> Result<Results, Failure> {
+    pub fn run(&self, feeds: Feeds<'_>) -> Result<Results, Failure> {
+        self.run_in(&mut self.lanes.enter(), feeds)
+    }
+
+    /// Runs it once in one of its sessions.
+    pub fn run_in(&self, lane: &mut Lane<'_>, mut feeds: Feeds<'_>) -> Result<Results, Failure> {
         let known = made_up::Known::of(&feeds);
         let mut values = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
@@ -257,8 +277,7 @@ impl Graph {
             let value = feed.value(input.kind).map_err(|error| self.broke(&error))?;
             values.push((input.name.as_str(), value));
         }
-        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut given = session.run(values).map_err(|error| self.broke(&error))?;
+        let mut given = lane.session().run(values).map_err(|error| self.broke(&error))?;
         let take = |name: &String| given.remove(name).map(|value| (name.clone(), value));
         let values: Vec<_> = self.outputs.iter().filter_map(take).collect();
         if self.watch.is_on() {
@@ -278,6 +297,44 @@ impl Graph {
         }
         rejected(message)
     }
+}
+
+/// The graph of these files, and its weights that lie in others.
+fn read(files: &GraphFiles) -> Result<(Vec<u8>, Vec<File>), Failure> {
+    let read = |path| {
+        let unreadable =
+            |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {}: {error}", files.name));
+        fs::read(path).map_err(unreadable)
+    };
+    let bytes = read(&files.path)?;
+    let listed = files.weights.iter().map(|(name, _)| name.as_str()).collect();
+    inspect::check(&bytes, &listed).map_err(|why| rejected(format!("{} is refused: {why}", files.name)))?;
+    let weights = files.weights.iter().map(|(name, path)| Ok((name.clone(), read(path)?.into())));
+    Ok((bytes, weights.collect::<Result<_, Failure>>()?))
+}
+
+fn session(
+    environment: &Environment,
+    bytes: &[u8],
+    files: &[File],
+    threads: Threads,
+    shared: Option<&Weights>,
+) -> ort::Result<Session> {
+    let mut builder = Session::builder(environment)?
+        .with_optimization_level(GraphOptimizationLevel::All)?
+        .with_intra_threads(threads.threads.max(1))?
+        .with_inter_threads(1)?
+        // Threads spin within a run, where it saves a wake-up per node, and sleep between runs.
+        .with_intra_op_spinning(true)?
+        .with_config_entry("session.force_spinning_stop", "1")?
+        .with_execution_providers(devices::providers(threads.vram_limit_mb))?;
+    for (name, bytes) in files {
+        builder = builder.with_external_initializer_file_in_memory(name, Arc::clone(bytes))?;
+    }
+    if let Some(shared) = shared {
+        builder = shared.lend(builder)?;
+    }
+    builder.commit_from_memory(bytes)
 }
 
 impl Input {

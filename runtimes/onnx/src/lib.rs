@@ -6,7 +6,7 @@
 //! | [`devices`] | what it may compute on |
 //! | [`repository`] | the files of a Cargo as a Hugging Face repository: settings, tokeniser, which graph of several |
 //! | [`graph`] | one graph: what it asks for, what is made up for it, what it gives |
-//! | [`batch`] | texts that wait for the same graph go through it together |
+//! | [`batch`] | texts that wait for the same graph go through it together, in lanes side by side |
 //! | [`task`] | the tasks, and which module answers each |
 //! | [`text`] | tasks that read a text: labels, entities, answers, embeddings |
 //! | [`generate`] | texts written token by token |

@@ -44,6 +44,12 @@ impl Loader<'_> {
         self.load(&self.repository.first_graph(stems)?)
     }
 
+    /// The same for a graph that many ask small things of.
+    pub fn graph_for_many(&self, stems: &[&str]) -> Result<Graph, Failure> {
+        let files = self.repository.first_graph(stems)?;
+        Ok(Graph::load_for_many(self.environment, &files, self.threads)?.watched(&self.watch))
+    }
+
     /// Loads a graph that may be absent.
     pub fn graph_if_there(&self, stem: &str) -> Result<Option<Graph>, Failure> {
         self.repository.graph(stem).map(|files| self.load(&files)).transpose()

@@ -42,7 +42,8 @@ fn take<'b>(bytes: &mut &'b [u8], length: u64) -> Option<&'b [u8]> {
     Some(taken)
 }
 
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+/// Takes a whole number off.
+pub fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for place in 0..10 {
         let (&byte, rest) = bytes.split_first()?;

@@ -31,7 +31,7 @@ struct Classifier {
 /// Loads a classifier of texts.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     let tokens = Tokens::load(&loader.repository)?;
-    let graph = Batcher::new(loader.graph(&["model"])?, tokens.pad_id);
+    let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
     let config = &loader.repository.config;
     let classes = config.get("id2label").and_then(Value::as_object).map_or(0, serde_json::Map::len);
     let classes =

@@ -58,7 +58,7 @@ struct Embedder {
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     let repository = &loader.repository;
     let tokens = Tokens::load(repository)?;
-    let graph = Batcher::new(loader.graph(&["model"])?, tokens.pad_id);
+    let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
     let modules = repository.json("modules.json")?.unwrap_or_default();
     let kinds: Vec<&str> =
         modules.as_array().into_iter().flatten().filter_map(|module| module.get("type")?.as_str()).collect();

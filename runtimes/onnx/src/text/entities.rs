@@ -97,7 +97,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
         return Ok(Box::new(Tagger::Asked(Gliner::load(loader, &settings)?)));
     }
     let tokens = Tokens::load(&loader.repository)?;
-    let graph = Batcher::new(loader.graph(&["model"])?, tokens.pad_id);
+    let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
     let classes =
         loader.repository.config.get("id2label").and_then(Value::as_object).map_or(0, serde_json::Map::len);
     if classes == 0 {

@@ -37,7 +37,11 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     });
     let mask = named.and_then(|mask| tokens.id(&mask).map(|id| (mask, id)));
     let mask = mask.ok_or_else(|| run::rejected("the tokeniser has no mask token"))?;
-    Ok(Box::new(Filler { graph: Batcher::new(loader.graph(&["model"])?, tokens.pad_id), tokens, mask }))
+    Ok(Box::new(Filler {
+        graph: Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id),
+        tokens,
+        mask,
+    }))
 }
 
 impl Pipeline for Filler {

@@ -51,7 +51,11 @@ struct Reader {
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     let tokens = Tokens::load(&loader.repository)?;
     let cls = tokens.special("cls_token").and_then(|token| tokens.id(&token));
-    Ok(Box::new(Reader { cls, graph: Batcher::new(loader.graph(&["model"])?, tokens.pad_id), tokens }))
+    Ok(Box::new(Reader {
+        cls,
+        graph: Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id),
+        tokens,
+    }))
 }
 
 impl Pipeline for Reader {

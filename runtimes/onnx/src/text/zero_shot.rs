@@ -39,7 +39,7 @@ struct ZeroShot {
 /// Loads a model of inference.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     let tokens = Tokens::load(&loader.repository)?;
-    let graph = Batcher::new(loader.graph(&["model"])?, tokens.pad_id);
+    let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
     let ids = loader.repository.config.get("label2id").and_then(Value::as_object);
     let ids =
         ids.ok_or_else(|| run::rejected("config.json has no label2id: which class means entailment?"))?;

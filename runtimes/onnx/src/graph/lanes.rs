@@ -1,0 +1,172 @@
+//! Sessions of one graph: one of all threads for a run that is alone, and lanes of few threads for runs side by side.
+//!
+//! Two runs of one thread each do more than one run of two: nothing waits at the end of every node. A run that is alone is quicker
+//! with all threads. So either the wide session runs, or the lanes do, never both.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use ort::session::Session;
+
+/// Most runs side by side.
+const MAX_LANES: usize = 4;
+
+/// How many lanes so many threads are shared out to.
+pub fn count(threads: usize) -> usize {
+    if threads < 2 { 0 } else { threads.min(MAX_LANES) }
+}
+
+/// The sessions of a graph.
+#[derive(Debug)]
+pub struct Lanes {
+    free: Mutex<Free<Session>>,
+    freed: Condvar,
+}
+
+/// Sessions that nobody runs now.
+#[derive(Debug)]
+struct Free<S> {
+    wide: Option<S>,
+    narrow: Vec<S>,
+    /// How many run.
+    running: usize,
+    /// Who waits for one.
+    waiting: usize,
+}
+
+/// A session for one run; it is given back when this is dropped.
+#[derive(Debug)]
+pub struct Lane<'l> {
+    lanes: &'l Lanes,
+    /// There until it is dropped.
+    session: Option<Session>,
+    is_wide: bool,
+    free_beside: usize,
+}
+
+impl<S> Free<S> {
+    /// A session, if one may run now beside those that do, and whether it is the wide one.
+    fn take(&mut self, has_company: bool) -> Option<(S, bool)> {
+        let is_alone = self.running == 0 && (!has_company || self.narrow.is_empty());
+        let taken = if is_alone {
+            self.wide.take().map(|session| (session, true))
+        } else if self.wide.is_some() {
+            self.narrow.pop().map(|session| (session, false))
+        } else {
+            None
+        };
+        self.running += usize::from(taken.is_some());
+        taken
+    }
+
+    fn give_back(&mut self, session: S, is_wide: bool) {
+        self.running -= 1;
+        if is_wide {
+            self.wide = Some(session);
+        } else {
+            self.narrow.push(session);
+        }
+    }
+}
+
+impl Lanes {
+    /// Of a session of all threads and of those that run side by side, if there are any.
+    pub fn new(wide: Session, narrow: Vec<Session>) -> Self {
+        let free = Free { wide: Some(wide), narrow, running: 0, waiting: 0 };
+        Self { free: Mutex::new(free), freed: Condvar::new() }
+    }
+
+    /// A session, as soon as one may run.
+    pub fn enter(&self) -> Lane<'_> {
+        let mut free = self.lock();
+        free.waiting += 1;
+        loop {
+            let has_company = free.waiting > 1;
+            if let Some(taken) = free.take(has_company) {
+                free.waiting -= 1;
+                return self.lane(&free, taken);
+            }
+            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A session, if one may run now. `has_company` where somebody else is about to ask for one.
+    pub fn try_enter(&self, has_company: bool) -> Option<Lane<'_>> {
+        let mut free = self.lock();
+        let taken = free.take(has_company)?;
+        Some(self.lane(&free, taken))
+    }
+
+    fn lane(&self, free: &Free<Session>, (session, is_wide): (Session, bool)) -> Lane<'_> {
+        let free_beside = if is_wide { 0 } else { free.narrow.len() };
+        Lane { lanes: self, session: Some(session), is_wide, free_beside }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Free<Session>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lane<'_> {
+    /// The session.
+    pub fn session(&mut self) -> &mut Session {
+        self.session.as_mut().expect("it is there until it is given back")
+    }
+
+    /// Whether it has all threads.
+    pub fn is_wide(&self) -> bool {
+        self.is_wide
+    }
+
+    /// How many more could run beside this when it was taken.
+    pub fn free_beside(&self) -> usize {
+        self.free_beside
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.lanes.lock().give_back(session, self.is_wide);
+            self.lanes.freed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn free() -> Free<&'static str> {
+        Free { wide: Some("wide"), narrow: vec!["b", "a"], running: 0, waiting: 0 }
+    }
+
+    #[test]
+    fn who_is_alone_gets_all_threads_and_nobody_runs_beside_it() {
+        let mut free = free();
+        assert_eq!(free.take(false), Some(("wide", true)));
+        assert_eq!((free.take(false), free.take(true)), (None, None));
+        free.give_back("wide", true);
+        assert_eq!(free.take(false), Some(("wide", true)));
+    }
+
+    #[test]
+    fn those_in_company_run_side_by_side() {
+        let mut free = free();
+        assert_eq!(free.take(true), Some(("a", false)));
+        // The wide one would take the thread of the one that runs.
+        assert_eq!(free.take(false), Some(("b", false)));
+        assert_eq!((free.take(false), free.take(true)), (None, None));
+        free.give_back("a", false);
+        assert_eq!(free.take(false), Some(("a", false)));
+        free.give_back("a", false);
+        free.give_back("b", false);
+        assert_eq!(free.take(false), Some(("wide", true)));
+    }
+
+    #[test]
+    fn without_lanes_company_takes_turns() {
+        let mut free = Free { wide: Some("wide"), narrow: Vec::new(), running: 0, waiting: 0 };
+        assert_eq!(free.take(true), Some(("wide", true)));
+        assert_eq!(free.take(true), None);
+    }
+}
