@@ -5,6 +5,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
 
 use island_protocol::{fabric::Assignment, ids::AttemptKey, time::Timestamp};
@@ -92,7 +93,11 @@ impl Journal {
 
 /// Names the machine's current boot; the same text until the next one.
 pub fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+    static BOOT: LazyLock<String> = LazyLock::new(|| {
+        let told = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        told.map(|id| id.trim().to_owned()).unwrap_or_default()
+    });
+    BOOT.clone()
 }
 
 #[cfg(test)]

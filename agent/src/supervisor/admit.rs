@@ -24,17 +24,23 @@ impl Supervisor {
         }
         let pool = &self.parts.pool;
         let model = ModelKey::of_attempt(assignment);
-        let headroom = pool.headroom();
+        // Nothing is measured for a job whose engine runs: it takes no more.
+        let (memory, room) = if pool.has_place(&model, &assignment.cargo) {
+            (Demand::default(), Amount::default())
+        } else {
+            let headroom = pool.headroom();
+            let promised = self.promised(&model, headroom);
+            (pool.demand(&model, &assignment.cargo, headroom), headroom.less(promised))
+        };
         let demand = Demand {
             disk_mb: artifacts::missing_mb(&self.parts.cache, &assignment.cargo.artifacts),
             tier: (assignment.cargo.runtime_type == RuntimeType::Container)
                 .then(|| assignment.cargo.sandbox_tier.unwrap_or_default()),
             // What makes no sense is for the engine to say.
             egress: assignment.cargo.egress().unwrap_or_default(),
-            ..pool.demand(&model, &assignment.cargo, headroom)
+            ..memory
         };
         let binary = pool.runtimes().binary(&assignment.cargo);
-        let room = headroom.less(self.promised(&model, headroom));
         let supply = Supply {
             draining: !self.takes_work(),
             has_runtime: binary.is_ok(),

@@ -23,9 +23,14 @@ use crate::{
 const SHARED_MB: u64 = 64;
 
 impl Pool {
-    /// What a job of this key would take of this headroom: nothing where its worker runs, unless each job takes its own.
+    /// Whether a job of this key takes no more memory: where its worker runs, unless each job takes its own.
+    pub fn has_place(&self, key: &ModelKey, cargo: &CargoSpec) -> bool {
+        !cargo.is_shared() && self.find(key).is_some()
+    }
+
+    /// What a job of this key would take of this headroom.
     pub fn demand(&self, key: &ModelKey, cargo: &CargoSpec, headroom: Amount) -> Demand {
-        if !cargo.is_shared() && self.find(key).is_some() {
+        if self.has_place(key, cargo) {
             return Demand::default();
         }
         let need = need(cargo, headroom.vram_mb);
