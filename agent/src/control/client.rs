@@ -20,7 +20,7 @@ pub enum ControlError {
     /// It refuses.
     #[error("the agent says: {0}")]
     Refused(String),
-    /// It did so a moment ago.
+    /// It ran a check a moment ago.
     #[error("the agent says: {0}")]
     TooSoon(String),
 }

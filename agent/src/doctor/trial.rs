@@ -14,9 +14,9 @@ pub(super) const WHAT: &str = "test job";
 pub(super) async fn run(control: &Control) -> Finding {
     match control.check().await {
         Ok(Checked { check, ago_s }) => {
-            let Finding { what, good, detail } = told(&check);
-            let detail = ago_s.map_or(detail.clone(), |ago_s| format!("{detail} ({ago_s} s ago)"));
-            Finding { what, good, detail }
+            let finding = told(&check);
+            let Some(ago_s) = ago_s else { return finding };
+            Finding { detail: format!("{} ({ago_s} s ago)", finding.detail), ..finding }
         }
         // No fault of the machine.
         Err(ControlError::TooSoon(why)) => finding(WHAT, None, why),

@@ -137,7 +137,7 @@ impl Batcher {
                     self.changed.notify_one();
                 }
                 let _announce = Announce(self);
-                self.run_some(lane, &chosen);
+                self.run_some(lane, chosen);
             } else {
                 queue.idle += 1;
                 queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -167,7 +167,8 @@ impl Batcher {
         Some((lane, chosen))
     }
 
-    fn run_some(&self, mut lane: Lane<'_>, chosen: &[Waiting]) {
+    /// The lane and the texts end in here, so that whoever is woken afterwards finds the one free and the others answered.
+    fn run_some(&self, mut lane: Lane<'_>, chosen: Vec<Waiting>) {
         let rows: Vec<&Row> = chosen.iter().map(|one| &one.row).collect();
         match self.run_together(&mut lane, &rows) {
             Ok(results) => {

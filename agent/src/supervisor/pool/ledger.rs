@@ -37,8 +37,8 @@ impl Pool {
         Demand { ram_mb: need.ram_mb, vram_mb: need.vram_mb, ..Demand::default() }
     }
 
-    /// Memory that one more job may use, measured now, which takes some reading of files, with what starting workers will take taken off and what idle ones
-    /// would give back added.
+    /// Memory that one more job may use, with what starting workers will take taken off and what idle ones would give back added.
+    /// Measured now, which takes some reading of files.
     pub fn headroom(&self) -> Amount {
         room::headroom(&self.rooms())
     }
