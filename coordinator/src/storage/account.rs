@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use island_protocol::{ids::AccountId, time::Timestamp};
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, Dialect, Pool, Row, StoreError, parsed, to_text};
+use super::{Attempt as _, Connection, Dialect, Pool, Row, StoreError, ledger, parsed, to_text};
 
 /// An account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,17 +27,17 @@ impl Account {
     }
 }
 
-/// Adds an account.
+/// Adds an account, with its books.
 pub(crate) async fn insert(conn: &mut Connection, account: &Account) -> Result<(), StoreError> {
     sqlx::query("INSERT INTO accounts (id, email, operator, created_at) VALUES ($1, $2, $3, $4)")
         .bind(account.id.to_string())
         .bind(to_text(&account.email))
         .bind(i64::from(account.operator))
         .bind(account.created_at.unix_ms())
-        .execute(conn)
+        .execute(&mut *conn)
         .await
         .attempt("insert an account")?;
-    Ok(())
+    ledger::open(conn, account.id).await
 }
 
 /// Makes every other transaction that moves the money of these accounts, or counts their jobs, wait until this one ends.

@@ -7,7 +7,7 @@ use island_protocol::ids::{AccountId, InstanceId};
 use sqlx::{Row as _, sqlite::SqliteConnectOptions};
 use uuid::Uuid;
 
-use super::{Attempt as _, Pool, StoreError, open};
+use super::{Attempt as _, Pool, StoreError, integer, open};
 use crate::window::{Admission, Window};
 
 /// Said to the connection to the file.
@@ -55,30 +55,36 @@ impl Counters {
 
     /// Counts a request of `who` if its window has room for one more.
     pub(crate) async fn admit(&self, who: &str, window: Window, now: i64) -> Result<Admission, StoreError> {
-        let mut tx = self.pool.begin().await.attempt("begin to count a request")?;
-        // Taking a turn locks the row: whoever comes meanwhile waits for this one's count.
-        let row = sqlx::query(
-            "INSERT INTO request_windows (who, turn, hits, changed_at) VALUES ($1, 0, '', $2) \
-             ON CONFLICT (who) DO UPDATE SET turn = request_windows.turn + 1 RETURNING hits",
-        )
-        .bind(who)
-        .bind(now)
-        .fetch_one(&mut *tx)
-        .await
-        .attempt("take a turn at the counter")?;
-        let hits: String = row.try_get("hits").attempt("read a column")?;
-        let (admission, hits) = window.admit(&hits, now);
-        if let Some(hits) = hits {
-            sqlx::query("UPDATE request_windows SET hits = $2, changed_at = $3 WHERE who = $1")
+        let mut conn = self.pool.acquire().await.attempt("take the counters")?;
+        loop {
+            let row = sqlx::query("SELECT turn, hits FROM request_windows WHERE who = $1")
                 .bind(who)
-                .bind(hits)
-                .bind(now)
-                .execute(&mut *tx)
+                .fetch_optional(&mut *conn)
                 .await
-                .attempt("count a request")?;
-            tx.commit().await.attempt("commit a count")?;
+                .attempt("read a count")?;
+            let (turn, hits) = match &row {
+                Some(row) => (integer(row, "turn")?, row.try_get("hits").attempt("read a column")?),
+                None => (0, String::new()),
+            };
+            let (admission, hits) = window.admit(&hits, now);
+            let Some(hits) = hits else { return Ok(admission) };
+            let counted = sqlx::query(
+                "INSERT INTO request_windows (who, turn, hits, changed_at) VALUES ($1, $2 + 1, $3, $4) \
+                 ON CONFLICT (who) DO UPDATE SET turn = excluded.turn, hits = excluded.hits, \
+                 changed_at = excluded.changed_at WHERE request_windows.turn = $2",
+            )
+            .bind(who)
+            .bind(turn)
+            .bind(hits)
+            .bind(now)
+            .execute(&mut *conn)
+            .await
+            .attempt("count a request")?;
+            if counted.rows_affected() == 1 {
+                return Ok(admission);
+            }
+            // Another coordinator counted one meanwhile.
         }
-        Ok(admission)
     }
 
     /// Takes the first free of an account's `limit` slots, until `expires_at`; false: none is free.
@@ -89,10 +95,11 @@ impl Counters {
         now: i64,
         expires_at: i64,
     ) -> Result<bool, StoreError> {
+        let mut conn = self.pool.acquire().await.attempt("take the counters")?;
         let held = sqlx::query("SELECT slot FROM stream_slots WHERE account_id = $1 AND expires_at > $2")
             .bind(slot.account.to_string())
             .bind(now)
-            .fetch_all(&self.pool)
+            .fetch_all(&mut *conn)
             .await
             .attempt("read stream slots")?;
         let held: BTreeSet<i64> =
@@ -110,7 +117,7 @@ impl Counters {
             .bind(slot.instance.0.to_string())
             .bind(expires_at)
             .bind(now)
-            .execute(&self.pool)
+            .execute(&mut *conn)
             .await
             .attempt("take a stream slot")?;
             if done.rows_affected() == 1 {

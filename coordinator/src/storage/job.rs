@@ -11,7 +11,7 @@ pub(crate) use read::{events, get, page, recent};
 use island_protocol::{
     credits::MicroCredits,
     event::{JobEvent, Numbered},
-    ids::{AccountId, ApiKeyId, AttemptKey, HostId, InstanceId, JobId},
+    ids::{ApiKeyId, AttemptKey, HostId, InstanceId, JobId},
     job::JobStatus,
     time::Timestamp,
 };
@@ -85,22 +85,19 @@ pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Resul
             Known::Reused => return Err(AcceptError::Reused),
         }
     }
-    let limit = terms.limit;
-    if limit > 0 && count_open(&mut tx, job.account).await? >= i64::from(limit) {
-        return Err(AcceptError::TooMany { limit });
+    if !insert(&mut tx, job, terms.owner, Some(terms.key), terms.limit).await? {
+        return Err(AcceptError::TooMany { limit: terms.limit });
     }
-    let (needed, available) = (job.price, books::balance_in(&mut tx, job.account).await?);
-    if available < needed {
+    let needed = job.price;
+    let hold = ledger::hold(job.account, needed);
+    if needed > MicroCredits::ZERO && !books::try_post(&mut tx, &hold, Some(job.id), job.created_at).await? {
+        let available = books::balance_in(&mut tx, job.account).await?;
         return Err(AcceptError::InsufficientCredits { needed, available });
     }
     match key::spend(&mut tx, terms.key, needed).await? {
         Spending::Taken => {}
         Spending::Capped { cap, left } => return Err(AcceptError::Capped { needed, cap, left }),
         Spending::Revoked => return Err(AcceptError::Revoked),
-    }
-    insert(&mut tx, job, terms.owner, Some(terms.key)).await?;
-    if job.price > MicroCredits::ZERO {
-        books::post(&mut tx, &ledger::hold(job.account, job.price), Some(job.id), job.created_at).await?;
     }
     commit(tx).await?;
     Ok(Accepted::New)
@@ -125,33 +122,25 @@ pub(crate) async fn accept_check(
     if lately > 0 {
         return Ok(false);
     }
-    insert(&mut tx, job, owner, None).await?;
+    insert(&mut tx, job, owner, None, 0).await?;
     commit(tx).await?;
     Ok(true)
 }
 
-async fn count_open(conn: &mut Connection, account: AccountId) -> Result<i64, StoreError> {
-    sqlx::query(
-        "SELECT COUNT(*) AS n FROM jobs \
-         WHERE account_id = $1 AND only_host IS NULL AND status IN ('submitted', 'pending', 'queued', 'running')",
-    )
-    .bind(account.to_string())
-    .fetch_one(conn)
-    .await
-    .and_then(|row| row.try_get("n"))
-    .attempt("count open jobs")
-}
-
+/// Adds a row, unless its account has `limit` jobs open (0: as many as it likes). False: it has.
 async fn insert(
     conn: &mut Connection,
     job: &Job,
     owner: InstanceId,
     key: Option<ApiKeyId>,
-) -> Result<(), StoreError> {
-    sqlx::query(
+    limit: u32,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
         "INSERT INTO jobs (id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
          owner, head, first_event, deadline, created_at, api_key_id, attempt, epoch, host_id, only_host) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)",
+         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19 \
+         WHERE $20 = 0 OR $20 > (SELECT COUNT(*) FROM jobs WHERE account_id = $2 AND only_host IS NULL \
+          AND status IN ('submitted', 'pending', 'queued', 'running'))",
     )
     .bind(job.id.to_string())
     .bind(job.account.to_string())
@@ -172,10 +161,11 @@ async fn insert(
     .bind(job.epoch as i64)
     .bind(job.host.map(|host| host.to_string()))
     .bind(job.only.map(|host| host.to_string()))
+    .bind(i64::from(limit))
     .execute(conn)
     .await
     .attempt("insert a job")?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }
 
 /// The row's next fence and what goes with it.

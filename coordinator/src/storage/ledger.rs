@@ -12,40 +12,75 @@ use uuid::Uuid;
 use super::{Attempt as _, Connection, Pool, Row, StoreError};
 use crate::ledger::{Ledger, Posting};
 
-/// Writes a posting: two entries and two balances. Fails, and with it the transaction, below zero. The accounts are
-/// locked before, so that no two transactions write the same balances in turn.
+/// Writes a posting that the books are known to cover. Fails, and with it the transaction, where they do not.
 pub(crate) async fn post(
     conn: &mut Connection,
     posting: &Posting,
     job: Option<JobId>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    for (ledger, amount) in posting.entries() {
-        sqlx::query(
-            "INSERT INTO ledger_entries (id, ledger, kind, job_id, amount, created_at) \
-             VALUES ($1, $2, $3, $4, $5, $6)",
-        )
-        .bind(Uuid::now_v7().to_string())
-        .bind(ledger.to_string())
-        .bind(posting.kind.as_str())
-        .bind(job.map(|job| job.to_string()))
-        .bind(amount.0)
-        .bind(now.unix_ms())
-        .execute(&mut *conn)
-        .await
-        .attempt("write a ledger entry")?;
-        sqlx::query("INSERT INTO balances (ledger, amount) VALUES ($1, 0) ON CONFLICT (ledger) DO NOTHING")
-            .bind(ledger.to_string())
-            .execute(&mut *conn)
-            .await
-            .attempt("open a balance")?;
-        sqlx::query("UPDATE balances SET amount = amount + $2 WHERE ledger = $1")
-            .bind(ledger.to_string())
-            .bind(amount.0)
-            .execute(&mut *conn)
-            .await
-            .attempt("update a balance")?;
+    if try_post(conn, posting, job, now).await? {
+        return Ok(());
     }
+    Err(StoreError::Corrupt { what: "balance" })
+}
+
+/// Writes a posting: two balances and two entries, in two statements. False: the first book has less than that, and nothing is
+/// written. The accounts are locked before, so that no two transactions write the same balances in turn.
+pub(crate) async fn try_post(
+    conn: &mut Connection,
+    posting: &Posting,
+    job: Option<JobId>,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let [(from, taken), (to, given)] = posting.entries();
+    let (from, to) = (from.to_string(), to.to_string());
+    let moved = sqlx::query(
+        "UPDATE balances SET amount = amount + CASE ledger WHEN $1 THEN CAST($2 AS BIGINT) ELSE CAST($4 AS BIGINT) END \
+         WHERE ledger IN ($1, $3) AND EXISTS (SELECT 1 FROM balances AS source \
+          WHERE source.ledger = $1 AND (source.amount >= $4 OR source.ledger = $5))",
+    )
+    .bind(&from)
+    .bind(taken.0)
+    .bind(&to)
+    .bind(given.0)
+    .bind(Ledger::Issue.to_string())
+    .execute(&mut *conn)
+    .await
+    .attempt("update two balances")?;
+    match moved.rows_affected() {
+        0 => return Ok(false),
+        2 => {}
+        // Both are opened with their account.
+        _ => return Err(StoreError::Corrupt { what: "balance" }),
+    }
+    sqlx::query(
+        "INSERT INTO ledger_entries (id, ledger, kind, job_id, amount, created_at) \
+         VALUES ($1, $2, $3, $4, $5, $6), ($7, $8, $3, $4, $9, $6)",
+    )
+    .bind(Uuid::now_v7().to_string())
+    .bind(&from)
+    .bind(posting.kind.as_str())
+    .bind(job.map(|job| job.to_string()))
+    .bind(taken.0)
+    .bind(now.unix_ms())
+    .bind(Uuid::now_v7().to_string())
+    .bind(&to)
+    .bind(given.0)
+    .execute(conn)
+    .await
+    .attempt("write two ledger entries")?;
+    Ok(true)
+}
+
+/// Opens the books of a new account.
+pub(crate) async fn open(conn: &mut Connection, account: AccountId) -> Result<(), StoreError> {
+    sqlx::query("INSERT INTO balances (ledger, amount) VALUES ($1, 0), ($2, 0)")
+        .bind(Ledger::Balance(account).to_string())
+        .bind(Ledger::Holds(account).to_string())
+        .execute(conn)
+        .await
+        .attempt("open the books of an account")?;
     Ok(())
 }
 

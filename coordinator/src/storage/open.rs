@@ -50,6 +50,8 @@ pub(super) async fn pool(
         .max_connections(connections)
         .idle_timeout(None)
         .max_lifetime(None)
+        // A file does not go away as a server does, and asking costs as much as most statements.
+        .test_before_acquire(false)
         .after_connect(move |conn, _| Box::pin(say(conn, said)));
     pool.connect_with(options).await.map_err(StoreError::Open)
 }
