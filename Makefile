@@ -39,6 +39,7 @@ macos: ## Types of what runs on macOS alone, checked on any system
 
 deb: setup cargos ## Debian packages of the agent, the coordinator and the command line
 	cargo build --locked --workspace --bins --release
+	cargo build --locked --package island-agent --bins --profile resident
 	@packaging/deb.sh
 
 deb-test: ## Install, join, run, upgrade, update, remove and purge what `make deb` made, in a clean Debian that boots (root)
@@ -56,5 +57,7 @@ bench: setup ## Every claim of speed, each against a peer in the same run
 	ORT_DISABLE_TELEMETRY=1 $(CARGO_TARGET_DIR)/debug/island-bench onnx --models .tools/bench/onnx --python .tools/bench/onnx-venv/bin/python
 	$(CARGO_TARGET_DIR)/debug/island-bench --rounds 4 diffusers --model .tools/bench/diffusers --python .tools/bench/diffusers-venv/bin/python
 	$(CARGO_TARGET_DIR)/debug/island-bench --rounds 31 containers
-	@if command -v prometheus-node-exporter >/dev/null && command -v boinc >/dev/null; then $(CARGO_TARGET_DIR)/debug/island-bench footprint; \
+	@if command -v prometheus-node-exporter >/dev/null && command -v boinc >/dev/null; then \
+		cargo build --locked --package island-agent --bins --profile resident && \
+		$(CARGO_TARGET_DIR)/debug/island-bench footprint --agent $(CARGO_TARGET_DIR)/resident/island-agent; \
 	else echo "bench: prometheus-node-exporter and boinc are not installed, i1 and i2 were not measured"; fi

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 profile=${PROFILE:-release}
 target=${CARGO_TARGET_DIR:-$HOME/.cache/island/target}
 built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
+resident=$target/$([ "$profile" = dev ] && echo debug || echo resident)
 out=$target/deb
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 arch=$(dpkg --print-architecture)
@@ -46,7 +47,7 @@ CONTROL
 }
 
 agent=$stage/island-agent
-put "$built/island-agent" "$agent/usr/bin"
+put "$resident/island-agent" "$agent/usr/bin"
 for worker in "$built"/island-worker-*; do
     case $worker in *.d|*simulated) ;; *) put "$worker" "$agent/usr/lib/island" ;; esac
 done

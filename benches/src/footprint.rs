@@ -26,8 +26,16 @@ struct Taken {
 }
 
 /// Measures for so long.
-pub(crate) async fn run(minutes: u64, node_exporter: &Path, boinc: &Path) -> Result<()> {
-    let network = Network::start(None).await?;
+pub(crate) async fn run(
+    minutes: u64,
+    agent: Option<&Path>,
+    node_exporter: &Path,
+    boinc: &Path,
+) -> Result<()> {
+    let network = match agent {
+        Some(agent) => Network::start_with_agent(agent).await?,
+        None => Network::start(None).await?,
+    };
     let folder = tempfile::tempdir()?;
     let node_exporter = Peer::start(Command::new(node_exporter).arg("--web.listen-address=127.0.0.1:0"))?;
     let boinc = Peer::start(Command::new(boinc).args(["--dir"]).arg(folder.path()).args([

@@ -112,6 +112,9 @@ enum What {
         /// How long to look
         #[arg(long, default_value_t = 10)]
         minutes: u64,
+        /// island-agent program, as packages have it [default: the one that tests run]
+        #[arg(long)]
+        agent: Option<PathBuf>,
         /// prometheus-node-exporter program
         #[arg(long, default_value = "prometheus-node-exporter")]
         node_exporter: PathBuf,
@@ -146,8 +149,8 @@ async fn measure(what: What, rounds: usize) -> Result<()> {
         What::Gateway { litellm } => gateway::run(rounds, litellm).await,
         What::Onnx { models, python } => onnx::run(rounds, &models, &python).await,
         What::Diffusers { model, python, sides } => diffusers::run(rounds, &model, &python, &sides).await,
-        What::Footprint { minutes, node_exporter, boinc } => {
-            footprint::run(minutes, &node_exporter, &boinc).await
+        What::Footprint { minutes, agent, node_exporter, boinc } => {
+            footprint::run(minutes, agent.as_deref(), &node_exporter, &boinc).await
         }
         What::Containers => containers::run(rounds).await,
         What::Wasm { .. } | What::WasmProcess { .. } => unreachable!("measured without this runtime"),

@@ -1,6 +1,7 @@
 //! What is measured. Each system is a process of its own, started here and stopped when dropped.
 
 use std::{
+    ffi::OsStr,
     fs,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
@@ -26,17 +27,28 @@ pub(crate) struct Network {
 impl Network {
     /// Starts it; `model` becomes the Cargo `bench-model`.
     pub(crate) async fn start(model: Option<&Path>) -> Result<Self> {
-        Self::start_with(model, &[]).await
+        Self::start_with(model, None, &[]).await
+    }
+
+    /// Starts one whose Island runs another build of the agent, with the workers that lie beside this program.
+    pub(crate) async fn start_with_agent(agent: &Path) -> Result<Self> {
+        let workers = program("island")?.parent().context("it lies in a folder")?.to_owned();
+        let workers = workers.to_str().context("a path that is text")?;
+        Self::start_with(None, Some(agent), &[("ISLAND_AGENT_WORKERS__BIN_DIR", workers)]).await
     }
 
     /// Starts one whose Island takes hundreds of jobs at once; `sim-at-once` is the simulated engine without delays.
     pub(crate) async fn start_for_many() -> Result<Self> {
         let slots =
             [("ISLAND_AGENT_WORKERS__SLOTS_PER_MODEL", "600"), ("ISLAND_AGENT_WORKERS__MAX_JOBS", "1200")];
-        Self::start_with(None, &slots).await
+        Self::start_with(None, None, &slots).await
     }
 
-    async fn start_with(model: Option<&Path>, settings: &[(&str, &str)]) -> Result<Self> {
+    async fn start_with(
+        model: Option<&Path>,
+        agent: Option<&Path>,
+        settings: &[(&str, &str)],
+    ) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("islb").tempdir()?;
         let cargos = folder.path().join("cargos");
         fs::create_dir_all(cargos.join("fixtures"))?;
@@ -55,6 +67,7 @@ impl Network {
             .arg(&data)
             .arg("--cargos")
             .arg(&cargos)
+            .args(agent.map(|agent| [OsStr::new("--agent"), agent.as_os_str()]).into_iter().flatten())
             .envs(settings.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

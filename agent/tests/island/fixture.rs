@@ -17,7 +17,12 @@ use island_protocol::{
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
-use crate::coordinator::{Coordinator, now};
+use crate::{
+    coordinator::{Coordinator, now},
+    gpu::Gpu,
+};
+
+const AGENT: &str = env!("CARGO_BIN_EXE_island-agent");
 
 /// A process that is killed when the story is over.
 pub(crate) struct Running(Child);
@@ -95,10 +100,21 @@ impl Island {
     }
 
     pub(crate) async fn with(lease_ms: u64, credentials_ms: i64) -> Self {
+        Self::run_by(Command::new(AGENT), lease_ms, credentials_ms).await
+    }
+
+    /// One with a GPU, and these settings.
+    pub(crate) async fn with_gpu(gpu: &Gpu, settings: &str) -> Self {
+        let mut agent = gpu.around(AGENT.as_ref());
+        agent.arg("--config").arg(gpu.settings(settings));
+        Self::run_by(agent, 30_000, 3_600_000).await
+    }
+
+    async fn run_by(agent: Command, lease_ms: u64, credentials_ms: i64) -> Self {
         let nats = Nats::start().await;
         let coordinator = Coordinator::start(&nats.url(), lease_ms, credentials_ms).await;
         let folder = tempfile::tempdir().expect("temporary folder");
-        let agent = Some(spawn_agent(folder.path(), &coordinator.url));
+        let agent = Some(spawn(agent, folder.path(), &coordinator.url));
         let host = coordinator.wait("registration", |seen| Some(seen.registers.last()?.host_id)).await;
         Self { nats, coordinator, host, agent, folder }
     }
@@ -111,7 +127,7 @@ impl Island {
     /// Starts it again on the same folder and waits until it has registered.
     pub(crate) async fn start_agent(&mut self) {
         let before = self.coordinator.seen().registers.len();
-        self.agent = Some(spawn_agent(self.folder.path(), &self.coordinator.url));
+        self.agent = Some(spawn(Command::new(AGENT), self.folder.path(), &self.coordinator.url));
         self.coordinator.wait("registration", |seen| (seen.registers.len() > before).then_some(())).await;
     }
 
@@ -142,8 +158,7 @@ impl Island {
 
     /// What `island-agent` says to or about it.
     pub(crate) fn agent(&self, command: &[&str]) -> String {
-        let program = env!("CARGO_BIN_EXE_island-agent");
-        let ran = Command::new(program).args(command).arg("--state-dir").arg(self.folder.path()).output();
+        let ran = Command::new(AGENT).args(command).arg("--state-dir").arg(self.folder.path()).output();
         let ran = ran.expect("run island-agent");
         assert!(ran.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ran.stderr));
         String::from_utf8_lossy(&ran.stdout).into_owned()
@@ -210,8 +225,7 @@ pub(crate) async fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>)
     }
 }
 
-fn spawn_agent(folder: &Path, api_url: &str) -> Running {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_island-agent"));
+fn spawn(mut command: Command, folder: &Path, api_url: &str) -> Running {
     command
         .args(["--state-dir".as_ref(), folder.as_os_str()])
         .args(["--api-url", api_url, "--simulated", "true", "--allow-weak-sandbox", "true"])
@@ -226,7 +240,7 @@ fn spawn_agent(folder: &Path, api_url: &str) -> Running {
 fn workers_dir() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_BIN_EXE_island-agent")).parent().expect("a folder").to_owned();
+        let folder = Path::new(AGENT).parent().expect("a folder").to_owned();
         if !folder.join("island-worker-simulated").is_file() {
             let mut build = Command::new(env!("CARGO"));
             build.args([

@@ -2,4 +2,5 @@
 
 mod coordinator;
 mod fixture;
+mod gpu;
 mod stories;

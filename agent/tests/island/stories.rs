@@ -13,7 +13,10 @@ use island_runtimes_api::simulated::reply;
 use nkeys::KeyPair;
 use serde_json::json;
 
-use crate::fixture::{Island, assignment, kill_worker, wait_for};
+use crate::{
+    fixture::{Island, assignment, kill_worker, wait_for},
+    gpu::Gpu,
+};
 
 fn text(events: &[Numbered<AttemptEvent>]) -> String {
     let piece = |event: &Numbered<AttemptEvent>| match &event.event {
@@ -348,4 +351,28 @@ async fn a_paused_island_is_free_refuses_with_its_reason_and_stays_paused() {
     assert_eq!(island.agent(&["resume"]), "working\n");
     let events = island.coordinator.end(island.run(&job).await).await;
     assert_completed(&events, "a", 1);
+}
+
+#[tokio::test]
+async fn an_engine_that_takes_more_of_a_gpu_than_its_owner_allows_is_ended() {
+    let Some(gpu) = Gpu::of_mb(8000) else { return };
+    let island = Island::with_gpu(&gpu, "[[policy.gpu]]\ngpu = 0\nmax_vram_mb = 4000").await;
+    let mut endless = assignment(json!({"prompt": "one two three", "max_tokens": 1_000_000, "delay_ms": 20}));
+    endless.cargo.required_vram_mb = 1000;
+    let key = island.run(&endless).await;
+    island.coordinator.tokens(key, 1).await;
+    let worker = island.workers()[0];
+
+    gpu.take(worker, 4000);
+    let is_end = |event: &Numbered<AttemptEvent>| matches!(event.event, AttemptEvent::Ended { .. });
+    let told = island.coordinator.wait("a beat that tells of it", |seen| {
+        let last = seen.heartbeats.last()?;
+        last.gpus.iter().any(|gpu| gpu.memory_used_mb == Some(4000)).then(|| seen.events[&key].clone())
+    });
+    assert!(!told.await.iter().any(is_end), "it takes what its owner allows");
+
+    gpu.take(worker, 4001);
+    let events = island.coordinator.end(key).await;
+    assert_eq!(failure(&events), (Fault::Host, FailureCode::OutOfMemory));
+    wait_for("the worker's end", || (!island.workers().contains(&worker)).then_some(())).await;
 }

@@ -30,6 +30,9 @@ pub(crate) struct Dev {
     /// nats-server program [default: ISLAND_NATS_SERVER, .tools/bin, then PATH]
     #[arg(long, value_name = "FILE")]
     pub(crate) nats_server: Option<PathBuf>,
+    /// island-agent program [default: beside this one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) agent: Option<PathBuf>,
     /// Raise the limits per account (requests, jobs and streams at once), for tests and load
     #[arg(long)]
     pub(crate) no_limits: bool,

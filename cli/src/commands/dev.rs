@@ -42,11 +42,8 @@ pub(crate) async fn run(options: Dev, nats_url: Option<String>, output: &Output)
     };
     let layout = Layout::open(&root)?;
     layout.remove_info();
-    let mut network = Network {
-        programs: Programs::find(options.nats_server.clone(), nats_url.is_some(), options.cargos.clone())?,
-        layout,
-        parts: Vec::new(),
-    };
+    let mut network =
+        Network { programs: Programs::find(&options, nats_url.is_some())?, layout, parts: Vec::new() };
     let mut terminate = signal(SignalKind::terminate()).context("handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("handle SIGINT")?;
     let started = tokio::select! {

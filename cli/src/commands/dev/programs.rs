@@ -7,6 +7,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
+use crate::args::Dev;
+
 /// Where each program is.
 #[derive(Debug)]
 pub(super) struct Programs {
@@ -18,18 +20,18 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    pub(super) fn find(
-        nats_server: Option<PathBuf>,
-        external_nats: bool,
-        cargos: Option<PathBuf>,
-    ) -> Result<Self> {
+    pub(super) fn find(options: &Dev, external_nats: bool) -> Result<Self> {
+        let Dev { agent, nats_server, cargos, .. } = options;
         let own = env::current_exe().context("tell where this program lies")?;
         let folder = own.parent().context("this program lies in a folder")?;
         Ok(Self {
             coordinator: sibling(folder, "island-coordinator")?,
-            agent: sibling(folder, "island-agent")?,
-            nats_server: if external_nats { None } else { Some(find_nats_server(nats_server)?) },
-            cargos: find_cargos(folder, cargos)?,
+            agent: match agent {
+                Some(path) => existing(path.clone())?,
+                None => sibling(folder, "island-agent")?,
+            },
+            nats_server: if external_nats { None } else { Some(find_nats_server(nats_server.clone())?) },
+            cargos: find_cargos(folder, cargos.clone())?,
         })
     }
 }
@@ -42,12 +44,16 @@ fn sibling(folder: &Path, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+fn existing(path: PathBuf) -> Result<PathBuf> {
+    if !path.is_file() {
+        bail!("{} is not there", path.display());
+    }
+    Ok(path)
+}
+
 fn find_nats_server(given: Option<PathBuf>) -> Result<PathBuf> {
     if let Some(path) = given.or_else(|| env::var_os("ISLAND_NATS_SERVER").map(PathBuf::from)) {
-        if !path.is_file() {
-            bail!("{} is not there", path.display());
-        }
-        return Ok(path);
+        return existing(path);
     }
     let in_path = env::var_os("PATH").unwrap_or_default();
     std::iter::once(source_tree().join(".tools/bin"))

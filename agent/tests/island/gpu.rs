@@ -1,0 +1,78 @@
+//! A GPU as the kernel tells of one, on a machine that has none: the agent runs where `/sys/class` is a folder of ours.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use rustix::process::Pid;
+
+const ADDRESS: &str = "0000:03:00.0";
+/// What the kernel's part for ROCm calls it.
+const NODE: &str = "4711";
+
+/// The folder, and how to run a program that sees it.
+#[derive(Debug)]
+pub(crate) struct Gpu {
+    class: PathBuf,
+    owner: tempfile::TempDir,
+}
+
+impl Gpu {
+    /// One of AMD's with this much memory. Nothing where this system lets nobody mount, and says so.
+    pub(crate) fn of_mb(vram_mb: u64) -> Option<Self> {
+        let owner = tempfile::tempdir().expect("temporary folder");
+        let gpu = Self { class: owner.path().join("class"), owner };
+        let device = gpu.class.join("pci").join(ADDRESS);
+        put(&device.join("vendor"), "0x1002");
+        put(&device.join("mem_info_vram_total"), &(vram_mb << 20).to_string());
+        put(&device.join("mem_info_vram_used"), "0");
+        put(&device.join("unique_id"), "1122334455667788");
+        let card = gpu.class.join("drm/card0");
+        fs::create_dir_all(&card).expect("folders");
+        symlink(Path::new("../../pci").join(ADDRESS), card.join("device")).expect("a link");
+        let kfd = gpu.class.join("kfd/kfd");
+        // Bus 3, device 0, function 0.
+        put(&kfd.join("topology/nodes/1/properties"), "domain 0\nlocation_id 768\n");
+        put(&kfd.join("topology/nodes/1/gpu_id"), NODE);
+        fs::create_dir_all(kfd.join("proc")).expect("folders");
+        let mounts =
+            gpu.around("true".as_ref()).stderr(Stdio::null()).status().is_ok_and(|ended| ended.success());
+        if !mounts {
+            eprintln!("SKIPPED: without the right to mount, no program can be shown a GPU that is not there");
+        }
+        mounts.then_some(gpu)
+    }
+
+    /// A program that sees it.
+    pub(crate) fn around(&self, program: &std::ffi::OsStr) -> Command {
+        let mut command = Command::new("unshare");
+        let mount = r#"mount --bind "$0" /sys/class && exec "$@""#;
+        command
+            .args(["--mount", "--propagation", "private", "sh", "-c", mount])
+            .arg(&self.class)
+            .arg(program);
+        command
+    }
+
+    /// Has its driver tell that a process takes so much of its memory.
+    pub(crate) fn take(&self, process: Pid, used_mb: u64) {
+        let folder = self.class.join(format!("kfd/kfd/proc/{}", process.as_raw_nonzero()));
+        put(&folder.join(format!("vram_{NODE}")), &(used_mb << 20).to_string());
+        put(&self.class.join("pci").join(ADDRESS).join("mem_info_vram_used"), &(used_mb << 20).to_string());
+    }
+
+    /// A file with the agent's settings, beside it.
+    pub(crate) fn settings(&self, text: &str) -> PathBuf {
+        let path = self.owner.path().join("agent.toml");
+        put(&path, text);
+        path
+    }
+}
+
+fn put(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+    fs::write(path, text).expect("write");
+}
