@@ -1,11 +1,12 @@
-//! a1, a2: tokens per second and time to first token at 1 and 8 streams, on the same model file in the same minute.
+//! a1, a2: tokens per second and time to first token at 1 and 8 streams, on the same model file in the same minute. Eight streams
+//! count all tokens from the first request to the last reply's end, prompts included.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Result, ensure};
 
 use crate::{
-    load::{Reply, Target, aggregate_rate, decode_rate},
+    load::{Reply, Target, decode_rate},
     stats::Spread,
     systems::{LlamaServer, Network, bare_loop},
 };
@@ -22,6 +23,8 @@ pub(crate) struct Plan {
 
 /// Streams at once in the second half.
 const MANY: usize = 8;
+/// Replies that each of them asks for, one after the other: prompts come while others write, as they do all day.
+const REPLIES: usize = 3;
 
 /// One system's figures, round by round.
 #[derive(Debug, Default)]
@@ -34,12 +37,16 @@ struct Series {
 
 impl Series {
     async fn round(&mut self, target: &Target, round: usize, tokens: u64) -> Result<()> {
-        let alone = target.ask(&prompt(round, 0), tokens).await?;
-        let prompts: Vec<String> = (1..=MANY).map(|stream| prompt(round, stream)).collect();
-        let many = target.ask_many(&prompts, tokens).await?;
+        let alone = target.ask(&prompt(round, 0, 0), tokens).await?;
+        let talk = |stream| (0..REPLIES).map(|reply| prompt(round, stream, reply)).collect();
+        let talks: Vec<Vec<String>> = (1..=MANY).map(talk).collect();
+        let began = Instant::now();
+        let many = target.ask_many(&talks, tokens).await?;
+        let took = began.elapsed();
         ensure!(alone.tokens == tokens, "a reply ended after {} of {tokens} tokens", alone.tokens);
         self.single.push(decode_rate(&alone));
-        self.aggregate.push(aggregate_rate(&many));
+        let written: u64 = many.iter().map(|reply| reply.tokens).sum();
+        self.aggregate.push(written as f64 / took.as_secs_f64());
         self.first_single.push(alone.first_ms);
         self.first_many.push(Spread::of(many.iter().map(|reply: &Reply| reply.first_ms).collect()).median);
         Ok(())
@@ -96,7 +103,7 @@ pub(crate) async fn run(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// A prompt that shares no prefix with another round's or stream's.
-fn prompt(round: usize, stream: usize) -> String {
-    format!("{round}.{stream}: say something about the sea, the weather and the long way home.")
+/// A prompt that shares no prefix with any other.
+fn prompt(round: usize, stream: usize, reply: usize) -> String {
+    format!("{round}.{stream}.{reply}: say something about the sea, the weather and the long way home.")
 }

@@ -129,8 +129,8 @@ async fn busy(target: &Target) -> Result<f64> {
 async fn held(target: &Target) -> usize {
     let mut most = 0;
     for crowd in CROWDS {
-        let prompts: Vec<String> = (0..crowd).map(|stream| format!("stream {stream}")).collect();
-        let Ok(replies) = target.ask_many(&prompts, FRAMES).await else { break };
+        let talks: Vec<_> = (0..crowd).map(|stream| vec![format!("stream {stream}")]).collect();
+        let Ok(replies) = target.ask_many(&talks, FRAMES).await else { break };
         let stalled = |gaps: &[f64]| gaps.windows(2).any(|pair| pair[1] - pair[0] > STALL_MS);
         if replies.iter().any(|reply| stalled(&reply.frames_ms)) {
             break;

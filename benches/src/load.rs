@@ -90,17 +90,17 @@ impl Target {
         Ok(start.elapsed().as_secs_f64() * 1e3)
     }
 
-    /// Streams several replies at once.
-    pub(crate) async fn ask_many(&self, prompts: &[String], tokens: u64) -> Result<Vec<Reply>> {
-        try_join_all(prompts.iter().map(|prompt| self.ask(prompt, tokens))).await
+    /// Streams several talks at once, each with one reply after the other.
+    pub(crate) async fn ask_many(&self, talks: &[Vec<String>], tokens: u64) -> Result<Vec<Reply>> {
+        let talk = async |prompts: &Vec<String>| {
+            let mut replies = Vec::with_capacity(prompts.len());
+            for prompt in prompts {
+                replies.push(self.ask(prompt, tokens).await?);
+            }
+            anyhow::Ok(replies)
+        };
+        Ok(try_join_all(talks.iter().map(talk)).await?.into_iter().flatten().collect())
     }
-}
-
-/// Tokens per second over all replies, from the first request to the last frame.
-pub(crate) fn aggregate_rate(replies: &[Reply]) -> f64 {
-    let tokens: u64 = replies.iter().map(|reply| reply.tokens).sum();
-    let end = replies.iter().map(|reply| reply.total_ms).fold(0.0, f64::max);
-    tokens as f64 / end * 1e3
 }
 
 /// Tokens per second after the first token: decode alone.

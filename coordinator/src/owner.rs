@@ -166,7 +166,8 @@ impl Owner {
         let runner = runner::Runner::new(self.clone(), live.clone(), job, inbox);
         self.spawn_task(runner.run(first));
         let (link, hard) = (self.context.link.clone(), self.hard.clone());
-        self.spawn_task(publisher::run(link, live.clone(), published, hard));
+        let dialect = self.context.store.dialect();
+        self.spawn_task(publisher::run(link, live.clone(), published, dialect, hard));
         live
     }
 

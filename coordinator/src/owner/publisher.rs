@@ -1,6 +1,6 @@
 //! Writes one job's events to `job.<id>.events`, in order, off the path to local readers.
 //!
-//! One message is in flight per job; what came meanwhile goes into the next one. Each message names the last one
+//! One message is in flight per job, and a few are sent in a second; what came meanwhile goes into the next one. Each message names the last one
 //! before it, so a coordinator that lost the job cannot write. Losing the stream loses nothing: SQL keeps ended jobs,
 //! Islands keep the events of running ones.
 
@@ -16,10 +16,17 @@ use island_protocol::{
 use tokio_util::sync::CancellationToken;
 
 use super::{live::Live, log::Entry};
-use crate::fabric::link::{Link, encode};
+use crate::{
+    fabric::link::{Link, encode},
+    storage::Dialect,
+};
 
 /// Bytes of events per message, well below what the fabric takes.
 const MAX_BYTES: usize = 256 << 10;
+/// Time between messages where other coordinators read them to their clients.
+const WHERE_OTHERS_READ: Duration = Duration::from_millis(50);
+/// The same where there are none: until this one is gone, nobody needs what is in the stream.
+const ALONE: Duration = Duration::from_millis(250);
 /// How often a message is tried.
 const MAX_TRIES: u32 = 40;
 
@@ -33,7 +40,17 @@ pub(super) struct Published {
 }
 
 /// Runs until everything of an ended job is written, or `hard` is triggered.
-pub(super) async fn run(link: Link, live: Arc<Live>, published: Published, hard: CancellationToken) {
+pub(super) async fn run(
+    link: Link,
+    live: Arc<Live>,
+    published: Published,
+    dialect: Dialect,
+    hard: CancellationToken,
+) {
+    let pace = match dialect {
+        Dialect::Sqlite => ALONE,
+        Dialect::Postgres => WHERE_OTHERS_READ,
+    };
     let mut reader = live.log.read(published.last_event);
     let mut sequence = published.sequence;
     loop {
@@ -54,6 +71,11 @@ pub(super) async fn run(link: Link, live: Arc<Live>, published: Published, hard:
             };
             let Some(acknowledged) = sent else { return };
             sequence = acknowledged;
+        }
+        tokio::select! {
+            biased;
+            () = hard.cancelled() => return,
+            () = tokio::time::sleep(pace) => {}
         }
     }
 }

@@ -127,8 +127,18 @@ impl Sampler {
     }
 
     fn choose_among(&mut self, logits: &[f32], by_grammar: bool) -> LlamaToken {
-        let numbered = (0..).zip(logits).map(|(id, &logit)| LlamaTokenData::new(LlamaToken(id), logit, 0.0));
-        let mut candidates = LlamaTokenDataArray::from_iter(numbered, false);
+        let untouched = !by_grammar && self.repetition.is_none() && self.writing.is_none();
+        let top_k = usize::try_from(self.settings.top_k).ok().filter(|&count| count > 0 && untouched);
+        let top_k = top_k.map(|count| count.min(logits.len()));
+        let numbered = || (0..).zip(logits.iter().copied());
+        let candidate = |(id, logit)| LlamaTokenData::new(LlamaToken(id), logit, 0.0);
+        let mut candidates = match top_k {
+            // A list of a whole vocabulary for each token takes longer than all the rest.
+            Some(count) => {
+                LlamaTokenDataArray::from_iter(top(count, numbered()).into_iter().map(candidate), false)
+            }
+            None => LlamaTokenDataArray::from_iter(numbered().map(candidate), false),
+        };
         if let Some(grammar) = self.grammar.as_mut().filter(|_| by_grammar) {
             candidates.apply_sampler(grammar);
         }
@@ -165,6 +175,26 @@ fn likeliest(logits: &[f32]) -> LlamaToken {
         }
     }
     LlamaToken(best)
+}
+
+/// The `count` with the highest logits, highest first, and of equals those with the lowest numbers. Not-a-number is not among them.
+fn top(count: usize, logits: impl Iterator<Item = (i32, f32)>) -> Vec<(i32, f32)> {
+    let by_rank = |a: &(i32, f32), b: &(i32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    let mut kept = Vec::with_capacity(2 * count);
+    // Nothing below it is wanted any more, and nothing that comes later and is no higher.
+    let mut floor = f32::NEG_INFINITY;
+    for (id, logit) in logits {
+        if logit > floor {
+            kept.push((id, logit));
+            if kept.len() == 2 * count {
+                floor = kept.select_nth_unstable_by(count - 1, by_rank).1.1;
+                kept.truncate(count);
+            }
+        }
+    }
+    kept.sort_unstable_by(by_rank);
+    kept.truncate(count);
+    kept
 }
 
 /// Index of the entry in which `point`, from 0 to 1, falls when all share the line by their probability.
@@ -205,6 +235,19 @@ mod tests {
             let point = draw(seed, position);
             prop_assert!((0.0..1.0).contains(&point));
             prop_assert_eq!(point.to_bits(), draw(seed, position).to_bits());
+        }
+
+        #[test]
+        fn the_top_is_where_sorting_puts_it(
+            logits in proptest::collection::vec(prop_oneof![(-5_i8..5).prop_map(f32::from), Just(f32::NAN)], 0..200),
+            count in 1_usize..20,
+        ) {
+            let numbered: Vec<(i32, f32)> = (0..).zip(logits).collect();
+            let mut sorted = numbered.clone();
+            sorted.retain(|(_, logit)| !logit.is_nan());
+            sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
+            sorted.truncate(count);
+            prop_assert_eq!(top(count, numbered.into_iter()), sorted);
         }
 
         #[test]

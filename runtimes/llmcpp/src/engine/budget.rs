@@ -4,17 +4,20 @@ use std::time::Duration;
 
 /// Longest step while replies flow: the gap between two tokens that a reader does not mind.
 const WHILE_WRITING: Duration = Duration::from_millis(40);
-/// The same where a step that only writes is slow by itself: so many times its length, but no longer than one that only
-/// reads. While prompts wait, few replies share the cost of a step, so it pays to be through with the prompts.
+/// The same where a step that only writes is slow by itself: so many times its length, up to a limit. While prompts wait, few replies share the cost of a step, so it pays to be through with the prompts.
 const TIMES_WRITING: f64 = 8.0;
 /// Where even that is short: at least so many times its length.
 const AT_LEAST_TIMES: f64 = 4.0;
-/// Longest step otherwise: how late a cancellation is noticed.
-const WHILE_READING: Duration = Duration::from_millis(250);
+/// The most that this may come to while a step that only writes is no slower than a quarter of it.
+const AT_MOST: Duration = Duration::from_millis(250);
+/// Longest step while nobody writes: how late a cancellation is noticed, or a job that just came. A short question is read at once.
+const WHILE_READING: Duration = Duration::from_millis(500);
 /// Fewest prompt tokens in a step; also the first guess.
 const LEAST: usize = 16;
 /// Most prompt tokens in a step: one physical batch.
 pub(super) const MOST: usize = 512;
+/// Rows that kernels for processors multiply at once. What is left over is multiplied one by one, and each costs as much.
+const ROWS: usize = 4;
 /// Weight of the newest measurement.
 const NEWEST: f64 = 0.3;
 
@@ -28,12 +31,18 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Prompt tokens for the next step, beside `writing` replies.
-    pub fn prompt_tokens(&self, writing: usize) -> usize {
+    /// How many of the `unread` prompt tokens to read in the next step, beside `writing` replies.
+    pub fn prompt_tokens(&self, writing: usize, unread: usize) -> usize {
+        let fit = self.fitting(writing);
+        if unread <= fit { unread } else { fit - (writing + fit) % ROWS }
+    }
+
+    /// Prompt tokens that keep a step beside `writing` replies as short as it should be.
+    fn fitting(&self, writing: usize) -> usize {
         let Some(each) = self.reading else { return 4 * LEAST };
         let (most, spent) = if writing > 0 {
             let alone = self.writing.unwrap_or(0.0);
-            let longest = WHILE_READING.as_secs_f64().max(AT_LEAST_TIMES * alone);
+            let longest = AT_MOST.as_secs_f64().max(AT_LEAST_TIMES * alone);
             (WHILE_WRITING.as_secs_f64().max((TIMES_WRITING * alone).min(longest)), alone)
         } else {
             (WHILE_READING.as_secs_f64(), 0.0)
@@ -71,9 +80,21 @@ mod tests {
             let mut budget = Budget::default();
             for (writing, reading, micros) in steps {
                 budget.learn(writing, reading, Duration::from_micros(micros));
-                prop_assert!((LEAST..=MOST).contains(&budget.prompt_tokens(writing)));
+                prop_assert!((LEAST - ROWS..=MOST).contains(&budget.prompt_tokens(writing, usize::MAX)));
             }
-            prop_assert!((LEAST..=MOST).contains(&budget.prompt_tokens(writing)));
+            prop_assert!((LEAST..=MOST).contains(&budget.fitting(writing)));
+        }
+
+        #[test]
+        fn a_step_that_leaves_some_unread_has_no_rows_left_over(
+            each in 1_u64..100_000, unread in 0_usize..2000, writing in 0_usize..16
+        ) {
+            let mut budget = Budget::default();
+            budget.learn(0, 100, Duration::from_micros(100 * each));
+            let taken = budget.prompt_tokens(writing, unread);
+            prop_assert!(taken <= unread);
+            prop_assert!(taken == unread || (writing + taken).is_multiple_of(ROWS));
+            prop_assert!(unread == 0 || taken > 0, "a prompt is read to its end");
         }
     }
 
@@ -86,10 +107,10 @@ mod tests {
         };
         for _ in 0..50 {
             budget.learn(4, 0, cost(4, 0));
-            let reading = budget.prompt_tokens(4);
+            let reading = budget.prompt_tokens(4, usize::MAX);
             budget.learn(4, reading, cost(4, reading));
         }
-        let reading = budget.prompt_tokens(4);
+        let reading = budget.prompt_tokens(4, usize::MAX);
         assert!((125..=155).contains(&reading), "70 ms are left for tokens of 0.5 ms each, got {reading}");
     }
 }

@@ -54,10 +54,11 @@ impl Stage<'_> {
             }
         }
         let writing = self.batch.n_tokens() as usize;
-        let mut left = self.budget.prompt_tokens(writing);
+        let unread = self.slots.iter().map(|slot| slot.prompt().unread).sum();
+        let mut left = self.budget.prompt_tokens(writing, unread);
         for index in self.reading_order() {
             let slot = &self.slots[index];
-            let unread = slot.job.prompt.len() - slot.read;
+            let unread = slot.prompt().unread;
             let take = unread.min(left);
             for offset in 0..take {
                 let (token, position) = (slot.job.prompt[slot.read + offset], slot.read + offset);
