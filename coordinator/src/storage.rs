@@ -1,6 +1,7 @@
 //! SQL: SQLite embedded, or PostgreSQL for several coordinators, behind one set of statements.
 //!
-//! SQLite has one writer, which commits in groups ([`group`]), and a pool of readers, WAL with `synchronous=FULL`. PostgreSQL has one
+//! SQLite has one writer, which commits in groups ([`group`]), and a pool of readers, WAL with `synchronous=FULL`, whose log is moved
+//! into the database beside them ([`checkpoint`]). PostgreSQL has one
 //! pool, `READ COMMITTED`. What the one writer gives for free on SQLite is asked for by name, so that it holds on both:
 //! a transaction that moves money begins with [`account::lock`], and every other write that depends on what was read is
 //! one conditional statement.
@@ -9,6 +10,7 @@
 //! takes a connection, and whoever began a transaction commits it.
 
 pub(crate) mod account;
+mod checkpoint;
 pub(crate) mod coordinator;
 pub(crate) mod counters;
 mod group;
@@ -33,6 +35,7 @@ use island_protocol::time::Timestamp;
 use sqlx::Transaction;
 
 use crate::config::Database;
+use checkpoint::Checkpoints;
 use counters::Counters;
 use group::{Group, Turn};
 
@@ -174,7 +177,12 @@ impl Dialect {
 /// Where transactions that write begin.
 #[derive(Debug, Clone)]
 enum Writer {
-    Sqlite { group: Arc<Group>, pool: Pool },
+    /// The pools are of one connection each: that of the group, and that of the checkpoints.
+    Sqlite {
+        group: Arc<Group>,
+        checkpoints: Arc<Checkpoints>,
+        pools: [Pool; 2],
+    },
     Postgres(Pool),
 }
 
@@ -241,9 +249,11 @@ impl Store {
         self.counters.close().await;
         self.readers.close().await;
         match &self.writer {
-            Writer::Sqlite { group, pool } => {
+            Writer::Sqlite { group, checkpoints, pools: [writer, mover] } => {
                 group.close().await;
-                pool.close().await;
+                checkpoints.close().await;
+                mover.close().await;
+                writer.close().await;
             }
             Writer::Postgres(pool) => pool.close().await,
         }

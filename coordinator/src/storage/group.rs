@@ -11,7 +11,7 @@ use std::{
 
 use sqlx::{Any, pool::PoolConnection};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
     task::JoinHandle,
 };
 
@@ -48,10 +48,10 @@ struct Back {
 }
 
 impl Group {
-    /// Starts the task that writes through `pool`, which has one connection.
-    pub(super) fn start(pool: Pool) -> Arc<Self> {
+    /// Starts the task that writes through `pool`, which has one connection. It tells `committed` of every group.
+    pub(super) fn start(pool: Pool, committed: Arc<Notify>) -> Arc<Self> {
         let (asks, asked) = mpsc::unbounded_channel();
-        let task = Mutex::new(Some(tokio::spawn(run(pool, asked))));
+        let task = Mutex::new(Some(tokio::spawn(run(pool, asked, committed))));
         Arc::new(Self { asks, task })
     }
 
@@ -109,7 +109,7 @@ impl DerefMut for Turn {
 }
 
 /// The writer: groups one after the other, until closed.
-async fn run(pool: Pool, mut asked: mpsc::UnboundedReceiver<Ask>) {
+async fn run(pool: Pool, mut asked: mpsc::UnboundedReceiver<Ask>, committed: Arc<Notify>) {
     let mut idle = None;
     while let Some(Ask::Turn(ask)) = asked.recv().await {
         let conn = match idle.take() {
@@ -123,6 +123,7 @@ async fn run(pool: Pool, mut asked: mpsc::UnboundedReceiver<Ask>) {
         match begun {
             Ok(conn) => {
                 let (conn, more) = group(conn, ask, &mut asked).await;
+                committed.notify_one();
                 idle = conn;
                 if !more {
                     return;

@@ -1,6 +1,6 @@
 //! Opening the database: what each of the two must be told.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use sqlx::{
     AnyConnection, ConnectOptions as _, Executor as _,
@@ -8,7 +8,11 @@ use sqlx::{
     sqlite::SqliteConnectOptions,
 };
 
-use super::{Dialect, Group, Pool, Store, StoreError, Writer, counters::Counters, migrations};
+use tokio::sync::Notify;
+
+use super::{
+    Dialect, Group, Pool, Store, StoreError, Writer, checkpoint::Checkpoints, counters::Counters, migrations,
+};
 use crate::config::DatabaseUrl;
 
 /// Readers of the embedded database.
@@ -18,7 +22,7 @@ const ACQUIRE: Duration = Duration::from_secs(5);
 
 /// Said to every connection to SQLite; the mode of the journal is kept in the file.
 const SQLITE: &str = "PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000; PRAGMA synchronous = FULL;";
-const SQLITE_WRITER: &str = "PRAGMA journal_mode = WAL;";
+const SQLITE_WRITER: &str = "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0;";
 /// Said to every connection to PostgreSQL. A coordinator that hangs must not hold locks for ever.
 const POSTGRES: &str = "SET application_name = 'island-coordinator'; \
      SET default_transaction_isolation = 'read committed'; \
@@ -33,9 +37,13 @@ pub(super) async fn sqlite(path: &Path) -> Result<Store, StoreError> {
     let file = SqliteConnectOptions::new().filename(&path);
     let writer = pool(&file.clone().create_if_missing(true), 1, &[SQLITE, SQLITE_WRITER]).await?;
     migrations::run(Dialect::Sqlite, &writer).await?;
+    let mover = pool(&file, 1, &[SQLITE]).await?;
     let readers = pool(&file.read_only(true), READERS, &[SQLITE]).await?;
     let counters = Counters::beside(path.as_path()).await?;
-    let writer = Writer::Sqlite { group: Group::start(writer.clone()), pool: writer };
+    let committed = Arc::new(Notify::new());
+    let group = Group::start(writer.clone(), Arc::clone(&committed));
+    let checkpoints = Arc::new(Checkpoints::start(mover.clone(), committed));
+    let writer = Writer::Sqlite { group, checkpoints, pools: [writer, mover] };
     Ok(Store { writer, readers, pulse: None, counters })
 }
 

@@ -14,7 +14,7 @@ async fn open(dir: &std::path::Path) -> (Arc<Group>, Pool) {
         .await
         .expect("set up");
     let readers = pool(2).connect(&url).await.expect("open again");
-    (Group::start(writer), readers)
+    (Group::start(writer, Arc::default()), readers)
 }
 
 async fn put(turn: &mut Turn, n: i64) -> Result<(), sqlx::Error> {
