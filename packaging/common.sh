@@ -18,7 +18,7 @@ clean() {
 # Starts a network without an Island; $api is its address, and `island` finds it.
 network() {
     say "starting a network without an Island"
-    "$built/island" dev --no-island --data-dir "$work/dev" >"$work/dev.log" 2>&1 &
+    "$built/island" dev --no-limits --no-island --data-dir "$work/dev" >"$work/dev.log" 2>&1 &
     pids+=($!)
     for _ in $(seq 200); do [ -f "$work/dev/dev.json" ] && break; sleep 0.1; done
     api=$(jq -r .api_url "$work/dev/dev.json")
