@@ -1,7 +1,7 @@
 //! Writes one job's events to `job.<id>.events`, in order, off the path to local readers.
 //!
-//! One message is in flight per job, and a few are sent in a second; what came meanwhile goes into the next one. Each message names the last one
-//! before it, so a coordinator that lost the job cannot write. Losing the stream loses nothing: SQL keeps ended jobs,
+//! One message is in flight per job, and a few are sent in a second; what came meanwhile goes into the next one. Each message
+//! names the last one before it, so a coordinator that lost the job cannot write. Losing the stream loses nothing: SQL keeps ended jobs,
 //! Islands keep the events of running ones.
 
 use std::{sync::Arc, time::Duration};

@@ -7,7 +7,6 @@ use sqlx::{
     any::{AnyConnectOptions, AnyPoolOptions},
     sqlite::SqliteConnectOptions,
 };
-
 use tokio::sync::Notify;
 
 use super::{

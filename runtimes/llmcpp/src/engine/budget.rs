@@ -4,19 +4,21 @@ use std::time::Duration;
 
 /// Longest step while replies flow: the gap between two tokens that a reader does not mind.
 const WHILE_WRITING: Duration = Duration::from_millis(40);
-/// The same where a step that only writes is slow by itself: so many times its length, up to a limit. While prompts wait, few replies share the cost of a step, so it pays to be through with the prompts.
+/// The same where a step that only writes is slow by itself: so many times its length, up to a limit. While prompts wait,
+/// few replies share the cost of a step, so it pays to be through with the prompts.
 const TIMES_WRITING: f64 = 8.0;
-/// Where even that is short: at least so many times its length.
-const AT_LEAST_TIMES: f64 = 4.0;
-/// The most that this may come to while a step that only writes is no slower than a quarter of it.
+/// That limit, unless it leaves hardly any time for prompts.
 const AT_MOST: Duration = Duration::from_millis(250);
+/// Then the limit is so many times the length of a step that only writes.
+const AT_LEAST_TIMES: f64 = 4.0;
 /// Longest step while nobody writes: how late a cancellation is noticed, or a job that just came. A short question is read at once.
 const WHILE_READING: Duration = Duration::from_millis(500);
 /// Fewest prompt tokens in a step; also the first guess.
 const LEAST: usize = 16;
 /// Most prompt tokens in a step: one physical batch.
 pub(super) const MOST: usize = 512;
-/// Rows that kernels for processors multiply at once. What is left over is multiplied one by one, and each costs as much.
+/// Rows that kernels for processors multiply at once. What is left over costs as much as so many, or more: a step of seven takes longer
+/// than one of eight.
 const ROWS: usize = 4;
 /// Weight of the newest measurement.
 const NEWEST: f64 = 0.3;
