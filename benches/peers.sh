@@ -15,7 +15,7 @@ if [ ! -x "$out/llama-server" ]; then
     tar -xzf "$folder"/*.tar.gz -C "$folder"
     # Its compiler's warnings are thousands of lines, and not ours to mend.
     cmake -S "$folder"/*/llama.cpp -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
-        -DCMAKE_C_FLAGS=-w -DCMAKE_CXX_FLAGS=-w \
+        -DCMAKE_C_FLAGS=-w -DCMAKE_CXX_FLAGS=-w -DCMAKE_PROJECT_INCLUDE="$PWD/runtimes/llmcpp/gcc.cmake" \
         -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
         -DLLAMA_OPENSSL=OFF -DBUILD_SHARED_LIBS=OFF >/dev/null
     cmake --build "$folder/build" --target llama-server -j "$(nproc)" >/dev/null
