@@ -2,16 +2,19 @@
 
 use std::{
     fs,
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use island_coordinator::fabric::init::{Fabric, init};
 use island_protocol::time::Timestamp;
 
 use super::PATIENCE;
+
+/// Between two looks whether it answers: each is a chance to take its port.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A running server; dropped, it is killed.
 pub(crate) struct Nats {
@@ -51,21 +54,31 @@ impl Nats {
 
     /// Starts the server, again after [`Self::down`].
     pub(crate) fn up(&mut self) {
-        let log = fs::File::create(self.conf.with_extension("log")).expect("log file");
-        let child = Command::new(binary())
-            .arg("-c")
-            .arg(&self.conf)
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("nats-server starts");
-        self.child = Some(child);
+        self.child = Some(self.spawn());
         let begin = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while !self.answers() {
             let log = fs::read_to_string(self.conf.with_extension("log")).unwrap_or_default();
             assert!(begin.elapsed() < PATIENCE, "nats-server does not answer:\n{log}");
-            std::thread::yield_now();
+            std::thread::sleep(LOOK_EVERY);
+            // Somebody's connection may have had the port for a moment.
+            let child = self.child.as_mut().expect("it was started above");
+            if child.try_wait().expect("look at nats-server").is_some() {
+                self.child = Some(self.spawn());
+            }
         }
+    }
+
+    fn spawn(&self) -> Child {
+        let log = fs::File::create(self.conf.with_extension("log")).expect("log file");
+        let mut command = Command::new(binary());
+        command.arg("-c").arg(&self.conf).stdout(Stdio::null()).stderr(log);
+        command.spawn().expect("nats-server starts")
+    }
+
+    /// Whether somebody else is at the other end: a connection to a free port can be given that very port, and meets itself.
+    fn answers(&self) -> bool {
+        let connected = TcpStream::connect(("127.0.0.1", self.port));
+        connected.is_ok_and(|stream| stream.local_addr().ok() != stream.peer_addr().ok())
     }
 
     /// Kills the server.
