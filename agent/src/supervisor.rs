@@ -212,11 +212,23 @@ impl Supervisor {
         !self.is_draining() && *self.verdict() == Verdict::Yes
     }
 
-    /// Acts on the owner's rules: takes no new work, or hands back what runs and frees its memory; the same for GPUs that rest.
+    /// Takes in what now follows from the owner's rules, and gives it: from here on no job is accepted against it.
+    pub fn heed(&self, verdicts: &watch::Receiver<Verdict>) -> Verdict {
+        let mut held = self.verdict();
+        // Read while it is held: whoever heeds last has the latest.
+        let verdict = verdicts.borrow().clone();
+        let before = std::mem::replace(&mut *held, verdict.clone());
+        drop(held);
+        if before != verdict {
+            self.tell();
+        }
+        verdict
+    }
+
+    /// Acts on the owner's rules: hands back what runs and frees its memory where they say so; the same for GPUs that rest.
     pub async fn obey(&self, verdict: &Verdict, resting: &Resting) {
         self.parts.pool.end_overdrafts();
-        let changed = std::mem::replace(&mut *self.verdict(), verdict.clone()) != *verdict;
-        if self.parts.pool.rest(resting) || changed {
+        if self.parts.pool.rest(resting) {
             self.tell();
         }
         if let Verdict::Leave { reason, .. } = verdict {

@@ -119,7 +119,8 @@ async fn numbers(State(sources): State<Arc<Sources>>) -> impl IntoResponse {
 
 async fn wish(State(sources): State<Arc<Sources>>, Json(wish): Json<Wish>) -> Response {
     match sources.policy.say(wish) {
-        Ok(()) => Json(sources.policy.verdict().borrow().clone()).into_response(),
+        // Whoever has the answer can rely on it: what is offered from now on is judged by it.
+        Ok(()) => Json(sources.supervisor.heed(&sources.policy.verdict())).into_response(),
         Err(error) => {
             let message = format!("the wish cannot be kept: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()

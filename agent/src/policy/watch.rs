@@ -95,7 +95,7 @@ impl Policy {
         let mut load = self.load.clone();
         loop {
             self.look();
-            let (verdict, resting) = (self.verdict.borrow().clone(), self.resting());
+            let (verdict, resting) = (supervisor.heed(&self.verdict()), self.resting());
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
