@@ -53,6 +53,9 @@ impl Memory {
     }
 }
 
+/// How long after a sample its reading of the memory still counts as now.
+const STILL_NOW: Duration = Duration::from_millis(100);
+
 /// One look at the load.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
@@ -60,8 +63,18 @@ pub struct Sample {
     pub taken: Option<tokio::time::Instant>,
     /// The machine.
     pub system: SystemLoad,
+    /// Its main memory: what `system` tells, in parts.
+    pub memory: Memory,
     /// Its GPUs.
     pub gpus: View,
+}
+
+impl Sample {
+    /// Main memory now. Who looks because there is a new sample does not have it read twice.
+    pub fn memory_now(&self) -> Memory {
+        let is_now = self.taken.is_some_and(|taken| taken.elapsed() < STILL_NOW);
+        if is_now { self.memory } else { Memory::read() }
+    }
 }
 
 /// The latest sample, and the task that takes it.
@@ -93,7 +106,9 @@ impl Meter {
             let mut system = system.lock().unwrap_or_else(PoisonError::into_inner);
             let mut gpus = gpus.lock().unwrap_or_else(PoisonError::into_inner);
             let taken = Some(tokio::time::Instant::now());
-            Sample { taken, system: load(system.as_mut(), &disk), gpus: gpus.look(Instant::now()) }
+            // The GPUs first: a driver may take long, and memory is what changes fastest.
+            let (gpus, memory) = (gpus.look(Instant::now()), Memory::read());
+            Sample { taken, system: load(system.as_mut(), memory, &disk), memory, gpus }
         });
         match taken.await {
             Ok(sample) => drop(self.latest.send_replace(sample)),
@@ -119,12 +134,11 @@ impl Meter {
     }
 }
 
-fn load(system: Option<&mut System>, disk: &std::path::Path) -> SystemLoad {
+fn load(system: Option<&mut System>, memory: Memory, disk: &std::path::Path) -> SystemLoad {
     let cpu_percent = system.map_or(0.0, |system| {
         system.refresh_cpu_usage();
         system.global_cpu_usage()
     });
-    let memory = Memory::read();
     let (disk_free, disk_total) = disk_mb(disk).unwrap_or_default();
     SystemLoad {
         cpu_percent,

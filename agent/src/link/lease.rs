@@ -12,7 +12,7 @@ use island_protocol::{
     ids::AttemptKey,
     subjects::LEASE,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::fabric::{Fabric, FabricError};
@@ -27,24 +27,24 @@ const MISSED: u32 = 3;
 
 /// Renews until stopped.
 pub async fn run(fabric: Arc<Fabric>, supervisor: Arc<Supervisor>, stop: CancellationToken) {
-    let mut registered = fabric.registered();
+    let (mut registered, mut news) = (fabric.registered(), supervisor.news());
     let (mut missed, mut nobody_there) = (0, false);
-    let mut last = Instant::now();
+    let (mut last, mut busy_since) = (Instant::now(), None);
     loop {
+        // The first of several jobs came with a fresh lease.
+        busy_since = if supervisor.is_idle() { None } else { busy_since.or_else(|| Some(Instant::now())) };
+        let due = busy_since.map(|since| last.max(since) + fabric.renew_every());
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             Ok(()) = registered.changed() => {}
-            () = tokio::time::sleep(fabric.renew_every()) => {
-                if supervisor.is_idle() && last.elapsed() < IDLE_EVERY {
-                    continue;
-                }
-            }
+            Ok(()) = news.changed() => continue,
+            () = sleep_until(due.unwrap_or(last + IDLE_EVERY).min(last + IDLE_EVERY)) => {}
         }
+        last = Instant::now();
         if !fabric.is_up() {
             continue;
         }
-        last = Instant::now();
         let answer = tokio::select! {
             biased;
             () = stop.cancelled() => return,

@@ -10,6 +10,8 @@ use island_runtimes_api::Phase;
 use island_runtimes_worker::frame::JobWork;
 use tokio::time::Instant;
 
+/// Time between two judgements while jobs run.
+const JUDGE_EVERY: Duration = Duration::from_millis(500);
 /// Time without any frame after which a worker counts as hung.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Time that output may stand still.
@@ -68,6 +70,11 @@ impl StallWatch {
         }
     }
 
+    /// When to judge it, last having done so then. Nothing but silence can come over a worker without jobs.
+    pub fn due(&self, judged: Instant) -> Instant {
+        if self.jobs.is_empty() { self.heard + SILENCE } else { judged + JUDGE_EVERY }
+    }
+
     /// Whether it is hung.
     pub fn judge(&self, now: Instant) -> Option<Stall> {
         if now.duration_since(self.heard) >= SILENCE {
@@ -119,6 +126,7 @@ mod tests {
     fn silence_is_one_after_10_s() {
         let start = Instant::now();
         let watch = StallWatch::new(start);
+        assert_eq!(watch.due(start), start + Duration::from_secs(10), "nobody looks before");
         assert_eq!(watch.judge(start + Duration::from_secs(9)), None);
         assert_eq!(watch.judge(start + Duration::from_secs(10)), Some(Stall::Silent));
     }

@@ -10,7 +10,7 @@ use island_runtimes_worker::{
 };
 use tokio::{
     sync::{Semaphore, mpsc, watch},
-    time::{Instant, MissedTickBehavior},
+    time::{Instant, sleep_until},
 };
 
 use super::{Death, Order, Sink, WorkerHandle, WorkerState, WorkerStats, stall::StallWatch};
@@ -20,8 +20,6 @@ use crate::job::cell::JobCell;
 const TERM_GRACE: Duration = Duration::from_secs(2);
 /// Time a worker that does not read its commands gets before it counts as hung.
 const WRITE_GRACE: Duration = Duration::from_secs(5);
-/// How often its life is judged.
-const JUDGE_EVERY: Duration = Duration::from_millis(500);
 
 /// A worker's task before it runs.
 #[derive(Debug)]
@@ -210,9 +208,9 @@ enum Next {
 
 /// Runs a worker's task until the worker is gone or let go of.
 pub async fn run(mut task: WorkerTask) {
-    let mut judge = tokio::time::interval(JUDGE_EVERY);
-    judge.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut judged = Instant::now();
     loop {
+        let due = task.watch.due(judged);
         let next = tokio::select! {
             biased;
             frame = task.frames.next() => match frame {
@@ -230,14 +228,17 @@ pub async fn run(mut task: WorkerTask) {
                 Some(order) => task.obey(order).await,
                 None => Next::Detach,
             },
-            _ = judge.tick() => match task.watch.judge(Instant::now()) {
-                Some(stall) => {
-                    tracing::warn!(instance = %task.handle.instance, ?stall, "a worker is hung");
-                    task.verdict = Some(Death::Stalled);
-                    Next::End
+            () = sleep_until(due) => {
+                judged = Instant::now();
+                match task.watch.judge(judged) {
+                    Some(stall) => {
+                        tracing::warn!(instance = %task.handle.instance, ?stall, "a worker is hung");
+                        task.verdict = Some(Death::Stalled);
+                        Next::End
+                    }
+                    None => Next::Go,
                 }
-                None => Next::Go,
-            },
+            }
         };
         match next {
             Next::Go => {}

@@ -94,7 +94,8 @@ impl Pool {
 
     /// The places for a worker, that with most memory left on its GPU first.
     fn rooms(&self) -> Vec<Room<InstanceId>> {
-        let (sample, memory) = (self.load.borrow(), Memory::read());
+        let sample = self.load.borrow();
+        let memory = sample.memory_now();
         let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         let shares = gpus::shares(&self.config.gpu_rules, &resting, &sample.gpus);
         let room = |share: Share| Room {

@@ -17,7 +17,7 @@ use tokio::{
         unix::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::{mpsc, watch},
-    time::{MissedTickBehavior, interval},
+    time::{Instant, sleep_until},
 };
 use tokio_util::{
     bytes::BytesMut,
@@ -32,6 +32,8 @@ use crate::{
 
 /// Between two pulses.
 const PULSE: Duration = Duration::from_secs(1);
+/// The same while there is nothing to do: a machine at rest is woken seldom, and two get lost before the worker counts as hung.
+const IDLE_PULSE: Duration = Duration::from_secs(4);
 
 /// What every connection tells.
 #[derive(Debug, Clone)]
@@ -78,9 +80,9 @@ impl Teller {
         if matches!(first, LoadState::Failed(_)) {
             return Ok(());
         }
-        let mut pulse = interval(PULSE);
-        pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pulsed = None;
         loop {
+            let due = pulsed.map_or_else(Instant::now, |pulsed| pulsed + self.pulse_every());
             // Whatever gathers while a frame is on its way goes out together in the next.
             tokio::select! {
                 biased;
@@ -92,7 +94,10 @@ impl Teller {
                     }
                 }
                 () = self.state.changed.notified() => {}
-                _ = pulse.tick() => encode(&self.pulse(), &mut bytes)?,
+                () = sleep_until(due) => {
+                    encode(&self.pulse(), &mut bytes)?;
+                    pulsed = Some(Instant::now());
+                }
             }
             self.send_events(&mut socket, &mut bytes).await?;
         }
@@ -119,6 +124,11 @@ impl Teller {
             sandbox: self.sandbox.clone(),
             ready: matches!(&*self.load.borrow(), LoadState::Ready { .. }),
         }
+    }
+
+    fn pulse_every(&self) -> Duration {
+        let is_idle = self.state.is_empty() && matches!(&*self.load.borrow(), LoadState::Ready { .. });
+        if is_idle { IDLE_PULSE } else { PULSE }
     }
 
     fn pulse(&self) -> FromWorker {

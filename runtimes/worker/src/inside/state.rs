@@ -46,7 +46,7 @@ pub(super) struct RunHandles {
 #[derive(Debug, Default)]
 pub(super) struct State {
     attempts: Mutex<BTreeMap<AttemptKey, Attempt>>,
-    /// Something can be sent.
+    /// Something can be sent, or an attempt came.
     pub(super) changed: Notify,
 }
 
@@ -69,6 +69,8 @@ impl State {
         let attempt = Attempt::new(first_event, max_output_bytes);
         let handles = RunHandles { cancel: attempt.cancel.clone(), work: attempt.work.clone() };
         attempts.insert(key, attempt);
+        // Pulses come faster from now on.
+        self.changed.notify_one();
         Some(handles)
     }
 
