@@ -29,21 +29,20 @@ pub async fn run(
     loop {
         if fabric.is_up() {
             seq += 1;
-            let message = compose(&fabric, &supervisor, &load.borrow_and_update().clone(), seq);
+            let message = compose(&fabric, &supervisor, &load.borrow().clone(), seq);
             if let Err(error) = fabric.publish(HostTopic::Heartbeat, &message).await {
                 tracing::debug!(%error, "a heartbeat was not sent");
             }
         }
         let every = fabric.heartbeat_every();
-        let (earliest, latest) =
-            (Instant::now() + every - every / LEEWAY, Instant::now() + every + every / LEEWAY);
+        let due = Instant::now() + every;
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             Ok(()) = registered.changed() => {}
             Ok(()) = news.changed() => {}
-            () = sampled_after(&mut load, earliest) => {}
-            () = sleep_until(latest) => {}
+            () = sampled_after(&mut load, due - every / LEEWAY) => {}
+            () = sleep_until(due + every / LEEWAY) => {}
         }
     }
 }

@@ -33,13 +33,15 @@ pub async fn run(fabric: Arc<Fabric>, supervisor: Arc<Supervisor>, stop: Cancell
     loop {
         // The first of several jobs came with a fresh lease.
         busy_since = if supervisor.is_idle() { None } else { busy_since.or_else(|| Some(Instant::now())) };
-        let due = busy_since.map(|since| last.max(since) + fabric.renew_every());
+        // However many short ones follow each other, they do not put off the next renewal for ever.
+        let latest = last + IDLE_EVERY;
+        let due = busy_since.map_or(latest, |since| latest.min(last.max(since) + fabric.renew_every()));
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             Ok(()) = registered.changed() => {}
             Ok(()) = news.changed() => continue,
-            () = sleep_until(due.unwrap_or(last + IDLE_EVERY).min(last + IDLE_EVERY)) => {}
+            () = sleep_until(due) => {}
         }
         last = Instant::now();
         if !fabric.is_up() {
