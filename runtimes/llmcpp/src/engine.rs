@@ -3,13 +3,16 @@
 
 mod budget;
 mod order;
+mod seat;
 mod sequences;
+mod shelf;
 mod slot;
 mod step;
 mod thread;
 
 pub use budget::Budget;
-pub use sequences::{Placed, Sequences};
+pub use sequences::{Elsewhere, Idle, Leaving, Placed, Sequences, Source};
+pub use shelf::{Shelf, Shelved};
 pub use thread::{EngineHandle, EngineOptions, Started, start};
 
 use island_protocol::job::Outcome;

@@ -211,17 +211,23 @@ fn load(
     progress: impl Fn(u64, u64) + Send + 'static,
 ) -> Result<(Arc<Model>, EngineOptions), Failure> {
     let header = check(&settings.path)?;
-    let (context_tokens, total_tokens) = context_sizes(settings, &header, slots);
-    let options =
-        LoadOptions { gpu_bytes: settings.vram_limit_mb << 20, context_tokens: total_tokens.into() };
+    let sizes = context_sizes(settings, &header, slots);
+    let options = LoadOptions { gpu_bytes: settings.vram_limit_mb << 20, context_tokens: sizes.total.into() };
     let report = move |share: f32| progress((share * 100.0) as u64, 100);
     let model = Model::load(backend, &settings.path, &header, options, report)?;
-    tracing::info!(context_tokens, total_tokens, gpu_layers = model.gpu_layers, "model loaded");
+    tracing::info!(?sizes, gpu_layers = model.gpu_layers, "model loaded");
     let threads = match settings.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from) as i32,
         threads => threads as i32,
     };
-    Ok((Arc::new(model), EngineOptions { slots: slots as usize, context_tokens, total_tokens, threads }))
+    let options = EngineOptions {
+        slots: slots as usize,
+        context_tokens: sizes.each,
+        total_tokens: sizes.total,
+        shelf_tokens: if model.gpu_layers == 0 { sizes.shelf } else { 0 },
+        threads,
+    };
+    Ok((Arc::new(model), options))
 }
 
 fn check(path: &Path) -> Result<Header, Failure> {
@@ -234,8 +240,19 @@ fn check(path: &Path) -> Result<Header, Failure> {
     })
 }
 
-/// Tokens of context for each job and for all together: every slot its full context if the memory allows.
-fn context_sizes(settings: &Settings, header: &Header, slots: u32) -> (u32, u32) {
+/// How many tokens are kept, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sizes {
+    /// Most tokens of a job.
+    each: u32,
+    /// Tokens of context for all jobs together.
+    total: u32,
+    /// Tokens of conversations kept beside the context.
+    shelf: u32,
+}
+
+/// Every slot its full context if the memory allows, and as much again for idle conversations; where it is short, jobs come first.
+fn context_sizes(settings: &Settings, header: &Header, slots: u32) -> Sizes {
     let trained = trained_context(header).unwrap_or(USUAL_CONTEXT);
     let wanted = match settings.cargo.limits.context_tokens {
         0 => USUAL_CONTEXT,
@@ -247,8 +264,13 @@ fn context_sizes(settings: &Settings, header: &Header, slots: u32) -> (u32, u32)
         0 => u64::MAX,
         limit => (limit << 20) / CACHE_SHARE / per_token,
     };
-    let total = (u64::from(each) * u64::from(slots)).min(affordable.max(each.into()));
-    (each, u32::try_from(total).unwrap_or(u32::MAX))
+    let wanted = u64::from(each) * u64::from(slots);
+    // On a GPU idle conversations stay in the context.
+    let jobs = if settings.vram_limit_mb == 0 { affordable / 3 * 2 } else { affordable };
+    let total = wanted.min(jobs.max(each.into()));
+    let shelf = affordable.saturating_sub(total).min(wanted);
+    let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    Sizes { each, total: tokens(total), shelf: tokens(shelf) }
 }
 
 fn trained_context(header: &Header) -> Option<u32> {

@@ -130,14 +130,13 @@ impl Sampler {
         let untouched = !by_grammar && self.repetition.is_none() && self.writing.is_none();
         let top_k = usize::try_from(self.settings.top_k).ok().filter(|&count| count > 0 && untouched);
         let top_k = top_k.map(|count| count.min(logits.len()));
-        let numbered = || (0..).zip(logits.iter().copied());
         let candidate = |(id, logit)| LlamaTokenData::new(LlamaToken(id), logit, 0.0);
         let mut candidates = match top_k {
             // A list of a whole vocabulary for each token takes longer than all the rest.
             Some(count) => {
-                LlamaTokenDataArray::from_iter(top(count, numbered()).into_iter().map(candidate), false)
+                LlamaTokenDataArray::from_iter(top(count, logits).into_iter().map(candidate), false)
             }
-            None => LlamaTokenDataArray::from_iter(numbered().map(candidate), false),
+            None => LlamaTokenDataArray::from_iter((0..).zip(logits.iter().copied()).map(candidate), false),
         };
         if let Some(grammar) = self.grammar.as_mut().filter(|_| by_grammar) {
             candidates.apply_sampler(grammar);
@@ -166,35 +165,61 @@ fn filters(settings: &Sampling) -> LlamaSampler {
     LlamaSampler::chain(chain.into_iter().flatten(), true)
 }
 
+/// Logits that are looked at together: most blocks hold none that is wanted, which their greatest tells.
+const BLOCK: usize = 1024;
+
 /// The first of the likeliest tokens. Not-a-number never wins.
 fn likeliest(logits: &[f32]) -> LlamaToken {
     let (mut best, mut highest) = (0, f32::NEG_INFINITY);
-    for (id, &logit) in (0..).zip(logits) {
-        if logit > highest {
-            (best, highest) = (id, logit);
+    for (start, block) in (0_i32..).step_by(BLOCK).zip(logits.chunks(BLOCK)) {
+        if greatest(block) > highest {
+            for (id, &logit) in (start..).zip(block) {
+                if logit > highest {
+                    (best, highest) = (id, logit);
+                }
+            }
         }
     }
     LlamaToken(best)
 }
 
 /// The `count` with the highest logits, highest first, and of equals those with the lowest numbers. Not-a-number is not among them.
-fn top(count: usize, logits: impl Iterator<Item = (i32, f32)>) -> Vec<(i32, f32)> {
+fn top(count: usize, logits: &[f32]) -> Vec<(i32, f32)> {
     let by_rank = |a: &(i32, f32), b: &(i32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
     let mut kept = Vec::with_capacity(2 * count);
     // Nothing below it is wanted any more, and nothing that comes later and is no higher.
     let mut floor = f32::NEG_INFINITY;
-    for (id, logit) in logits {
-        if logit > floor {
-            kept.push((id, logit));
-            if kept.len() == 2 * count {
-                floor = kept.select_nth_unstable_by(count - 1, by_rank).1.1;
-                kept.truncate(count);
+    for (start, block) in (0_i32..).step_by(BLOCK).zip(logits.chunks(BLOCK)) {
+        if greatest(block) <= floor {
+            continue;
+        }
+        for (id, &logit) in (start..).zip(block) {
+            if logit > floor {
+                kept.push((id, logit));
+                if kept.len() == 2 * count {
+                    floor = kept.select_nth_unstable_by(count - 1, by_rank).1.1;
+                    kept.truncate(count);
+                }
             }
         }
     }
     kept.sort_unstable_by(by_rank);
     kept.truncate(count);
     kept
+}
+
+/// The greatest of some logits, not-a-number left out. In lanes, because processors compare many at once.
+fn greatest(logits: &[f32]) -> f32 {
+    const LANES: usize = 32;
+    let higher = |a: f32, b: f32| if b > a { b } else { a };
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (whole, rest) = logits.as_chunks::<LANES>();
+    for row in whole {
+        for (lane, &logit) in lanes.iter_mut().zip(row) {
+            *lane = higher(*lane, logit);
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, higher)
 }
 
 /// Index of the entry in which `point`, from 0 to 1, falls when all share the line by their probability.
@@ -229,6 +254,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Few or many, so that there are blocks, whole and not; many alike; some that are no number.
+    fn vocabulary() -> impl Strategy<Value = Vec<f32>> {
+        let logit = || prop_oneof![(-5_i8..5).prop_map(f32::from), Just(f32::NAN)];
+        let many =
+            (proptest::collection::vec(logit(), 1..50), 0_usize..4 * BLOCK, any::<prop::sample::Index>());
+        prop_oneof![
+            proptest::collection::vec(logit(), 0..200),
+            many.prop_map(|(some, length, high)| {
+                let mut logits: Vec<f32> = some.iter().copied().cycle().take(length).collect();
+                if !logits.is_empty() {
+                    logits[high.index(length)] = 9.0;
+                }
+                logits
+            }),
+        ]
+    }
+
     proptest! {
         #[test]
         fn draws_stay_in_range_and_follow_from_their_arguments(seed: u64, position: u64) {
@@ -238,16 +280,13 @@ mod tests {
         }
 
         #[test]
-        fn the_top_is_where_sorting_puts_it(
-            logits in proptest::collection::vec(prop_oneof![(-5_i8..5).prop_map(f32::from), Just(f32::NAN)], 0..200),
-            count in 1_usize..20,
-        ) {
-            let numbered: Vec<(i32, f32)> = (0..).zip(logits).collect();
-            let mut sorted = numbered.clone();
+        fn the_top_is_where_sorting_puts_it(logits in vocabulary(), count in 1_usize..20) {
+            let mut sorted: Vec<(i32, f32)> = (0..).zip(logits.iter().copied()).collect();
             sorted.retain(|(_, logit)| !logit.is_nan());
             sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
             sorted.truncate(count);
-            prop_assert_eq!(top(count, numbered.into_iter()), sorted);
+            prop_assert_eq!(likeliest(&logits).0, sorted.first().map_or(0, |(id, _)| *id));
+            prop_assert_eq!(top(count, &logits), sorted);
         }
 
         #[test]

@@ -256,6 +256,32 @@ async fn a_long_prompt_reports_how_far_it_is_read() {
 }
 
 #[tokio::test]
+async fn a_conversation_goes_on_after_strangers_came_between() {
+    let prompt = "word ".repeat(600);
+    let (first, second) = (json!({"prompt": prompt, "max_tokens": 4}), format!("{prompt} And then?"));
+    let second = json!({"prompt": second, "max_tokens": 12});
+    // The one place is taken by somebody else in between.
+    let engine = engine(1).await;
+    let began = play(&engine, first).await;
+    play(&engine, json!({"prompt": "Who are you?", "max_tokens": 8})).await;
+    let went_on = play(&engine, second.clone()).await;
+    let first_step = |played: &Played| {
+        let steps = played.events.iter().find_map(|event| match event {
+            AttemptEvent::Progress { step, total, .. } => Some((*step, *total)),
+            _ => None,
+        });
+        steps.expect("a long prompt reports how far it is read")
+    };
+    let (read, total) = first_step(&went_on);
+    assert_eq!(read, total, "its beginning was read again");
+    let (read, total) = first_step(&began);
+    assert!(read < total, "or else this proves nothing");
+    let anew = play(&self::engine(1).await, second).await;
+    assert_eq!(went_on.text, anew.text);
+    assert_eq!(went_on.usage(), anew.usage());
+}
+
+#[tokio::test]
 async fn a_file_that_is_no_model_is_rejected() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut bytes = std::fs::read(model()).expect("the model");

@@ -1,9 +1,20 @@
-//! Which sequence of the context a job uses, what it can reuse, and what must be forgotten for it. Pure: the context follows orders.
+//! Which sequence of the context a job uses, what it can reuse, and what must leave for it. Pure: the context follows orders.
 
 use llama_cpp_2::token::LlamaToken;
 
 /// Fewest tokens worth reusing.
 const WORTH_KEEPING: usize = 4;
+
+/// Where conversations stay that no job uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Idle {
+    /// In the context, until others need their cells.
+    Here,
+    /// Here until the next job comes, then elsewhere.
+    Elsewhere,
+    /// Nowhere: the model cannot go back to their end.
+    Nowhere,
+}
 
 /// One sequence of the context.
 #[derive(Debug, Clone, Default)]
@@ -22,45 +33,87 @@ pub struct Sequences {
     all: Vec<Sequence>,
     capacity: usize,
     clock: u64,
-    reuse: bool,
+    idle: Idle,
+}
+
+/// A conversation that must leave its sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaving {
+    /// The sequence.
+    pub sequence: usize,
+    /// What it holds, from position 0.
+    pub tokens: Vec<LlamaToken>,
+    /// Whose conversation it is.
+    pub scope: String,
+}
+
+/// Where the beginning of a prompt is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// In the job's sequence itself, or nowhere.
+    Itself,
+    /// In another sequence, to be copied.
+    Other(usize),
+    /// Where conversations are kept that are not in the context.
+    Elsewhere,
+}
+
+/// The conversation kept elsewhere that begins with most of the prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Elsewhere {
+    /// Tokens that they have in common; 0 where there is none.
+    pub keep: usize,
+    /// Cells that it takes to bring all of it back.
+    pub cells: usize,
 }
 
 /// Where a job goes, and what the context must do first, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// Sequences to forget.
-    pub evict: Vec<usize>,
+    /// Conversations to move elsewhere, or to forget; that of the job's own sequence, where it is among them, is cut by `keep` alone.
+    pub leaving: Vec<Leaving>,
     /// The sequence to use.
     pub sequence: usize,
-    /// Another sequence to copy the kept tokens from.
-    pub copy_from: Option<usize>,
+    /// Where the kept tokens come from.
+    pub source: Source,
     /// Tokens of the prompt that need not be read again; what the sequence has beyond them is to be removed.
     pub keep: usize,
 }
 
 impl Sequences {
-    /// `count` sequences that share `capacity` cells; `reuse` where the model can give tokens back.
-    pub fn new(count: usize, capacity: usize, reuse: bool) -> Self {
-        Self { all: vec![Sequence::default(); count], capacity, clock: 0, reuse }
+    /// `count` sequences that share `capacity` cells.
+    pub fn new(count: usize, capacity: usize, idle: Idle) -> Self {
+        Self { all: vec![Sequence::default(); count], capacity, clock: 0, idle }
     }
 
     /// Finds room for a prompt and its reply, `cells` together; `None` while running jobs leave none.
-    pub fn place(&mut self, prompt: &[LlamaToken], cells: usize, scope: &str) -> Option<Placed> {
-        let source = self.best_source(prompt, scope);
-        let idle_source = source.filter(|&(index, _)| self.all[index].reserved.is_none());
-        let mut target = self.target(source)?;
-        let mut evict = self.evictions(cells, target, source.map(|(index, _)| index));
-        if evict.is_none() {
-            // Room only in place of the very sequence whose beginning is wanted.
-            target = idle_source?.0;
-            evict = self.evictions(cells, target, Some(target));
-        }
-        let evict = evict?;
-        for &index in &evict {
-            self.forget(index);
-        }
-        let keep = source.map_or(0, |(_, keep)| keep);
-        let copy_from = source.map(|(index, _)| index).filter(|&index| index != target && keep > 0);
+    pub fn place(
+        &mut self,
+        prompt: &[LlamaToken],
+        cells: usize,
+        scope: &str,
+        elsewhere: Elsewhere,
+    ) -> Option<Placed> {
+        let here = self.best_source(prompt, scope);
+        let most = prompt.len() - 1;
+        let brought = Some(elsewhere.keep.min(most)).filter(|&keep| keep > here.map_or(0, |(_, keep)| keep));
+        let brought = brought.and_then(|keep| {
+            let (target, leaving) = self.plan(None, cells.max(elsewhere.cells))?;
+            Some((target, leaving, Source::Elsewhere, keep))
+        });
+        let (target, leaving, source, keep) = brought.or_else(|| {
+            let (target, leaving) = self.plan(here, cells)?;
+            let other = here.map(|(index, _)| index).filter(|&index| index != target);
+            Some((
+                target,
+                leaving,
+                other.map_or(Source::Itself, Source::Other),
+                here.map_or(0, |(_, keep)| keep),
+            ))
+        })?;
+        let stays = if source == Source::Itself { keep } else { 0 };
+        let own = Some(target).filter(|&target| !is_most(stays, self.all[target].tokens.len()));
+        let leaving = leaving.into_iter().chain(own).map(|index| self.leave(index)).collect();
         self.clock += 1;
         self.all[target] = Sequence {
             tokens: prompt[..keep].to_vec(),
@@ -68,7 +121,7 @@ impl Sequences {
             reserved: Some(cells),
             last_used: self.clock,
         };
-        Some(Placed { evict, sequence: target, copy_from, keep })
+        Some(Placed { leaving, sequence: target, source, keep })
     }
 
     /// A token was added to the cache of a running job's sequence.
@@ -93,26 +146,47 @@ impl Sequences {
         (0..self.all.len()).filter(|&index| self.all[index].reserved.is_none())
     }
 
+    fn leave(&mut self, index: usize) -> Leaving {
+        let sequence = &mut self.all[index];
+        Leaving {
+            sequence: index,
+            tokens: std::mem::take(&mut sequence.tokens),
+            scope: sequence.scope.clone(),
+        }
+    }
+
     /// The sequence with the longest beginning in common, and how much of it can be kept: all but the prompt's last token,
     /// which must be read to know what follows.
     fn best_source(&self, prompt: &[LlamaToken], scope: &str) -> Option<(usize, usize)> {
-        if !self.reuse {
+        if self.idle == Idle::Nowhere {
             return None;
         }
         let candidates = self.all.iter().enumerate().filter(|(_, sequence)| sequence.scope == scope);
         let kept = candidates
             .map(|(index, sequence)| (index, common(&sequence.tokens, prompt).min(prompt.len() - 1)));
-        kept.filter(|&(_, keep)| keep >= WORTH_KEEPING)
+        kept.filter(|&(_, keep)| worth_keeping(keep))
             .max_by_key(|&(index, keep)| (keep, self.all[index].last_used))
     }
 
-    /// The sequence to write in: the source itself if little of it would be lost, else an empty one, else the one unused longest.
+    /// The sequence to write in, and which others must leave for `cells` to fit.
+    fn plan(&self, source: Option<(usize, usize)>, cells: usize) -> Option<(usize, Vec<usize>)> {
+        let target = self.target(source)?;
+        let leaving = self.leaving(cells, target, source.map(|(index, _)| index));
+        leaving.map(|leaving| (target, leaving)).or_else(|| {
+            // Room only in place of the very sequence whose beginning is wanted.
+            let target =
+                source.map(|(index, _)| index).filter(|&index| self.all[index].reserved.is_none())?;
+            Some((target, self.leaving(cells, target, Some(target))?))
+        })
+    }
+
+    /// The source itself if little of it would be lost, else an empty one, else the one unused longest.
     fn target(&self, source: Option<(usize, usize)>) -> Option<usize> {
-        if let Some((index, keep)) = source {
-            let sequence = &self.all[index];
-            if sequence.reserved.is_none() && sequence.tokens.len() < keep + keep / 2 + 1 {
-                return Some(index);
-            }
+        if let Some((index, keep)) = source
+            && self.all[index].reserved.is_none()
+            && is_most(keep, self.all[index].tokens.len())
+        {
+            return Some(index);
         }
         let source = source.map(|(index, _)| index);
         let age = |&index: &usize| {
@@ -122,29 +196,40 @@ impl Sequences {
     }
 
     /// Which idle sequences must go so that `cells` fit in `target`; `None` if that is not enough. `source` stays.
-    fn evictions(&self, cells: usize, target: usize, source: Option<usize>) -> Option<Vec<usize>> {
+    fn leaving(&self, cells: usize, target: usize, source: Option<usize>) -> Option<Vec<usize>> {
         let others = self.all.iter().enumerate().filter(|&(index, _)| index != target);
         let mut used: usize =
             others.map(|(_, sequence)| sequence.reserved.unwrap_or(sequence.tokens.len())).sum();
         let mut oldest: Vec<usize> =
             self.idle().filter(|&index| index != target && Some(index) != source).collect();
         oldest.sort_by_key(|&index| self.all[index].last_used);
-        let mut evict = Vec::new();
+        let mut leaving = Vec::new();
         for index in oldest {
-            if used + cells <= self.capacity {
+            if self.idle == Idle::Here && used + cells <= self.capacity {
                 break;
             }
             let freed = self.all[index].tokens.len();
             if freed > 0 {
                 used -= freed;
-                evict.push(index);
+                leaving.push(index);
             }
         }
-        (used + cells <= self.capacity).then_some(evict)
+        (used + cells <= self.capacity).then_some(leaving)
     }
 }
 
-fn common(left: &[LlamaToken], right: &[LlamaToken]) -> usize {
+/// Whether a conversation that keeps so many of all its tokens loses few.
+pub(super) fn is_most(keep: usize, all: usize) -> bool {
+    all < keep + keep / 2 + 1
+}
+
+/// Whether reading so many tokens again costs more than keeping them.
+pub(super) fn worth_keeping(tokens: usize) -> bool {
+    tokens >= WORTH_KEEPING
+}
+
+/// Tokens that both begin with.
+pub(super) fn common(left: &[LlamaToken], right: &[LlamaToken]) -> usize {
     left.iter().zip(right).take_while(|(left, right)| left == right).count()
 }
 

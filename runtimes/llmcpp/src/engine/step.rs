@@ -3,9 +3,13 @@
 use std::time::Instant;
 
 use island_protocol::job::{Failure, FailureCode};
-use llama_cpp_2::{DecodeError, context::LlamaContext, llama_batch::LlamaBatch};
+use llama_cpp_2::{
+    DecodeError,
+    context::{LlamaContext, session::SeqState},
+    llama_batch::LlamaBatch,
+};
 
-use super::{budget::Budget, order, sequences::Sequences, slot::Slot};
+use super::{budget::Budget, order, sequences::Sequences, shelf::Shelf, slot::Slot};
 use crate::model::Model;
 
 /// What a slot has in the batch.
@@ -23,6 +27,7 @@ pub(super) struct Stage<'m> {
     pub(super) context: LlamaContext<'m>,
     pub(super) batch: LlamaBatch<'static>,
     pub(super) sequences: Sequences,
+    pub(super) shelf: Shelf<SeqState>,
     pub(super) slots: Vec<Slot>,
     pub(super) budget: Budget,
 }

@@ -20,7 +20,8 @@ use tokio::sync::oneshot;
 use super::{
     Job,
     budget::{Budget, MOST},
-    sequences::Sequences,
+    sequences::{Idle, Sequences},
+    shelf::Shelf,
     slot::{Slot, end, interrupted},
     step::Stage,
 };
@@ -38,6 +39,8 @@ pub struct EngineOptions {
     pub context_tokens: u32,
     /// Tokens of context for all jobs together.
     pub total_tokens: u32,
+    /// Tokens of idle conversations to keep beside the context; 0 leaves them in it.
+    pub shelf_tokens: u32,
     /// Processor threads.
     pub threads: i32,
 }
@@ -103,8 +106,13 @@ impl<'m> Engine<'m> {
         incoming: mpsc::Receiver<Job>,
     ) -> Result<Self, Failure> {
         let slots = options.slots.clamp(1, MAX_SEQUENCES / 2);
-        // Half of the sequences keep finished conversations for the next message.
-        let sequences = 2 * slots;
+        let idle = match (model.can_rewind(), options.shelf_tokens) {
+            (false, _) => Idle::Nowhere,
+            (true, 0) => Idle::Here,
+            (true, _) => Idle::Elsewhere,
+        };
+        // Where finished conversations stay for the next message, half of the sequences are theirs.
+        let sequences = if idle == Idle::Here { 2 * slots } else { slots };
         let params = LlamaContextParams::default()
             .with_n_ctx(NonZeroU32::new(options.total_tokens))
             .with_n_batch((MOST + slots) as u32)
@@ -122,9 +130,10 @@ impl<'m> Engine<'m> {
             model,
             context,
             batch: LlamaBatch::new(MOST + slots, 1),
-            sequences: Sequences::new(sequences, capacity as usize, model.can_rewind()),
+            sequences: Sequences::new(sequences, capacity as usize, idle),
+            shelf: Shelf::new(if idle == Idle::Elsewhere { options.shelf_tokens as usize } else { 0 }),
             slots: Vec::new(),
-            budget: Budget::default(),
+            budget: Budget::new(model.gpu_layers == 0),
         };
         warm_up(&mut stage.context, &mut stage.batch, model)?;
         Ok(Self { stage, waiting: VecDeque::new(), incoming, max_slots: slots, context_tokens: capacity })
@@ -178,32 +187,11 @@ impl<'m> Engine<'m> {
     fn admit(&mut self) {
         while self.stage.slots.len() < self.max_slots
             && let Some(job) = self.waiting.front()
+            && let Some(seat) = self.stage.seat(job)
         {
-            let cells = job.prompt.len() + job.max_tokens as usize;
-            let Some(mut placed) = self.stage.sequences.place(&job.prompt, cells, &job.scope) else { return };
-            for &sequence in &placed.evict {
-                self.stage.remove(sequence, 0);
-            }
-            if !self.keep(placed.sequence, placed.copy_from, placed.keep) {
-                self.stage.remove(placed.sequence, 0);
-                self.stage.sequences.forget(placed.sequence);
-                placed.keep = 0;
-            }
             let job = self.waiting.pop_front().expect("it was looked at above");
-            self.stage.slots.push(Slot::new(job, placed.sequence, placed.keep, self.stage.model));
+            self.stage.slots.push(Slot::new(job, seat.sequence, seat.keep, self.stage.model));
         }
-    }
-
-    /// Leaves exactly the kept tokens in the sequence; false if the context cannot.
-    fn keep(&mut self, sequence: usize, copy_from: Option<usize>, keep: usize) -> bool {
-        let Some(from) = copy_from else { return self.stage.remove(sequence, keep) };
-        let copied = self.stage.remove(sequence, 0)
-            && self
-                .stage
-                .context
-                .kv_cache_seq_cp(from as i32, sequence as i32, Some(0), Some(keep as u32))
-                .is_ok();
-        copied && self.stage.context.kv_cache_seq_pos_max(sequence as i32) + 1 == keep as i32
     }
 }
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::shelf::{Shelf, Shelved};
 
 #[derive(Debug, Clone)]
 enum Act {
@@ -33,10 +34,15 @@ struct Running {
 const COUNT: usize = 4;
 const CAPACITY: usize = 40;
 
+fn place_of_idle() -> impl Strategy<Value = Idle> {
+    prop_oneof![Just(Idle::Here), Just(Idle::Elsewhere), Just(Idle::Nowhere)]
+}
+
 proptest! {
     #[test]
-    fn a_context_that_follows_orders_always_has_what_is_kept(acts in acts()) {
-        let mut sequences = Sequences::new(COUNT, CAPACITY, true);
+    fn a_context_that_follows_orders_always_has_what_is_kept(acts in acts(), idle in place_of_idle()) {
+        let mut sequences = Sequences::new(COUNT, CAPACITY, idle);
+        let mut shelf = Shelf::new(if idle == Idle::Elsewhere { 30 } else { 0 });
         let mut context: Vec<(Vec<LlamaToken>, String)> = vec![Default::default(); COUNT];
         let mut running: Vec<Running> = Vec::new();
         for act in acts {
@@ -44,19 +50,38 @@ proptest! {
                 Act::Place { scope, prompt, reply } => {
                     let prompt: Vec<LlamaToken> = prompt.into_iter().map(LlamaToken).collect();
                     let scope = scope.to_string();
-                    let Some(placed) = sequences.place(&prompt, prompt.len() + reply, &scope) else {
+                    let offer = shelf.offers(&prompt, &scope);
+                    let Some(placed) = sequences.place(&prompt, prompt.len() + reply, &scope, offer) else {
                         prop_assert!(!running.is_empty(), "an idle engine refused a job that fits");
                         continue;
                     };
                     let busy = |index: usize| running.iter().any(|job| job.sequence == index);
-                    prop_assert!(!busy(placed.sequence) && !placed.evict.iter().any(|&index| busy(index)));
-                    for index in placed.evict {
-                        context[index].0.clear();
+                    prop_assert!(!busy(placed.sequence) && !placed.leaving.iter().any(|one| busy(one.sequence)));
+                    let brought = (placed.source == Source::Elsewhere).then(|| shelf.take(&prompt, &scope)).flatten();
+                    for leaving in placed.leaving {
+                        let (tokens, scope) = &context[leaving.sequence];
+                        prop_assert_eq!((&leaving.tokens, &leaving.scope), (tokens, scope));
+                        let state = leaving.tokens.clone();
+                        shelf.put(Shelved { tokens: leaving.tokens, scope: leaving.scope, state });
+                        if leaving.sequence != placed.sequence {
+                            context[leaving.sequence].0.clear();
+                        }
                     }
-                    if let Some(from) = placed.copy_from {
-                        context[placed.sequence] = context[from].clone();
+                    match placed.source {
+                        Source::Itself => {}
+                        Source::Other(from) => {
+                            let (tokens, scope) = &context[from];
+                            context[placed.sequence] = (tokens[..placed.keep].to_vec(), scope.clone());
+                        }
+                        Source::Elsewhere => {
+                            let brought = brought.expect("what was offered lies there");
+                            context[placed.sequence] = (brought.state, brought.scope);
+                        }
                     }
+                    let cells: usize = context.iter().map(|(tokens, _)| tokens.len()).sum();
+                    prop_assert!(cells <= CAPACITY, "{cells} cells in use when all of it is back");
                     prop_assert!(placed.keep == 0 || context[placed.sequence].1 == scope, "kept from another scope");
+                    prop_assert!(placed.keep >= offer.keep.min(prompt.len() - 1) || placed.source != Source::Elsewhere);
                     context[placed.sequence].0.truncate(placed.keep);
                     prop_assert_eq!(&context[placed.sequence].0[..], &prompt[..placed.keep]);
                     prop_assert!(placed.keep < prompt.len());
@@ -65,6 +90,13 @@ proptest! {
                     }
                     context[placed.sequence] = (prompt, scope);
                     running.push(Running { sequence: placed.sequence, left: reply });
+                    let strangers = context.iter().enumerate().filter(|&(index, (tokens, _))| {
+                        !tokens.is_empty() && !running.iter().any(|job| job.sequence == index)
+                    });
+                    prop_assert!(
+                        idle == Idle::Here || strangers.count() <= usize::from(matches!(placed.source, Source::Other(_))),
+                        "idle conversations stayed beside a job"
+                    );
                 }
                 Act::Write { which, token } => {
                     if let Some(job) = running.get_mut(which).filter(|job| job.left > 0) {
@@ -85,30 +117,60 @@ proptest! {
     }
 }
 
+const NONE: Elsewhere = Elsewhere { keep: 0, cells: 0 };
+
+fn tokens(range: std::ops::Range<i32>) -> Vec<LlamaToken> {
+    range.map(LlamaToken).collect()
+}
+
+fn write(sequences: &mut Sequences, sequence: usize, range: std::ops::Range<i32>) {
+    for token in tokens(range) {
+        sequences.push(sequence, token);
+    }
+}
+
 #[test]
 fn a_conversation_goes_on_in_its_own_sequence() {
-    let mut sequences = Sequences::new(2, 100, true);
-    let tokens = |range: std::ops::Range<i32>| range.map(LlamaToken).collect::<Vec<_>>();
-    let first = sequences.place(&tokens(0..10), 20, "a").expect("room");
-    assert_eq!((first.keep, first.copy_from), (0, None));
-    for token in tokens(0..15) {
-        sequences.push(first.sequence, token);
-    }
+    let mut sequences = Sequences::new(2, 100, Idle::Here);
+    let first = sequences.place(&tokens(0..10), 20, "a", NONE).expect("room");
+    assert_eq!((first.keep, first.source), (0, Source::Itself));
+    write(&mut sequences, first.sequence, 0..15);
     sequences.release(first.sequence);
-    let second = sequences.place(&tokens(0..18), 30, "a").expect("room");
-    assert_eq!((second.sequence, second.keep, second.copy_from), (first.sequence, 15, None));
-    let stranger = sequences.place(&tokens(0..18), 30, "b").expect("room");
-    assert_eq!((stranger.keep, stranger.copy_from), (0, None));
+    let second = sequences.place(&tokens(0..18), 30, "a", NONE).expect("room");
+    assert_eq!((second.sequence, second.keep, second.source), (first.sequence, 15, Source::Itself));
+    let stranger = sequences.place(&tokens(0..18), 30, "b", NONE).expect("room");
+    assert_eq!((stranger.keep, stranger.source), (0, Source::Itself));
 }
 
 #[test]
 fn a_running_jobs_beginning_is_copied() {
-    let mut sequences = Sequences::new(2, 100, true);
-    let prompt: Vec<LlamaToken> = (0..10).map(LlamaToken).collect();
-    let first = sequences.place(&prompt, 20, "a").expect("room");
-    for &token in &prompt {
-        sequences.push(first.sequence, token);
-    }
-    let second = sequences.place(&prompt, 20, "a").expect("room");
-    assert_eq!((second.keep, second.copy_from), (9, Some(first.sequence)));
+    let mut sequences = Sequences::new(2, 100, Idle::Here);
+    let first = sequences.place(&tokens(0..10), 20, "a", NONE).expect("room");
+    write(&mut sequences, first.sequence, 0..10);
+    let second = sequences.place(&tokens(0..10), 20, "a", NONE).expect("room");
+    assert_eq!((second.keep, second.source), (9, Source::Other(first.sequence)));
+}
+
+#[test]
+fn an_idle_conversation_leaves_for_a_strangers_job_and_comes_back() {
+    let mut sequences = Sequences::new(2, 100, Idle::Elsewhere);
+    let first = sequences.place(&tokens(0..10), 20, "a", NONE).expect("room");
+    write(&mut sequences, first.sequence, 0..15);
+    sequences.release(first.sequence);
+    let stranger = sequences.place(&tokens(50..60), 20, "b", NONE).expect("room");
+    let left = Leaving { sequence: first.sequence, tokens: tokens(0..15), scope: "a".to_owned() };
+    assert_eq!(stranger.leaving, [left]);
+    let offer = Elsewhere { keep: 15, cells: 15 };
+    let back = sequences.place(&tokens(0..18), 30, "a", offer).expect("room");
+    assert_eq!((back.keep, back.source), (15, Source::Elsewhere));
+    assert_ne!(back.sequence, stranger.sequence);
+}
+
+#[test]
+fn what_would_not_fit_when_back_is_read_again() {
+    let mut sequences = Sequences::new(2, 40, Idle::Elsewhere);
+    sequences.place(&tokens(50..60), 20, "b", NONE).expect("room");
+    let long = Elsewhere { keep: 8, cells: 30 };
+    let placed = sequences.place(&tokens(0..10), 20, "a", long).expect("room without it");
+    assert_eq!((placed.keep, placed.source), (0, Source::Itself));
 }

@@ -1,0 +1,80 @@
+//! Gives a job its sequence: what leaves goes to the shelf, what is kept comes from where it lies.
+
+use llama_cpp_2::context::session::{LlamaStateSeqFlags, SeqState};
+
+use super::{
+    Job,
+    sequences::{Leaving, Placed, Source, is_most},
+    shelf::Shelved,
+    step::Stage,
+};
+
+/// Where a job is, and what it need not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seat {
+    pub(super) sequence: usize,
+    /// Tokens of its prompt that are in the cache.
+    pub(super) keep: usize,
+}
+
+impl Stage<'_> {
+    /// Finds a sequence and brings what is kept of the prompt; `None` while running jobs leave no room.
+    pub(super) fn seat(&mut self, job: &Job) -> Option<Seat> {
+        let cells = job.prompt.len() + job.max_tokens as usize;
+        let elsewhere = self.shelf.offers(&job.prompt, &job.scope);
+        let placed = self.sequences.place(&job.prompt, cells, &job.scope, elsewhere)?;
+        // Taken down before others come, which could push it off.
+        let lying = match placed.source {
+            Source::Elsewhere => self.shelf.take(&job.prompt, &job.scope),
+            Source::Itself | Source::Other(_) => None,
+        };
+        for leaving in &placed.leaving {
+            self.shelve(leaving);
+            if leaving.sequence != placed.sequence {
+                self.remove(leaving.sequence, 0);
+            }
+        }
+        let Placed { sequence, keep, .. } = placed;
+        let kept = self.bring(&placed, lying.as_ref().map(|lying| &lying.state));
+        if let Some(lying) = lying.filter(|lying| !is_most(keep, lying.tokens.len())) {
+            self.shelf.put(lying);
+        }
+        if kept {
+            return Some(Seat { sequence, keep });
+        }
+        self.remove(sequence, 0);
+        self.sequences.forget(sequence);
+        Some(Seat { sequence, keep: 0 })
+    }
+
+    fn shelve(&mut self, Leaving { sequence, tokens, scope }: &Leaving) {
+        if !self.shelf.takes(tokens.len()) {
+            return;
+        }
+        match self.context.state_seq_get(*sequence as i32, LlamaStateSeqFlags::empty()) {
+            Ok(state) => self.shelf.put(Shelved { tokens: tokens.clone(), scope: scope.clone(), state }),
+            Err(error) => {
+                tracing::warn!(%error, "an idle conversation is forgotten: its state cannot be copied")
+            }
+        }
+    }
+
+    /// Leaves exactly the kept tokens in the sequence; false if the context cannot.
+    fn bring(&mut self, placed: &Placed, lying: Option<&SeqState>) -> bool {
+        let &Placed { sequence, source, keep, .. } = placed;
+        let brought = match source {
+            Source::Itself => return self.remove(sequence, keep),
+            Source::Other(from) => {
+                let (from, to) = (from as i32, sequence as i32);
+                self.remove(sequence, 0)
+                    && self.context.kv_cache_seq_cp(from, to, Some(0), Some(keep as u32)).is_ok()
+            }
+            Source::Elsewhere => {
+                self.remove(sequence, 0)
+                    && lying.is_some_and(|state| self.context.state_seq_set(state, sequence as i32).is_ok())
+                    && self.remove(sequence, keep)
+            }
+        };
+        brought && self.context.kv_cache_seq_pos_max(sequence as i32) + 1 == keep as i32
+    }
+}
