@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use crate::{
     load::{Reply, Target, decode_rate},
     stats::Spread,
-    systems::{LlamaServer, Network, bare_loop},
+    systems::{LlamaServer, Network, Room, bare_loop},
 };
 
 /// What to measure.
@@ -60,9 +60,10 @@ impl Series {
 }
 
 pub(crate) async fn run(plan: &Plan) -> Result<()> {
-    let network = Network::start(Some(&plan.model)).await?;
-    let peer = LlamaServer::start(&plan.llama_server, &plan.model, plan.threads, MANY as u32).await?;
-    let (ours, theirs) = (network.target("bench-model")?, peer.target()?);
+    let room = Room { slots: MANY as u32, context: 1024 };
+    let network = Network::start_with_model(&plan.model, room).await?;
+    let peer = LlamaServer::start(&plan.llama_server, &plan.model, plan.threads, room, &[]).await?;
+    let (ours, theirs) = (network.target("bench-model")?.unpooled()?, peer.target()?.unpooled()?);
     let (mut island, mut server) = (Series::default(), Series::default());
     let (mut bare_single, mut bare_many) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {

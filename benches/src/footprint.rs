@@ -34,7 +34,7 @@ pub(crate) async fn run(
 ) -> Result<()> {
     let network = match agent {
         Some(agent) => Network::start_with_agent(agent).await?,
-        None => Network::start(None).await?,
+        None => Network::start().await?,
     };
     let folder = tempfile::tempdir()?;
     let node_exporter = Peer::start(Command::new(node_exporter).arg("--web.listen-address=127.0.0.1:0"))?;

@@ -35,11 +35,22 @@ impl Target {
         Ok(Self { http, url, key: key.to_owned(), model: model.to_owned() })
     }
 
-    /// Streams one reply.
+    /// The same with a connection for each request: llama-server closes some of those it kept just as they are used again.
+    pub(crate) fn unpooled(self) -> Result<Self> {
+        let http = reqwest::Client::builder().tcp_nodelay(true).pool_max_idle_per_host(0).build()?;
+        Ok(Self { http, ..self })
+    }
+
+    /// Streams one reply to a question.
     pub(crate) async fn ask(&self, prompt: &str, tokens: u64) -> Result<Reply> {
+        self.ask_messages(json!([{ "role": "user", "content": prompt }]), tokens).await
+    }
+
+    /// Streams one reply to a conversation.
+    pub(crate) async fn ask_messages(&self, messages: Value, tokens: u64) -> Result<Reply> {
         let body = json!({
             "model": self.model,
-            "messages": [{ "role": "user", "content": prompt }],
+            "messages": messages,
             "max_tokens": tokens,
             "temperature": 0,
             "stream": true,

@@ -6,6 +6,7 @@
 //! | `load` | streaming chat requests, and the times of their frames |
 //! | `stats` | medians of per-round ratios |
 //! | `decode` | a1, a2: tokens per second and time to first token, 1 and 8 streams |
+//! | `chats` | a4, a5, a6: when replies of long conversations begin, and whether others flow on meanwhile |
 //! | `mock` | a chat server that costs nothing |
 //! | `gateway` | b1, b2, b4: the API beside nginx and litellm |
 //! | `overhead` | b3: what the network adds to a paced stream |
@@ -21,6 +22,7 @@
 
 #![expect(clippy::print_stdout, reason = "a report is what this program is for")]
 
+mod chats;
 mod containers;
 mod decode;
 mod diffusers;
@@ -63,6 +65,18 @@ enum What {
         /// Tokens per reply
         #[arg(long, default_value_t = 64)]
         tokens: u64,
+        /// Processor threads for each
+        #[arg(long, default_value_t = 2)]
+        threads: u32,
+    },
+    /// Long conversations: first tokens of what was met before, and replies beside long prompts (a4, a5, a6)
+    Chats {
+        /// The model file, the same for all
+        #[arg(long)]
+        model: PathBuf,
+        /// llama-server program (see benches/peers.sh)
+        #[arg(long)]
+        llama_server: PathBuf,
         /// Processor threads for each
         #[arg(long, default_value_t = 2)]
         threads: u32,
@@ -144,6 +158,9 @@ async fn measure(what: What, rounds: usize) -> Result<()> {
     match what {
         What::Decode { model, llama_server, tokens, threads } => {
             decode::run(&decode::Plan { model, llama_server, tokens, threads, rounds }).await
+        }
+        What::Chats { model, llama_server, threads } => {
+            chats::run(&chats::Plan { model, llama_server, threads, rounds }).await
         }
         What::Overhead => overhead::run(rounds).await,
         What::Gateway { litellm } => gateway::run(rounds, litellm).await,

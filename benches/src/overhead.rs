@@ -27,7 +27,7 @@ const COMMIT: usize = 3 * 4096;
 const COMMITS: usize = 21;
 
 pub(crate) async fn run(rounds: usize) -> Result<()> {
-    let network = Network::start(None).await?;
+    let network = Network::start().await?;
     let ours = network.target("sim-chat")?;
     let direct = mock::paced(mock::start().await?)?;
     let log = log(network.folder())?;

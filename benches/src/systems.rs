@@ -13,7 +13,18 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tempfile::TempDir;
 
+mod llama_server;
+
+pub(crate) use llama_server::LlamaServer;
+
 use crate::load::Target;
+
+/// Places for jobs, and tokens of context for each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) slots: u32,
+    pub(crate) context: u32,
+}
 
 /// An `island dev` with one extra Cargo over a given model file.
 #[derive(Debug)]
@@ -25,9 +36,16 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Starts it; `model` becomes the Cargo `bench-model`.
-    pub(crate) async fn start(model: Option<&Path>) -> Result<Self> {
-        Self::start_with(model, None, &[]).await
+    /// Starts it with the simulated engine alone.
+    pub(crate) async fn start() -> Result<Self> {
+        Self::start_with(None, None, &[]).await
+    }
+
+    /// Starts one whose Cargo `bench-model` is the model.
+    pub(crate) async fn start_with_model(model: &Path, room: Room) -> Result<Self> {
+        let slots = [("ISLAND_AGENT_WORKERS__SLOTS_PER_MODEL", room.slots.to_string())];
+        let slots = slots.each_ref().map(|(name, value)| (*name, value.as_str()));
+        Self::start_with(Some((model, room)), None, &slots).await
     }
 
     /// Starts one whose Island runs another build of the agent, with the workers that lie beside this program.
@@ -45,7 +63,7 @@ impl Network {
     }
 
     async fn start_with(
-        model: Option<&Path>,
+        model: Option<(&Path, Room)>,
         agent: Option<&Path>,
         settings: &[(&str, &str)],
     ) -> Result<Self> {
@@ -58,8 +76,8 @@ impl Network {
             simulated.replace("\"sim-chat\"", "\"sim-at-once\"").replace("\ndelay_ms = 20", "\ndelay_ms = 0");
         fs::write(cargos.join("fixtures/sim-chat.toml"), simulated)?;
         fs::write(cargos.join("fixtures/sim-at-once.toml"), at_once)?;
-        if let Some(model) = model {
-            fs::write(cargos.join("bench-model.toml"), cargo_file(model)?)?;
+        if let Some((model, room)) = model {
+            fs::write(cargos.join("bench-model.toml"), cargo_file(model, room)?)?;
         }
         let data = folder.path().join("data");
         let dev = Command::new(program("island")?)
@@ -117,49 +135,6 @@ impl Drop for Network {
     }
 }
 
-/// llama-server on the same model.
-#[derive(Debug)]
-pub(crate) struct LlamaServer {
-    child: Child,
-    port: u16,
-}
-
-impl LlamaServer {
-    pub(crate) async fn start(program: &Path, model: &Path, threads: u32, slots: u32) -> Result<Self> {
-        let port = free_port()?;
-        let child = Command::new(program)
-            .args(["--host", "127.0.0.1", "--port", &port.to_string(), "-t", &threads.to_string()])
-            .args(["-np", &slots.to_string(), "-c", &(slots * 1024).to_string(), "-m"])
-            .arg(model)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("start {}", program.display()))?;
-        let server = Self { child, port };
-        let health = format!("http://127.0.0.1:{port}/health");
-        let end = Instant::now() + Duration::from_mins(2);
-        while !reqwest::get(&health).await.is_ok_and(|answer| answer.status().is_success()) {
-            if Instant::now() > end {
-                bail!("llama-server did not start");
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Ok(server)
-    }
-
-    pub(crate) fn target(&self) -> Result<Target> {
-        Target::new(format!("http://127.0.0.1:{}/v1/chat/completions", self.port), "none", "bench")
-    }
-}
-
-impl Drop for LlamaServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// A bare llama.cpp loop on the same model: decode calls and nothing else. Gives tokens per second.
 pub(crate) fn bare_loop(model: &Path, threads: u32, streams: usize, tokens: u64) -> Result<f64> {
     let result = Command::new(program("examples/bare_loop")?)
@@ -181,7 +156,8 @@ fn program(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn cargo_file(model: &Path) -> Result<String> {
+fn cargo_file(model: &Path, room: Room) -> Result<String> {
+    let context = room.context;
     let url = format!("file://{}", model.canonicalize()?.display());
     let mb = fs::metadata(model)?.len() / 1_000_000 + 600;
     Ok(format!(
@@ -197,7 +173,7 @@ model_url = "{url}"
 
 [limits]
 max_tokens = 1024
-context_tokens = 1024
+context_tokens = {context}
 
 [input_schema]
 type = "object"

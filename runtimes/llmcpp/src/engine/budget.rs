@@ -11,8 +11,9 @@ const TIMES_WRITING: f64 = 8.0;
 const AT_MOST: Duration = Duration::from_millis(250);
 /// Then the limit is so many times the length of a step that only writes.
 const AT_LEAST_TIMES: f64 = 4.0;
-/// Longest step while nobody writes: how late a cancellation is noticed, or a job that just came. A short question is read at once.
-const WHILE_READING: Duration = Duration::from_millis(500);
+/// Longest step while nobody writes: how late a cancellation is noticed, or a job that just came. A short question is read at once,
+/// and of a long one the more rows share the weights and the cells, the less each takes.
+const WHILE_READING: Duration = Duration::from_secs(1);
 /// Fewest prompt tokens in a step; also the first guess.
 const LEAST: usize = 16;
 /// Most prompt tokens in a step: one physical batch.
@@ -20,50 +21,80 @@ pub(super) const MOST: usize = 512;
 /// Rows that kernels for processors multiply at once. What is left over costs as much as so many, or more: a step of seven takes longer
 /// than one of eight.
 const ROWS: usize = 4;
-/// From so many rows on, attention on processors computes each row against the cells of all sequences in its tile. Beside replies, each
-/// in a sequence of its own, that takes longer than reading the rest of the prompt in the next step.
+/// From so many rows on, attention on processors computes whole tiles of them against the cells of every sequence in the tile. For the
+/// rows of one long prompt that takes a third of the time; for replies, each in a sequence of its own, many times as long.
 const TILE: usize = 64;
+/// A prompt pays for the replies in its tile once it has read a so-manieth part of their cells.
+const PAYS: usize = 3;
+/// A tile may take so many times the longest step: the same rows in smaller steps would take longer still.
+const OVERDRAWN: usize = 2;
 /// Weight of the newest measurement.
 const NEWEST: f64 = 0.3;
+/// What is left of an old measurement of tiles with every step that had none: they may have become cheaper.
+const FADES: f64 = 0.98;
+
+/// What waits for the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Replies, each a row.
+    pub writing: usize,
+    /// Cells of their sequences.
+    pub cells: usize,
+    /// Prompt tokens that are not read.
+    pub unread: usize,
+    /// Cells of the prompt that is read next.
+    pub depth: usize,
+}
 
 /// Learns what a step costs and says how many prompt tokens the next one can take.
 #[derive(Debug)]
 pub struct Budget {
-    /// Most rows in a step with replies.
-    most_beside: usize,
+    on_processor: bool,
     /// Seconds of a step that only writes.
     writing: Option<f64>,
-    /// Seconds for each prompt token besides.
-    reading: Option<f64>,
+    /// Seconds for each prompt token besides, in steps below a tile and, on a GPU, in all.
+    by_row: Option<f64>,
+    /// The same in steps of tiles.
+    by_tile: Option<f64>,
 }
 
 impl Budget {
     /// For a model whose attention is computed on the processor, or on a GPU.
     pub fn new(on_processor: bool) -> Self {
-        let most_beside = if on_processor { TILE - 1 } else { usize::MAX };
-        Self { most_beside, writing: None, reading: None }
+        Self { on_processor, writing: None, by_row: None, by_tile: None }
     }
 
-    /// How many of the `unread` prompt tokens to read in the next step, beside `writing` replies.
-    pub fn prompt_tokens(&self, writing: usize, unread: usize) -> usize {
-        let fit = self.fitting(writing);
-        if unread <= fit { unread } else { fit - (writing + fit) % ROWS }
+    /// How many of the unread prompt tokens to read in the next step.
+    pub fn prompt_tokens(&self, load: Load) -> usize {
+        let rows = if self.on_processor { self.tiles(load).unwrap_or(TILE - 1) } else { MOST };
+        let most = rows.saturating_sub(load.writing).max(LEAST);
+        let fit = match rows {
+            TILE.. if self.on_processor => most,
+            _ => self.fitting(self.by_row, load.writing).unwrap_or(4 * LEAST).clamp(LEAST, most),
+        };
+        if load.unread <= fit { load.unread } else { fit - (load.writing + fit) % ROWS }
     }
 
-    /// Prompt tokens that keep a step beside `writing` replies as short as it should be.
-    fn fitting(&self, writing: usize) -> usize {
-        let most =
-            if writing > 0 { MOST.min(self.most_beside.saturating_sub(writing)).max(LEAST) } else { MOST };
-        let Some(each) = self.reading else { return most.min(4 * LEAST) };
+    /// Rows of as many whole tiles as fit; `None` where smaller steps are better.
+    fn tiles(&self, load: Load) -> Option<usize> {
+        if PAYS * load.depth < load.cells {
+            return None;
+        }
+        let one = TILE.saturating_sub(load.writing);
+        let fit = self.fitting(self.by_tile, load.writing).unwrap_or(one);
+        (OVERDRAWN * fit >= one).then(|| ((load.writing + fit) / TILE).clamp(1, MOST / TILE) * TILE)
+    }
+
+    /// Prompt tokens that keep a step beside `writing` replies as short as it should be, if it is known what one costs.
+    fn fitting(&self, each: Option<f64>, writing: usize) -> Option<usize> {
         let (longest, spent) = if writing > 0 {
             let alone = self.writing.unwrap_or(0.0);
-            let longest = AT_MOST.as_secs_f64().max(AT_LEAST_TIMES * alone);
-            (WHILE_WRITING.as_secs_f64().max((TIMES_WRITING * alone).min(longest)), alone)
+            let at_most = AT_MOST.as_secs_f64().max(AT_LEAST_TIMES * alone);
+            (WHILE_WRITING.as_secs_f64().max((TIMES_WRITING * alone).min(at_most)), alone)
         } else {
             (WHILE_READING.as_secs_f64(), 0.0)
         };
-        let fit = (longest - spent).max(0.0) / each.max(1e-9);
-        (fit as usize).clamp(LEAST, most)
+        Some(((longest - spent).max(0.0) / each?.max(1e-9)) as usize)
     }
 
     /// Learns from a step with `writing` replies and `reading` prompt tokens.
@@ -71,11 +102,16 @@ impl Budget {
         let took = took.as_secs_f64();
         if reading == 0 {
             self.writing = Some(blend(self.writing, took));
+            return;
+        }
+        let base = if writing > 0 { self.writing.unwrap_or(0.0) } else { 0.0 };
+        // A small batch still reads all weights once, so its tokens seem dear; the next, larger one corrects that.
+        let each = (took - base).max(took / 10.0) / reading as f64;
+        if self.on_processor && writing + reading >= TILE {
+            self.by_tile = Some(blend(self.by_tile, each));
         } else {
-            let base = if writing > 0 { self.writing.unwrap_or(0.0) } else { 0.0 };
-            // A small batch still reads all weights once, so its tokens seem dear; the next, larger one corrects that.
-            let each = (took - base).max(took / 10.0) / reading as f64;
-            self.reading = Some(blend(self.reading, each));
+            self.by_row = Some(blend(self.by_row, each));
+            self.by_tile = self.by_tile.map(|each| FADES * each);
         }
     }
 }
@@ -85,53 +121,4 @@ fn blend(old: Option<f64>, new: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn stays_in_bounds(
-            steps in proptest::collection::vec((0_usize..16, 0_usize..512, 0_u64..10_000_000), 0..50),
-            writing in 0_usize..=32,
-            on_processor: bool,
-        ) {
-            let mut budget = Budget::new(on_processor);
-            for (writing, reading, micros) in steps {
-                budget.learn(writing, reading, Duration::from_micros(micros));
-                prop_assert!((LEAST - ROWS..=MOST).contains(&budget.prompt_tokens(writing, usize::MAX)));
-            }
-            prop_assert!((LEAST..=MOST).contains(&budget.fitting(writing)));
-            let rows = writing + budget.prompt_tokens(writing, usize::MAX);
-            prop_assert!(!on_processor || writing == 0 || rows < TILE, "{rows} rows beside replies");
-        }
-
-        #[test]
-        fn a_step_that_leaves_some_unread_has_no_rows_left_over(
-            each in 1_u64..100_000, unread in 0_usize..2000, writing in 0_usize..16
-        ) {
-            let mut budget = Budget::new(false);
-            budget.learn(0, 100, Duration::from_micros(100 * each));
-            let taken = budget.prompt_tokens(writing, unread);
-            prop_assert!(taken <= unread);
-            prop_assert!(taken == unread || (writing + taken).is_multiple_of(ROWS));
-            prop_assert!(unread == 0 || taken > 0, "a prompt is read to its end");
-        }
-    }
-
-    #[test]
-    fn converges_to_the_target() {
-        let mut budget = Budget::new(false);
-        let cost = |writing: usize, reading: usize| {
-            let base = if writing > 0 { 10_000 } else { 0 };
-            Duration::from_micros(base + reading as u64 * 500)
-        };
-        for _ in 0..50 {
-            budget.learn(4, 0, cost(4, 0));
-            let reading = budget.prompt_tokens(4, usize::MAX);
-            budget.learn(4, reading, cost(4, reading));
-        }
-        let reading = budget.prompt_tokens(4, usize::MAX);
-        assert!((125..=155).contains(&reading), "70 ms are left for tokens of 0.5 ms each, got {reading}");
-    }
-}
+mod tests;

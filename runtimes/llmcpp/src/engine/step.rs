@@ -9,7 +9,13 @@ use llama_cpp_2::{
     llama_batch::LlamaBatch,
 };
 
-use super::{budget::Budget, order, sequences::Sequences, shelf::Shelf, slot::Slot};
+use super::{
+    budget::{Budget, Load},
+    order,
+    sequences::Sequences,
+    shelf::Shelf,
+    slot::Slot,
+};
 use crate::model::Model;
 
 /// What a slot has in the batch.
@@ -58,10 +64,9 @@ impl Stage<'_> {
                 self.sequences.push(slot.sequence, token);
             }
         }
-        let writing = self.batch.n_tokens() as usize;
-        let unread = self.slots.iter().map(|slot| slot.prompt().unread).sum();
-        let mut left = self.budget.prompt_tokens(writing, unread);
-        for index in self.reading_order() {
+        let order = self.reading_order();
+        let mut left = self.budget.prompt_tokens(self.load(&order));
+        for index in order {
             let slot = &self.slots[index];
             let unread = slot.prompt().unread;
             let take = unread.min(left);
@@ -78,6 +83,17 @@ impl Stage<'_> {
             left -= take;
         }
         shares
+    }
+
+    /// What waits, the prompts in this order.
+    fn load(&self, order: &[usize]) -> Load {
+        let writing = self.slots.iter().filter(|slot| !slot.is_reading());
+        Load {
+            writing: self.batch.n_tokens() as usize,
+            cells: writing.map(Slot::position).sum(),
+            unread: self.slots.iter().map(|slot| slot.prompt().unread).sum(),
+            depth: order.first().map_or(0, |&index| self.slots[index].read),
+        }
     }
 
     fn reading_order(&self) -> Vec<usize> {
