@@ -51,7 +51,7 @@ bench: setup ## Every claim of speed, each against a peer in the same run
 	@benches/peers.sh
 	cargo build --locked --workspace --all-targets
 	$(CARGO_TARGET_DIR)/debug/island-bench decode --model .tools/bench/qwen2.5-0.5b-q8_0.gguf --llama-server .tools/bench/llama-server
-	$(CARGO_TARGET_DIR)/debug/island-bench --rounds 4 chats --model .tools/bench/qwen2.5-0.5b-q8_0.gguf --llama-server .tools/bench/llama-server
+	$(CARGO_TARGET_DIR)/debug/island-bench --rounds 3 chats --model .tools/bench/qwen2.5-0.5b-q8_0.gguf --llama-server .tools/bench/llama-server
 	$(CARGO_TARGET_DIR)/debug/island-bench overhead
 	$(CARGO_TARGET_DIR)/debug/island-bench gateway --litellm .tools/bench/venv/bin/litellm
 	$(CARGO_TARGET_DIR)/debug/island-bench wasm

@@ -51,6 +51,8 @@ impl Stage<'_> {
         if !self.shelf.takes(tokens.len()) {
             return;
         }
+        // Before there is one more: together they stay within their share of the memory.
+        self.shelf.make_room(tokens.len());
         match self.context.state_seq_get(*sequence as i32, LlamaStateSeqFlags::empty()) {
             Ok(state) => self.shelf.put(Shelved { tokens: tokens.clone(), scope: scope.clone(), state }),
             Err(error) => {

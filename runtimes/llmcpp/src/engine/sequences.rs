@@ -80,6 +80,15 @@ pub struct Placed {
     pub keep: usize,
 }
 
+/// What `place` decided.
+#[derive(Debug)]
+struct Plan {
+    target: usize,
+    leaving: Vec<usize>,
+    source: Source,
+    keep: usize,
+}
+
 impl Sequences {
     /// `count` sequences that share `capacity` cells.
     pub fn new(count: usize, capacity: usize, idle: Idle) -> Self {
@@ -95,22 +104,10 @@ impl Sequences {
         elsewhere: Elsewhere,
     ) -> Option<Placed> {
         let here = self.best_source(prompt, scope);
-        let most = prompt.len() - 1;
-        let brought = Some(elsewhere.keep.min(most)).filter(|&keep| keep > here.map_or(0, |(_, keep)| keep));
-        let brought = brought.and_then(|keep| {
-            let (target, leaving) = self.plan(None, cells.max(elsewhere.cells))?;
-            Some((target, leaving, Source::Elsewhere, keep))
-        });
-        let (target, leaving, source, keep) = brought.or_else(|| {
-            let (target, leaving) = self.plan(here, cells)?;
-            let other = here.map(|(index, _)| index).filter(|&index| index != target);
-            Some((
-                target,
-                leaving,
-                other.map_or(Source::Itself, Source::Other),
-                here.map_or(0, |(_, keep)| keep),
-            ))
-        })?;
+        let brought = elsewhere.keep.min(prompt.len() - 1);
+        let brings_more = brought > here.map_or(0, |(_, keep)| keep);
+        let brought = brings_more.then(|| self.plan_to_bring(brought, cells.max(elsewhere.cells))).flatten();
+        let Plan { target, leaving, source, keep } = brought.or_else(|| self.plan_from(here, cells))?;
         let stays = if source == Source::Itself { keep } else { 0 };
         let own = Some(target).filter(|&target| !is_most(stays, self.all[target].tokens.len()));
         let leaving = leaving.into_iter().chain(own).map(|index| self.leave(index)).collect();
@@ -168,16 +165,25 @@ impl Sequences {
             .max_by_key(|&(index, keep)| (keep, self.all[index].last_used))
     }
 
-    /// The sequence to write in, and which others must leave for `cells` to fit.
-    fn plan(&self, source: Option<(usize, usize)>, cells: usize) -> Option<(usize, Vec<usize>)> {
-        let target = self.target(source)?;
-        let leaving = self.leaving(cells, target, source.map(|(index, _)| index));
-        leaving.map(|leaving| (target, leaving)).or_else(|| {
-            // Room only in place of the very sequence whose beginning is wanted.
-            let target =
-                source.map(|(index, _)| index).filter(|&index| self.all[index].reserved.is_none())?;
-            Some((target, self.leaving(cells, target, Some(target))?))
-        })
+    /// A plan for a conversation that comes from elsewhere.
+    fn plan_to_bring(&self, keep: usize, cells: usize) -> Option<Plan> {
+        let target = self.target(None)?;
+        let leaving = self.leaving(cells, target, None)?;
+        Some(Plan { target, leaving, source: Source::Elsewhere, keep })
+    }
+
+    /// A plan for a prompt whose beginning is in another sequence, or nowhere.
+    fn plan_from(&self, here: Option<(usize, usize)>, cells: usize) -> Option<Plan> {
+        let (from, keep) = here.map_or((None, 0), |(index, keep)| (Some(index), keep));
+        let target = self.target(here)?;
+        if let Some(leaving) = self.leaving(cells, target, from) {
+            let other = from.filter(|&index| index != target);
+            return Some(Plan { target, leaving, source: other.map_or(Source::Itself, Source::Other), keep });
+        }
+        // Room only in place of the very sequence whose beginning is wanted.
+        let target = from.filter(|&index| self.all[index].reserved.is_none())?;
+        let leaving = self.leaving(cells, target, from)?;
+        Some(Plan { target, leaving, source: Source::Itself, keep })
     }
 
     /// The source itself if little of it would be lost, else an empty one, else the one unused longest.

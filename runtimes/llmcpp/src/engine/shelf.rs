@@ -41,15 +41,19 @@ impl<S> Shelf<S> {
         self.all.retain(|older| {
             older.scope != conversation.scope || !conversation.tokens.starts_with(&older.tokens)
         });
+        self.make_room(conversation.tokens.len());
         self.all.push(conversation);
-        let mut left = self.capacity;
-        // The newest fits by itself, so it is never among those that go.
-        let fitting = self.all.iter().rev().take_while(|kept| {
-            let room = left.checked_sub(kept.tokens.len());
-            left = room.unwrap_or(0);
-            room.is_some()
+    }
+
+    /// Lets go of those that lie there longest until so many tokens fit.
+    pub fn make_room(&mut self, tokens: usize) {
+        let mut used: usize = self.all.iter().map(|kept| kept.tokens.len()).sum();
+        let gone = self.all.iter().take_while(|oldest| {
+            let short = used + tokens > self.capacity;
+            used -= if short { oldest.tokens.len() } else { 0 };
+            short
         });
-        let gone = self.all.len() - fitting.count();
+        let gone = gone.count();
         self.all.drain(..gone);
     }
 
