@@ -56,7 +56,7 @@ impl Stage<'_> {
         match self.context.state_seq_get(*sequence as i32, LlamaStateSeqFlags::empty()) {
             Ok(state) => self.shelf.put(Shelved { tokens: tokens.clone(), scope: scope.clone(), state }),
             Err(error) => {
-                tracing::warn!(%error, "an idle conversation is forgotten: its state cannot be copied")
+                tracing::warn!(%error, "an idle conversation is forgotten: its state cannot be copied");
             }
         }
     }
