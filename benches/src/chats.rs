@@ -27,8 +27,9 @@ const ROOM: Room = Room { slots: 4, context: 6144 };
 const CHATS: usize = 16;
 /// Tokens, about, of what each of them talks about.
 const ABOUT: usize = 400;
-/// The same where a beginning is shared, and where reading takes long.
+/// The same of a beginning that two questions share.
 const SHARED: usize = 1024;
+/// The same of a prompt that takes long to read.
 const LONG: usize = 4096;
 /// Tokens of a reply where only its beginning matters.
 const SHORT: u64 = 4;
@@ -113,13 +114,12 @@ pub(crate) async fn run(plan: &Plan) -> Result<()> {
     };
     let (peer, bare) = (start(&[]).await?, start(&["--cache-ram", "0"]).await?);
     let targets = [network.target("bench-model")?, peer.target()?, bare.target()?];
+    let [ours, theirs, without] = targets.map(Target::unpooled);
+    let targets = [ours?, theirs?, without?];
     let mut all: [Series; 3] = Default::default();
     for round in 0..plan.rounds {
         for (series, target) in all.iter_mut().zip(&targets) {
-            series
-                .round(&target.clone().unpooled()?, round)
-                .await
-                .with_context(|| format!("ask {}", target.url))?;
+            series.round(target, round).await.with_context(|| format!("ask {}", target.url))?;
         }
     }
     all.iter_mut().for_each(Series::drop_warm_up);

@@ -1,5 +1,9 @@
 //! What is measured. Each system is a process of its own, started here and stopped when dropped.
 
+mod llama_server;
+
+pub(crate) use llama_server::LlamaServer;
+
 use std::{
     ffi::OsStr,
     fs,
@@ -12,10 +16,6 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tempfile::TempDir;
-
-mod llama_server;
-
-pub(crate) use llama_server::LlamaServer;
 
 use crate::load::Target;
 

@@ -264,9 +264,13 @@ fn context_sizes(settings: &Settings, header: &Header, slots: u32) -> Sizes {
         0 => u64::MAX,
         limit => (limit << 20) / CACHE_SHARE / per_token,
     };
+    share(each, slots, affordable, settings.vram_limit_mb == 0)
+}
+
+/// Shares what is affordable between jobs and idle conversations, which stay in the context on a GPU.
+fn share(each: u32, slots: u32, affordable: u64, on_processor: bool) -> Sizes {
     let wanted = u64::from(each) * u64::from(slots);
-    // On a GPU idle conversations stay in the context.
-    let jobs = if settings.vram_limit_mb == 0 { affordable / 3 * 2 } else { affordable };
+    let jobs = if on_processor { affordable / 3 * 2 } else { affordable };
     let total = wanted.min(jobs.max(each.into()));
     let shelf = affordable.saturating_sub(total).min(wanted);
     let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
@@ -279,5 +283,25 @@ fn trained_context(header: &Header) -> Option<u32> {
     match header.entry(&format!("{architecture}.context_length")) {
         Some(&Value::Unsigned(tokens)) if tokens > 0 => Some(u32::try_from(tokens).unwrap_or(u32::MAX)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn jobs_and_idle_conversations_stay_within_the_memory(
+            each in 64_u32..200_000, slots in 1_u32..=32, affordable in 0_u64..10_000_000, on_processor: bool,
+        ) {
+            let sizes = share(each, slots, affordable, on_processor);
+            prop_assert!(sizes.total >= each && sizes.total <= each * slots, "one job has its whole context");
+            let kept = u64::from(sizes.total) + u64::from(sizes.shelf);
+            prop_assert!(kept <= affordable || (sizes.total == each && sizes.shelf == 0));
+            let is_short = u64::from(each) * u64::from(slots) > affordable;
+            prop_assert!(!is_short || sizes.shelf <= sizes.total / 2 + 2, "where it is short, jobs come first");
+        }
     }
 }

@@ -171,12 +171,13 @@ const BLOCK: usize = 1024;
 /// The first of the likeliest tokens. Not-a-number never wins.
 fn likeliest(logits: &[f32]) -> LlamaToken {
     let (mut best, mut highest) = (0, f32::NEG_INFINITY);
-    for (start, block) in (0_i32..).step_by(BLOCK).zip(logits.chunks(BLOCK)) {
-        if greatest(block) > highest {
-            for (id, &logit) in (start..).zip(block) {
-                if logit > highest {
-                    (best, highest) = (id, logit);
-                }
+    for (start, block) in blocks(logits) {
+        if greatest(block) <= highest {
+            continue;
+        }
+        for (id, &logit) in (start..).zip(block) {
+            if logit > highest {
+                (best, highest) = (id, logit);
             }
         }
     }
@@ -189,7 +190,7 @@ fn top(count: usize, logits: &[f32]) -> Vec<(i32, f32)> {
     let mut kept = Vec::with_capacity(2 * count);
     // Nothing below it is wanted any more, and nothing that comes later and is no higher.
     let mut floor = f32::NEG_INFINITY;
-    for (start, block) in (0_i32..).step_by(BLOCK).zip(logits.chunks(BLOCK)) {
+    for (start, block) in blocks(logits) {
         if greatest(block) <= floor {
             continue;
         }
@@ -206,6 +207,11 @@ fn top(count: usize, logits: &[f32]) -> Vec<(i32, f32)> {
     kept.sort_unstable_by(by_rank);
     kept.truncate(count);
     kept
+}
+
+/// The logits in blocks, each with the number of its first token.
+fn blocks(logits: &[f32]) -> impl Iterator<Item = (i32, &[f32])> {
+    (0..).step_by(BLOCK).zip(logits.chunks(BLOCK))
 }
 
 /// The greatest of some logits, not-a-number left out. In lanes, because processors compare many at once.

@@ -66,11 +66,15 @@ impl Budget {
 
     /// How many of the unread prompt tokens to read in the next step.
     pub fn prompt_tokens(&self, load: Load) -> usize {
-        let rows = if self.on_processor { self.tiles(load).unwrap_or(TILE - 1) } else { MOST };
-        let most = rows.saturating_sub(load.writing).max(LEAST);
-        let fit = match rows {
-            TILE.. if self.on_processor => most,
-            _ => self.fitting(self.by_row, load.writing).unwrap_or(4 * LEAST).clamp(LEAST, most),
+        let beside = |rows: usize| rows.saturating_sub(load.writing).max(LEAST);
+        let by_row = |most: usize| {
+            let fit = self.fitting(self.by_row, load.writing).unwrap_or(4 * LEAST);
+            fit.clamp(LEAST, beside(most))
+        };
+        let fit = match (self.on_processor, self.tiles(load)) {
+            (false, _) => by_row(MOST),
+            (true, None) => by_row(TILE - 1),
+            (true, Some(rows)) => beside(rows),
         };
         if load.unread <= fit { load.unread } else { fit - (load.writing + fit) % ROWS }
     }
