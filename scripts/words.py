@@ -45,7 +45,11 @@ RULES = [
     (r"\bwent wrong\b", "failed"),
     (r"\bwanted (?:are|is)\b", "the target is"),
     (r"\bsince then\b", "(no diary of earlier states)"),
-    (r"\bin the (?:wild|house)\b", "(plain words)"),
+    (
+        r"\b\w*(?:behaviour|colour|favour|honour|labelled|enrolment)\w*|\b\w*(?:optimi|recogni|normali|quanti|summari|initiali|seriali|authori|"
+        r"tokeni|organi|synchroni|minimi|maximi)s(?:e|ed|es|er|ers|ing|ation|ations)\b",
+        "American spelling",
+    ),
 ]
 RULES = [(re.compile(pattern, re.IGNORECASE), instead) for pattern, instead in RULES]
 
