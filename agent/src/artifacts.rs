@@ -111,13 +111,42 @@ pub fn failure(error: &GetError) -> Failure {
             FailureCode::ModelUnavailable,
             "a file of the model cannot be read or stored here",
         ),
+        // What the server did; it names hosts and numbers of bytes, no addresses.
+        GetError::Fetch { source, .. } => {
+            Failure::of_host(FailureCode::ModelUnavailable, format!("{error}: {source}"))
+        }
         _ => Failure::of_host(FailureCode::ModelUnavailable, error.to_string()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use island_cache::WebError;
+    use island_protocol::job::Fault;
+
     use super::*;
+
+    #[test]
+    fn a_server_that_breaks_its_promise_fails_the_attempt_with_the_reason() {
+        let host = || "files.example".to_owned();
+        let sources = [
+            (
+                WebError::Size { host: host(), stated: 5, announced: u64::MAX },
+                "files.example announced 18446744073709551615 bytes for a file of 5",
+            ),
+            (
+                WebError::Excess { host: host(), expected: 5, got: 6 },
+                "files.example sent at least 6 bytes where 5 were due",
+            ),
+            (WebError::Changed { host: host() }, "the file on files.example changed while it was fetched"),
+        ];
+        for (source, reason) in sources {
+            let failure = failure(&GetError::Fetch { host: host(), source });
+            // Another Island may have another way to the file: this one's attempt is over.
+            assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::ModelUnavailable));
+            assert_eq!(failure.message, format!("fetch the file from files.example: {reason}"));
+        }
+    }
 
     #[test]
     fn only_hashed_files_that_are_not_here_come_from_the_coordinator() {

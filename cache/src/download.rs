@@ -2,7 +2,14 @@
 
 mod part;
 
-use std::{path::Path, sync::Mutex, time::Duration};
+use std::{
+    path::Path,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::StreamExt;
 use island_protocol::digest::Digest;
@@ -10,11 +17,13 @@ use reqwest::{Response, Url};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::part::Part;
+pub(crate) use self::part::Part;
 use crate::{
     GetError, Progress,
     pace::Pace,
     pieces::{PIECE, Pieces},
+    room::Room,
+    size::{self, Extent, FileSize, Intake, Refused},
     web::{About, Web, WebError, host, transport},
 };
 
@@ -24,20 +33,53 @@ const CONNECTIONS: usize = 6;
 const TRIES: u32 = 6;
 /// Wait before the second try; doubles from there.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// Times that a file may change before it is given up.
+const VERSIONS: u32 = 3;
 /// Bytes gathered before they are written.
 const WRITE_BYTES: usize = 1 << 20;
+/// Space claimed at a time for a body of unknown length.
+const CLAIM_BYTES: u64 = 8 << 20;
 
 /// What to fetch, and where to put it.
 pub(crate) struct Download<'a> {
     pub(crate) web: &'a Web,
     pub(crate) pace: &'a Pace,
     pub(crate) url: &'a Url,
+    /// Length in bytes, where the artifact states it.
+    pub(crate) stated: Option<u64>,
     /// Where the bytes gather; its side files lie next to it.
-    pub(crate) part: &'a Path,
+    pub(crate) part: &'a Partial<'a>,
+    /// Gives out the space for them.
+    pub(crate) room: &'a Room,
     pub(crate) progress: &'a Progress,
     pub(crate) cancel: &'a CancellationToken,
-    /// Told the size before the first byte is written; may refuse.
-    pub(crate) make_room: &'a (dyn Fn(u64) -> Result<(), GetError> + Sync),
+}
+
+/// A file on its way. Dropping it removes what there is, unless a later fetch can go on from there.
+#[derive(Debug)]
+pub(crate) struct Partial<'a> {
+    path: &'a Path,
+    is_of_use: AtomicBool,
+}
+
+impl<'a> Partial<'a> {
+    /// The file at `path`, with what an earlier fetch left.
+    pub(crate) fn new(path: &'a Path) -> Self {
+        Self { path, is_of_use: AtomicBool::new(true) }
+    }
+
+    /// Notes whether a later fetch can use what is there.
+    pub(crate) fn set_of_use(&self, is_of_use: bool) {
+        self.is_of_use.store(is_of_use, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Partial<'_> {
+    fn drop(&mut self) {
+        if !self.is_of_use.load(Ordering::Relaxed) {
+            Part::remove(self.path);
+        }
+    }
 }
 
 /// A file that is complete on disk and not yet judged.
@@ -50,36 +92,42 @@ pub(crate) struct Fetched {
 }
 
 impl Download<'_> {
-    /// Fetches the file; what landed stays for the next try unless it turns out to be of another version.
+    /// Fetches the file. What landed stays for the next fetch where that can use it.
     pub(crate) async fn run(&self) -> Result<Fetched, GetError> {
-        let mut tries = 0;
-        loop {
+        let mut versions = 0;
+        let fetched = loop {
             let fetched = tokio::select! {
                 biased;
-                () = self.cancel.cancelled() => return Err(GetError::Cancelled),
+                () = self.cancel.cancelled() => Err(GetError::Cancelled),
                 fetched = self.once() => fetched,
             };
-            tries += 1;
+            versions += 1;
             match fetched {
-                Err(GetError::Fetch { source: WebError::Changed { .. }, .. }) if tries < 3 => {
-                    Part::remove(self.part);
+                Err(GetError::Fetch { source: WebError::Changed { .. }, .. }) if versions < VERSIONS => {
+                    Part::remove(self.part.path);
                 }
-                other => return other,
+                other => break other,
             }
+        };
+        if fetched.as_ref().is_err_and(|error| !error.leaves_partial()) {
+            self.part.set_of_use(false);
         }
-    }
-
-    /// Forgets what was fetched.
-    pub(crate) fn discard(&self) {
-        Part::remove(self.part);
+        fetched
     }
 
     async fn once(&self) -> Result<Fetched, GetError> {
         let (response, about) = self.open_patiently().await?;
+        let extent = size::extent(self.stated, about.total).map_err(|refused| {
+            let host = host(&about.place);
+            self.failed(match refused {
+                Refused::Differs { stated, announced } => WebError::Size { host, stated, announced },
+                Refused::TooLarge { most, bytes } => WebError::TooLarge { host, most, bytes },
+            })
+        })?;
         let promised = about.sha256.as_ref().and_then(|hex| format!("sha256:{hex}").parse().ok());
-        let (digest, size) = match about.total {
-            Some(total) if about.has_ranges => self.in_pieces(response, &about, total).await?,
-            _ => self.in_one(response, &about).await?,
+        let (digest, size) = match extent {
+            Extent::Known(size) if about.has_ranges => self.in_pieces(response, &about, size).await?,
+            extent => self.in_one(response, &about, extent).await?,
         };
         Ok(Fetched { digest, size, promised })
     }
@@ -98,18 +146,31 @@ impl Download<'_> {
     }
 
     /// A server that knows no ranges sends all of it, from the start, each time.
-    async fn in_one(&self, response: Response, about: &About) -> Result<(Digest, u64), GetError> {
-        (self.make_room)(about.total.unwrap_or(0))?;
-        let part = Part::start_over(self.part, about)?;
+    async fn in_one(
+        &self,
+        response: Response,
+        about: &About,
+        extent: Extent,
+    ) -> Result<(Digest, u64), GetError> {
+        let (most, claimed) = match extent {
+            Extent::Known(size) => (size.bytes(), size.bytes()),
+            Extent::AtMost(most) => (most, most.min(CLAIM_BYTES)),
+        };
+        let claim = self.room.claim(self.part.path, claimed, self.cancel).await?;
+        self.part.set_of_use(false);
+        let part = Part::start_over(self.part.path, about, claimed)?;
+        drop(claim);
+        let is_exact = matches!(extent, Extent::Known(_));
+        let mut span = Span { start: 0, most, is_exact, claimed };
         let mut next = Some(response);
         let mut wait = FIRST_WAIT;
         for tries_left in (0..TRIES).rev() {
             let response = match next.take() {
                 Some(response) => Ok(response),
-                None => self.web.open(self.url, 0, PIECE).await.map(|(response, _)| response),
+                None => self.ask_again(self.url, about, 0, PIECE).await.map(|(response, _)| response),
             };
             let whole = match response {
-                Ok(response) => self.whole(response, about, &part).await,
+                Ok(response) => self.whole(response, about, &part, &mut span).await,
                 Err(error) => Err(Broken::Web(error)),
             };
             match whole {
@@ -127,20 +188,34 @@ impl Download<'_> {
         unreachable!("the last try answers either way")
     }
 
-    async fn whole(&self, response: Response, about: &About, part: &Part) -> Result<u64, Broken> {
+    async fn whole(
+        &self,
+        response: Response,
+        about: &About,
+        part: &Part,
+        span: &mut Span,
+    ) -> Result<u64, Broken> {
         let told = |done| (self.progress)(done, about.total);
-        let got = write_body(response, self.pace, &about.place, part, 0, &told).await?;
-        match about.total {
-            Some(expected) if expected != got => {
-                Err(Broken::Web(WebError::Length { host: host(&about.place), expected, got }))
-            }
-            _ => Ok(got),
+        let got = self.write_body(response, about, part, span, &told).await?;
+        if span.is_exact && got != span.most {
+            return Err(Broken::Web(WebError::Length { host: host(&about.place), expected: span.most, got }));
         }
+        // What was claimed ahead is given back.
+        part.set_length(got).map_err(Broken::Write)?;
+        Ok(got)
     }
 
-    async fn in_pieces(&self, first: Response, about: &About, total: u64) -> Result<(Digest, u64), GetError> {
-        let (part, pieces) = Part::resume(self.part, about, total)?;
-        (self.make_room)(total - pieces.done())?;
+    async fn in_pieces(
+        &self,
+        first: Response,
+        about: &About,
+        size: FileSize,
+    ) -> Result<(Digest, u64), GetError> {
+        let total = size.bytes();
+        let claim = self.room.claim(self.part.path, total, self.cancel).await?;
+        let (part, pieces) = Part::resume(self.part.path, about, size)?;
+        drop(claim);
+        self.part.set_of_use(about.can_be_resumed());
         let (prefix, seen) = watch::channel(pieces.prefix());
         let shared = Shared { pieces: Mutex::new(pieces), prefix, place: Mutex::new(about.place.clone()) };
         let hash = part.follow(total, seen, self.cancel);
@@ -204,7 +279,7 @@ impl Download<'_> {
                 None => self.reopen(shared, about, start, start + length).await,
             };
             let written = match response {
-                Ok(response) => write_piece(response, self.pace, about, part, start, length).await,
+                Ok(response) => self.write_piece(response, about, part, start, length).await,
                 Err(error) => Err(Broken::Web(error)),
             };
             match written {
@@ -228,20 +303,90 @@ impl Download<'_> {
         start: u64,
         end: u64,
     ) -> Result<Response, WebError> {
-        let place = shared.place();
-        let (response, now) = self.web.open(&place, start, end).await?;
-        let is_same = now.has_ranges && now.total == about.total && now.validator == about.validator;
-        if !is_same {
-            return Err(WebError::Changed { host: host(&place) });
-        }
+        let (response, now) = self.ask_again(&shared.place(), about, start, end).await?;
         shared.remember_place(now.place);
         Ok(response)
+    }
+
+    /// Requests a part of the file that `about` is about, and of no other version of it.
+    async fn ask_again(
+        &self,
+        place: &Url,
+        about: &About,
+        start: u64,
+        end: u64,
+    ) -> Result<(Response, About), WebError> {
+        let (response, now) = self.web.open(place, start, end).await?;
+        if about.is_same(&now) { Ok((response, now)) } else { Err(WebError::Changed { host: host(place) }) }
+    }
+
+    async fn write_piece(
+        &self,
+        response: Response,
+        about: &About,
+        part: &Part,
+        start: u64,
+        expected: u64,
+    ) -> Result<(), Broken> {
+        let mut span = Span { start, most: expected, is_exact: true, claimed: expected };
+        let got = self.write_body(response, about, part, &mut span, &|_| {}).await?;
+        if got == expected {
+            return Ok(());
+        }
+        Err(Broken::Web(WebError::Length { host: host(&about.place), expected, got }))
+    }
+
+    /// Writes a body to its span and gives its length, which is at most the span's.
+    async fn write_body(
+        &self,
+        response: Response,
+        about: &About,
+        part: &Part,
+        span: &mut Span,
+        told: &(dyn Fn(u64) + Sync),
+    ) -> Result<u64, Broken> {
+        let mut body = response.bytes_stream();
+        let mut waiting: Vec<u8> = Vec::with_capacity(WRITE_BYTES);
+        let mut intake = Intake::new(span.most);
+        let mut written = 0;
+        loop {
+            let chunk = body.next().await.transpose();
+            let chunk = chunk.map_err(|source| Broken::Web(transport(&about.place, source)))?;
+            let is_last = chunk.is_none();
+            let chunk = chunk.unwrap_or_default();
+            intake.take(chunk.len() as u64).map_err(|got| Broken::Web(span.exceeded(about, got)))?;
+            self.pace.take(chunk.len() as u64).await;
+            waiting.extend_from_slice(&chunk);
+            if waiting.len() >= WRITE_BYTES || (is_last && !waiting.is_empty()) {
+                self.claim_up_to(intake.taken(), part, span).await?;
+                let length = waiting.len() as u64;
+                waiting = part.write_at(waiting, span.start + written).await.map_err(Broken::Write)?;
+                written += length;
+                told(written);
+            }
+            if is_last {
+                return Ok(written);
+            }
+        }
+    }
+
+    /// Claims more space where a body of unknown length turns out to be longer than what was claimed.
+    async fn claim_up_to(&self, length: u64, part: &Part, span: &mut Span) -> Result<(), Broken> {
+        while span.claimed < length {
+            let claimed = span.claimed.saturating_add(CLAIM_BYTES).min(span.most);
+            let claim = self.room.claim(self.part.path, claimed, self.cancel).await.map_err(Broken::Get)?;
+            part.set_length(claimed).map_err(Broken::Write)?;
+            drop(claim);
+            span.claimed = claimed;
+        }
+        Ok(())
     }
 
     fn broken(&self, broken: Broken) -> GetError {
         match broken {
             Broken::Web(error) => self.failed(error),
-            Broken::Write(source) => GetError::Write { path: self.part.to_owned(), source },
+            Broken::Write(source) => GetError::Write { path: self.part.path.to_owned(), source },
+            Broken::Get(error) => error,
         }
     }
 
@@ -279,48 +424,29 @@ impl Shared {
 enum Broken {
     Web(WebError),
     Write(std::io::Error),
+    Get(GetError),
 }
 
-async fn write_piece(
-    response: Response,
-    pace: &Pace,
-    about: &About,
-    part: &Part,
+/// Where a body goes.
+struct Span {
+    /// First byte in the file.
     start: u64,
-    length: u64,
-) -> Result<(), Broken> {
-    let got = write_body(response, pace, &about.place, part, start, &|_| {}).await?;
-    if got == length {
-        return Ok(());
-    }
-    Err(Broken::Web(WebError::Length { host: host(&about.place), expected: length, got }))
+    /// Most bytes that are taken of the body.
+    most: u64,
+    /// Whether exactly this number is due.
+    is_exact: bool,
+    /// Bytes for which there is space.
+    claimed: u64,
 }
 
-/// Writes a body at `start` and gives its length.
-async fn write_body(
-    response: Response,
-    pace: &Pace,
-    from: &Url,
-    part: &Part,
-    start: u64,
-    told: &(dyn Fn(u64) + Sync),
-) -> Result<u64, Broken> {
-    let mut body = response.bytes_stream();
-    let mut waiting: Vec<u8> = Vec::with_capacity(WRITE_BYTES);
-    let mut written = 0;
-    loop {
-        let chunk = body.next().await.transpose().map_err(|source| Broken::Web(transport(from, source)))?;
-        let is_last = chunk.is_none();
-        pace.take(chunk.as_ref().map_or(0, |chunk| chunk.len() as u64)).await;
-        waiting.extend_from_slice(chunk.as_deref().unwrap_or_default());
-        if waiting.len() >= WRITE_BYTES || (is_last && !waiting.is_empty()) {
-            let length = waiting.len() as u64;
-            waiting = part.write_at(waiting, start + written).await.map_err(Broken::Write)?;
-            written += length;
-            told(written);
-        }
-        if is_last {
-            return Ok(written);
+impl Span {
+    /// The error of a body of which `got` bytes came and that goes on.
+    fn exceeded(&self, about: &About, got: u64) -> WebError {
+        let (host, most) = (host(&about.place), self.most);
+        if self.is_exact {
+            WebError::Excess { host, expected: most, got }
+        } else {
+            WebError::TooLarge { host, most, bytes: got }
         }
     }
 }

@@ -112,4 +112,14 @@ impl GetError {
             _ => false,
         }
     }
+
+    /// Whether what landed before this error may be of use to the next fetch. After any other error it is removed: the bytes are
+    /// wrong, their source cannot be trusted, or the disk is full.
+    pub(crate) fn leaves_partial(&self) -> bool {
+        match self {
+            Self::Cancelled | Self::DiskFull { .. } => true,
+            Self::Fetch { source, .. } => !source.is_breach(),
+            _ => false,
+        }
+    }
 }

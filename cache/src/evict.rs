@@ -1,27 +1,70 @@
-//! Which files go when room is needed: the least recently used first.
+//! What is removed to make a file fit: the least recently used first.
 
 use std::{
     fs::{self, File},
-    path::Path,
+    path::{Path, PathBuf},
     time::SystemTime,
 };
 
 use island_protocol::digest::Digest;
 use rustix::fs::{FlockOperation, flock};
 
-/// A file that may go.
+/// What may be removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Removable {
+    /// A verified file.
+    Blob(Digest),
+    /// A file on its way that is not being fetched, without its extension.
+    Partial(PathBuf),
+}
+
+/// Something that may be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    pub(crate) digest: Digest,
+    pub(crate) what: Removable,
     pub(crate) size: u64,
     pub(crate) used: SystemTime,
 }
 
-/// The order in which files would go, and how many bytes have to. Pure.
-pub(crate) fn plan(mut files: Vec<Candidate>, incoming: u64, max_bytes: u64) -> (Vec<Candidate>, u64) {
-    let held: u64 = files.iter().map(|file| file.size).sum();
-    files.sort_by_key(|file| file.used);
-    (files, held.saturating_add(incoming).saturating_sub(max_bytes))
+/// What is taken, and what may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stock {
+    /// Bytes of verified files, and of files on their way: those being fetched with the length that they will have.
+    pub(crate) held: u64,
+    /// Bytes of `held` that are not on the disk yet.
+    pub(crate) unwritten: u64,
+    /// Bytes free on the disk; `None` if unknown.
+    pub(crate) free: Option<u64>,
+    /// Most bytes of `held`.
+    pub(crate) max_bytes: u64,
+    /// Bytes of the disk that stay free.
+    pub(crate) min_free_bytes: u64,
+}
+
+impl Stock {
+    /// Bytes to remove so that `size` more fit, of which `written` are on the disk already and not in `held`.
+    pub(crate) fn shortfall(&self, size: u64, written: u64) -> u64 {
+        let over_the_cap = self.held.saturating_add(size).saturating_sub(self.max_bytes);
+        let due = self.unwritten.saturating_add(size.saturating_sub(written));
+        let due = due.saturating_add(self.min_free_bytes);
+        let beyond_the_disk = self.free.map_or(0, |free| due.saturating_sub(free));
+        over_the_cap.max(beyond_the_disk)
+    }
+
+    /// Bytes that fit without removing anything.
+    pub(crate) fn spare(&self) -> u64 {
+        let under_the_cap = self.max_bytes.saturating_sub(self.held);
+        let kept = self.unwritten.saturating_add(self.min_free_bytes);
+        under_the_cap.min(self.free.map_or(u64::MAX, |free| free.saturating_sub(kept)))
+    }
+}
+
+/// The order in which `candidates` are removed; `None` if all of them together are less than `shortfall`, so that nothing is
+/// removed in vain.
+pub(crate) fn plan(mut candidates: Vec<Candidate>, shortfall: u64) -> Option<Vec<Candidate>> {
+    let removable = candidates.iter().fold(0_u64, |sum, candidate| sum.saturating_add(candidate.size));
+    candidates.sort_by_key(|candidate| candidate.used);
+    (removable >= shortfall).then_some(candidates)
 }
 
 /// Removes a file unless somebody has it pinned.
@@ -37,24 +80,87 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
+    fn stock() -> impl Strategy<Value = Stock> {
+        let free = prop::option::of(0_u64..5000);
+        (0_u64..3000, 0_u64..2000, free, 0_u64..5000, 0_u64..1000).prop_map(
+            |(held, unwritten, free, max_bytes, min_free_bytes)| Stock {
+                held,
+                unwritten: unwritten.min(held),
+                free,
+                max_bytes,
+                min_free_bytes,
+            },
+        )
+    }
+
+    /// What reserving `size` makes of it.
+    fn with(stock: Stock, size: u64) -> Stock {
+        Stock { held: stock.held + size, unwritten: stock.unwritten + size, ..stock }
+    }
+
     proptest! {
         #[test]
-        fn the_plan_is_enough_and_in_order(
+        fn the_plan_is_in_order_and_suffices(
             sizes in prop::collection::vec((0_u64..1000, 0_u64..1000), 0..20),
-            incoming in 0_u64..3000,
-            max in 0_u64..5000,
+            shortfall in 0_u64..12_000,
         ) {
-            let file = |&(size, age): &(u64, u64)| Candidate {
-                digest: Digest::from_bytes([0; 32]),
+            let candidate = |(number, &(size, age)): (usize, &(u64, u64))| Candidate {
+                what: Removable::Partial(number.to_string().into()),
                 size,
                 used: SystemTime::UNIX_EPOCH + Duration::from_secs(age),
             };
-            let held: u64 = sizes.iter().map(|(size, _)| size).sum();
-            let (order, excess) = plan(sizes.iter().map(file).collect(), incoming, max);
-            prop_assert!(order.is_sorted_by_key(|file| file.used));
-            prop_assert_eq!(order.len(), sizes.len());
-            prop_assert!(held + incoming <= max + excess);
-            prop_assert!(excess == 0 || held + incoming == max + excess);
+            let all: u64 = sizes.iter().map(|(size, _)| size).sum();
+            match plan(sizes.iter().enumerate().map(candidate).collect(), shortfall) {
+                Some(order) => {
+                    prop_assert!(order.is_sorted_by_key(|candidate| candidate.used));
+                    prop_assert_eq!(order.len(), sizes.len());
+                    prop_assert!(all >= shortfall);
+                }
+                None => prop_assert!(all < shortfall),
+            }
+        }
+
+        #[test]
+        fn what_fits_is_what_is_spare(stock in stock(), size in 1_u64..6000) {
+            prop_assert_eq!(stock.shortfall(size, 0) == 0, size <= stock.spare());
+        }
+
+        /// However many are let in one after the other, they fit together.
+        #[test]
+        fn reservations_never_exceed_the_room(
+            stock in stock(),
+            sizes in prop::collection::vec(1_u64..2000, 1..10),
+        ) {
+            let mut now = stock;
+            for size in sizes {
+                if now.shortfall(size, 0) == 0 {
+                    now = with(now, size);
+                }
+            }
+            if now != stock {
+                prop_assert!(now.held <= now.max_bytes);
+                let free = now.free.unwrap_or(u64::MAX);
+                prop_assert!(now.unwritten + now.min_free_bytes <= free);
+            }
+        }
+
+        /// Bytes of the same file that are on the disk already are not asked of the disk again, but count as held.
+        #[test]
+        fn a_resumed_file_needs_the_rest_of_it(stock in stock(), size in 0_u64..3000, written in 0_u64..4000) {
+            let rest = size.saturating_sub(written);
+            let shortfall = stock.shortfall(size, written);
+            prop_assert!(shortfall <= stock.shortfall(size, 0));
+            prop_assert!(shortfall >= stock.shortfall(rest, 0));
+        }
+
+        /// Removing as much as is missing is enough.
+        #[test]
+        fn the_shortfall_is_enough(stock in stock(), size in 0_u64..3000) {
+            let shortfall = stock.shortfall(size, 0);
+            prop_assume!(shortfall <= stock.held - stock.unwritten);
+            let free = stock.free.map(|free| free + shortfall);
+            let after = Stock { held: stock.held - shortfall, free, ..stock };
+            prop_assert_eq!(after.shortfall(size, 0), 0);
         }
     }
 }

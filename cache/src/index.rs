@@ -11,7 +11,11 @@ use std::{
 use island_protocol::digest::Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::{evict::Candidate, layout::Layout, local::Marker};
+use crate::{
+    evict::{Candidate, Removable},
+    layout::Layout,
+    local::Marker,
+};
 
 /// An address and what it was found to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +77,7 @@ pub(crate) fn candidates(layout: &Layout) -> Vec<Candidate> {
         let digest: Digest = format!("sha256:{name}").parse().ok()?;
         let size = fs::metadata(&path).ok()?.len();
         let used = used.get(&digest).copied().unwrap_or_else(|| modified(&path));
-        Some(Candidate { digest, size, used })
+        Some(Candidate { what: Removable::Blob(digest), size, used })
     };
     list(&layout.blobs()).into_iter().filter_map(candidate).collect()
 }

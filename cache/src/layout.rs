@@ -55,6 +55,11 @@ impl Layout {
         self.partial().join(hash::bytes(url.as_bytes()).hex())
     }
 
+    /// The lock held while space is claimed.
+    pub(crate) fn room_lock(&self) -> PathBuf {
+        self.root.join("room.lock")
+    }
+
     /// What is known of files that were hashed where they lie.
     pub(crate) fn markers(&self) -> PathBuf {
         self.root.join("local")

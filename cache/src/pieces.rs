@@ -1,5 +1,7 @@
 //! Which pieces of a file have landed. Pure.
 
+use crate::size::FileSize;
+
 /// Bytes of a piece.
 pub(crate) const PIECE: u64 = 8 << 20;
 
@@ -12,8 +14,9 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// A file of `total` bytes of which nothing is here.
-    pub(crate) fn new(total: u64) -> Self {
+    /// A file of which nothing is here.
+    pub(crate) fn new(size: FileSize) -> Self {
+        let total = size.bytes();
         let count = total.div_ceil(PIECE) as usize;
         Self { total, landed: vec![false; count], taken: vec![false; count] }
     }
@@ -75,7 +78,7 @@ mod tests {
     proptest! {
         #[test]
         fn each_byte_is_fetched_once(total in 0_u64..(PIECE * 9), order in any::<u64>()) {
-            let mut pieces = Pieces::new(total);
+            let mut pieces = Pieces::new(FileSize::of(total));
             let mut taken = Vec::new();
             while let Some(index) = pieces.take() {
                 taken.push(index);
@@ -93,7 +96,7 @@ mod tests {
 
         #[test]
         fn what_landed_is_not_fetched_again(marks in prop::collection::vec(0_u8..3, 0..20)) {
-            let mut pieces = Pieces::new(PIECE * 10 - 5);
+            let mut pieces = Pieces::new(FileSize::of(PIECE * 10 - 5));
             pieces.restore(&marks);
             while let Some(index) = pieces.take() {
                 prop_assert!(marks.get(index) != Some(&1));

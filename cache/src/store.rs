@@ -15,19 +15,19 @@ use island_protocol::{
     digest::Digest,
 };
 use reqwest::Url;
-use rustix::fs::FlockOperation;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     GetError, OpenError, Pinned,
-    download::{Download, Fetched},
-    evict, foreign,
+    download::{Download, Fetched, Part, Partial},
+    evict::{self, Removable},
+    foreign,
     hub::Hub,
     index::{self, Reference},
     layout::{Layout, MARK},
-    local,
+    local, lock,
     pace::Pace,
-    room,
+    room::Room,
     web::Web,
 };
 
@@ -87,6 +87,7 @@ pub struct Cache(Arc<Inner>);
 struct Inner {
     config: CacheConfig,
     layout: Layout,
+    room: Room,
     web: Web,
     pace: Pace,
     hub: Hub,
@@ -103,12 +104,13 @@ impl Cache {
             fs::create_dir_all(folder).map_err(failed)?;
         }
         fs::write(layout.root().join(MARK), "Files in here may be removed at any time.\n").map_err(failed)?;
-        room::sweep(&layout.partial());
+        let room = Room::new(layout.clone(), &config);
+        room.sweep();
         let hub = Hub::new(&config.hub_endpoint, config.hub_token.clone())?;
         let token = config.hub_token.clone().map(|token| (hub.endpoint().clone(), token));
         let web = Web::new(token).map_err(OpenError::Web)?;
         let pace = Pace::new(config.max_bytes_per_second);
-        Ok(Self(Arc::new(Inner { config, layout, web, pace, hub, busy: Mutex::default() })))
+        Ok(Self(Arc::new(Inner { config, layout, room, web, pace, hub, busy: Mutex::default() })))
     }
 
     /// The file of `artifact`: fetched if it is not here, verified, and pinned while the answer lives.
@@ -167,17 +169,16 @@ impl Cache {
 
     /// The cache's own files, with the last use of each. Files of other programs are not among them.
     pub fn own_files(&self) -> Vec<OwnFile> {
-        let own = |file: evict::Candidate| OwnFile { digest: file.digest, size: file.size, used: file.used };
-        index::candidates(&self.0.layout).into_iter().map(own).collect()
+        let own = |file: evict::Candidate| match file.what {
+            Removable::Blob(digest) => Some(OwnFile { digest, size: file.size, used: file.used }),
+            Removable::Partial(_) => None,
+        };
+        index::candidates(&self.0.layout).into_iter().filter_map(own).collect()
     }
 
-    /// Bytes that fit without removing anything.
+    /// Bytes that fit without removing anything. Files that are being fetched count with their whole length.
     pub fn room(&self) -> u64 {
-        let held: u64 = self.own_files().iter().map(|file| file.size).sum();
-        let under_the_cap = self.0.config.max_bytes.saturating_sub(held);
-        let on_disk = room::free_bytes(self.0.layout.root())
-            .map_or(u64::MAX, |free| free.saturating_sub(self.0.config.min_free_bytes));
-        under_the_cap.min(on_disk)
+        self.0.room.spare()
     }
 
     /// Removes one of its own files, unless somebody has it pinned. Gives whether it is gone.
@@ -257,37 +258,49 @@ impl Cache {
             Address::Web(url) => Url::parse(url).map_err(|error| unavailable(artifact, &error))?,
             Address::Local(_) => unreachable!("local files are used where they lie"),
         };
-        let part = self.0.layout.part(&artifact.url).with_extension("part");
-        let make_room = |bytes| room::make(&self.0.layout, &self.0.config, bytes);
+        let path = self.0.layout.part(&artifact.url).with_extension("part");
+        let part = Partial::new(&path);
         let download = Download {
             pace: &self.0.pace,
             web: &self.0.web,
             url: &url,
+            stated: artifact.size_bytes,
             part: &part,
+            room: &self.0.room,
             progress: &**progress,
             cancel,
-            make_room: &make_room,
         };
         let fetched = download.run().await?;
         if let Err(error) = judge(artifact, fetched.promised, fetched.digest) {
             // Nothing says which piece is bad: all of it goes.
-            download.discard();
+            part.set_of_use(false);
             return Err(error);
         }
-        let path = self.keep(&part, &fetched).await?;
-        download.discard();
-        let pinned = self.pin(path, progress, cancel).await?;
+        let kept = self.keep(&path, &fetched, cancel).await;
+        let kept = kept.inspect_err(|error| part.set_of_use(error.leaves_partial()))?;
+        Part::remove(&path);
+        let pinned = self.pin(kept, progress, cancel).await?;
         self.0.note(&self.0.reference(&artifact.url, &pinned));
         Ok(pinned)
     }
 
     /// Moves a verified file to its place.
-    async fn keep(&self, part: &Path, fetched: &Fetched) -> Result<PathBuf, GetError> {
+    async fn keep(
+        &self,
+        part: &Path,
+        fetched: &Fetched,
+        cancel: &CancellationToken,
+    ) -> Result<PathBuf, GetError> {
         let (from, to) = (part.to_owned(), self.0.layout.blob(fetched.digest));
         let (markers, blobs, digest) = (self.0.layout.markers(), self.0.layout.blobs(), fetched.digest);
         let target = to.clone();
+        let synced = tokio::task::spawn_blocking(move || File::open(&from)?.sync_all().map(|()| from));
+        let synced = synced.await.map_err(io::Error::other).and_then(|synced| synced);
+        let from = synced.map_err(|source| GetError::Write { path: part.to_owned(), source })?;
+        // A count of what is held must find the file in one place, and not in none or in both.
+        let alone = self.0.room.alone(cancel).await?;
         let moved = tokio::task::spawn_blocking(move || {
-            File::open(&from)?.sync_all()?;
+            let _alone = alone;
             fs::rename(&from, &target)?;
             File::open(blobs)?.sync_all()?;
             local::remember(&markers, &target, digest)
@@ -354,23 +367,7 @@ impl Inner {
 
     /// The lock that keeps other processes from fetching the same address. Ends with the process, however it ends.
     async fn lock(&self, url: &str, cancel: &CancellationToken) -> Result<File, GetError> {
-        let path = self.layout.part(url).with_extension("lock");
-        let failed = |source| GetError::Write { path: path.clone(), source };
-        let file = File::create(&path).map_err(failed)?;
-        let mut wait = std::time::Duration::from_millis(5);
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(file),
-                Err(rustix::io::Errno::WOULDBLOCK) => {}
-                Err(error) => return Err(failed(error.into())),
-            }
-            tokio::select! {
-                biased;
-                () = cancel.cancelled() => return Err(GetError::Cancelled),
-                () = tokio::time::sleep(wait) => {}
-            }
-            wait = (wait * 2).min(std::time::Duration::from_millis(500));
-        }
+        lock::wait(&self.layout.part(url).with_extension("lock"), cancel).await
     }
 }
 

@@ -13,6 +13,9 @@ const MAX_REDIRECTS: usize = 5;
 /// Silence after which a connection counts as dead.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Most bytes of an unexpected answer in an error.
+const MOST_ANSWER: usize = 100;
+
 /// A request that did not give the bytes asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum WebError {
@@ -39,7 +42,7 @@ pub enum WebError {
     /// It sent us round and round.
     #[error("too many redirects")]
     Redirects,
-    /// It sent fewer or more bytes than it said.
+    /// It sent fewer bytes than were due.
     #[error("{host} sent {got} bytes instead of {expected}")]
     Length {
         /// The server.
@@ -49,11 +52,49 @@ pub enum WebError {
         /// What came.
         got: u64,
     },
-    /// It sent another part than the one asked for, or one of unknown size.
-    #[error("{host} does not send the part that was asked for")]
+    /// It sent more bytes than were due. The rest of its answer was not read.
+    #[error("{host} sent at least {got} bytes where {expected} were due")]
+    Excess {
+        /// The server.
+        host: String,
+        /// What was due.
+        expected: u64,
+        /// What came until the answer was cut off.
+        got: u64,
+    },
+    /// It announced another length than the artifact states.
+    #[error("{host} announced {announced} bytes for a file of {stated}")]
+    Size {
+        /// The server.
+        host: String,
+        /// As the artifact states.
+        stated: u64,
+        /// As the server announced.
+        announced: u64,
+    },
+    /// The file is larger than one of its kind may be.
+    #[error(
+        "{host} has a file of {bytes} bytes or more, and at most {most} are fetched where the size is not known in advance"
+    )]
+    TooLarge {
+        /// The server.
+        host: String,
+        /// Most bytes that are fetched.
+        most: u64,
+        /// As announced, or what came until the answer was cut off.
+        bytes: u64,
+    },
+    /// It sent another part than the requested one, or one of unknown size.
+    #[error("{host} answered the request for bytes {start} to {last} with {answered}")]
     Ranges {
         /// The server.
         host: String,
+        /// First byte of the request.
+        start: u64,
+        /// Last byte of the request.
+        last: u64,
+        /// The answer's status and the part that it names.
+        answered: String,
     },
     /// The file changed while it was fetched.
     #[error("the file on {host} changed while it was fetched")]
@@ -70,6 +111,22 @@ impl WebError {
             Self::Transport { .. } | Self::Length { .. } => true,
             Self::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..=599),
             _ => false,
+        }
+    }
+
+    /// Whether the server broke its promise, so that nothing that came from it is of use.
+    pub(crate) fn is_breach(&self) -> bool {
+        match self {
+            Self::Excess { .. }
+            | Self::Size { .. }
+            | Self::TooLarge { .. }
+            | Self::Ranges { .. }
+            | Self::Changed { .. } => true,
+            Self::Url(_)
+            | Self::Transport { .. }
+            | Self::Status { .. }
+            | Self::Redirects
+            | Self::Length { .. } => false,
         }
     }
 
@@ -92,6 +149,18 @@ pub(crate) struct About {
     pub(crate) validator: Option<String>,
     /// Hash of the whole file, where a hub tells it: 64 hex digits.
     pub(crate) sha256: Option<String>,
+}
+
+impl About {
+    /// Whether a later fetch can go on where this one stops: by parts, of a file whose version is known.
+    pub(crate) fn can_be_resumed(&self) -> bool {
+        self.has_ranges && self.validator.is_some()
+    }
+
+    /// Whether a later answer is about the same version of the file, sent in the same way.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (self.has_ranges, self.total, &self.validator) == (other.has_ranges, other.total, &other.validator)
+    }
 }
 
 /// Asks for parts of files.
@@ -130,12 +199,20 @@ impl Web {
                 place = target.ok_or(WebError::Redirects)?;
                 continue;
             }
-            let has_ranges = response.status() != StatusCode::OK;
-            let total = if has_ranges { range_total(headers) } else { response.content_length() };
-            let is_first = range_start(headers).is_none_or(|first| first == start);
-            if has_ranges && (total.is_none() || !is_first) {
-                return Err(WebError::Ranges { host: host(&place) });
-            }
+            let status = response.status();
+            let named = text(headers, &header::CONTENT_RANGE);
+            let total = match judge(status, named.as_deref(), start, end) {
+                Answer::Whole => response.content_length(),
+                Answer::Part { total } => Some(total),
+                Answer::Shrunk => return Err(WebError::Changed { host: host(&place) }),
+                Answer::Other => {
+                    let mut answered = format!("{} {:?}", status.as_u16(), named.unwrap_or_default());
+                    answered.truncate(answered.floor_char_boundary(MOST_ANSWER));
+                    let (host, last) = (host(&place), end.saturating_sub(1));
+                    return Err(WebError::Ranges { host, start, last, answered });
+                }
+            };
+            let has_ranges = status != StatusCode::OK;
             let validator = text(headers, &header::ETAG).or_else(|| text(headers, &header::LAST_MODIFIED));
             return Ok((response, About { place, total, has_ranges, validator, sha256 }));
         }
@@ -161,9 +238,8 @@ impl Web {
         let response = request.send().await.map_err(|source| transport(url, source))?;
         let status = response.status();
         // An empty file has no bytes to ask for.
-        let is_empty =
-            status == StatusCode::RANGE_NOT_SATISFIABLE && range_total(response.headers()) == Some(0);
-        if status.is_success() || status.is_redirection() || is_empty {
+        let is_about_range = status == StatusCode::RANGE_NOT_SATISFIABLE;
+        if status.is_success() || status.is_redirection() || is_about_range {
             return Ok(response);
         }
         Err(WebError::Status { host: host(url), status: status.as_u16() })
@@ -183,14 +259,49 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_owned())
 }
 
-/// `bytes 0-99/1234` says 1234.
-fn range_total(headers: &HeaderMap) -> Option<u64> {
-    text(headers, &header::CONTENT_RANGE)?.rsplit_once('/')?.1.parse().ok()
+/// What an answer to the request for a part is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// All of the file.
+    Whole,
+    /// The requested part, or the start of it, of a file of this length.
+    Part { total: u64 },
+    /// Nothing: the file ends before the part.
+    Shrunk,
+    /// Something that was not requested.
+    Other,
 }
 
-/// `bytes 0-99/1234` says 0; `bytes */0` says nothing.
-fn range_start(headers: &HeaderMap) -> Option<u64> {
-    text(headers, &header::CONTENT_RANGE)?.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()
+/// What an answer with `status` and `named` for its `Content-Range` is to the request for the bytes from `start` to before `end`.
+fn judge(status: StatusCode, named: Option<&str>, start: u64, end: u64) -> Answer {
+    if status == StatusCode::OK {
+        return Answer::Whole;
+    }
+    let named = named.and_then(content_range);
+    match (status, named) {
+        (StatusCode::PARTIAL_CONTENT, Some((Some((first, last)), total)))
+            if first == start && first <= last && last < end && last < total =>
+        {
+            Answer::Part { total }
+        }
+        (StatusCode::RANGE_NOT_SATISFIABLE, Some((None, 0))) if start == 0 => Answer::Part { total: 0 },
+        (StatusCode::RANGE_NOT_SATISFIABLE, Some((None, total))) if start > 0 && total <= start => {
+            Answer::Shrunk
+        }
+        _ => Answer::Other,
+    }
+}
+
+/// First and last byte, and the length of the file: `bytes 0-99/1234`. A range that cannot be had names no bytes: `bytes */1234`.
+/// Returns `None` where the length is absent.
+fn content_range(text: &str) -> Option<(Option<(u64, u64)>, u64)> {
+    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let total = total.parse().ok()?;
+    if range == "*" {
+        return Some((None, total));
+    }
+    let (first, last) = range.split_once('-')?;
+    Some((Some((first.parse().ok()?, last.parse().ok()?)), total))
 }
 
 /// A hub names the hash of a large file before it sends us to where the bytes are.
@@ -198,4 +309,51 @@ fn linked_sha256(headers: &HeaderMap) -> Option<String> {
     let tag = text(headers, &HeaderName::from_static("x-linked-etag"))?;
     let tag = tag.trim_start_matches("W/").trim_matches('"').to_ascii_lowercase();
     (tag.len() == 64 && tag.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever numbers a server names, no part is taken but one that starts where asked, ends where asked or before, and
+        /// lies inside the file.
+        #[test]
+        fn only_the_part_that_was_asked_for_is_taken(
+            start in 0_u64..100,
+            length in 1_u64..100,
+            first in prop_oneof![0_u64..120, any::<u64>()],
+            last in prop_oneof![0_u64..220, any::<u64>()],
+            total in prop_oneof![0_u64..220, any::<u64>()],
+        ) {
+            let text = format!("bytes {first}-{last}/{total}");
+            let answer = judge(StatusCode::PARTIAL_CONTENT, Some(&text), start, start + length);
+            let is_asked = first == start && (first..start + length).contains(&last) && last < total;
+            prop_assert_eq!(answer, if is_asked { Answer::Part { total } } else { Answer::Other });
+        }
+
+        #[test]
+        fn no_header_is_taken_for_another(text in "(bytes )?[0-9*]{0,3}[-/]?[0-9*]{0,3}[-/]?[0-9*]{0,3}") {
+            if let Some((range, total)) = content_range(&text) {
+                let range = range.map_or("*".to_owned(), |(first, last)| format!("{first}-{last}"));
+                let again = content_range(&format!("bytes {range}/{total}"));
+                prop_assert_eq!(again, content_range(&text));
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_that_cannot_be_had_tells_of_an_empty_or_a_shorter_file() {
+        let judge = |named, start| judge(StatusCode::RANGE_NOT_SATISFIABLE, named, start, start + 10);
+        assert_eq!(judge(Some("bytes */0"), 0), Answer::Part { total: 0 });
+        assert_eq!(judge(Some("bytes */50"), 50), Answer::Shrunk);
+        assert_eq!(judge(Some("bytes */0"), 50), Answer::Shrunk);
+        assert_eq!(judge(Some("bytes */51"), 50), Answer::Other, "the part is inside");
+        assert_eq!(judge(Some("bytes */51"), 0), Answer::Other);
+        assert_eq!(judge(Some("bytes 0-9/51"), 0), Answer::Other);
+        assert_eq!(judge(None, 0), Answer::Other);
+        assert_eq!(super::judge(StatusCode::PARTIAL_CONTENT, Some("bytes 0-9/*"), 0, 10), Answer::Other);
+        assert_eq!(super::judge(StatusCode::NO_CONTENT, None, 0, 10), Answer::Other);
+    }
 }

@@ -1,7 +1,7 @@
 //! A file on its way: the bytes, and a side file that says which pieces of them have landed.
 //!
-//! The side file's first line names the version of the file; then comes a byte per piece. A kill leaves both as they
-//! are. Neither is synced: after a power cut the hash at the end decides.
+//! The side file's first line names the version of the file, where it can be resumed; then comes a byte per piece. A kill leaves
+//! both as they are. Neither is synced: after a power cut the hash at the end decides.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{GetError, pieces::Pieces, web::About};
+use crate::{GetError, pieces::Pieces, size::FileSize, web::About};
 
 /// Length of the side file's first line.
 const HEADER: usize = 512;
@@ -33,7 +33,7 @@ struct Version {
 
 /// A file on its way.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     path: PathBuf,
     file: Arc<File>,
     marks: File,
@@ -41,38 +41,47 @@ pub(super) struct Part {
 
 impl Part {
     /// Opens what an earlier try left of the same version, or starts over.
-    pub(super) fn resume(path: &Path, about: &About, total: u64) -> Result<(Self, Pieces), GetError> {
-        let mut pieces = Pieces::new(total);
-        let left = fs::read(marks_path(path)).unwrap_or_default();
-        let (header, marks) = left.split_at(left.len().min(HEADER));
-        let version: Option<Version> = serde_json::from_slice(header).ok();
-        let is_same = about.validator.is_some() && version == Some(Version::of(about));
-        if !is_same || fs::metadata(path).map_or(0, |metadata| metadata.len()) != total {
-            return Ok((Self::start_over(path, about)?, pieces));
+    pub(super) fn resume(path: &Path, about: &About, size: FileSize) -> Result<(Self, Pieces), GetError> {
+        let mut pieces = Pieces::new(size);
+        let (version, marks) = left(path);
+        let is_same = about.can_be_resumed() && version == Some(Version::of(about));
+        if !is_same || length(path) != Some(size.bytes()) {
+            return Ok((Self::start_over(path, about, size.bytes())?, pieces));
         }
-        pieces.restore(marks);
+        pieces.restore(&marks);
         Ok((Self::open(path)?, pieces))
     }
 
-    /// An empty file of this version.
-    pub(super) fn start_over(path: &Path, about: &About) -> Result<Self, GetError> {
+    /// A file of this version, `length` bytes long, of which nothing has landed.
+    pub(super) fn start_over(path: &Path, about: &About, length: u64) -> Result<Self, GetError> {
         Self::remove(path);
         let part = Self::open(path)?;
         let failed = |source| GetError::Write { path: path.to_owned(), source };
-        let mut header = serde_json::to_vec(&Version::of(about)).map_err(|error| failed(error.into()))?;
-        // A version too long to note is one that cannot be resumed.
-        header.resize(HEADER.max(header.len()), b' ');
-        part.marks.write_all_at(&header, 0).map_err(failed)?;
-        if about.has_ranges {
-            part.file.set_len(about.total.unwrap_or(0)).map_err(failed)?;
+        if about.can_be_resumed() {
+            let mut header = serde_json::to_vec(&Version::of(about)).map_err(|error| failed(error.into()))?;
+            // A version too long to note is one that cannot be resumed.
+            header.resize(HEADER.max(header.len()), b' ');
+            part.marks.write_all_at(&header, 0).map_err(failed)?;
         }
+        part.set_length(length).map_err(failed)?;
         Ok(part)
     }
 
+    /// Whether what is there can be resumed by a fetch of the same version.
+    pub(crate) fn can_be_resumed(path: &Path) -> bool {
+        let (version, _) = left(path);
+        version.is_some_and(|version| version.validator.is_some() && length(path) == version.total)
+    }
+
     /// Removes what there is.
-    pub(super) fn remove(path: &Path) {
+    pub(crate) fn remove(path: &Path) {
         let _ = fs::remove_file(path);
         let _ = fs::remove_file(marks_path(path));
+    }
+
+    /// Makes the file `length` bytes long.
+    pub(super) fn set_length(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
     }
 
     /// Notes that piece `index` has landed.
@@ -137,6 +146,17 @@ impl Version {
 
 fn marks_path(path: &Path) -> PathBuf {
     path.with_extension("pieces")
+}
+
+/// The content of the side file: the version, and a byte per piece.
+fn left(path: &Path) -> (Option<Version>, Vec<u8>) {
+    let mut header = fs::read(marks_path(path)).unwrap_or_default();
+    let marks = header.split_off(header.len().min(HEADER));
+    (serde_json::from_slice(&header).ok(), marks)
+}
+
+fn length(path: &Path) -> Option<u64> {
+    Some(fs::metadata(path).ok()?.len())
 }
 
 fn hash_span(

@@ -19,7 +19,7 @@ use crate::hub::{Hub, Mood};
 /// Several pieces and a bit.
 const BIG: usize = (35 << 20) + 12_345;
 
-fn bytes(length: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {

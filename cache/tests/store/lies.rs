@@ -1,0 +1,420 @@
+//! Servers that break their promises, and files that do not fit.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use island_cache::{Cache, CacheConfig, GetError, Pinned, Progress, WebError};
+use island_protocol::{artifact::Artifact, digest::Digest};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    raw::{END_OF_ENDLESS, Raw, Reply, Request},
+    stories::bytes,
+};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// The largest length that a header can name.
+const ABSURD: &str = "18446744073709551615";
+/// Far more than socket buffers hold, far less than a body without end.
+const LITTLE: u64 = END_OF_ENDLESS / 4;
+
+fn config(dir: &Path, max_bytes: u64) -> CacheConfig {
+    CacheConfig {
+        dir: dir.to_owned(),
+        max_bytes,
+        min_free_bytes: 0,
+        hub_endpoint: "http://127.0.0.1:9".to_owned(),
+        hub_token: None,
+        hf_home: None,
+        offline: false,
+        max_bytes_per_second: None,
+    }
+}
+
+fn artifact(server: &Raw, size_bytes: Option<u64>) -> Artifact {
+    Artifact { name: "model".into(), url: server.url.clone(), sha256: None, size_bytes }
+}
+
+async fn get(cache: &Cache, artifact: &Artifact) -> Result<Pinned, GetError> {
+    cache.get(artifact, Arc::new(|_, _| {}), &CancellationToken::new()).await
+}
+
+/// Files on their way, locks aside.
+fn left(dir: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir.join("partial")).expect("list").flatten().map(|entry| entry.path());
+    paths.filter(|path| path.extension() != Some("lock".as_ref())).collect()
+}
+
+/// What a fetch from `server` fails with. Nothing of it may be left behind.
+async fn failure(server: &Raw, max_bytes: u64, stated: Option<u64>) -> GetError {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let cache = Cache::open(config(folder.path(), max_bytes)).expect("open");
+    let error = get(&cache, &artifact(server, stated)).await.expect_err("the server lies");
+    assert_eq!(left(folder.path()), Vec::<PathBuf>::new(), "{error:?}");
+    assert!(cache.own_files().is_empty() && cache.list().is_empty());
+    // A larger one is bounded by the disk, to which others write meanwhile.
+    assert!(max_bytes > GIB || cache.room() == max_bytes, "{} of {max_bytes}", cache.room());
+    error
+}
+
+async fn answers(reply: impl Fn(Request) -> Reply + Send + Sync + 'static) -> Raw {
+    Raw::start(reply).await
+}
+
+#[tokio::test]
+async fn an_absurd_total_is_refused_before_anything_is_allocated() {
+    let server = answers(|_| {
+        let reply = Reply::new("206 Partial Content").header("ETag", "\"v\"").header("Content-Length", 1);
+        reply.header("Content-Range", format!("bytes 0-0/{ABSURD}")).plain(b"x")
+    })
+    .await;
+    let error = failure(&server, u64::MAX, Some(MIB)).await;
+    let GetError::Fetch { source: WebError::Size { stated, announced, .. }, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!((stated, announced), (MIB, u64::MAX));
+    let error = failure(&server, u64::MAX, None).await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::TooLarge { .. }, .. }), "{error:?}");
+    // An entry that states the same changes nothing.
+    let error = failure(&server, u64::MAX, Some(u64::MAX)).await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::TooLarge { .. }, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_absurd_length_is_refused_before_anything_is_written() {
+    let server = answers(|_| Reply::new("200 OK").header("Content-Length", ABSURD).plain(&[7; 1000])).await;
+    let error = failure(&server, u64::MAX, None).await;
+    assert!(matches!(error, GetError::Fetch { .. }), "{error:?}");
+    let error = failure(&server, u64::MAX, Some(MIB)).await;
+    assert!(matches!(error, GetError::Fetch { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_length_other_than_the_entrys_is_refused_at_once() {
+    let content = bytes(2 << 20, 1);
+    let ranged = answers(move |request| Reply::part(&content, request)).await;
+    let whole =
+        answers(|_| Reply::new("200 OK").header("Content-Length", 2 << 20).plain(&bytes(2 << 20, 1))).await;
+    for (server, stated) in [(&ranged, MIB), (&ranged, 3 * MIB), (&whole, MIB), (&whole, 3 * MIB)] {
+        let before = server.requests();
+        let error = failure(server, GIB, Some(stated)).await;
+        let text = error_text(&error);
+        assert!(text.contains("127.0.0.1 announced 2097152 bytes for a file of"), "{text}");
+        assert_eq!(server.requests(), before + 1, "a second request would not help");
+    }
+}
+
+fn error_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text = format!("{text}: {error}");
+        next = error.source();
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_body_longer_than_its_range_is_cut() {
+    let total = 20 * MIB;
+    for (endless_from, stated) in [(0, None), (0, Some(total)), (8 * MIB, Some(total))] {
+        let content = bytes(total as usize, 2);
+        let server = answers(move |request| {
+            let reply = Reply::part(&content, request);
+            if request.start < endless_from {
+                return reply;
+            }
+            let last = request.last.min(total - 1);
+            Reply::new("206 Partial Content")
+                .header("ETag", "\"v\"")
+                .header("Content-Range", format!("bytes {}-{last}/{total}", request.start))
+                .endless()
+        })
+        .await;
+        let error = failure(&server, GIB, stated).await;
+        let GetError::Fetch { source: WebError::Excess { expected, got, .. }, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert!(expected <= 8 * MIB && got > expected, "{got} of {expected}");
+        // Six connections at once take a piece each.
+        assert!(server.sent() < LITTLE + total, "{} bytes were sent", server.sent());
+    }
+}
+
+#[tokio::test]
+async fn a_body_without_end_is_cut_at_the_entrys_size() {
+    let server = answers(|_| Reply::new("200 OK").endless()).await;
+    let error = failure(&server, GIB, Some(MIB)).await;
+    let GetError::Fetch { source: WebError::Excess { expected, got, .. }, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert!(expected == MIB && got > expected, "{got} of {expected}");
+    assert!(server.sent() < LITTLE, "{} bytes were sent", server.sent());
+}
+
+#[tokio::test]
+async fn a_body_without_end_and_without_a_size_is_cut_at_the_caches_bound() {
+    let server = answers(|_| Reply::new("200 OK").endless()).await;
+    let error = failure(&server, 20 * MIB, None).await;
+    assert!(error.is_disk_full(), "{error:?}");
+    assert!(server.sent() < LITTLE, "{} bytes were sent", server.sent());
+}
+
+#[tokio::test]
+async fn a_body_of_unknown_length_is_taken_where_it_fits() {
+    for length in [0, 1000, 10 << 20] {
+        let content = bytes(length, 3);
+        let sent = content.clone();
+        let server = answers(move |_| Reply::new("200 OK").chunked(&sent)).await;
+        for stated in [None, Some(length as u64)] {
+            let folder = tempfile::tempdir().expect("temporary folder");
+            let cache = Cache::open(config(folder.path(), 20 * MIB)).expect("open");
+            let pinned = get(&cache, &artifact(&server, stated)).await.expect("get");
+            assert!(fs::read(pinned.path()).expect("read") == content, "the bytes are the right ones");
+            assert_eq!(left(folder.path()), Vec::<PathBuf>::new());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_a_little_longer_or_shorter_than_the_entry_is_not_kept() {
+    let server = answers(|_| Reply::new("200 OK").chunked(&bytes(1 << 20, 4))).await;
+    let error = failure(&server, GIB, Some(MIB - 1)).await;
+    let GetError::Fetch { source: WebError::Excess { expected, got, .. }, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!((expected, got), (MIB - 1, MIB));
+    let error = failure(&server, GIB, Some(MIB + 1)).await;
+    let GetError::Fetch { source: WebError::Length { expected, got, .. }, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!((expected, got), (MIB + 1, MIB));
+}
+
+#[tokio::test]
+async fn ranges_that_are_refused_end_the_fetch() {
+    let refuse = |range: &'static str| {
+        answers(move |_| Reply::new("416 Range Not Satisfiable").header("Content-Range", range))
+    };
+    let (empty, some) = (refuse("bytes */0").await, refuse("bytes */5000").await);
+    let error = failure(&empty, GIB, Some(MIB)).await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::Size { .. }, .. }), "{error:?}");
+    let error = failure(&some, GIB, Some(5000)).await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::Ranges { .. }, .. }), "{error:?}");
+    let text = error_text(&error);
+    assert!(text.contains("the request for bytes 0 to 8388607 with 416 \"bytes */5000\""), "{text}");
+    let unnamed = answers(|_| Reply::new("416 Range Not Satisfiable")).await;
+    let error = failure(&unnamed, GIB, None).await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::Ranges { .. }, .. }), "{error:?}");
+}
+
+/// A file of three pieces whose second is answered with `second`.
+async fn second_piece(second: impl Fn(Request, &[u8]) -> Reply + Send + Sync + 'static) -> Raw {
+    let content = bytes(20 << 20, 5);
+    answers(
+        move |request| {
+            if request.start == 8 * MIB { second(request, &content) } else { Reply::part(&content, request) }
+        },
+    )
+    .await
+}
+
+#[tokio::test]
+async fn a_file_that_changes_between_pieces_is_given_up() {
+    let total = Some(20 * MIB);
+    let grown = second_piece(|request, content| {
+        let reply = Reply::new("206 Partial Content").header("ETag", "\"v\"");
+        let range = format!("bytes {}-{}/{}", request.start, request.last, content.len() + 1);
+        reply.header("Content-Range", range).chunked(&content[8 << 20..16 << 20])
+    });
+    let shrunk =
+        second_piece(|_, _| Reply::new("416 Range Not Satisfiable").header("Content-Range", "bytes */1000"));
+    let whole = second_piece(|_, content| Reply::new("200 OK").header("ETag", "\"v\"").chunked(content));
+    for server in [grown.await, shrunk.await, whole.await] {
+        let error = failure(&server, GIB, total).await;
+        assert!(matches!(error, GetError::Fetch { source: WebError::Changed { .. }, .. }), "{error:?}");
+        assert!(server.requests() < 40, "it was not tried for ever: {}", server.requests());
+    }
+}
+
+#[tokio::test]
+async fn a_part_that_was_not_requested_is_refused() {
+    let other = second_piece(|request, content| {
+        // As requested, but one byte more.
+        Reply::part(content, Request { last: request.last + 1, ..request })
+    });
+    let error = failure(&other.await, GIB, None).await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::Ranges { .. }, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_transfer_that_cannot_be_resumed_leaves_nothing() {
+    let server = answers(|_| Reply::new("200 OK").header("Content-Length", MIB).plain(&[7; 1000])).await;
+    let error = failure(&server, GIB, None).await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::Transport { .. }, .. }), "{error:?}");
+}
+
+/// A server of a file of 12 MiB whose second piece waits for the gate, and the gate.
+async fn gated(seed: u64) -> (Raw, Arc<Semaphore>) {
+    let (content, gate) = (bytes(12 << 20, seed), Arc::new(Semaphore::new(0)));
+    let shared = Arc::clone(&gate);
+    let server = answers(move |request| {
+        let reply = Reply::part(&content, request);
+        if request.start == 0 { reply } else { reply.behind(&shared) }
+    });
+    (server.await, gate)
+}
+
+/// Starts to fetch in the background; resolves when the first piece has landed.
+async fn begin(cache: &Cache, artifact: Artifact) -> tokio::task::JoinHandle<Result<Pinned, GetError>> {
+    let landed = Arc::new(Semaphore::new(0));
+    let (cache, signal) = (cache.clone(), Arc::clone(&landed));
+    let progress: Arc<Progress> = Arc::new(move |_, _| signal.add_permits(1));
+    let task = tokio::spawn(async move { cache.get(&artifact, progress, &CancellationToken::new()).await });
+    let _landed = landed.acquire().await.expect("open");
+    task
+}
+
+#[tokio::test]
+async fn two_fetches_do_not_take_the_same_room() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let cache = Cache::open(config(folder.path(), 20 * MIB)).expect("open");
+    let other = Cache::open(config(folder.path(), 20 * MIB)).expect("as another process would");
+    let ((first, gate), (second, open)) = (gated(6).await, gated(7).await);
+    open.add_permits(1);
+    let running = begin(&cache, artifact(&first, Some(12 * MIB))).await;
+    assert_eq!(cache.room(), 8 * MIB, "what is still to come is taken");
+    for cache in [&cache, &other] {
+        let full =
+            get(cache, &artifact(&second, Some(12 * MIB))).await.expect_err("together they do not fit");
+        assert!(full.is_disk_full(), "{full:?}");
+        assert_eq!(other.room(), 8 * MIB, "a refused fetch takes nothing");
+    }
+    gate.add_permits(1);
+    drop(running.await.expect("no panic").expect("the first is not disturbed"));
+    get(&other, &artifact(&second, Some(12 * MIB))).await.expect("the first is done and can go");
+    assert_eq!((cache.own_files().len(), cache.room()), (1, 8 * MIB));
+}
+
+#[tokio::test]
+async fn two_fetches_do_not_take_the_same_disk() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let stat = rustix::fs::statvfs(folder.path()).expect("statvfs");
+    // Room for one and a half of them on the disk, give or take what others write to it meanwhile.
+    let size = stat.f_bavail * stat.f_frsize / 3 * 2;
+    let cache = Cache::open(config(folder.path(), u64::MAX)).expect("open");
+    let announce = move |request: Request| {
+        let last = request.last;
+        Reply::new("206 Partial Content")
+            .header("ETag", "\"v\"")
+            .header("Content-Range", format!("bytes {}-{last}/{size}", request.start))
+            .chunked(&vec![7; (last - request.start + 1) as usize])
+    };
+    let gate = Arc::new(Semaphore::new(0));
+    let shared = Arc::clone(&gate);
+    let first =
+        Raw::start(
+            move |request| {
+                if request.start == 0 { announce(request) } else { announce(request).behind(&shared) }
+            },
+        )
+        .await;
+    let second = Raw::start(announce).await;
+    let running = begin(&cache, artifact(&first, Some(size))).await;
+    let stopped = CancellationToken::new();
+    // One that is let in would be stopped by its first bytes.
+    let stop = stopped.clone();
+    let progress: Arc<Progress> = Arc::new(move |_, _| stop.cancel());
+    let full = cache.get(&artifact(&second, Some(size)), progress, &stopped).await.expect_err("no room");
+    running.abort();
+    assert!(full.is_disk_full(), "{full:?}");
+}
+
+#[tokio::test]
+async fn what_an_earlier_run_left_counts_and_is_evicted() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let cache = Cache::open(config(folder.path(), 20 * MIB)).expect("open");
+    let (first, _closed) = gated(8).await;
+    let running = begin(&cache, artifact(&first, Some(12 * MIB))).await;
+    running.abort();
+    assert!(running.await.is_err_and(|error| error.is_cancelled()));
+    drop(cache);
+    let cache = Cache::open(config(folder.path(), 18 * MIB)).expect("open");
+    assert_eq!(left(folder.path()).len(), 2, "it can be resumed");
+    let room = cache.room();
+    assert!((6 * MIB..=10 * MIB).contains(&room), "a piece of 8 MiB is on the disk: {room}");
+    let (second, open) = gated(9).await;
+    open.add_permits(1);
+    get(&cache, &artifact(&second, Some(12 * MIB)))
+        .await
+        .expect("half a file that is not being fetched is evicted");
+    assert_eq!(left(folder.path()), Vec::<PathBuf>::new());
+    assert_eq!(cache.room(), 6 * MIB);
+}
+
+#[tokio::test]
+async fn what_cannot_be_resumed_is_removed_at_open() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    drop(Cache::open(config(folder.path(), 20 * MIB)).expect("open"));
+    let stem = folder.path().join("partial").join("ab".repeat(32));
+    for extension in ["part", "pieces", "lock"] {
+        fs::write(stem.with_extension(extension), vec![0; 3 << 20]).expect("write");
+    }
+    let cache = Cache::open(config(folder.path(), 20 * MIB)).expect("open");
+    assert_eq!(left(folder.path()), Vec::<PathBuf>::new());
+    assert_eq!(cache.room(), 20 * MIB);
+}
+
+/// Set in the process that this test starts of itself: a folder on a disk of 24 MiB.
+const SMALL_DISK: &str = "ISLAND_CACHE_TEST_SMALL_DISK";
+
+/// Runs itself again in a mount namespace of its own, where it may mount a small disk.
+#[test]
+fn a_disk_that_fills_up_meanwhile_fails_the_fetch_and_is_cleaned() {
+    if let Some(disk) = std::env::var_os(SMALL_DISK) {
+        let runtime = tokio::runtime::Runtime::new().expect("runtime");
+        return runtime.block_on(fill_up(Path::new(&disk)));
+    }
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let name = "lies::a_disk_that_fills_up_meanwhile_fails_the_fetch_and_is_cleaned";
+    let namespaces = if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" };
+    let run = Command::new("unshare")
+        .args([namespaces, "sh", "-c"])
+        .arg(format!("mount -t tmpfs -o size=24m none \"${SMALL_DISK}\" && exec \"$0\" \"$@\""))
+        .arg(std::env::current_exe().expect("this test's path"))
+        .args(["--exact", name, "--nocapture"])
+        .env(SMALL_DISK, folder.path())
+        .output()
+        .expect("run `unshare` of util-linux");
+    let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success() && out.contains("1 passed"), "{}\n{out}\n{err}", run.status);
+}
+
+async fn fill_up(disk: &Path) {
+    let cache = Cache::open(config(&disk.join("cache"), 1 << 40)).expect("open");
+    let (content, filler) = (bytes(12 << 20, 10), disk.join("filler"));
+    let digest: Digest = island_cache::digest_of(&content);
+    let others = filler.clone();
+    let server = answers(move |request| {
+        if request.start > 0 {
+            // Another program takes what was free when the fetch began.
+            let mut file = fs::File::create(&others).expect("create");
+            while std::io::Write::write_all(&mut file, &[7; 4096]).is_ok() {}
+        }
+        Reply::part(&content, request)
+    })
+    .await;
+    let wanted = Artifact { sha256: Some(digest), ..artifact(&server, Some(12 * MIB)) };
+    let error = get(&cache, &wanted).await.expect_err("the disk is full");
+    assert!(matches!(error, GetError::Write { .. }) && error.is_disk_full(), "{error:?}");
+    assert_eq!(left(&disk.join("cache")), Vec::<PathBuf>::new());
+    assert!(cache.room() < 12 * MIB, "the filler is still there");
+    let full = get(&cache, &wanted).await.expect_err("nothing can go");
+    assert!(matches!(full, GetError::DiskFull { .. }), "{full:?}");
+}
