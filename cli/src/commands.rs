@@ -25,6 +25,8 @@ use crate::{
     settings::Settings,
 };
 
+pub(crate) use self::dev::become_child as become_dev_child;
+
 /// Runs what was asked for.
 pub(crate) async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
     let settings = match &cli.command {

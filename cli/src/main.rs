@@ -18,9 +18,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::{args::Cli, output::Output};
+use crate::{
+    args::{Cli, Format},
+    output::Output,
+};
 
 fn main() -> ExitCode {
+    if let Some(error) = commands::become_dev_child() {
+        return failure::report(&error, &Output::new(Format::Text));
+    }
     let cli = Cli::parse();
     let output = Output::new(cli.global.format);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

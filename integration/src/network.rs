@@ -98,6 +98,8 @@ impl Network {
         for (name, value) in &options.agent {
             command.env(format!("ISLAND_AGENT_{name}"), value);
         }
+        // One that was killed leaves it.
+        let _ = fs::remove_file(folder.path().join("dev.json"));
         let dev = command
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log"))
@@ -167,7 +169,7 @@ impl Network {
     pub fn pid(&self, part: &str) -> i32 {
         let path = self.folder().join("pids").join(format!("{part}.pid"));
         let text = fs::read_to_string(&path).expect("read the pid file");
-        text.trim().parse().expect("a process id")
+        text.lines().next().and_then(|pid| pid.parse().ok()).expect("a process id")
     }
 
     /// Kills a part without warning; `island dev` starts it again.
@@ -176,12 +178,22 @@ impl Network {
     }
 
     /// Asks `island dev` to stop and waits; gives its exit status and the folder.
-    pub fn stop(mut self) -> (ExitStatus, TempDir) {
-        let pid = Pid::from_raw(self.dev.id().cast_signed()).expect("a process id");
-        kill_process(pid, Signal::TERM).expect("ask it to stop");
+    pub fn stop(self) -> (ExitStatus, TempDir) {
+        self.end(Signal::TERM)
+    }
+
+    /// Sends `island dev` a signal that ends it and waits; gives its exit status and the folder.
+    pub fn end(mut self, signal: Signal) -> (ExitStatus, TempDir) {
+        self.signal(signal);
         let status = self.dev.wait().expect("wait for it");
         let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().expect("temporary folder"));
         (status, folder)
+    }
+
+    /// Sends `island dev` a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.dev.id().cast_signed()).expect("a process id");
+        kill_process(pid, signal).expect("send a signal");
     }
 
     /// Every log of the network, for a failing test's message.

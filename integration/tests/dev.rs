@@ -1,11 +1,30 @@
 //! `island dev` itself: what it leaves behind, and what a second start finds.
 
+use std::{fs, path::Path, process::Command};
+
 use island_integration::{
     Network, Options,
     expect::{Story, eventually},
-    processes,
+    processes, program,
 };
+use rustix::process::Signal;
 use serde_json::json;
+
+/// Has a job run, so that the Island has a worker; gives the worker's process id.
+async fn with_a_worker(network: &Network) -> i32 {
+    let client = network.client();
+    let input = json!({ "prompt": "one", "max_tokens": 4, "delay_ms": 0 });
+    let job = client.submit_job("sim-chat", input, 0).await.expect("submit");
+    Story::default().read_to_end(&mut client.job_events(job.id, None)).await;
+    processes::workers(network.folder()).first().expect("its worker stays").pid
+}
+
+async fn none_left(folder: &Path) {
+    eventually("no process of the network is left", || async {
+        processes::of(folder).is_empty().then_some(())
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn stops_everything_and_finds_its_data_again() {
@@ -38,4 +57,76 @@ async fn several_islands_share_the_work() {
         hosts.iter().all(|host| host.status == "online").then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_closed_terminal_stops_everything() {
+    let network = Network::start();
+    with_a_worker(&network).await;
+    let (status, folder) = network.end(Signal::HUP);
+    assert!(status.success(), "{status}");
+    assert_eq!(processes::of(folder.path()), [], "no process is left behind");
+    with_a_worker(&Network::start_in(folder, &Options::default())).await;
+}
+
+#[tokio::test]
+async fn a_killed_network_leaves_no_process() {
+    let network = Network::start_with(&Options { islands: 2, ..Options::default() });
+    with_a_worker(&network).await;
+    let (_, folder) = network.end(Signal::KILL);
+    none_left(folder.path()).await;
+    with_a_worker(&Network::start_in(folder, &Options::default())).await;
+}
+
+#[tokio::test]
+async fn the_next_start_ends_what_an_earlier_one_left() {
+    let (_, folder) = Network::start().end(Signal::KILL);
+    none_left(folder.path()).await;
+    // As one that got no signal: it holds the Island's folder.
+    let config = folder.path().join("island-1.toml");
+    let mut island = Command::new(program("island-agent"));
+    let mut island = island.arg("--config").arg(config).arg("run").spawn().expect("start an Island");
+    let pid = island.id().cast_signed();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("its state");
+    let start = stat.split_whitespace().nth(21).expect("the time of its start");
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("this boot");
+    let record = format!("{pid}\n{} {start}\n", boot.trim());
+    fs::write(folder.path().join("pids/island-1.pid"), record).expect("write the record");
+
+    let network = Network::start_in(folder, &Options::default());
+    assert!(island.try_wait().expect("ask for its state").is_some(), "it was ended");
+    with_a_worker(&network).await;
+}
+
+#[tokio::test]
+async fn the_next_start_ends_no_process_that_only_has_a_recorded_id() {
+    let (_, folder) = Network::start().end(Signal::KILL);
+    none_left(folder.path()).await;
+    let mut other = Command::new("sleep").arg("600").spawn().expect("start sleep");
+    let record = format!("{}\nanother-boot 1\n", other.id());
+    fs::write(folder.path().join("pids/island-1.pid"), record).expect("write the record");
+    let network = Network::start_in(folder, &Options::default());
+    assert!(other.try_wait().expect("ask for its state").is_none(), "it still runs");
+    drop(network);
+    other.kill().expect("end it");
+    other.wait().expect("wait for it");
+}
+
+#[tokio::test]
+async fn the_next_start_ends_the_workers_of_an_island_that_was_killed_too() {
+    let network = Network::start();
+    let worker = with_a_worker(&network).await;
+    let is_there = |folder: &Path| processes::workers(folder).iter().any(|process| process.pid == worker);
+    // Suspended, it does not start the Island again.
+    network.signal(Signal::STOP);
+    network.kill("island-1");
+    let (_, folder) = network.end(Signal::KILL);
+    eventually("only the worker is left", || async {
+        (processes::of(folder.path()).len() == 1).then_some(())
+    })
+    .await;
+    assert!(is_there(folder.path()), "workers outlive their Island");
+    let network = Network::start_in(folder, &Options::default());
+    assert!(!is_there(network.folder()));
+    with_a_worker(&network).await;
 }

@@ -2,13 +2,22 @@
 //!
 //! Children are started in the order in which they need each other and stopped in the reverse order: Islands, the
 //! coordinator, NATS. Each has one owner, [`child::Spec::supervise`]; this module awaits them all.
+//!
+//! | what ends it | what ends its children |
+//! | --- | --- |
+//! | Ctrl-C, SIGTERM, SIGHUP | it stops them in order |
+//! | SIGKILL, a crash | each gets SIGTERM from the kernel ([`launch`]) |
+//! | SIGKILL, together with a child | the next start on the folder ends what is left ([`leftovers`]) |
 
 mod child;
+mod launch;
 mod layout;
+mod leftovers;
 mod ports;
+mod process;
 mod programs;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{convert::Infallible, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use island_coordinator_client::Client;
@@ -16,12 +25,13 @@ use rustix::process::geteuid;
 use serde_json::json;
 use tokio::{
     process::Command,
-    signal::unix::{SignalKind, signal},
-    task::JoinHandle,
+    signal::unix::{Signal, SignalKind, signal},
+    task::{JoinHandle, LocalSet, spawn_local},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::launch::become_child;
 use self::{
     child::Spec,
     layout::{Accounts, DevInfo, Layout},
@@ -34,7 +44,20 @@ const START_LIMIT: Duration = Duration::from_mins(1);
 /// Credits the consumer's account begins with.
 const DEV_CREDITS: &str = "10000";
 
-/// Starts everything, says so, and waits for a signal.
+/// How long a worker gets to stop before it is killed.
+const WORKER_GRACE: Duration = Duration::from_secs(10);
+
+/// How long a part gets to stop before it is killed.
+fn grace(name: &str) -> Duration {
+    match name {
+        "nats-server" => Duration::from_secs(10),
+        "coordinator" => Duration::from_secs(20),
+        // An Island lets its jobs finish.
+        _ => Duration::from_secs(45),
+    }
+}
+
+/// Starts everything, prints how to reach it, and waits for a signal.
 pub(crate) async fn run(options: Dev, nats_url: Option<String>, output: &Output) -> Result<ExitCode> {
     let root = match &options.data_dir {
         Some(root) => root.clone(),
@@ -44,34 +67,59 @@ pub(crate) async fn run(options: Dev, nats_url: Option<String>, output: &Output)
     layout.remove_info();
     let mut network =
         Network { programs: Programs::find(&options, nats_url.is_some())?, layout, parts: Vec::new() };
-    let mut terminate = signal(SignalKind::terminate()).context("handle SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("handle SIGINT")?;
-    let started = tokio::select! {
-        biased;
-        _ = terminate.recv() => Ok(None),
-        _ = interrupt.recv() => Ok(None),
-        started = network.start(&options, nats_url, output) => started.map(Some),
-    };
-    let failure = match started {
-        Ok(Some(info)) => {
-            announce(&info, &network.layout, output)?;
-            tokio::select! {
-                biased;
-                _ = terminate.recv() => None,
-                _ = interrupt.recv() => None,
-                error = network.first_failure() => Some(error),
-            }
-        }
-        Ok(None) => None,
-        Err(error) => Some(error),
-    };
-    network.layout.remove_info();
-    output.note("stopping");
-    network.stop(output).await;
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(ExitCode::SUCCESS),
+    let mut signals = Signals::new()?;
+    // Tasks of this set run on the main thread. A child ends with the thread that started it, and that one lives longest.
+    let main_thread = LocalSet::new();
+    let ended = main_thread.run_until(async {
+        let ended = tokio::select! {
+            biased;
+            () = signals.asked_to_stop() => Ok(()),
+            ended = network.serve(&options, nats_url, output) => ended.map(|never| match never {}),
+        };
+        network.layout.remove_info();
+        output.note("stopping");
+        network.stop(output).await;
+        ended
+    });
+    ended.await.map(|()| ExitCode::SUCCESS)
+}
+
+/// The signals that ask this program to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// `None` where it is ignored on purpose, as under `nohup`.
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let terminate = signal(SignalKind::terminate()).context("handle SIGTERM")?;
+        let interrupt = signal(SignalKind::interrupt()).context("handle SIGINT")?;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let hangup = (!is_hangup_ignored(&status)).then(|| signal(SignalKind::hangup()));
+        Ok(Self { terminate, interrupt, hangup: hangup.transpose().context("handle SIGHUP")? })
     }
+
+    async fn asked_to_stop(&mut self) {
+        let hung_up = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = hung_up => {}
+        }
+    }
+}
+
+/// Whether the process with this `/proc/PID/status` ignores SIGHUP, the lowest bit of the mask.
+fn is_hangup_ignored(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 fn announce(info: &DevInfo, layout: &Layout, output: &Output) -> Result<()> {
@@ -105,6 +153,19 @@ struct Network {
 }
 
 impl Network {
+    /// Starts everything and keeps it running. Returns only why that is not possible.
+    async fn serve(
+        &mut self,
+        options: &Dev,
+        nats_url: Option<String>,
+        output: &Output,
+    ) -> Result<Infallible> {
+        leftovers::end(&self.layout, output).await?;
+        let info = self.start(options, nats_url, output).await?;
+        announce(&info, &self.layout, output)?;
+        Err(self.first_failure().await)
+    }
+
     async fn start(&mut self, options: &Dev, nats_url: Option<String>, output: &Output) -> Result<DevInfo> {
         let progress = output.progress("starting NATS");
         let nats_url = self.start_nats(options, nats_url).await?;
@@ -141,7 +202,7 @@ impl Network {
             return external.context("an address was given");
         };
         let config = fabric.join("nats.conf").display().to_string();
-        self.supervise("nats-server", program, vec!["-c".into(), config], Duration::from_secs(10));
+        self.supervise("nats-server", program, vec!["-c".into(), config]);
         self.wait_until("nats-server", || async move {
             tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok().then_some(())
         })
@@ -168,7 +229,7 @@ impl Network {
         self.make_accounts(&config).await?;
         let program = self.programs.coordinator.clone();
         let arguments = vec!["--config".into(), config, "serve".into()];
-        self.supervise("coordinator", program, arguments, Duration::from_secs(20));
+        self.supervise("coordinator", program, arguments);
         let api_url = format!("http://127.0.0.1:{port}");
         let client = Client::new(&api_url, None)?;
         self.wait_until("coordinator", || {
@@ -232,7 +293,7 @@ impl Network {
         let config = self.layout.root().join(file).display().to_string();
         let program = self.programs.agent.clone();
         let arguments = vec!["--config".into(), config, "run".into()];
-        self.supervise(&name, program, arguments, Duration::from_secs(45));
+        self.supervise(&name, program, arguments);
         Ok(())
     }
 
@@ -246,17 +307,17 @@ impl Network {
         .await
     }
 
-    fn supervise(&mut self, name: &str, program: PathBuf, arguments: Vec<String>, grace: Duration) {
+    fn supervise(&mut self, name: &str, program: PathBuf, arguments: Vec<String>) {
         let spec = Spec {
             name: name.to_owned(),
             program,
             arguments,
             log: self.layout.log(name),
             pid_file: self.layout.pid(name),
-            grace,
+            grace: grace(name),
         };
         let stop = CancellationToken::new();
-        let task = tokio::spawn(spec.supervise(stop.clone()));
+        let task = spawn_local(spec.supervise(stop.clone()));
         self.parts.push(Part { name: name.to_owned(), stop, task });
     }
 
@@ -297,7 +358,7 @@ impl Network {
         }
     }
 
-    /// Stops Islands together, then the coordinator, then NATS.
+    /// Stops Islands together, with the workers that one of them could not stop, then the coordinator, then NATS.
     async fn stop(&mut self, output: &Output) {
         let (islands, rest): (Vec<Part>, Vec<Part>) =
             self.parts.drain(..).partition(|part| part.name.starts_with("island-"));
@@ -306,6 +367,9 @@ impl Network {
         }
         for part in islands {
             finish(part, output).await;
+        }
+        if let Err(error) = leftovers::end_workers(self.layout.root()).await {
+            output.warn(&format!("{error:#}"));
         }
         for part in rest.into_iter().rev() {
             part.stop.cancel();
@@ -329,4 +393,16 @@ async fn run_to_end(mut command: Command, what: &str) -> Result<String> {
         bail!("{what}: {}", String::from_utf8_lossy(&result.stderr).trim());
     }
     String::from_utf8(result.stdout).with_context(|| format!("{what}: the answer is not text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ignored_hangup_is_read_from_the_mask() {
+        assert!(is_hangup_ignored("Name:\tisland\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));
+        assert!(!is_hangup_ignored("SigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n"));
+        assert!(!is_hangup_ignored(""));
+    }
 }

@@ -9,14 +9,16 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
+
+use super::{launch, process::Process};
 
 /// Deaths within [`QUICK`] of the start after which a child is given up.
 const MAX_QUICK_DEATHS: u32 = 5;
 const QUICK: Duration = Duration::from_secs(5);
 
-/// What to start.
+/// What to start, by the main thread: a child ends with the thread that started it.
 #[derive(Debug, Clone)]
 pub(super) struct Spec {
     pub(super) name: String,
@@ -60,8 +62,7 @@ impl Spec {
             .append(true)
             .open(&self.log)
             .with_context(|| format!("open {}", self.log.display()))?;
-        let child = Command::new(&self.program)
-            .args(&self.arguments)
+        let child = launch::command(&self.program, &self.arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("share the log file")?)
             .stderr(log)
@@ -70,9 +71,12 @@ impl Spec {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("start {}", self.program.display()))?;
-        let pid = child.id().context("a child that was just started has an id")?;
-        std::fs::write(&self.pid_file, pid.to_string())
-            .with_context(|| format!("write {}", self.pid_file.display()))?;
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        // One that has ended already has nothing to be recorded by.
+        if let Some(process) = pid.and_then(Process::running) {
+            let recorded = process.record(&self.pid_file);
+            recorded.with_context(|| format!("write {}", self.pid_file.display()))?;
+        }
         Ok(child)
     }
 

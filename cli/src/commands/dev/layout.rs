@@ -67,6 +67,14 @@ impl Layout {
         self.root.join("pids").join(format!("{name}.pid"))
     }
 
+    /// Names of the parts that have a record of their process.
+    pub(super) fn recorded(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.root.join("pids")).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        let paths = paths.filter(|path| path.extension() == Some("pid".as_ref()));
+        paths.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
+    }
+
     pub(super) fn island(&self, index: u32) -> PathBuf {
         self.root.join(format!("island-{index}"))
     }
