@@ -1,11 +1,12 @@
 //! Owns the jobs that run: one task per job (`runner`), beside it one that writes the job's events to the fabric
-//! (`publisher`). Around them: `placer` chooses Islands (`first`: before a new job is stored), `inbox` brings what Islands
-//! send, `clerk` writes what may be written late, `peers` takes jobs over from coordinators that are gone, `recover` takes
-//! them up where they stood, `feed` follows a job for a reader wherever it runs (`relay`: elsewhere), `errand` asks other
-//! coordinators.
+//! (`publisher`). Around them: `accept` stores new jobs, `placer` chooses Islands (`first`: before a new job is stored), `inbox`
+//! receives what Islands send, `clerk` writes what may be written late, `peers` takes jobs over from coordinators that are gone,
+//! `reconcile` finds open jobs without a runner, `recover` takes them up where they stood, `feed` follows a job for a reader wherever
+//! it runs (`relay`: elsewhere), `errand` asks other coordinators.
 //!
 //! A runner alone changes its job. Everybody else sends it a command, or reads the job's log and live state.
 
+mod accept;
 mod clerk;
 mod errand;
 pub(crate) mod feed;
@@ -17,6 +18,7 @@ pub(crate) mod log;
 mod peers;
 mod placer;
 mod publisher;
+mod reconcile;
 mod recover;
 mod relay;
 mod runner;
@@ -28,11 +30,10 @@ use std::{
 };
 
 use island_protocol::{
-    cargo::CargoSpec,
     ids::{AccountId, HostId, InstanceId, JobId},
     job::JobStatus,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -40,10 +41,11 @@ use crate::{
     clock::Clock,
     fabric::link::Link,
     fleet::Fleet,
-    job::Job,
+    job::{Job, Standing},
     lease::Patience,
     storage::{self, Store, StoreError, coordinator},
 };
+use accept::{Entry, Reservation};
 use first::First;
 use live::Live;
 use log::Log;
@@ -69,9 +71,11 @@ pub(crate) struct Context {
 #[derive(Debug)]
 pub(crate) struct Owner {
     context: Arc<Context>,
-    live: Mutex<HashMap<JobId, Arc<Live>>>,
+    jobs: Mutex<HashMap<JobId, Entry>>,
     placer: mpsc::UnboundedSender<placer::Ask>,
     clerk: mpsc::UnboundedSender<clerk::Started>,
+    /// Triggered when jobs of another coordinator became ours.
+    adopted: Notify,
     tasks: TaskTracker,
     hard: CancellationToken,
     /// Triggered when one of the tasks panicked.
@@ -115,9 +119,10 @@ impl Owner {
         coordinator::enter(&context.store, context.instance).await?;
         let owner = Arc::new(Self {
             context: context.clone(),
-            live: Mutex::default(),
+            jobs: Mutex::default(),
             placer,
             clerk,
+            adopted: Notify::new(),
             tasks,
             hard,
             failed,
@@ -126,6 +131,8 @@ impl Owner {
         owner.spawn_task(placer::run(context.fleet.clone(), asks, owner.hard.clone()));
         owner.spawn_task(clerk::run(context.store.clone(), context.instance, notes, owner.hard.clone()));
         peers::adopt(&owner).await?;
+        reconcile::round(&owner).await?;
+        owner.spawn_task(reconcile::run(owner.clone()));
         if let Some(pulse) = context.store.pulse() {
             owner.spawn_task(peers::run(owner.clone(), pulse.clone()));
         }
@@ -136,23 +143,13 @@ impl Owner {
         &self.context
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Arc<Live>>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Claims an Island for a job that is about to be accepted, and writes the attempt into it.
-    pub(crate) fn claim_first(&self, job: &mut Job, cargo: &CargoSpec) -> Option<First> {
-        First::claim(&self.context.fleet, job, cargo)
-    }
-
-    /// Takes up a job that was just accepted: its first events are there when this returns.
-    pub(crate) fn adopt(self: &Arc<Self>, job: Job, first: Option<First>) -> Arc<Live> {
-        let log = Log::new(job.head.clone());
-        self.spawn(job, log, publisher::Published::default(), None, first)
+    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Entry>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn spawn(
         self: &Arc<Self>,
+        reservation: Reservation,
         job: Job,
         log: Log,
         published: publisher::Published,
@@ -162,7 +159,7 @@ impl Owner {
         let (commands, inbox) = mpsc::unbounded_channel();
         let live = Arc::new(Live::new(&job, log, commands));
         live.state().run = run;
-        self.lock().insert(job.id, live.clone());
+        reservation.fill(live.clone());
         let runner = runner::Runner::new(self.clone(), live.clone(), job, inbox);
         self.spawn_task(runner.run(first));
         let (link, hard) = (self.context.link.clone(), self.hard.clone());
@@ -211,7 +208,22 @@ impl Owner {
 
     /// A job that runs here.
     pub(crate) fn find(&self, job: JobId) -> Option<Arc<Live>> {
-        self.lock().get(&job).cloned()
+        match self.lock().get(&job)? {
+            Entry::Live(live) => Some(live.clone()),
+            Entry::Reserved => None,
+        }
+    }
+
+    /// State of a job that runs here and is open. Call it before the job's row is read: a runner ends a job in SQL before it does in
+    /// memory, so a row that is read afterwards holds the end, or the job was open when this returned.
+    pub(crate) fn standing(&self, job: JobId) -> Option<Standing> {
+        self.find(job)?.standing()
+    }
+
+    /// [`Self::standing`] of every job of an account.
+    pub(crate) fn standings(&self, account: AccountId) -> HashMap<JobId, Standing> {
+        let lives = self.all().into_iter().filter(|live| live.account == account);
+        lives.filter_map(|live| Some((live.id, live.standing()?))).collect()
     }
 
     fn forget(&self, job: JobId) {
@@ -219,7 +231,12 @@ impl Owner {
     }
 
     fn all(&self) -> Vec<Arc<Live>> {
-        self.lock().values().cloned().collect()
+        let jobs = self.lock();
+        let lives = jobs.values().filter_map(|entry| match entry {
+            Entry::Live(live) => Some(live.clone()),
+            Entry::Reserved => None,
+        });
+        lives.collect()
     }
 
     /// Waits until every task has ended; they do once `hard` is triggered.

@@ -19,9 +19,9 @@ use super::{
     auth::Caller,
     body,
     jobs::{
-        follow::{CancelOnDrop, taken},
+        follow::taken,
         stream::event_stream,
-        submit::accept,
+        submit::{OnDisconnect, accept},
     },
     once::{Once, Replayed},
 };
@@ -58,13 +58,13 @@ async fn answer(
         .ok_or_else(|| ApiError::new(Code::NoIslandAvailable, "the catalogue has no language model"))?;
     let input = chat.input_for(cargo);
     let slot = if chat.stream { Some(api.streams.take(caller.account).await?) } else { None };
-    let accepted = accept(api, caller, cargo, input, 0, once.as_ref()).await?;
-    let (live, job, replayed) = taken(api, accepted).await?;
-    let guard = CancelOnDrop { live: live.clone(), armed: true };
+    let is_keyed = once.is_some();
+    let accepted = accept(api, caller, cargo, input, 0, once, OnDisconnect::Cancel).await?;
+    let (guard, job, replayed) = taken(api, accepted).await?;
     let created = job.created_at.unix_ms() / 1000;
-    let mut reply = reply::Reply::new(live, guard, job.workload.to_string(), created);
+    let mut reply = reply::Reply::new(guard, job.workload.to_string(), created);
     reply.begin(api.rules.chat_wait).await?;
-    if once.is_some() {
+    if is_keyed {
         // Who comes back with the key wants the answer, not the end of the job.
         reply.outlive_client();
     }

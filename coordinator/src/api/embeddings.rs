@@ -19,11 +19,11 @@ use super::{
     body::{self, Fields},
     chat::reply::problem,
     jobs::{
-        follow::{Follower, taken},
-        submit::accept,
+        follow::{CancelOnDrop, Follower, taken},
+        submit::{OnDisconnect, accept},
     },
 };
-use crate::{catalogue::Cargo, owner::live::Live};
+use crate::catalogue::Cargo;
 
 /// The task of a Cargo that embeds.
 const TASK: &str = "feature-extraction";
@@ -60,9 +60,9 @@ async fn answer(api: &Arc<Api>, caller: Caller, asked: Asked) -> Result<Embeddin
             format!("no Cargo called {:?} embeds texts; those there are: {}", asked.model, known.join(", "));
         ApiError::field(Code::WorkloadNotFound, "model", message)
     })?;
-    let accepted = accept(api, caller, cargo, asked.input, 0, None).await?;
-    let (live, job, _) = taken(api, accepted).await?;
-    let (output, usage) = end(api, live).await?;
+    let accepted = accept(api, caller, cargo, asked.input, 0, None, OnDisconnect::Cancel).await?;
+    let (guard, job, _) = taken(api, accepted).await?;
+    let (output, usage) = end(api, guard).await?;
     let vectors = output.get("embeddings").map(Vec::<Vec<f32>>::deserialize);
     let Some(Ok(vectors)) = vectors else {
         return Err(ApiError::new(Code::JobFailed, "the Cargo gave no embeddings"));
@@ -76,8 +76,8 @@ async fn answer(api: &Arc<Api>, caller: Caller, asked: Asked) -> Result<Embeddin
 }
 
 /// Waits for the end of a job.
-async fn end(api: &Api, live: Arc<Live>) -> Result<(Value, Usage), ApiError> {
-    let mut follower = Follower::new(live);
+async fn end(api: &Api, guard: CancelOnDrop) -> Result<(Value, Usage), ApiError> {
+    let mut follower = Follower::new(guard);
     follower.begin(api.rules.chat_wait).await?;
     loop {
         match &follower.next().await?.event.event {

@@ -22,7 +22,7 @@ use super::{
     jobs::{
         follow::{Follower, taken},
         stream::event_stream,
-        submit::accept,
+        submit::{OnDisconnect, accept},
     },
     once::{Once, Replayed},
 };
@@ -61,11 +61,12 @@ async fn answer(
     let cargo = choose(api, asked.model.as_deref())?;
     let input = asked.input_for(cargo)?;
     let slot = if asked.stream { Some(api.streams.take(caller.account).await?) } else { None };
-    let accepted = accept(api, caller, cargo, input, 0, once.as_ref()).await?;
-    let (live, job, replayed) = taken(api, accepted).await?;
-    let mut follower = Follower::new(live);
+    let is_keyed = once.is_some();
+    let accepted = accept(api, caller, cargo, input, 0, once, OnDisconnect::Cancel).await?;
+    let (guard, job, replayed) = taken(api, accepted).await?;
+    let mut follower = Follower::new(guard);
     follower.begin(api.rules.chat_wait).await?;
-    if once.is_some() {
+    if is_keyed {
         // Who comes back with the key wants the answer, not the end of the job.
         follower.outlive_client();
     }

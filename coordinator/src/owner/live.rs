@@ -6,9 +6,8 @@ use std::{
 };
 
 use island_protocol::{
-    api::JobView,
     fabric::{Lease as LeaseAnswer, LeasedJob, Output},
-    ids::{AttemptKey, HostId, JobId},
+    ids::{AccountId, AttemptKey, HostId, JobId},
     job::JobStatus,
     time::Timestamp,
 };
@@ -18,7 +17,10 @@ use tokio::{
 };
 
 use super::log::Log;
-use crate::{job::Job, lease::Lease};
+use crate::{
+    job::{Job, Standing},
+    lease::Lease,
+};
 
 /// What a runner can be told.
 #[derive(Debug)]
@@ -72,6 +74,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct Live {
     pub id: JobId,
+    pub account: AccountId,
     pub log: Arc<Log>,
     state: Mutex<State>,
     /// Whether an Island has ever accepted it.
@@ -83,7 +86,8 @@ impl Live {
     pub(crate) fn new(job: &Job, log: Log, commands: mpsc::UnboundedSender<Command>) -> Self {
         let state = State { status: job.status, started_at: job.started_at, waiting: None, run: None };
         let accepted = watch::Sender::new(job.host.is_some());
-        Self { id: job.id, log: Arc::new(log), state: Mutex::new(state), accepted, commands }
+        let (id, account) = (job.id, job.account);
+        Self { id, account, log: Arc::new(log), state: Mutex::new(state), accepted, commands }
     }
 
     /// The state, for as long as the guard lives; never across an await.
@@ -135,17 +139,29 @@ impl Live {
         LeaseAnswer { key: job.key, held: true, replay_from: missing.then_some(next) }
     }
 
-    /// Overlays what SQL may not know yet.
-    pub(crate) fn overlay(&self, view: &mut JobView) {
+    /// State of the job. `None` once it has ended: an end is read from SQL alone, where it has all its parts.
+    pub(crate) fn standing(&self) -> Option<Standing> {
         let state = self.state();
-        if view.status.is_final() {
-            return;
+        Standing::new(state.status, state.started_at, state.waiting.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_never_taken_from_memory() {
+        let job = crate::job::tests::open();
+        let (commands, _inbox) = mpsc::unbounded_channel();
+        let live = Live::new(&job, Log::new(Vec::new()), commands);
+        live.state().status = JobStatus::Running;
+        assert_eq!(job.clone().view(live.standing()).status, JobStatus::Running);
+        for status in JobStatus::ALL.into_iter().filter(|status| status.is_final()) {
+            // The row was read before the end was committed, and the memory after it.
+            live.state().status = status;
+            let view = job.clone().view(live.standing());
+            assert!(!view.status.is_final(), "{status} without its parts");
         }
-        view.status = state.status;
-        view.started_at = view.started_at.or(state.started_at);
-        view.waiting = state
-            .waiting
-            .as_ref()
-            .map(|reasons| reasons.iter().map(|(reason, count)| (reason.clone(), (*count).into())).collect());
     }
 }

@@ -6,7 +6,7 @@ use island_daemon::chain::Chain;
 use island_protocol::time::Timestamp;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::{Owner, recover};
+use super::Owner;
 use crate::{
     peers::Watch,
     storage::{Pool, StoreError, coordinator, host, job as jobs},
@@ -15,14 +15,12 @@ use crate::{
 /// How far the clocks of coordinators may be apart for a change not to be missed.
 const SKEW_MS: i64 = 60_000;
 
-/// Takes over every open job whose owner is gone, and takes it up where it stood.
-pub(super) async fn adopt(owner: &Arc<Owner>) -> Result<(), StoreError> {
+/// Moves every open job whose owner is gone to this coordinator. `reconcile` takes them up, so that the next beat does not wait for it.
+pub(super) async fn adopt(owner: &Owner) -> Result<(), StoreError> {
     let jobs = jobs::adopt(&owner.context.store, owner.context.instance).await?;
-    if !jobs.is_empty() {
-        tracing::info!(jobs = jobs.len(), "taking up open jobs");
-    }
-    for job in jobs {
-        recover::take_up(owner, job).await;
+    if jobs > 0 {
+        tracing::info!(jobs, "open jobs adopted");
+        owner.adopted.notify_one();
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Its events are what SQL keeps of the time before the current attempt, then what the fabric's stream has; what is
 //! still missing the Island sends again, because its lease renewals are answered with the first missing number.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use island_protocol::{
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::{
     Owner,
+    accept::Reservation,
     live::Run,
     log::Log,
     publisher::{self, Last, Published},
@@ -27,12 +28,13 @@ use crate::job::Job;
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Takes up one job that is ours now.
-pub(super) async fn take_up(owner: &Arc<Owner>, job: Job) {
+pub(super) async fn take_up(reservation: Reservation, job: Job) {
+    let owner = reservation.owner.clone();
     let context = &owner.context;
     let subject = job_events(job.id);
     let last = publisher::last(&context.link, &subject).await;
     let replayed = match last {
-        Last::Message { sequence, .. } => replay(owner, job.id, sequence).await,
+        Last::Message { sequence, .. } => replay(&owner, job.id, sequence).await,
         Last::Nothing | Last::Unknown => Vec::new(),
     };
     let events = joined(job.head.clone(), replayed);
@@ -52,7 +54,7 @@ pub(super) async fn take_up(owner: &Arc<Owner>, job: Job) {
     if let (Some(host), Some(cargo)) = (job.host, context.catalogue.get(job.workload.as_str())) {
         context.fleet.claim(host, job.key(), &cargo.spec);
     }
-    owner.spawn(job, log, published, run, None);
+    owner.spawn(reservation, job, log, published, run, None);
 }
 
 /// The head and what follows it without a gap. An end that was published but not committed cannot be: ends are

@@ -126,9 +126,12 @@ impl Runner {
         self.part().await;
     }
 
-    /// The job is nobody's here any more.
+    /// The runner ends, and the Island's resources that its attempt claimed are free again, however the attempt ended.
     async fn part(mut self) {
         let _ = self.owner.placer.send(Ask::Forget(self.job.id));
+        if let Some(run) = self.current() {
+            self.owner.context.fleet.release(run.host, run.key);
+        }
         self.owner.forget(self.job.id);
         self.decline_rest().await;
     }

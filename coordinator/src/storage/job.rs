@@ -4,7 +4,7 @@ mod adopt;
 mod end;
 mod read;
 
-pub(crate) use adopt::{adopt, held};
+pub(crate) use adopt::{adopt, held, open, open_of};
 pub(crate) use end::{Ending, end};
 pub(crate) use read::{events, get, page, recent};
 
@@ -171,7 +171,7 @@ async fn insert(
 /// The row's next fence and what goes with it.
 #[derive(Debug)]
 pub(crate) struct Step<'a> {
-    /// What the row must hold now.
+    /// What the row must hold now. It may hold `to` as well: an earlier try was committed and its answer lost.
     pub from: AttemptKey,
     /// What it holds afterwards.
     pub to: AttemptKey,
@@ -183,12 +183,12 @@ pub(crate) struct Step<'a> {
     pub owner: InstanceId,
 }
 
-/// Moves a job to another attempt or epoch. False: somebody else moved it, and nothing is written.
+/// Moves a job to another attempt or epoch. Idempotent. False: another coordinator moved it, and nothing is written.
 pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreError> {
     let mut tx = store.begin().await?;
     let done = sqlx::query(
         "UPDATE jobs SET attempt = $4, epoch = $5, status = $6, host_id = $7, head = $8, first_event = $9 \
-         WHERE id = $1 AND attempt = $2 AND epoch = $3 AND owner = $10 \
+         WHERE id = $1 AND owner = $10 AND ((attempt = $2 AND epoch = $3) OR (attempt = $4 AND epoch = $5)) \
          AND status IN ('submitted', 'pending', 'queued', 'running')",
     )
     .bind(step.from.job_id.to_string())
@@ -233,3 +233,6 @@ pub(crate) async fn started(
     }
     commit(tx).await
 }
+
+#[cfg(test)]
+mod tests;

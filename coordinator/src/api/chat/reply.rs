@@ -58,7 +58,8 @@ pub(in crate::api) fn problem(code: &str, message: &str) -> ApiError {
 }
 
 impl Reply {
-    pub(super) fn new(live: Arc<Live>, guard: CancelOnDrop, model: String, created: i64) -> Self {
+    pub(super) fn new(guard: CancelOnDrop, model: String, created: i64) -> Self {
+        let live = guard.live();
         let reader = live.log.read(0);
         let id = format!("chatcmpl-{}", live.id);
         Self { live, reader, guard, id, model, created, ready: VecDeque::new(), wrote_text: false }
@@ -89,7 +90,7 @@ impl Reply {
 
     /// From now on the job runs to its end whether or not somebody listens.
     pub(super) fn outlive_client(&mut self) {
-        self.guard.armed = false;
+        self.guard.disarm();
     }
 
     /// Reads until there is a piece, or the log has ended. Safe to drop.

@@ -18,11 +18,14 @@ use super::signer;
 use crate::{
     api::{
         Api, ApiError, body,
-        jobs::{follow::Follower, submit::new_job},
+        jobs::{
+            follow::{CancelOnDrop, Follower},
+            submit::{OnDisconnect, new_job, stopping},
+        },
     },
     catalogue::Cargo,
     placement,
-    storage::{self, job as jobs},
+    storage::{self, StoreError, job as jobs},
 };
 
 /// How long the job may take, its model's loading included.
@@ -39,7 +42,7 @@ pub(in crate::api) async fn check(
     let claim = check_claim(wish.host_id, wish.sent_at);
     let (account, _) = signer(&api, wish.host_id, &claim, wish.sent_at, &wish.signature).await?;
     if api.soft.is_cancelled() {
-        return Err(ApiError::new(Code::ServiceUnavailable, "this coordinator is stopping"));
+        return Err(stopping());
     }
     let data = match choose(&api, wish.host_id) {
         Ok(cargo) => run(&api, wish.host_id, account, cargo).await?,
@@ -61,7 +64,6 @@ fn choose(api: &Api, host: HostId) -> Result<&Cargo, &'static str> {
 }
 
 async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Result<IslandCheck, ApiError> {
-    let context = api.owner.context();
     let Some(Value::Object(input)) = cargo.example.get("input").cloned() else {
         return Err(ApiError::internal(NoExample));
     };
@@ -69,24 +71,31 @@ async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Resu
     job.only = Some(host);
     job.price = island_protocol::credits::MicroCredits::ZERO;
     let begun = Instant::now();
-    let Some(first) = api.owner.claim_first(&mut job, &cargo.spec) else {
+    let (id, since) = (job.id, job.created_at.plus_ms(-EVERY_MS));
+    let new = api.owner.prepare(job, &cargo.spec);
+    if !new.is_placed() {
         return Ok(not_placed(Some(cargo), "its last place was taken meanwhile"));
-    };
-    let since = job.created_at.plus_ms(-EVERY_MS);
-    if !jobs::accept_check(&context.store, &job, context.instance, since).await? {
+    }
+    let owner = api.owner.clone();
+    let accepted = api.owner.shielded(async move {
+        let context = owner.context();
+        let is_stored = jobs::accept_check(&context.store, &new.job, context.instance, since).await?;
+        // Dropped, for lack of time or because the Island has disconnected, it cancels the job.
+        Ok::<_, StoreError>(is_stored.then(|| CancelOnDrop::new(new.adopt(), OnDisconnect::Cancel)))
+    });
+    let Some(guard) = accepted.await.ok_or_else(stopping)?? else {
         let message = "this Island was checked less than a minute ago";
         return Err(ApiError::new(Code::RateLimited, message).after(EVERY_MS as u64 / 1000));
-    }
+    };
     let mut check = IslandCheck {
         passed: false,
         workload_slug: Some(cargo.entry.slug.clone()),
-        job_id: Some(job.id),
+        job_id: Some(id),
         steps: Vec::new(),
         tokens_per_second: None,
         error: None,
     };
-    // Dropped, be it for want of patience or of a listener, it cancels the job.
-    let mut follower = Follower::new(api.owner.adopt(job, Some(first)));
+    let mut follower = Follower::new(guard);
     let mut watch = Watch { begun, check: &mut check, tokens: None };
     loop {
         let Ok(entry) = timeout_at(begun + PATIENCE, follower.next()).await else {

@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::submit::Taken;
+use super::submit::{OnDisconnect, Taken};
 use crate::{
     api::{Api, ApiError},
     job::Job,
@@ -19,16 +19,32 @@ use crate::{
     storage::job as jobs,
 };
 
-/// Cancels the job of a client that went away.
+/// An accepted job of a client that waits. Dropped while armed, because the client has disconnected, it cancels the job.
 #[derive(Debug)]
 pub(in crate::api) struct CancelOnDrop {
-    pub(in crate::api) live: Arc<Live>,
-    pub(in crate::api) armed: bool,
+    live: Arc<Live>,
+    is_armed: bool,
+}
+
+impl CancelOnDrop {
+    pub(in crate::api) fn new(live: Arc<Live>, on_disconnect: OnDisconnect) -> Self {
+        Self { live, is_armed: on_disconnect == OnDisconnect::Cancel }
+    }
+
+    /// The job.
+    pub(in crate::api) fn live(&self) -> Arc<Live> {
+        self.live.clone()
+    }
+
+    /// From now on the job runs to its end.
+    pub(in crate::api) fn disarm(&mut self) {
+        self.is_armed = false;
+    }
 }
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if self.armed {
+        if self.is_armed {
             // A job that has ended does not hear this.
             let (answer, _) = oneshot::channel();
             self.live.send(Command::Cancel { answer });
@@ -37,9 +53,9 @@ impl Drop for CancelOnDrop {
 }
 
 /// A job that was accepted, to be followed: one that the same request made before is as if it ended now.
-pub(in crate::api) async fn taken(api: &Api, taken: Taken) -> Result<(Arc<Live>, Job, bool), ApiError> {
+pub(in crate::api) async fn taken(api: &Api, taken: Taken) -> Result<(CancelOnDrop, Job, bool), ApiError> {
     let job = match taken {
-        Taken::New(live, job) => return Ok((live, job, false)),
+        Taken::New(guard, job) => return Ok((guard, job, false)),
         Taken::Before(job) => job,
     };
     let events = jobs::events(api.owner.context().store.reader(), job.id).await?;
@@ -47,7 +63,8 @@ pub(in crate::api) async fn taken(api: &Api, taken: Taken) -> Result<(Arc<Live>,
         ApiError::new(Code::IdempotencyInProgress, "the first request with this Idempotency-Key still runs")
     })?;
     let (commands, _) = mpsc::unbounded_channel();
-    Ok((Arc::new(Live::new(&job, Log::new(events), commands)), job, true))
+    let live = Arc::new(Live::new(&job, Log::new(events), commands));
+    Ok((CancelOnDrop::new(live, OnDisconnect::Run), job, true))
 }
 
 /// A job's events, one after the other. Dropped before the last, it cancels the job.
@@ -61,14 +78,14 @@ pub(in crate::api) struct Follower {
 }
 
 impl Follower {
-    pub(in crate::api) fn new(live: Arc<Live>) -> Self {
-        let guard = CancelOnDrop { live: live.clone(), armed: true };
+    pub(in crate::api) fn new(guard: CancelOnDrop) -> Self {
+        let live = guard.live();
         Self { reader: live.log.read(0), live, guard, ready: VecDeque::new() }
     }
 
     /// From now on the job runs to its end whether or not somebody listens.
     pub(in crate::api) fn outlive_client(&mut self) {
-        self.guard.armed = false;
+        self.guard.disarm();
     }
 
     /// Waits until an Island has taken the job, or it ended.

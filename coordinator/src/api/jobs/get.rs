@@ -8,7 +8,7 @@ use island_protocol::{
     problem::Code,
 };
 
-use super::own;
+use super::{own, parse_id};
 use crate::api::{Api, ApiError, auth::Caller, segment::Segment};
 
 /// One job.
@@ -17,13 +17,9 @@ pub(in crate::api) async fn get(
     caller: Caller,
     Segment(id): Segment,
 ) -> Result<Json<Data<JobView>>, ApiError> {
+    let standing = api.owner.standing(parse_id(&id)?);
     let job = own(&api, &caller, &id).await?;
-    let live = api.owner.find(job.id);
-    let mut view = job.view();
-    if let Some(live) = live {
-        live.overlay(&mut view);
-    }
-    Ok(Json(Data { data: view }))
+    Ok(Json(Data { data: job.view(standing) }))
 }
 
 /// The output of a completed job alone.

@@ -17,12 +17,13 @@ pub(in crate::api) async fn list(
     query: Query,
 ) -> Result<Json<Page<JobSummary>>, ApiError> {
     let asked = query.page()?;
+    let standings = api.owner.standings(caller.account);
     let page =
         job::page(api.owner.context().store.reader(), caller.account, asked.limit, asked.offset).await?;
     let mut data = page.jobs;
-    for job in data.iter_mut().filter(|job| !job.status.is_final()) {
-        if let Some(live) = api.owner.find(job.id) {
-            job.status = live.state().status;
+    for job in &mut data {
+        if let Some(standing) = standings.get(&job.id) {
+            standing.overlay(job);
         }
     }
     Ok(Json(Page { data, meta: PageMeta { total: page.total, ..asked } }))

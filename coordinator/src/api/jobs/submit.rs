@@ -22,11 +22,11 @@ use crate::{
         Api, ApiError, MAX_INPUT,
         auth::Caller,
         body,
+        jobs::follow::CancelOnDrop,
         once::{self, Once, Replayed},
     },
     catalogue::Cargo,
     job::Job,
-    owner::live::Live,
     storage::{
         StoreError,
         idempotency::JOBS,
@@ -54,7 +54,7 @@ pub(in crate::api) async fn submit(
     fields.nothing_else()?;
     let cargo = api.owner.context().catalogue.named(&slug);
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
-    let (job, replayed) = match accept(&api, caller, cargo, input, priority, once.as_ref()).await? {
+    let (job, replayed) = match accept(&api, caller, cargo, input, priority, once, OnDisconnect::Run).await? {
         Taken::New(_, job) => (job, false),
         Taken::Before(job) => (job, true),
     };
@@ -69,23 +69,34 @@ pub(in crate::api) async fn submit(
     Ok((StatusCode::CREATED, Replayed(replayed), Json(Data { data })))
 }
 
+/// What becomes of a job whose client has disconnected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::api) enum OnDisconnect {
+    /// It runs to its end: the client finds it in its list, or by its idempotency key.
+    Run,
+    /// It is cancelled: nobody else can read its answer.
+    Cancel,
+}
+
 /// A job that was accepted, now or before.
 #[derive(Debug)]
 pub(in crate::api) enum Taken {
     /// It runs here.
-    New(Arc<Live>, Job),
+    New(CancelOnDrop, Job),
     /// The same request made it before.
     Before(Job),
 }
 
-/// Checks the input, commits the job with its hold and gives it to the owner; unless the same request came before.
+/// Checks the input, commits the job with its hold and starts its runner; unless the same request came before. A client that
+/// disconnects meanwhile interrupts neither; `on_disconnect` decides what becomes of its job afterwards.
 pub(in crate::api) async fn accept(
     api: &Api,
     caller: Caller,
     cargo: &Cargo,
     input: Map<String, Value>,
     priority: u8,
-    once: Option<&Once>,
+    once: Option<Once>,
+    on_disconnect: OnDisconnect,
 ) -> Result<Taken, ApiError> {
     let input = Value::Object(input);
     cargo.check_input(&input).map_err(|misfit| {
@@ -101,28 +112,32 @@ pub(in crate::api) async fn accept(
         ));
     }
     if api.soft.is_cancelled() {
-        return Err(ApiError::new(Code::ServiceUnavailable, "this coordinator is stopping"));
+        return Err(stopping());
     }
     let Value::Object(input) = input else {
         return Err(ApiError::new(Code::InvalidInput, "input must be an object"));
     };
-    let context = api.owner.context();
     let job = new_job(api, caller.account, cargo, input, priority);
-    let mut stored = job.clone();
-    let first = api.owner.claim_first(&mut stored, &cargo.spec);
-    let terms = Terms {
-        owner: context.instance,
-        key: caller.key,
-        limit: api.rules.concurrent_jobs,
-        claim: once.map(|once| once.claim(caller.account)),
-    };
-    match jobs::accept(&context.store, &stored, &terms).await.map_err(refused)? {
-        Accepted::New => Ok(Taken::New(api.owner.adopt(stored, first), job)),
-        Accepted::Before(id) => {
-            let before = jobs::get(context.store.reader(), id).await?;
-            before.map(Taken::Before).ok_or_else(|| StoreError::Corrupt { what: "made" }.into())
+    let new = api.owner.prepare(job.clone(), &cargo.spec);
+    let (owner, limit) = (api.owner.clone(), api.rules.concurrent_jobs);
+    let accepted = api.owner.shielded(async move {
+        let context = owner.context();
+        let claim = once.as_ref().map(|once| once.claim(caller.account));
+        let terms = Terms { owner: context.instance, key: caller.key, limit, claim };
+        match jobs::accept(&context.store, &new.job, &terms).await.map_err(refused)? {
+            Accepted::New => Ok(Taken::New(CancelOnDrop::new(new.adopt(), on_disconnect), job)),
+            Accepted::Before(id) => {
+                let before = jobs::get(context.store.reader(), id).await?;
+                before.map(Taken::Before).ok_or_else(|| StoreError::Corrupt { what: "made" }.into())
+            }
         }
-    }
+    });
+    accepted.await.unwrap_or_else(|| Err(stopping()))
+}
+
+/// Nothing is accepted any more.
+pub(in crate::api) fn stopping() -> ApiError {
+    ApiError::new(Code::ServiceUnavailable, "this coordinator is stopping")
 }
 
 /// A job of `account`, not yet stored.

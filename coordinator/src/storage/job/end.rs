@@ -12,7 +12,7 @@ use crate::{
     job::{End, Job},
     ledger::{self, Kind},
     storage::{
-        Attempt as _, Store, StoreError, account, commit, host,
+        Attempt as _, Connection, Store, StoreError, account, commit, host,
         idempotency::{self, CHAT},
         key, ledger as books, to_json, to_text,
     },
@@ -37,7 +37,7 @@ pub(crate) struct Ending<'a> {
     pub events: &'a [Numbered<JobEvent>],
 }
 
-/// Commits the end. False: it is not the owner's to end, or has ended, and nothing is written.
+/// Commits the end. Idempotent. False: the job has another owner or another end, and nothing is written.
 pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, StoreError> {
     let Ending { job, end, .. } = ending;
     let now = end.completed_at;
@@ -63,7 +63,10 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
     .await
     .attempt("end a job")?;
     if done.rows_affected() == 0 {
-        return Ok(false);
+        let is_ours = is_this_end(&mut tx, ending).await?;
+        // What was read may be in the same group, and is not to be acted on before it is on disk.
+        commit(tx).await?;
+        return Ok(is_ours);
     }
     let postings = ledger::close(job.account, ending.earner, job.price, ending.charged);
     for posting in &postings {
@@ -86,4 +89,22 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
         .attempt("store the events of a job")?;
     commit(tx).await?;
     Ok(true)
+}
+
+/// Whether a job that is not open ended exactly so: an earlier try was committed and its answer lost.
+async fn is_this_end(conn: &mut Connection, ending: &Ending<'_>) -> Result<bool, StoreError> {
+    let row = sqlx::query(
+        "SELECT id FROM jobs WHERE id = $1 AND attempt = $2 AND epoch = $3 AND owner = $4 AND status = $5 \
+         AND completed_at = $6",
+    )
+    .bind(ending.job.id.to_string())
+    .bind(i64::from(ending.job.attempt))
+    .bind(ending.job.epoch as i64)
+    .bind(ending.owner.to_string())
+    .bind(ending.status.as_str())
+    .bind(ending.end.completed_at.unix_ms())
+    .fetch_optional(conn)
+    .await
+    .attempt("read the end of a job")?;
+    Ok(row.is_some())
 }
