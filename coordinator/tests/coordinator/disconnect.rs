@@ -20,13 +20,16 @@ use crate::support::{
     soon,
 };
 
-/// Clients per test, and how many of them are connected at once.
+/// Clients per test at least, and how many of them are connected at once.
 const CLIENTS: u64 = 200;
 const AT_ONCE: usize = 8;
+/// Jobs that are accepted per test at least; a slow machine needs more clients for them, which stay longer.
+const JOBS: i64 = 20;
 
-/// How long client `n` stays connected: 0 to 8 ms, the same in every run.
+/// How long client `n` stays connected: 0 to 8 ms for the first [`CLIENTS`], the same in every run.
 fn delay(n: u64) -> Duration {
-    Duration::from_millis((n.wrapping_mul(6_364_136_223_846_793_005) >> 40) % 9)
+    let ms = (n.wrapping_mul(6_364_136_223_846_793_005) >> 40) % 9;
+    Duration::from_millis(ms * (1 + n / CLIENTS))
 }
 
 /// Sends a request over a connection of its own and closes it after `delay`, whatever was answered until then.
@@ -45,15 +48,21 @@ async fn hang_up(url: String, path: &'static str, key: Option<String>, body: Str
 }
 
 /// Many clients that post the same body and disconnect.
-async fn hang_up_often(network: &Network, path: &'static str, body: &Value) {
+async fn hang_up_often(network: &Network, pool: &AnyPool, path: &'static str, body: &Value) {
     let mut clients = JoinSet::new();
-    for n in 0..CLIENTS {
-        if clients.len() == AT_ONCE {
-            clients.join_next().await.expect("a client").expect("no panic");
+    let often = async {
+        for n in 0.. {
+            if clients.len() == AT_ONCE {
+                clients.join_next().await.expect("a client").expect("no panic");
+            }
+            if n >= CLIENTS && count(pool, "1 = 1").await >= JOBS {
+                break;
+            }
+            let key = Some(network.consumer.key.clone());
+            clients.spawn(hang_up(network.url.clone(), path, key, body.to_string(), delay(n)));
         }
-        let key = Some(network.consumer.key.clone());
-        clients.spawn(hang_up(network.url.clone(), path, key, body.to_string(), delay(n)));
-    }
+    };
+    soon("enough accepted jobs", often).await;
     clients.join_all().await;
 }
 
@@ -93,14 +102,13 @@ async fn a_job_whose_client_disconnects_meanwhile_runs_to_its_end() {
     };
     let ask = async {
         let body = json!({"workload": "echo", "input": {"prompt": "hi"}});
-        hang_up_often(&network, "/jobs", &body).await;
+        hang_up_often(&network, &pool, "/jobs", &body).await;
         settled(&network, &pool).await;
     };
     tokio::select! {
         () = ask => {}
         () = serve => {}
     }
-    assert!(count(&pool, "status = 'failed'").await > 0, "no client stayed long enough");
     assert_eq!(count(&pool, "status IN ('completed', 'cancelled', 'timeout')").await, 0, "all were executed");
     pool.close().await;
     network.audit().await;
@@ -120,14 +128,13 @@ async fn a_chat_whose_client_disconnects_meanwhile_is_cancelled_and_costs_nothin
     };
     let ask = async {
         let body = json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}]});
-        hang_up_often(&network, "/chat/completions", &body).await;
+        hang_up_often(&network, &pool, "/chat/completions", &body).await;
         settled(&network, &pool).await;
     };
     tokio::select! {
         () = ask => {}
         () = serve => {}
     }
-    assert!(count(&pool, "status = 'cancelled'").await > 0, "no client stayed long enough");
     assert_eq!(count(&pool, "status IN ('completed', 'failed', 'timeout')").await, 0);
     pool.close().await;
     network.audit().await;
@@ -138,7 +145,8 @@ async fn a_check_whose_island_disconnects_meanwhile_ends() {
     let network = Network::start().await;
     let pool = network.sql().await;
     let mut islands = Vec::new();
-    for n in 0..9 {
+    // An Island may be checked once a minute.
+    while islands.len() < 9 || count(&pool, "1 = 1").await == 0 {
         let island = Island::start(&network).await;
         let host = format!("/hosts/{}", island.id);
         let online = async { while network.get(&host).await["data"]["status"] != "online" {} };
@@ -147,11 +155,17 @@ async fn a_check_whose_island_disconnects_meanwhile_ends() {
         let claim = check_claim(island.id, sent_at);
         let signature = STANDARD.encode(island.key.sign(claim.as_bytes()).expect("sign"));
         let body = json!({"host_id": island.id, "sent_at": sent_at, "signature": signature}).to_string();
-        hang_up(network.url.clone(), "/island/check", None, body, Duration::from_millis(n)).await;
+        hang_up(
+            network.url.clone(),
+            "/island/check",
+            None,
+            body,
+            Duration::from_millis(islands.len() as u64),
+        )
+        .await;
         islands.push(island);
     }
     settled(&network, &pool).await;
-    assert!(count(&pool, "only_host IS NOT NULL").await > 0, "no Island stayed long enough");
     pool.close().await;
 }
 
