@@ -1,38 +1,52 @@
-# The developer's index. Everything lands in one target directory outside the clone, shared between clones.
-export CARGO_TARGET_DIR ?= $(HOME)/.cache/island/target
+# The developer's index. `scripts/target.sh` says where everything is built.
+export CARGO_TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(shell scripts/target.sh))
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+PREFIX ?= $(HOME)/.local
+# What `island dev` starts, and so what a demonstration needs.
+DEMO := --package island-cli --package island-coordinator --package island-agent --package island-runtimes-llmcpp --bins
 
-.PHONY: help setup cargos demo test check fmt lint macos bench deb deb-test
+.PHONY: help setup cargos demo install test check fmt lint doc macos bench deb deb-test
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## Bring what is missing to build and run
+setup: ## Install or fetch what is missing to build and run
 	@scripts/setup.sh
 
 cargos: ## Build the programs that wasm and container Cargos run
+	@scripts/setup.sh cargos
 	@scripts/cargos.sh
 
 demo: setup ## Build, start a network, stream a reply from its model, stop
-	cargo build --locked --workspace --bins
+	cargo build --locked $(DEMO)
 	@scripts/demo.sh
 
-test: ## Bring what is missing, build everything, run every test
+install: setup ## Build the programs and link them into PREFIX/bin (~/.local/bin)
+	cargo build --locked --workspace --bins
+	@scripts/install.sh "$(PREFIX)"
+
+test: ## Install or fetch what is missing, build everything, run every test
 	@scripts/setup.sh test
 	@scripts/cargos.sh test
 	cargo build --locked --workspace --all-targets
 	@scripts/macos.sh
-	cargo test --locked --workspace
+	@scripts/test.sh
 
-check: fmt lint test ## Everything a change must pass
+check: export ISLAND_STRICT = 1
+check: ## Everything a change must pass; a test that cannot run here fails
+	@scripts/setup.sh check
+	@$(MAKE) --no-print-directory fmt lint doc test
 
-fmt: ## Formatting
+fmt: ## Formatting of both workspaces
 	cargo fmt --all --check
+	cargo fmt --all --check --manifest-path cargos/programs/Cargo.toml
 
-lint: ## Clippy, and dependency rules where cargo-deny is installed
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	@if command -v cargo-deny >/dev/null; then cargo deny --locked check; else echo "lint: cargo-deny is not installed, deny.toml was not checked"; fi
+lint: ## Clippy of both workspaces, wording, dependency rules, unused dependencies
+	@scripts/lint.sh
+
+doc: ## API documentation, with broken links denied
+	cargo doc --locked --workspace --no-deps --document-private-items
 
 macos: ## Types of what runs on macOS alone, checked on any system
 	@scripts/macos.sh
@@ -40,12 +54,12 @@ macos: ## Types of what runs on macOS alone, checked on any system
 deb: setup cargos ## Debian packages of the agent, the coordinator and the command line
 	cargo build --locked --workspace --bins --release
 	cargo build --locked --package island-agent --bins --profile resident
-	@packaging/deb.sh
+	@packaging/debian/build.sh
 
 deb-test: ## Install, join, run, upgrade, update, remove and purge what `make deb` made, in a clean Debian that boots (root)
-	@packaging/test.sh
+	@packaging/debian/test.sh
 	@HOSTILE=$$(cargo test --locked --workspace --test hostile --no-run --message-format=json 2>/dev/null | \
-		jq -r 'select(.executable and (.manifest_path | endswith("runtimes/worker/Cargo.toml"))).executable') packaging/boot.sh
+		jq -r 'select(.executable and (.manifest_path | endswith("runtimes/worker/Cargo.toml"))).executable') packaging/debian/boot.sh
 
 bench: setup ## Every claim of speed, each against a peer in the same run
 	@benches/peers.sh
@@ -61,4 +75,4 @@ bench: setup ## Every claim of speed, each against a peer in the same run
 	@if command -v prometheus-node-exporter >/dev/null && command -v boinc >/dev/null; then \
 		cargo build --locked --package island-agent --bins --profile resident && \
 		$(CARGO_TARGET_DIR)/debug/island-bench footprint --agent $(CARGO_TARGET_DIR)/resident/island-agent; \
-	else echo "bench: prometheus-node-exporter and boinc are not installed, i1 and i2 were not measured"; fi
+	else echo "bench: prometheus-node-exporter and boinc are not installed, the agent's footprint was not measured"; fi

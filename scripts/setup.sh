@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Brings what is missing to build, run and test Island; says what it does; does nothing twice.
+# Installs or fetches what is missing to build, run and test Island; says what it does; does nothing twice.
 #   scripts/setup.sh          to build and run
-#   scripts/setup.sh test     also what only the tests need
+#   scripts/setup.sh cargos   also what the images of container Cargos are made with
+#   scripts/setup.sh test     also what the tests need
+#   scripts/setup.sh check    also what `make lint` needs
+# Services (PostgreSQL, Docker) are installed without asking in CI only. ISLAND_INSTALL=yes or no answers beforehand.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,37 +12,63 @@ say() { printf '\033[1msetup:\033[0m %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 command -v cargo >/dev/null || die "Rust is not installed. Install it with rustup, then run this again."
+what=${1:-run}
+is() { case " $* " in *" $what "*) return 0 ;; *) return 1 ;; esac }
 
 # --- Debian packages: a C++ tool chain for llama.cpp, and Python to unpack wheels.
 packages=(cmake clang libclang-dev pkg-config g++ make python3 python3-pip python3-venv)
-if [ "${1:-}" = test ]; then
-    # The tests run their own PostgreSQL servers, the guide's commands, and clients written for Node.
-    packages+=(postgresql curl jq)
-    # Unpacks Debian packages for the images of container Cargos.
-    packages+=(mmdebstrap)
-    # Containers are tested against a Docker daemon of the tests' own, with images made around one static program.
-    packages+=(docker.io busybox-static)
-    # Whoever has Node from elsewhere keeps it.
+# Services, which start with the machine and which not everybody wants.
+services=()
+# Unpacks Debian packages for the images of container Cargos.
+if is cargos test check; then packages+=(mmdebstrap); fi
+if is test check; then
+    # The tests run the guide's commands, clients written for Node, and images made around one static program.
+    packages+=(curl jq busybox-static)
+    # A Node from elsewhere is kept.
     { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
+    # The tests run PostgreSQL servers and a Docker daemon of their own.
+    services+=(postgresql docker.io)
 fi
-missing=()
-if command -v dpkg-query >/dev/null; then
-    for package in "${packages[@]}"; do
-        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+missing_of() {
+    for package in "$@"; do
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
     done
+}
+install() {
+    local command="apt-get install -y --no-install-recommends $*"
+    if [ "$(id -u)" = 0 ]; then run=(); elif sudo -n true 2>/dev/null; then run=(sudo); else
+        die "these packages are missing; please run:  sudo apt-get update && sudo $command"
+    fi
+    say "installing packages: $*"
+    "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+    "${run[@]}" env DEBIAN_FRONTEND=noninteractive $command >/dev/null
+}
+# Whether services may be installed: by a variable, in CI, or by a person who is asked.
+may_install() {
+    case "${ISLAND_INSTALL:-}" in
+        yes) return 0 ;;
+        no) return 1 ;;
+    esac
+    [ -z "${CI:-}" ] || return 0
+    [ -t 0 ] || { say "not asking, because there is no terminal: ISLAND_INSTALL=yes installs them"; return 1; }
+    read -r -p "setup: install $* (services that start with this machine)? [y/N] " answer
+    [[ "$answer" == [yY]* ]]
+}
+if command -v dpkg-query >/dev/null; then
+    mapfile -t missing < <(missing_of "${packages[@]}")
+    [ ${#missing[@]} = 0 ] || install "${missing[@]}"
+    mapfile -t missing < <(missing_of "${services[@]}")
+    if [ ${#missing[@]} -gt 0 ]; then
+        if may_install "${missing[@]}"; then
+            install "${missing[@]}"
+        else
+            say "going on without ${missing[*]}: the tests that need them are skipped, and counted at the end"
+        fi
+    fi
 else
     for tool in cmake clang++ pkg-config python3; do
-        command -v "$tool" >/dev/null || die "$tool is missing; this is no Debian or Ubuntu, so please install it."
+        command -v "$tool" >/dev/null || die "$tool is missing; this is neither Debian nor Ubuntu, so please install it."
     done
-fi
-if [ ${#missing[@]} -gt 0 ]; then
-    install="apt-get install -y --no-install-recommends ${missing[*]}"
-    if [ "$(id -u)" = 0 ]; then run=(); elif sudo -n true 2>/dev/null; then run=(sudo); else
-        die "these packages are missing; please type:  sudo apt-get update && sudo $install"
-    fi
-    say "installing packages: ${missing[*]}"
-    "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-    "${run[@]}" env DEBIAN_FRONTEND=noninteractive $install >/dev/null
 fi
 
 # --- nats-server: the one given, or the pinned one.
@@ -96,13 +125,13 @@ fi
 
 # --- Clients of others, which the tests talk to us with.
 clients=scripts/test-clients
-if [ "${1:-}" = test ] && ! cmp -s $clients/requirements.txt .tools/test-clients.stamp; then
+if is test check && ! cmp -s $clients/requirements.txt .tools/test-clients.stamp; then
     say "installing the Python clients that the tests use into .tools/venv"
     python3 -m venv --clear .tools/venv
     .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check -r $clients/requirements.txt
     cp $clients/requirements.txt .tools/test-clients.stamp
 fi
-if [ "${1:-}" = test ] && ! cmp -s $clients/package-lock.json .tools/node/stamp; then
+if is test check && ! cmp -s $clients/package-lock.json .tools/node/stamp; then
     say "installing the Node clients that the tests use into .tools/node"
     mkdir -p .tools/node
     cp $clients/package.json $clients/package-lock.json .tools/node/
@@ -111,11 +140,34 @@ if [ "${1:-}" = test ] && ! cmp -s $clients/package-lock.json .tools/node/stamp;
 fi
 
 # --- schemathesis, apart from the clients: what it needs must not decide what they get.
-if [ "${1:-}" = test ] && ! cmp -s scripts/schemathesis.txt .tools/schemathesis.stamp; then
+if is test check && ! cmp -s scripts/schemathesis.txt .tools/schemathesis.stamp; then
     say "installing schemathesis into .tools/schemathesis"
     python3 -m venv .tools/schemathesis
     .tools/schemathesis/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/schemathesis.txt
     cp scripts/schemathesis.txt .tools/schemathesis.stamp
+fi
+
+# --- What `make lint` checks dependencies with; outside of the clone, because clones share it.
+if is check; then
+    tools="$CARGO_TARGET_DIR/tools"
+    while read -r tool version features; do
+        "$tools/bin/$tool" --version 2>/dev/null | grep -q " $version" && continue
+        say "building $tool $version into $tools"
+        # shellcheck disable=SC2086 # several options
+        CARGO_TARGET_DIR="$tools/build" cargo install --quiet --locked --debug $features --root "$tools" --version "$version" "$tool"
+        rm -rf "$tools/build"
+    done <<'TOOLS'
+cargo-deny 0.20.2 --no-default-features
+cargo-machete 0.9.2
+TOOLS
+    typos=1.52.0
+    if ! "$tools/bin/typos" --version 2>/dev/null | grep -q " $typos"; then
+        say "installing typos $typos into $tools"
+        python3 -m venv --clear "$tools/python"
+        "$tools/python/bin/python" -m pip install --quiet --disable-pip-version-check "typos==$typos"
+        mkdir -p "$tools/bin"
+        ln -sfn "$tools/python/bin/typos" "$tools/bin/typos"
+    fi
 fi
 
 # --- llama.cpp's build script puts links beside the examples that lead nowhere, and fails over them when it runs again.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use island_daemon::chain::Chain;
-use island_egress::{Bounds, Gate, GateError, Internet, Outside};
+use island_runtimes_egress::{Bounds, Gate, GateError, Internet, Outside};
 use island_protocol::{
     cargo::CargoSpec,
     egress::Egress,

@@ -2,16 +2,63 @@
 
 use std::time::Duration;
 
-use hf_hub::HFClient;
 use island_protocol::address::HubAddress;
-use reqwest::Url;
+use reqwest::{Client, StatusCode, Url};
+use serde::Deserialize;
 
 use crate::{GetError, OpenError, pick};
 
+/// Time that one request for a list of files may take.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Most bytes of a list of files. The longest ones known have some thousand names.
+const MOST_BYTES: usize = 16 << 20;
+/// Pause before the one further try.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A list of files that was not obtained.
+#[derive(Debug, thiserror::Error)]
+enum HubError {
+    #[error("request the list of files")]
+    Transport(#[from] reqwest::Error),
+    #[error("the hub answered {0}")]
+    Status(StatusCode),
+    #[error("the list of files is longer than {MOST_BYTES} bytes")]
+    TooLong,
+    #[error("the list of files is not what a hub sends")]
+    Json(#[from] serde_json::Error),
+}
+
+impl HubError {
+    fn is_transient(&self) -> bool {
+        match self {
+            Self::Transport(_) => true,
+            Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
+            Self::TooLong | Self::Json(_) => false,
+        }
+    }
+}
+
+/// A repository, as far as it is needed here.
+#[derive(Debug, Deserialize)]
+struct Repository {
+    sha: Option<String>,
+    #[serde(default)]
+    siblings: Vec<Sibling>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Sibling {
+    rfilename: String,
+}
+
 /// A hub.
+///
+/// One request of its API is needed: the files of a repository. The crates for that API bring a transfer protocol of their own,
+/// several minutes of compiling, that nothing here would use.
 pub(crate) struct Hub {
-    client: HFClient,
+    client: Client,
     endpoint: Url,
+    token: Option<String>,
 }
 
 impl std::fmt::Debug for Hub {
@@ -25,15 +72,11 @@ impl Hub {
     pub(crate) fn new(endpoint: &str, token: Option<String>) -> Result<Self, OpenError> {
         let bad = || OpenError::Hub(endpoint.to_owned());
         let url = Url::parse(endpoint).map_err(|_| bad())?;
-        let mut builder = HFClient::builder()
-            .endpoint(endpoint)
-            .cache_enabled(false)
-            .retry_max_attempts(2)
-            .retry_base_delay(Duration::from_millis(200));
-        if let Some(token) = token {
-            builder = builder.token(token);
+        if url.cannot_be_a_base() {
+            return Err(bad());
         }
-        Ok(Self { client: builder.build().map_err(|_| bad())?, endpoint: url })
+        let client = Client::builder().timeout(TIMEOUT).build().map_err(OpenError::Web)?;
+        Ok(Self { client, endpoint: url, token })
     }
 
     /// Its address.
@@ -55,15 +98,47 @@ impl Hub {
         Ok(self.url(address, &revision, &file))
     }
 
+    /// The commit that a revision means, and the names of its files.
     async fn files(&self, address: &HubAddress) -> Result<(Option<String>, Vec<String>), GetError> {
-        let model = self.client.model(&address.owner, &address.repo);
-        let info = model.info().maybe_revision(address.revision.clone()).send().await;
-        let info = info.map_err(|source| GetError::Hub {
+        let asked = match self.repository(address).await {
+            Err(error) if error.is_transient() => {
+                tokio::time::sleep(PAUSE).await;
+                self.repository(address).await
+            }
+            asked => asked,
+        };
+        let repository = asked.map_err(|source| GetError::Hub {
             repo: format!("{}/{}", address.owner, address.repo),
             source: Box::new(source),
         })?;
-        let files = info.siblings.unwrap_or_default().into_iter().map(|sibling| sibling.rfilename).collect();
-        Ok((info.sha, files))
+        Ok((repository.sha, repository.siblings.into_iter().map(|sibling| sibling.rfilename).collect()))
+    }
+
+    async fn repository(&self, address: &HubAddress) -> Result<Repository, HubError> {
+        let mut url = self.endpoint.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(["api", "models", &address.owner, &address.repo]);
+            if let Some(revision) = &address.revision {
+                path.extend(["revision", revision]);
+            }
+        }
+        let mut request = self.client.get(url);
+        if let Some(token) = &self.token {
+            // Not sent along with a redirect to another host.
+            request = request.bearer_auth(token);
+        }
+        let mut response = request.send().await?;
+        if !response.status().is_success() {
+            return Err(HubError::Status(response.status()));
+        }
+        let mut text = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            if text.len() + chunk.len() > MOST_BYTES {
+                return Err(HubError::TooLong);
+            }
+            text.extend_from_slice(&chunk);
+        }
+        Ok(serde_json::from_slice(&text)?)
     }
 
     fn url(&self, address: &HubAddress, revision: &str, file: &str) -> Url {

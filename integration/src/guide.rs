@@ -39,11 +39,11 @@ pub fn steps(guide: &str) -> Vec<Step> {
     steps
 }
 
-/// Runs the steps with `variables` set; every difference from what is shown, or nothing.
+/// Runs the steps with `variables` set. Returns every difference from what is shown, and every step without an answer that failed.
 pub fn differences(steps: &[Step], variables: &[(&str, &str)], folder: &Path) -> String {
     let mut script = String::from("set -u\n");
     for (at, step) in steps.iter().enumerate() {
-        let _ = writeln!(script, "{{\n{}\n}} >{at}.out 2>&1", step.command);
+        let _ = writeln!(script, "{{\n{}\n}} >{at}.out 2>&1; echo $? >{at}.status", step.command);
     }
     let result = Command::new("bash")
         .args(["--norc", "-c", &script])
@@ -54,11 +54,20 @@ pub fn differences(steps: &[Step], variables: &[(&str, &str)], folder: &Path) ->
     let mut all = String::from_utf8_lossy(&result.stderr).into_owned();
     for (at, step) in steps.iter().enumerate() {
         let printed = fs::read_to_string(folder.join(format!("{at}.out"))).unwrap_or_default();
-        let Some((language, shown)) = &step.shown else { continue };
+        let Step { line, command, .. } = step;
+        let Some((language, shown)) = &step.shown else {
+            let status = fs::read_to_string(folder.join(format!("{at}.status"))).unwrap_or_default();
+            if status.trim() != "0" {
+                let _ = writeln!(
+                    all,
+                    "--- line {line}\n{command}\n--- ended with status {status}--- printed\n{printed}"
+                );
+            }
+            continue;
+        };
         let same =
             if language == "json" { is_json_like(shown, &printed) } else { is_text_like(shown, &printed) };
         if !same {
-            let Step { line, command, .. } = step;
             let _ = writeln!(all, "--- line {line}\n{command}\n--- shown\n{shown}\n--- printed\n{printed}");
         }
     }
@@ -201,5 +210,8 @@ mod tests {
         let guide = "```sh\nNAME=you\n```\n```sh\necho hello $NAME\n```\n```text\nhello me\n```\n";
         let told = differences(&steps(guide), &[], folder.path());
         assert!(told.contains("line 4") && told.contains("hello you"), "{told}");
+        let told =
+            differences(&steps("```sh\ntrue\n```\n```sh\necho broken; false\n```\n"), &[], folder.path());
+        assert!(told.contains("line 4") && told.contains("status 1") && !told.contains("line 1"), "{told}");
     }
 }

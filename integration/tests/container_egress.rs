@@ -1,7 +1,7 @@
 //! Containers that connect to what their Cargos declare, through the whole network. The Island connects to the internet itself, which a
 //! test does not have: what is carried is shown where the proxy is tested, here what is refused, said and left behind.
 
-use std::{fs, io::Write as _, path::Path};
+use std::{fs, path::Path};
 
 use island_integration::{
     Network, Options,
@@ -84,7 +84,7 @@ async fn start(egress: &str) -> Option<(Dockerd, Network, tempfile::TempDir)> {
             Some((docker, Network::start_with(&Options { agent, cargos, ..Options::default() }), folder))
         }
         Err(reason) => {
-            let _ = writeln!(std::io::stderr(), "SKIPPED: the way out of containers: {reason}");
+            island_testing::skip("the way out of containers", &reason);
             None
         }
     }

@@ -13,7 +13,7 @@ use serde_json::json;
 async fn every_example_gives_what_its_entry_says() {
     let network = Network::start();
     let examples = examples::of("wasm");
-    assert!(examples.len() >= 20, "only {} entries", examples.len());
+    assert!(examples.len() >= 22, "only {} entries", examples.len());
     let wrong = examples::run_all(&network, &examples, 4).await;
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), examples.len(), wrong.join("\n"));
 }

@@ -4,50 +4,31 @@ use std::fmt::Write as _;
 
 use crate::program::alone;
 
+/// Commands that a help lists, but for `help` itself.
+fn subcommands(help: &str) -> Vec<String> {
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // Continued descriptions are indented further.
+    let names = listed.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+    names.map(str::to_owned).collect()
+}
+
 #[test]
 fn help_of_every_command() {
-    let commands: &[&[&str]] = &[
-        &[],
-        &["dev"],
-        &["auth"],
-        &["auth", "login"],
-        &["auth", "status"],
-        &["auth", "logout"],
-        &["account"],
-        &["account", "ledger"],
-        &["chat"],
-        &["jobs"],
-        &["jobs", "submit"],
-        &["jobs", "list"],
-        &["jobs", "get"],
-        &["jobs", "stream"],
-        &["jobs", "cancel"],
-        &["workloads"],
-        &["workloads", "list"],
-        &["workloads", "get"],
-        &["hosts"],
-        &["hosts", "list"],
-        &["hosts", "get"],
-        &["api-keys"],
-        &["api-keys", "list"],
-        &["api-keys", "create"],
-        &["api-keys", "delete"],
-        &["market"],
-        &["market", "rates"],
-        &["market", "history"],
-        &["sail"],
-        &["sail", "subscribe"],
-        &["completion"],
-        &["man"],
-    ];
-    let mut all = String::new();
-    for command in commands {
-        let mut arguments = command.to_vec();
+    let (mut all, mut waiting) = (String::new(), vec![Vec::<String>::new()]);
+    let mut commands = 0;
+    while let Some(command) = waiting.pop() {
+        let mut arguments: Vec<&str> = command.iter().map(String::as_str).collect();
         arguments.push("--help");
         let ran = alone(&arguments);
         assert_eq!(ran.code, Some(0), "{arguments:?}");
         let _ = writeln!(all, "$ island {}\n{}", arguments.join(" "), ran.out);
+        commands += 1;
+        let inner = subcommands(&ran.out).into_iter().rev();
+        waiting.extend(inner.map(|name| [command.clone(), vec![name]].concat()));
     }
+    assert!(commands > 30, "only {commands} commands were found");
     insta::assert_snapshot!(all);
 }
 

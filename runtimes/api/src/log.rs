@@ -1,10 +1,8 @@
 //! The debug log of one run: what a Cargo's program wrote to its standard error, the end of it.
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, fmt, sync::Arc};
+
+use parking_lot::Mutex;
 
 /// Bytes that are kept; what came before them is only counted.
 pub const KEPT_BYTES: usize = 64 << 10;
@@ -22,7 +20,7 @@ struct Kept {
 impl JobLog {
     /// Appends bytes as the program wrote them; no encoding is assumed.
     pub fn write(&self, bytes: &[u8]) {
-        let mut kept = self.lock();
+        let mut kept = self.0.lock();
         let fresh = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
         let over = (kept.tail.len() + fresh.len()).saturating_sub(KEPT_BYTES);
         kept.dropped += (over + bytes.len() - fresh.len()) as u64;
@@ -37,7 +35,7 @@ impl JobLog {
 
     /// The log so far, with a first line that says how much of its beginning is missing.
     pub fn text(&self) -> String {
-        let kept = self.lock();
+        let kept = self.0.lock();
         let (front, back) = kept.tail.as_slices();
         let text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
         if kept.dropped == 0 {
@@ -49,11 +47,7 @@ impl JobLog {
 
     /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
-        self.lock().tail.is_empty()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().tail.is_empty()
     }
 }
 

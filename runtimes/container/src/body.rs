@@ -9,7 +9,7 @@ use bollard::models::{
     ResourcesUlimits,
 };
 
-use crate::{grant::Grant, marks::Marks, way_out};
+use crate::{egress_mount, labels::ContainerLabels, resource_limits::ResourceLimits};
 
 /// Nobody, and nobody's group: never root, whatever the image says.
 pub const USER: &str = "65534:65534";
@@ -23,17 +23,17 @@ const SHARED_MEMORY: i64 = 64 << 20;
 const OOM_SCORE: i64 = 500;
 
 /// The container of one job: `image` is what the daemon itself called it, `command` the Cargo's, run in place of the image's own
-/// unless it is empty. `way_out` is the folder of the agent's through which its program connects to what its Cargo declares.
+/// unless it is empty. `egress_mount` is the folder of the agent's through which its program connects to what its Cargo declares.
 pub fn create_body(
     image: &str,
     command: &[String],
-    grant: &Grant,
-    way_out: Option<&Path>,
-    marks: &Marks,
+    limits: &ResourceLimits,
+    egress_mount: Option<&Path>,
+    labels: &ContainerLabels,
 ) -> ContainerCreateBody {
     let given = !command.is_empty();
     let mut env = vec![format!("HOME={SCRATCH}"), format!("TMPDIR={SCRATCH}"), "LANG=C.UTF-8".to_owned()];
-    env.extend(way_out.into_iter().flat_map(|_| way_out::variables()));
+    env.extend(egress_mount.into_iter().flat_map(|_| egress_mount::variables()));
     ContainerCreateBody {
         image: Some(image.to_owned()),
         entrypoint: given.then(|| command.to_vec()),
@@ -42,7 +42,7 @@ pub fn create_body(
         // Every container is called the same, so that none learns where it runs.
         hostname: Some("cargo".to_owned()),
         env: Some(env),
-        labels: Some(marks.labels()),
+        labels: Some(labels.labels()),
         attach_stdin: Some(true),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
@@ -52,13 +52,13 @@ pub fn create_body(
         network_disabled: Some(true),
         // An image may bring a command of its own to be run every now and then; none is.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
-        host_config: Some(host_config(grant, way_out)),
+        host_config: Some(host_config(limits, egress_mount)),
         ..ContainerCreateBody::default()
     }
 }
 
-fn host_config(grant: &Grant, way_out: Option<&Path>) -> HostConfig {
-    let memory = grant.memory_bytes as i64;
+fn host_config(limits: &ResourceLimits, egress_mount: Option<&Path>) -> HostConfig {
+    let memory = limits.memory_bytes as i64;
     HostConfig {
         network_mode: Some("none".to_owned()),
         readonly_rootfs: Some(true),
@@ -70,22 +70,22 @@ fn host_config(grant: &Grant, way_out: Option<&Path>) -> HostConfig {
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         tmpfs: Some(HashMap::from([(
             SCRATCH.to_owned(),
-            format!("rw,noexec,nosuid,nodev,mode=1777,size={}", grant.scratch_bytes),
+            format!("rw,noexec,nosuid,nodev,mode=1777,size={}", limits.scratch_bytes),
         )])),
         shm_size: Some(SHARED_MEMORY.min(memory / 2)),
         memory: Some(memory),
         // Memory and swap together: no swap.
         memory_swap: Some(memory),
-        nano_cpus: Some(grant.milli_cpus as i64 * 1_000_000),
-        pids_limit: Some(grant.pids as i64),
+        nano_cpus: Some(limits.milli_cpus as i64 * 1_000_000),
+        pids_limit: Some(limits.pids as i64),
         ulimits: Some(vec![limit("nofile", OPEN_FILES), limit("core", 0)]),
         oom_score_adj: Some(OOM_SCORE),
         // Reaps what a program leaves behind, and hands signals on.
         init: Some(true),
         // Its output goes to us alone; a log on the host would fill the disk.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
-        mounts: way_out.map(|folder| vec![mount(folder)]),
-        device_requests: grant.gpus.then(|| {
+        mounts: egress_mount.map(|folder| vec![mount(folder)]),
+        device_requests: limits.gpus.then(|| {
             vec![DeviceRequest {
                 count: Some(-1),
                 capabilities: Some(vec![vec!["gpu".to_owned()]]),
@@ -99,7 +99,7 @@ fn host_config(grant: &Grant, way_out: Option<&Path>) -> HostConfig {
 /// The one folder of the host that a container may see, and only to read: a socket can be connected to all the same.
 fn mount(folder: &Path) -> Mount {
     Mount {
-        target: Some(way_out::FOLDER.to_owned()),
+        target: Some(egress_mount::FOLDER.to_owned()),
         source: Some(folder.to_string_lossy().into_owned()),
         typ: Some(MountType::BIND),
         read_only: Some(true),

@@ -6,7 +6,7 @@ use bollard::models::ContainerState;
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_api::lines::Exit;
 
-use crate::grant::Grant;
+use crate::resource_limits::ResourceLimits;
 
 /// An exit code above this is a signal's number.
 const SIGNALS: i64 = 128;
@@ -14,13 +14,13 @@ const SIGNALS: i64 = 128;
 const LAST_SIGNAL: i64 = 64;
 
 /// The verdict on a program that ended by itself.
-pub fn verdict(state: &ContainerState, grant: &Grant) -> Exit {
+pub fn verdict(state: &ContainerState, limits: &ResourceLimits) -> Exit {
     let code = state.exit_code.unwrap_or_default();
     if code == 0 {
         return Exit::Code(0);
     }
     if state.oom_killed == Some(true) {
-        return Exit::Failed(out_of_memory(grant));
+        return Exit::Failed(out_of_memory(limits));
     }
     match code - SIGNALS {
         signal @ 1..=LAST_SIGNAL => Exit::Signal(signal as i32),
@@ -28,9 +28,9 @@ pub fn verdict(state: &ContainerState, grant: &Grant) -> Exit {
     }
 }
 
-fn out_of_memory(grant: &Grant) -> Failure {
+fn out_of_memory(limits: &ResourceLimits) -> Failure {
     let message =
-        format!("the program needed more than the {} MB of memory it has", grant.memory_bytes >> 20);
+        format!("the program needed more than the {} MB of memory it has", limits.memory_bytes >> 20);
     Failure::of_job(FailureCode::OutOfMemory, message)
 }
 
@@ -63,7 +63,7 @@ mod tests {
             oom_killed: Some(oom_killed),
             ..ContainerState::default()
         };
-        let grant = Grant {
+        let limits = ResourceLimits {
             memory_bytes: 256 << 20,
             milli_cpus: 1000,
             pids: 64,
@@ -71,7 +71,7 @@ mod tests {
             time: Duration::from_secs(1),
             gpus: false,
         };
-        verdict(&state, &grant)
+        verdict(&state, &limits)
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod room;
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::UNIX_EPOCH,
 };
 
@@ -23,6 +23,7 @@ use island_protocol::{
     cargo::CargoSpec,
     job::{Failure, FailureCode},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
 
@@ -32,8 +33,8 @@ use room::{Kept, excess};
 use crate::{
     archive::{Archive, ArchiveError},
     daemon::{Daemon, failed, is_missing},
-    marks::short_hash,
-    table::wrong,
+    engine_config::invalid_cargo,
+    labels::short_hash,
 };
 
 /// Name of the artifact that is the image.
@@ -102,7 +103,7 @@ impl Wanted {
         let artifact = cargo.artifacts.iter().find(|artifact| artifact.name == IMAGE);
         let reference = artifact.and_then(|artifact| artifact.url.strip_prefix("docker://"));
         if let Some(reference) = reference {
-            let reference = Reference::parse(reference).map_err(wrong)?;
+            let reference = Reference::parse(reference).map_err(invalid_cargo)?;
             if !reference.is_allowed(registries) {
                 let message = format!("the owner of this Island allows no images from {}", reference.name());
                 return Err(Failure::of_host(FailureCode::ModelUnavailable, message));
@@ -112,7 +113,7 @@ impl Wanted {
                 origin: Origin::Registry(reference),
             });
         }
-        let file = file.ok_or_else(|| wrong("the Cargo names no image file"))?;
+        let file = file.ok_or_else(|| invalid_cargo("the Cargo names no image file"))?;
         let key = match artifact.and_then(|artifact| artifact.sha256) {
             Some(digest) => digest.hex(),
             None => unnamed(file)?,
@@ -195,7 +196,7 @@ impl Images {
         let config = found.config.unwrap_or_default();
         // Checked in files before they are loaded; here for what came from a registry.
         if config.volumes.is_some_and(|volumes| !volumes.is_empty()) {
-            return Err(wrong("the image declares volumes; only /tmp can be written in a container"));
+            return Err(invalid_cargo("the image declares volumes; only /tmp can be written in a container"));
         }
         let some = |words: Option<Vec<String>>| words.is_some_and(|words| !words.is_empty());
         let has_program = some(config.entrypoint) || some(config.cmd);
@@ -301,7 +302,7 @@ impl Images {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 
@@ -329,7 +330,7 @@ fn loaded_id(line: &str) -> Option<String> {
 
 fn unusable(error: &ArchiveError) -> Failure {
     if error.is_of_file() {
-        return wrong(error.to_string());
+        return invalid_cargo(error.to_string());
     }
     Failure::of_host(FailureCode::ModelUnavailable, error.to_string())
 }
@@ -343,7 +344,7 @@ fn rejected(error: &bollard::errors::Error) -> Failure {
         | bollard::errors::Error::DockerResponseServerError { .. }
             if !is_daemons =>
         {
-            wrong("the container daemon cannot unpack the image")
+            invalid_cargo("the container daemon cannot unpack the image")
         }
         _ => failure,
     }

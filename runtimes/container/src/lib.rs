@@ -3,14 +3,14 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`table`] | all that a Cargo may say about its container |
-//! | [`grant`] | what it gets: its tier's bounds, within the owner's rules |
+//! | [`limits`] | what it gets: its tier's bounds, within the owner's rules |
 //! | [`body`] | what the daemon is asked to create; nothing a Cargo says can loosen it |
-//! | [`marks`], [`process`] | labels that tell our orphans from what others use |
+//! | [`labels`], [`process`] | labels that tell our orphans from what others use |
 //! | [`archive`] | image files, looked through and written anew before a daemon unpacks them |
 //! | [`images`] | each image brought to the daemon once |
 //! | [`daemon`] | the daemon and its socket; what it can do, and whether that is enough |
 //! | [`start`] | from an image to a program that waits for its input |
-//! | [`way_out`] | the forwarder through which a program connects to what its Cargo declares |
+//! | [`egress_mount`] | the forwarder through which a program connects to what its Cargo declares |
 //! | [`ahead`] | containers started before their job is there |
 //! | [`run`], [`exit`] | one job: input, lines, and how it ended |
 //! | [`remover`] | who takes containers away |
@@ -18,23 +18,23 @@
 //! | [`worker`] | what the worker binary brings |
 //! | `testing` | a Docker daemon of a test's own (feature `testing`) |
 
-pub mod ahead;
 pub mod archive;
 pub mod body;
 pub mod daemon;
+pub mod egress_mount;
+pub mod engine_config;
 pub mod exit;
-pub mod grant;
 pub mod images;
-pub mod marks;
+pub mod labels;
 pub mod process;
 pub mod remover;
+pub mod resource_limits;
 pub mod run;
 pub mod runtime;
 pub mod start;
-pub mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
-pub mod way_out;
+pub mod warm_pool;
 pub mod worker;
 
 pub use runtime::{Containers, Settings};

@@ -3,12 +3,13 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use bollard::{errors::Error, query_parameters::RemoveContainerOptionsBuilder};
 use island_protocol::ids::AttemptKey;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::mpsc,
     task::{JoinHandle, JoinSet},
@@ -98,7 +99,7 @@ impl Remover {
             let _ = self.queue.send(id.clone());
         }
         self.stop.cancel();
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = self.task.lock().take();
         if let Some(task) = task {
             // Its removals have a deadline of their own, and it catches those that break down.
             let _ = task.await;
@@ -155,5 +156,5 @@ async fn try_to_remove(daemon: &Daemon, id: &str) -> Result<(), Error> {
 }
 
 fn lock(book: &Book) -> MutexGuard<'_, HashMap<String, Option<AttemptKey>>> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+    book.lock()
 }

@@ -17,7 +17,7 @@ use tokio::{
 use crate::{
     daemon::{Daemon, failed},
     exit::{abandoned, cancelled, too_late, verdict},
-    grant::Grant,
+    resource_limits::ResourceLimits,
     start::{Output, Started},
 };
 
@@ -28,7 +28,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 pub async fn follow(
     daemon: &Daemon,
     started: Started,
-    grant: &Grant,
+    limits: &ResourceLimits,
     request: &RunRequest,
     context: &RunContext,
 ) -> Outcome {
@@ -46,14 +46,14 @@ pub async fn follow(
     let reading = async {
         let read = read(&mut output, &mut lines, context).await;
         match read {
-            Ok(()) => end(daemon, container.id(), grant).await,
+            Ok(()) => end(daemon, container.id(), limits).await,
             Err(failure) => Exit::Failed(failure),
         }
     };
     let exit = tokio::select! {
         biased;
         () = context.cancel.cancelled() => Exit::Failed(cancelled()),
-        () = sleep_until(Instant::now() + grant.time) => Exit::Failed(too_late(grant.time)),
+        () = sleep_until(Instant::now() + limits.time) => Exit::Failed(too_late(limits.time)),
         () = signs_of_life(context) => unreachable!("they go on for ever"),
         exit = reading => exit,
         exit = feeding => exit,
@@ -77,7 +77,7 @@ async fn read(output: &mut Output, lines: &mut Lines, context: &RunContext) -> R
 }
 
 /// How the program ended; it may run on for a while after it has closed its output.
-async fn end(daemon: &Daemon, id: &str, grant: &Grant) -> Exit {
+async fn end(daemon: &Daemon, id: &str, limits: &ResourceLimits) -> Exit {
     let until_ended = WaitContainerOptionsBuilder::new().condition("not-running").build();
     let ended = daemon.slow.wait_container(id, Some(until_ended)).next().await;
     match ended {
@@ -85,7 +85,7 @@ async fn end(daemon: &Daemon, id: &str, grant: &Grant) -> Exit {
         // Its code says that something went wrong; only the daemon knows whether that was its memory.
         Some(Err(bollard::errors::Error::DockerContainerWaitError { .. })) => {
             match daemon.quick.inspect_container(id, None).await {
-                Ok(container) => verdict(&container.state.unwrap_or_default(), grant),
+                Ok(container) => verdict(&container.state.unwrap_or_default(), limits),
                 Err(error) => Exit::Failed(failed("ask how the program ended", &error)),
             }
         }

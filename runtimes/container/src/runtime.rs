@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use bollard::query_parameters::ListContainersOptionsBuilder;
@@ -14,18 +14,19 @@ use island_protocol::{
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
 use island_runtimes_worker::launch::{ContainerRules, egress_folder};
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::{
-    ahead::Ahead,
     daemon::Daemon,
+    engine_config::{EngineConfig, invalid_cargo},
     exit::cancelled,
-    grant::{Grant, not_here},
     images::{Image, Images, State, Wanted},
-    marks::{ISLAND, Maker, PROCESS, container_name},
+    labels::{ISLAND, Maker, PROCESS, container_name},
+    resource_limits::{ResourceLimits, not_here},
     run::{follow, no_image},
     start::{NotStarted, Spec, Started, Starter},
-    table::{Table, wrong},
+    warm_pool::WarmPool,
 };
 
 /// Name of the artifact that is the image.
@@ -55,14 +56,14 @@ pub struct Containers {
     settings: Settings,
     images: Arc<Images>,
     starter: Starter,
-    ahead: Arc<Ahead>,
+    ahead: Arc<WarmPool>,
     watch: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A request, understood.
 struct Asked {
-    table: Table,
-    grant: Grant,
+    table: EngineConfig,
+    limits: ResourceLimits,
     image: Wanted,
 }
 
@@ -70,7 +71,7 @@ impl Containers {
     /// On this daemon. What crashed predecessors left behind is removed first.
     pub async fn start(daemon: Daemon, settings: Settings) -> Self {
         let starter = Starter::new(daemon.clone(), settings.maker.clone());
-        let ahead = Arc::new(Ahead::new(starter.clone(), settings.rules.ahead));
+        let ahead = Arc::new(WarmPool::new(starter.clone(), settings.rules.ahead));
         let watch = {
             let ahead = Arc::clone(&ahead);
             tokio::spawn(async move { ahead.watch().await })
@@ -92,14 +93,15 @@ impl Containers {
     }
 
     fn asked(&self, request: &RunRequest) -> Result<Asked, Failure> {
-        let table = Table::of(&request.cargo)?;
-        let grant = Grant::of(&request.cargo, &table, &self.settings.rules, self.daemon.abilities.gpu_safe)?;
+        let table = EngineConfig::of(&request.cargo)?;
+        let limits =
+            ResourceLimits::of(&request.cargo, &table, &self.settings.rules, self.daemon.abilities.gpu_safe)?;
         // A tier promises a bound, not processors that this machine does not have.
-        let milli_cpus = grant.milli_cpus.min(self.daemon.abilities.milli_cpus.unwrap_or(u64::MAX));
-        let grant = Grant { milli_cpus, ..grant };
+        let milli_cpus = limits.milli_cpus.min(self.daemon.abilities.milli_cpus.unwrap_or(u64::MAX));
+        let limits = ResourceLimits { milli_cpus, ..limits };
         let file = request.artifacts.get(IMAGE).map(|path| -> &Path { path });
         let image = Wanted::of(&request.cargo, file, &self.settings.rules.registries)?;
-        Ok(Asked { table, grant, image })
+        Ok(Asked { table, limits, image })
     }
 
     async fn attempt(&self, request: &RunRequest, context: &RunContext) -> Result<Outcome, Failure> {
@@ -108,13 +110,13 @@ impl Containers {
             context.work.enter(Phase::Load);
             let image = self.image(&asked.image, context).await?;
             if asked.table.command.is_empty() && !image.has_program {
-                return Err(wrong("the Cargo names no command, and its image none either"));
+                return Err(invalid_cargo("the Cargo names no command, and its image none either"));
             }
             let command = asked.table.command.clone();
-            let way_out = self.way_out(&asked.table, context.key)?;
-            let spec = Spec { image: image.id, command, grant: asked.grant, way_out };
+            let egress_mount = self.egress_mount(&asked.table, context.key)?;
+            let spec = Spec { image: image.id, command, limits: asked.limits, egress_mount };
             match self.container(&spec, context.key).await {
-                Ok(started) => return Ok(follow(&self.daemon, started, &spec.grant, request, context).await),
+                Ok(started) => return Ok(follow(&self.daemon, started, &spec.limits, request, context).await),
                 Err(NotStarted::Failed(failure)) => return Err(failure),
                 Err(NotStarted::ImageGone) => {
                     self.images.forget(&asked.image);
@@ -126,7 +128,7 @@ impl Containers {
     }
 
     /// The folder that the agent has made for an attempt whose program connects to something.
-    fn way_out(&self, table: &Table, key: AttemptKey) -> Result<Option<PathBuf>, Failure> {
+    fn egress_mount(&self, table: &EngineConfig, key: AttemptKey) -> Result<Option<PathBuf>, Failure> {
         if table.egress.is_empty() {
             return Ok(None);
         }
@@ -140,6 +142,7 @@ impl Containers {
         let mut state = self.images.follow(wanted);
         let mut told = None;
         loop {
+            #[expect(clippy::disallowed_methods, reason = "the guard ends with the clone")]
             let now = state.borrow_and_update().clone();
             match now {
                 State::Here(image) => return Ok(image),
@@ -244,7 +247,7 @@ impl Runtime for Containers {
     }
 
     async fn shutdown(&self) {
-        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let watch = self.watch.lock().take();
         if let Some(watch) = watch {
             watch.abort();
             // It was told to end; how it ends is no news.

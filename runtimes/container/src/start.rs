@@ -15,10 +15,10 @@ use tokio_util::task::TaskTracker;
 use crate::{
     body::create_body,
     daemon::{Daemon, failed, is_missing},
-    grant::Grant,
-    marks::{Maker, Marks, container_name},
+    egress_mount,
+    labels::{ContainerLabels, Maker, container_name},
     remover::{Container, Remover},
-    way_out,
+    resource_limits::ResourceLimits,
 };
 
 /// What decides how a container is made; two jobs with the same may each take what was made for the other.
@@ -29,9 +29,9 @@ pub struct Spec {
     /// What runs in it.
     pub command: Vec<String>,
     /// Its bounds.
-    pub grant: Grant,
+    pub limits: ResourceLimits,
     /// The folder of one attempt through which it connects to the outside. Nobody else can take such a container.
-    pub way_out: Option<PathBuf>,
+    pub egress_mount: Option<PathBuf>,
 }
 
 /// What a container writes.
@@ -91,8 +91,9 @@ impl Starter {
 
     /// Starts one. Its program may already run while it is attached to nobody's job: it gets its input later.
     pub async fn start(&self, spec: &Spec, key: Option<AttemptKey>) -> Result<Started, NotStarted> {
-        let marks = Marks { maker: &self.maker, key };
-        let body = create_body(&spec.image, &spec.command, &spec.grant, spec.way_out.as_deref(), &marks);
+        let labels = ContainerLabels { maker: &self.maker, key };
+        let body =
+            create_body(&spec.image, &spec.command, &spec.limits, spec.egress_mount.as_deref(), &labels);
         let options = CreateContainerOptions { name: key.map(container_name), platform: String::new() };
         let docker = &self.daemon.quick;
         let created = docker.create_container(Some(options), body).await.map_err(|error| {
@@ -111,9 +112,9 @@ impl Starter {
         let attached = attached.map_err(fail("attach to the container"))?;
         let started = docker.start_container(container.id(), None::<StartContainerOptions>).await;
         started.map_err(fail("start the container"))?;
-        if spec.way_out.is_some() {
+        if spec.egress_mount.is_some() {
             // Before the input: whoever has read it may connect at once.
-            let open = Box::pin(way_out::open(&self.daemon, container.id()));
+            let open = Box::pin(egress_mount::open(&self.daemon, container.id()));
             open.await.map_err(NotStarted::Failed)?;
         }
         Ok(Started { container, output: attached.output, input: attached.input })

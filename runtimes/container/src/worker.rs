@@ -11,14 +11,14 @@ use island_protocol::{
 };
 use island_runtimes_api::{Probe, Unavailable};
 use island_runtimes_worker::{
-    inside::{Engine, LoadProgress, Loaded},
+    inside::{EngineLoader, LoadProgress, Loaded},
     launch::Launch,
     lockdown::Profile,
 };
 
 use crate::{
     daemon::{self, Daemon},
-    marks::{Maker, short_hash},
+    labels::{Maker, short_hash},
     process,
     runtime::{Containers, Settings, probed},
 };
@@ -35,7 +35,7 @@ pub struct ContainerEngine {
     alive: HashSet<String>,
 }
 
-impl Engine for ContainerEngine {
+impl EngineLoader for ContainerEngine {
     type Runtime = Containers;
 
     fn kind(&self) -> RuntimeType {

@@ -147,7 +147,7 @@ mod tests {
         model::{State, Tensors},
         package::interface::Interface,
     };
-    use island_runtimes_onnx::run::rejected;
+    use island_runtimes_onnx::run::invalid_model;
 
     /// A model that is only told from others by its name.
     #[derive(Debug)]
@@ -167,11 +167,11 @@ mod tests {
         }
 
         fn start(&self) -> Result<State, Failure> {
-            Err(rejected("it never runs"))
+            Err(invalid_model("it never runs"))
         }
 
         fn run(&self, _inputs: Tensors, _state: &mut State) -> Result<Tensors, Failure> {
-            Err(rejected("it never runs"))
+            Err(invalid_model("it never runs"))
         }
     }
 
@@ -190,13 +190,13 @@ mod tests {
         let of = |name: &str, engine: &str| Ok((name.to_owned(), engine.to_owned()));
         assert_eq!(said(choose(Some(takes("a")), || panic!("not asked"))), of("a", "native, v1"));
         assert_eq!(said(choose(None, || takes("b"))), of("b", "portable, v1"));
-        let refused = || Some(Err(rejected("too new")));
+        let refused = || Some(Err(invalid_model("too new")));
         assert_eq!(
             said(choose(refused(), || takes("b"))),
             of("b", "portable, v1, for the native one refused: too new")
         );
-        assert_eq!(said(choose(None, || Err(rejected("no")))), Err("no".to_owned()));
-        let both = said(choose(refused(), || Err(rejected("no"))));
+        assert_eq!(said(choose(None, || Err(invalid_model("no")))), Err("no".to_owned()));
+        let both = said(choose(refused(), || Err(invalid_model("no"))));
         assert_eq!(both, Err("no; the native back end: too new".to_owned()));
     }
 

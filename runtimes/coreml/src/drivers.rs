@@ -21,11 +21,12 @@ pub mod tensors;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_onnx::{graph::Threads, repository::Repository, task::Pipeline};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::{
@@ -78,7 +79,7 @@ impl Models {
         let function = self.text("function").unwrap_or(&package.default_function);
         let ask = Ask { files: &self.files, wanted, package, function, threads: self.threads };
         let chosen = backend::load(&ask)?;
-        self.engines.lock().unwrap_or_else(PoisonError::into_inner).insert(chosen.engine);
+        self.engines.lock().insert(chosen.engine);
         Ok(chosen.model)
     }
 
@@ -96,7 +97,7 @@ impl Models {
 
     /// The back ends that took what was loaded.
     pub fn engine(&self) -> String {
-        let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        let engines = self.engines.lock();
         engines.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 }

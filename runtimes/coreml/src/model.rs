@@ -3,7 +3,7 @@
 use std::{any::Any, fmt};
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::wrong;
+use island_runtimes_onnx::run::invalid_input;
 use ndarray::ArrayD;
 
 use crate::package::interface::{Interface, Kind};
@@ -91,7 +91,7 @@ pub fn check(interface: &Interface, name: &str, given: &Tensor) -> Result<(), Fa
     if sizes.allow(given.shape()) {
         return Ok(());
     }
-    Err(wrong(format!(
+    Err(invalid_input(format!(
         "the model's input {name} cannot have the shape {:?}: it takes {sizes:?}",
         given.shape()
     )))

@@ -20,7 +20,7 @@ use std::{
 };
 
 use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use crate::{
     program::Program,
@@ -63,10 +63,10 @@ impl Package {
     fn of_protobuf(found: Found, files: &BTreeMap<String, PathBuf>) -> Result<Self, Failure> {
         let model = proto::read::model(&read(&found.program, &found.name)?)?;
         if let Some(older) = &model.older {
-            return Err(rejected(refusal(&found.name, older)));
+            return Err(invalid_model(refusal(&found.name, older)));
         }
         let program = model.program.ok_or_else(|| {
-            rejected(format!(
+            invalid_model(format!(
                 "{} holds no ML program, the only kind of Core ML model that is run",
                 found.name
             ))
@@ -92,14 +92,14 @@ impl Package {
     fn of_text(found: Found, files: &BTreeMap<String, PathBuf>) -> Result<Self, Failure> {
         let bytes = read(&found.program, &found.name)?;
         let text = String::from_utf8(bytes)
-            .map_err(|_| rejected(format!("model.mil of {} is not text", found.name)))?;
+            .map_err(|_| invalid_model(format!("model.mil of {} is not text", found.name)))?;
         let program = text::parse(&text)
-            .map_err(|error| rejected(format!("model.mil of {} cannot be read: {error}", found.name)))?;
+            .map_err(|error| invalid_model(format!("model.mil of {} cannot be read: {error}", found.name)))?;
         let default_function = default_of(&program);
         let metadata = found.metadata.as_ref().map(|path| read(path, &found.name)).transpose()?;
         let interfaces = match &metadata {
             Some(bytes) => interface::of_metadata(bytes, &default_function)
-                .map_err(|why| rejected(format!("metadata.json of {}: {why}", found.name)))?,
+                .map_err(|why| invalid_model(format!("metadata.json of {}: {why}", found.name)))?,
             None => BTreeMap::new(),
         };
         let labels = metadata.as_deref().and_then(labels::of_metadata);
@@ -118,7 +118,7 @@ impl Package {
         let Some(declared) = self.program.functions.get(function) else {
             let known: Vec<&str> = self.program.functions.keys().map(String::as_str).collect();
             let message = format!("{} has no function {function:?}; it has: {}", self.name, known.join(", "));
-            return Err(rejected(message));
+            return Err(invalid_model(message));
         };
         let described = self.interfaces.get(function).cloned();
         Ok(described.unwrap_or_else(|| interface::of_function(declared)))
@@ -153,7 +153,7 @@ fn read(path: &Path, name: &str) -> Result<Vec<u8>, Failure> {
     let unreadable = |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
     let length = fs::metadata(path).map_err(unreadable)?.len();
     if length > MAX_PROGRAM_BYTES {
-        return Err(rejected(format!(
+        return Err(invalid_model(format!(
             "the program of {name} has {length} bytes, more than {MAX_PROGRAM_BYTES}"
         )));
     }

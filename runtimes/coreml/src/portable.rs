@@ -3,7 +3,7 @@
 use island_protocol::job::Failure;
 use island_runtimes_onnx::{
     graph::{Feed, Feeds, Graph, Threads},
-    run::{rejected, wrong},
+    run::{invalid_input, invalid_model},
 };
 use ndarray::{ArrayD, IxDyn};
 use ort::{
@@ -77,16 +77,16 @@ impl Model for Portable {
             })
         };
         let values = self.states.iter().map(empty).collect::<ort::Result<Vec<DynValue>>>();
-        let values = values.map_err(|error| rejected(format!("its state cannot be made: {error}")))?;
+        let values = values.map_err(|error| invalid_model(format!("its state cannot be made: {error}")))?;
         Ok(State::new(Held(values)))
     }
 
     fn run(&self, mut inputs: Tensors, state: &mut State) -> Result<Tensors, Failure> {
-        let held = state.content::<Held>().ok_or_else(|| rejected("the state is of another model"))?;
+        let held = state.content::<Held>().ok_or_else(|| invalid_model("the state is of another model"))?;
         let mut feeds = Feeds::new();
         for name in &self.inputs {
             let given = take(&mut inputs, name)
-                .ok_or_else(|| wrong(format!("the model's input {name} is missing")))?;
+                .ok_or_else(|| invalid_input(format!("the model's input {name} is missing")))?;
             check(&self.interface, name, &given)?;
             let feed = match given {
                 Tensor::Floats(array) => Feed::Floats(array),
@@ -100,7 +100,7 @@ impl Model for Portable {
         let mut values = self.graph.run(feeds)?.into_values();
         let mut take = |name: String| {
             let place = values.iter().position(|(known, _)| *known == name);
-            let place = place.ok_or_else(|| rejected(format!("the graph gives no {name}")))?;
+            let place = place.ok_or_else(|| invalid_model(format!("the graph gives no {name}")))?;
             Ok::<_, Failure>(values.swap_remove(place).1)
         };
         let outputs = self
@@ -115,9 +115,9 @@ impl Model for Portable {
 }
 
 fn tensor(value: &DynValue, name: &str) -> Result<Tensor, Failure> {
-    let unreadable = |error: ort::Error| rejected(format!("the output {name} cannot be read: {error}"));
+    let unreadable = |error: ort::Error| invalid_model(format!("the output {name} cannot be read: {error}"));
     let ValueType::Tensor { ty, .. } = value.dtype() else {
-        return Err(rejected(format!("the output {name} is no tensor")));
+        return Err(invalid_model(format!("the output {name} is no tensor")));
     };
     Ok(match ty {
         TensorElementType::Int64 => {

@@ -7,7 +7,7 @@ use island_protocol::{
 use island_runtimes_api::{Probe, Unavailable};
 use island_runtimes_onnx::devices;
 use island_runtimes_worker::{
-    inside::{Engine, LoadProgress, Loaded},
+    inside::{EngineLoader, LoadProgress, Loaded},
     launch::Launch,
     lockdown::Profile,
 };
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CoreMlEngine;
 
-impl Engine for CoreMlEngine {
+impl EngineLoader for CoreMlEngine {
     type Runtime = CoreMl;
 
     fn kind(&self) -> RuntimeType {
@@ -37,7 +37,7 @@ impl Engine for CoreMlEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        devices::profile(launch.vram_limit_mb)
+        devices::gpu_sandbox_profile(launch.vram_limit_mb)
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<CoreMl>, Failure> {

@@ -13,7 +13,7 @@ use crate::{
     lora::Adapters,
     repository::Repository,
     request::{Adapter, Defaults, Request},
-    run::{broke, rejected, wrong},
+    run::{broke, invalid_input, invalid_model},
     schedule,
     text::prompt::{Encoder, Prompts},
     unet::{self, Unet},
@@ -100,7 +100,8 @@ impl Model {
         limit: Option<u64>,
     ) -> Result<Self, Failure> {
         let settings = if engine.is_null() { Ok(Settings::default()) } else { Settings::deserialize(engine) };
-        let settings = settings.map_err(|error| rejected(format!("the Cargo's engine table: {error}")))?;
+        let settings =
+            settings.map_err(|error| invalid_model(format!("the Cargo's engine table: {error}")))?;
         let index: Map<String, Value> = repository.settings("model_index.json")?;
         let class_name = index.get("_class_name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let family = family(&class_name)?;
@@ -154,18 +155,18 @@ impl Model {
         let (unet, channels) = (self.unet.config(), self.vae.config().latent_channels);
         let is_xl = unet.addition_embed_type.is_some();
         if unet.out_channels != channels || ![channels, 2 * channels + 1].contains(&unet.in_channels) {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "the network takes {} channels and gives {}, where the autoencoder has {channels}",
                 unet.in_channels, unet.out_channels
             )));
         }
         if is_xl != (self.family == Family::Xl) {
-            return Err(rejected(format!("the network is not one of a {}", self.class_name)));
+            return Err(invalid_model(format!("the network is not one of a {}", self.class_name)));
         }
         let defaults = self.defaults();
         Request::read(&serde_json::json!({ "prompt": "" }), &defaults)
             .map(drop)
-            .map_err(|failure| rejected(format!("the Cargo's engine table: {}", failure.message)))
+            .map_err(|failure| invalid_model(format!("the Cargo's engine table: {}", failure.message)))
     }
 
     /// What holds where an input says nothing.
@@ -220,7 +221,7 @@ impl Model {
         found.ok_or_else(|| {
             let known: Vec<String> = files().map(base).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            wrong(format!("there is no lora {name:?}; this Cargo has {known}"))
+            invalid_input(format!("there is no lora {name:?}; this Cargo has {known}"))
         })
     }
 
@@ -256,7 +257,7 @@ fn schedule_of(repository: &Repository, settings: &Settings) -> Result<schedule:
     let mut config: Map<String, Value> = repository.settings("scheduler/scheduler_config.json")?;
     config.extend(settings.scheduler.clone());
     schedule::Config::deserialize(Value::Object(config)).map_err(|error| {
-        rejected(format!("scheduler/scheduler_config.json does not say what it should: {error}"))
+        invalid_model(format!("scheduler/scheduler_config.json does not say what it should: {error}"))
     })
 }
 
@@ -264,6 +265,6 @@ fn family(class_name: &str) -> Result<Family, Failure> {
     let found = PIPELINES.iter().find(|(name, _)| *name == class_name);
     found.map(|(_, family)| *family).ok_or_else(|| {
         let ours: Vec<&str> = PIPELINES.iter().map(|(name, _)| *name).collect();
-        rejected(format!("no pipeline here is a {class_name:?}; there are {}", ours.join(", ")))
+        invalid_model(format!("no pipeline here is a {class_name:?}; there are {}", ours.join(", ")))
     })
 }

@@ -11,7 +11,7 @@ use crate::{
     model::Model,
     noise::{Noise, Purpose},
     request::Request,
-    run::{broke, wrong},
+    run::{broke, invalid_input},
     schedule::{self, Scheduler},
     vae::Tiles,
 };
@@ -85,7 +85,7 @@ impl<'p> Plan<'p> {
         let steps = self.request.steps;
         let begin = steps - ((steps as f64 * strength) as usize).min(steps);
         if begin >= scheduler.timesteps().len() {
-            return Err(wrong(format!("a strength of {strength} leaves none of {steps} steps")));
+            return Err(invalid_input(format!("a strength of {strength} leaves none of {steps} steps")));
         }
         Ok(begin)
     }

@@ -11,7 +11,7 @@ use island_protocol::job::{Failure, FailureCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::run::rejected;
+use crate::run::invalid_model;
 
 /// Most bytes of a settings file or vocabulary.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
@@ -41,15 +41,17 @@ impl Repository {
     /// A settings file in its own words, if the repository has it.
     pub fn settings_if_there<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
         let Some(bytes) = self.bytes(name)? else { return Ok(None) };
-        let text = String::from_utf8(bytes).map_err(|_| rejected(format!("{name} is not text")))?;
+        let text = String::from_utf8(bytes).map_err(|_| invalid_model(format!("{name} is not text")))?;
         let value: Value = serde_json::from_str(&without_infinities(&text))
-            .map_err(|error| rejected(format!("{name} is no JSON: {error}")))?;
+            .map_err(|error| invalid_model(format!("{name} is no JSON: {error}")))?;
         // A list would be taken for the settings in their order, and an empty one for the defaults.
         if !value.is_object() {
-            return Err(rejected(format!("{name} is no JSON object")));
+            return Err(invalid_model(format!("{name} is no JSON object")));
         }
         let settings = T::deserialize(without_nulls(value));
-        settings.map(Some).map_err(|error| rejected(format!("{name} does not say what it should: {error}")))
+        settings
+            .map(Some)
+            .map_err(|error| invalid_model(format!("{name} does not say what it should: {error}")))
     }
 
     /// A settings file that must be there.
@@ -60,7 +62,7 @@ impl Repository {
     /// The bytes of a file that must be there.
     pub fn text(&self, name: &str) -> Result<String, Failure> {
         let bytes = self.bytes(name)?.ok_or_else(|| missing(name))?;
-        String::from_utf8(bytes).map_err(|_| rejected(format!("{name} is not text")))
+        String::from_utf8(bytes).map_err(|_| invalid_model(format!("{name} is not text")))
     }
 
     fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
@@ -69,7 +71,7 @@ impl Repository {
             |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
         let length = fs::metadata(path).map_err(unreadable)?.len();
         if length > MAX_TEXT_BYTES {
-            return Err(rejected(format!("{name} has {length} bytes, more than {MAX_TEXT_BYTES}")));
+            return Err(invalid_model(format!("{name} has {length} bytes, more than {MAX_TEXT_BYTES}")));
         }
         fs::read(path).map(Some).map_err(unreadable)
     }
@@ -93,8 +95,8 @@ impl Repository {
         let is_pickle =
             |name: &&String| [".bin", ".ckpt", ".pt", ".pth"].iter().any(|end| name.ends_with(end));
         Err(match self.files.keys().filter(inside).find(is_pickle) {
-            Some(name) => rejected(format!("{name} may hold programs; only safetensors are loaded")),
-            None => rejected(format!("{folder} has no weights: no file is called *.safetensors")),
+            Some(name) => invalid_model(format!("{name} may hold programs; only safetensors are loaded")),
+            None => invalid_model(format!("{folder} has no weights: no file is called *.safetensors")),
         })
     }
 
@@ -108,14 +110,14 @@ impl Repository {
         let is_whole =
             found.iter().enumerate().all(|(index, ((at, of), _))| *at == index + 1 && *of == found.len());
         if !is_whole {
-            return Err(rejected(format!("some of the files {start}*.safetensors are missing")));
+            return Err(invalid_model(format!("some of the files {start}*.safetensors are missing")));
         }
         Ok(found.into_iter().map(|(_, (name, path))| (name.clone(), path.clone())).collect())
     }
 }
 
 fn missing(name: &str) -> Failure {
-    rejected(format!("the Cargo lacks the file {name}"))
+    invalid_model(format!("the Cargo lacks the file {name}"))
 }
 
 /// Python writes numbers into JSON that JSON does not have.

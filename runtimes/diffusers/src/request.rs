@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     picture::{self, Source},
-    run::wrong,
+    run::invalid_input,
     schedule::MAX_STEPS,
 };
 
@@ -174,8 +174,8 @@ pub struct Request {
 impl Request {
     /// Reads an input.
     pub fn read(input: &Value, defaults: &Defaults) -> Result<Self, Failure> {
-        let sent =
-            Sent::deserialize(input).map_err(|error| wrong(format!("the input does not fit: {error}")))?;
+        let sent = Sent::deserialize(input)
+            .map_err(|error| invalid_input(format!("the input does not fit: {error}")))?;
         let steps = within("num_inference_steps", sent.num_inference_steps, defaults.steps, (1, MAX_STEPS))?;
         let images = within("num_images", sent.num_images, 1, (1, MAX_IMAGES))?;
         let clip_skip =
@@ -188,15 +188,18 @@ impl Request {
         ];
         for (name, value, most) in limits {
             if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
-                return Err(wrong(format!("{name} is {value}; it may be 0 to {most}")));
+                return Err(invalid_input(format!("{name} is {value}; it may be 0 to {most}")));
             }
         }
         let adapters = sent.loras.clone().unwrap_or_else(|| defaults.loras.clone());
         if adapters.len() > MAX_ADAPTERS {
-            return Err(wrong(format!("loras has {} entries, more than {MAX_ADAPTERS}", adapters.len())));
+            return Err(invalid_input(format!(
+                "loras has {} entries, more than {MAX_ADAPTERS}",
+                adapters.len()
+            )));
         }
         if let Some(odd) = adapters.iter().find(|lora| !(lora.scale.abs() <= 10.0)) {
-            return Err(wrong(format!(
+            return Err(invalid_input(format!(
                 "the scale of the lora {} is {}; it may be -10 to 10",
                 odd.name, odd.scale
             )));
@@ -207,15 +210,15 @@ impl Request {
             (Some(image), Some(mask)) => {
                 Task::Paint(picture::read(image, "image")?, picture::read(mask, "mask_image")?)
             }
-            (None, Some(_)) => return Err(wrong("there is a mask_image but no image")),
+            (None, Some(_)) => return Err(invalid_input("there is a mask_image but no image")),
         };
         if task == Task::Text && sent.strength.is_some() {
-            return Err(wrong("there is a strength but no image"));
+            return Err(invalid_input("there is a strength but no image"));
         }
         let (height, width) = size(&sent, &task, defaults)?;
         let most = defaults.max_output_bytes / BYTES_A_PIXEL / (height * width) as u64;
         if images as u64 > most.max(1) {
-            return Err(wrong(format!(
+            return Err(invalid_input(format!(
                 "num_images is {images}; of {width} × {height} pixels, {} fit into one job",
                 most.max(1)
             )));
@@ -234,7 +237,7 @@ impl Request {
         let told = [framing, negative_framing];
         let told = told.iter().flat_map(|framing| [framing.original, framing.crop, framing.target]);
         if told.flatten().flatten().any(|side| !(0.0..=100_000.0).contains(&side)) {
-            return Err(wrong("sizes and places that the model is told of may be 0 to 100000"));
+            return Err(invalid_input("sizes and places that the model is told of may be 0 to 100000"));
         }
         Ok(Self {
             prompt: sent.prompt,
@@ -268,7 +271,7 @@ fn within(
 ) -> Result<usize, Failure> {
     let Some(value) = value else { return Ok(default) };
     let fits = usize::try_from(value).ok().filter(|value| (least..=most).contains(value));
-    fits.ok_or_else(|| wrong(format!("{name} is {value}; it may be {least} to {most}")))
+    fits.ok_or_else(|| invalid_input(format!("{name} is {value}; it may be {least} to {most}")))
 }
 
 /// Height and width: as asked for, as the given picture has them, or as the model was trained.
@@ -285,7 +288,7 @@ fn size(sent: &Sent, task: &Task, defaults: &Defaults) -> Result<(usize, usize),
         let side = within(name, asked, usual, (0, usize::MAX >> 1))?;
         let (least, most) = (2 * multiple, defaults.max_side);
         if !(least..=most).contains(&side) || side % multiple != 0 {
-            return Err(wrong(format!(
+            return Err(invalid_input(format!(
                 "{name} is {side}; it may be {least} to {most}, in steps of {multiple}"
             )));
         }

@@ -48,12 +48,12 @@ impl Job {
 }
 
 /// An input nobody could answer.
-pub fn wrong(message: impl Into<String>) -> Failure {
+pub fn invalid_input(message: impl Into<String>) -> Failure {
     Failure::of_job(FailureCode::InvalidInput, message)
 }
 
 /// A model that is not what its Cargo says.
-pub fn rejected(message: impl Into<String>) -> Failure {
+pub fn invalid_model(message: impl Into<String>) -> Failure {
     Failure::of_job(FailureCode::ModelRejected, message)
 }
 

@@ -3,18 +3,14 @@
 mod device;
 mod make;
 
-use std::{
-    collections::BTreeMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
     job::{Failure, FailureCode, Outcome, Usage},
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
+use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
@@ -98,7 +94,7 @@ impl Diffusers {
     }
 
     fn maker(&self) -> Option<Arc<Maker>> {
-        self.maker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.maker.lock().clone()
     }
 }
 
@@ -172,7 +168,7 @@ impl Runtime for Diffusers {
     }
 
     async fn shutdown(&self) {
-        drop(self.maker.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.maker.lock().take());
         self.threads.close();
         self.threads.wait().await;
     }

@@ -19,7 +19,7 @@ pub use config::{Config, Kind, Prediction, Spacing};
 
 use island_protocol::job::Failure;
 
-use crate::run::wrong;
+use crate::run::invalid_input;
 
 /// Most steps that anyone may ask for.
 pub const MAX_STEPS: usize = 500;
@@ -59,7 +59,7 @@ pub fn make(config: &Config, steps: usize, eta: f64) -> Result<Box<dyn Scheduler
     config.check()?;
     if steps == 0 || steps > MAX_STEPS || steps > config.num_train_timesteps {
         let most = MAX_STEPS.min(config.num_train_timesteps);
-        return Err(wrong(format!("num_inference_steps is {steps}; it may be 1 to {most}")));
+        return Err(invalid_input(format!("num_inference_steps is {steps}; it may be 1 to {most}")));
     }
     Ok(match config.kind()? {
         Kind::Pndm => Box::new(pndm::Pndm::new(config, steps)?),

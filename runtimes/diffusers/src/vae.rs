@@ -8,7 +8,7 @@ use candle_core::{D, Result as Computed, Tensor};
 use island_protocol::job::Failure;
 use serde::Deserialize;
 
-use crate::{lora::Adapters, ops::Linear, run::rejected, weights::Weights};
+use crate::{lora::Adapters, ops::Linear, run::invalid_model, weights::Weights};
 use coder::{Decoder, Encoder};
 pub use tile::Tiles;
 
@@ -67,7 +67,7 @@ impl Default for Config {
 
 impl Config {
     fn check(&self) -> Result<(), Failure> {
-        let refused = |why: String| Err(rejected(format!("vae/config.json: {why}")));
+        let refused = |why: String| Err(invalid_model(format!("vae/config.json: {why}")));
         if !matches!(self.class_name.as_str(), "" | "AutoencoderKL") {
             return refused(format!("no autoencoder here is a {}", self.class_name));
         }

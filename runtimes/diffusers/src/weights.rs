@@ -17,7 +17,7 @@ use candle_core::{DType, Device, Tensor};
 use half::{bf16, f16};
 use island_protocol::job::{Failure, FailureCode};
 
-use crate::run::{broke, rejected};
+use crate::run::{broke, invalid_model};
 use header::{Entry, Number};
 
 /// Where computing happens, and in which numbers.
@@ -63,13 +63,13 @@ impl Weights {
         let length = file.metadata().map_err(unreadable)?.len();
         let entries = header::read(&file, length).map_err(|error| match error {
             header::Error::Unreadable(error) => unreadable(error),
-            header::Error::Malformed(why) => rejected(format!("{name} {why}")),
+            header::Error::Malformed(why) => invalid_model(format!("{name} {why}")),
         })?;
         let index = self.files.len();
         self.files.push((name.to_owned(), file));
         for (tensor, entry) in entries {
             if self.tensors.insert(tensor.clone(), (index, entry)).is_some() {
-                return Err(rejected(format!("the tensor {tensor} is in two files")));
+                return Err(invalid_model(format!("the tensor {tensor} is in two files")));
             }
         }
         Ok(())
@@ -99,7 +99,7 @@ impl Weights {
     /// Reads a tensor.
     pub fn tensor(&self, name: &str) -> Result<Tensor, Failure> {
         let Some((index, entry)) = self.tensors.get(name) else {
-            return Err(rejected(format!("{} lacks the tensor {name}", self.part)));
+            return Err(invalid_model(format!("{} lacks the tensor {name}", self.part)));
         };
         let (file_name, file) = &self.files[*index];
         let mut bytes = vec![0; entry.length];
@@ -107,12 +107,12 @@ impl Weights {
             Failure::of_host(FailureCode::ModelUnavailable, format!("read {name} of {file_name}: {error}"))
         })?;
         let Some(values) = widened(&bytes, &entry.number) else {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "the tensor {name} of {file_name} holds no fractions, so it is no weight"
             )));
         };
         if values.iter().any(|value| !value.is_finite()) {
-            return Err(rejected(format!("the tensor {name} of {file_name} has numbers that are none")));
+            return Err(invalid_model(format!("the tensor {name} of {file_name} has numbers that are none")));
         }
         let made = Tensor::from_vec(values, entry.shape.as_slice(), &Device::Cpu)
             .and_then(|tensor| tensor.to_dtype(self.place.dtype)?.to_device(&self.place.device));
@@ -182,7 +182,7 @@ impl Scope<'_> {
         let found = self.weights.shape(&full);
         if let Some(found) = found.filter(|found| *found != shape && !stored.contains(found)) {
             let part = &self.weights.part;
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "the tensor {full} of {part} is {found:?}, its settings say {shape:?}"
             )));
         }

@@ -3,7 +3,7 @@
 use island_protocol::{cargo::RuntimeType, job::Failure};
 use island_runtimes_api::{Probe, Unavailable};
 use island_runtimes_worker::{
-    inside::{Engine, LoadProgress, Loaded},
+    inside::{EngineLoader, LoadProgress, Loaded},
     launch::Launch,
     lockdown::Profile,
 };
@@ -14,7 +14,7 @@ use crate::runtime::{Diffusers, Settings, probe};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DiffusersEngine;
 
-impl Engine for DiffusersEngine {
+impl EngineLoader for DiffusersEngine {
     type Runtime = Diffusers;
 
     fn kind(&self) -> RuntimeType {

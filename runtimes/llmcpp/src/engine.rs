@@ -2,17 +2,17 @@
 //! prompts that wait: as much as lets the replies flow on. Everything else happens on other threads.
 
 mod budget;
+mod kv_offload;
 mod order;
-mod seat;
 mod sequences;
-mod shelf;
 mod slot;
+mod slot_assignment;
 mod step;
 mod thread;
 
 pub use budget::Budget;
-pub use sequences::{Elsewhere, Idle, Leaving, Placed, Sequences, Source};
-pub use shelf::{Shelf, Shelved};
+pub use kv_offload::{KvOffload, OffloadedSequence};
+pub use sequences::{Idle, Leaving, Placed, PrefixMatch, Sequences, Source};
 pub use thread::{EngineHandle, EngineOptions, Started, start};
 
 use island_protocol::job::Outcome;

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     hash::{BuildHasher, Hasher, RandomState},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -15,6 +15,7 @@ use island_protocol::{
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
 use island_runtimes_template::Offer;
 use llama_cpp_2::{sampling::LlamaSampler, token::LlamaToken};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -157,7 +158,7 @@ impl Llmcpp {
     }
 
     fn jobs(&self) -> Option<mpsc::Sender<Job>> {
-        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let engine = self.engine.lock();
         engine.as_ref().map(|engine| engine.jobs.clone())
     }
 }
@@ -180,7 +181,7 @@ impl Runtime for Llmcpp {
     }
 
     async fn shutdown(&self) {
-        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let engine = self.engine.lock().take();
         if let Some(EngineHandle { jobs, thread }) = engine {
             drop(jobs);
             // A thread that panicked has said so on its way out.
@@ -224,7 +225,7 @@ fn load(
         slots: slots as usize,
         context_tokens: sizes.each,
         total_tokens: sizes.total,
-        shelf_tokens: if model.gpu_layers == 0 { sizes.shelf } else { 0 },
+        shelf_tokens: if model.gpu_layers == 0 { sizes.kv_offload } else { 0 },
         threads,
     };
     Ok((Arc::new(model), options))
@@ -248,7 +249,7 @@ struct Sizes {
     /// Tokens of context for all jobs together.
     total: u32,
     /// Tokens of conversations kept beside the context.
-    shelf: u32,
+    kv_offload: u32,
 }
 
 /// Every slot its full context if the memory allows, and as much again for idle conversations; where it is short, jobs come first.
@@ -272,9 +273,9 @@ fn share(each: u32, slots: u32, affordable: u64, on_processor: bool) -> Sizes {
     let wanted = u64::from(each) * u64::from(slots);
     let jobs = if on_processor { affordable / 3 * 2 } else { affordable };
     let total = wanted.min(jobs.max(each.into()));
-    let shelf = affordable.saturating_sub(total).min(wanted);
+    let kv_offload = affordable.saturating_sub(total).min(wanted);
     let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-    Sizes { each, total: tokens(total), shelf: tokens(shelf) }
+    Sizes { each, total: tokens(total), kv_offload: tokens(kv_offload) }
 }
 
 fn trained_context(header: &Header) -> Option<u32> {
@@ -298,10 +299,10 @@ mod tests {
         ) {
             let sizes = share(each, slots, affordable, on_processor);
             prop_assert!(sizes.total >= each && sizes.total <= each * slots, "one job has its whole context");
-            let kept = u64::from(sizes.total) + u64::from(sizes.shelf);
-            prop_assert!(kept <= affordable || (sizes.total == each && sizes.shelf == 0));
+            let kept = u64::from(sizes.total) + u64::from(sizes.kv_offload);
+            prop_assert!(kept <= affordable || (sizes.total == each && sizes.kv_offload == 0));
             let is_short = u64::from(each) * u64::from(slots) > affordable;
-            prop_assert!(!is_short || sizes.shelf <= sizes.total / 2 + 2, "where it is short, jobs come first");
+            prop_assert!(!is_short || sizes.kv_offload <= sizes.total / 2 + 2, "where it is short, jobs come first");
         }
     }
 }

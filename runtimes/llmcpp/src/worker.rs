@@ -6,7 +6,7 @@ use island_protocol::{
 };
 use island_runtimes_api::{Probe, Unavailable};
 use island_runtimes_worker::{
-    inside::{Engine, LoadProgress, Loaded},
+    inside::{EngineLoader, LoadProgress, Loaded},
     launch::Launch,
     lockdown::Profile,
 };
@@ -23,7 +23,7 @@ const MODEL: &str = "model";
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LlmcppEngine;
 
-impl Engine for LlmcppEngine {
+impl EngineLoader for LlmcppEngine {
     type Runtime = Llmcpp;
 
     fn kind(&self) -> RuntimeType {

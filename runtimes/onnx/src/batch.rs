@@ -4,13 +4,11 @@
 //! and runs it for all. Where the graph has lanes, several do so side by side. A graph of dynamically quantised weights scales its
 //! numbers by everything in a run, so that an answer would depend on who else asks: such a graph gets one text at a time.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use island_protocol::job::{Failure, FailureCode};
 use ndarray::{Array2, ArrayD, ArrayViewD, Axis, Slice};
+use parking_lot::{Condvar, Mutex};
 
 use crate::{
     graph::{Feeds, Graph, lanes::Lane},
@@ -84,7 +82,7 @@ struct Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         // Whoever took it did not come to its end.
-        lock(&self.answer).get_or_insert_with(|| {
+        self.answer.lock().get_or_insert_with(|| {
             let message = "the run that this text was part of broke down";
             Err(Failure::of_host(FailureCode::RuntimeCrashed, message))
         });
@@ -97,7 +95,7 @@ struct Announce<'b>(&'b Batcher);
 impl Drop for Announce<'_> {
     fn drop(&mut self) {
         // Nobody is between looking for an answer and beginning to wait while this is locked.
-        drop(lock(&self.0.queue));
+        drop(self.0.queue.lock());
         self.0.changed.notify_all();
     }
 }
@@ -118,7 +116,7 @@ impl Batcher {
         let answers: Vec<Answer> = rows.iter().map(|_| Answer::default()).collect();
         let waiting =
             rows.into_iter().zip(&answers).map(|(row, answer)| Waiting { row, answer: Arc::clone(answer) });
-        lock(&self.queue).waiting.extend(waiting);
+        self.queue.lock().waiting.extend(waiting);
         answers.iter().map(|answer| self.answer(answer, job)).collect()
     }
 
@@ -126,8 +124,8 @@ impl Batcher {
     fn answer(&self, answer: &Answer, job: &Job) -> Result<RowResults, Failure> {
         loop {
             job.step()?;
-            let mut queue = lock(&self.queue);
-            if let Some(done) = lock(answer).take() {
+            let mut queue = self.queue.lock();
+            if let Some(done) = answer.lock().take() {
                 return done;
             }
             if let Some((lane, chosen)) = self.take_some(&mut queue) {
@@ -140,7 +138,7 @@ impl Batcher {
                 self.run_some(lane, chosen);
             } else {
                 queue.idle += 1;
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait(&mut queue);
                 queue.idle -= 1;
             }
         }
@@ -173,10 +171,10 @@ impl Batcher {
         match self.run_together(&mut lane, &rows) {
             Ok(results) => {
                 for (one, result) in chosen.iter().zip(results) {
-                    *lock(&one.answer) = Some(Ok(result));
+                    *one.answer.lock() = Some(Ok(result));
                 }
             }
-            Err(failure) => chosen.iter().for_each(|one| *lock(&one.answer) = Some(Err(failure.clone()))),
+            Err(failure) => chosen.iter().for_each(|one| *one.answer.lock() = Some(Err(failure.clone()))),
         }
     }
 
@@ -246,10 +244,6 @@ impl Limits {
     fn allow(self, padding: usize, whole: usize, rows: usize) -> bool {
         padding * 10 <= whole * self.tenths + (rows - 1) * self.each * 10
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub fn names() -> Vec<String> {
 }
 
 /// What a worker must reach for its GPU: drivers open their devices and load more libraries when a graph is placed on them.
-pub fn profile(vram_limit_mb: u64) -> Profile {
+pub fn gpu_sandbox_profile(vram_limit_mb: u64) -> Profile {
     if vram_limit_mb == 0 {
         return Profile::default();
     }

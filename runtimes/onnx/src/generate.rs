@@ -8,8 +8,8 @@
 //! | [`seq2seq`] | decoders that look at an encoder's states, with their caches |
 //! | [`stream`] | tokens to text, piece by piece |
 
+pub mod logits_processors;
 pub mod options;
-pub mod rules;
 pub mod search;
 pub mod seq2seq;
 pub mod stream;

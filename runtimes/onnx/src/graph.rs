@@ -15,17 +15,17 @@ use ort::{
     value::{DynValue, Tensor, TensorElementType, ValueType},
 };
 
-use crate::{devices, repository::GraphFiles, run::rejected};
+use crate::{devices, repository::GraphFiles, run::invalid_model};
 
+mod default_inputs;
 pub mod fields;
 pub mod inspect;
 pub mod lanes;
-mod made_up;
-pub mod watch;
+pub mod tensor_trace;
 mod weights;
 
 use lanes::{Lane, Lanes};
-use watch::Watch;
+use tensor_trace::TensorTrace;
 use weights::{File, Weights};
 
 /// Most bytes of weights that each lane may hold for itself.
@@ -48,7 +48,7 @@ pub struct Graph {
     inputs: Vec<Input>,
     outputs: Vec<String>,
     scales_by_run: bool,
-    watch: Watch,
+    watch: TensorTrace,
 }
 
 /// Something a graph asks for.
@@ -126,10 +126,11 @@ pub struct Results {
 impl Results {
     /// Real numbers that must be there and be numbers.
     pub fn floats(&self, name: &str) -> Result<ArrayD<f32>, Failure> {
-        let value = self.get(name).ok_or_else(|| rejected(format!("{} gives no {name}", self.graph)))?;
-        let array = floats(value).map_err(|error| rejected(format!("{name} of {}: {error}", self.graph)))?;
+        let value = self.get(name).ok_or_else(|| invalid_model(format!("{} gives no {name}", self.graph)))?;
+        let array =
+            floats(value).map_err(|error| invalid_model(format!("{name} of {}: {error}", self.graph)))?;
         if array.iter().any(|number| number.is_nan()) {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{name} of {} is not a number: its weights are broken",
                 self.graph
             )));
@@ -198,7 +199,7 @@ impl Graph {
         let of_threads = |count| {
             let threads = Threads { threads: count, ..threads };
             session(environment, bytes, files, threads, shared.as_ref())
-                .map_err(|error| rejected(format!("{name} does not load: {error}")))
+                .map_err(|error| invalid_model(format!("{name} does not load: {error}")))
         };
         let wide = of_threads(threads.threads)?;
         let each = |lane| threads.threads / lanes + usize::from(lane < threads.threads % lanes);
@@ -209,13 +210,13 @@ impl Graph {
             outputs: wide.outputs().iter().map(|output| output.name().to_owned()).collect(),
             lanes: Lanes::new(wide, narrow),
             scales_by_run: inspect::scales_by_run(bytes),
-            watch: Watch::default(),
+            watch: TensorTrace::default(),
         })
     }
 
     /// The same, looked at.
     #[must_use]
-    pub fn watched(mut self, watch: &Watch) -> Self {
+    pub fn watched(mut self, watch: &TensorTrace) -> Self {
         self.watch = watch.clone();
         self
     }
@@ -262,13 +263,16 @@ impl Graph {
 
     /// Runs it once in one of its sessions.
     pub fn run_in(&self, lane: &mut Lane<'_>, mut feeds: Feeds<'_>) -> Result<Results, Failure> {
-        let known = made_up::Known::of(&feeds);
+        let known = default_inputs::Known::of(&feeds);
         let mut values = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
             let feed = match feeds.take(&input.name) {
                 Some(feed) => feed,
-                None => made_up::feed(input, &known).ok_or_else(|| {
-                    rejected(format!("{} asks for {}, which this task does not have", self.name, input.name))
+                None => default_inputs::feed(input, &known).ok_or_else(|| {
+                    invalid_model(format!(
+                        "{} asks for {}, which this task does not have",
+                        self.name, input.name
+                    ))
                 })?,
             };
             if self.watch.is_on() {
@@ -295,7 +299,7 @@ impl Graph {
         if error.message().contains("llocat") {
             return Failure::of_host(FailureCode::OutOfMemory, message);
         }
-        rejected(message)
+        invalid_model(message)
     }
 }
 
@@ -308,7 +312,8 @@ fn read(files: &GraphFiles) -> Result<(Vec<u8>, Vec<File>), Failure> {
     };
     let bytes = read(&files.path)?;
     let listed = files.weights.iter().map(|(name, _)| name.as_str()).collect();
-    inspect::check(&bytes, &listed).map_err(|why| rejected(format!("{} is refused: {why}", files.name)))?;
+    inspect::check(&bytes, &listed)
+        .map_err(|why| invalid_model(format!("{} is refused: {why}", files.name)))?;
     let weights = files.weights.iter().map(|(name, path)| Ok((name.clone(), read(path)?.into())));
     Ok((bytes, weights.collect::<Result<_, Failure>>()?))
 }

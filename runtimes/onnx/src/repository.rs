@@ -13,7 +13,7 @@ use std::{
 use island_protocol::job::{Failure, FailureCode};
 use serde_json::Value;
 
-use crate::run::rejected;
+use crate::run::invalid_model;
 
 /// Most bytes of a settings file or tokeniser.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
@@ -55,7 +55,7 @@ impl Repository {
     pub fn json(&self, name: &str) -> Result<Option<Value>, Failure> {
         let Some(bytes) = self.bytes(name)? else { return Ok(None) };
         let parsed = serde_json::from_slice(&bytes);
-        parsed.map(Some).map_err(|error| rejected(format!("{name} is no JSON: {error}")))
+        parsed.map(Some).map_err(|error| invalid_model(format!("{name} is no JSON: {error}")))
     }
 
     /// The bytes of a file that is not a graph, if the repository has it.
@@ -65,7 +65,7 @@ impl Repository {
             |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
         let length = fs::metadata(path).map_err(unreadable)?.len();
         if length > MAX_TEXT_BYTES {
-            return Err(rejected(format!("{name} has {length} bytes, more than {MAX_TEXT_BYTES}")));
+            return Err(invalid_model(format!("{name} has {length} bytes, more than {MAX_TEXT_BYTES}")));
         }
         fs::read(path).map(Some).map_err(unreadable)
     }
@@ -78,7 +78,7 @@ impl Repository {
     /// The first of these graphs that the repository has, or the only one, whatever its name.
     pub fn first_graph(&self, stems: &[&str]) -> Result<GraphFiles, Failure> {
         let found = stems.iter().find_map(|stem| self.graph(stem)).or_else(|| self.graph(self.only_stem()?));
-        found.ok_or_else(|| rejected(format!("none of its files is the graph {}", stems.join(" or "))))
+        found.ok_or_else(|| invalid_model(format!("none of its files is the graph {}", stems.join(" or "))))
     }
 
     /// The name of the only graph, without its precision.

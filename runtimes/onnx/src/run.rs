@@ -85,15 +85,15 @@ impl Job {
 
 /// An input in a task's own words.
 pub fn input<T: DeserializeOwned>(value: &Value) -> Result<T, Failure> {
-    T::deserialize(value).map_err(|error| wrong(format!("the input does not fit the task: {error}")))
+    T::deserialize(value).map_err(|error| invalid_input(format!("the input does not fit the task: {error}")))
 }
 
 /// An input nobody could answer.
-pub fn wrong(message: impl Into<String>) -> Failure {
+pub fn invalid_input(message: impl Into<String>) -> Failure {
     Failure::of_job(FailureCode::InvalidInput, message)
 }
 
 /// A model that is not what its Cargo says.
-pub fn rejected(message: impl Into<String>) -> Failure {
+pub fn invalid_model(message: impl Into<String>) -> Failure {
     Failure::of_job(FailureCode::ModelRejected, message)
 }

@@ -10,7 +10,7 @@ use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
 
 use crate::{
     devices,
-    graph::{Threads, watch::Watch},
+    graph::{Threads, tensor_trace::TensorTrace},
     library,
     repository::Repository,
     task::{self, Loader, Pipeline},
@@ -34,7 +34,7 @@ pub struct Settings {
     /// GPU memory it may use, megabytes.
     pub vram_limit_mb: u64,
     /// Who looks at what passes through graphs.
-    pub watch: Watch,
+    pub watch: TensorTrace,
 }
 
 /// A loaded model.

@@ -13,6 +13,6 @@ pub mod ctc;
 pub mod mel;
 pub mod raw;
 pub mod recognise;
-pub mod speak;
 pub mod times;
+pub mod tts;
 pub mod whisper;

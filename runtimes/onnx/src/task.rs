@@ -8,7 +8,7 @@ use ort::environment::Environment;
 use serde_json::Value;
 
 use crate::{
-    graph::{Graph, Threads, watch::Watch},
+    graph::{Graph, Threads, tensor_trace::TensorTrace},
     repository::{GraphFiles, Repository},
     run::{Answer, Job},
     speech, text, vision,
@@ -35,7 +35,7 @@ pub struct Loader<'l> {
     /// The entry's `[engine]` table: what the files do not say.
     pub settings: Value,
     /// Who looks at what passes through graphs.
-    pub watch: Watch,
+    pub watch: TensorTrace,
 }
 
 impl Loader<'_> {
@@ -77,17 +77,17 @@ const TASKS: [(&str, Load); 17] = [
     ("question-answering", text::span::load),
     ("feature-extraction", text::embed::load),
     ("fill-mask", text::mask::load),
-    ("translation", text::rewrite::load_translation),
-    ("summarization", text::rewrite::load_summarization),
-    ("text2text-generation", text::rewrite::load_text2text),
+    ("translation", text::seq2seq::load_translation),
+    ("summarization", text::seq2seq::load_summarization),
+    ("text2text-generation", text::seq2seq::load_text2text),
     ("image-classification", vision::classify::load),
     ("object-detection", vision::detect::load),
     ("image-segmentation", vision::segment::load),
     ("depth-estimation", vision::depth::load),
     ("image-to-text", vision::caption::load),
-    ("ocr", vision::read::load),
+    ("ocr", vision::ocr::load),
     ("automatic-speech-recognition", speech::recognise::load),
-    ("text-to-speech", speech::speak::load),
+    ("text-to-speech", speech::tts::load),
 ];
 
 /// Loads what answers a Cargo's task.

@@ -15,8 +15,8 @@ pub mod caption;
 pub mod classify;
 pub mod depth;
 pub mod detect;
+pub mod ocr;
 pub mod preprocess;
-pub mod read;
 pub mod segment;
 
 use crate::{repository::Repository, text::scores};

@@ -6,14 +6,14 @@ use island_protocol::{
 };
 use island_runtimes_api::{Probe, Unavailable};
 use island_runtimes_worker::{
-    inside::{Engine, LoadProgress, Loaded},
+    inside::{EngineLoader, LoadProgress, Loaded},
     launch::Launch,
     lockdown::Profile,
 };
 
 use crate::{
     devices,
-    graph::watch::Watch,
+    graph::tensor_trace::TensorTrace,
     library,
     runtime::{Onnx, Settings, probe},
 };
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OnnxEngine;
 
-impl Engine for OnnxEngine {
+impl EngineLoader for OnnxEngine {
     type Runtime = Onnx;
 
     fn kind(&self) -> RuntimeType {
@@ -38,7 +38,7 @@ impl Engine for OnnxEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        devices::profile(launch.vram_limit_mb)
+        devices::gpu_sandbox_profile(launch.vram_limit_mb)
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Onnx>, Failure> {
@@ -48,7 +48,7 @@ impl Engine for OnnxEngine {
             slots: launch.slots,
             threads: launch.threads,
             vram_limit_mb: launch.vram_limit_mb,
-            watch: Watch::default(),
+            watch: TensorTrace::default(),
         })
         .await?;
         Ok(Loaded { slots: runtime.slots(), vram_mb: 0, version: runtime.version(), runtime })

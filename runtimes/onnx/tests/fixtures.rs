@@ -2,7 +2,7 @@
 
 mod support;
 
-use island_runtimes_onnx::{graph::watch::Watch, runtime::Onnx};
+use island_runtimes_onnx::{graph::tensor_trace::TensorTrace, runtime::Onnx};
 use support::{Case, Fixture, agree, all, arrays::tensors_differ};
 
 #[tokio::test]
@@ -12,7 +12,7 @@ async fn every_answer_is_that_of_the_reference() {
     assert!(!fixtures.is_empty(), "there are no fixtures");
     for fixture in &fixtures {
         for task in fixture.tasks() {
-            // Not a task but how sounds are heard: `sounds.rs` holds it to that.
+            // Not a task but how sounds are on_token: `sounds.rs` holds it to that.
             if task == "audio-decoding" {
                 continue;
             }
@@ -31,7 +31,7 @@ async fn every_answer_is_that_of_the_reference() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-async fn differences(fixture: &Fixture, case: &Case, engine: &Onnx, watch: &Watch) -> Vec<String> {
+async fn differences(fixture: &Fixture, case: &Case, engine: &Onnx, watch: &TensorTrace) -> Vec<String> {
     let at = format!("{}/{}", fixture.name, case.name);
     let answered = fixture.answer(engine, case).await;
     let mut wrong = tensors_differ(fixture, case, &watch.take());

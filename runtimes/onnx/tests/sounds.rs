@@ -1,4 +1,4 @@
-//! Sounds in every format are heard as other libraries hear them.
+//! Sounds in every format are on_token as other libraries hear them.
 
 mod support;
 

@@ -8,7 +8,7 @@ use island_protocol::job::{Failure, FailureCode, Fault};
 use island_runtimes_onnx::{
     repository::Repository,
     runtime::Onnx,
-    speech::speak::{characters::Characters, numbers},
+    speech::tts::{characters::Characters, numbers},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

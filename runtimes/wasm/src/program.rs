@@ -4,13 +4,14 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use island_protocol::job::{Failure, FailureCode};
+use parking_lot::{Mutex, MutexGuard};
 use wasmtime::{
     Engine, InstancePre, Linker, Module, Precompiled, Result, Store,
     component::{self, Component},
@@ -164,7 +165,7 @@ impl Programs {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

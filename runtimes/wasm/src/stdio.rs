@@ -1,6 +1,6 @@
 //! The standard streams of a program: its output is read line by line while it writes, its errors go to the job's debug log.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use island_protocol::job::{Failure, Outcome};
@@ -8,6 +8,7 @@ use island_runtimes_api::{
     JobLog, WorkCounter,
     lines::{Exit, Lines},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::{
     async_trait,
@@ -43,7 +44,7 @@ impl Stdout {
     }
 
     fn lines(&self) -> MutexGuard<'_, Option<Lines>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock()
     }
 }
 

@@ -8,7 +8,7 @@ use island_protocol::{
 };
 use island_runtimes_api::{Probe, Unavailable};
 use island_runtimes_worker::{
-    inside::{Engine, LoadProgress, Loaded},
+    inside::{EngineLoader, LoadProgress, Loaded},
     launch::Launch,
     lockdown::Profile,
 };
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WasmEngine;
 
-impl Engine for WasmEngine {
+impl EngineLoader for WasmEngine {
     type Runtime = Wasm;
 
     fn kind(&self) -> RuntimeType {

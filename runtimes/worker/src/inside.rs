@@ -28,7 +28,7 @@ use island_protocol::{
     job::{Failure, FailureCode},
 };
 
-pub use engine::{Engine, LoadProgress, Loaded};
+pub use engine::{EngineLoader, LoadProgress, Loaded};
 
 use crate::{
     launch::{EXIT_REFUSED, LAUNCH_FILE, Launch, ProbeReport, SCRATCH_DIR},
@@ -68,7 +68,7 @@ enum StartError {
 }
 
 /// Runs a worker with this engine to its end.
-pub fn main<E: Engine>(engine: E) -> ExitCode {
+pub fn main<E: EngineLoader>(engine: E) -> ExitCode {
     let arguments = Arguments::parse();
     let Some(dir) = arguments.dir else { return probe(engine) };
     log::start();
@@ -82,14 +82,14 @@ pub fn main<E: Engine>(engine: E) -> ExitCode {
     }
 }
 
-fn start<E: Engine>(mut engine: E, dir: &Path) -> Result<ExitCode, StartError> {
+fn start<E: EngineLoader>(mut engine: E, dir: &Path) -> Result<ExitCode, StartError> {
     let launch = read_launch(dir)?;
     let listener = inherited_listener().map_err(StartError::Socket)?;
     let memory = Memory::open().map_err(StartError::Memory)?;
     let resident_mb = memory.resident_mb();
     let pins = pins::hold(launch.artifacts.values());
     let prepared = engine.prepare(&launch);
-    let sandbox = raise_walls(&engine, &launch, dir);
+    let sandbox = apply_sandbox(&engine, &launch, dir);
     // From here on other threads may exist, and untrusted bytes may be read.
     memory.watch(launch.memory_limit_mb).map_err(StartError::Memory)?;
     let mut ready = prepared.and_then(|()| strong_enough(&launch, &sandbox));
@@ -115,13 +115,13 @@ fn inherited_listener() -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn raise_walls<E: Engine>(engine: &E, launch: &Launch, dir: &Path) -> SandboxReport {
+fn apply_sandbox<E: EngineLoader>(engine: &E, launch: &Launch, dir: &Path) -> SandboxReport {
     let mut profile = engine.profile(launch);
     profile.read.extend(launch.artifacts.values().chain(&launch.folders).cloned());
     profile.write.push(dir.join(SCRATCH_DIR));
     profile.write.extend(launch.log_dir.clone());
     profile.cpu_s = launch.cpu_limit_s;
-    let report = lockdown::raise(&profile);
+    let report = lockdown::apply(&profile);
     tracing::info!(level = ?report.level, walls = ?report.walls, missing = ?report.missing, "walls raised");
     report
 }
@@ -138,9 +138,9 @@ fn strong_enough(launch: &Launch, sandbox: &SandboxReport) -> Result<(), Failure
 }
 
 /// Reports what the engine finds and which walls this kernel gives, after raising them for real.
-fn probe<E: Engine>(mut engine: E) -> ExitCode {
+fn probe<E: EngineLoader>(mut engine: E) -> ExitCode {
     let found = engine.probe();
-    let sandbox = lockdown::raise(&lockdown::Profile::default());
+    let sandbox = lockdown::apply(&lockdown::Profile::default());
     let (available, unavailable) = match found {
         Ok(probe) => (probe, None),
         Err(reason) => (island_runtimes_api::Probe::default(), Some(reason.reason)),

@@ -45,7 +45,7 @@ impl Profile {
 
 /// Raises the walls. The watchdog's memory counter reads its file before that, and works on inside.
 #[cfg(target_os = "linux")]
-pub fn raise(profile: &Profile) -> SandboxReport {
+pub fn apply(profile: &Profile) -> SandboxReport {
     use island_protocol::host::SandboxLevel;
     let mut report = SandboxReport::default();
     let mut stand = |wall: &str, built: Result<(), String>| match built {
@@ -73,7 +73,7 @@ pub fn raise(profile: &Profile) -> SandboxReport {
 
 /// No walls are built on this system yet.
 #[cfg(not(target_os = "linux"))]
-pub fn raise(_profile: &Profile) -> SandboxReport {
+pub fn apply(_profile: &Profile) -> SandboxReport {
     let missing = vec!["landlock, seccomp: this system is not Linux".to_owned()];
     SandboxReport { missing, ..SandboxReport::default() }
 }

@@ -22,7 +22,7 @@ use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
 use island_runtimes_worker::{
     frame::{FromWorker, ToWorker},
     host::{self, EXIT_OUT_OF_MEMORY, Exit, Worker},
-    inside::{self, Engine, LoadProgress, Loaded},
+    inside::{self, EngineLoader, LoadProgress, Loaded},
     launch::Launch,
 };
 use libc::{c_long, c_void, syscall};
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 
 struct Hostile;
 
-impl Engine for Hostile {
+impl EngineLoader for Hostile {
     type Runtime = Self;
 
     fn kind(&self) -> RuntimeType {

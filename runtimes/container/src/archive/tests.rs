@@ -82,7 +82,7 @@ fn an_oci_layout_is_the_same_image() {
     let layer = rootfs();
     let digest = |bytes: &[u8]| {
         use sha2::Digest;
-        crate::marks::hex(&sha2::Sha256::digest(bytes))
+        crate::labels::hex(&sha2::Sha256::digest(bytes))
     };
     let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let config = json!({

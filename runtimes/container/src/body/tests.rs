@@ -5,14 +5,14 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::marks::Maker;
+use crate::labels::Maker;
 
 fn maker() -> Maker {
     Maker { island: "ours".to_owned(), worker: InstanceId(uuid::Uuid::nil()), process: "boot-7-8".to_owned() }
 }
 
-fn grant(gpus: bool) -> Grant {
-    Grant {
+fn limits(gpus: bool) -> ResourceLimits {
+    ResourceLimits {
         memory_bytes: 256 << 20,
         milli_cpus: 1000,
         pids: 64,
@@ -22,15 +22,25 @@ fn grant(gpus: bool) -> Grant {
     }
 }
 
-fn body(image: &str, command: &[String], grant: &Grant) -> Value {
-    with_way_out(image, command, grant, None)
+fn body(image: &str, command: &[String], limits: &ResourceLimits) -> Value {
+    with_egress_mount(image, command, limits, None)
 }
 
-fn with_way_out(image: &str, command: &[String], grant: &Grant, way_out: Option<&str>) -> Value {
+fn with_egress_mount(
+    image: &str,
+    command: &[String],
+    limits: &ResourceLimits,
+    egress_mount: Option<&str>,
+) -> Value {
     let key = AttemptKey { job_id: JobId(uuid::Uuid::nil()), attempt: 2, epoch: 3 };
     let maker = maker();
-    let body =
-        create_body(image, command, grant, way_out.map(Path::new), &Marks { maker: &maker, key: Some(key) });
+    let body = create_body(
+        image,
+        command,
+        limits,
+        egress_mount.map(Path::new),
+        &ContainerLabels { maker: &maker, key: Some(key) },
+    );
     serde_json::to_value(body).expect("JSON")
 }
 
@@ -76,15 +86,15 @@ fn exactly_this_is_asked_of_a_daemon() {
             "LogConfig": {"Type": "none"},
         },
     });
-    assert_eq!(body("sha256:abc", &command, &grant(false)), expected);
-    let gpu = body("sha256:abc", &command, &grant(true));
+    assert_eq!(body("sha256:abc", &command, &limits(false)), expected);
+    let gpu = body("sha256:abc", &command, &limits(true));
     assert_eq!(gpu["HostConfig"]["DeviceRequests"], json!([{"Count": -1, "Capabilities": [["gpu"]]}]));
 }
 
 #[test]
 fn a_way_out_is_one_folder_to_read_and_no_network() {
-    let (plain, grant) = (body("sha256:abc", &[], &grant(false)), grant(false));
-    let mut out = with_way_out("sha256:abc", &[], &grant, Some("/state/egress/1-1-1"));
+    let (plain, limits) = (body("sha256:abc", &[], &limits(false)), limits(false));
+    let mut out = with_egress_mount("sha256:abc", &[], &limits, Some("/state/egress/1-1-1"));
     let mounts = json!([{
         "Target": "/.island",
         "Source": "/state/egress/1-1-1",
@@ -105,7 +115,7 @@ fn a_way_out_is_one_folder_to_read_and_no_network() {
 
 #[test]
 fn without_a_command_the_images_own_is_run() {
-    let body = body("sha256:abc", &[], &grant(false));
+    let body = body("sha256:abc", &[], &limits(false));
     assert!(body.get("Entrypoint").is_none() && body.get("Cmd").is_none());
 }
 
@@ -156,8 +166,8 @@ proptest! {
         gpus: bool,
         leaves: bool,
     ) {
-        let grant = Grant { memory_bytes: memory_mb << 20, pids, ..grant(gpus) };
-        let whole = with_way_out(&image, &command, &grant, leaves.then_some("/x"));
+        let limits = ResourceLimits { memory_bytes: memory_mb << 20, pids, ..limits(gpus) };
+        let whole = with_egress_mount(&image, &command, &limits, leaves.then_some("/x"));
         let host = whole["HostConfig"].as_object().expect("a host config");
         prop_assert_eq!(host.get("Mounts").map(|mounts| mounts.as_array().map(Vec::len)), leaves.then_some(Some(1)));
         for field in FORBIDDEN {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io, path::Path};
 use serde_json::{Value, json};
 use tar::{Builder, EntryType, Header};
 
-use crate::marks::hex;
+use crate::labels::hex;
 
 /// A tar archive that is being written.
 pub struct Tar(Builder<Vec<u8>>);

@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use island_egress::{Bounds, Gate, testing::Town};
 use island_protocol::{
     egress::Egress,
     job::{FailureCode, Fault},
 };
 use island_runtimes_api::{JobLog, Runtime};
-use island_runtimes_container::{Containers, Settings, daemon::Daemon, marks::Maker, process};
+use island_runtimes_container::{Containers, Settings, daemon::Daemon, labels::Maker, process};
+use island_runtimes_egress::{Bounds, Gate, testing::Town};
 use island_runtimes_worker::launch::{ContainerRules, egress_folder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -44,7 +44,7 @@ struct Island {
 impl Island {
     async fn start(world: &World, egress: Egress) -> Option<Self> {
         let Some(forwarder) = forwarder() else {
-            println!("SKIPPED: island-forwarder is not built; `make cargos` builds it");
+            island_testing::skip("the way out of containers", "`make cargos` did not build island-forwarder");
             return None;
         };
         let dir = tempfile::tempdir().expect("a folder");

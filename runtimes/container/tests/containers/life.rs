@@ -6,7 +6,7 @@ use bollard::{models::ContainerCreateBody, query_parameters::CreateContainerOpti
 use island_protocol::job::{FailureCode, Fault, Outcome};
 use island_runtimes_api::Runtime;
 use island_runtimes_container::{
-    marks::{ISLAND, JOB, PROCESS},
+    labels::{ISLAND, JOB, PROCESS},
     process,
 };
 use serde_json::json;

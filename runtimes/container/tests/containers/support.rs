@@ -17,7 +17,7 @@ use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, Wo
 use island_runtimes_container::{
     Containers, Settings,
     daemon::Daemon,
-    marks::{ISLAND, JOB, Maker},
+    labels::{ISLAND, JOB, Maker},
     process,
     testing::{Dockerd, busybox},
 };

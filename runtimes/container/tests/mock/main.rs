@@ -17,7 +17,7 @@ use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, Wo
 use island_runtimes_container::{
     Containers, Settings,
     daemon::{self, Daemon},
-    marks::Maker,
+    labels::Maker,
 };
 use island_runtimes_worker::launch::ContainerRules;
 use serde_json::{Value, json};

@@ -2,9 +2,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{
@@ -63,7 +64,7 @@ impl Server {
     }
 
     pub(crate) fn requests(&self) -> Vec<Request> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().clone()
     }
 }
 
@@ -73,7 +74,7 @@ async fn serve(
     answer: &(impl Fn(&Request) -> Answer + Send + Sync),
 ) -> std::io::Result<()> {
     let request = read(&mut stream).await?;
-    seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+    seen.lock().push(request.clone());
     match answer(&request) {
         Answer::Json(status, body) => {
             let body = if body.is_null() { String::new() } else { body.to_string() };

@@ -3,7 +3,7 @@
 use island_protocol::job::Failure;
 use island_runtimes_onnx::{
     media::picture,
-    run::{self, Answer, Job, rejected},
+    run::{self, Answer, Job, invalid_model},
     task::Pipeline,
     text::scores,
 };
@@ -42,7 +42,8 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
         (output.to_owned(), labels.to_vec(), false)
     } else {
         let output = model.interface().outputs.first().map(|output| output.name.clone());
-        let labels = parts.labels().ok_or_else(|| rejected(format!("{} names no labels", model.name())))?;
+        let labels =
+            parts.labels().ok_or_else(|| invalid_model(format!("{} names no labels", model.name())))?;
         (output.unwrap_or_default(), labels, true)
     };
     let is_raw = parts.flag("softmax").unwrap_or(is_raw);
@@ -57,21 +58,21 @@ impl Pipeline for Classifier {
         let model = &self.parts.model;
         let mut given = model.run(vec![self.eye.see(&picture)], &mut model.start()?)?;
         let shares = take(&mut given, &self.output)
-            .ok_or_else(|| rejected(format!("{} gives no {}", model.name(), self.output)))?;
+            .ok_or_else(|| invalid_model(format!("{} gives no {}", model.name(), self.output)))?;
         let shares: Vec<f32> = shares.into_floats().iter().copied().collect();
         if shares.len() != self.labels.len() {
             let message =
                 format!("{} gives {} shares of {} labels", model.name(), shares.len(), self.labels.len());
-            return Err(rejected(message));
+            return Err(invalid_model(message));
         }
         if shares.iter().any(|share| share.is_nan()) {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} gives what is not a number: its weights are broken",
                 model.name()
             )));
         }
         let shares = if self.is_raw { scores::softmax(&shares) } else { shares };
-        let ranked = scores::ranked(self.labels.iter().cloned(), &shares, Some(top_k.unwrap_or(TOP_K)));
+        let ranked = scores::top_k_labels(self.labels.iter().cloned(), &shares, Some(top_k.unwrap_or(TOP_K)));
         Ok(Answer::of(scores::answer(&ranked), 0))
     }
 

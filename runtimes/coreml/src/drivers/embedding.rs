@@ -2,7 +2,7 @@
 
 use island_protocol::job::Failure;
 use island_runtimes_onnx::{
-    run::{self, Answer, Job, rejected, wrong},
+    run::{self, Answer, Job, invalid_input, invalid_model},
     task::Pipeline,
     text::tokens::{self, Tokens},
 };
@@ -71,7 +71,11 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
     for feature in &interface.inputs {
         let Kind::Array { class, sizes: these } = &feature.kind else { continue };
         let asked = asked(&feature.name).ok_or_else(|| {
-            rejected(format!("{} asks for {}, which texts do not have", parts.model.name(), feature.name))
+            invalid_model(format!(
+                "{} asks for {}, which texts do not have",
+                parts.model.name(),
+                feature.name
+            ))
         })?;
         if asked == Asked::Ids {
             sizes = Some(these.clone());
@@ -80,7 +84,7 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
     }
     let sizes = sizes.filter(|sizes| sizes.rank() == 2);
     let sizes =
-        sizes.ok_or_else(|| rejected(format!("{} takes no tokens [1, length]", parts.model.name())))?;
+        sizes.ok_or_else(|| invalid_model(format!("{} takes no tokens [1, length]", parts.model.name())))?;
     let named = parts.text("output").map(str::to_owned);
     let output =
         named.or_else(|| interface.outputs.first().map(|output| output.name.clone())).unwrap_or_default();
@@ -88,7 +92,9 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
         None | Some("mean") => Pooling::Mean,
         Some("cls") => Pooling::Cls,
         Some("lasttoken") => Pooling::LastToken,
-        Some(other) => return Err(rejected(format!("the setting pooling = {other:?} is none that exists"))),
+        Some(other) => {
+            return Err(invalid_model(format!("the setting pooling = {other:?} is none that exists")));
+        }
     };
     Ok(Box::new(Embedder {
         tokens: Tokens::load(&parts.repository)?,
@@ -125,8 +131,9 @@ impl Embedder {
         let count = encoding.len();
         let length = self.sizes.holding(1, count as u64).and_then(|length| usize::try_from(length).ok());
         let length = length.filter(|&length| length <= MAX_LENGTH);
-        let length = length
-            .ok_or_else(|| wrong(format!("the text has {count} tokens, which the model does not take")))?;
+        let length = length.ok_or_else(|| {
+            invalid_input(format!("the text has {count} tokens, which the model does not take"))
+        })?;
         let filled = |fill: i64, of: &dyn Fn(usize) -> i64| -> Vec<i64> {
             (0..length).map(|place| if place < count { of(place) } else { fill }).collect()
         };
@@ -150,7 +157,7 @@ impl Embedder {
         let inputs = self.inputs.iter().map(tensor).collect();
         let mut given = model.run(inputs, &mut model.start()?)?;
         let states = take(&mut given, &self.output)
-            .ok_or_else(|| rejected(format!("{} gives no {}", model.name(), self.output)))?;
+            .ok_or_else(|| invalid_model(format!("{} gives no {}", model.name(), self.output)))?;
         Ok((self.pooled(states.into_floats(), count)?, count))
     }
 
@@ -163,8 +170,9 @@ impl Embedder {
         }
         let states = states.into_dimensionality::<Ix2>();
         let states = states.ok().filter(|states| states.nrows() >= count && count > 0);
-        let states = states
-            .ok_or_else(|| rejected(format!("{} gives no state for each token", self.parts.model.name())))?;
+        let states = states.ok_or_else(|| {
+            invalid_model(format!("{} gives no state for each token", self.parts.model.name()))
+        })?;
         self.finished(match self.pooling {
             Pooling::Cls => states.row(0).to_owned(),
             Pooling::LastToken => states.row(count - 1).to_owned(),
@@ -174,7 +182,7 @@ impl Embedder {
 
     fn finished(&self, mut vector: Array1<f32>) -> Result<Array1<f32>, Failure> {
         if vector.iter().any(|number| number.is_nan()) {
-            return Err(rejected(format!("{} gives what is not a number", self.parts.model.name())));
+            return Err(invalid_model(format!("{} gives what is not a number", self.parts.model.name())));
         }
         if self.normalises {
             let length = vector.dot(&vector).sqrt().max(1e-12);
@@ -192,7 +200,7 @@ impl Pipeline for Embedder {
             Texts::Many(texts) => texts,
         };
         if texts.is_empty() || texts.len() > MAX_TEXTS {
-            return Err(wrong(format!("input must be 1 to {MAX_TEXTS} texts")));
+            return Err(invalid_input(format!("input must be 1 to {MAX_TEXTS} texts")));
         }
         let (mut embeddings, mut tokens) = (Vec::with_capacity(texts.len()), 0);
         for text in &texts {

@@ -15,7 +15,7 @@ use island_runtimes_onnx::{
         options::Settings,
         search::{self, Task},
     },
-    run::{Answer, Job, rejected},
+    run::{Answer, Job, invalid_model},
     task::Pipeline,
     text::tokens::Tokens,
 };
@@ -52,7 +52,7 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
     let named = outputs.iter().find(|output| output.name.to_lowercase().contains("logits"));
     let logits = named.or_else(|| outputs.first().filter(|_| outputs.len() == 1));
     let logits =
-        logits.ok_or_else(|| rejected(format!("{} gives no logits", parts.model.name())))?.name.clone();
+        logits.ok_or_else(|| invalid_model(format!("{} gives no logits", parts.model.name())))?.name.clone();
     let said = parts.number("context").map(|context| context as usize);
     let context = said.or(inputs.context()).unwrap_or(USUAL_CONTEXT).max(1);
     let tokens = Tokens::load(&parts.repository)?;
@@ -94,7 +94,7 @@ impl Talk<'_> {
             }
             self.past += now.len();
             let logits = take(&mut given, &writer.logits)
-                .ok_or_else(|| rejected(format!("{} gives no {}", model.name(), writer.logits)))?;
+                .ok_or_else(|| invalid_model(format!("{} gives no {}", model.name(), writer.logits)))?;
             last = row(logits, model.name())?;
             if !rest.is_empty() {
                 self.job.step()?;
@@ -113,10 +113,10 @@ fn row(logits: Tensor, name: &str) -> Result<Vec<f32>, Failure> {
     }
     let shape = logits.shape().to_vec();
     let rows = logits.into_dimensionality::<Ix2>().ok().filter(|rows| !rows.is_empty());
-    let rows = rows.ok_or_else(|| rejected(format!("the logits of {name} are {shape:?}")))?;
+    let rows = rows.ok_or_else(|| invalid_model(format!("the logits of {name} are {shape:?}")))?;
     let last = rows.row(rows.nrows() - 1).to_vec();
     if last.iter().any(|logit| logit.is_nan()) {
-        return Err(rejected(format!("the logits of {name} are no numbers: its weights are broken")));
+        return Err(invalid_model(format!("the logits of {name} are no numbers: its weights are broken")));
     }
     Ok(last)
 }
@@ -126,11 +126,15 @@ impl Decoder for Talk<'_> {
         let tokens: Vec<i64> = tokens.row(0).to_vec();
         let logits = self.say(&tokens)?;
         let count = logits.len();
-        Array2::from_shape_vec((1, count), logits).map_err(|error| rejected(error.to_string()))
+        Array2::from_shape_vec((1, count), logits).map_err(|error| invalid_model(error.to_string()))
     }
 
     fn reorder(&mut self, order: &[usize]) -> Result<(), Failure> {
-        if order == [0] { Ok(()) } else { Err(rejected("a model with a state writes one text at a time")) }
+        if order == [0] {
+            Ok(())
+        } else {
+            Err(invalid_model("a model with a state writes one text at a time"))
+        }
     }
 }
 

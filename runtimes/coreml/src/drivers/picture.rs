@@ -4,7 +4,7 @@ use image::{RgbImage, imageops};
 use island_protocol::job::Failure;
 use island_runtimes_onnx::{
     media::resize::{Filter, resize},
-    run::rejected,
+    run::invalid_model,
 };
 use ndarray::{ArrayD, IxDyn};
 use serde_json::Value;
@@ -45,7 +45,9 @@ impl Eye {
             None => usual,
             Some("crop") => Fit::Crop,
             Some("fill") => Fit::Fill,
-            Some(other) => return Err(rejected(format!("the setting fit = {other:?} is none that exists"))),
+            Some(other) => {
+                return Err(invalid_model(format!("the setting fit = {other:?} is none that exists")));
+            }
         };
         let interface = parts.model.interface();
         if let Some((feature, width, height, color)) = interface.image() {
@@ -64,7 +66,7 @@ impl Eye {
             Kind::Array { class: Class::Float, sizes } if sizes.rank() == 4 => Some((feature, sizes)),
             _ => None,
         });
-        let none = || rejected(format!("{} takes no picture", parts.model.name()));
+        let none = || invalid_model(format!("{} takes no picture", parts.model.name()));
         let (feature, sizes) = plane.ok_or_else(none)?;
         let side = |axis: usize| -> Option<u32> {
             let side = match sizes {
@@ -99,7 +101,7 @@ impl Eye {
 
     fn checked(self, model: &dyn Model) -> Result<Self, Failure> {
         if self.width == 0 || self.height == 0 || self.width > 8192 || self.height > 8192 {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} takes pictures of {} × {} pixels",
                 model.name(),
                 self.width,

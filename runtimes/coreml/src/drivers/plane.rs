@@ -7,7 +7,7 @@ use island_runtimes_onnx::{
         base64, gray, picture,
         plane::{Kind as Way, interpolate},
     },
-    run::{self, Answer, Job, rejected},
+    run::{self, Answer, Job, invalid_model},
     task::Pipeline,
     vision::segment::{Segment, small_enough},
 };
@@ -71,7 +71,7 @@ fn load(parts: Parts, meaning: fn(&Parts) -> Meaning) -> Result<Box<dyn Pipeline
     let outputs = &parts.model.interface().outputs;
     let named = parts.text("output").map(str::to_owned);
     let output = named.or_else(|| outputs.first().map(|output| output.name.clone()));
-    let output = output.ok_or_else(|| rejected(format!("{} gives nothing", parts.model.name())))?;
+    let output = output.ok_or_else(|| invalid_model(format!("{} gives nothing", parts.model.name())))?;
     Ok(Box::new(Planes { meaning: meaning(&parts), eye, output, parts }))
 }
 
@@ -81,7 +81,7 @@ impl Planes {
         let model = &self.parts.model;
         let mut given = model.run(vec![self.eye.see(picture)], &mut model.start()?)?;
         let output = take(&mut given, &self.output)
-            .ok_or_else(|| rejected(format!("{} gives no {}", model.name(), self.output)))?;
+            .ok_or_else(|| invalid_model(format!("{} gives no {}", model.name(), self.output)))?;
         let is_whole = matches!(output, Tensor::Ints(_));
         let mut array = output.into_floats();
         while array.ndim() > 3 && array.shape()[0] == 1 {
@@ -91,17 +91,18 @@ impl Planes {
             array.insert_axis_inplace(Axis(0));
         }
         if array.iter().any(|number| number.is_nan()) {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} gives what is not a number: its weights are broken",
                 model.name()
             )));
         }
         let shape = array.shape().to_vec();
         let planes = array.into_dimensionality::<Ix3>();
-        let planes = planes
-            .map_err(|_| rejected(format!("{} of {} is {shape:?}, no planes", self.output, model.name())))?;
+        let planes = planes.map_err(|_| {
+            invalid_model(format!("{} of {} is {shape:?}, no planes", self.output, model.name()))
+        })?;
         if planes.is_empty() {
-            return Err(rejected(format!("{} of {} is empty", self.output, model.name())));
+            return Err(invalid_model(format!("{} of {} is empty", self.output, model.name())));
         }
         Ok((planes, is_whole))
     }
@@ -132,7 +133,10 @@ impl Pipeline for Planes {
             Meaning::Picture(scale) => {
                 let (channels, height, width) = planes.dim();
                 if channels != 1 && channels != 3 {
-                    return Err(rejected(format!("{} of {channels} channels is no picture", self.output)));
+                    return Err(invalid_model(format!(
+                        "{} of {channels} channels is no picture",
+                        self.output
+                    )));
                 }
                 let level = |channel: usize, y: usize, x: usize| {
                     (planes[[channel.min(channels - 1), y, x]] * scale).round().clamp(0.0, 255.0) as u8
@@ -161,7 +165,7 @@ impl Planes {
         job: &Job,
     ) -> Result<Array2<u32>, Failure> {
         if planes.len_of(Axis(0)) > MAX_CLASSES {
-            return Err(rejected(format!("{} has more than {MAX_CLASSES} classes", self.output)));
+            return Err(invalid_model(format!("{} has more than {MAX_CLASSES} classes", self.output)));
         }
         let (mut best, mut map) =
             (Array2::from_elem((height, width), f32::NEG_INFINITY), Array2::zeros((height, width)));

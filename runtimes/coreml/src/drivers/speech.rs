@@ -15,7 +15,7 @@ use std::sync::Arc;
 use island_protocol::job::Failure;
 use island_runtimes_onnx::{
     repository::Repository,
-    run::rejected,
+    run::invalid_model,
     speech::{ctc::Ctc, mel::Ear, recognise::Recogniser, whisper::Whisper},
     task::Pipeline,
 };
@@ -52,7 +52,7 @@ pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, Failure> {
         models.names().into_iter().filter(|path| path.starts_with(&inside) && stem(path) != SPECTROGRAM);
     match others.collect::<Vec<_>>().as_slice() {
         [path] => labeller(models, path),
-        several => Err(rejected(format!(
+        several => Err(invalid_model(format!(
             "speech is written by models called {ENCODER} and {DECODER}, or by one; here are: {}",
             several.join(", ")
         ))),
@@ -82,7 +82,7 @@ fn found<'m>(models: &'m Models, folder: &str, name: &str) -> Result<Option<&'m 
     let mut called = models.names().into_iter().filter(|path| path.starts_with(folder) && stem(path) == name);
     let first = called.next();
     match (first, called.next()) {
-        (Some(one), Some(other)) => Err(rejected(format!(
+        (Some(one), Some(other)) => Err(invalid_model(format!(
             "there are several models {name}: {one}, {other}; name their folder with the setting model"
         ))),
         _ => Ok(first),
@@ -102,7 +102,7 @@ fn ear(repository: &Repository, model: &dyn Model, takes: (usize, usize)) -> Res
     if hears == takes {
         return Ok(ear);
     }
-    Err(rejected(format!(
+    Err(invalid_model(format!(
         "preprocessor_config.json speaks of {} pitches at {} moments, {} takes {} at {}",
         hears.0,
         hears.1,
@@ -115,7 +115,7 @@ fn ear(repository: &Repository, model: &dyn Model, takes: (usize, usize)) -> Res
 /// Refuses logits that are not numbers.
 fn are_numbers<'l>(model: &dyn Model, mut logits: impl Iterator<Item = &'l f32>) -> Result<(), Failure> {
     if logits.any(|logit| logit.is_nan()) {
-        return Err(rejected(format!(
+        return Err(invalid_model(format!(
             "the logits of {} are not numbers: its weights are broken",
             model.name()
         )));
@@ -156,7 +156,7 @@ impl Stage {
         let interface = model.interface();
         let ([input], [output]) = (interface.inputs.as_slice(), interface.outputs.as_slice()) else {
             let count = |features: &[Feature]| features.len();
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} has {} inputs and {} outputs, where one of each is known",
                 model.name(),
                 count(&interface.inputs),
@@ -164,7 +164,7 @@ impl Stage {
             )));
         };
         let (class, takes) = fixed(input).ok_or_else(|| {
-            rejected(format!("{} does not say how large its {} is", model.name(), input.name))
+            invalid_model(format!("{} does not say how large its {} is", model.name(), input.name))
         })?;
         let (input, output) = (input.name.clone(), output.name.clone());
         Ok(Self { model, input, class, takes, output })
@@ -174,7 +174,12 @@ impl Stage {
     fn run(&self, numbers: ArrayD<f32>) -> Result<ArrayD<f32>, Failure> {
         let shape = numbers.shape().to_vec();
         let numbers = numbers.into_shape_with_order(IxDyn(&self.takes)).map_err(|_| {
-            rejected(format!("{} takes {:?} as {}, not {shape:?}", self.model.name(), self.takes, self.input))
+            invalid_model(format!(
+                "{} takes {:?} as {}, not {shape:?}",
+                self.model.name(),
+                self.takes,
+                self.input
+            ))
         })?;
         through(self.model.as_ref(), &self.input, tensor(self.class, numbers), &self.output)
     }
@@ -185,7 +190,10 @@ fn through(model: &dyn Model, input: &str, given: Tensor, output: &str) -> Resul
     let mut outputs = model.run(vec![(input.to_owned(), given)], &mut model.start()?)?;
     let output = given_as(model, &mut outputs, output)?;
     if output.iter().any(|number| number.is_nan()) {
-        return Err(rejected(format!("{} gives what is not a number: its weights are broken", model.name())));
+        return Err(invalid_model(format!(
+            "{} gives what is not a number: its weights are broken",
+            model.name()
+        )));
     }
     Ok(output)
 }
@@ -196,6 +204,7 @@ fn given_as(
     outputs: &mut Vec<(String, Tensor)>,
     name: &str,
 ) -> Result<ArrayD<f32>, Failure> {
-    let tensor = take(outputs, name).ok_or_else(|| rejected(format!("{} gives no {name}", model.name())))?;
+    let tensor =
+        take(outputs, name).ok_or_else(|| invalid_model(format!("{} gives no {name}", model.name())))?;
     Ok(tensor.into_floats())
 }

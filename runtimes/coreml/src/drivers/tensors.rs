@@ -3,7 +3,7 @@
 use island_protocol::job::Failure;
 use island_runtimes_onnx::{
     media::picture,
-    run::{Answer, Job, rejected, wrong},
+    run::{Answer, Job, invalid_input, invalid_model},
     task::Pipeline,
 };
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
@@ -43,13 +43,13 @@ impl Pipeline for Generic {
     /// `inputs` are arrays by name, or a list of such: the steps of one job, between which the model's states stay.
     fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
         let model = &self.parts.model;
-        let inputs = input.get("inputs").ok_or_else(|| wrong("inputs are missing"))?;
+        let inputs = input.get("inputs").ok_or_else(|| invalid_input("inputs are missing"))?;
         let (steps, is_list): (Vec<&Value>, bool) = match inputs {
             Value::Array(steps) => (steps.iter().collect(), true),
             one => (vec![one], false),
         };
         if steps.is_empty() || steps.len() > MAX_STEPS {
-            return Err(wrong(format!("inputs must be 1 to {MAX_STEPS} steps")));
+            return Err(invalid_input(format!("inputs must be 1 to {MAX_STEPS} steps")));
         }
         let (mut state, mut outputs, mut left) = (model.start()?, Vec::new(), MAX_NUMBERS);
         for step in steps {
@@ -68,16 +68,19 @@ impl Pipeline for Generic {
 
 impl Generic {
     fn read(&self, step: &Value) -> Result<Tensors, Failure> {
-        let given = step.as_object().ok_or_else(|| wrong("inputs must be arrays by name"))?;
+        let given = step.as_object().ok_or_else(|| invalid_input("inputs must be arrays by name"))?;
         let interface = self.parts.model.interface();
         if let Some(name) = given.keys().find(|name| interface.input(name).is_none()) {
             let known: Vec<&str> = interface.inputs.iter().map(|feature| feature.name.as_str()).collect();
-            return Err(wrong(format!("the model has no input {name:?}; it has: {}", known.join(", "))));
+            return Err(invalid_input(format!(
+                "the model has no input {name:?}; it has: {}",
+                known.join(", ")
+            )));
         }
         let one = |feature: &Feature| {
             let value = given.get(&feature.name);
-            let value =
-                value.ok_or_else(|| wrong(format!("the model's input {} is missing", feature.name)))?;
+            let value = value
+                .ok_or_else(|| invalid_input(format!("the model's input {} is missing", feature.name)))?;
             if let (Some(eye), Some(text)) = (&self.eye, value.as_str()) {
                 return Ok(eye.see(&picture::read(text)?));
             }
@@ -101,9 +104,10 @@ fn array(value: &Value, class: Class, name: &str) -> Result<Tensor, Failure> {
         }
     }
     let mut numbers = Vec::new();
-    flatten(value, &shape, &mut numbers).map_err(|why| wrong(format!("the model's input {name} {why}")))?;
+    flatten(value, &shape, &mut numbers)
+        .map_err(|why| invalid_input(format!("the model's input {name} {why}")))?;
     let array = ArrayD::from_shape_vec(IxDyn(&shape), numbers);
-    let array = array.map_err(|_| wrong(format!("the model's input {name} is no even array")))?;
+    let array = array.map_err(|_| invalid_input(format!("the model's input {name} is no even array")))?;
     Ok(match class {
         Class::Float => Tensor::Floats(array.mapv(|number| number as f32)),
         _ => Tensor::Ints(array.mapv(|number| number as i64)),
@@ -134,7 +138,7 @@ fn written(tensors: &Tensors, left: &mut usize) -> Result<Value, Failure> {
         let count = tensor.shape().iter().product();
         *left = left
             .checked_sub(count)
-            .ok_or_else(|| rejected(format!("the model gives more than {MAX_NUMBERS} numbers")))?;
+            .ok_or_else(|| invalid_model(format!("the model gives more than {MAX_NUMBERS} numbers")))?;
         let value = match tensor {
             Tensor::Floats(array) => nested(&array.view(), &|&number| json!(number)),
             Tensor::Ints(array) => nested(&array.view(), &|&number| json!(number)),

@@ -1,7 +1,7 @@
 //! One operation: its parameters, and the nodes it becomes.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     graph::{Bound, Constant, Lowering, code},
@@ -53,13 +53,13 @@ impl Operand {
         usize::try_from(place)
             .ok()
             .filter(|&place| place < self.rank())
-            .ok_or_else(|| rejected(format!("there is no axis {axis} of {rank}")))
+            .ok_or_else(|| invalid_model(format!("there is no axis {axis} of {rank}")))
     }
 
     /// The size of an axis, which must be known.
     pub(super) fn size(&self, axis: usize) -> Result<i64, Failure> {
         let size = self.ty.shape.get(axis).copied().flatten().and_then(|size| i64::try_from(size).ok());
-        size.ok_or_else(|| rejected(format!("the size of axis {axis} is not known before it runs")))
+        size.ok_or_else(|| invalid_model(format!("the size of axis {axis} is not known before it runs")))
     }
 }
 
@@ -110,7 +110,7 @@ impl<'p> Call<'_, 'p> {
     /// A parameter that must be there.
     pub(super) fn tensor(&mut self, parameter: &str) -> Result<Operand, Failure> {
         let given = self.maybe(parameter)?;
-        given.ok_or_else(|| rejected(format!("its parameter {parameter} is missing")))
+        given.ok_or_else(|| invalid_model(format!("its parameter {parameter} is missing")))
     }
 
     /// A parameter that may be absent.
@@ -129,7 +129,7 @@ impl<'p> Call<'_, 'p> {
             operands.push(Operand { name, ty });
         }
         if operands.is_empty() {
-            return Err(rejected(format!("its parameter {parameter} is missing")));
+            return Err(invalid_model(format!("its parameter {parameter} is missing")));
         }
         Ok(operands)
     }
@@ -146,7 +146,7 @@ impl<'p> Call<'_, 'p> {
     fn fixed(&self, parameter: &str) -> Result<Option<Data>, Failure> {
         let constant = self.known(parameter)?;
         if constant.is_none() && self.argument(parameter).is_some() {
-            return Err(rejected(format!("its parameter {parameter} is not known before it runs")));
+            return Err(invalid_model(format!("its parameter {parameter} is not known before it runs")));
         }
         Ok(constant.map(|constant| constant.data))
     }
@@ -156,7 +156,7 @@ impl<'p> Call<'_, 'p> {
         match self.fixed(parameter)? {
             None => Ok(None),
             Some(Data::Ints(ints)) => Ok(Some(ints)),
-            Some(_) => Err(rejected(format!("its parameter {parameter} is no whole number"))),
+            Some(_) => Err(invalid_model(format!("its parameter {parameter} is no whole number"))),
         }
     }
 
@@ -172,7 +172,9 @@ impl<'p> Call<'_, 'p> {
     pub(super) fn steps(&self, parameter: &str) -> Result<Option<Vec<i64>>, Failure> {
         let ints = self.ints(parameter)?;
         match ints.iter().flatten().find(|&&int| int.unsigned_abs() > MAX_STEP) {
-            Some(int) => Err(rejected(format!("its parameter {parameter} is {int}, more than {MAX_STEP}"))),
+            Some(int) => {
+                Err(invalid_model(format!("its parameter {parameter} is {int}, more than {MAX_STEP}")))
+            }
             None => Ok(ints),
         }
     }
@@ -202,7 +204,7 @@ impl<'p> Call<'_, 'p> {
         match self.fixed(parameter)? {
             None => Ok(None),
             Some(Data::Floats(floats)) => Ok(Some(floats)),
-            Some(_) => Err(rejected(format!("its parameter {parameter} is no real number"))),
+            Some(_) => Err(invalid_model(format!("its parameter {parameter} is no real number"))),
         }
     }
 
@@ -211,7 +213,7 @@ impl<'p> Call<'_, 'p> {
         match self.fixed(parameter)? {
             None => Ok(None),
             Some(Data::Bools(flags)) => Ok(Some(flags)),
-            Some(_) => Err(rejected(format!("its parameter {parameter} is no flag"))),
+            Some(_) => Err(invalid_model(format!("its parameter {parameter} is no flag"))),
         }
     }
 
@@ -262,7 +264,7 @@ impl<'p> Call<'_, 'p> {
         match self.fixed(parameter)? {
             None => Ok(otherwise.to_owned()),
             Some(Data::Texts(texts)) if texts.len() == 1 => Ok(texts[0].clone()),
-            Some(_) => Err(rejected(format!("its parameter {parameter} is no word"))),
+            Some(_) => Err(invalid_model(format!("its parameter {parameter} is no word"))),
         }
     }
 
@@ -270,7 +272,7 @@ impl<'p> Call<'_, 'p> {
     pub(super) fn output(&self, index: usize) -> Result<&'p TensorType, Failure> {
         match self.operation.outputs.get(index).map(|output| &output.ty) {
             Some(ValueType::Tensor(tensor)) => Ok(tensor),
-            _ => Err(rejected(format!("its output {index} is no tensor"))),
+            _ => Err(invalid_model(format!("its output {index} is no tensor"))),
         }
     }
 
@@ -334,7 +336,8 @@ impl<'p> Call<'_, 'p> {
     /// The same real number all over a shape.
     pub(super) fn filled(&mut self, shape: &[u64], number: f32) -> Result<String, Failure> {
         let count = weights::count(shape).filter(|&count| count <= MAX_MADE);
-        let count = count.ok_or_else(|| rejected(format!("{shape:?} is more than {MAX_MADE} numbers")))?;
+        let count =
+            count.ok_or_else(|| invalid_model(format!("{shape:?} is more than {MAX_MADE} numbers")))?;
         self.array(shape, vec![number; count as usize])
     }
 
@@ -391,7 +394,7 @@ impl<'p> Call<'_, 'p> {
         if numbers.len() != 1 {
             let size = shape.get_mut(axis);
             *size.ok_or_else(|| {
-                rejected(format!("its parameter {parameter} lies along an axis that is not there"))
+                invalid_model(format!("its parameter {parameter} lies along an axis that is not there"))
             })? = numbers.len() as u64;
         }
         self.array(&shape, numbers).map(Some)

@@ -1,7 +1,7 @@
 //! Branches and loops.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -38,7 +38,7 @@ fn branch<'p>(lowering: &mut Lowering<'p>, block: &'p Block) -> Result<Graph, Fa
 fn cond(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let which = call.tensor("pred")?;
     let [yes, no] = call.operation.blocks.as_slice() else {
-        return Err(rejected("it has not two branches"));
+        return Err(invalid_model("it has not two branches"));
     };
     let which = call.cast(&which, Class::Bool);
     let (yes, no) = (branch(call.lowering, yes)?, branch(call.lowering, no)?);
@@ -50,7 +50,7 @@ fn cond(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 /// A block's inputs stand for these from here on.
 fn enter<'p>(lowering: &mut Lowering<'p>, block: &'p Block, names: &[String]) -> Result<(), Failure> {
     if block.inputs.len() != names.len() {
-        return Err(rejected("it goes on with more or fewer values than its loop has"));
+        return Err(invalid_model("it goes on with more or fewer values than its loop has"));
     }
     block.inputs.iter().zip(names).try_for_each(|(named, name)| lowering.bind(named, name.clone()))
 }
@@ -59,14 +59,14 @@ fn enter<'p>(lowering: &mut Lowering<'p>, block: &'p Block, names: &[String]) ->
 fn goes_on<'p>(lowering: &mut Lowering<'p>, block: &'p Block, names: &[String]) -> Result<String, Failure> {
     enter(lowering, block, names)?;
     lowering.block(block)?;
-    let output = block.outputs.first().ok_or_else(|| rejected("its condition gives nothing"))?;
+    let output = block.outputs.first().ok_or_else(|| invalid_model("its condition gives nothing"))?;
     Ok(lowering.feed_name(output)?.0)
 }
 
 fn while_loop(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let first = call.tensors("loop_vars")?;
     let [condition, body] = call.operation.blocks.as_slice() else {
-        return Err(rejected("it has not a condition and a body"));
+        return Err(invalid_model("it has not a condition and a body"));
     };
     let names: Vec<String> = first.iter().map(|operand| operand.name.clone()).collect();
     let begins = goes_on(call.lowering, condition, &names)?;

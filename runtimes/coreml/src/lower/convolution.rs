@@ -1,7 +1,7 @@
 //! Convolutions and pools.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -20,7 +20,10 @@ pub(super) const OPERATIONS: Table = &[
 fn along(call: &Call<'_, '_>, name: &str, count: usize) -> Result<Vec<i64>, Failure> {
     let sizes = call.steps(name)?.unwrap_or_else(|| vec![1; count]);
     if sizes.len() != count {
-        return Err(rejected(format!("its parameter {name} has {} sizes for {count} axes", sizes.len())));
+        return Err(invalid_model(format!(
+            "its parameter {name} has {} sizes for {count} axes",
+            sizes.len()
+        )));
     }
     Ok(sizes)
 }
@@ -30,7 +33,7 @@ fn space(x: &Operand) -> Result<usize, Failure> {
     x.rank()
         .checked_sub(2)
         .filter(|&count| count > 0)
-        .ok_or_else(|| rejected("it works on something without space"))
+        .ok_or_else(|| invalid_model("it works on something without space"))
 }
 
 /// How edges are filled: ONNX has all beginnings before all ends.
@@ -71,7 +74,7 @@ fn spread(
 fn custom(call: &Call<'_, '_>, count: usize) -> Result<Vec<i64>, Failure> {
     let pads = call.steps("pad")?.unwrap_or_else(|| vec![0; 2 * count]);
     if pads.len() != 2 * count {
-        return Err(rejected(format!("its edges are {} for {count} axes", pads.len())));
+        return Err(invalid_model(format!("its edges are {} for {count} axes", pads.len())));
     }
     let (begins, ends): (Vec<i64>, Vec<i64>) =
         pads.as_chunks::<2>().0.iter().map(|[begin, end]| (*begin, *end)).unzip();
@@ -112,7 +115,8 @@ fn conv_transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
         let surplus = match &wanted {
             Some(sizes) => {
                 let size = sizes.len().checked_sub(count - axis).and_then(|place| sizes.get(place)).copied();
-                natural(x.size(axis + 2)?) - size.ok_or_else(|| rejected("its output_shape is too short"))?
+                natural(x.size(axis + 2)?)
+                    - size.ok_or_else(|| invalid_model("its output_shape is too short"))?
             }
             None if is_same => kernel - strides[axis],
             None => 0,

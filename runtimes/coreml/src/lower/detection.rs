@@ -1,7 +1,7 @@
 //! Boxes that lie over each other.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -21,11 +21,11 @@ const NEVER: f32 = -2e38;
 fn non_maximum_suppression(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let (boxes, scores) = (call.tensor("boxes")?, call.tensor("scores")?);
     if boxes.rank() != 3 || scores.rank() != 3 || boxes.size(0)? != 1 {
-        return Err(rejected("it looks at boxes of several pictures at once"));
+        return Err(invalid_model("it looks at boxes of several pictures at once"));
     }
     let most = call.int("max_boxes", 1)?;
     if !(1..=MAX_BOXES).contains(&most) {
-        return Err(rejected(format!("it keeps {most} boxes, not 1 to {MAX_BOXES}")));
+        return Err(invalid_model(format!("it keeps {most} boxes, not 1 to {MAX_BOXES}")));
     }
     // Since iOS 17 boxes lie along the last axis, and no score is too small.
     let least = call.known("score_threshold")?.is_some().then(|| call.float("score_threshold", LEAST));
@@ -81,7 +81,7 @@ fn of_class(
 ) -> Result<String, Failure> {
     let count = scores.size(if is_older { 2 } else { 1 })?;
     if count > MAX_BOXES {
-        return Err(rejected(format!("it has {count} classes, more than {MAX_BOXES}")));
+        return Err(invalid_model(format!("it has {count} classes, more than {MAX_BOXES}")));
     }
     let class = call.node("ArgMax", &[classes], [Set::Int("axis", 2), Set::Int("keepdims", 1)]);
     let numbers = call.list(&(0..count).collect::<Vec<i64>>())?;

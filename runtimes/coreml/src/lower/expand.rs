@@ -1,7 +1,7 @@
 //! Compressed weights, expanded when a model is loaded.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::graph::{Bound, Constant, Lowering};
 use crate::{
@@ -31,7 +31,7 @@ pub(super) fn expand(
     depth: usize,
 ) -> Result<Vec<Constant>, Failure> {
     if depth > MAX_DEPTH {
-        return Err(rejected(format!("its weights are compressed more than {MAX_DEPTH} times over")));
+        return Err(invalid_model(format!("its weights are compressed more than {MAX_DEPTH} times over")));
     }
     let parts = Parts { lowering, operation, depth };
     let expanded = match operation.kind.as_str() {
@@ -68,7 +68,7 @@ impl Parts<'_, '_> {
                 Bound::Packed(inner, index) => {
                     let mut expanded = expand(self.lowering, inner, self.depth + 1)?;
                     if index >= expanded.len() {
-                        return Err(rejected(format!("{other:?} is not among what it is expanded to")));
+                        return Err(invalid_model(format!("{other:?} is not among what it is expanded to")));
                     }
                     Ok(Some(expanded.swap_remove(index)))
                 }
@@ -78,7 +78,7 @@ impl Parts<'_, '_> {
     }
 
     fn part(&self, name: &str) -> Result<Constant, Failure> {
-        self.maybe(name)?.ok_or_else(|| rejected(format!("its part {name} is missing")))
+        self.maybe(name)?.ok_or_else(|| invalid_model(format!("its part {name} is missing")))
     }
 
     fn numbers(&self, name: &str) -> Result<(Vec<u64>, Vec<f32>), Failure> {
@@ -91,7 +91,7 @@ impl Parts<'_, '_> {
         match data {
             Data::Ints(ints) => Ok((shape, ints)),
             Data::Bools(flags) => Ok((shape, flags.into_iter().map(i64::from).collect())),
-            _ => Err(rejected(format!("its part {name} is not of whole numbers"))),
+            _ => Err(invalid_model(format!("its part {name} is not of whole numbers"))),
         }
     }
 
@@ -105,10 +105,10 @@ impl Parts<'_, '_> {
         });
         let place = if axis < 0 { axis + shape.len() as i64 } else { axis };
         let place = usize::try_from(place).ok().filter(|&place| place < shape.len());
-        let place = place.ok_or_else(|| rejected(format!("there is no axis {axis} to scale along")))?;
+        let place = place.ok_or_else(|| invalid_model(format!("there is no axis {axis} to scale along")))?;
         let size = shape[place] as usize;
         if [scale.len(), zero.len()].iter().any(|&count| count != 1 && count != size) {
-            return Err(rejected(format!("{} scales are not one for each of {size}", scale.len())));
+            return Err(invalid_model(format!("{} scales are not one for each of {size}", scale.len())));
         }
         let inner = shape[place + 1..].iter().product::<u64>().max(1) as usize;
         let of = |numbers: &[f32], at: usize| {
@@ -130,7 +130,7 @@ impl Parts<'_, '_> {
         let offset = self.maybe("offset")?.map(|offset| floats(offset.data)).transpose()?;
         let grid = Grid::new(shape, &sizes)?;
         if offset.as_ref().is_some_and(|offset| offset.len() != scale.len()) {
-            return Err(rejected("it has not as many offsets as scales"));
+            return Err(invalid_model("it has not as many offsets as scales"));
         }
         Ok(Blocks { grid, scale, offset })
     }
@@ -146,8 +146,8 @@ impl Parts<'_, '_> {
         let vector = tables.vector;
         let mut wide = shape.clone();
         wide[axis] = wide[axis].saturating_mul(vector);
-        let count =
-            weights::count(&wide).ok_or_else(|| rejected(format!("{wide:?} is too large for a tensor")))?;
+        let count = weights::count(&wide)
+            .ok_or_else(|| invalid_model(format!("{wide:?} is too large for a tensor")))?;
         let inner: u64 = shape[axis + 1..].iter().product();
         let (mut dense, size) = (vec![0.0; count as usize], shape[axis]);
         for (at, &code) in codes.iter().enumerate() {
@@ -167,14 +167,20 @@ impl Parts<'_, '_> {
         let (_, packed) = self.whole("indices")?;
         let (_, table) = self.numbers("lut")?;
         let shape = self.shape()?;
-        let count =
-            weights::count(&shape).ok_or_else(|| rejected(format!("{shape:?} is too large for a tensor")))?;
+        let count = weights::count(&shape)
+            .ok_or_else(|| invalid_model(format!("{shape:?} is too large for a tensor")))?;
         let bits = table.len().trailing_zeros();
         if !table.len().is_power_of_two() || !(1..=8).contains(&bits) {
-            return Err(rejected(format!("a table of {} entries is none that codes stand for", table.len())));
+            return Err(invalid_model(format!(
+                "a table of {} entries is none that codes stand for",
+                table.len()
+            )));
         }
         if packed.len() as u64 != (count * u64::from(bits)).div_ceil(8) {
-            return Err(rejected(format!("{} bytes are not {count} codes of {bits} bits", packed.len())));
+            return Err(invalid_model(format!(
+                "{} bytes are not {count} codes of {bits} bits",
+                packed.len()
+            )));
         }
         let bytes: Vec<u8> = packed.into_iter().map(|byte| byte as u8).collect();
         let codes = elements::small(&bytes, bits, false, count as usize);
@@ -185,16 +191,16 @@ impl Parts<'_, '_> {
     fn shape(&self) -> Result<Vec<u64>, Failure> {
         let (_, sizes) = self.whole("shape")?;
         let sizes: Option<Vec<u64>> = sizes.into_iter().map(|size| u64::try_from(size).ok()).collect();
-        sizes.ok_or_else(|| rejected("its shape has a size below zero"))
+        sizes.ok_or_else(|| invalid_model("its shape has a size below zero"))
     }
 
     fn tables(&self, shape: &[u64]) -> Result<Tables, Failure> {
         let (sizes, entries) = self.numbers("lut")?;
         let Some((grid, [count, vector])) = sizes.split_last_chunk::<2>() else {
-            return Err(rejected("its table has too few dimensions"));
+            return Err(invalid_model("its table has too few dimensions"));
         };
         if !(1..=MAX_VECTOR).contains(vector) || *count == 0 {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "a table of {count} × {vector} numbers is none that codes stand for"
             )));
         }
@@ -206,14 +212,14 @@ impl Parts<'_, '_> {
         let axis = axis.first().copied().unwrap_or(0);
         let place = if axis < 0 { axis + rank as i64 } else { axis };
         let place = usize::try_from(place).ok().filter(|&place| place < rank);
-        place.ok_or_else(|| rejected(format!("there is no axis {axis} that its vectors lie along")))
+        place.ok_or_else(|| invalid_model(format!("there is no axis {axis} that its vectors lie along")))
     }
 
     /// Places of what is not zero, in order.
     fn places(mask: &[i64], count: usize) -> Result<Vec<usize>, Failure> {
         let places: Vec<usize> = (0..mask.len()).filter(|&at| mask[at] != 0).collect();
         if places.len() != count {
-            return Err(rejected(format!("its mask has {} places for {count} numbers", places.len())));
+            return Err(invalid_model(format!("its mask has {} places for {count} numbers", places.len())));
         }
         Ok(places)
     }
@@ -223,7 +229,9 @@ impl Parts<'_, '_> {
         let (_, codes) = self.whole("indices_nonzero_data")?;
         let tables = self.tables(&shape)?;
         if tables.vector != 1 {
-            return Err(rejected("tables of vectors under a mask are expanded by Apple's library alone"));
+            return Err(invalid_model(
+                "tables of vectors under a mask are expanded by Apple's library alone",
+            ));
         }
         let places = Self::places(&mask, codes.len())?;
         let entry = |(&at, &code): (&usize, &i64)| tables.entry(at, code).map(|entry| entry[0]);
@@ -246,9 +254,12 @@ impl Parts<'_, '_> {
         if self.operation.attributes.contains_key("shape") || self.operation.inputs.contains_key("shape") {
             shape = self.shape()?;
             let count = weights::count(&shape)
-                .ok_or_else(|| rejected(format!("{shape:?} is too large for a tensor")))?;
+                .ok_or_else(|| invalid_model(format!("{shape:?} is too large for a tensor")))?;
             if mask.len() as u64 != count.div_ceil(8) {
-                return Err(rejected(format!("a mask of {} bytes is not one of {count} bits", mask.len())));
+                return Err(invalid_model(format!(
+                    "a mask of {} bytes is not one of {count} bits",
+                    mask.len()
+                )));
             }
             let bytes: Vec<u8> = mask.into_iter().map(|byte| byte as u8).collect();
             mask = elements::small(&bytes, 1, false, count as usize);
@@ -271,7 +282,7 @@ fn floats(data: Data) -> Result<Vec<f32>, Failure> {
     match data {
         Data::Floats(floats) => Ok(floats),
         Data::Ints(ints) => Ok(ints.into_iter().map(|int| int as f32).collect()),
-        _ => Err(rejected("a compressed weight is not of numbers")),
+        _ => Err(invalid_model("a compressed weight is not of numbers")),
     }
 }
 
@@ -285,7 +296,7 @@ impl Grid {
     fn new(shape: &[u64], blocks: &[u64]) -> Result<Self, Failure> {
         let fits = |(&size, &count): (&u64, &u64)| count > 0 && size % count == 0;
         if shape.is_empty() || shape.len() != blocks.len() || !shape.iter().zip(blocks).all(fits) {
-            return Err(rejected(format!("{blocks:?} blocks do not divide {shape:?}")));
+            return Err(invalid_model(format!("{blocks:?} blocks do not divide {shape:?}")));
         }
         let (mut axes, mut step) = (Vec::new(), 1);
         for (&size, &count) in shape.iter().zip(blocks).rev() {
@@ -329,7 +340,7 @@ struct Tables {
 impl Tables {
     fn entry(&self, at: usize, code: i64) -> Result<&[f32], Failure> {
         let code = u64::try_from(code).ok().filter(|&code| code < self.count);
-        let code = code.ok_or_else(|| rejected(format!("a code is none of {} entries", self.count)))?;
+        let code = code.ok_or_else(|| invalid_model(format!("a code is none of {} entries", self.count)))?;
         let first = ((self.grid.block(at) as u64 * self.count + code) * self.vector) as usize;
         Ok(&self.entries[first..first + self.vector as usize])
     }

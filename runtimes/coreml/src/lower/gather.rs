@@ -1,7 +1,7 @@
 //! Elements by their places.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -32,7 +32,7 @@ fn gather(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
         return one(call.node("Gather", &[&x.name, &indices.name], [Set::Int("axis", axis as i64)]));
     }
     let shared = usize::try_from(shared).ok().filter(|&shared| shared <= axis && shared <= indices.rank());
-    let shared = shared.ok_or_else(|| rejected("its batch_dims are more than there are"))?;
+    let shared = shared.ok_or_else(|| invalid_model("its batch_dims are more than there are"))?;
     // The axis comes right behind the shared ones, is gathered from by single places, and what was between goes before the places.
     let mut order: Vec<i64> = (0..x.rank() as i64).collect();
     let moved = order.remove(axis);
@@ -71,7 +71,7 @@ fn updates(call: &mut Call<'_, '_>) -> Result<(String, Option<Set>), Failure> {
         "add" | "mul" | "max" | "min" => (updates.name, reduction(&mode)),
         "sub" => (call.node("Neg", &[&updates.name], []), reduction("add")),
         "div" => (call.node("Reciprocal", &[&updates.name], []), reduction("mul")),
-        _ => return Err(rejected(format!("it scatters by {mode:?}, which nothing here does"))),
+        _ => return Err(invalid_model(format!("it scatters by {mode:?}, which nothing here does"))),
     })
 }
 

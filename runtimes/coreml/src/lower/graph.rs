@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 use prost::Message as _;
 
 use super::{
@@ -153,7 +153,7 @@ impl<'p> Lowering<'p> {
                 let name = input_name(&named.name);
                 (name.clone(), ty, Bound::Made { name, ty: ty.clone() })
             }
-            _ => return Err(rejected(format!("the input {:?} is no tensor", named.name))),
+            _ => return Err(invalid_model(format!("the input {:?} is no tensor", named.name))),
         };
         self.names.insert(&named.name, bound);
         self.declare(&name, ty)
@@ -166,7 +166,7 @@ impl<'p> Lowering<'p> {
             self.count += 1;
             let size = match size.map(i64::try_from) {
                 Some(Ok(size)) => Size::Fixed(size),
-                Some(Err(_)) => return Err(rejected(format!("{name} is too large for a tensor"))),
+                Some(Err(_)) => return Err(invalid_model(format!("{name} is too large for a tensor"))),
                 None => Size::Named(format!("d{}", self.count)),
             };
             dims.push(Dimension { size: Some(size) });
@@ -179,7 +179,7 @@ impl<'p> Lowering<'p> {
     /// The nodes of a block, in order.
     pub(super) fn block(&mut self, block: &'p Block) -> Result<(), Failure> {
         if self.depth > MAX_DEPTH {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "its branches and loops lie in each other deeper than {MAX_DEPTH}"
             )));
         }
@@ -204,7 +204,7 @@ impl<'p> Lowering<'p> {
             }
             kind => {
                 let lower = find(kind).ok_or_else(|| {
-                    rejected(format!("its operation {kind:?} is none that runs without Apple's library"))
+                    invalid_model(format!("its operation {kind:?} is none that runs without Apple's library"))
                 })?;
                 let made = lower(&mut Call { lowering: self, operation }).map_err(|failure| Failure {
                     message: format!("{}: {}", operation.title(), failure.message),
@@ -221,7 +221,7 @@ impl<'p> Lowering<'p> {
     /// From here on a name of the program is this of the graph.
     pub(super) fn bind(&mut self, named: &'p Named, name: String) -> Result<(), Failure> {
         let ValueType::Tensor(ty) = &named.ty else {
-            return Err(rejected(format!("{:?} is no tensor", named.name)));
+            return Err(invalid_model(format!("{:?} is no tensor", named.name)));
         };
         self.names.insert(&named.name, Bound::Made { name, ty: ty.clone() });
         Ok(())
@@ -230,7 +230,7 @@ impl<'p> Lowering<'p> {
     fn constant_operation(&mut self, operation: &'p Operation) -> Result<(), Failure> {
         let value = operation.attributes.get("val");
         let (Some(value), Some(output)) = (value, operation.outputs.first()) else {
-            return Err(rejected(format!("{} has no value", operation.title())));
+            return Err(invalid_model(format!("{} has no value", operation.title())));
         };
         self.names.insert(&output.name, Bound::Fixed(value));
         Ok(())
@@ -242,15 +242,15 @@ impl<'p> Lowering<'p> {
             _ => None,
         };
         let state = of("input").filter(|name| self.states.contains_key(name));
-        let state = state.ok_or_else(|| rejected(format!("{} is of no state", operation.title())))?;
+        let state = state.ok_or_else(|| invalid_model(format!("{} is of no state", operation.title())))?;
         if operation.kind == "write_state" {
             if self.depth > 1 {
-                return Err(rejected(
+                return Err(invalid_model(
                     "a state is written in a branch or loop, which only Apple's library runs",
                 ));
             }
             let data = operation.inputs.get("data").and_then(|data| data.first());
-            let data = data.ok_or_else(|| rejected(format!("{state:?} is written with nothing")))?;
+            let data = data.ok_or_else(|| invalid_model(format!("{state:?} is written with nothing")))?;
             let (name, _) = self.feed(data)?;
             if let Some((current, _)) = self.states.get_mut(state) {
                 *current = name;
@@ -263,12 +263,12 @@ impl<'p> Lowering<'p> {
     fn classify(&mut self, operation: &'p Operation) -> Result<(), Failure> {
         let part = |name: &str| operation.inputs.get(name).and_then(|given| given.first());
         let (Some(shares), Some(classes)) = (part("probabilities"), part("classes")) else {
-            return Err(rejected("classify lacks probabilities or classes"));
+            return Err(invalid_model("classify lacks probabilities or classes"));
         };
         let (name, ty) = self.feed(shares)?;
         let labels = self.labels(classes)?;
         let [label, dictionary] = operation.outputs.as_slice() else {
-            return Err(rejected("classify does not give a label and shares"));
+            return Err(invalid_model("classify does not give a label and shares"));
         };
         self.names.insert(&label.name, Bound::Label);
         self.names.insert(&dictionary.name, Bound::Made { name, ty });
@@ -285,7 +285,7 @@ impl<'p> Lowering<'p> {
             },
         };
         let mut labels = Vec::new();
-        texts(value.ok_or_else(|| rejected("its classes are not known before it runs"))?, &mut labels);
+        texts(value.ok_or_else(|| invalid_model("its classes are not known before it runs"))?, &mut labels);
         Ok(labels)
     }
 
@@ -300,7 +300,7 @@ impl<'p> Lowering<'p> {
     /// What a name stands for.
     pub(super) fn by_name(&self, name: &str) -> Result<Bound<'p>, Failure> {
         let bound = self.names.get(name).cloned();
-        bound.ok_or_else(|| rejected(format!("{name:?} is used before anything gives it")))
+        bound.ok_or_else(|| invalid_model(format!("{name:?} is used before anything gives it")))
     }
 
     /// The graph's name of an argument, and what it is.
@@ -339,18 +339,18 @@ impl<'p> Lowering<'p> {
             Bound::Packed(operation, index) => {
                 let mut expanded = expand::expand(self, operation, 0)?;
                 if *index >= expanded.len() {
-                    return Err(rejected(format!("{} gives less than it says", operation.title())));
+                    return Err(invalid_model(format!("{} gives less than it says", operation.title())));
                 }
                 Ok(expanded.swap_remove(*index))
             }
-            _ => Err(rejected("it wants a value that is known before it runs")),
+            _ => Err(invalid_model("it wants a value that is known before it runs")),
         }
     }
 
     /// The elements of a value, wherever they lie.
     pub(super) fn value(&self, value: &Value) -> Result<Constant, Failure> {
-        let ty = value.ty.tensor().ok_or_else(|| rejected("a constant is no tensor"))?;
-        let shape = ty.fixed().ok_or_else(|| rejected("a constant has an unknown dimension"))?;
+        let ty = value.ty.tensor().ok_or_else(|| invalid_model("a constant is no tensor"))?;
+        let shape = ty.fixed().ok_or_else(|| invalid_model("a constant has an unknown dimension"))?;
         let data = match &value.data {
             Data::Blob { file, offset } => self.weights.read(file, *offset, ty)?,
             data => data.clone(),
@@ -371,7 +371,7 @@ impl<'p> Lowering<'p> {
                 (Class::Int, numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
             }
             Data::Bools(flags) => (Class::Bool, flags.iter().map(|&flag| u8::from(flag)).collect()),
-            _ => return Err(rejected("a constant that is no tensor of numbers is computed with")),
+            _ => return Err(invalid_model("a constant that is no tensor of numbers is computed with")),
         };
         let name = self.fresh();
         let dims = constant.shape.iter().map(|&size| size as i64).collect();
@@ -388,7 +388,7 @@ impl<'p> Lowering<'p> {
             ];
             tensor.data_location = Some(1);
             if (self.external.len() + bytes.len()) as u64 > self.most {
-                return Err(rejected(format!(
+                return Err(invalid_model(format!(
                     "its weights would take more than {} bytes, which nothing in its files accounts for",
                     self.most
                 )));
@@ -442,7 +442,7 @@ impl<'p> Lowering<'p> {
         let (mut declared, mut outputs, mut labels) = (Vec::new(), Vec::new(), None);
         for output in &function.block.outputs {
             let bound = self.names.get(output.as_str()).cloned();
-            let bound = bound.ok_or_else(|| rejected(format!("nothing gives its output {output:?}")))?;
+            let bound = bound.ok_or_else(|| invalid_model(format!("nothing gives its output {output:?}")))?;
             let (name, ty) = match bound {
                 Bound::Label | Bound::State => continue,
                 Bound::Made { name, ty } => (name, ty),
@@ -462,13 +462,13 @@ impl<'p> Lowering<'p> {
         for (state, (current, ty)) in std::mem::take(&mut self.states) {
             let shape = ty
                 .fixed()
-                .ok_or_else(|| rejected(format!("the state {state:?} has an unknown dimension")))?;
+                .ok_or_else(|| invalid_model(format!("the state {state:?} has an unknown dimension")))?;
             let count = weights::count(&shape);
             held = count
                 .and_then(|count| held.checked_add(count))
                 .filter(|&held| held <= MAX_STATE)
                 .ok_or_else(|| {
-                    rejected(format!("its states up to {state:?} are more than {MAX_STATE} numbers"))
+                    invalid_model(format!("its states up to {state:?} are more than {MAX_STATE} numbers"))
                 })?;
             declared.push(self.give(current, &state_out(state), &ty)?);
             states.push((
@@ -534,7 +534,7 @@ fn type_of(bound: &Bound<'_>) -> Result<TensorType, Failure> {
         }
         Bound::State | Bound::Label => None,
     };
-    ty.cloned().ok_or_else(|| rejected("it works on something that is no tensor"))
+    ty.cloned().ok_or_else(|| invalid_model("it works on something that is no tensor"))
 }
 
 /// The number of a class in ONNX.

@@ -1,7 +1,7 @@
 //! Products of matrices.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -36,7 +36,7 @@ fn linear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 /// Weights are stored by output; turned here, once, nothing is turned at each run.
 fn turned(constant: &Constant) -> Result<Constant, Failure> {
     let (&[rows, columns], Data::Floats(numbers)) = (constant.shape.as_slice(), &constant.data) else {
-        return Err(rejected("its weight is no matrix of real numbers"));
+        return Err(invalid_model("its weight is no matrix of real numbers"));
     };
     let (height, width) = (rows as usize, columns as usize);
     let mut turned = vec![0.0; numbers.len()];
@@ -52,7 +52,7 @@ fn turned(constant: &Constant) -> Result<Constant, Failure> {
 fn flipped(call: &mut Call<'_, '_>, operand: &Operand) -> Result<String, Failure> {
     let rank = operand.rank() as i64;
     if rank < 2 {
-        return Err(rejected("a vector has no axes to exchange"));
+        return Err(invalid_model("a vector has no axes to exchange"));
     }
     let mut order: Vec<i64> = (0..rank).collect();
     order.swap(rank as usize - 1, rank as usize - 2);

@@ -1,7 +1,7 @@
 //! Planes to another size.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -33,7 +33,7 @@ impl Match {
             "DEFAULT" => Self::Edges,
             "UNALIGN_CORNERS" => Self::Middles,
             "OFFSET_CORNERS" => Self::Offset,
-            _ => return Err(rejected(format!("it samples by {mode:?}, which nothing here does"))),
+            _ => return Err(invalid_model(format!("it samples by {mode:?}, which nothing here does"))),
         })
     }
 
@@ -60,7 +60,7 @@ fn resized(
     if lifts {
         name = call.unsqueeze(&name, &[0])?;
     } else if x.rank() != 4 {
-        return Err(rejected(format!("it resizes something of {} axes", x.rank())));
+        return Err(invalid_model(format!("it resizes something of {} axes", x.rank())));
     }
     let mut set = how.to_vec();
     set.push(Set::Ints("axes", vec![2, 3]));
@@ -140,7 +140,7 @@ fn by_matrices(
     how: Match,
     [height, width]: [i64; 2],
 ) -> Result<Vec<String>, Failure> {
-    let first = x.rank().checked_sub(2).ok_or_else(|| rejected("it resizes something of one axis"))?;
+    let first = x.rank().checked_sub(2).ok_or_else(|| invalid_model("it resizes something of one axis"))?;
     let (rows, columns) = (x.size(first)?, x.size(first + 1)?);
     let left = shares(how, rows, height)?;
     let right = shares(how, columns, width)?;
@@ -154,7 +154,7 @@ fn by_matrices(
 /// How much of each place in `x` is in each place of the result.
 fn shares(how: Match, from: i64, to: i64) -> Result<Vec<f32>, Failure> {
     if from < 1 || to < 1 || from.saturating_mul(to) > 1 << 26 {
-        return Err(rejected(format!("it resizes {from} to {to}")));
+        return Err(invalid_model(format!("it resizes {from} to {to}")));
     }
     let (step, begin) = match how {
         Match::Corners if to == 1 => (0.0, (from - 1) as f32 / 2.0),
@@ -177,14 +177,14 @@ fn shares(how: Match, from: i64, to: i64) -> Result<Vec<f32>, Failure> {
 fn resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let x = call.tensor("x")?;
     if call.int("resized_dims", 2)? != 2 {
-        return Err(rejected("it resizes more or fewer than the last two axes"));
+        return Err(invalid_model("it resizes more or fewer than the last two axes"));
     }
     let mode = call.word("sampling_mode", "DEFAULT")?;
     let how = Match::of(&mode)?;
     let is_nearest = call.word("interpolation_mode", "LINEAR")? == "NEAREST_NEIGHBOR";
-    let first = x.rank().checked_sub(2).ok_or_else(|| rejected("it resizes something of one axis"))?;
+    let first = x.rank().checked_sub(2).ok_or_else(|| invalid_model("it resizes something of one axis"))?;
     let to = if let Some(sizes) = call.ints_if_known("shape")? {
-        let last = sizes.last_chunk::<2>().copied().ok_or_else(|| rejected("its shape is too short"))?;
+        let last = sizes.last_chunk::<2>().copied().ok_or_else(|| invalid_model("its shape is too short"))?;
         let size = |axis: usize| if last[axis] == 0 { x.size(first + axis) } else { Ok(last[axis]) };
         let sizes = [size(0)?, size(1)?];
         if !is_nearest && (how == Match::Offset || (mode == "ALIGN_CORNERS" && sizes.contains(&1))) {

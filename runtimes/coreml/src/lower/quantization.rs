@@ -1,7 +1,7 @@
 //! Real numbers to small whole ones and back, while it runs.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -15,7 +15,7 @@ pub(super) const OPERATIONS: Table = &[("dequantize", dequantize), ("quantize", 
 fn scaling(call: &mut Call<'_, '_>, x: &Operand) -> Result<(String, Option<String>), Failure> {
     let axis = call.ints("axis")?.and_then(|axis| axis.first().copied()).unwrap_or(0);
     let axis = if x.rank() == 0 { 0 } else { x.axis(axis)? };
-    let scale = call.along("scale", axis, x.rank())?.ok_or_else(|| rejected("its scale is missing"))?;
+    let scale = call.along("scale", axis, x.rank())?.ok_or_else(|| invalid_model("its scale is missing"))?;
     let Some(zero) = call.maybe("zero_point")? else { return Ok((scale, None)) };
     let name = call.cast(&zero, Class::Float);
     if zero.rank() == 0 || x.rank() == 0 {
@@ -40,7 +40,7 @@ fn quantize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let (x, name) = (call.tensor("input")?, call.word("output_dtype", "int8")?);
     let element =
         Element::of_name(&name).filter(|element| element.class() == Class::Int && element.bits() <= 8);
-    let element = element.ok_or_else(|| rejected(format!("{name:?} are no small whole numbers")))?;
+    let element = element.ok_or_else(|| invalid_model(format!("{name:?} are no small whole numbers")))?;
     let (scale, zero) = scaling(call, &x)?;
     let shares = call.node("Div", &[&x.name, &scale], []);
     let mut whole = call.node("Round", &[&shares], []);

@@ -1,7 +1,7 @@
 //! Layers that go through a sequence.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -39,7 +39,7 @@ fn activation(call: &Call<'_, '_>, name: &str, usual: &str) -> Result<&'static s
         "relu" => "Relu",
         "hard_sigmoid" | "sigmoid_hard" => "HardSigmoid",
         "linear" => "Affine",
-        other => return Err(rejected(format!("its activation {other:?} is none that is known here"))),
+        other => return Err(invalid_model(format!("its activation {other:?} is none that is known here"))),
     })
 }
 
@@ -143,7 +143,7 @@ fn lstm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     ];
     // ONNX holds gates within bounds, not the cell.
     if call.known("clip")?.is_some() {
-        return Err(rejected("its cell is held within bounds, which nothing here does"));
+        return Err(invalid_model("its cell is held within bounds, which nothing here does"));
     }
     let mut set = vec![Set::Int("hidden_size", hidden_of(call)?), text("direction", &direction)];
     set.extend(activations(&gates, directions));

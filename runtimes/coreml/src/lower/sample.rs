@@ -1,7 +1,7 @@
 //! Planes looked at in other places than their own.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -41,7 +41,7 @@ fn sampled(
 /// Height and width of what is looked at.
 fn plane(x: &Operand) -> Result<(f32, f32), Failure> {
     if x.rank() != 4 {
-        return Err(rejected(format!("it looks at something of {} axes, not four", x.rank())));
+        return Err(invalid_model(format!("it looks at something of {} axes, not four", x.rank())));
     }
     Ok((x.size(2)? as f32, x.size(3)? as f32))
 }
@@ -66,7 +66,9 @@ fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
         // ONNX reflects at corners or at edges by how corners are aligned; only these two agree with it.
         "reflection" if corners => "reflection",
         "symmetric" if !corners => "reflection",
-        other => return Err(rejected(format!("its edges are filled by {other:?}, which nothing here does"))),
+        other => {
+            return Err(invalid_model(format!("its edges are filled by {other:?}, which nothing here does")));
+        }
     };
     let mode = if call.word("sampling_mode", "bilinear")? == "nearest" { "nearest" } else { "linear" };
     let fill = call.float("padding_value", 0.0)?;
@@ -83,7 +85,7 @@ fn spread(count: i64) -> impl Iterator<Item = f32> {
 fn made(call: &Call<'_, '_>, names: [&str; 2]) -> Result<[i64; 2], Failure> {
     let [height, width] = [call.int(names[0], 1)?, call.int(names[1], 1)?];
     if height < 1 || width < 1 || height.saturating_mul(width) > MAX_PLACES {
-        return Err(rejected(format!("it makes a plane of {height} × {width}")));
+        return Err(invalid_model(format!("it makes a plane of {height} × {width}")));
     }
     Ok([height, width])
 }
@@ -95,7 +97,7 @@ fn affine(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let corners = call.flag("align_corners", true)?;
     let mode = call.word("coordinates_mode", "normalized_minus_one_to_one")?;
     if !corners || mode != "normalized_minus_one_to_one" {
-        return Err(rejected(format!("it counts places by {mode:?} (corners aligned: {corners})")));
+        return Err(invalid_model(format!("it counts places by {mode:?} (corners aligned: {corners})")));
     }
     let places = spread(height).flat_map(|y| spread(width).flat_map(move |x| [x, y, 1.0]));
     let places = call.array(&[1, (height * width) as u64, 3], places.collect())?;
@@ -124,7 +126,7 @@ fn boxes(call: &mut Call<'_, '_>) -> Result<(String, Option<String>), Failure> {
                 let index = call.cast_name(&parts[0], Class::Int);
                 Ok((parts[1].clone(), Some(call.reshape(&index, &[-1])?)))
             }
-            _ => Err(rejected("its boxes are neither of four numbers nor of five")),
+            _ => Err(invalid_model("its boxes are neither of four numbers nor of five")),
         };
     }
     let boxes = call.tensor("boxes")?;
@@ -133,7 +135,7 @@ fn boxes(call: &mut Call<'_, '_>) -> Result<(String, Option<String>), Failure> {
     } else {
         let count = boxes.size(0)?;
         if count > MAX_BOXES {
-            return Err(rejected(format!("it has {count} boxes, more than {MAX_BOXES}")));
+            return Err(invalid_model(format!("it has {count} boxes, more than {MAX_BOXES}")));
         }
         call.list(&(0..count).collect::<Vec<i64>>())?
     };
@@ -159,7 +161,7 @@ fn crop_resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let [height, width] = made(call, ["target_height", "target_width"])?;
     let mode = call.word("sampling_mode", "DEFAULT")?;
     if mode != "ALIGN_CORNERS" && mode != "STRICT_ALIGN_CORNERS" {
-        return Err(rejected(format!("it samples boxes by {mode:?}, which nothing here does")));
+        return Err(invalid_model(format!("it samples boxes by {mode:?}, which nothing here does")));
     }
     let (boxes, index) = boxes(call)?;
     let parts = call.nodes("Split", &[&boxes], [Set::Int("axis", 1), Set::Int("num_outputs", 4)], 4);

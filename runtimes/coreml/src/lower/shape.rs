@@ -1,7 +1,7 @@
 //! The same elements in another arrangement.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -99,7 +99,7 @@ fn reshape_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let open = call.each_flag("end_masks")?;
     let mut parts = Vec::with_capacity(models.len());
     for (index, model) in models.iter().enumerate() {
-        let missing = || rejected("it says not from where to where its shapes are taken");
+        let missing = || invalid_model("it says not from where to where its shapes are taken");
         let begin = *begins.get(index).ok_or_else(missing)?;
         let end = if open.get(index).copied().unwrap_or(false) {
             i64::MAX
@@ -132,7 +132,7 @@ fn reverse_sequence(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let (x, lengths) = (call.tensor("x")?, call.tensor("lengths")?);
     let (time, batch) = (x.axis(call.int("seq_axis", 0)?)?, x.axis(call.int("batch_axis", 0)?)?);
     if time + batch != 1 {
-        return Err(rejected("sequences lie along other axes than the first two"));
+        return Err(invalid_model("sequences lie along other axes than the first two"));
     }
     let set = [Set::Int("time_axis", time as i64), Set::Int("batch_axis", batch as i64)];
     one(call.node("ReverseSequence", &[&x.name, &lengths.name], set))
@@ -151,13 +151,13 @@ fn space_to_depth(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 /// Of sizes.
 fn product(sizes: &[i64]) -> Result<i64, Failure> {
     let product = sizes.iter().try_fold(1_i64, |product, &size| product.checked_mul(size));
-    product.ok_or_else(|| rejected(format!("{sizes:?} multiplied are too large for a tensor")))
+    product.ok_or_else(|| invalid_model(format!("{sizes:?} multiplied are too large for a tensor")))
 }
 
 /// Sizes of a tensor of four axes, all known.
 fn four(x: &Operand) -> Result<[i64; 4], Failure> {
     if x.rank() != 4 {
-        return Err(rejected(format!("it works on {} axes, not four", x.rank())));
+        return Err(invalid_model(format!("it works on {} axes, not four", x.rank())));
     }
     Ok([x.size(0)?, x.size(1)?, x.size(2)?, x.size(3)?])
 }
@@ -175,7 +175,7 @@ fn blocks(call: &Call<'_, '_>, edges: &str) -> Result<([i64; 2], [i64; 4]), Fail
     let pair = call.steps("block_shape")?.and_then(|sizes| <[i64; 2]>::try_from(sizes).ok());
     let sides = call.steps(edges)?.and_then(|sizes| <[i64; 4]>::try_from(sizes).ok());
     let pair = pair.filter(|pair| pair.iter().all(|&size| size > 0));
-    pair.zip(sides).ok_or_else(|| rejected("its blocks are not of two axes"))
+    pair.zip(sides).ok_or_else(|| invalid_model("its blocks are not of two axes"))
 }
 
 fn space_to_batch(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {

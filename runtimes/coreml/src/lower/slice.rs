@@ -1,7 +1,7 @@
 //! Parts of tensors, cut out or replaced.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -40,14 +40,14 @@ fn range(call: &mut Call<'_, '_>, x: &Operand) -> Result<Range, Failure> {
         if flags.len() == rank {
             Ok(flags)
         } else {
-            Err(rejected(format!("its parameter {name} is not of {rank} axes")))
+            Err(invalid_model(format!("its parameter {name} is not of {rank} axes")))
         }
     };
     let (open_begin, open_end) = (flags(call, "begin_mask")?, flags(call, "end_mask")?);
     let squeeze = flags(call, "squeeze_mask")?;
     let strides = call.ints("stride")?.unwrap_or_else(|| vec![1; rank]);
     if strides.len() != rank || strides.contains(&0) {
-        return Err(rejected(format!("its steps are not of {rank} axes")));
+        return Err(invalid_model(format!("its steps are not of {rank} axes")));
     }
     let goes_back: Vec<bool> = strides.iter().map(|&stride| stride < 0).collect();
     let first: Vec<i64> = goes_back.iter().map(|&back| if back { END } else { 0 }).collect();
@@ -55,7 +55,7 @@ fn range(call: &mut Call<'_, '_>, x: &Operand) -> Result<Range, Failure> {
     let known = (call.ints_if_known("begin")?, call.ints_if_known("end")?);
     let (begins, ends) = if let (Some(begin), Some(end)) = &known {
         if begin.len() != rank || end.len() != rank {
-            return Err(rejected(format!("its ends are not of {rank} axes")));
+            return Err(invalid_model(format!("its ends are not of {rank} axes")));
         }
         let begins: Vec<i64> = (0..rank)
             .map(|axis| if open_begin[axis] && !squeeze[axis] { first[axis] } else { begin[axis] })
@@ -179,7 +179,7 @@ fn crop(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let x = call.tensor("x")?;
     let pair = |call: &Call<'_, '_>, name: &str| {
         let sides = call.steps(name)?.and_then(|sides| <[i64; 2]>::try_from(sides).ok());
-        sides.ok_or_else(|| rejected(format!("its parameter {name} is not of two sides")))
+        sides.ok_or_else(|| invalid_model(format!("its parameter {name} is not of two sides")))
     };
     let ([top, bottom], [left, right]) = (pair(call, "crop_height")?, pair(call, "crop_width")?);
     let end = |side: i64| if side == 0 { END } else { -side };
@@ -193,11 +193,13 @@ fn sliding_windows(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let (axis, size, stride) = (x.axis(call.int("axis", 0)?)?, call.int("size", 1)?, call.int("stride", 1)?);
     let length = x.size(axis)?;
     if size < 1 || stride < 1 || size > length {
-        return Err(rejected(format!("windows of {size} with steps of {stride} do not fit into {length}")));
+        return Err(invalid_model(format!(
+            "windows of {size} with steps of {stride} do not fit into {length}"
+        )));
     }
     let count = (length - size) / stride + 1;
     if count.saturating_mul(size) > MAX_PLACES {
-        return Err(rejected(format!("{count} windows of {size} are more than {MAX_PLACES} places")));
+        return Err(invalid_model(format!("{count} windows of {size} are more than {MAX_PLACES} places")));
     }
     let places: Vec<i64> =
         (0..count).flat_map(|window| (0..size).map(move |at| window * stride + at)).collect();

@@ -1,7 +1,7 @@
 //! Tensors made, joined, split, sorted.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -76,7 +76,7 @@ fn split(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
             let sizes = call.list(&sizes)?;
             Ok(call.nodes("Split", &[&x.name, &sizes], [Set::Int("axis", axis)], count))
         }
-        Some(_) => Err(rejected("it splits into more or fewer parts than it gives")),
+        Some(_) => Err(invalid_model("it splits into more or fewer parts than it gives")),
         None => {
             let set = [Set::Int("axis", axis), Set::Int("num_outputs", count as i64)];
             Ok(call.nodes("Split", &[&x.name], set, count))
@@ -180,8 +180,8 @@ fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let pads = if let Some(pads) = call.ints_if_known("pad")? {
         let count = pads.len() / 2;
         let first = x.rank().checked_sub(count).filter(|_| pads.len() % 2 == 0);
-        let first =
-            first.ok_or_else(|| rejected(format!("its edges are {} for {} axes", pads.len(), x.rank())))?;
+        let first = first
+            .ok_or_else(|| invalid_model(format!("its edges are {} for {} axes", pads.len(), x.rank())))?;
         let mut all = vec![0; 2 * x.rank()];
         for (axis, [begin, end]) in pads.as_chunks::<2>().0.iter().enumerate() {
             (all[first + axis], all[first + axis + x.rank()]) = (*begin, *end);

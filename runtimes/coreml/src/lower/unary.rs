@@ -1,7 +1,7 @@
 //! Operations on one tensor, element by element.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::{
     Table,
@@ -47,7 +47,8 @@ fn simple(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
 
 fn cast(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     let (x, name) = (call.tensor("x")?, call.word("dtype", "fp32")?);
-    let element = Element::of_name(&name).ok_or_else(|| rejected(format!("{name:?} are no elements")))?;
+    let element =
+        Element::of_name(&name).ok_or_else(|| invalid_model(format!("{name:?} are no elements")))?;
     // Halves to floats and back: nothing happens, both are computed as floats.
     one(call.cast(&x, element.class()))
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use crate::package::find::{Form, Found};
 
@@ -93,7 +93,7 @@ fn checked(path: &str) -> Result<&Path, Failure> {
     if path.components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(path);
     }
-    Err(rejected(format!("its file {} lies outside of the model", path.display())))
+    Err(invalid_model(format!("its file {} lies outside of the model", path.display())))
 }
 
 #[cfg(test)]

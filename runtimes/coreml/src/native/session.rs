@@ -4,11 +4,10 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::{rejected, wrong};
+use island_runtimes_onnx::run::{invalid_input, invalid_model};
 use objc2::{
     AnyThread as _,
     rc::{Retained, autoreleasepool},
@@ -18,6 +17,7 @@ use objc2_core_ml::{
     MLComputeUnits, MLDictionaryFeatureProvider, MLFeatureProvider, MLModel, MLModelConfiguration, MLState,
 };
 use objc2_foundation::{NSDictionary, NSString};
+use parking_lot::Mutex;
 
 use super::{
     compile,
@@ -78,7 +78,7 @@ impl Native {
         let interface = package.interface(function)?;
         let is_newer = package.program.functions.len() > 1 || !interface.states.is_empty();
         if is_newer && !system::knows_states_and_functions() {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} of {} functions and {} states needs macOS 15",
                 package.name,
                 package.program.functions.len(),
@@ -88,7 +88,7 @@ impl Native {
         let mut laid = files::lay_out(files, found)?;
         let named = (package.program.functions.len() > 1).then_some(function);
         autoreleasepool(|_| {
-            let said = |why: String| rejected(format!("{}: {why}", package.name));
+            let said = |why: String| invalid_model(format!("{}: {why}", package.name));
             let engine = open(&compile::compiled(&mut laid).map_err(said)?, named, uses_gpu).map_err(said)?;
             // SAFETY: it only reads what the model says.
             let described = unsafe { engine.modelDescription() };
@@ -114,11 +114,11 @@ impl Native {
                 if input.is_optional {
                     continue;
                 }
-                return Err(wrong(format!("the model's input {} is missing", input.name)));
+                return Err(invalid_input(format!("the model's input {} is missing", input.name)));
             };
             check(&self.interface, &input.name, &tensor)?;
             let value = feature::value(&tensor, *wanted)
-                .map_err(|why| wrong(format!("the model's input {}: {why}", input.name)))?;
+                .map_err(|why| invalid_input(format!("the model's input {}: {why}", input.name)))?;
             names.push(NSString::from_str(&input.name));
             values.push(value);
         }
@@ -133,7 +133,7 @@ impl Native {
             )
         };
         provider.map_err(|error| {
-            rejected(format!("Core ML does not take the inputs of {}: {}", self.name, words(&error)))
+            invalid_model(format!("Core ML does not take the inputs of {}: {}", self.name, words(&error)))
         })
     }
 
@@ -144,10 +144,12 @@ impl Native {
         for output in &self.interface.outputs {
             // SAFETY: it only looks up what was given.
             let value = unsafe { given.featureValueForName(&NSString::from_str(&output.name)) };
-            let value = value.ok_or_else(|| rejected(format!("{} gives no {}", self.name, output.name)))?;
+            let value =
+                value.ok_or_else(|| invalid_model(format!("{} gives no {}", self.name, output.name)))?;
             let tensor = feature::tensor(&value, output, labels);
-            let unreadable =
-                |why| rejected(format!("the output {} of {} cannot be read: {why}", output.name, self.name));
+            let unreadable = |why| {
+                invalid_model(format!("the output {} of {} cannot be read: {why}", output.name, self.name))
+            };
             outputs.extend(tensor.map_err(unreadable)?.map(|tensor| (output.name.clone(), tensor)));
         }
         Ok(outputs)
@@ -186,7 +188,7 @@ impl Model for Native {
     }
 
     fn start(&self) -> Result<State, Failure> {
-        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let engine = self.engine.lock();
         let has_states = !self.interface.states.is_empty();
         // SAFETY: models with states were loaded only where the system knows them.
         let state = has_states.then(|| unsafe { engine.0.newState() });
@@ -198,9 +200,9 @@ impl Model for Native {
         autoreleasepool(|_| {
             let provider = self.provided(inputs)?;
             let provider = ProtocolObject::from_ref(&*provider);
-            let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+            let engine = self.engine.lock();
             let held = state.content::<Held>().filter(|held| held.of == engine.place());
-            let held = held.ok_or_else(|| rejected("the state is of another model"))?;
+            let held = held.ok_or_else(|| invalid_model("the state is of another model"))?;
             // SAFETY: the inputs are as the model's description wants them; the state is of this model, and borrowed by this call alone.
             let given = unsafe {
                 match &held.state {
@@ -210,7 +212,7 @@ impl Model for Native {
             };
             drop(engine);
             let given = given.map_err(|error| {
-                rejected(format!("Core ML runs {} and fails: {}", self.name, words(&error)))
+                invalid_model(format!("Core ML runs {} and fails: {}", self.name, words(&error)))
             })?;
             self.read(&given)
         })

@@ -7,7 +7,7 @@ use std::{
 };
 
 use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 use serde_json::Value;
 
 /// Largest manifest, bytes.
@@ -45,12 +45,12 @@ pub fn find(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> Result<F
         models.iter().copied().filter(|(name, _)| wanted.is_none_or(|wanted| *name == wanted)).collect();
     match chosen.as_slice() {
         &[(name, form)] => locate(files, name, form),
-        [] => Err(rejected(nothing(files, wanted))),
+        [] => Err(invalid_model(nothing(files, wanted))),
         several => {
             let names: Vec<&str> = several.iter().map(|(name, _)| *name).collect();
             let message =
                 format!("there are several models, name one with the setting model: {}", names.join(", "));
-            Err(rejected(message))
+            Err(invalid_model(message))
         }
     }
 }
@@ -97,7 +97,7 @@ fn nothing(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> String {
 fn locate(files: &BTreeMap<String, PathBuf>, name: &str, form: Form) -> Result<Found, Failure> {
     let prefix = if name.is_empty() { String::new() } else { format!("{name}/") };
     let shown = if name.is_empty() { "the repository" } else { name };
-    let lacks = |what: &str| rejected(format!("{shown} lacks {what}"));
+    let lacks = |what: &str| invalid_model(format!("{shown} lacks {what}"));
     if form == Form::Compiled {
         let at = |file: &str| files.get(&format!("{prefix}{file}")).cloned();
         return Ok(Found {
@@ -131,14 +131,16 @@ fn locate(files: &BTreeMap<String, PathBuf>, name: &str, form: Form) -> Result<F
 fn root_model(manifest: &PathBuf, name: &str) -> Result<String, Failure> {
     let unreadable = |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
     if fs::metadata(manifest).map_err(unreadable)?.len() > MAX_MANIFEST_BYTES {
-        return Err(rejected(format!("the manifest of {name} has more than {MAX_MANIFEST_BYTES} bytes")));
+        return Err(invalid_model(format!(
+            "the manifest of {name} has more than {MAX_MANIFEST_BYTES} bytes"
+        )));
     }
     let bytes = fs::read(manifest).map_err(unreadable)?;
     let manifest: Value = serde_json::from_slice(&bytes)
-        .map_err(|error| rejected(format!("the manifest of {name} is no JSON: {error}")))?;
+        .map_err(|error| invalid_model(format!("the manifest of {name} is no JSON: {error}")))?;
     let root = manifest.get("rootModelIdentifier").and_then(Value::as_str);
     let entry = root.and_then(|root| manifest.get("itemInfoEntries")?.get(root)?.get("path")?.as_str());
-    let path = entry.ok_or_else(|| rejected(format!("the manifest of {name} names no model")))?;
+    let path = entry.ok_or_else(|| invalid_model(format!("the manifest of {name} names no model")))?;
     Ok(path.to_owned())
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 
 use super::elements;
 use crate::program::{
@@ -54,7 +54,7 @@ impl Weights {
         let length = opened.metadata().map_err(unreadable)?.len();
         blob(&opened, length, offset, ty).map_err(|wrong| match wrong {
             Wrong::Io(error) => unreadable(error),
-            Wrong::Said(why) => rejected(format!("the blob at {offset} of {file} is broken: {why}")),
+            Wrong::Said(why) => invalid_model(format!("the blob at {offset} of {file} is broken: {why}")),
         })
     }
 
@@ -62,7 +62,7 @@ impl Weights {
         let inside = file.strip_prefix(MODEL_PATH).unwrap_or(file);
         let name = format!("{}{inside}", self.folder);
         self.files.get(&name).ok_or_else(|| {
-            rejected(format!("its weights lie in {file:?}, which is not among the Cargo's files"))
+            invalid_model(format!("its weights lie in {file:?}, which is not among the Cargo's files"))
         })
     }
 }

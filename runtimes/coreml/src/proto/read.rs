@@ -1,7 +1,7 @@
 //! Messages to a program. What the messages hold is bounded by the size of their file; how deep they lie in each other, by their decoder.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 use prost::Message as _;
 
 use super::{
@@ -22,14 +22,14 @@ const MAX_RANK: usize = 16;
 
 /// The model of a file.
 pub fn model(bytes: &[u8]) -> Result<Model, Failure> {
-    Model::decode(bytes).map_err(|error| rejected(format!("the model is no Core ML model: {error}")))
+    Model::decode(bytes).map_err(|error| invalid_model(format!("the model is no Core ML model: {error}")))
 }
 
 /// The program of a model.
 pub fn program(program: mil::Program) -> Result<Program, Failure> {
     let read = |(name, function): (String, mil::Function)| {
         let function =
-            self::function(function).map_err(|why| rejected(format!("function {name:?}: {why}")))?;
+            self::function(function).map_err(|why| invalid_model(format!("function {name:?}: {why}")))?;
         Ok((name, function))
     };
     Ok(Program { functions: program.functions.into_iter().map(read).collect::<Result<_, Failure>>()? })

@@ -81,7 +81,7 @@ pub(crate) fn fixtures() -> PathBuf {
 
 /// All fixtures, or those whose name contains `COREML_FIXTURE`.
 pub(crate) fn all() -> Vec<Fixture> {
-    let only = std::env::var("COREML_FIXTURE").unwrap_or_default();
+    let only = island_testing::selection("COREML_FIXTURE").unwrap_or_default();
     let entries =
         fs::read_dir(fixtures()).expect("the fixtures").map(|entry| entry.expect("readable").path());
     let mut folders: Vec<PathBuf> = entries.filter(|path| path.join("cases.json").is_file()).collect();

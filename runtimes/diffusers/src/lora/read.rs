@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     ops,
-    run::{broke, rejected},
+    run::{broke, invalid_model},
     weights::{Place, Weights},
 };
 
@@ -39,12 +39,12 @@ pub fn read(
     let mut found: BTreeMap<&String, Stored> = BTreeMap::new();
     for tensor in weights.names() {
         let Some((layer, part)) = keys::split(tensor) else {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "the adapter {name} has a tensor {tensor}, which is of no kind known here"
             )));
         };
         let Some(layer) = by_flat.get(&keys::flat(&layer)) else {
-            return Err(rejected(format!("the adapter {name} adds to {layer}, which this model lacks")));
+            return Err(invalid_model(format!("the adapter {name} adds to {layer}, which this model lacks")));
         };
         let stored = found.entry(layer).or_default();
         let place = match part {
@@ -55,7 +55,7 @@ pub fn read(
         *place = Some(tensor.to_owned());
     }
     if found.is_empty() {
-        return Err(rejected(format!("the adapter {name} adds nothing")));
+        return Err(invalid_model(format!("the adapter {name} adds nothing")));
     }
     for (layer, stored) in found {
         let delta = delta(&weights, layer, &stored, &layers[layer], scale)?;
@@ -72,9 +72,9 @@ fn delta(
     scale: f64,
 ) -> Result<Delta, Failure> {
     let (Some(down), Some(up)) = (&stored.down, &stored.up) else {
-        return Err(rejected(format!("an adapter has but one half of what it adds to {layer}")));
+        return Err(invalid_model(format!("an adapter has but one half of what it adds to {layer}")));
     };
-    let misfit = || rejected(format!("an adapter does not fit the layer {layer}, which is {shape:?}"));
+    let misfit = || invalid_model(format!("an adapter does not fit the layer {layer}, which is {shape:?}"));
     let (down_shape, up_shape) =
         (weights.shape(down).ok_or_else(misfit)?.to_vec(), weights.shape(up).ok_or_else(misfit)?.to_vec());
     let rank = down_shape.first().copied().unwrap_or(0);

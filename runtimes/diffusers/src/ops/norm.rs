@@ -6,7 +6,7 @@ use pulp::Arch;
 use rayon::prelude::*;
 
 use super::{device, floats::Floats, math};
-use crate::{run::rejected, weights::Scope};
+use crate::{run::invalid_model, weights::Scope};
 
 /// Numbers that one task takes.
 const PIECE: usize = 1 << 15;
@@ -24,7 +24,10 @@ impl GroupNorm {
     /// The layer at a place.
     pub fn load(scope: &Scope<'_>, channels: usize, groups: usize, epsilon: f64) -> Result<Self, Failure> {
         if groups == 0 || !channels.is_multiple_of(groups) {
-            return Err(rejected(format!("{}: {channels} channels are not {groups} groups", scope.name())));
+            return Err(invalid_model(format!(
+                "{}: {channels} channels are not {groups} groups",
+                scope.name()
+            )));
         }
         let (weight, bias) = (scope.get("weight", &[channels])?, scope.get("bias", &[channels])?);
         Ok(Self { weight, bias, groups, epsilon })

@@ -10,7 +10,7 @@ use image::{DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage, metadata:
 use island_protocol::job::Failure;
 
 use super::resize::resize;
-use crate::run::wrong;
+use crate::run::invalid_input;
 
 /// Most bytes of a file.
 const MAX_BYTES: usize = 32 << 20;
@@ -36,15 +36,17 @@ pub fn read(text: &str, what: &str) -> Result<Source, Failure> {
     let text = match text.strip_prefix("data:") {
         Some(url) => match url.split_once(";base64,") {
             Some((_, data)) => data,
-            None => return Err(wrong(format!("{what} is a data: URL that is not base64"))),
+            None => return Err(invalid_input(format!("{what} is a data: URL that is not base64"))),
         },
         None if text.starts_with("http://") || text.starts_with("https://") => {
-            return Err(wrong(format!("{what} is an address; this Cargo takes the file itself, as base64")));
+            return Err(invalid_input(format!(
+                "{what} is an address; this Cargo takes the file itself, as base64"
+            )));
         }
         None => text,
     };
     if text.len() / 4 * 3 > MAX_BYTES {
-        return Err(wrong(format!("{what} has more than {MAX_BYTES} bytes")));
+        return Err(invalid_input(format!("{what} has more than {MAX_BYTES} bytes")));
     }
     let text = if text.bytes().any(|byte| byte.is_ascii_whitespace()) {
         Cow::Owned(text.chars().filter(|letter| !letter.is_ascii_whitespace()).collect::<String>())
@@ -52,15 +54,17 @@ pub fn read(text: &str, what: &str) -> Result<Source, Failure> {
         Cow::Borrowed(text)
     };
     let bytes = LENIENT.decode(text.as_bytes());
-    decode(&bytes.map_err(|error| wrong(format!("{what} is not base64: {error}")))?, what)
+    decode(&bytes.map_err(|error| invalid_input(format!("{what} is not base64: {error}")))?, what)
 }
 
 fn decode(bytes: &[u8], what: &str) -> Result<Source, Failure> {
-    let unreadable = |error: image::ImageError| wrong(format!("{what} cannot be read: {error}"));
+    let unreadable = |error: image::ImageError| invalid_input(format!("{what} cannot be read: {error}"));
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format();
-    let mut reader = reader.map_err(|error| wrong(format!("{what} cannot be read: {error}")))?;
+    let mut reader = reader.map_err(|error| invalid_input(format!("{what} cannot be read: {error}")))?;
     if reader.format().is_none() {
-        return Err(wrong(format!("{what} is no picture that is known: PNG, JPEG, WebP, GIF, BMP or TIFF")));
+        return Err(invalid_input(format!(
+            "{what} is no picture that is known: PNG, JPEG, WebP, GIF, BMP or TIFF"
+        )));
     }
     let mut limits = Limits::default();
     limits.max_image_width = Some(MAX_SIDE);
@@ -71,7 +75,9 @@ fn decode(bytes: &[u8], what: &str) -> Result<Source, Failure> {
     let (width, height) = decoder.dimensions();
     let pixels = u64::from(width) * u64::from(height);
     if pixels == 0 || pixels > MAX_PIXELS || decoder.total_bytes() > MAX_DECODING {
-        return Err(wrong(format!("{what} has {width} × {height} pixels; 1 to {MAX_PIXELS} can be read")));
+        return Err(invalid_input(format!(
+            "{what} has {width} × {height} pixels; 1 to {MAX_PIXELS} can be read"
+        )));
     }
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let mut picture = DynamicImage::from_decoder(decoder).map_err(unreadable)?;

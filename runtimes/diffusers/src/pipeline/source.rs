@@ -40,12 +40,12 @@ impl Given {
             encode(plan, pixels, &noise)
         };
         match &plan.request.task {
-            Task::Text if is_shown => {
-                Err(crate::run::wrong("this model paints into a picture: it needs an image and a mask_image"))
-            }
+            Task::Text if is_shown => Err(crate::run::invalid_input(
+                "this model paints into a picture: it needs an image and a mask_image",
+            )),
             Task::Text => Ok(None),
             Task::Image(_) if is_shown => {
-                Err(crate::run::wrong("this model paints into a picture: it needs a mask_image"))
+                Err(crate::run::invalid_input("this model paints into a picture: it needs a mask_image"))
             }
             Task::Image(source) => {
                 let original = encode(source.pixels(height, width), Purpose::Posterior)?;

@@ -3,7 +3,7 @@
 use island_protocol::job::Failure;
 use serde::Deserialize;
 
-use crate::run::{rejected, wrong};
+use crate::run::{invalid_input, invalid_model};
 
 /// The schedulers there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,7 +167,7 @@ impl Config {
             "DPMSolverMultistepScheduler" => Kind::Dpm,
             "LCMScheduler" => Kind::Lcm,
             "UniPCMultistepScheduler" => Kind::UniPc,
-            other => return Err(rejected(format!("no scheduler here is a {other:?}"))),
+            other => return Err(invalid_model(format!("no scheduler here is a {other:?}"))),
         })
     }
 
@@ -196,7 +196,7 @@ impl Config {
         };
         if class_name.is_empty() || (karras.is_some() && !may_be_karras) {
             let known = "pndm, ddim, euler, euler_karras, euler_a, dpm++_2m, dpm++_2m_karras, lcm, unipc, unipc_karras";
-            return Err(wrong(format!("scheduler is {name:?}; there are {known}")));
+            return Err(invalid_input(format!("scheduler is {name:?}; there are {known}")));
         }
         let karras = karras.map_or(self.use_karras_sigmas, |_| Some(true));
         Ok(Self { class_name: class_name.to_owned(), use_karras_sigmas: karras, ..self.clone() })
@@ -220,7 +220,9 @@ impl Config {
             (!self.predict_x0, "predict_x0"),
         ];
         if let Some((_, name)) = unknown.iter().find(|(is_so, _)| *is_so) {
-            return Err(rejected(format!("the scheduler's setting {name} is one that this engine lacks")));
+            return Err(invalid_model(format!(
+                "the scheduler's setting {name} is one that this engine lacks"
+            )));
         }
         let length = self.num_train_timesteps;
         let fits = (2..=100_000).contains(&length)
@@ -230,7 +232,7 @@ impl Config {
             [self.beta_start, self.beta_end].into_iter().flatten().all(|beta| 0.0 < beta && beta < 1.0)
                 && self.trained_betas.iter().flatten().all(|beta| (0.0..1.0).contains(beta));
         if !fits || !finite || self.original_inference_steps == 0 {
-            return Err(rejected("the scheduler's betas, timesteps or offset make no sense"));
+            return Err(invalid_model("the scheduler's betas, timesteps or offset make no sense"));
         }
         Ok(())
     }
@@ -251,7 +253,9 @@ impl Config {
     pub(super) fn order(&self, most: usize) -> Result<usize, Failure> {
         match self.solver_order {
             order if (1..=most).contains(&order) => Ok(order),
-            order => Err(rejected(format!("the scheduler's solver_order is {order}; there are 1 to {most}"))),
+            order => {
+                Err(invalid_model(format!("the scheduler's solver_order is {order}; there are 1 to {most}")))
+            }
         }
     }
 }

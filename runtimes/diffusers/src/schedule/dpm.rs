@@ -7,7 +7,7 @@ use super::{
     config::{Config, LastSigma, Prediction, Spacing},
     sigmas, spacing, table,
 };
-use crate::run::rejected;
+use crate::run::invalid_model;
 
 /// Walks shorter than this end with lower orders, or they overshoot.
 const SHORT: usize = 15;
@@ -32,7 +32,7 @@ impl Dpm {
             None | Some("dpmsolver++" | "deis") => false,
             Some("sde-dpmsolver++") => true,
             Some(other) => {
-                return Err(rejected(format!("no scheduler here has the algorithm_type {other:?}")));
+                return Err(invalid_model(format!("no scheduler here has the algorithm_type {other:?}")));
             }
         };
         let trained = sigmas::trained(&table::alphas_cumprod(config));

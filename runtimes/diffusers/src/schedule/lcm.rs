@@ -7,7 +7,7 @@ use super::{
     config::{Config, Prediction},
     ddim, table,
 };
-use crate::run::wrong;
+use crate::run::invalid_input;
 
 /// Standard deviation of the data that the boundary condition was made for.
 const DATA_DEVIATION: f64 = 0.5;
@@ -25,7 +25,7 @@ impl Lcm {
     pub(super) fn new(config: &Config, steps: usize) -> Result<Self, Failure> {
         let (trained, distilled) = (config.num_train_timesteps, config.original_inference_steps);
         if steps > distilled.min(trained) {
-            return Err(wrong(format!(
+            return Err(invalid_input(format!(
                 "num_inference_steps is {steps}; this model was distilled for {distilled} at most"
             )));
         }

@@ -7,7 +7,7 @@ use super::{
     config::{Config, Prediction, Spacing},
     spacing, table,
 };
-use crate::run::rejected;
+use crate::run::invalid_model;
 
 #[derive(Debug)]
 pub(super) struct Pndm {
@@ -27,12 +27,12 @@ pub(super) struct Pndm {
 impl Pndm {
     pub(super) fn new(config: &Config, steps: usize) -> Result<Self, Failure> {
         if !config.skip_prk_steps {
-            return Err(rejected(
+            return Err(invalid_model(
                 "this engine runs PNDM only with skip_prk_steps, which the repository does not set",
             ));
         }
         if config.prediction_type == Prediction::Sample {
-            return Err(rejected("PNDM cannot use a model that predicts samples"));
+            return Err(invalid_model("PNDM cannot use a model that predicts samples"));
         }
         let alphas = table::alphas_cumprod(config);
         let mut timesteps = spacing::points(config, config.spacing(Spacing::Leading), steps, true);

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::{
     lora::Adapters,
     ops::{Activation, LayerNorm, Linear, attention},
-    run::{broke, rejected},
+    run::{broke, invalid_model},
     weights::{Place, Scope, Weights},
 };
 
@@ -54,7 +54,7 @@ impl Config {
     fn check(&self) -> Result<(), Failure> {
         let known = ["CLIPTextModel", "CLIPTextModelWithProjection"];
         if let Some(other) = self.architectures.iter().find(|name| !known.contains(&name.as_str())) {
-            return Err(rejected(format!("no text encoder here is a {other}")));
+            return Err(invalid_model(format!("no text encoder here is a {other}")));
         }
         let heads = self.num_attention_heads;
         let is_sane = heads > 0
@@ -62,7 +62,7 @@ impl Config {
             && self.hidden_size.is_multiple_of(heads)
             && (3..=4096).contains(&self.max_position_embeddings)
             && (1..=256).contains(&self.num_hidden_layers);
-        if is_sane { Ok(()) } else { Err(rejected("the text encoder's settings make no sense")) }
+        if is_sane { Ok(()) } else { Err(invalid_model("the text encoder's settings make no sense")) }
     }
 }
 
@@ -140,7 +140,7 @@ impl ClipText {
     pub fn encode(&self, ids: &[u32], adapters: &Adapters, place: &Place) -> Result<Encoded, Failure> {
         let size = self.tokens.dim(0).unwrap_or(0);
         if ids.iter().any(|id| *id as usize >= size) {
-            return Err(rejected("the tokeniser knows words that the text encoder does not"));
+            return Err(invalid_model("the tokeniser knows words that the text encoder does not"));
         }
         self.forward(ids, adapters, place).map_err(broke("encode a prompt"))
     }

@@ -1,12 +1,10 @@
 //! Prompts as a network is told them: one or two encoders, with what they made of the last prompts kept.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use candle_core::{D, Tensor};
 use island_protocol::job::Failure;
+use parking_lot::Mutex;
 
 use super::{
     clip::{self, ClipText, Encoded},
@@ -15,7 +13,7 @@ use super::{
 use crate::{
     lora::Adapters,
     repository::Repository,
-    run::{broke, wrong},
+    run::{broke, invalid_input},
     weights::{Place, Weights},
 };
 
@@ -80,7 +78,7 @@ impl Encoder {
         let (ids, _) = self.tokens.of(&key.prompt)?;
         let most = self.model.depth() - 1;
         if key.clip_skip.is_some_and(|skip| skip > most) {
-            return Err(wrong(format!("clip_skip may be 0 to {most} with this model")));
+            return Err(invalid_input(format!("clip_skip may be 0 to {most} with this model")));
         }
         self.model.encode(&ids, adapters, place)
     }
@@ -106,7 +104,7 @@ impl Prompts {
         named: &str,
     ) -> Result<Arc<Prompt>, Failure> {
         let key = Key { prompt: prompt.to_owned(), clip_skip, adapters: named.to_owned() };
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if let Some(found) = kept.iter().position(|(other, _)| *other == key)
             && let Some(entry) = kept.remove(found)
         {
@@ -116,7 +114,7 @@ impl Prompts {
         }
         drop(kept);
         let encoded = Arc::new(self.encode_now(&key, adapters)?);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.push_front((key, Arc::clone(&encoded)));
         kept.truncate(KEPT);
         Ok(encoded)

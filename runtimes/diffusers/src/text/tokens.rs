@@ -18,7 +18,7 @@ use tokenizers::{
 
 use crate::{
     repository::Repository,
-    run::{rejected, wrong},
+    run::{invalid_input, invalid_model},
 };
 
 /// How a text falls into words: contractions, letters, single digits, signs.
@@ -71,13 +71,13 @@ impl Tokens {
         let unknown = named(&special.unk_token, &settings.unk_token, &end);
         let padding = named(&special.pad_token, &settings.pad_token, &end);
         let id = |token: &str| {
-            let lacks = || rejected(format!("the vocabulary of {folder} lacks the token {token:?}"));
+            let lacks = || invalid_model(format!("the vocabulary of {folder} lacks the token {token:?}"));
             vocabulary.get(token).copied().ok_or_else(lacks)
         };
         let (start_id, end_id, padding_id) = (id(&start)?, id(&end)?, id(&padding)?);
         let wanted = settings.model_max_length.filter(|length| (2.0..1e6).contains(length));
         let length = wanted.map_or(positions, |length| (length as usize).min(positions));
-        let refused = |error| rejected(format!("the tokeniser of {folder} cannot be made: {error}"));
+        let refused = |error| invalid_model(format!("the tokeniser of {folder} cannot be made: {error}"));
         let vocabulary: Vocab = vocabulary.into_iter().collect();
         let mut specials = vec![start, end];
         // Where "!" pads it stands for the padding in prompts too: so the model was trained.
@@ -89,10 +89,13 @@ impl Tokens {
     /// Tokens of a prompt, as many as the model reads, and how many of them are the prompt's.
     pub fn of(&self, prompt: &str) -> Result<(Vec<u32>, usize), Failure> {
         if prompt.len() > MAX_PROMPT_BYTES {
-            return Err(wrong(format!("a prompt has {} bytes, more than {MAX_PROMPT_BYTES}", prompt.len())));
+            return Err(invalid_input(format!(
+                "a prompt has {} bytes, more than {MAX_PROMPT_BYTES}",
+                prompt.len()
+            )));
         }
         let encoded = self.tokenizer.encode_fast(prompt, false);
-        let encoded = encoded.map_err(|error| wrong(format!("a prompt cannot be read: {error}")))?;
+        let encoded = encoded.map_err(|error| invalid_input(format!("a prompt cannot be read: {error}")))?;
         let words = encoded.get_ids().iter().copied().take(self.length - 2);
         let mut ids: Vec<u32> = [self.start].into_iter().chain(words).chain([self.end]).collect();
         let used = ids.len();

@@ -7,7 +7,7 @@ use super::{Config, Told};
 use crate::{
     lora::Adapters,
     ops::{Activation, Linear},
-    run::rejected,
+    run::invalid_model,
     weights::Scope,
 };
 
@@ -46,7 +46,9 @@ impl Embedding {
                 let inputs = config.projection_class_embeddings_input_dim.unwrap_or(0);
                 Some(Added { width, layers: pair("add_embedding", inputs)? })
             }
-            (Some(_), _) => return Err(rejected("unet/config.json: addition_time_embed_dim is missing")),
+            (Some(_), _) => {
+                return Err(invalid_model("unet/config.json: addition_time_embed_dim is missing"));
+            }
         };
         let guidance = config.time_cond_proj_dim.map(|inputs| {
             Linear::load(&root.at("time_embedding.cond_proj"), inputs, width).map(|layer| (inputs, layer))

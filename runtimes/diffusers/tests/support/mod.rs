@@ -161,7 +161,7 @@ impl Fixture {
 
 /// Repositories with goldens, or those whose name contains `SD_FIXTURE`.
 pub(crate) fn all() -> Vec<Fixture> {
-    let only = std::env::var("SD_FIXTURE").unwrap_or_default();
+    let only = island_testing::selection("SD_FIXTURE").unwrap_or_default();
     let entries =
         fs::read_dir(fixtures()).expect("the fixtures").map(|entry| entry.expect("readable").path());
     let mut folders: Vec<PathBuf> =

@@ -11,7 +11,7 @@ pub enum Idle {
     /// In the context, until others need their cells.
     Here,
     /// Here until the next job comes, then elsewhere.
-    Elsewhere,
+    PrefixMatch,
     /// Nowhere: the model cannot go back to their end.
     Nowhere,
 }
@@ -55,12 +55,12 @@ pub enum Source {
     /// In another sequence, to be copied.
     Other(usize),
     /// Where conversations are kept that are not in the context.
-    Elsewhere,
+    PrefixMatch,
 }
 
 /// The conversation kept elsewhere that begins with most of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Elsewhere {
+pub struct PrefixMatch {
     /// Tokens that they have in common; 0 where there is none.
     pub keep: usize,
     /// Cells that it takes to bring all of it back.
@@ -101,7 +101,7 @@ impl Sequences {
         prompt: &[LlamaToken],
         cells: usize,
         scope: &str,
-        elsewhere: Elsewhere,
+        elsewhere: PrefixMatch,
     ) -> Option<Placed> {
         let here = self.best_source(prompt, scope);
         let brought = elsewhere.keep.min(prompt.len() - 1);
@@ -169,7 +169,7 @@ impl Sequences {
     fn plan_to_bring(&self, keep: usize, cells: usize) -> Option<Plan> {
         let target = self.target(None)?;
         let leaving = self.leaving(cells, target, None)?;
-        Some(Plan { target, leaving, source: Source::Elsewhere, keep })
+        Some(Plan { target, leaving, source: Source::PrefixMatch, keep })
     }
 
     /// A plan for a prompt whose beginning is in another sequence, or nowhere.

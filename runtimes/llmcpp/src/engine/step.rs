@@ -11,9 +11,9 @@ use llama_cpp_2::{
 
 use super::{
     budget::{Budget, Load},
+    kv_offload::KvOffload,
     order,
     sequences::Sequences,
-    shelf::Shelf,
     slot::Slot,
 };
 use crate::model::Model;
@@ -33,7 +33,7 @@ pub(super) struct Stage<'m> {
     pub(super) context: LlamaContext<'m>,
     pub(super) batch: LlamaBatch<'static>,
     pub(super) sequences: Sequences,
-    pub(super) shelf: Shelf<SeqState>,
+    pub(super) kv_offload: KvOffload<SeqState>,
     pub(super) slots: Vec<Slot>,
     pub(super) budget: Budget,
 }

@@ -20,8 +20,8 @@ use tokio::sync::oneshot;
 use super::{
     Job,
     budget::{Budget, MOST},
+    kv_offload::KvOffload,
     sequences::{Idle, Sequences},
-    shelf::Shelf,
     slot::{Slot, end, interrupted},
     step::Stage,
 };
@@ -109,7 +109,7 @@ impl<'m> Engine<'m> {
         let idle = match (model.can_rewind(), options.shelf_tokens) {
             (false, _) => Idle::Nowhere,
             (true, 0) => Idle::Here,
-            (true, _) => Idle::Elsewhere,
+            (true, _) => Idle::PrefixMatch,
         };
         // Where finished conversations stay for the next message, half of the sequences are theirs.
         let sequences = if idle == Idle::Here { 2 * slots } else { slots };
@@ -131,7 +131,11 @@ impl<'m> Engine<'m> {
             context,
             batch: LlamaBatch::new(MOST + slots, 1),
             sequences: Sequences::new(sequences, capacity as usize, idle),
-            shelf: Shelf::new(if idle == Idle::Elsewhere { options.shelf_tokens as usize } else { 0 }),
+            kv_offload: KvOffload::new(if idle == Idle::PrefixMatch {
+                options.shelf_tokens as usize
+            } else {
+                0
+            }),
             slots: Vec::new(),
             budget: Budget::new(model.gpu_layers == 0),
         };

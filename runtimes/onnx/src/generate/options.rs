@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     repository::Repository,
-    run::{rejected, wrong},
+    run::{invalid_input, invalid_model},
 };
 
 /// Most beams of one job.
@@ -187,7 +187,7 @@ mod or_default {
 }
 
 /// What a job may set, by the names it has in an input.
-pub const WISHES: [&str; 15] = [
+pub const USER_OPTIONS: [&str; 15] = [
     "max_length",
     "max_new_tokens",
     "min_length",
@@ -249,7 +249,7 @@ impl Settings {
     /// With the wishes of a job, which must make sense.
     pub fn with(&self, input: &Value) -> Result<Options, Failure> {
         let mut all = self.0.clone();
-        for name in WISHES {
+        for name in USER_OPTIONS {
             if let Some(wish) = input.get(name).filter(|wish| !wish.is_null()) {
                 all.insert(name.to_owned(), wish.clone());
             }
@@ -261,7 +261,7 @@ impl Settings {
             all.remove("max_new_tokens");
         }
         let options: Options = serde_json::from_value(Value::Object(all))
-            .map_err(|error| rejected(format!("the settings of the generation: {error}")))?;
+            .map_err(|error| invalid_model(format!("the settings of the generation: {error}")))?;
         options.check()?;
         Ok(options)
     }
@@ -278,7 +278,7 @@ impl Options {
             (!self.do_sample || self.num_beams == 1, "do_sample goes with one beam only".to_owned()),
         ];
         match fits.into_iter().find(|(fits, _)| !fits) {
-            Some((_, why)) => Err(wrong(why)),
+            Some((_, why)) => Err(invalid_input(why)),
             None => Ok(()),
         }
     }

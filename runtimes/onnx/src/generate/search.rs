@@ -6,8 +6,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use super::{
     Decoder,
+    logits_processors::{self, Place},
     options::{EarlyStopping, Options},
-    rules::{self, Place},
 };
 use crate::{run::Job, text::scores};
 
@@ -41,25 +41,25 @@ impl std::fmt::Debug for Task<'_> {
 
 /// A written text.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Written {
+pub struct Generated {
     /// Its tokens, without those that it began with, with the one that ended it.
     pub tokens: Vec<u32>,
     /// Whether it ended by itself.
     pub has_ended: bool,
 }
 
-/// Writes one text. `heard` is told each token that is certain, when it is.
+/// Writes one text. `on_token` is told each token that is certain, when it is.
 pub fn write(
     decoder: &mut dyn Decoder,
     options: &Options,
     task: Task<'_>,
     job: &Job,
-    heard: &mut dyn FnMut(u32),
-) -> Result<Written, Failure> {
+    on_token: &mut dyn FnMut(u32),
+) -> Result<Generated, Failure> {
     if options.num_beams > 1 {
-        beams(decoder, options, task, job, heard)
+        beams(decoder, options, task, job, on_token)
     } else {
-        single(decoder, options, task, job, heard)
+        single(decoder, options, task, job, on_token)
     }
 }
 
@@ -68,8 +68,8 @@ fn single(
     options: &Options,
     task: Task<'_>,
     job: &Job,
-    heard: &mut dyn FnMut(u32),
-) -> Result<Written, Failure> {
+    on_token: &mut dyn FnMut(u32),
+) -> Result<Generated, Failure> {
     let mut chance = StdRng::seed_from_u64(options.seed.unwrap_or_else(rand::random));
     let mut tokens = task.begin.to_vec();
     let mut fed = 0;
@@ -80,18 +80,18 @@ fn single(
         let mut logits = decoder.step(new.view())?.row(0).to_vec();
         restrict(options, &tokens, task, &mut logits);
         let next = if options.do_sample {
-            rules::narrow(options, &mut logits);
+            logits_processors::narrow(options, &mut logits);
             draw(&scores::softmax(&logits), &mut chance)
         } else {
             scores::argmax(logits)
         } as u32;
         tokens.push(next);
-        heard(next);
+        on_token(next);
         if options.ends().contains(&next) {
-            return Ok(Written { tokens: tokens.split_off(task.begin.len()), has_ended: true });
+            return Ok(Generated { tokens: tokens.split_off(task.begin.len()), has_ended: true });
         }
     }
-    Ok(Written { tokens: tokens.split_off(task.begin.len().min(tokens.len())), has_ended: false })
+    Ok(Generated { tokens: tokens.split_off(task.begin.len().min(tokens.len())), has_ended: false })
 }
 
 /// A text that beams are still writing, or have written.
@@ -106,8 +106,8 @@ fn beams(
     options: &Options,
     task: Task<'_>,
     job: &Job,
-    heard: &mut dyn FnMut(u32),
-) -> Result<Written, Failure> {
+    on_token: &mut dyn FnMut(u32),
+) -> Result<Generated, Failure> {
     let width = options.num_beams;
     let begun = task.begin.len();
     // All rows begin alike: but for one they are out of the question until the first token has told them apart.
@@ -162,9 +162,9 @@ fn beams(
     }
     let best = finished.into_iter().next().unwrap_or_else(|| running.swap_remove(0));
     let tokens = best.tokens[begun..].to_vec();
-    tokens.iter().for_each(|&token| heard(token));
+    tokens.iter().for_each(|&token| on_token(token));
     let has_ended = tokens.last().is_some_and(|last| options.ends().contains(last));
-    Ok(Written { tokens, has_ended })
+    Ok(Generated { tokens, has_ended })
 }
 
 /// The likeliest continuations of all beams: score, beam and token. Enough that as many as there are beams have not ended.
@@ -207,7 +207,7 @@ fn improves(options: &Options, best: &Beam, finished: &[Beam], begun: usize, lon
 
 fn restrict(options: &Options, tokens: &[u32], task: Task<'_>, scores: &mut [f32]) {
     let place = Place { tokens, begun: task.begin.len(), longest: task.longest, source: task.source };
-    rules::apply(options, place, scores);
+    logits_processors::apply(options, place, scores);
     if let Some(rule) = task.rule {
         rule(tokens, scores);
     }

@@ -9,7 +9,7 @@ use ort::value::{DynValue, Tensor};
 use super::Decoder;
 use crate::{
     graph::{Feed, Feeds, Graph, filled, floats},
-    run::rejected,
+    run::invalid_model,
     task::Loader,
 };
 
@@ -171,21 +171,26 @@ impl Decoder for Decoding<'_> {
             if caches { values } else { values.into_iter().filter(|(name, _)| name == "logits").collect() };
         let others = self.cache.keep(values, !has_cache);
         let logits = others.into_iter().find(|(name, _)| name == "logits").map(|(_, value)| value);
-        let logits = logits.ok_or_else(|| rejected(format!("{name} gives no logits")))?;
-        let logits = floats(&logits).map_err(|error| rejected(format!("logits of {name}: {error}")))?;
+        let logits = logits.ok_or_else(|| invalid_model(format!("{name} gives no logits")))?;
+        let logits = floats(&logits).map_err(|error| invalid_model(format!("logits of {name}: {error}")))?;
         let logits = logits.into_dimensionality::<Ix3>().ok();
         let logits = logits
             .filter(|logits| logits.shape()[0] == self.rows && logits.shape()[1] > 0 && logits.shape()[2] > 0)
-            .ok_or_else(|| rejected(format!("the logits of {name} are not [rows, tokens, vocabulary]")))?;
+            .ok_or_else(|| {
+                invalid_model(format!("the logits of {name} are not [rows, tokens, vocabulary]"))
+            })?;
         let last = logits.index_axis(Axis(1), logits.shape()[1] - 1).to_owned();
         if last.iter().any(|logit| logit.is_nan()) {
-            return Err(rejected(format!("the logits of {name} are not numbers: its weights are broken")));
+            return Err(invalid_model(format!(
+                "the logits of {name} are not numbers: its weights are broken"
+            )));
         }
         Ok(last)
     }
 
     fn reorder(&mut self, order: &[usize]) -> Result<(), Failure> {
-        let broke = |error: ort::Error| rejected(format!("the decoder's cache cannot be reordered: {error}"));
+        let broke =
+            |error: ort::Error| invalid_model(format!("the decoder's cache cannot be reordered: {error}"));
         if order.len() == self.rows && order.iter().enumerate().all(|(row, &from)| row == from) {
             return Ok(());
         }

@@ -3,9 +3,8 @@
 //! Two runs of one thread each do more than one run of two: nothing waits at the end of every node. A run that is alone is quicker
 //! with all threads. So either the wide session runs, or the lanes do, never both.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
 use ort::session::Session;
+use parking_lot::{Condvar, Mutex};
 
 /// Most runs side by side.
 const MAX_LANES: usize = 4;
@@ -77,7 +76,7 @@ impl Lanes {
 
     /// A session, as soon as one may run.
     pub fn enter(&self) -> Lane<'_> {
-        let mut free = self.lock();
+        let mut free = self.free.lock();
         free.waiting += 1;
         loop {
             let has_company = free.waiting > 1;
@@ -85,13 +84,13 @@ impl Lanes {
                 free.waiting -= 1;
                 return self.lane(&free, taken);
             }
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+            self.freed.wait(&mut free);
         }
     }
 
     /// A session, if one may run now. `has_company` where somebody else is about to ask for one.
     pub fn try_enter(&self, has_company: bool) -> Option<Lane<'_>> {
-        let mut free = self.lock();
+        let mut free = self.free.lock();
         let taken = free.take(has_company)?;
         Some(self.lane(&free, taken))
     }
@@ -99,10 +98,6 @@ impl Lanes {
     fn lane(&self, free: &Free<Session>, (session, is_wide): (Session, bool)) -> Lane<'_> {
         let free_beside = if is_wide { 0 } else { free.narrow.len() };
         Lane { lanes: self, session: Some(session), is_wide, free_beside }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Free<Session>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,7 +121,7 @@ impl Lane<'_> {
 impl Drop for Lane<'_> {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            self.lanes.lock().give_back(session, self.is_wide);
+            self.lanes.free.lock().give_back(session, self.is_wide);
             self.lanes.freed.notify_all();
         }
     }

@@ -8,7 +8,7 @@ use base64::{
 };
 use island_protocol::job::Failure;
 
-use crate::run::wrong;
+use crate::run::invalid_input;
 
 /// Senders leave the padding out or not.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -22,14 +22,16 @@ pub fn decode(text: &str, what: &str, most: usize) -> Result<Vec<u8>, Failure> {
         Some(url) => url
             .split_once(";base64,")
             .map(|(_, data)| data)
-            .ok_or_else(|| wrong(format!("{what} is a data: URL that is not base64")))?,
+            .ok_or_else(|| invalid_input(format!("{what} is a data: URL that is not base64")))?,
         None if text.starts_with("http://") || text.starts_with("https://") => {
-            return Err(wrong(format!("{what} is an address; this Cargo takes the file itself, as base64")));
+            return Err(invalid_input(format!(
+                "{what} is an address; this Cargo takes the file itself, as base64"
+            )));
         }
         None => text,
     };
     if text.len() / 4 * 3 > most {
-        return Err(wrong(format!("{what} has more than {most} bytes")));
+        return Err(invalid_input(format!("{what} has more than {most} bytes")));
     }
     let text = if text.bytes().any(|byte| byte.is_ascii_whitespace()) {
         Cow::Owned(text.chars().filter(|letter| !letter.is_ascii_whitespace()).collect::<String>())
@@ -37,9 +39,9 @@ pub fn decode(text: &str, what: &str, most: usize) -> Result<Vec<u8>, Failure> {
         Cow::Borrowed(text)
     };
     if text.is_empty() {
-        return Err(wrong(format!("{what} is empty")));
+        return Err(invalid_input(format!("{what} is empty")));
     }
-    LENIENT.decode(text.as_bytes()).map_err(|error| wrong(format!("{what} is not base64: {error}")))
+    LENIENT.decode(text.as_bytes()).map_err(|error| invalid_input(format!("{what} is not base64: {error}")))
 }
 
 /// Bytes as they stand in an output.

@@ -11,7 +11,7 @@ use image::{
 use island_protocol::job::Failure;
 
 use super::base64;
-use crate::run::wrong;
+use crate::run::invalid_input;
 
 /// Most bytes of a file.
 pub const MAX_BYTES: usize = 32 << 20;
@@ -29,11 +29,11 @@ pub fn read(text: &str) -> Result<RgbImage, Failure> {
 
 /// The picture of a file.
 pub fn decode(bytes: &[u8]) -> Result<RgbImage, Failure> {
-    let unreadable = |error: image::ImageError| wrong(format!("the image cannot be read: {error}"));
+    let unreadable = |error: image::ImageError| invalid_input(format!("the image cannot be read: {error}"));
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format();
-    let mut reader = reader.map_err(|error| wrong(format!("the image cannot be read: {error}")))?;
+    let mut reader = reader.map_err(|error| invalid_input(format!("the image cannot be read: {error}")))?;
     let Some(format) = reader.format() else {
-        return Err(wrong("the image is none that is known: PNG, JPEG, WebP, GIF, BMP or TIFF"));
+        return Err(invalid_input("the image is none that is known: PNG, JPEG, WebP, GIF, BMP or TIFF"));
     };
     let mut limits = Limits::default();
     limits.max_image_width = Some(MAX_SIDE);
@@ -43,13 +43,15 @@ pub fn decode(bytes: &[u8]) -> Result<RgbImage, Failure> {
     let mut decoder = reader.into_decoder().map_err(unreadable)?;
     let (width, height) = decoder.dimensions();
     if width == 0 || height == 0 {
-        return Err(wrong(format!("the image has {width} × {height} pixels")));
+        return Err(invalid_input(format!("the image has {width} × {height} pixels")));
     }
     if u64::from(width) * u64::from(height) > MAX_PIXELS || decoder.total_bytes() > MAX_DECODING {
-        return Err(wrong(format!("the image has {width} × {height} pixels, more than {MAX_PIXELS}")));
+        return Err(invalid_input(format!(
+            "the image has {width} × {height} pixels, more than {MAX_PIXELS}"
+        )));
     }
     if format == ImageFormat::Jpeg && !jpeg_ends(bytes) {
-        return Err(wrong("the image cannot be read: its file is cut off"));
+        return Err(invalid_input("the image cannot be read: its file is cut off"));
     }
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let mut picture = DynamicImage::from_decoder(decoder).map_err(unreadable)?;

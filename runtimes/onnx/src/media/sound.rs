@@ -16,9 +16,9 @@ use symphonia::core::{
 };
 
 use super::base64;
-use crate::run::wrong;
+use crate::run::invalid_input;
 
-/// Longest sound that is heard, seconds.
+/// Longest sound that is on_token, seconds.
 pub const MAX_SECONDS: u64 = 3600;
 /// Longest file, bytes.
 const MAX_BYTES: usize = 64 << 20;
@@ -33,15 +33,16 @@ pub fn decode(input: &str, rate: u32) -> Result<Vec<f32>, Failure> {
 
 /// The averaged channels of a file, and their rate.
 fn unpack(bytes: Vec<u8>) -> Result<(Vec<f32>, u32), Failure> {
-    let unreadable = |error: Error| wrong(format!("audio cannot be read: {error}"));
+    let unreadable = |error: Error| invalid_input(format!("audio cannot be read: {error}"));
     let source = MediaSourceStream::new(Box::new(Cursor::new(bytes)), MediaSourceStreamOptions::default());
     let mut format = symphonia::default::get_probe()
         .probe(&Hint::new(), source, FormatOptions::default(), MetadataOptions::default())
         .map_err(unreadable)?;
-    let track = format.default_track(TrackType::Audio).ok_or_else(|| wrong("audio has no sound track"))?;
+    let track =
+        format.default_track(TrackType::Audio).ok_or_else(|| invalid_input("audio has no sound track"))?;
     let id = track.id;
     let settings = track.codec_params.as_ref().and_then(|settings| settings.audio());
-    let settings = settings.ok_or_else(|| wrong("audio has no sound track that can be decoded"))?;
+    let settings = settings.ok_or_else(|| invalid_input("audio has no sound track that can be decoded"))?;
     let mut decoder = symphonia::default::get_codecs()
         .make_audio_decoder(settings, &AudioDecoderOptions::default())
         .map_err(unreadable)?;
@@ -49,7 +50,7 @@ fn unpack(bytes: Vec<u8>) -> Result<(Vec<f32>, u32), Failure> {
     loop {
         let packet = match format.next_packet() {
             Ok(Some(packet)) => packet,
-            // What a cut-off file holds until there is heard.
+            // What a cut-off file holds until there is on_token.
             Ok(None) | Err(Error::ResetRequired) => break,
             Err(Error::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => break,
             Err(error) => return Err(unreadable(error)),
@@ -66,7 +67,7 @@ fn unpack(bytes: Vec<u8>) -> Result<(Vec<f32>, u32), Failure> {
         let spec = decoded.spec();
         let (channels, now) = (spec.channels().count().max(1), spec.rate());
         if now == 0 || now > MAX_RATE || (rate != 0 && now != rate) {
-            return Err(wrong(format!(
+            return Err(invalid_input(format!(
                 "audio has a rate of {now} Hz where {rate} Hz or at most {MAX_RATE} Hz is read"
             )));
         }
@@ -75,14 +76,14 @@ fn unpack(bytes: Vec<u8>) -> Result<(Vec<f32>, u32), Failure> {
         samples
             .extend(packed.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() / channels as f32));
         if samples.len() as u64 > MAX_SECONDS * u64::from(rate) {
-            return Err(wrong(format!("audio is longer than {MAX_SECONDS} seconds")));
+            return Err(invalid_input(format!("audio is longer than {MAX_SECONDS} seconds")));
         }
     }
     if samples.is_empty() {
-        return Err(wrong("audio holds no sound"));
+        return Err(invalid_input("audio holds no sound"));
     }
     if samples.iter().any(|sample| !sample.is_finite()) {
-        return Err(wrong("audio holds samples that are not numbers"));
+        return Err(invalid_input("audio holds samples that are not numbers"));
     }
     Ok((samples, rate))
 }
@@ -92,7 +93,8 @@ pub fn resample(samples: Vec<f32>, from: u32, to: u32) -> Result<Vec<f32>, Failu
     if from == to {
         return Ok(samples);
     }
-    let broke = |error: String| wrong(format!("audio at {from} Hz cannot be brought to {to} Hz: {error}"));
+    let broke =
+        |error: String| invalid_input(format!("audio at {from} Hz cannot be brought to {to} Hz: {error}"));
     // An even number of periods of both rates, or else the filter's delay is no whole sample and the sound comes out shifted.
     let period = (from / greatest_common_divisor(from, to)) as usize * 2;
     let chunk = period * 2048_usize.div_ceil(period);

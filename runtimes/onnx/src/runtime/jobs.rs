@@ -1,9 +1,10 @@
 //! Jobs of one pipeline: as many at once as it has slots, each on a thread of its own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use island_protocol::job::{Failure, FailureCode, Outcome};
 use island_runtimes_api::{Phase, RunContext, RunRequest};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
@@ -53,7 +54,7 @@ impl Jobs {
     }
 
     fn pipeline(&self) -> Option<Arc<dyn Pipeline>> {
-        self.pipeline.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pipeline.lock().clone()
     }
 
     /// Runs one job to its outcome.
@@ -103,7 +104,7 @@ impl Jobs {
 
     /// Takes no more, and waits for those that run.
     pub async fn shutdown(&self) {
-        drop(self.pipeline.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.pipeline.lock().take());
         self.threads.close();
         self.threads.wait().await;
     }

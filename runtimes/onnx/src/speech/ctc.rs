@@ -1,6 +1,6 @@
 //! Models that label every moment of a sound: a letter, the gap between words, or nothing new.
 //!
-//! Long sounds are heard in windows that overlap; of what two share, each labels the half it has more around.
+//! Long sounds are on_token in windows that overlap; of what two share, each labels the half it has more around.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
     graph::{Feeds, Graph},
     media::sound,
     repository::Repository,
-    run::{Answer, Job, rejected, wrong},
+    run::{Answer, Job, invalid_input, invalid_model},
     task::Loader,
     text::scores,
 };
@@ -60,7 +60,8 @@ impl Labeller for Graph {
             Feeds::new().floats("input_values", samples.into_dyn()).ints("attention_mask", mask.into_dyn());
         let logits = self.run(feeds)?.floats("logits")?.into_dimensionality::<Ix3>();
         let logits = logits.ok().filter(|logits| logits.shape()[0] == 1);
-        let logits = logits.ok_or_else(|| rejected("the graph's logits are not one row for each moment"))?;
+        let logits =
+            logits.ok_or_else(|| invalid_model("the graph's logits are not one row for each moment"))?;
         Ok(logits.index_axis_move(Axis(0), 0))
     }
 }
@@ -110,14 +111,14 @@ impl Ctc {
         let hears_samples = labeller.of_features().is_none();
         let stride = labeller.of_features().or(strides).unwrap_or(320).clamp(1, 1 << 16);
         if labeller.longest().is_some_and(|longest| longest < LEAST_LABELS * stride) {
-            return Err(rejected(format!("{} hears too little at once for any word", labeller.name())));
+            return Err(invalid_model(format!("{} hears too little at once for any word", labeller.name())));
         }
         Ok(Self {
             labeller,
             rate: settings.get("sampling_rate").and_then(Value::as_u64).unwrap_or(16_000) as u32,
             normalises: settings.get("do_normalize").and_then(Value::as_bool).unwrap_or(hears_samples),
             letters,
-            blank: blank.ok_or_else(|| rejected("the vocabulary has no token for silence"))?,
+            blank: blank.ok_or_else(|| invalid_model("the vocabulary has no token for silence"))?,
             gap: named("word_delimiter_token", "|"),
             stride,
         })
@@ -131,7 +132,7 @@ impl Ctc {
     /// Transcribes.
     pub fn hear(&self, asked: &Asked, job: &Job) -> Result<Answer, Failure> {
         if asked.language.is_some() || asked.task.as_deref().is_some_and(|task| task != "transcribe") {
-            return Err(wrong("this model transcribes one language: leave out language and task"));
+            return Err(invalid_input("this model transcribes one language: leave out language and task"));
         }
         let mut samples = sound::decode(&asked.audio, self.rate)?;
         if self.normalises {
@@ -217,7 +218,8 @@ fn letters(repository: &Repository) -> Result<BTreeMap<u32, String>, Failure> {
         Some(list) => Some(list.clone()),
         None => repository.json("vocab.json")?,
     };
-    let list = list.ok_or_else(|| rejected("the repository has neither tokenizer.json nor vocab.json"))?;
+    let list =
+        list.ok_or_else(|| invalid_model("the repository has neither tokenizer.json nor vocab.json"))?;
     let ids = list.as_object().into_iter().flatten();
     let mut letters: BTreeMap<u32, String> =
         ids.filter_map(|(letter, id)| Some((id.as_u64()? as u32, letter.clone()))).collect();

@@ -7,7 +7,7 @@ use ndarray::{Array2, Array3, s};
 use realfft::{RealFftPlanner, RealToComplex};
 use serde_json::Value;
 
-use crate::{repository::Repository, run::rejected};
+use crate::{repository::Repository, run::invalid_model};
 
 /// Hears sounds as one model does.
 pub struct Ear {
@@ -50,7 +50,7 @@ impl Ear {
             (None, None) => 30 * rate,
         };
         if !fits || !(hop..=120 * rate).contains(&window) {
-            return Err(rejected("preprocessor_config.json asks for sizes that no model has"));
+            return Err(invalid_model("preprocessor_config.json asks for sizes that no model has"));
         }
         let turn = |n: usize| n as f64 / frame as f64 * std::f64::consts::TAU;
         Ok(Self {
@@ -73,7 +73,7 @@ impl Ear {
     pub fn hear(&self, samples: &[f32]) -> Array2<f32> {
         let moments = samples.len() / self.hop;
         let half = self.frame / 2;
-        let mut heard = Array2::<f32>::zeros((self.filters.nrows(), moments));
+        let mut on_token = Array2::<f32>::zeros((self.filters.nrows(), moments));
         let (mut input, mut output) = (self.transform.make_input_vec(), self.transform.make_output_vec());
         let mut power = ndarray::Array1::<f32>::zeros(output.len());
         for moment in 0..moments {
@@ -85,20 +85,23 @@ impl Ear {
             let _ = self.transform.process(&mut input, &mut output);
             power.iter_mut().zip(&output).for_each(|(power, value)| *power = value.norm_sqr());
             let loudness = self.filters.dot(&power);
-            let mut column = heard.column_mut(moment);
-            column.iter_mut().zip(&loudness).for_each(|(heard, &loud)| *heard = loud.max(1e-10).log10());
+            let mut column = on_token.column_mut(moment);
+            column
+                .iter_mut()
+                .zip(&loudness)
+                .for_each(|(on_token, &loud)| *on_token = loud.max(1e-10).log10());
         }
-        let loudest = heard.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        heard.mapv_inplace(|loud| (loud.max(loudest - 8.0) + 4.0) / 4.0);
-        heard
+        let loudest = on_token.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        on_token.mapv_inplace(|loud| (loud.max(loudest - 8.0) + 4.0) / 4.0);
+        on_token
     }
 
-    /// The window `[1, pitches, moments]` that begins at a moment of what was heard; what is missing at its end is zero.
-    pub fn window_of(&self, heard: &Array2<f32>, begin: usize) -> Array3<f32> {
+    /// The window `[1, pitches, moments]` that begins at a moment of what was on_token; what is missing at its end is zero.
+    pub fn window_of(&self, on_token: &Array2<f32>, begin: usize) -> Array3<f32> {
         let moments = self.window / self.hop;
-        let end = (begin + moments).min(heard.ncols());
-        let mut window = Array3::zeros((1, heard.nrows(), moments));
-        window.slice_mut(s![0, .., ..end - begin]).assign(&heard.slice(s![.., begin..end]));
+        let end = (begin + moments).min(on_token.ncols());
+        let mut window = Array3::zeros((1, on_token.nrows(), moments));
+        window.slice_mut(s![0, .., ..end - begin]).assign(&on_token.slice(s![.., begin..end]));
         window
     }
 }

@@ -14,9 +14,9 @@ use crate::{
     },
     graph::{Feeds, Graph},
     media::sound,
-    run::{Answer, Job, wrong},
+    run::{Answer, Job, invalid_input},
     task::Loader,
-    text::{rewrite::start, tokens::Tokens},
+    text::{seq2seq::start, tokens::Tokens},
 };
 
 /// Longest sound that such a model follows, seconds.
@@ -55,15 +55,17 @@ impl Raw {
     /// Transcribes.
     pub fn hear(&self, asked: &Asked, job: &Job) -> Result<Answer, Failure> {
         if asked.language.is_some() || asked.task.as_deref().is_some_and(|task| task != "transcribe") {
-            return Err(wrong("this model transcribes one language: leave out language and task"));
+            return Err(invalid_input("this model transcribes one language: leave out language and task"));
         }
         if asked.timestamps != Timestamps::None {
-            return Err(wrong("this model gives no times"));
+            return Err(invalid_input("this model gives no times"));
         }
         let samples = sound::decode(&asked.audio, self.rate)?;
         let seconds = samples.len() as f32 / self.rate as f32;
         if samples.len() > MAX_SECONDS * self.rate as usize {
-            return Err(wrong(format!("audio has {seconds:.0} seconds, this model follows {MAX_SECONDS}")));
+            return Err(invalid_input(format!(
+                "audio has {seconds:.0} seconds, this model follows {MAX_SECONDS}"
+            )));
         }
         let input = Array2::from_shape_vec((1, samples.len()), samples).expect("one row");
         let mask = Array2::from_elem(input.dim(), 1_i64);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{ctc::Ctc, raw::Raw, whisper::Whisper};
 use crate::{
-    run::{self, Answer, Job, rejected},
+    run::{self, Answer, Job, invalid_model},
     task::{Loader, Pipeline},
 };
 
@@ -40,7 +40,7 @@ pub enum Timestamps {
     Word,
 }
 
-/// What was heard so far.
+/// What was on_token so far.
 #[derive(Debug, Default)]
 pub struct Heard {
     /// Tokens that decoding began with.
@@ -75,7 +75,9 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
         }
         "moonshine" => Recogniser::Raw(Raw::load(loader)?.into()),
         other => {
-            return Err(rejected(format!("models of the kind {other:?} are not known to recognise speech")));
+            return Err(invalid_model(format!(
+                "models of the kind {other:?} are not known to recognise speech"
+            )));
         }
     }))
 }

@@ -20,7 +20,7 @@ use crate::{
     graph::{Feeds, Graph},
     media::sound,
     repository::Repository,
-    run::{Answer, Job, rejected, wrong},
+    run::{Answer, Job, invalid_input, invalid_model},
     task::Loader,
     text::{scores, tokens::Tokens},
 };
@@ -45,7 +45,7 @@ pub trait Networks: Send + Sync + std::fmt::Debug {
     /// A sound of at least one window.
     fn hear(&self, samples: Vec<f32>) -> Windows<'_>;
 
-    /// Begins to write about what was heard.
+    /// Begins to write about what was on_token.
     fn decoder(&self, states: ArrayD<f32>) -> Box<dyn Decoder + '_>;
 }
 
@@ -122,13 +122,15 @@ impl Whisper {
         let none = id("no_timestamps_token_id").or_else(|| tokens.id("<|notimestamps|>"));
         let end = id("eos_token_id").or_else(|| tokens.id("<|endoftext|>"));
         let (Some(start), Some(none), Some(end)) = (start, none, end) else {
-            return Err(rejected("the repository does not name Whisper's tokens of start, end and no times"));
+            return Err(invalid_model(
+                "the repository does not name Whisper's tokens of start, end and no times",
+            ));
         };
         let is_multilingual = file.get("is_multilingual").and_then(Value::as_bool).unwrap_or(true);
         let longest = config.get("max_target_positions").and_then(Value::as_u64).unwrap_or(448) as usize;
         let longest = networks.longest().map_or(longest, |most| most.min(longest));
         if longest <= LONGEST_PROMPT {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "the decoder takes {longest} tokens: no text can be begun in so few"
             )));
         }
@@ -152,7 +154,7 @@ impl Whisper {
     /// Transcribes or translates.
     pub fn hear(&self, asked: &Asked, job: &Job) -> Result<Answer, Failure> {
         if asked.timestamps == Timestamps::Word {
-            return Err(wrong("this model gives times of segments, not of words"));
+            return Err(invalid_input("this model gives times of segments, not of words"));
         }
         let ear = self.networks.ear();
         let mut samples = sound::decode(&asked.audio, ear.rate)?;
@@ -162,7 +164,7 @@ impl Whisper {
         if !is_long {
             samples.resize(ear.window, 0.0);
         }
-        let mut heard = Heard { prompt_tokens: 0, written: 0, has_ended: true, ..Heard::default() };
+        let mut on_token = Heard { prompt_tokens: 0, written: 0, has_ended: true, ..Heard::default() };
         let mut prompt = None;
         let mut all = Vec::new();
         let (mut seek, moments) = (0, samples.len() / ear.hop);
@@ -179,11 +181,11 @@ impl Whisper {
                 Some(known) => known,
                 None => prompt.insert(self.prompt(asked, with_times, &states)?),
             };
-            heard.language.clone_from(language);
-            heard.prompt_tokens += begin.len() as u64;
+            on_token.language.clone_from(language);
+            on_token.prompt_tokens += begin.len() as u64;
             let (written, has_ended) = self.write(states, begin, with_times, asked, job, &mut stream)?;
-            heard.written += written.len() as u64;
-            heard.has_ended &= has_ended;
+            on_token.written += written.len() as u64;
+            on_token.has_ended &= has_ended;
             // Two moments of the features are one of the times.
             let (segments, done) = if with_times {
                 self.times.segments(&written, (length / 2) as u32)
@@ -209,7 +211,7 @@ impl Whisper {
             }
         }
         let text = stream.end()?;
-        self.answer(asked, heard, &all, text)
+        self.answer(asked, on_token, &all, text)
     }
 
     /// The tokens of one window, and whether they ended by themselves.
@@ -230,7 +232,7 @@ impl Whisper {
         let mut decoding = self.networks.decoder(states);
         let said = |token: u32| token < self.times.end;
         let written = search::write(decoding.as_mut(), &options, task, job, &mut |token| {
-            // What is written behind the last time is heard again in the next window: it is not certain yet.
+            // What is written behind the last time is on_token again in the next window: it is not certain yet.
             if said(token) && !with_times {
                 stream.hear(token);
             }
@@ -254,13 +256,14 @@ impl Whisper {
         if self.languages.is_empty() {
             let is_english = asked.language.as_deref().is_none_or(|code| code == "en");
             if !is_english || asked.task.as_deref() == Some("translate") {
-                return Err(wrong("this model only transcribes English"));
+                return Err(invalid_input("this model only transcribes English"));
             }
         } else {
             let token = match &asked.language {
                 Some(code) => {
                     let token = self.languages.get(&format!("<|{code}|>")).and_then(Value::as_u64);
-                    token.ok_or_else(|| wrong(format!("the model knows no language {code:?}")))? as u32
+                    token.ok_or_else(|| invalid_input(format!("the model knows no language {code:?}")))?
+                        as u32
                 }
                 None => self.detect(states)?,
             };
@@ -269,7 +272,7 @@ impl Whisper {
             spoken = named.map(|(name, _)| name.trim_matches(['<', '|', '>']).to_owned());
             let task = asked.task.as_deref().unwrap_or("transcribe");
             let task = self.tasks.get(task).and_then(Value::as_u64);
-            prompt.push(task.ok_or_else(|| wrong("task must be transcribe or translate"))? as u32);
+            prompt.push(task.ok_or_else(|| invalid_input("task must be transcribe or translate"))? as u32);
         }
         if !with_times {
             prompt.push(self.times.none);
@@ -286,12 +289,18 @@ impl Whisper {
         let best = scores::argmax(
             ids.iter().map(|&id| logits.get(id as usize).copied().unwrap_or(f32::NEG_INFINITY)),
         );
-        ids.get(best).copied().ok_or_else(|| rejected("lang_to_id names no language"))
+        ids.get(best).copied().ok_or_else(|| invalid_model("lang_to_id names no language"))
     }
 
-    fn answer(&self, asked: &Asked, heard: Heard, all: &[Segment], text: String) -> Result<Answer, Failure> {
+    fn answer(
+        &self,
+        asked: &Asked,
+        on_token: Heard,
+        all: &[Segment],
+        text: String,
+    ) -> Result<Answer, Failure> {
         let mut output = json!({ "text": text });
-        if let Some(language) = heard.language {
+        if let Some(language) = on_token.language {
             output["language"] = language.into();
         }
         if asked.timestamps == Timestamps::Segment {
@@ -305,10 +314,10 @@ impl Whisper {
             }
             output["segments"] = segments.into();
         }
-        let finish = if heard.has_ended { FinishReason::Stop } else { FinishReason::Length };
+        let finish = if on_token.has_ended { FinishReason::Stop } else { FinishReason::Length };
         Ok(Answer {
             output,
-            usage: Usage::tokens(heard.prompt_tokens, heard.written),
+            usage: Usage::tokens(on_token.prompt_tokens, on_token.written),
             finish_reason: Some(finish),
         })
     }

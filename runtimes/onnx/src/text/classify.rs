@@ -52,21 +52,21 @@ impl Pipeline for Classifier {
             self.tokens.encode_whole(&text)?
         };
         let results = self.graph.run(vec![tokens::row(&encoding)], job)?;
-        let logits =
-            output(&results[0], &["logits"]).ok_or_else(|| run::rejected("the graph gives no logits"))?;
+        let logits = output(&results[0], &["logits"])
+            .ok_or_else(|| run::invalid_model("the graph gives no logits"))?;
         let logits: Vec<f32> = logits.iter().copied().collect();
         if logits.len() != self.labels.len() {
             let message =
                 format!("the graph gives {} classes, config.json names {}", logits.len(), self.labels.len());
-            return Err(run::rejected(message));
+            return Err(run::invalid_model(message));
         }
         let shares = if self.is_multi_label {
             logits.iter().map(|&logit| scores::sigmoid(logit)).collect()
         } else {
             scores::softmax(&logits)
         };
-        let ranked = scores::ranked(self.labels.iter().cloned(), &shares, top_k);
-        Ok(Answer::of(scores::answer(&ranked), encoding.len() as u64))
+        let top_k_labels = scores::top_k_labels(self.labels.iter().cloned(), &shares, top_k);
+        Ok(Answer::of(scores::answer(&top_k_labels), encoding.len() as u64))
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{tokens, tokens::Tokens};
 use crate::{
     batch::{Batcher, RowResults, output},
-    run::{self, Answer, Job, wrong},
+    run::{self, Answer, Job, invalid_input},
     task::{Loader, Pipeline},
 };
 
@@ -63,7 +63,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     let kinds: Vec<&str> =
         modules.as_array().into_iter().flatten().filter_map(|module| module.get("type")?.as_str()).collect();
     if kinds.iter().any(|kind| kind.ends_with(".Dense")) {
-        return Err(run::rejected(
+        return Err(run::invalid_model(
             "modules.json asks for a dense layer behind the pool, which is in no ONNX file",
         ));
     }
@@ -99,7 +99,7 @@ fn by_name(name: &str) -> Result<Pooling, Failure> {
         "mean_sqrt_len" | "mean_sqrt_len_tokens" => Pooling::MeanSqrt,
         "weightedmean" => Pooling::WeightedMean,
         "lasttoken" => Pooling::LastToken,
-        _ => return Err(run::rejected(format!("the setting pooling = {name:?} is none that exists"))),
+        _ => return Err(run::invalid_model(format!("the setting pooling = {name:?} is none that exists"))),
     })
 }
 
@@ -125,7 +125,7 @@ impl Embedder {
         let text = self.prompts.get(name).and_then(Value::as_str);
         text.ok_or_else(|| {
             let known: Vec<&str> = self.prompts.keys().map(String::as_str).collect();
-            wrong(format!("the model has no prompt {name:?}; it has: {}", known.join(", ")))
+            invalid_input(format!("the model has no prompt {name:?}; it has: {}", known.join(", ")))
         })
     }
 
@@ -136,10 +136,10 @@ impl Embedder {
         }
         let states = output(results, &["last_hidden_state", "token_embeddings", "hidden_states", "logits"])
             .or_else(|| results.first().map(|(_, array)| array))
-            .ok_or_else(|| run::rejected("the graph gives no hidden states"))?;
+            .ok_or_else(|| run::invalid_model("the graph gives no hidden states"))?;
         let Ok(states) = states.view().into_dimensionality::<Ix2>() else { return Ok(flat(states)) };
         if states.nrows() == 0 {
-            return Err(run::rejected("the graph gives no state for any token"));
+            return Err(run::invalid_model("the graph gives no state for any token"));
         }
         let states = states.slice_axis(Axis(0), (skipped.min(states.nrows().saturating_sub(1))..).into());
         let count = states.nrows().max(1) as f32;
@@ -166,7 +166,7 @@ impl Pipeline for Embedder {
             Texts::Many(texts) => texts,
         };
         if texts.is_empty() || texts.len() > MAX_TEXTS {
-            return Err(wrong(format!("input must be 1 to {MAX_TEXTS} texts")));
+            return Err(invalid_input(format!("input must be 1 to {MAX_TEXTS} texts")));
         }
         let prompt = self.prompt(prompt.as_deref())?;
         let skipped = if self.pools_prompt || prompt.is_empty() {
@@ -188,7 +188,7 @@ impl Pipeline for Embedder {
             let mut vector = self.pool(result, skipped)?;
             if let Some(most) = dimensions {
                 if most == 0 || most > vector.len() {
-                    return Err(wrong(format!("dimensions must be 1 to {}", vector.len())));
+                    return Err(invalid_input(format!("dimensions must be 1 to {}", vector.len())));
                 }
                 vector = vector.slice_axis(Axis(0), (..most).into()).to_owned();
             }

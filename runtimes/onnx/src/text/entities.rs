@@ -12,7 +12,7 @@ use tokenizers::Encoding;
 use super::{gliner::Gliner, scores, tokens, tokens::Tokens};
 use crate::{
     batch::{Batcher, output},
-    run::{self, Answer, Job, wrong},
+    run::{self, Answer, Job, invalid_input},
     task::{Loader, Pipeline},
 };
 
@@ -101,7 +101,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     let classes =
         loader.repository.config.get("id2label").and_then(Value::as_object).map_or(0, serde_json::Map::len);
     if classes == 0 {
-        return Err(run::rejected("config.json has no id2label: what do the classes mean?"));
+        return Err(run::invalid_model("config.json has no id2label: what do the classes mean?"));
     }
     let marks_continuation = matches!(tokens.inner().get_model(), tokenizers::ModelWrapper::WordPiece(_));
     let labels = scores::labels(&loader.repository, classes);
@@ -120,20 +120,20 @@ impl Labeller {
         let mut judged: Vec<Judged> = Vec::new();
         for (piece, result) in pieces.iter().zip(&results) {
             let logits =
-                output(result, &["logits"]).ok_or_else(|| run::rejected("the graph gives no logits"))?;
+                output(result, &["logits"]).ok_or_else(|| run::invalid_model("the graph gives no logits"))?;
             let logits = logits.view().into_dimensionality::<Ix2>();
-            let logits =
-                logits.map_err(|_| run::rejected("the graph's logits are not one row for each token"))?;
+            let logits = logits
+                .map_err(|_| run::invalid_model("the graph's logits are not one row for each token"))?;
             if logits.ncols() != self.labels.len() {
                 let message = format!(
                     "the graph gives {} classes, config.json names {}",
                     logits.ncols(),
                     self.labels.len()
                 );
-                return Err(run::rejected(message));
+                return Err(run::invalid_model(message));
             }
             if logits.nrows() != piece.len() {
-                return Err(run::rejected("the graph's logits are not one row for each token"));
+                return Err(run::invalid_model("the graph's logits are not one row for each token"));
             }
             let own = self.of_piece(piece, &logits.to_owned(), letters);
             join(&mut judged, own);
@@ -245,12 +245,16 @@ impl Pipeline for Tagger {
         let Input { text, aggregation, threshold, labels } = run::input(input)?;
         tokens::check(&text, "text")?;
         if threshold.is_some_and(|threshold| !(0.0..=1.0).contains(&threshold)) {
-            return Err(wrong("threshold must be 0 to 1"));
+            return Err(invalid_input("threshold must be 0 to 1"));
         }
         match (self, labels) {
-            (Self::Own(_), Some(_)) => Err(wrong("this model has labels of its own: leave out labels")),
+            (Self::Own(_), Some(_)) => {
+                Err(invalid_input("this model has labels of its own: leave out labels"))
+            }
             (Self::Own(labeller), None) => labeller.find(&text, aggregation, threshold.unwrap_or(0.0), job),
-            (Self::Asked(_), None) => Err(wrong("this model must be told what to look for, in labels")),
+            (Self::Asked(_), None) => {
+                Err(invalid_input("this model must be told what to look for, in labels"))
+            }
             (Self::Asked(gliner), Some(labels)) => gliner.find(&text, &labels, threshold, job),
         }
     }

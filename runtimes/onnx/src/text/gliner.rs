@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     graph::{Feed, Feeds, Graph},
-    run::{Answer, Job, rejected, wrong},
+    run::{Answer, Job, invalid_input, invalid_model},
     task::Loader,
 };
 
@@ -53,11 +53,11 @@ impl Gliner {
         let mode = settings.get("span_mode").and_then(Value::as_str).unwrap_or("markerV0");
         let graph = loader.graph(&["model"])?;
         if mode == "token_level" || !graph.takes("span_idx") {
-            return Err(rejected("this GLiNER scores tokens and not spans, which is not known here"));
+            return Err(invalid_model("this GLiNER scores tokens and not spans, which is not known here"));
         }
         let (width, longest) = (number("max_width", 12), number("max_len", 384));
         if !(1..=64).contains(&width) || !(1..=8192).contains(&longest) {
-            return Err(rejected("gliner_config.json asks for sizes that no model has"));
+            return Err(invalid_model("gliner_config.json asks for sizes that no model has"));
         }
         let marks = [mark("ent_token", "<<ENT>>"), mark("sep_token", "<<SEP>>")];
         Ok(Self { tokens: Tokens::load(&loader.repository)?, graph, width, longest, marks })
@@ -80,7 +80,7 @@ impl Gliner {
             || labels.len() > MAX_LABELS
             || labels.iter().any(|label| label.trim().is_empty())
         {
-            return Err(wrong(format!("labels must be 1 to {MAX_LABELS} texts that are not empty")));
+            return Err(invalid_input(format!("labels must be 1 to {MAX_LABELS} texts that are not empty")));
         }
         let threshold = threshold.unwrap_or(THRESHOLD);
         let letters: Vec<char> = text.chars().collect();
@@ -145,7 +145,7 @@ impl Gliner {
             .with("span_mask", Feed::Bools(is_whole.into_dyn()));
         let logits = self.graph.run(feeds)?.floats("logits")?.into_dimensionality::<Ix4>();
         let logits =
-            logits.map_err(|_| rejected("the graph's logits are not [texts, words, widths, kinds]"))?;
+            logits.map_err(|_| invalid_model("the graph's logits are not [texts, words, widths, kinds]"))?;
         let (_, rows, widths, classes) = logits.dim();
         let mut found = Vec::new();
         for start in 0..words.len().min(rows) {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{scores, tokens, tokens::Tokens};
 use crate::{
     batch::{Batcher, output},
-    run::{self, Answer, Job, wrong},
+    run::{self, Answer, Job, invalid_input},
     task::{Loader, Pipeline},
 };
 
@@ -36,7 +36,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
         ["[MASK]", "<mask>"].map(str::to_owned).into_iter().find(|mask| tokens.id(mask).is_some())
     });
     let mask = named.and_then(|mask| tokens.id(&mask).map(|id| (mask, id)));
-    let mask = mask.ok_or_else(|| run::rejected("the tokeniser has no mask token"))?;
+    let mask = mask.ok_or_else(|| run::invalid_model("the tokeniser has no mask token"))?;
     Ok(Box::new(Filler {
         graph: Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id),
         tokens,
@@ -52,15 +52,15 @@ impl Pipeline for Filler {
         let ids = encoding.get_ids();
         let gaps: Vec<usize> = (0..ids.len()).filter(|&place| ids[place] == self.mask.1).collect();
         let &[gap] = gaps.as_slice() else {
-            return Err(wrong(format!("text must have one {}, it has {}", self.mask.0, gaps.len())));
+            return Err(invalid_input(format!("text must have one {}, it has {}", self.mask.0, gaps.len())));
         };
         let results = self.graph.run(vec![tokens::row(&encoding)], job)?;
-        let logits =
-            output(&results[0], &["logits"]).ok_or_else(|| run::rejected("the graph gives no logits"))?;
+        let logits = output(&results[0], &["logits"])
+            .ok_or_else(|| run::invalid_model("the graph gives no logits"))?;
         let logits =
             logits.view().into_dimensionality::<Ix2>().ok().filter(|logits| logits.nrows() == ids.len());
         let logits =
-            logits.ok_or_else(|| run::rejected("the graph's logits are not one row for each token"))?;
+            logits.ok_or_else(|| run::invalid_model("the graph's logits are not one row for each token"))?;
         let shares = scores::softmax(&logits.row(gap).to_vec());
         let mut order: Vec<usize> = (0..shares.len()).collect();
         order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));

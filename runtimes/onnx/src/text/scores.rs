@@ -35,7 +35,11 @@ pub fn labels(repository: &Repository, classes: usize) -> Vec<String> {
 }
 
 /// The likeliest first; of equals, the first.
-pub fn ranked(labels: impl IntoIterator<Item = String>, scores: &[f32], top_k: Option<usize>) -> Vec<Scored> {
+pub fn top_k_labels(
+    labels: impl IntoIterator<Item = String>,
+    scores: &[f32],
+    top_k: Option<usize>,
+) -> Vec<Scored> {
     let mut all: Vec<Scored> =
         labels.into_iter().zip(scores).map(|(label, &score)| Scored { label, score }).collect();
     all.sort_by(|a, b| b.score.total_cmp(&a.score));

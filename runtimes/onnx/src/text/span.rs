@@ -10,7 +10,7 @@ use tokenizers::Encoding;
 use super::{scores, tokens, tokens::Tokens};
 use crate::{
     batch::{Batcher, RowResults, output},
-    run::{self, Answer, Job, wrong},
+    run::{self, Answer, Job, invalid_input},
     task::{Loader, Pipeline},
 };
 
@@ -64,14 +64,16 @@ impl Pipeline for Reader {
         tokens::check(&question, "question")?;
         tokens::check(&context, "context")?;
         if !(1..=100).contains(&top_k) {
-            return Err(wrong("top_k must be 1 to 100"));
+            return Err(invalid_input("top_k must be 1 to 100"));
         }
         let window = WINDOW.min(self.tokens.max_length);
         let asked = self.tokens.encode(&question)?.len();
         // Windows must move on: what the question and its frame leave is more than what two windows share.
         let room = window.saturating_sub(asked + 3);
         if room < 8 {
-            return Err(wrong(format!("question has {asked} tokens, too many beside a context in {window}")));
+            return Err(invalid_input(format!(
+                "question has {asked} tokens, too many beside a context in {window}"
+            )));
         }
         let stride = STRIDE.min(window / 2).min(room - 1);
         let mut first = self.tokens.encode_cut(&question, Some(&context), window, stride)?;
@@ -104,7 +106,7 @@ impl Pipeline for Reader {
             })
             .collect();
         let Some(Value::Object(mut best)) = answers.first().cloned() else {
-            return Err(wrong("context has nothing that could be an answer"));
+            return Err(invalid_input("context has nothing that could be an answer"));
         };
         best.insert("answers".to_owned(), answers.into());
         let read = windows.iter().map(|window| window.len() as u64).sum();
@@ -124,14 +126,14 @@ fn spans(
     most: usize,
 ) -> Result<Vec<Found>, Failure> {
     let take = |name: &str| {
-        let logits =
-            output(result, &[name]).ok_or_else(|| run::rejected(format!("the graph gives no {name}")))?;
+        let logits = output(result, &[name])
+            .ok_or_else(|| run::invalid_model(format!("the graph gives no {name}")))?;
         Ok::<Vec<f32>, Failure>(logits.iter().copied().collect())
     };
     let (starts, ends) = (take("start_logits")?, take("end_logits")?);
     let count = window.len();
     if starts.len() != count || ends.len() != count {
-        return Err(run::rejected("the graph's logits are not one for each token"));
+        return Err(run::invalid_model("the graph's logits are not one for each token"));
     }
     let is_context: Vec<bool> = (0..count).map(|place| window.token_to_sequence(place) == Some(1)).collect();
     // What goes to the token that stands for no answer is lost to the others.

@@ -10,7 +10,7 @@ use tokenizers::{
 use crate::{
     batch::Row,
     repository::Repository,
-    run::{rejected, wrong},
+    run::{invalid_input, invalid_model},
 };
 
 /// Longest text that is tokenised at all, bytes.
@@ -34,12 +34,12 @@ impl Tokens {
     /// The tokeniser of a repository.
     pub fn load(repository: &Repository) -> Result<Self, Failure> {
         let Some(bytes) = repository.bytes("tokenizer.json")? else {
-            return Err(rejected("the repository has no tokenizer.json"));
+            return Err(invalid_model("the repository has no tokenizer.json"));
         };
         let mut tokenizer = Tokenizer::from_bytes(bytes)
-            .map_err(|error| rejected(format!("tokenizer.json is not one: {error}")))?;
+            .map_err(|error| invalid_model(format!("tokenizer.json is not one: {error}")))?;
         tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(|error| rejected(format!("tokenizer.json: {error}")))?;
+        tokenizer.with_truncation(None).map_err(|error| invalid_model(format!("tokenizer.json: {error}")))?;
         let frame = tokenizer.get_post_processor().cloned();
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         let settings = repository.json("tokenizer_config.json")?.unwrap_or_default();
@@ -101,7 +101,8 @@ impl Tokens {
     ) -> Result<Encoding, Failure> {
         let (first, second) = (self.bare(text)?, pair.map(|text| self.bare(text)).transpose()?);
         let frame = self.frame.as_ref().map_or(0, |frame| frame.added_tokens(second.is_some()));
-        let too_small = || wrong(format!("the model takes {max_length} tokens, too few for this text"));
+        let too_small =
+            || invalid_input(format!("the model takes {max_length} tokens, too few for this text"));
         let max_length = max_length.checked_sub(frame).ok_or_else(too_small)?;
         let strategy = TruncationStrategy::OnlySecond;
         let strategy = if second.is_some() { strategy } else { TruncationStrategy::OnlyFirst };
@@ -116,7 +117,7 @@ impl Tokens {
         let frame = self.frame.as_ref().map_or(0, |frame| frame.added_tokens(true));
         let left = max_length.saturating_sub(frame + second.len());
         if left == 0 {
-            return Err(wrong(format!("{} tokens leave no room for the text", second.len())));
+            return Err(invalid_input(format!("{} tokens leave no room for the text", second.len())));
         }
         first.truncate(left, 0, TruncationDirection::Right);
         first.take_overflowing();
@@ -180,11 +181,11 @@ pub fn row(encoding: &Encoding) -> Row {
 /// Refuses texts that are empty or would take too long to tokenise.
 pub fn check(text: &str, what: &str) -> Result<(), Failure> {
     if text.trim().is_empty() {
-        return Err(wrong(format!("{what} is empty")));
+        return Err(invalid_input(format!("{what} is empty")));
     }
     if text.len() > MAX_TEXT_BYTES {
         let message = format!("{what} has {} bytes, at most {MAX_TEXT_BYTES} are read", text.len());
-        return Err(wrong(message));
+        return Err(invalid_input(message));
     }
     Ok(())
 }

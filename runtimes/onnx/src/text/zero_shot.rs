@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{scores, tokens, tokens::Tokens};
 use crate::{
     batch::{Batcher, output},
-    run::{self, Answer, Job, wrong},
+    run::{self, Answer, Job, invalid_input},
     task::{Loader, Pipeline},
 };
 
@@ -42,7 +42,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
     let ids = loader.repository.config.get("label2id").and_then(Value::as_object);
     let ids =
-        ids.ok_or_else(|| run::rejected("config.json has no label2id: which class means entailment?"))?;
+        ids.ok_or_else(|| run::invalid_model("config.json has no label2id: which class means entailment?"))?;
     let entails = ids.iter().find(|(label, _)| label.to_lowercase().starts_with("entail"));
     let classes = ids.len();
     // As the reference does where no label says it: the last one.
@@ -59,10 +59,10 @@ impl Pipeline for ZeroShot {
             || labels.len() > MAX_LABELS
             || labels.iter().any(|label| label.trim().is_empty())
         {
-            return Err(wrong(format!("labels must be 1 to {MAX_LABELS} texts that are not empty")));
+            return Err(invalid_input(format!("labels must be 1 to {MAX_LABELS} texts that are not empty")));
         }
         if !hypothesis_template.contains("{}") {
-            return Err(wrong("hypothesis_template has no {} where the label goes"));
+            return Err(invalid_input("hypothesis_template has no {} where the label goes"));
         }
         let longest = self.tokens.max_length;
         let encodings = labels.iter().map(|label| {
@@ -73,10 +73,10 @@ impl Pipeline for ZeroShot {
         let mut entailments = Vec::with_capacity(labels.len());
         for result in &results {
             let logits =
-                output(result, &["logits"]).ok_or_else(|| run::rejected("the graph gives no logits"))?;
+                output(result, &["logits"]).ok_or_else(|| run::invalid_model("the graph gives no logits"))?;
             let logits: Vec<f32> = logits.iter().copied().collect();
             if logits.len() != self.classes {
-                return Err(run::rejected(format!(
+                return Err(run::invalid_model(format!(
                     "the graph gives {} classes, not {}",
                     logits.len(),
                     self.classes
@@ -91,7 +91,7 @@ impl Pipeline for ZeroShot {
             scores::softmax(&entailments.iter().map(|&(follows, _)| follows).collect::<Vec<_>>())
         };
         let tokens = encodings.iter().map(|encoding| encoding.len() as u64).sum();
-        Ok(Answer::of(scores::answer(&scores::ranked(labels, &shares, None)), tokens))
+        Ok(Answer::of(scores::answer(&scores::top_k_labels(labels, &shares, None)), tokens))
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -17,7 +17,7 @@ use crate::{
     media::picture,
     run::{self, Answer, Job},
     task::{Loader, Pipeline},
-    text::{rewrite::start, tokens::Tokens},
+    text::{seq2seq::start, tokens::Tokens},
 };
 
 /// Most tokens that a decoder takes, where the repository does not say.
@@ -42,7 +42,7 @@ pub struct Writer {
 
 /// A text about a picture.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Written {
+pub struct Generated {
     /// The text.
     pub text: String,
     /// Its tokens.
@@ -80,7 +80,7 @@ impl Writer {
     }
 
     /// What a picture shows, or says. Tokens stream to the job.
-    pub fn write(&self, picture: &RgbImage, options: &Options, job: &Job) -> Result<Written, Failure> {
+    pub fn write(&self, picture: &RgbImage, options: &Options, job: &Job) -> Result<Generated, Failure> {
         let prepared = self.preprocessor.prepare(picture)?;
         let states = self.encoder.run(prepared.feeds(&self.encoder))?.floats("last_hidden_state")?;
         let begin = start(options)?;
@@ -94,7 +94,7 @@ impl Writer {
         let mut stream = Stream::new(&self.tokens, job);
         let written = search::write(&mut decoding, options, task, job, &mut |token| stream.hear(token))?;
         let text = stream.end()?;
-        Ok(Written { text, count: written.tokens.len() as u64, has_ended: written.has_ended })
+        Ok(Generated { text, count: written.tokens.len() as u64, has_ended: written.has_ended })
     }
 
     /// Its graphs, by their paths in the repository.
@@ -103,7 +103,7 @@ impl Writer {
     }
 }
 
-impl Written {
+impl Generated {
     /// An answer that says this.
     pub fn answer(&self, output: Value) -> Answer {
         let reason = if self.has_ended { FinishReason::Stop } else { FinishReason::Length };

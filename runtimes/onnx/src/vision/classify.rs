@@ -8,7 +8,7 @@ use super::preprocess::Preprocessor;
 use crate::{
     graph::Graph,
     media::picture,
-    run::{self, Answer, Job, rejected},
+    run::{self, Answer, Job, invalid_model},
     task::{Loader, Pipeline},
     text::scores,
 };
@@ -54,15 +54,16 @@ impl Pipeline for Classifier {
         if logits.len() != self.labels.len() {
             let message =
                 format!("the graph gives {} classes, config.json names {}", logits.len(), self.labels.len());
-            return Err(rejected(message));
+            return Err(invalid_model(message));
         }
         let shares = if self.is_multi_label {
             logits.iter().map(|&logit| scores::sigmoid(logit)).collect()
         } else {
             scores::softmax(&logits)
         };
-        let ranked = scores::ranked(self.labels.iter().cloned(), &shares, Some(top_k.unwrap_or(TOP_K)));
-        Ok(Answer::of(scores::answer(&ranked), 0))
+        let top_k_labels =
+            scores::top_k_labels(self.labels.iter().cloned(), &shares, Some(top_k.unwrap_or(TOP_K)));
+        Ok(Answer::of(scores::answer(&top_k_labels), 0))
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -12,7 +12,7 @@ use crate::{
         gray, picture,
         plane::{Kind, interpolate},
     },
-    run::{self, Answer, Job, rejected},
+    run::{self, Answer, Job, invalid_model},
     task::{Loader, Pipeline},
 };
 
@@ -45,7 +45,8 @@ impl Pipeline for Depth {
             plane.index_axis_inplace(Axis(0), 0);
         }
         let plane = plane.into_dimensionality::<Ix2>();
-        let plane = plane.map_err(|_| rejected("predicted_depth of the graph is not [1, height, width]"))?;
+        let plane =
+            plane.map_err(|_| invalid_model("predicted_depth of the graph is not [1, height, width]"))?;
         let plane =
             interpolate(plane.view(), picture.height() as usize, picture.width() as usize, Kind::Cubic);
         let depth = gray::png(&levels(&plane))?;

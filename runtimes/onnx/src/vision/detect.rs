@@ -14,7 +14,7 @@ use crate::{
     graph::{Graph, Results},
     media::picture,
     repository::Repository,
-    run::{self, Answer, Job, rejected},
+    run::{self, Answer, Job, invalid_model},
     task::{Loader, Pipeline},
     text::scores,
 };
@@ -173,13 +173,14 @@ impl<'l> Detection<'l> {
 fn queries(results: &Results) -> Result<(Array2<f32>, Array2<f32>), Failure> {
     let of_one = |array: ArrayD<f32>, name: &str| {
         let array = array.into_dimensionality::<Ix3>().ok().filter(|array| array.shape()[0] == 1);
-        let array = array.ok_or_else(|| rejected(format!("{name} of the graph are not [1, queries, …]")))?;
+        let array =
+            array.ok_or_else(|| invalid_model(format!("{name} of the graph are not [1, queries, …]")))?;
         Ok::<_, Failure>(array.index_axis_move(ndarray::Axis(0), 0).as_standard_layout().into_owned())
     };
     let logits = of_one(results.floats("logits")?, "logits")?;
     let boxes = of_one(results.floats("pred_boxes")?, "pred_boxes")?;
     if boxes.ncols() != 4 || boxes.nrows() != logits.nrows() || logits.ncols() == 0 {
-        return Err(rejected("the graph gives other than four sides of a box for each query"));
+        return Err(invalid_model("the graph gives other than four sides of a box for each query"));
     }
     Ok((logits, boxes))
 }

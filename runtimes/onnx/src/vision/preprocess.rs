@@ -1,6 +1,6 @@
 //! Pictures to what a graph reads, as `preprocessor_config.json` says it.
 //!
-//! Settings have changed their names over the years, and what they leave out depends on the class that wrote them: [`habits`]
+//! Settings have changed their names over the years, and what they leave out depends on the class that wrote them: [`processor_defaults`]
 //! knows those, [`size`] the ways to choose a size.
 
 use image::{RgbImage, imageops};
@@ -12,13 +12,13 @@ use crate::{
     graph::{Feeds, Graph, filled},
     media::resize::{Filter, resize},
     repository::Repository,
-    run::{rejected, wrong},
+    run::{invalid_input, invalid_model},
 };
 
-pub mod habits;
+pub mod processor_defaults;
 pub mod size;
 
-use habits::Habits;
+use processor_defaults::ProcessorDefaults;
 use size::{Rule, Side};
 
 /// Longest side of what a graph is given, pixels.
@@ -71,7 +71,8 @@ pub struct Prepared {
 impl Preprocessor {
     /// That of a repository, which must have one.
     pub fn load(repository: &Repository) -> Result<Self, Failure> {
-        let file = repository.json(FILE)?.ok_or_else(|| rejected(format!("the repository has no {FILE}")))?;
+        let file =
+            repository.json(FILE)?.ok_or_else(|| invalid_model(format!("the repository has no {FILE}")))?;
         Self::of(&file)
     }
 
@@ -79,31 +80,31 @@ impl Preprocessor {
     pub fn of(file: &Value) -> Result<Self, Failure> {
         // Processors for text and pictures keep the pictures' part apart.
         let file = file.get("image_processor").filter(|inner| inner.is_object()).unwrap_or(file);
-        let habits = Habits::of(file);
+        let processor_defaults = ProcessorDefaults::of(file);
         let flag = |name: &str, otherwise| file.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
-        let rule = if flag("do_resize", true) { Some(habits.rule(file)?) } else { None };
+        let rule = if flag("do_resize", true) { Some(processor_defaults.rule(file)?) } else { None };
         let filter = match file.get("resample").and_then(Value::as_u64) {
             Some(code) => Filter::of_code(code)
-                .ok_or_else(|| rejected(format!("{FILE} names resample {code}, which is no filter")))?,
-            None => habits.filter,
+                .ok_or_else(|| invalid_model(format!("{FILE} names resample {code}, which is no filter")))?,
+            None => processor_defaults.filter,
         };
-        let crop = if flag("do_center_crop", habits.crop.is_some()) {
-            Some(size::pair(file, "crop_size")?.or(habits.crop).unwrap_or((224, 224)))
+        let crop = if flag("do_center_crop", processor_defaults.crop.is_some()) {
+            Some(size::pair(file, "crop_size")?.or(processor_defaults.crop).unwrap_or((224, 224)))
         } else {
             None
         };
         let scale = file.get("rescale_factor").and_then(Value::as_f64).unwrap_or(1.0 / 255.0);
         let scale = if flag("do_rescale", true) { scale } else { 1.0 };
-        let (mean, std) = if flag("do_normalize", habits.normal.is_some()) {
-            let (mean, std) = habits.normal.unwrap_or(habits::IMAGENET);
+        let (mean, std) = if flag("do_normalize", processor_defaults.normal.is_some()) {
+            let (mean, std) = processor_defaults.normal.unwrap_or(processor_defaults::IMAGENET);
             (channels(file, "image_mean")?.unwrap_or(mean), channels(file, "image_std")?.unwrap_or(std))
         } else {
             ([0.0; 3], [1.0; 3])
         };
         if !scale.is_finite() || std.contains(&0.0) {
-            return Err(rejected(format!("{FILE} scales pixels by what is no number or 0")));
+            return Err(invalid_model(format!("{FILE} scales pixels by what is no number or 0")));
         }
-        let is_bgr = flag("do_flip_channel_order", habits.is_bgr);
+        let is_bgr = flag("do_flip_channel_order", processor_defaults.is_bgr);
         let pad = if flag("do_pad", true) { size::pair(file, "pad_size")? } else { None };
         let step = file.get("size_divisibility").and_then(Value::as_f64);
         let step = step.map_or(Ok(1), |step| bounded("size_divisibility", step))?;
@@ -202,7 +203,7 @@ fn fits((width, height): (u32, u32), picture: &RgbImage) -> Result<(u32, u32), F
 
 fn thin((width, height): (u32, u32), picture: &RgbImage) -> Failure {
     let (from_width, from_height) = picture.dimensions();
-    wrong(format!(
+    invalid_input(format!(
         "the image has {from_width} × {from_height} pixels, which the model's settings make {width} × {height}: \
          it is too long and thin, or too large"
     ))
@@ -248,7 +249,7 @@ fn channels(file: &Value, name: &str) -> Result<Option<[f32; 3]>, Failure> {
     match numbers[..] {
         [one] => Ok(Some([one; 3])),
         [red, green, blue] if numbers.iter().all(|number| number.is_finite()) => Ok(Some([red, green, blue])),
-        _ => Err(rejected(format!("{FILE}: {name} is not three numbers"))),
+        _ => Err(invalid_model(format!("{FILE}: {name} is not three numbers"))),
     }
 }
 
@@ -257,5 +258,5 @@ fn bounded(name: &str, side: f64) -> Result<Side, Failure> {
     if side >= 1.0 && side <= f64::from(MAX_SIDE) {
         return Ok(side as Side);
     }
-    Err(rejected(format!("{FILE}: {name} is {side}, not 1 to {MAX_SIDE} pixels")))
+    Err(invalid_model(format!("{FILE}: {name} is {side}, not 1 to {MAX_SIDE} pixels")))
 }

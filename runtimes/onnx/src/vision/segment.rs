@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     graph::Graph,
     media::{gray, picture},
-    run::{self, Answer, Job, rejected, wrong},
+    run::{self, Answer, Job, invalid_input, invalid_model},
     task::{Loader, Pipeline},
     vision::preprocess::Preprocessor,
 };
@@ -98,7 +98,7 @@ impl Pipeline for Segmenter {
                 "the model finds {} segments, of which at most {MAX_SEGMENTS} are given",
                 segments.len()
             );
-            return Err(rejected(message));
+            return Err(invalid_model(message));
         }
         let output = json!({ "segments": segments, "width": picture.width(), "height": picture.height() });
         Ok(Answer::of(output, 0))
@@ -113,7 +113,9 @@ impl Pipeline for Segmenter {
 pub fn small_enough(picture: RgbImage) -> Result<RgbImage, Failure> {
     let pixels = u64::from(picture.width()) * u64::from(picture.height());
     if pixels > MAX_PIXELS {
-        return Err(wrong(format!("the image has {pixels} pixels; this task takes at most {MAX_PIXELS}")));
+        return Err(invalid_input(format!(
+            "the image has {pixels} pixels; this task takes at most {MAX_PIXELS}"
+        )));
     }
     Ok(picture)
 }

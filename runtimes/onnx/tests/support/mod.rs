@@ -18,7 +18,7 @@ use island_protocol::{
 };
 use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, WorkCounter};
 use island_runtimes_onnx::{
-    graph::watch::Watch,
+    graph::tensor_trace::TensorTrace,
     runtime::{Onnx, Settings},
 };
 use serde::Deserialize;
@@ -76,7 +76,7 @@ fn fixtures() -> PathBuf {
 /// All fixtures, or those whose name contains `ONNX_FIXTURE`.
 pub(crate) fn all() -> Vec<Fixture> {
     let folder = fixtures();
-    let only = std::env::var("ONNX_FIXTURE").unwrap_or_default();
+    let only = island_testing::selection("ONNX_FIXTURE").unwrap_or_default();
     let entries = fs::read_dir(folder).expect("the fixtures").map(|entry| entry.expect("readable").path());
     let mut folders: Vec<PathBuf> = entries.filter(|path| path.join("cases.json").is_file()).collect();
     folders.sort();
@@ -141,8 +141,8 @@ impl Fixture {
     }
 
     /// Loaded, with a look at what passes through its graphs.
-    pub(crate) async fn load_watched(&self, task: &str) -> Result<(Onnx, Watch), Failure> {
-        let watch = Watch::on();
+    pub(crate) async fn load_watched(&self, task: &str) -> Result<(Onnx, TensorTrace), Failure> {
+        let watch = TensorTrace::on();
         let settings = Settings { watch: watch.clone(), ..settings(self.cargo(task), self.files()) };
         Ok((Onnx::load(settings).await?, watch))
     }
@@ -166,7 +166,7 @@ impl Fixture {
 }
 
 pub(crate) fn settings(cargo: CargoSpec, files: BTreeMap<String, PathBuf>) -> Settings {
-    Settings { files, cargo, slots: 2, threads: 1, vram_limit_mb: 0, watch: Watch::default() }
+    Settings { files, cargo, slots: 2, threads: 1, vram_limit_mb: 0, watch: TensorTrace::default() }
 }
 
 /// One job.
@@ -200,10 +200,11 @@ fn compare(fixture: &Fixture, case: &Case, at: &str, wanted: &Value, got: &Value
     match (wanted, got) {
         (Value::Object(file), Value::String(data)) if file.contains_key("file") => {
             let path = fixture.folder.join(file["file"].as_str().unwrap_or_default());
-            let bytes = STANDARD.decode(data).unwrap_or_default();
-            if let Some(why) = media_differs(&path, &bytes, case) {
-                wrong.push(format!("{at}: {why}"));
-            }
+            let why = match STANDARD.decode(data) {
+                Ok(bytes) => media_differs(&path, &bytes, case),
+                Err(error) => Some(format!("invalid base64: {error}")),
+            };
+            wrong.extend(why.map(|why| format!("{at}: {why}")));
         }
         (Value::Object(wanted), Value::Object(got)) => {
             for (name, wanted) in wanted {
@@ -255,8 +256,11 @@ fn media_differs(path: &Path, bytes: &[u8], case: &Case) -> Option<String> {
 /// How a wav file differs from samples in a file.
 fn sound_differs(path: &Path, wav: &[u8]) -> Option<String> {
     let wanted = npy(path);
-    let got: Vec<f32> = wav
-        .get(44..)?
+    let samples = match wav_samples(wav) {
+        Ok(samples) => samples,
+        Err(why) => return Some(why),
+    };
+    let got: Vec<f32> = samples
         .chunks_exact(2)
         .map(|two| f32::from(i16::from_le_bytes([two[0], two[1]])) / 32767.0)
         .collect();
@@ -266,6 +270,58 @@ fn sound_differs(path: &Path, wav: &[u8]) -> Option<String> {
     let apart = wanted.iter().zip(&got).map(|(a, b)| (a.clamp(-1.0, 1.0) - b).abs()).fold(0.0, f32::max);
     // Half a step of 16 bits, and what two machines may differ by.
     (apart > 1.2e-4).then(|| format!("samples are {apart} apart"))
+}
+
+/// The samples of a wav file whose header says what the engine promises: one channel of 16 bits, and the length of the file.
+fn wav_samples(wav: &[u8]) -> Result<&[u8], String> {
+    let (header, samples) = wav.split_at_checked(44).ok_or(format!("{} bytes are no wav file", wav.len()))?;
+    let number =
+        |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]) as usize;
+    let rate = number(24);
+    // A PCM chunk of 16 bytes; form 1 and one channel; bytes a second; two bytes a frame and 16 bits.
+    let is_as_promised = header[..4] == *b"RIFF"
+        && number(4) == wav.len() - 8
+        && header[8..16] == *b"WAVEfmt "
+        && number(16) == 16
+        && number(20) == 0x1_0001
+        && (8_000..=48_000).contains(&rate)
+        && number(28) == rate * 2
+        && number(32) == 0x10_0002
+        && header[36..40] == *b"data"
+        && number(40) == samples.len();
+    if is_as_promised { Ok(samples) } else { Err(format!("unexpected wav header {header:?}")) }
+}
+
+#[test]
+fn silence_and_broken_files_are_not_the_wanted_sound() {
+    let fixture = Fixture::named("mms-tts");
+    let case = fixture.cases.first().expect("a case");
+    let path = fixture.folder.join(case.output["audio"]["file"].as_str().expect("a file of samples"));
+    assert!(sound_differs(&path, &[]).is_some(), "nothing");
+    let mut silence = Vec::new();
+    let length = npy(&path).len() as u32 * 2;
+    for part in
+        [b"RIFF".as_slice(), &(36 + length).to_le_bytes(), b"WAVEfmt ", &16_u32.to_le_bytes(), &[1, 0, 1, 0]]
+    {
+        silence.extend_from_slice(part);
+    }
+    for part in
+        [16_000_u32.to_le_bytes(), 32_000_u32.to_le_bytes(), [2, 0, 16, 0], *b"data", length.to_le_bytes()]
+    {
+        silence.extend_from_slice(&part);
+    }
+    assert!(
+        wav_samples(&[silence.as_slice(), &vec![0; length as usize]].concat()).is_ok(),
+        "a header as promised"
+    );
+    assert!(
+        sound_differs(&path, &[silence.as_slice(), &vec![0; length as usize]].concat()).is_some(),
+        "silence"
+    );
+    assert!(
+        sound_differs(&path, &[&[0; 44], vec![0; length as usize].as_slice()].concat()).is_some(),
+        "no header"
+    );
 }
 
 /// The numbers of a file that numpy wrote.

@@ -11,7 +11,7 @@ use island_runtimes_api::{
     simulated::{Crash, Script, Simulated},
 };
 use island_runtimes_worker::{
-    inside::{self, Engine, LoadProgress, Loaded},
+    inside::{self, EngineLoader, LoadProgress, Loaded},
     launch::Launch,
 };
 
@@ -21,7 +21,7 @@ const LOAD_PARTS: u64 = 20;
 
 struct SimulatedEngine;
 
-impl Engine for SimulatedEngine {
+impl EngineLoader for SimulatedEngine {
     type Runtime = Simulated;
 
     fn kind(&self) -> RuntimeType {

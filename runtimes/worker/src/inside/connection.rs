@@ -24,7 +24,7 @@ use tokio_util::{
     codec::{Encoder, FramedRead},
 };
 
-use super::state::{LoadState, State};
+use super::state::{LoadState, State, latest};
 use crate::{
     codec::{FrameCodec, FrameError},
     frame::{FromWorker, ToWorker},
@@ -74,7 +74,8 @@ impl Teller {
     async fn tell(mut self, mut socket: OwnedWriteHalf) -> Result<(), FrameError> {
         let mut bytes = BytesMut::new();
         encode(&self.hello(), &mut bytes)?;
-        let first = self.load.borrow_and_update().clone();
+        self.load.mark_unchanged();
+        let first = latest(&self.load);
         encode(&first.frame(), &mut bytes)?;
         socket.write_all_buf(&mut bytes).await?;
         if matches!(first, LoadState::Failed(_)) {
@@ -87,7 +88,7 @@ impl Teller {
             tokio::select! {
                 biased;
                 Ok(()) = self.load.changed() => {
-                    let load = self.load.borrow_and_update().clone();
+                    let load = latest(&self.load);
                     encode(&load.frame(), &mut bytes)?;
                     if matches!(load, LoadState::Failed(_)) {
                         return Ok(socket.write_all_buf(&mut bytes).await?);
@@ -122,12 +123,12 @@ impl Teller {
             pid: std::process::id(),
             jobs: self.state.held(),
             sandbox: self.sandbox.clone(),
-            ready: matches!(&*self.load.borrow(), LoadState::Ready { .. }),
+            ready: matches!(latest(&self.load), LoadState::Ready { .. }),
         }
     }
 
     fn pulse_every(&self) -> Duration {
-        let is_idle = self.state.is_empty() && matches!(&*self.load.borrow(), LoadState::Ready { .. });
+        let is_idle = self.state.is_empty() && matches!(latest(&self.load), LoadState::Ready { .. });
         if is_idle { IDLE_PULSE } else { PULSE }
     }
 

@@ -5,19 +5,19 @@ use std::{fs, path::Path, process::ExitCode};
 
 use island_protocol::job::{Failure, FailureCode};
 
-use super::{Engine, StartError, pins, raise_walls, read_launch, strong_enough};
+use super::{EngineLoader, StartError, apply_sandbox, pins, read_launch, strong_enough};
 use crate::{
     launch::{DERIVED_FILE, EXIT_LOAD_FAILED, FAILURE_FILE, SCRATCH_DIR},
     lockdown::Memory,
 };
 
 /// Derives in `dir` what its launch file asks for; a failure is written beside the result that is missing.
-pub(super) fn run<E: Engine>(mut engine: E, dir: &Path) -> Result<ExitCode, StartError> {
+pub(super) fn run<E: EngineLoader>(mut engine: E, dir: &Path) -> Result<ExitCode, StartError> {
     let launch = read_launch(dir)?;
     let memory = Memory::open().map_err(StartError::Memory)?;
     let pins = pins::hold(launch.artifacts.values());
     let prepared = engine.prepare(&launch);
-    let sandbox = raise_walls(&engine, &launch, dir);
+    let sandbox = apply_sandbox(&engine, &launch, dir);
     memory.watch(launch.memory_limit_mb).map_err(StartError::Memory)?;
     let scratch = dir.join(SCRATCH_DIR);
     let derived = prepared

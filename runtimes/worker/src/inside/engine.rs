@@ -13,7 +13,7 @@ use super::state::LoadState;
 use crate::{launch::Launch, lockdown::Profile};
 
 /// An engine before its model is loaded.
-pub trait Engine: Send + 'static {
+pub trait EngineLoader: Send + 'static {
     /// What it becomes.
     type Runtime: Runtime;
 

@@ -26,9 +26,9 @@ use tokio::{
 
 use super::{
     connection::{self, Teller},
-    engine::{Engine, LoadProgress, Loaded},
+    engine::{EngineLoader, LoadProgress, Loaded},
     run,
-    state::{LoadState, State},
+    state::{LoadState, State, latest},
 };
 use crate::{
     frame::ToWorker,
@@ -50,7 +50,7 @@ pub(super) struct World {
 }
 
 /// Loads the engine and serves the socket until told to stop, or left alone for too long.
-pub(super) async fn serve<E: Engine>(
+pub(super) async fn serve<E: EngineLoader>(
     engine: E,
     world: World,
     listener: StdListener,
@@ -194,7 +194,7 @@ impl<R: Runtime> Server<R> {
     }
 
     fn load_failed(&self) -> bool {
-        matches!(&*self.load.borrow(), LoadState::Failed(_))
+        matches!(latest(&self.load), LoadState::Failed(_))
     }
 
     fn orphaned_at(&self) -> Instant {
@@ -213,7 +213,7 @@ impl<R: Runtime> Server<R> {
             connection.abort();
             let _ = connection.await;
         }
-        let runtime = self.engine.borrow().clone();
+        let runtime = latest(&self.engine.subscribe());
         if let Some(runtime) = runtime {
             // Past the grace the process ends all the same, and everything with it.
             let _ = timeout(GRACE, runtime.shutdown()).await;
@@ -222,7 +222,7 @@ impl<R: Runtime> Server<R> {
     }
 }
 
-async fn load_engine<E: Engine>(
+async fn load_engine<E: EngineLoader>(
     engine: E,
     launch: Launch,
     progress: watch::Sender<LoadState>,

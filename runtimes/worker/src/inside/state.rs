@@ -1,9 +1,6 @@
 //! What the server, the runs and the connection share.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
 
 use island_protocol::{
     event::AttemptEvent,
@@ -11,11 +8,18 @@ use island_protocol::{
     job::{Failure, Outcome},
 };
 use island_runtimes_api::WorkCounter;
-use tokio::sync::Notify;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::Attempt;
 use crate::frame::{FromWorker, HeldJob, JobWork};
+
+/// Returns the latest value of a watch channel, with no lock held: a guard that lives across a call deadlocks once a sender waits.
+#[expect(clippy::disallowed_methods, reason = "the guard ends with the clone")]
+pub(super) fn latest<T: Clone>(channel: &watch::Receiver<T>) -> T {
+    channel.borrow().clone()
+}
 
 /// How far the engine is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +56,7 @@ pub(super) struct State {
 
 impl State {
     fn attempts(&self) -> MutexGuard<'_, BTreeMap<AttemptKey, Attempt>> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.attempts.lock()
     }
 
     /// Takes in an attempt; `None` if it is here already.

@@ -1,7 +1,7 @@
 //! What a decoder asks for at each step.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::rejected;
+use island_runtimes_onnx::run::invalid_model;
 use ndarray::{ArrayD, IxDyn};
 
 use crate::{
@@ -40,7 +40,7 @@ impl Inputs {
         let (mut all, mut ids, mut context) = (Vec::new(), None, None);
         for feature in &model.interface().inputs {
             let asked = asked(feature).ok_or_else(|| {
-                rejected(format!(
+                invalid_model(format!(
                     "{} asks for {}, which a conversation does not have",
                     model.name(),
                     feature.name
@@ -55,9 +55,9 @@ impl Inputs {
             }
             all.push((feature.name.clone(), asked));
         }
-        let ids = ids.ok_or_else(|| rejected(format!("{} takes no token ids [1, n]", model.name())))?;
+        let ids = ids.ok_or_else(|| invalid_model(format!("{} takes no token ids [1, n]", model.name())))?;
         if let Some(context) = context.filter(|&context| context > MAX_CONTEXT) {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} looks at {context} tokens at once, more than {MAX_CONTEXT}",
                 model.name()
             )));
@@ -76,7 +76,7 @@ impl Inputs {
         (1..=count)
             .rev()
             .find(fits)
-            .ok_or_else(|| rejected("the model takes no single token, as a reply is written"))
+            .ok_or_else(|| invalid_model("the model takes no single token, as a reply is written"))
     }
 
     /// The inputs for some tokens behind `past` others.

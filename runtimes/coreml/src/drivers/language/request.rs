@@ -1,7 +1,7 @@
 //! What a job asks a language model for, by the names that chat completions have.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::run::wrong;
+use island_runtimes_onnx::run::invalid_input;
 use serde_json::{Map, Value, json};
 
 /// Most messages of a conversation.
@@ -25,13 +25,13 @@ pub(super) struct Request {
 impl Request {
     /// Reads a job's input.
     pub(super) fn of(input: &Value) -> Result<Self, Failure> {
-        let fields = input.as_object().ok_or_else(|| wrong("the input must be an object"))?;
+        let fields = input.as_object().ok_or_else(|| invalid_input("the input must be an object"))?;
         let asked =
             fields.get("max_completion_tokens").or(fields.get("max_tokens")).filter(|asked| !asked.is_null());
         let max_tokens = asked.map(|asked| {
             let count =
                 asked.as_u64().filter(|&count| count > 0).and_then(|count| usize::try_from(count).ok());
-            count.ok_or_else(|| wrong("max_tokens must be a whole number of at least 1"))
+            count.ok_or_else(|| invalid_input("max_tokens must be a whole number of at least 1"))
         });
         Ok(Self {
             messages: messages(fields)?,
@@ -46,12 +46,12 @@ fn messages(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, Failur
     let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
     let Some(given) = fields.get("messages") else {
         let prompt = text("prompt").or(text("text")).filter(|prompt| !prompt.is_empty());
-        let prompt = prompt.ok_or_else(|| wrong("messages, prompt or text is needed"))?;
+        let prompt = prompt.ok_or_else(|| invalid_input("messages, prompt or text is needed"))?;
         let system = text("system_prompt").filter(|system| !system.is_empty());
         let system = system.map(|system| ("system".to_owned(), system));
         return Ok(system.into_iter().chain([("user".to_owned(), prompt)]).collect());
     };
-    let bad = || wrong("messages must be a list of messages, each with role and content");
+    let bad = || invalid_input("messages must be a list of messages, each with role and content");
     let list =
         given.as_array().filter(|list| !list.is_empty() && list.len() <= MAX_MESSAGES).ok_or_else(bad)?;
     list.iter().map(|message| read(message).ok_or_else(bad)).collect()
@@ -75,7 +75,7 @@ fn read(message: &Value) -> Option<(String, String)> {
 }
 
 fn stops(fields: &Map<String, Value>) -> Result<Vec<String>, Failure> {
-    let bad = || wrong(format!("stop must be a text, or up to {MAX_STOPS} texts"));
+    let bad = || invalid_input(format!("stop must be a text, or up to {MAX_STOPS} texts"));
     let stops = match fields.get("stop") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::String(stop)) => vec![stop.clone()],
@@ -94,7 +94,7 @@ fn wishes(fields: &Map<String, Value>) -> Result<Value, Failure> {
         None => Ok(None),
         Some(value) => {
             let number = value.as_f64().filter(|number| (low..=high).contains(number));
-            number.map(Some).ok_or_else(|| wrong(format!("{name} must be from {low} to {high}")))
+            number.map(Some).ok_or_else(|| invalid_input(format!("{name} must be from {low} to {high}")))
         }
     };
     if let Some(temperature) = number("temperature", 0.0, 10.0)? {
@@ -112,7 +112,7 @@ fn wishes(fields: &Map<String, Value>) -> Result<Value, Failure> {
     for name in ["top_k", "seed"] {
         if let Some(value) = fields.get(name).filter(|value| !value.is_null()) {
             let whole = value.as_u64().or(value.as_i64().map(i64::cast_unsigned));
-            let whole = whole.ok_or_else(|| wrong(format!("{name} must be a whole number")))?;
+            let whole = whole.ok_or_else(|| invalid_input(format!("{name} must be a whole number")))?;
             wishes.insert(name.to_owned(), json!(whole));
         }
     }

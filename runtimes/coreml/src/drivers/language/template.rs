@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::{repository::Repository, run::rejected, text::tokens::Tokens};
+use island_runtimes_onnx::{repository::Repository, run::invalid_model, text::tokens::Tokens};
 use island_runtimes_template::{Message, Template, defuse};
 
 /// A template with the control tokens that no text of a user may hold.
@@ -17,8 +17,9 @@ impl Frame {
     /// Of `chat_template.jinja`, or else of `tokenizer_config.json`.
     pub(super) fn load(repository: &Repository, tokens: &Tokens) -> Result<Self, Failure> {
         let file = repository.bytes("chat_template.jinja")?;
-        let file = file
-            .map(|bytes| String::from_utf8(bytes).map_err(|_| rejected("chat_template.jinja is not text")));
+        let file = file.map(|bytes| {
+            String::from_utf8(bytes).map_err(|_| invalid_model("chat_template.jinja is not text"))
+        });
         let said = tokens.settings.get("chat_template").and_then(serde_json::Value::as_str);
         let source = file.transpose()?.or(said.map(str::to_owned));
         let named = |name: &str| tokens.special(name).unwrap_or_default();

@@ -2,7 +2,7 @@
 //! host writes it to the token's place.
 
 use island_protocol::job::Failure;
-use island_runtimes_onnx::{generate::Decoder, run::rejected};
+use island_runtimes_onnx::{generate::Decoder, run::invalid_model};
 use ndarray::{Array2, ArrayD, ArrayView2, IxDyn, s};
 
 use super::{are_numbers, fixed, given_as, tensor};
@@ -43,18 +43,19 @@ impl Shape {
         let interface = model.interface();
         let said = |name: &str| {
             let input = interface.input(name);
-            let input = input.ok_or_else(|| rejected(format!("{} takes no {name}", model.name())))?;
-            fixed(input)
-                .ok_or_else(|| rejected(format!("{} does not say how large its {name} is", model.name())))
+            let input = input.ok_or_else(|| invalid_model(format!("{} takes no {name}", model.name())))?;
+            fixed(input).ok_or_else(|| {
+                invalid_model(format!("{} does not say how large its {name} is", model.name()))
+            })
         };
         let (_, keys) = said(KEYS)?;
         let &[1, width, 1, length] = keys.as_slice() else {
             let message =
                 format!("{} takes {KEYS} {keys:?}, where [1, width, 1, tokens] is known", model.name());
-            return Err(rejected(message));
+            return Err(invalid_model(message));
         };
         if width.checked_mul(length).is_none_or(|numbers| numbers > MAX_CACHE) {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} asks for caches {keys:?}, of more than {MAX_CACHE} numbers",
                 model.name()
             )));
@@ -75,14 +76,14 @@ impl Shape {
             if sizes != wanted {
                 let message =
                     format!("{} takes {name} {sizes:?}, where {wanted:?} fits the others", model.name());
-                return Err(rejected(message));
+                return Err(invalid_model(message));
             }
             inputs.push((name.to_owned(), class));
         }
         let strange =
             |feature: &&Feature| !feature.is_optional && inputs.iter().all(|(name, _)| *name != feature.name);
         if let Some(other) = interface.inputs.iter().find(strange) {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} asks for {}, which nothing is known to give",
                 model.name(),
                 other.name
@@ -90,7 +91,7 @@ impl Shape {
         }
         for name in [LOGITS, NEW_KEYS, NEW_VALUES] {
             if interface.outputs.iter().all(|output| output.name != name) {
-                return Err(rejected(format!("{} gives no {name}", model.name())));
+                return Err(invalid_model(format!("{} gives no {name}", model.name())));
             }
         }
         Ok(Self { inputs, width, length, states })
@@ -128,7 +129,7 @@ impl Writing<'_> {
         let row = &mut self.rows[row];
         let place = row.length;
         if place >= shape.length {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "the cache of {} holds {} tokens and is full",
                 model.name(),
                 shape.length
@@ -153,7 +154,7 @@ impl Writing<'_> {
         for (name, cache) in [(NEW_KEYS, &mut row.keys), (NEW_VALUES, &mut row.values)] {
             let slice = given_as(model, &mut outputs, name)?;
             if slice.len() != shape.width {
-                return Err(rejected(format!(
+                return Err(invalid_model(format!(
                     "{} gives {name} {:?}, where a token has {} numbers",
                     model.name(),
                     slice.shape(),
@@ -173,7 +174,7 @@ impl Decoder for Writing<'_> {
     fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, Failure> {
         let expected = self.shape.states.as_slice();
         if self.states.shape() != expected {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} takes {STATES} {expected:?}, the encoder gives {:?}",
                 self.model.name(),
                 self.states.shape()
@@ -190,7 +191,7 @@ impl Decoder for Writing<'_> {
         }
         let rows = tokens.nrows();
         let logits = Array2::from_shape_vec((rows, words), all).ok().filter(|logits| !logits.is_empty());
-        logits.ok_or_else(|| rejected(format!("{} gives no logits for some tokens", self.model.name())))
+        logits.ok_or_else(|| invalid_model(format!("{} gives no logits for some tokens", self.model.name())))
     }
 
     fn reorder(&mut self, order: &[usize]) -> Result<(), Failure> {

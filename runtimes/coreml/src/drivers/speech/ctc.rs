@@ -5,7 +5,7 @@ use std::sync::Arc;
 use island_protocol::job::Failure;
 use island_runtimes_onnx::{
     repository::Repository,
-    run::rejected,
+    run::invalid_model,
     speech::{ctc::Labeller, mel::Ear},
 };
 use ndarray::{Array1, Array2, ArrayD, Axis, Ix2, IxDyn, Slice};
@@ -64,7 +64,7 @@ impl Labels {
         let (masks, inputs): (Vec<&Feature>, Vec<&Feature>) =
             interface.inputs.iter().partition(|input| input.name.contains("mask"));
         let [input] = inputs.as_slice() else {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} takes {} inputs, where one sound is known",
                 model.name(),
                 inputs.len()
@@ -72,9 +72,9 @@ impl Labels {
         };
         let output = interface.outputs.iter().find(|output| output.name.to_lowercase().contains("logits"));
         let output = output.or_else(|| interface.outputs.first().filter(|_| interface.outputs.len() == 1));
-        let output = output.ok_or_else(|| rejected(format!("{} gives no logits", model.name())))?;
+        let output = output.ok_or_else(|| invalid_model(format!("{} gives no logits", model.name())))?;
         let Kind::Array { class, sizes } = &input.kind else {
-            return Err(rejected(format!("{} takes {}, which is no sound", model.name(), input.name)));
+            return Err(invalid_model(format!("{} takes {}, which is no sound", model.name(), input.name)));
         };
         let is_time_alone = (0..sizes.rank().saturating_sub(1)).all(|axis| sizes.holding(axis, 1) == Some(1));
         let hears = if is_time_alone && *class == Class::Float {
@@ -113,7 +113,7 @@ impl Labels {
         output: &Feature,
     ) -> Result<Hears, Failure> {
         let (&[1, pitches, 1, moments] | &[1, pitches, moments]) = takes.as_slice() else {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} takes {takes:?}, where [1, pitches, moments] is known",
                 own.name()
             )));
@@ -121,7 +121,7 @@ impl Labels {
         let labels = fixed(output).and_then(|(_, sizes)| sizes.get(sizes.len().checked_sub(2)?).copied());
         let labels = labels.filter(|&labels| (1..=moments).contains(&labels));
         let labels = labels
-            .ok_or_else(|| rejected(format!("{} does not say how many labels it gives", own.name())))?;
+            .ok_or_else(|| invalid_model(format!("{} does not say how many labels it gives", own.name())))?;
         let stride = |samples: usize| (samples as f64 / labels as f64).round().max(1.0) as usize;
         let features =
             |window: usize| Features { class, takes: takes.clone(), window, stride: stride(window) };
@@ -132,7 +132,7 @@ impl Labels {
         }
         let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
         if settings.get("feature_extractor_type").and_then(Value::as_str) != Some("WhisperFeatureExtractor") {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} takes features, and neither a model {SPECTROGRAM} nor preprocessor_config.json says how they are made",
                 own.name()
             )));
@@ -150,7 +150,10 @@ impl Labels {
                 let length = sizes.holding(sizes.rank() - 1, count as u64);
                 let length = length.and_then(|length| usize::try_from(length).ok());
                 length.filter(|&length| length <= MAX_SAMPLES).ok_or_else(|| {
-                    rejected(format!("{} takes no sound of {count} samples: {sizes:?}", self.model.name()))
+                    invalid_model(format!(
+                        "{} takes no sound of {count} samples: {sizes:?}",
+                        self.model.name()
+                    ))
                 })
             }
         }
@@ -193,14 +196,18 @@ impl Labels {
         };
         let count = heard.len();
         let heard = heard.into_shape_with_order(IxDyn(&takes)).map_err(|_| {
-            rejected(format!("{} takes {takes:?} as {}, not {count} numbers", self.model.name(), self.input))
+            invalid_model(format!(
+                "{} takes {takes:?} as {}, not {count} numbers",
+                self.model.name(),
+                self.input
+            ))
         })?;
         Ok(tensor(class, heard))
     }
 }
 
 fn unknown(model: &dyn Model, input: &Feature) -> Failure {
-    rejected(format!("{} asks for {}, and what that is is not known", model.name(), input.name))
+    invalid_model(format!("{} asks for {}, and what that is is not known", model.name(), input.name))
 }
 
 impl Labeller for Labels {
@@ -239,7 +246,11 @@ impl Labeller for Labels {
         }
         let logits = logits.into_dimensionality::<Ix2>().ok().filter(|logits| !logits.is_empty());
         let logits = logits.ok_or_else(|| {
-            rejected(format!("{} gives {} {shape:?}, not one row for each moment", model.name(), self.output))
+            invalid_model(format!(
+                "{} gives {} {shape:?}, not one row for each moment",
+                model.name(),
+                self.output
+            ))
         })?;
         are_numbers(model, logits.iter())?;
         let count = self.count(samples.len(), window, logits.nrows());

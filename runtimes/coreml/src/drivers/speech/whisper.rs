@@ -7,7 +7,7 @@ use island_protocol::job::Failure;
 use island_runtimes_onnx::{
     generate::Decoder,
     repository::Repository,
-    run::rejected,
+    run::invalid_model,
     speech::{
         mel::Ear,
         whisper::{Networks, Windows},
@@ -38,14 +38,15 @@ impl WhisperKit {
     /// Loads the models of a folder, which must fit one another.
     pub fn load(models: &Models, folder: &str, repository: &Repository) -> Result<Self, Failure> {
         let wanted = |name: &str| {
-            model(models, folder, name)?
-                .ok_or_else(|| rejected(format!("the repository lacks {name}, one of the models of Whisper")))
+            model(models, folder, name)?.ok_or_else(|| {
+                invalid_model(format!("the repository lacks {name}, one of the models of Whisper"))
+            })
         };
         let encoder = Stage::of(wanted(ENCODER)?)?;
         let decoder = wanted(DECODER)?;
         let spectrogram = model(models, folder, SPECTROGRAM)?.map(Stage::of).transpose()?;
         let (&[1, pitches, 1, moments] | &[1, pitches, moments]) = encoder.takes.as_slice() else {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} takes {:?}, where [1, pitches, 1, moments] is known",
                 encoder.model.name(),
                 encoder.takes
@@ -55,7 +56,7 @@ impl WhisperKit {
         if let Some(spectrogram) = &spectrogram
             && spectrogram.takes.iter().product::<usize>() != ear.window
         {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "{} takes {:?}, a window has {} samples",
                 spectrogram.model.name(),
                 spectrogram.takes,

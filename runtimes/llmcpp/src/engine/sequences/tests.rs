@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::shelf::{Shelf, Shelved};
+use crate::engine::kv_offload::{KvOffload, OffloadedSequence};
 
 #[derive(Debug, Clone)]
 enum Act {
@@ -35,14 +35,14 @@ const COUNT: usize = 4;
 const CAPACITY: usize = 40;
 
 fn place_of_idle() -> impl Strategy<Value = Idle> {
-    prop_oneof![Just(Idle::Here), Just(Idle::Elsewhere), Just(Idle::Nowhere)]
+    prop_oneof![Just(Idle::Here), Just(Idle::PrefixMatch), Just(Idle::Nowhere)]
 }
 
 proptest! {
     #[test]
     fn a_context_that_follows_orders_always_has_what_is_kept(acts in acts(), idle in place_of_idle()) {
         let mut sequences = Sequences::new(COUNT, CAPACITY, idle);
-        let mut shelf = Shelf::new(if idle == Idle::Elsewhere { 30 } else { 0 });
+        let mut kv_offload = KvOffload::new(if idle == Idle::PrefixMatch { 30 } else { 0 });
         let mut context: Vec<(Vec<LlamaToken>, String)> = vec![Default::default(); COUNT];
         let mut running: Vec<Running> = Vec::new();
         for act in acts {
@@ -50,19 +50,19 @@ proptest! {
                 Act::Place { scope, prompt, reply } => {
                     let prompt: Vec<LlamaToken> = prompt.into_iter().map(LlamaToken).collect();
                     let scope = scope.to_string();
-                    let offer = shelf.offers(&prompt, &scope);
+                    let offer = kv_offload.offers(&prompt, &scope);
                     let Some(placed) = sequences.place(&prompt, prompt.len() + reply, &scope, offer) else {
                         prop_assert!(!running.is_empty(), "an idle engine refused a job that fits");
                         continue;
                     };
                     let busy = |index: usize| running.iter().any(|job| job.sequence == index);
                     prop_assert!(!busy(placed.sequence) && !placed.leaving.iter().any(|one| busy(one.sequence)));
-                    let brought = (placed.source == Source::Elsewhere).then(|| shelf.take(&prompt, &scope)).flatten();
+                    let brought = (placed.source == Source::PrefixMatch).then(|| kv_offload.take(&prompt, &scope)).flatten();
                     for leaving in placed.leaving {
                         let (tokens, scope) = &context[leaving.sequence];
                         prop_assert_eq!((&leaving.tokens, &leaving.scope), (tokens, scope));
                         let state = leaving.tokens.clone();
-                        shelf.put(Shelved { tokens: leaving.tokens, scope: leaving.scope, state });
+                        kv_offload.put(OffloadedSequence { tokens: leaving.tokens, scope: leaving.scope, state });
                         if leaving.sequence != placed.sequence {
                             context[leaving.sequence].0.clear();
                         }
@@ -73,7 +73,7 @@ proptest! {
                             let (tokens, scope) = &context[from];
                             context[placed.sequence] = (tokens[..placed.keep].to_vec(), scope.clone());
                         }
-                        Source::Elsewhere => {
+                        Source::PrefixMatch => {
                             let brought = brought.expect("what was offered lies there");
                             context[placed.sequence] = (brought.state, brought.scope);
                         }
@@ -81,7 +81,7 @@ proptest! {
                     let cells: usize = context.iter().map(|(tokens, _)| tokens.len()).sum();
                     prop_assert!(cells <= CAPACITY, "{cells} cells in use when all of it is back");
                     prop_assert!(placed.keep == 0 || context[placed.sequence].1 == scope, "kept from another scope");
-                    prop_assert!(placed.keep >= offer.keep.min(prompt.len() - 1) || placed.source != Source::Elsewhere);
+                    prop_assert!(placed.keep >= offer.keep.min(prompt.len() - 1) || placed.source != Source::PrefixMatch);
                     context[placed.sequence].0.truncate(placed.keep);
                     prop_assert_eq!(&context[placed.sequence].0[..], &prompt[..placed.keep]);
                     prop_assert!(placed.keep < prompt.len());
@@ -117,7 +117,7 @@ proptest! {
     }
 }
 
-const NONE: Elsewhere = Elsewhere { keep: 0, cells: 0 };
+const NONE: PrefixMatch = PrefixMatch { keep: 0, cells: 0 };
 
 fn tokens(range: std::ops::Range<i32>) -> Vec<LlamaToken> {
     range.map(LlamaToken).collect()
@@ -153,24 +153,24 @@ fn a_running_jobs_beginning_is_copied() {
 
 #[test]
 fn an_idle_conversation_leaves_for_a_strangers_job_and_comes_back() {
-    let mut sequences = Sequences::new(2, 100, Idle::Elsewhere);
+    let mut sequences = Sequences::new(2, 100, Idle::PrefixMatch);
     let first = sequences.place(&tokens(0..10), 20, "a", NONE).expect("room");
     write(&mut sequences, first.sequence, 0..15);
     sequences.release(first.sequence);
     let stranger = sequences.place(&tokens(50..60), 20, "b", NONE).expect("room");
     let left = Leaving { sequence: first.sequence, tokens: tokens(0..15), scope: "a".to_owned() };
     assert_eq!(stranger.leaving, [left]);
-    let offer = Elsewhere { keep: 15, cells: 15 };
+    let offer = PrefixMatch { keep: 15, cells: 15 };
     let back = sequences.place(&tokens(0..18), 30, "a", offer).expect("room");
-    assert_eq!((back.keep, back.source), (15, Source::Elsewhere));
+    assert_eq!((back.keep, back.source), (15, Source::PrefixMatch));
     assert_ne!(back.sequence, stranger.sequence);
 }
 
 #[test]
 fn what_would_not_fit_when_back_is_read_again() {
-    let mut sequences = Sequences::new(2, 40, Idle::Elsewhere);
+    let mut sequences = Sequences::new(2, 40, Idle::PrefixMatch);
     sequences.place(&tokens(50..60), 20, "b", NONE).expect("room");
-    let long = Elsewhere { keep: 8, cells: 30 };
+    let long = PrefixMatch { keep: 8, cells: 30 };
     let placed = sequences.place(&tokens(0..10), 20, "a", long).expect("room without it");
     assert_eq!((placed.keep, placed.source), (0, Source::Itself));
 }

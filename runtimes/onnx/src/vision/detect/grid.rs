@@ -9,7 +9,7 @@ use super::{Found, overlap};
 use crate::{
     graph::{Feeds, Graph},
     media::resize::interpolated,
-    run::rejected,
+    run::invalid_model,
     task::Loader,
     vision::preprocess::{Levels, fixed, input},
 };
@@ -52,7 +52,7 @@ impl Grid {
         let said = said.map(|[height, width]| (width, height));
         let size = fixed(graph).or(said).unwrap_or((USUAL_SIDE, USUAL_SIDE));
         if !(32..=2048).contains(&size.0) || !(32..=2048).contains(&size.1) {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "the graph reads pictures of {} × {} pixels, not 32 to 2048",
                 size.0, size.1
             )));
@@ -70,7 +70,8 @@ impl Grid {
         let name = graph.outputs().first().map(String::as_str).unwrap_or_default();
         let guesses =
             results.floats(name)?.into_dimensionality::<Ix3>().ok().filter(|array| array.shape()[0] == 1);
-        let guesses = guesses.ok_or_else(|| rejected(format!("{name} of the graph is not [1, …, …]")))?;
+        let guesses =
+            guesses.ok_or_else(|| invalid_model(format!("{name} of the graph is not [1, …, …]")))?;
         let guesses = guesses.index_axis(Axis(0), 0);
         let bounds = (picture.width() as f32, picture.height() as f32);
         if guesses.ncols() == 6 && guesses.nrows() > 6 {
@@ -96,7 +97,7 @@ impl Grid {
 /// Guesses above a score: each column is a middle, a size, and a score for each class.
 fn raw(guesses: ArrayView2<'_, f32>, threshold: f32) -> Result<Vec<Found>, Failure> {
     if guesses.nrows() < 5 {
-        return Err(rejected(format!(
+        return Err(invalid_model(format!(
             "the graph gives {} numbers for a guess, fewer than 5",
             guesses.nrows()
         )));

@@ -11,10 +11,10 @@ use crate::{
         gray,
         resize::{Filter, resize_gray},
     },
-    run::{Job, rejected},
+    run::{Job, invalid_model},
     task::Loader,
     text::scores,
-    vision::preprocess::{Levels, Preprocessor, fixed, habits, size::Rule},
+    vision::preprocess::{Levels, Preprocessor, fixed, processor_defaults, size::Rule},
 };
 
 /// Where neither the graph nor a settings file says how large pictures are.
@@ -39,7 +39,7 @@ impl Foreground {
 /// What U²-Net and its kind were taught with.
 fn usual(graph: &Graph) -> Preprocessor {
     let (width, height) = fixed(graph).unwrap_or((USUAL_SIDE, USUAL_SIDE));
-    let (mean, std) = habits::IMAGENET;
+    let (mean, std) = processor_defaults::IMAGENET;
     Preprocessor {
         rule: Some(Rule::Exact { width, height }),
         step: 1,
@@ -61,7 +61,7 @@ impl Head for Foreground {
             plane.index_axis_inplace(ndarray::Axis(0), 0);
         }
         let plane = plane.into_dimensionality::<Ix2>();
-        let plane = plane.map_err(|_| rejected(format!("{name} of the graph is not one mask")))?;
+        let plane = plane.map_err(|_| invalid_model(format!("{name} of the graph is not one mask")))?;
         let mask = resize_gray(
             &levels(plane),
             picture.width() as usize,

@@ -8,7 +8,7 @@ use super::{Head, Input, Segment, part};
 use crate::{
     graph::Graph,
     media::plane::{Kind, interpolate},
-    run::{Job, rejected},
+    run::{Job, invalid_model},
     text::scores,
     vision::preprocess::Preprocessor,
 };
@@ -42,12 +42,12 @@ impl Head for Panoptic {
         let logits = results.floats("logits")?.into_dimensionality::<Ix3>().ok();
         let masks = results.floats("pred_masks")?.into_dimensionality::<Ix4>().ok();
         let (Some(logits), Some(masks)) = (logits, masks) else {
-            return Err(rejected(
+            return Err(invalid_model(
                 "the graph gives no [1, queries, classes] with [1, queries, height, width]",
             ));
         };
         if logits.shape()[0] != 1 || logits.shape()[..2] != masks.shape()[..2] || logits.shape()[2] == 0 {
-            return Err(rejected("the graph gives other than one mask for each query"));
+            return Err(invalid_model("the graph gives other than one mask for each query"));
         }
         let least = input.threshold.unwrap_or(THRESHOLD);
         let (logits, masks) = (logits.index_axis(Axis(0), 0), masks.index_axis(Axis(0), 0));

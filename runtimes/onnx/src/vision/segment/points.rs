@@ -12,7 +12,7 @@ use crate::{
         gray,
         plane::{Kind, interpolate},
     },
-    run::{Job, rejected, wrong},
+    run::{Job, invalid_input, invalid_model},
     task::Loader,
     text::scores::argmax,
     vision::preprocess::{Prepared, Preprocessor},
@@ -73,10 +73,10 @@ impl Points {
         let points = input.points.as_deref().unwrap_or_default();
         let frames = input.boxes.as_deref().unwrap_or_default();
         if points.is_empty() && frames.is_empty() {
-            return Err(wrong("points are missing: this model finds what is pointed at"));
+            return Err(invalid_input("points are missing: this model finds what is pointed at"));
         }
         if points.len() > MAX_POINTS || frames.len() > 1 {
-            return Err(wrong(format!("at most {MAX_POINTS} points and one box are taken")));
+            return Err(invalid_input(format!("at most {MAX_POINTS} points and one box are taken")));
         }
         let (width, height) = (picture.width() as f32, picture.height() as f32);
         let scale = [prepared.content.0 as f32 / width, prepared.content.1 as f32 / height];
@@ -84,7 +84,9 @@ impl Points {
         let corners = frames.iter().flat_map(|frame| [frame.xmin, frame.ymin, frame.xmax, frame.ymax]);
         let is_inside = |(index, side): (usize, f32)| (0.0..=[width, height][index % 2]).contains(&side);
         if !places.clone().enumerate().all(is_inside) || !corners.clone().enumerate().all(is_inside) {
-            return Err(wrong(format!("points and boxes must lie in the image, {width} × {height} pixels")));
+            return Err(invalid_input(format!(
+                "points and boxes must lie in the image, {width} × {height} pixels"
+            )));
         }
         let scaled = |sides: Vec<f32>| -> Vec<f32> {
             sides.into_iter().enumerate().map(|(index, side)| side * scale[index % 2]).collect()
@@ -92,7 +94,7 @@ impl Points {
         let mut feeds = Feeds::new();
         if !frames.is_empty() {
             if !self.decoder.takes("input_boxes") {
-                return Err(wrong("this model takes points only, no boxes"));
+                return Err(invalid_input("this model takes points only, no boxes"));
             }
             feeds = feeds.floats("input_boxes", shaped(&[1, 1, 4], scaled(corners.collect()))?);
         }
@@ -117,15 +119,15 @@ impl Points {
         let masks = results.floats("pred_masks")?;
         let sides: Vec<usize> = masks.shape().iter().rev().take(2).copied().collect();
         let [width, height] = sides[..] else {
-            return Err(rejected("pred_masks of the graph have no sides"));
+            return Err(invalid_model("pred_masks of the graph have no sides"));
         };
         if width * height == 0 || width * height > MAX_MASK || masks.len() / (width * height) != scores.len()
         {
-            return Err(rejected("the graph gives other than one score for each mask"));
+            return Err(invalid_model("the graph gives other than one score for each mask"));
         }
         let masks: Array3<f32> = shaped(&[scores.len(), height, width], masks.iter().copied().collect())?
             .into_dimensionality()
-            .map_err(|_| rejected("pred_masks of the graph have no sides"))?;
+            .map_err(|_| invalid_model("pred_masks of the graph have no sides"))?;
         let best = argmax(scores.iter().copied());
         let mask = masks.index_axis(Axis(0), best);
         let square = prepared.pixels.shape();
@@ -160,5 +162,5 @@ impl Head for Points {
 
 fn shaped<T>(shape: &[usize], values: Vec<T>) -> Result<ArrayD<T>, Failure> {
     ArrayD::from_shape_vec(IxDyn(shape), values)
-        .map_err(|error| rejected(format!("the masks of the graph: {error}")))
+        .map_err(|error| invalid_model(format!("the masks of the graph: {error}")))
 }

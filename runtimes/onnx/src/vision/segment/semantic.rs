@@ -8,7 +8,7 @@ use super::{Head, Input, MAX_SEGMENTS, Segment, part};
 use crate::{
     graph::Graph,
     media::plane::{Kind, interpolate},
-    run::{Job, rejected},
+    run::{Job, invalid_model},
     vision::preprocess::Preprocessor,
 };
 
@@ -25,9 +25,9 @@ impl Head for Semantic {
         let logits = self.graph.run(prepared.feeds(&self.graph))?.floats("logits")?;
         let logits = logits.into_dimensionality::<Ix4>().ok().filter(|logits| logits.shape()[0] == 1);
         let logits =
-            logits.ok_or_else(|| rejected("logits of the graph are not [1, classes, height, width]"))?;
+            logits.ok_or_else(|| invalid_model("logits of the graph are not [1, classes, height, width]"))?;
         if logits.shape()[1] > MAX_SEGMENTS {
-            return Err(rejected(format!(
+            return Err(invalid_model(format!(
                 "the graph gives {} classes, more than {MAX_SEGMENTS}",
                 logits.shape()[1]
             )));

@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# Boots a clean Debian with its own systemd, and has the packages live there: the unit, its credential, its watchdog, draining on stop,
+# hostile engines behind the unit's walls, an update that comes up and one that does not.
+# Needs root, mmdebstrap and systemd-nspawn. PROFILE=dev takes what the tests build.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+. packaging/debian/common.sh
+leader=
+
+fail() { say "$*"; inside journalctl --no-pager -n 40 -u island-agent -u island-update 2>/dev/null || true; exit 1; }
+finish() {
+    [ -z "$leader" ] || kill -RTMIN+4 "$leader" 2>/dev/null || true
+    clean
+}
+trap finish EXIT
+inside() { nsenter -t "$leader" -m -u -i -p -- /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
+status() { inside island-agent --config /etc/island/agent.toml status --json; }
+until_true() { # WHAT COMMAND...: within a minute
+    local what=$1; shift
+    for _ in $(seq 300); do if "$@" >/dev/null 2>&1; then return; fi; sleep 0.2; done
+    fail "$what did not happen"
+}
+connected() { [ "$(status | jq .connected)" = true ]; }
+runs_version() { [ "$(status | jq -r .version)" = "$1" ] && connected; }
+busy() { [ "$(status | jq '.jobs | length')" -gt 0 ]; }
+
+say "making a clean Debian with systemd"
+mmdebstrap --quiet --variant=minbase --include=ca-certificates,systemd,systemd-sysv,dbus,libgomp1,libstdc++6,dpkg-repack bookworm "$root"
+cp "$target"/deb/island-agent_*.deb "$root/agent.deb"
+cp "$target"/deb/island-update_*.deb "$root/update.deb"
+
+network
+
+say "booting"
+# nspawn has walls of its own, in which older ones leave no room for landlock; a machine has none.
+systemd-nspawn --quiet --system-call-filter="landlock_create_ruleset landlock_add_rule landlock_restrict_self" -D "$root" --boot --register=no --keep-unit --machine="isl-boot-$$" --console=pipe </dev/null >"$work/boot.log" 2>&1 &
+pids+=($!)
+for _ in $(seq 100); do leader=$(pgrep -P "${pids[-1]}" | head -1 || true); [ -n "$leader" ] && break; sleep 0.1; done
+until_true "booting" inside systemctl is-system-running --wait
+
+say "installing, and joining without a person"
+inside dpkg -i /agent.deb
+printf '%s\n' "$SERVICE_API_KEY" | inside tee /etc/island/key >/dev/null
+inside sed -i "1i api_url = \"$api\"" /etc/island/agent.toml
+inside systemctl restart island-agent
+until_true "joining" connected
+inside systemctl show island-agent -p ActiveState -p StatusText -p User -p MainPID
+# As the agent inside its unit reached them, and not as root would.
+walls=$("$built/island" hosts list --format json | jq -c '[.. | .sandbox? // empty][0]')
+say "walls: $walls"
+[ "$(jq -r .level <<<"$walls")" = full ] || fail "the unit keeps the agent from building every wall"
+inside island-agent --config /etc/island/agent.toml doctor | tee "$work/doctor" || true
+grep -q '^ok *test job' "$work/doctor" || fail "the test job did not come back"
+
+say "stopping costs nobody a job"
+# One after the other, so that there is work at the moment of stopping however fast this machine is.
+talk() { for _ in $(seq 10); do job 200 || return; done; }
+replies=()
+for number in $(seq 12); do
+    talk >"$work/reply.$number" 2>&1 &
+    replies+=($!)
+done
+until_true "work" busy
+inside systemctl stop island-agent
+inside systemctl start island-agent
+until_true "coming back" connected
+for reply in "${replies[@]}"; do wait "$reply" || fail "a job was lost: $(tail -n 2 "$work"/reply.*)"; done
+say "$((10 * ${#replies[@]})) jobs ended well"
+
+say "an agent that stands still is started anew"
+inside mkdir -p /etc/systemd/system/island-agent.service.d
+printf '[Service]\nWatchdogSec=5\n' | inside tee /etc/systemd/system/island-agent.service.d/watchdog.conf >/dev/null
+inside systemctl daemon-reload
+inside systemctl restart island-agent
+until_true "coming back" connected
+inside systemctl kill --kill-whom=main --signal=STOP island-agent
+restarted() { [ "$(inside systemctl show island-agent -p NRestarts --value)" -ge 1 ]; }
+until_true "the watchdog" restarted
+until_true "coming back" connected
+inside rm -r /etc/systemd/system/island-agent.service.d
+
+if [ -n "${HOSTILE:-}" ]; then
+    say "hostile engines behind the unit's walls"
+    install -D -m 0755 "$HOSTILE" "$root/usr/lib/island/hostile"
+    sed -e 's|^Type=.*|Type=oneshot|; s|^ExecStart=.*|ExecStart=/usr/lib/island/hostile|; /^NotifyAccess/d; /^WatchdogSec/d; /^Restart/d; /^LoadCredential/d; /API_KEY_FILE/d; s|StateDirectory=.*|StateDirectory=island-hostile|; s|%S/island-agent|%S/island-hostile|' \
+        systemd/island-agent.service >"$root/etc/systemd/system/island-hostile.service"
+    inside systemctl daemon-reload
+    inside systemctl start island-hostile || { inside journalctl --no-pager -u island-hostile | tail -60; fail "something got through"; }
+    inside journalctl --no-pager --output=cat -u island-hostile | grep -v '^Starting\|^Finished\|Deactivated\|Consumed' | tail -70
+fi
+
+say "updates are off until the owner says whom to trust"
+inside dpkg -i /update.deb
+[ "$(inside systemctl is-enabled island-update.timer || true)" = disabled ] || fail "the timer is on"
+inside island-update check && fail "nobody is trusted yet"
+releases=$work/releases
+mkdir -p "$releases"
+key=$("$built/island-update" keygen "$work/key")
+repack() { # VERSION CHANGE...: the package under another version, changed
+    local version=$1; shift
+    rm -rf "$work/package"
+    dpkg-deb -R "$target"/deb/island-agent_*.deb "$work/package"
+    sed -i "s/^Version: .*/Version: $version/" "$work/package/DEBIAN/control"
+    (cd "$work/package" && "$@")
+    (cd "$work/package" && find . -path ./DEBIAN -prune -o -type f -printf '%P\n' | xargs -d '\n' md5sum >DEBIAN/md5sums)
+    dpkg-deb --root-owner-group --build "$work/package" "$releases/island-agent_$version.deb" >/dev/null
+}
+release() { # NUMBER VERSION
+    "$built/island-update" sign --key "$work/key" --out "$releases/manifest.json" --number "$1" --version "$2" \
+        --file "$(uname -m)-deb=$releases/island-agent_$2.deb"
+}
+port=$((20000 + RANDOM % 20000))
+python3 -m http.server --bind 127.0.0.1 --directory "$releases" "$port" >/dev/null 2>&1 &
+pids+=($!)
+printf 'manifest = "http://127.0.0.1:%s/manifest.json"\nkeys = ["%s"]\nstart_s = 20\n' "$port" "$key" | inside tee /etc/island/update.toml >/dev/null
+
+say "an update that comes up"
+old=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+new=${old%.*}.9
+# The same program, that says of itself that it is another.
+renumber() {
+    mv usr/bin/island-agent usr/lib/island/island-agent-inside
+    cat >usr/bin/island-agent <<AGENT
+#!/bin/sh
+case " \$* " in
+*" status "*) /usr/lib/island/island-agent-inside "\$@" | sed 's/"version": *"$old"/"version": "$new"/' ;;
+*) exec /usr/lib/island/island-agent-inside "\$@" ;;
+esac
+AGENT
+    chmod 0755 usr/bin/island-agent
+}
+repack "$new" renumber
+release 1 "$new"
+inside island-update check
+inside systemctl start island-update || fail "it was not updated"
+until_true "version $new" runs_version "$new"
+[ "$(status | jq -r .wish.wish)" = none ] || fail "it takes no work after its update"
+job 8
+
+say "an update that does not come up is taken back"
+broken=${old%.*}.10
+repack "$broken" cp /bin/false usr/bin/island-agent
+release 2 "$broken"
+inside systemctl start island-update && fail "it says that all is well"
+until_true "version $new again" runs_version "$new"
+inside island-update check | grep -q 'did not come up here before' || fail "it would try again"
+job 8
+
+say "an older release is not taken"
+release 1 "$new"
+refused=$(inside island-update check 2>&1 || true)
+grep -q 'was seen here before' <<<"$refused" || fail "it takes an older release: $refused"
+
+say "all of it works"

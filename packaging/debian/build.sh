@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Debian packages of what is built: island-agent, island-update, island-coordinator and island (the command line), into target/deb.
+#   PROFILE=release packaging/debian/build.sh      optimised for size and speed; `dev` packages what the tests ran
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+profile=${PROFILE:-release}
+target=${CARGO_TARGET_DIR:-$HOME/.cache/island/target}
+built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
+resident=$target/$([ "$profile" = dev ] && echo debug || echo resident)
+out=$target/deb
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+arch=$(dpkg --print-architecture)
+mkdir -p "$out"
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+
+say() { printf '\033[1mdeb:\033[0m %s\n' "$*"; }
+
+# put FILE FOLDER [MODE]: symbols stay out of what runs.
+put() {
+    install -D -m "${3:-0755}" "$1" "$2/$(basename "$1")"
+    if [ "$(head -c 4 "$1" | tail -c 3)" = ELF ]; then strip --strip-unneeded "$2/$(basename "$1")"; fi
+}
+
+control() { # PACKAGE DEPENDS DESCRIPTION
+    local root=$stage/$1
+    mkdir -p "$root/DEBIAN" "$root/usr/share/doc/$1"
+    cp LICENSE-APACHE "$root/usr/share/doc/$1/copyright"
+    cat >"$root/DEBIAN/control" <<CONTROL
+Package: $1
+Version: $version
+Architecture: $arch
+Section: net
+Priority: optional
+Maintainer: The Island developers <packages@island.invalid>
+Depends: $2
+Description: $3
+CONTROL
+    if [ -d "$root/etc" ]; then (cd "$root" && find etc -type f -printf '/%p\n') >"$root/DEBIAN/conffiles"; fi
+    for script in postinst prerm postrm; do
+        if [ -f "packaging/debian/$1.$script" ]; then install -m 0755 "packaging/debian/$1.$script" "$root/DEBIAN/$script"; fi
+    done
+    (cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' md5sum) >"$root/DEBIAN/md5sums"
+    dpkg-deb --root-owner-group --build "$root" "$out/$1_${version}_$arch.deb" >/dev/null
+    say "$out/$1_${version}_$arch.deb ($(du -h "$out/$1_${version}_$arch.deb" | cut -f1))"
+}
+
+agent=$stage/island-agent
+put "$resident/island-agent" "$agent/usr/bin"
+for worker in "$built"/island-worker-*; do
+    case $worker in *.d|*simulated) ;; *) put "$worker" "$agent/usr/lib/island" ;; esac
+done
+# By the names that the workers ask for.
+for library in "$built"/libggml*.so.0 "$built"/libllama*.so.0; do put "$library" "$agent/usr/lib/island" 0644; done
+for backend in "$built"/backends/*.so; do put "$backend" "$agent/usr/lib/island/backends" 0644; done
+if [ -f .tools/lib/libonnxruntime.so ]; then
+    library=$(readlink -f .tools/lib/libonnxruntime.so)
+    put "$library" "$agent/usr/lib/island" 0644
+    # Its version is in the name of the file alone.
+    ln -s "$(basename "$library")" "$agent/usr/lib/island/libonnxruntime.so"
+fi
+[ -f "$target/cargos/built/island-forwarder" ] && put "$target/cargos/built/island-forwarder" "$agent/usr/lib/island"
+install -D -m 0644 systemd/island-agent.service "$agent/usr/lib/systemd/system/island-agent.service"
+install -D -m 0644 systemd/island-agent.sysusers "$agent/usr/lib/sysusers.d/island-agent.conf"
+install -D -m 0644 packaging/debian/settings/agent.toml "$agent/etc/island/agent.toml"
+install -D -m 0644 docs/owners.md "$agent/usr/share/doc/island-agent/owners.md"
+control island-agent "libc6 (>= 2.36), libgcc-s1, libstdc++6, libgomp1, systemd, ca-certificates" "makes this machine an Island: runs jobs of an Island network
+ The agent joins a coordinator, tells how loaded the machine is, and runs other
+ people's jobs in walled-in workers, within the limits that its owner sets."
+
+coordinator=$stage/island-coordinator
+put "$built/island-coordinator" "$coordinator/usr/bin"
+install -D -m 0644 systemd/island-coordinator.service "$coordinator/usr/lib/systemd/system/island-coordinator.service"
+install -D -m 0644 systemd/island-coordinator.sysusers "$coordinator/usr/lib/sysusers.d/island-coordinator.conf"
+install -D -m 0644 packaging/debian/settings/coordinator.toml "$coordinator/etc/island/coordinator.toml"
+(cd cargos && find . -path ./programs -prune -o -path ./fixtures -prune -o -path ./images -prune -o -name '*.toml' -print0) |
+    while IFS= read -r -d '' file; do install -D -m 0644 "cargos/$file" "$coordinator/usr/share/island/cargos/$file"; done
+install -D -m 0644 cargos/models/island-tiny-chat.gguf "$coordinator/usr/share/island/cargos/models/island-tiny-chat.gguf"
+control island-coordinator "libc6 (>= 2.36), libgcc-s1, systemd, ca-certificates" "coordinator of an Island network: jobs, catalogue, credits and market
+ Consumers submit jobs over HTTP, with OpenAI-compatible chat among them;
+ Islands join over NATS. Books are kept in SQLite or PostgreSQL."
+
+update=$stage/island-update
+put "$built/island-update" "$update/usr/bin"
+install -D -m 0644 systemd/island-update.service "$update/usr/lib/systemd/system/island-update.service"
+install -D -m 0644 systemd/island-update.timer "$update/usr/lib/systemd/system/island-update.timer"
+install -D -m 0644 packaging/debian/settings/update.toml "$update/etc/island/update.toml"
+control island-update "libc6 (>= 2.36), libgcc-s1, ca-certificates, dpkg-repack, island-agent" "signed updates of an Island's agent, for owners who turn them on
+ Looks for a newer release once a day, installs it when no job runs, and puts
+ the former version back if the new one does not come up."
+
+put "$built/island" "$stage/island/usr/bin"
+control island "libc6 (>= 2.36), libgcc-s1, ca-certificates" "command line of an Island network
+ Submits jobs and streams their output, chats with models, shows the
+ catalogue, the market and the account, and pairs Islands."

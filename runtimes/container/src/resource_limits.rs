@@ -1,0 +1,133 @@
+//! What a Cargo gets on this Island: the bounds of its tier, within the owner's rules.
+
+use std::time::Duration;
+
+use island_protocol::{
+    cargo::{CargoSpec, SandboxTier},
+    job::{Failure, FailureCode},
+};
+use island_runtimes_worker::launch::ContainerRules;
+
+use crate::engine_config::{EngineConfig, invalid_cargo};
+
+const MB: u64 = 1 << 20;
+/// Less than this and a daemon refuses the container, or nothing starts in it.
+const LEAST_MEMORY_MB: u64 = 16;
+/// Most that a container may keep in its scratch folder, which is memory, too.
+const MOST_SCRATCH_MB: u64 = 2048;
+
+/// The bounds of one container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ResourceLimits {
+    /// Memory, scratch folder included; none of it can be swapped out.
+    pub memory_bytes: u64,
+    /// Thousandths of a processor.
+    pub milli_cpus: u64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// Bytes in `/tmp`, the only folder that can be written.
+    pub scratch_bytes: u64,
+    /// From the start of the job to its end.
+    pub time: Duration,
+    /// Whether it drives the host's GPUs.
+    pub gpus: bool,
+}
+
+/// Processes and threads of a tier.
+fn pids(tier: SandboxTier) -> u64 {
+    match tier {
+        SandboxTier::Restricted => 64,
+        SandboxTier::Standard => 256,
+        SandboxTier::Elevated => 512,
+    }
+}
+
+impl ResourceLimits {
+    /// What this Cargo gets, or why this Island does not run it. The owner's rules win over any tier.
+    pub fn of(
+        cargo: &CargoSpec,
+        table: &EngineConfig,
+        rules: &ContainerRules,
+        gpu_safe: bool,
+    ) -> Result<Self, Failure> {
+        let tier = cargo.sandbox_tier.unwrap_or_default();
+        if tier > rules.max_tier {
+            let message = format!(
+                "this Island runs containers up to the tier '{}', this Cargo wants '{}'",
+                rules.max_tier.as_str(),
+                tier.as_str()
+            );
+            return Err(not_here(message));
+        }
+        if cargo.required_ram_mb > tier.memory_mb() {
+            return Err(invalid_cargo(format!(
+                "the Cargo needs {} MB of memory, its tier '{}' has {} MB",
+                cargo.required_ram_mb,
+                tier.as_str(),
+                tier.memory_mb()
+            )));
+        }
+        may_leave(tier, table, rules)?;
+        let memory_mb = match cargo.required_ram_mb {
+            0 => tier.memory_mb(),
+            needed => needed.max(LEAST_MEMORY_MB),
+        };
+        let time_s = match cargo.limits.timeout_s {
+            0 => tier.seconds(),
+            limit => limit.min(tier.seconds()),
+        };
+        Ok(Self {
+            memory_bytes: memory_mb * MB,
+            milli_cpus: u64::from(tier.cpus()) * 1000,
+            pids: pids(tier),
+            scratch_bytes: (memory_mb / 2).min(MOST_SCRATCH_MB) * MB,
+            time: Duration::from_secs(time_s),
+            gpus: gpus(cargo, tier, rules, gpu_safe)?,
+        })
+    }
+}
+
+/// Whether the Cargo may connect to all the places that it declares. None has a network: what is allowed goes through the agent's
+/// proxy, which compares again.
+fn may_leave(tier: SandboxTier, table: &EngineConfig, rules: &ContainerRules) -> Result<(), Failure> {
+    if table.egress.is_empty() {
+        return Ok(());
+    }
+    if tier < SandboxTier::Elevated {
+        return Err(invalid_cargo(format!("a Cargo of the tier '{}' connects to nothing", tier.as_str())));
+    }
+    match rules.egress.refused(&table.egress) {
+        None => Ok(()),
+        Some(place) => {
+            Err(not_here(format!("the owner of this Island does not let containers connect to {place}")))
+        }
+    }
+}
+
+fn gpus(
+    cargo: &CargoSpec,
+    tier: SandboxTier,
+    rules: &ContainerRules,
+    gpu_safe: bool,
+) -> Result<bool, Failure> {
+    if cargo.required_vram_mb == 0 {
+        return Ok(false);
+    }
+    if tier < SandboxTier::Standard {
+        return Err(invalid_cargo("a Cargo of the tier 'restricted' gets no GPU"));
+    }
+    if !rules.gpus {
+        return Err(not_here("the owner of this Island gives containers no GPU"));
+    }
+    if !gpu_safe {
+        return Err(not_here("this Island's runc is too old to give a GPU to a stranger's container"));
+    }
+    Ok(true)
+}
+
+pub(crate) fn not_here(message: impl Into<String>) -> Failure {
+    Failure::of_host(FailureCode::NoIslandAvailable, message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! SpeechT5: an encoder reads the text, a decoder writes a spectrogram step by step until it says that it is done, and a graph of the
+//! postnet and the vocoder makes samples of it.
+//!
+//! The decoder was taught with a dropout that stays when it speaks: without it, it writes the same for ever. The published graphs have
+//! it inside, with random numbers of their own, so nothing is added here, and a text sounds slightly different each time.
+
+use island_protocol::job::Failure;
+use ndarray::{Array2, Array3, ArrayD};
+use ort::value::DynValue;
+use serde_json::Value;
+
+use super::{characters::Characters, speaker};
+use crate::{
+    generate::seq2seq::{Cache, Seq2Seq},
+    graph::{Feed, Feeds, Graph, Results, filled},
+    run::{Answer, Job, invalid_input, invalid_model},
+    task::{Loader, Pipeline},
+};
+
+/// Where the vocoder lies: in the repository under its names there, or as a repository of its own in a folder.
+const VOCODERS: [&str; 4] = ["decoder_postnet_and_vocoder", "vocoder", "vocoder/onnx/model", "vocoder/model"];
+
+/// A loaded voice.
+#[derive(Debug)]
+pub struct SpeechT5 {
+    encoder: Graph,
+    decoder: Seq2Seq,
+    vocoder: Graph,
+    characters: Characters,
+    speaker: Option<Vec<f32>>,
+    sizes: Sizes,
+    bounds: Bounds,
+    rate: u32,
+}
+
+/// What `config.json` says.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    /// Pitches of a spectrum.
+    pitches: usize,
+    /// Spectra of one step.
+    spectra: usize,
+    /// Steps that the decoder has places for.
+    steps: usize,
+    /// Numbers of a speaker.
+    speaker: usize,
+}
+
+/// When a text is over.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// What the probabilities of one step must come to.
+    threshold: f64,
+    /// Least and most spectra for a character.
+    least: f64,
+    most: f64,
+}
+
+impl SpeechT5 {
+    /// Loads a repository.
+    pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
+        let config = &loader.repository.config;
+        let number = |name: &str, otherwise: u64, most: usize| {
+            let number = config.get(name).and_then(Value::as_u64).unwrap_or(otherwise) as usize;
+            let fits = (1..=most).contains(&number);
+            fits.then_some(number)
+                .ok_or_else(|| invalid_model(format!("{name} of config.json cannot be {number}")))
+        };
+        let sizes = Sizes {
+            pitches: number("num_mel_bins", 80, 1024)?,
+            spectra: number("reduction_factor", 2, 64)?,
+            steps: number("max_speech_positions", 4000, 16_384)?,
+            speaker: number("speaker_embedding_dim", 512, 1 << 16)?,
+        };
+        let graph = |stems: &[&str], what: &str| {
+            let found = stems.iter().find_map(|stem| loader.repository.graph(stem));
+            let missing = || {
+                invalid_model(format!(
+                    "the repository has no {what}: none of its files is the graph {}",
+                    stems.join(" or ")
+                ))
+            };
+            loader.load(&found.ok_or_else(missing)?)
+        };
+        let decoder = Seq2Seq::load(loader)?;
+        if decoder.steps().is_none() {
+            return Err(invalid_model(
+                "SpeechT5 speaks with a cache: decoder_model_merged, or decoder_with_past_model beside decoder_model, is missing",
+            ));
+        }
+        let settings = loader.repository.json("preprocessor_config.json")?.unwrap_or_default();
+        let of_vocoder = loader.repository.json("vocoder/config.json")?.unwrap_or_default();
+        let rate = [&of_vocoder, &settings].into_iter().find_map(|file| file.get("sampling_rate")?.as_u64());
+        Ok(Self {
+            encoder: graph(&["encoder_model"], "encoder")?,
+            decoder,
+            vocoder: graph(&VOCODERS, "vocoder")?,
+            characters: Characters::load(loader)?,
+            speaker: speaker::of_cargo(loader, sizes.speaker)?,
+            bounds: Bounds::of(&loader.settings, sizes)?,
+            sizes,
+            rate: rate.filter(|rate| (1..=384_000).contains(rate)).unwrap_or(16_000) as u32,
+        })
+    }
+
+    /// The spectrogram of a text, `[spectra, pitches]`, before the postnet.
+    fn spectrogram(&self, ids: &[i64], speaker: &[f32], job: &Job) -> Result<Array2<f32>, Failure> {
+        let Sizes { pitches, spectra, .. } = self.sizes;
+        let text = Array2::from_shape_fn((1, ids.len()), |(_, place)| ids[place]);
+        let encoded = self.encoder.run(Feeds::new().ints("input_ids", text.into_dyn()))?;
+        let names = ["encoder_outputs", "last_hidden_state"];
+        let length = encoded.first_floats(&names)?.shape().get(1).copied().unwrap_or(0);
+        let states = names.iter().find_map(|name| encoded.get(name));
+        let states =
+            states.ok_or_else(|| invalid_model(format!("{} gives no states", self.encoder.name())))?;
+        let speaker = Array2::from_shape_fn((1, speaker.len()), |(_, place)| speaker[place]).into_dyn();
+        let (least, most) = self.bounds.steps(length, self.sizes);
+        let (first, rest) =
+            self.decoder.steps().ok_or_else(|| invalid_model("the decoder takes no cache"))?;
+        let mut cache = Cache::default();
+        let mut written: Option<DynValue> = None;
+        let mut spectrogram: Vec<f32> = Vec::new();
+        for step in 1..=most {
+            job.step()?;
+            let graph = if step == 1 { first } else { rest };
+            let mut feeds = Feeds::new()
+                .floats("speaker_embeddings", speaker.clone())
+                .held("encoder_hidden_states", states)
+                .with("use_cache_branch", Feed::Bools(filled(&[1], step > 1)));
+            feeds = match encoded.get("encoder_attention_mask") {
+                Some(mask) => feeds.held("encoder_attention_mask", mask),
+                None => feeds.ints("encoder_attention_mask", filled(&[1, length], 1)),
+            };
+            feeds = match &written {
+                Some(written) => feeds.held("output_sequence", written),
+                // A spectrum of silence comes before the first.
+                None => feeds.floats("output_sequence", Array3::zeros((1, 1, pitches)).into_dyn()),
+            };
+            let results = graph.run(cache.feed(feeds, graph))?;
+            spectrogram.extend(finite(&results, "spectrum", spectra * pitches, graph)?);
+            let ends: f64 = results.floats("prob")?.iter().map(|&share| f64::from(share)).sum();
+            if step >= least && ends >= self.bounds.threshold {
+                break;
+            }
+            let mut others = cache.keep(results.into_values(), step == 1);
+            let place = others.iter().position(|(name, _)| name == "output_sequence_out");
+            let place = place
+                .ok_or_else(|| invalid_model(format!("{} gives no output_sequence_out", graph.name())))?;
+            written = Some(others.swap_remove(place).1);
+        }
+        Array2::from_shape_vec((spectrogram.len() / pitches, pitches), spectrogram)
+            .map_err(|error| invalid_model(format!("the decoder's spectra do not fit together: {error}")))
+    }
+}
+
+impl Bounds {
+    fn of(settings: &Value, sizes: Sizes) -> Result<Self, Failure> {
+        let number = |name: &str, otherwise: f64, most: f64| {
+            let number = settings.get(name).map_or(Some(otherwise), Value::as_f64);
+            let fits = number.filter(|number| (0.0..=most).contains(number));
+            fits.ok_or_else(|| {
+                invalid_model(format!("{name} of the Cargo's settings is no number from 0 to {most}"))
+            })
+        };
+        Ok(Self {
+            threshold: number("threshold", 0.5, sizes.spectra as f64)?,
+            least: number("minlenratio", 0.0, 100.0)?,
+            most: number("maxlenratio", 20.0, 100.0)?,
+        })
+    }
+
+    /// Least and most steps for a text of so many places. Where the decoder has fewer places than the text may take, it ends there.
+    fn steps(&self, length: usize, sizes: Sizes) -> (usize, usize) {
+        let steps = |ratio: f64| (length as f64 * ratio / sizes.spectra as f64) as usize;
+        let least = steps(self.least).clamp(1, sizes.steps);
+        (least, steps(self.most).clamp(least, sizes.steps))
+    }
+}
+
+impl Pipeline for SpeechT5 {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let asked = super::asked(input)?;
+        let speaker = match asked.speaker_embeddings {
+            Some(numbers) => speaker::of_input(numbers, self.sizes.speaker)?,
+            None => self.speaker.clone().ok_or_else(|| {
+                invalid_input("speaker_embeddings are missing: this Cargo has no speaker of its own")
+            })?,
+        };
+        let ids = self.characters.read(&asked.text)?;
+        let spectrogram = self.spectrogram(&ids, &speaker, job)?;
+        job.step()?;
+        let on_token = self.vocoder.run(Feeds::new().floats("spectrogram", spectrogram.into_dyn()))?;
+        let samples: Vec<f32> = on_token.floats("waveform")?.into_iter().collect();
+        Ok(Answer::of(super::spoken(&samples, self.rate), ids.len() as u64))
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        let own = |graph: &Graph| graph.name().to_owned();
+        [vec![own(&self.encoder)], self.decoder.names(), vec![own(&self.vocoder)]].concat()
+    }
+}
+
+/// So many numbers of a result, every one of them finite.
+fn finite(results: &Results, name: &str, count: usize, graph: &Graph) -> Result<ArrayD<f32>, Failure> {
+    let array = results.floats(name)?;
+    if array.len() != count {
+        return Err(invalid_model(format!(
+            "{name} of {} has {} numbers, not {count}",
+            graph.name(),
+            array.len()
+        )));
+    }
+    if array.iter().any(|number| !number.is_finite()) {
+        return Err(invalid_model(format!(
+            "{name} of {} is not finite: its weights are broken",
+            graph.name()
+        )));
+    }
+    Ok(array)
+}

@@ -1,0 +1,221 @@
+//! One text made of another: translations, summaries, corrections.
+
+use island_protocol::job::{Failure, FailureCode, FinishReason, Usage};
+use ndarray::{Array2, ArrayD};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokenizers::Encoding;
+
+use super::{tokens, tokens::Tokens};
+use crate::{
+    generate::{
+        options::{Options, Settings},
+        search::{self, Task},
+        seq2seq::{Encoded, Seq2Seq},
+        stream::Stream,
+    },
+    graph::{Feeds, Graph},
+    run::{self, Answer, Job, invalid_input},
+    task::{Loader, Pipeline},
+};
+
+#[derive(Debug, Deserialize)]
+struct Input {
+    text: String,
+    source: Option<String>,
+    target: Option<String>,
+    /// Whether of a text that is too long the beginning is taken.
+    #[serde(default)]
+    truncate: bool,
+}
+
+struct Rewriter {
+    tokens: Tokens,
+    encoder: Graph,
+    decoder: Seq2Seq,
+    settings: Settings,
+    /// What stands before the text, as the model was taught.
+    prefix: String,
+    languages: Languages,
+    /// Most tokens of the reply.
+    longest: usize,
+}
+
+/// How a model is told which languages are meant.
+enum Languages {
+    /// It knows only one pair.
+    Fixed,
+    /// A token for each: the source's before the text, the target's first in the reply.
+    Tokens {
+        /// What stands around the name of a language in its token.
+        form: Form,
+    },
+    /// In words before the text, which `config.json` has for each pair it was taught.
+    Pairs {
+        /// `translation_en_to_de`, and what is said of it.
+        specific: Map<String, Value>,
+    },
+}
+
+/// How tokens of languages are written.
+#[derive(Clone, Copy)]
+enum Form {
+    /// `fra_Latn`, `fr_XX`.
+    Plain,
+    /// `__fr__`.
+    Underscores,
+}
+
+/// Loads a model that translates.
+pub fn load_translation(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    load(loader, Some("translation"))
+}
+
+/// Loads a model that summarises.
+pub fn load_summarization(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    load(loader, Some("summarization"))
+}
+
+/// Loads any other.
+pub fn load_text2text(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+    load(loader, None)
+}
+
+fn load(loader: &Loader<'_>, task: Option<&str>) -> Result<Box<dyn Pipeline>, Failure> {
+    let config = &loader.repository.config;
+    let tokens = Tokens::load(&loader.repository)?;
+    let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    let all = config.get("task_specific_params").and_then(Value::as_object).cloned().unwrap_or_default();
+    let specific = task.and_then(|task| all.get(task)).cloned().unwrap_or_default();
+    let prefix = loader.setting("prefix", &specific).or_else(|| config.get("prefix")).and_then(Value::as_str);
+    let settings = Settings::load(&loader.repository)?.by_default(4).over(&specific);
+    let languages = match kind {
+        "m2m_100" if tokens.id("__en__").is_some() => Languages::Tokens { form: Form::Underscores },
+        "m2m_100" | "nllb-moe" | "mbart" => Languages::Tokens { form: Form::Plain },
+        "t5" | "mt5" if task == Some("translation") => Languages::Pairs { specific: all },
+        _ => Languages::Fixed,
+    };
+    let number = |name: &str| config.get(name).and_then(Value::as_u64).map(|number| number as usize);
+    let longest = number("max_position_embeddings").or_else(|| number("n_positions")).unwrap_or(4096);
+    Ok(Box::new(Rewriter {
+        encoder: loader.graph(&["encoder_model"])?,
+        decoder: Seq2Seq::load(loader)?,
+        prefix: prefix.unwrap_or_default().to_owned(),
+        tokens,
+        settings,
+        languages,
+        longest,
+    }))
+}
+
+impl Rewriter {
+    /// The text as the model reads it, and the settings of the reply.
+    fn prepare(&self, input: &Value) -> Result<(Vec<u32>, Options), Failure> {
+        let Input { text, source, target, truncate } = run::input(input)?;
+        tokens::check(&text, "text")?;
+        let mut options = self.settings.with(input)?;
+        let names_languages = source.is_some() || target.is_some();
+        match (&self.languages, source, target) {
+            (Languages::Fixed, ..) if names_languages => {
+                Err(invalid_input("this model knows one pair of languages: leave out source and target"))
+            }
+            (Languages::Fixed, ..) => Ok((self.ids(&format!("{}{text}", self.prefix), truncate)?, options)),
+            (Languages::Pairs { specific }, Some(source), Some(target)) => {
+                let pair = specific.get(&format!("translation_{source}_to_{target}"));
+                let pair = pair
+                    .ok_or_else(|| invalid_input(format!("the model was not taught {source} to {target}")))?;
+                let prefix = pair.get("prefix").and_then(Value::as_str).unwrap_or_default();
+                let options = self.settings.clone().over(pair).with(input)?;
+                Ok((self.ids(&format!("{prefix}{text}"), truncate)?, options))
+            }
+            (Languages::Tokens { form }, Some(source), Some(target)) => {
+                let (source, target) = (self.language(*form, &source)?, self.language(*form, &target)?);
+                options.forced_bos_token_id = Some(target);
+                Ok((self.in_language(&text, source, truncate)?, options))
+            }
+            (Languages::Pairs { .. } | Languages::Tokens { .. }, ..) => {
+                Err(invalid_input("this model needs source and target, the languages' codes"))
+            }
+        }
+    }
+
+    fn language(&self, form: Form, code: &str) -> Result<u32, Failure> {
+        let token = match form {
+            Form::Plain => code.to_owned(),
+            Form::Underscores => format!("__{code}__"),
+        };
+        self.tokens.id(&token).ok_or_else(|| invalid_input(format!("the model knows no language {code:?}")))
+    }
+
+    fn ids(&self, text: &str, truncate: bool) -> Result<Vec<u32>, Failure> {
+        Ok(self.encode(text, truncate)?.get_ids().to_vec())
+    }
+
+    fn encode(&self, text: &str, truncate: bool) -> Result<Encoding, Failure> {
+        if truncate {
+            self.tokens.encode_cut(text, None, self.tokens.max_length, 0)
+        } else {
+            self.tokens.encode_whole(text)
+        }
+    }
+
+    /// The text framed as these models were taught: the language, the text, its end.
+    fn in_language(&self, text: &str, language: u32, truncate: bool) -> Result<Vec<u32>, Failure> {
+        let encoding = self.encode(text, truncate)?;
+        let mut ids = encoding.get_ids().to_vec();
+        if let Some(first) = ids.first_mut().filter(|first| self.is_language(**first)) {
+            // The tokeniser's own frame names the language it was saved with.
+            *first = language;
+            return Ok(ids);
+        }
+        let own =
+            ids.iter().zip(encoding.get_special_tokens_mask()).filter(|&(_, &is_special)| is_special == 0);
+        let end = self.tokens.special("eos_token").and_then(|end| self.tokens.id(&end));
+        Ok(std::iter::once(language).chain(own.map(|(&id, _)| id)).chain(end).collect())
+    }
+
+    fn is_language(&self, id: u32) -> bool {
+        let Some(token) = self.tokens.inner().id_to_token(id) else { return false };
+        let plain = token.trim_matches('_');
+        token.starts_with("__") && token.ends_with("__")
+            || plain.split_once('_').is_some_and(|(code, script)| {
+                (2..=3).contains(&code.len()) && (2..=4).contains(&script.len())
+            })
+    }
+}
+
+impl Pipeline for Rewriter {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+        let (source, options) = self.prepare(input)?;
+        let ids = Array2::from_shape_fn((1, source.len()), |(_, place)| i64::from(source[place])).into_dyn();
+        let mask: ArrayD<i64> = Array2::ones((1, source.len())).into_dyn();
+        let feeds = Feeds::new().ints("input_ids", ids).ints("attention_mask", mask.clone());
+        let states = self.encoder.run(feeds)?.floats("last_hidden_state")?;
+        let begin = start(&options)?;
+        let longest = options.longest(begin.len(), self.longest);
+        let mut decoding = self.decoder.begin(Encoded { states, mask: Some(mask) });
+        let mut stream = Stream::new(&self.tokens, job);
+        let task = Task { begin: &begin, source: &source, longest, rule: None };
+        let written = search::write(&mut decoding, &options, task, job, &mut |token| stream.hear(token))?;
+        let text = stream.end()?;
+        Ok(Answer {
+            output: json!({ "text": text }),
+            usage: Usage::tokens(source.len() as u64, written.tokens.len() as u64),
+            finish_reason: Some(if written.has_ended { FinishReason::Stop } else { FinishReason::Length }),
+        })
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        std::iter::once(self.encoder.name().to_owned()).chain(self.decoder.names()).collect()
+    }
+}
+
+/// What decoding begins with.
+pub fn start(options: &Options) -> Result<Vec<u32>, Failure> {
+    let said = options.decoder_start_token_id.as_ref().and_then(|ids| ids.all().first().copied());
+    let start = said.or(options.bos_token_id);
+    start.map(|token| vec![token]).ok_or_else(|| {
+        let message = "neither generation_config.json nor config.json says what decoding begins with";
+        Failure::of_job(FailureCode::ModelRejected, message)
+    })
+}

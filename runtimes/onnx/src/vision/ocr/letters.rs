@@ -1,0 +1,96 @@
+//! A strip's likelihoods to its text: the likeliest letter of each column, repetitions and blanks left out.
+
+use island_protocol::job::Failure;
+use ndarray::ArrayView2;
+
+use crate::{graph::Graph, repository::Repository, run::invalid_model, text::scores::argmax};
+
+/// Most letters of an alphabet.
+const MAX_LETTERS: usize = 100_000;
+
+/// The letters that a graph knows, the blank first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alphabet(Vec<String>);
+
+impl Alphabet {
+    /// That of the repository's list, one letter a line, or of the graph's own.
+    pub fn load(repository: &Repository, reader: &Graph) -> Result<Self, Failure> {
+        let is_list = |name: &&str| {
+            let is_text = std::path::Path::new(name).extension().is_some_and(|ending| ending == "txt");
+            is_text && ["dict", "keys"].iter().any(|word| name.contains(word))
+        };
+        let list = match repository.names().find(is_list) {
+            Some(name) => String::from_utf8(repository.bytes(name)?.unwrap_or_default())
+                .map_err(|_| invalid_model(format!("{name} is not UTF-8")))?,
+            None => reader.says("character").ok_or_else(|| {
+                let wanted = "…dict….txt or …keys….txt";
+                invalid_model(format!(
+                    "there is no list of letters, neither {wanted} nor in {}",
+                    reader.name()
+                ))
+            })?,
+        };
+        let alphabet = Self::of(&list);
+        let letters = alphabet.0.len() - 1;
+        if letters == 0 || letters > MAX_LETTERS {
+            return Err(invalid_model(format!("the list of letters has {letters}, not 1 to {MAX_LETTERS}")));
+        }
+        Ok(alphabet)
+    }
+
+    /// That of a list.
+    pub fn of(list: &str) -> Self {
+        Self(std::iter::once(String::new()).chain(list.lines().map(str::to_owned)).collect())
+    }
+
+    /// The text of `[T, letters]` shares, and the mean share of its letters.
+    pub fn read(&self, shares: ArrayView2<'_, f32>) -> Result<(String, f32), Failure> {
+        let (known, given) = (self.0.len(), shares.ncols());
+        // Graphs that know the space have it last, though lists do not name it.
+        if given != known && given != known + 1 {
+            return Err(invalid_model(format!(
+                "the graph knows {given} letters, its list {known} with the blank"
+            )));
+        }
+        let mut text = String::new();
+        let (mut sum, mut count, mut before) = (0.0, 0, 0);
+        for column in shares.rows() {
+            let letter = argmax(column.iter().copied());
+            if letter != 0 && letter != before {
+                text.push_str(self.0.get(letter).map_or(" ", String::as_str));
+                sum += column[letter];
+                count += 1;
+            }
+            before = letter;
+        }
+        Ok((text, if count == 0 { 0.0 } else { sum / count as f32 }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+
+    use super::*;
+
+    fn shares(letters: &[usize], classes: usize) -> Array2<f32> {
+        Array2::from_shape_fn(
+            (letters.len(), classes),
+            |(at, letter)| if letter == letters[at] { 0.8 } else { 0.0 },
+        )
+    }
+
+    #[test]
+    fn repetitions_and_blanks_fall_away() {
+        let alphabet = Alphabet::of("a\nb\n");
+        let (text, score) = alphabet.read(shares(&[0, 1, 1, 0, 1, 2, 3, 2, 0], 4).view()).expect("read");
+        assert_eq!(text, "aab b");
+        assert!((score - 0.8).abs() < 1e-6);
+        assert_eq!(alphabet.read(shares(&[0, 0], 3).view()).expect("read"), (String::new(), 0.0));
+    }
+
+    #[test]
+    fn a_list_of_another_graph_is_refused() {
+        assert!(Alphabet::of("a\nb\n").read(shares(&[0], 9).view()).is_err());
+    }
+}
