@@ -12,7 +12,11 @@ use std::{
 
 use island_cache::{Cache, CacheConfig, OpenError};
 use island_coordinator_client::{Client, ClientError};
-use island_daemon::lifecycle::Lifecycle;
+use island_daemon::{
+    latest::Latest,
+    lifecycle::Lifecycle,
+    progress::{Progress, Watchdog},
+};
 use island_protocol::{
     asking::Asking,
     egress::Egress,
@@ -93,6 +97,9 @@ pub enum StartError {
     /// The coordinator's address is none.
     #[error("speak with the coordinator")]
     Coordinator(#[from] ClientError),
+    /// No thread can be started.
+    #[error("start the watchdog")]
+    Watchdog(#[source] io::Error),
     /// What an earlier start left cannot be read.
     #[error("take up what the last start left")]
     Recover(#[source] io::Error),
@@ -249,7 +256,7 @@ impl Agent {
         };
         let ended = match obtained {
             Ok(Some(credentials)) => {
-                self.spawn(&life, credentials);
+                let _watchdog = self.spawn(&life, credentials).map_err(StartError::Watchdog)?;
                 return Ok(life.run().await);
             }
             Ok(None) => Ok(()),
@@ -276,12 +283,15 @@ impl Agent {
         life.spawn("policy", well(async move { policy.run(supervisor, stop).await }));
     }
 
-    /// Starts the tasks. Those of the link outlive `soft`: what runs must still be reported.
-    fn spawn(&self, life: &Lifecycle, credentials: Arc<Credentials>) {
+    /// Starts the tasks. Those of the link outlive `soft`: what runs must still be reported. Returns the watchdog over those of
+    /// them without which an Island is dead to its coordinator.
+    fn spawn(&self, life: &Lifecycle, credentials: Arc<Credentials>) -> io::Result<Watchdog> {
+        let [metering, beating, dispatching] = ["meter", "heartbeat", "dispatch"].map(Progress::new);
+        let watchdog = Watchdog::start([&metering, &beating, &dispatching])?;
         let link = CancellationToken::new();
         let meter = Arc::clone(&self.meter);
         let stop = link.clone();
-        life.spawn("meter", well(async move { meter.run(stop).await }));
+        life.spawn("meter", well(async move { meter.run(metering, stop).await }));
 
         let (keeper, stop) = (Arc::clone(&credentials), link.clone());
         life.spawn("credentials", well(async move { keeper.run(stop).await }));
@@ -293,6 +303,7 @@ impl Agent {
             supervisor: Arc::clone(&self.supervisor),
             nats_url: self.nats_url.clone(),
             about: self.about.clone(),
+            progress: dispatching,
         };
         let stop = link.clone();
         life.spawn("link", well(session::run(session, stop)));
@@ -301,6 +312,7 @@ impl Agent {
             Arc::clone(&self.fabric),
             Arc::clone(&self.supervisor),
             self.meter.latest(),
+            beating,
             link.clone(),
         );
         life.spawn("heartbeat", well(beat));
@@ -345,6 +357,7 @@ impl Agent {
             link.cancel();
             Ok::<_, Infallible>(())
         });
+        Ok(watchdog)
     }
 }
 
@@ -368,7 +381,7 @@ fn capabilities(
     runtimes: &Runtimes,
     meter: &Meter,
 ) -> Capabilities {
-    let seen = meter.latest().borrow().gpus.clone();
+    let seen = meter.latest().latest().gpus.clone();
     let (gpus, no_gpu_reason) = gpus::offered(&rules.gpu, &seen);
     let offer = ContainerOffer { max_tier: containers.max_tier, egress: containers.egress.clone() };
     Capabilities {

@@ -162,16 +162,17 @@ impl JobContext {
             continues: assignment.continues.clone(),
             scope: assignment.scope.clone(),
         };
-        // Before the worker hears of the attempt: it shows the folder to the container.
+        // Before the worker gets the attempt: it shows the folder to the container.
         let mut exit = self.exit()?;
         let (sink, events) = mpsc::unbounded_channel();
-        visit.worker().order(Order::Run {
+        let order = Order::Run {
             cell: Arc::clone(&self.cell),
             first_event: self.cell.with_spool(Spool::next),
             request: Box::new(request),
             sink,
-        });
-        let done = beside(exit.as_mut(), self.follow(visit.worker(), events)).await;
+        };
+        let guard = RunGuard::begin(visit.worker(), self.cell.key(), order);
+        let done = beside(exit.as_mut(), self.follow(guard, events)).await;
         if assignment.isolated {
             visit.worker().order(Order::Stop { now: false });
         }
@@ -188,8 +189,9 @@ impl JobContext {
         let mut exit = self.exit()?;
         let (sink, events) = mpsc::unbounded_channel();
         let from = self.cell.with_spool(Spool::next);
-        visit.worker().order(Order::Resume { cell: Arc::clone(&self.cell), from, sink });
-        beside(exit.as_mut(), self.follow(visit.worker(), events)).await
+        let order = Order::Resume { cell: Arc::clone(&self.cell), from, sink };
+        let guard = RunGuard::begin(visit.worker(), self.cell.key(), order);
+        beside(exit.as_mut(), self.follow(guard, events)).await
     }
 
     fn exit(&self) -> Result<Option<Exit>, Broken> {
@@ -199,11 +201,10 @@ impl JobContext {
     /// Takes a worker's events until the end.
     async fn follow(
         &self,
-        worker: &WorkerHandle,
+        mut guard: RunGuard<'_>,
         mut events: mpsc::UnboundedReceiver<Vec<Numbered<AttemptEvent>>>,
     ) -> Result<(), Broken> {
-        let key = self.cell.key();
-        let mut inside = Inside { worker, key, ended: false };
+        let (key, worker) = (guard.key, guard.worker);
         let mut told_to_end = false;
         let stop = self.stopped();
         tokio::pin!(stop);
@@ -219,12 +220,12 @@ impl JobContext {
                 }
                 batch = events.recv() => {
                     let Some(batch) = batch else {
-                        inside.ended = true;
+                        guard.ended = true;
                         return Err(broken_by(worker).await);
                     };
                     let ended = self.take(worker, batch)?;
                     if ended {
-                        inside.ended = true;
+                        guard.ended = true;
                         return Ok(());
                     }
                 }
@@ -290,21 +291,32 @@ impl JobContext {
     }
 }
 
-/// Takes an attempt out of its worker when nobody follows it any more, for whatever reason.
-struct Inside<'a> {
+/// An attempt in a worker, from the order that brings it there. Dropping it releases what the worker's task keeps for the attempt,
+/// and cancels the attempt in the worker unless it has ended there.
+struct RunGuard<'a> {
     worker: &'a WorkerHandle,
     key: AttemptKey,
     ended: bool,
 }
 
-impl Drop for Inside<'_> {
+impl<'a> RunGuard<'a> {
+    /// Sends the order, which must be one that brings the attempt into the worker.
+    fn begin(worker: &'a WorkerHandle, key: AttemptKey, order: Order) -> Self {
+        let guard = Self { worker, key, ended: false };
+        worker.order(order);
+        guard
+    }
+}
+
+impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
-        if self.ended {
-            return;
+        if !self.ended {
+            let message = "the attempt is no longer followed on this Island";
+            self.worker
+                .order(Order::Cancel(self.key, Failure::interrupted(FailureCode::InternalError, message)));
+            self.worker.order(Order::Spooled(self.key, u64::MAX));
         }
-        let failure = Failure::interrupted(FailureCode::InternalError, "nobody follows the attempt any more");
-        self.worker.order(Order::Cancel(self.key, failure));
-        self.worker.order(Order::Spooled(self.key, u64::MAX));
+        self.worker.order(Order::Release(self.key));
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use island_cache::{Cache, Progress};
 use island_coordinator_client::{Client, ClientError};
-use island_daemon::chain::Chain;
+use island_daemon::{chain::Chain, latest::Latest};
 use island_protocol::{
     api::recommendation::Recommendation,
     artifact::Artifact,
@@ -200,7 +200,7 @@ impl Preloader {
         let _shown = Shown::new(&self.now, wanted);
         let start = Instant::now();
         for artifact in &wanted.missing {
-            let (now, before) = (self.now.clone(), self.now.borrow().as_ref().map_or(0, |shown| shown.done));
+            let (now, before) = (self.now.clone(), self.now.latest().map_or(0, |shown| shown.done));
             let progress: Arc<Progress> = Arc::new(move |done, _| {
                 now.send_modify(|shown| {
                     if let Some(shown) = shown {

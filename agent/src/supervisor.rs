@@ -21,6 +21,7 @@ use std::{
 };
 
 use island_cache::Cache;
+use island_daemon::latest::Latest;
 use island_protocol::{
     fabric::{Assignment, Lease, Preload, Refusal, RefusalReason},
     host::{Capabilities, Gpu, Measured},
@@ -216,7 +217,7 @@ impl Supervisor {
     pub fn heed(&self, verdicts: &watch::Receiver<Verdict>) -> Verdict {
         let mut held = self.verdict();
         // Read while it is held: whoever heeds last has the latest.
-        let verdict = verdicts.borrow().clone();
+        let verdict = verdicts.latest();
         let before = std::mem::replace(&mut *held, verdict.clone());
         drop(held);
         if before != verdict {

@@ -1,12 +1,90 @@
 //! What several unit tests need.
 
+use std::{path::Path, sync::Arc};
+
+use island_cache::{Cache, CacheConfig};
 use island_protocol::{
     cargo::{CargoSpec, Limits, RuntimeType},
+    egress::Egress,
     fabric::Assignment,
-    ids::{AttemptKey, JobId},
+    host::Capabilities,
+    ids::{AttemptKey, HostId, InstanceId, JobId},
     time::Timestamp,
 };
+use island_runtimes_worker::launch::ContainerRules;
 use serde_json::json;
+use tokio::sync::watch;
+
+use crate::{
+    derived::Derived,
+    earnings::Earnings,
+    egress::Exits,
+    identity::Identity,
+    inventory::{meter::Sample, runtimes::Runtimes},
+    journal::Journal,
+    link::fabric::Fabric,
+    policy::Rules,
+    supervisor::{
+        Parts, Supervisor,
+        pool::{Pool, PoolConfig},
+    },
+};
+
+/// A supervisor over a folder, without engines and without a connection.
+pub(crate) async fn supervisor(
+    folder: &Path,
+    load: watch::Receiver<Arc<Sample>>,
+) -> (Arc<Fabric>, Arc<Supervisor>) {
+    let identity = Identity::load_or_make(folder, || HostId(uuid::Uuid::new_v4())).expect("an identity");
+    let fabric = Fabric::new(Arc::new(identity), InstanceId(uuid::Uuid::new_v4()));
+    let cache = CacheConfig {
+        dir: folder.join("cache"),
+        max_bytes: 1 << 30,
+        min_free_bytes: 0,
+        hub_endpoint: "http://127.0.0.1:9".into(),
+        hub_token: None,
+        hf_home: None,
+        offline: true,
+        max_bytes_per_second: None,
+    };
+    let pool = PoolConfig {
+        dir: folder.join("w"),
+        threads: 1,
+        slots: 1,
+        shared_slots: 1,
+        folders: Vec::new(),
+        log_dir: folder.join("job-logs"),
+        containers: ContainerRules::default(),
+        egress_dir: folder.join("egress"),
+        reserve_ram_mb: 0,
+        reserve_vram_mb: 0,
+        gpu_rules: Vec::new(),
+        allow_weak_sandbox: true,
+    };
+    let runtimes = Runtimes::probe(folder, false, &ContainerRules::default()).await;
+    let parts = Parts {
+        capabilities: Capabilities::default(),
+        cache: Cache::open(cache).expect("a cache"),
+        cache_dir: folder.join("cache"),
+        api_url: "http://127.0.0.1:9".into(),
+        derived: Arc::new(Derived::new(folder.join("derived"), true)),
+        exits: Arc::new(Exits::new(
+            folder.join("egress"),
+            folder.join("job-logs"),
+            Egress::None,
+            "none".into(),
+        )),
+        pool: Pool::new(pool, runtimes, load),
+        fabric: Arc::clone(&fabric),
+        journal: Journal::new(folder.join("journal")),
+        spool_dir: folder.join("spool"),
+        max_jobs: 1,
+        allow_weak_sandbox: true,
+        rules: Rules::default(),
+        earnings: Arc::new(Earnings::load(folder)),
+    };
+    (fabric, Supervisor::new(parts))
+}
 
 /// An assignment of job number `job` with the given epoch.
 pub(crate) fn assignment(job: u128, epoch: u64) -> Assignment {

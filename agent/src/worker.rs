@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use island_daemon::latest::Latest;
 use island_protocol::{
     event::{AttemptEvent, Numbered},
     host::SandboxReport,
@@ -59,6 +60,8 @@ pub enum Order {
     Cancel(AttemptKey, Failure),
     /// Events below a number are spooled.
     Spooled(AttemptKey, u64),
+    /// Drop the attempt's cell and sink: its task takes no more events from this worker.
+    Release(AttemptKey),
     /// Stop: once no attempt is left, or at once.
     Stop {
         /// At once.
@@ -187,7 +190,7 @@ impl WorkerHandle {
 
     /// Whether its process is gone.
     pub fn has_died(&self) -> bool {
-        matches!(*self.state.borrow(), WorkerState::Gone(_))
+        matches!(self.state.latest(), WorkerState::Gone(_))
     }
 
     /// Whether it takes no more orders: it is gone, or was let go of.
@@ -197,7 +200,7 @@ impl WorkerHandle {
 
     /// Whether it takes jobs.
     pub fn is_ready(&self) -> bool {
-        *self.state.borrow() == WorkerState::Ready
+        self.state.latest() == WorkerState::Ready
     }
 
     /// What was measured.

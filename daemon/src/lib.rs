@@ -6,6 +6,8 @@
 //! | [`config`] | flags over environment over a TOML file over defaults; unknown keys are errors |
 //! | [`telemetry`] | logs |
 //! | [`notify`] | notices to systemd |
+//! | [`progress`] | a watchdog for tasks that must not stop making progress |
+//! | [`latest`] | watch channels read by value |
 //! | [`chain`] | an error with its causes on one line |
 //! | [`files`] | whole-or-not-at-all writes |
 //!
@@ -16,6 +18,8 @@
 pub mod chain;
 pub mod config;
 pub mod files;
+pub mod latest;
 pub mod lifecycle;
 pub mod notify;
+pub mod progress;
 pub mod telemetry;

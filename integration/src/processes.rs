@@ -38,3 +38,28 @@ pub fn kill(pid: i32) {
     let pid = Pid::from_raw(pid).expect("a process id");
     kill_process(pid, Signal::KILL).expect("kill");
 }
+
+/// What a process uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Open file descriptors.
+    pub descriptors: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Memory that no file backs, in bytes.
+    pub anonymous_bytes: u64,
+}
+
+impl Usage {
+    /// Reads `/proc/<pid>`.
+    pub fn of(pid: i32) -> Self {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("read the process's status");
+        let field = |name: &str| -> u64 {
+            let line =
+                status.lines().find_map(|line| line.strip_prefix(name)).expect("a field of the status");
+            line.trim().trim_end_matches(" kB").parse().expect("a number")
+        };
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("list descriptors").count() as u64;
+        Self { descriptors, threads: field("Threads:"), anonymous_bytes: field("RssAnon:") << 10 }
+    }
+}

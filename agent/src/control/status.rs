@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use island_cache::Cache;
+use island_daemon::latest::Latest;
 use island_protocol::{
     credits::MicroCredits,
     fabric::RefusalReason,
@@ -124,7 +125,7 @@ pub struct Sources {
     /// Its jobs.
     pub supervisor: Arc<Supervisor>,
     /// Its load.
-    pub load: watch::Receiver<Sample>,
+    pub load: watch::Receiver<Arc<Sample>>,
     /// Its models.
     pub cache: Cache,
     /// What it fetches ahead.
@@ -144,7 +145,7 @@ pub struct Sources {
 impl Sources {
     /// Looks at everything.
     pub fn status(&self) -> Status {
-        let sample = self.load.borrow().clone();
+        let sample = self.load.latest();
         let held: u64 = self.cache.own_files().iter().map(|file| file.size).sum();
         let gigabytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         Status {
@@ -157,14 +158,14 @@ impl Sources {
             verdict: self.supervisor.stance(),
             wish: self.policy.wish(),
             measured: self.supervisor.measured(),
-            system: sample.system,
+            system: sample.system.clone(),
             gpus: sample.gpus.loads(),
             gpu_notes: notes(&sample.gpus, &self.policy.resting()),
             jobs: self.supervisor.running(),
             workers: self.supervisor.pool().workers().iter().map(|worker| shown(worker)).collect(),
             models_gb: gigabytes(held),
             room_gb: gigabytes(self.cache.room()),
-            fetching: self.preloader.now().borrow().clone(),
+            fetching: self.preloader.now().latest(),
             refusals: self.supervisor.refusals().all(),
             earned: earned(&self.earnings.book()),
             history: self.history.points(),
@@ -184,7 +185,7 @@ impl Sources {
     }
 
     fn point(&self) -> Point {
-        let sample = self.load.borrow().clone();
+        let sample = self.load.latest();
         let percent = |part: u64, whole: u64| (part as f32 / whole.max(1) as f32) * 100.0;
         let gpus = sample.gpus.loads();
         let busiest = gpus.iter().filter_map(|gpu| gpu.utilization_percent).max();
@@ -207,7 +208,7 @@ fn notes(gpus: &View, resting: &Resting) -> Vec<String> {
 
 fn shown(worker: &WorkerHandle) -> Worker {
     let stats = worker.stats();
-    let is_ready = matches!(*worker.state().borrow(), WorkerState::Ready);
+    let is_ready = worker.is_ready();
     let idle = if stats.jobs > 0 { Duration::ZERO } else { stats.idle_since.elapsed() };
     let cargo = &worker.launch.cargo;
     // A shared worker was started for one Cargo and runs all of its engine.

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use island_daemon::progress::Progress;
 use island_protocol::host::SystemLoad;
 use sysinfo::System;
 use tokio::{sync::watch, time::MissedTickBehavior};
@@ -19,6 +20,9 @@ use super::{
 
 /// Time between samples: no longer than the time between heartbeats.
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
+
+/// Time between two samples after which this process counts as deadlocked, or a GPU driver as hung.
+const STUCK_AFTER: Duration = Duration::from_mins(1);
 
 /// Main memory now, megabytes. Limits of the unit or the container count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,19 +87,19 @@ pub struct Meter {
     system: Arc<Mutex<Option<System>>>,
     gpus: Arc<Mutex<Gpus>>,
     disk: PathBuf,
-    latest: watch::Sender<Sample>,
+    latest: watch::Sender<Arc<Sample>>,
 }
 
 impl Meter {
     /// A meter that also watches the disk under `disk`.
     pub fn new(gpus: Gpus, disk: PathBuf) -> Self {
-        let (latest, _) = watch::channel(Sample::default());
+        let (latest, _) = watch::channel(Arc::new(Sample::default()));
         let system = Arc::new(Mutex::new(System::new().ok()));
         Self { system, gpus: Arc::new(Mutex::new(gpus)), disk, latest }
     }
 
     /// Follows the samples.
-    pub fn latest(&self) -> watch::Receiver<Sample> {
+    pub fn latest(&self) -> watch::Receiver<Arc<Sample>> {
         self.latest.subscribe()
     }
 
@@ -111,13 +115,13 @@ impl Meter {
             Sample { taken, system: load(system.as_mut(), memory, &disk), memory, gpus }
         });
         match taken.await {
-            Ok(sample) => drop(self.latest.send_replace(sample)),
+            Ok(sample) => drop(self.latest.send_replace(Arc::new(sample))),
             Err(error) => tracing::error!(%error, "measuring the load failed"),
         }
     }
 
     /// Samples until stopped.
-    pub async fn run(&self, stop: CancellationToken) {
+    pub async fn run(&self, progress: Progress, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(SAMPLE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -125,6 +129,7 @@ impl Meter {
                 biased;
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {
+                    progress.next_within(STUCK_AFTER);
                     self.sample().await;
                     // A driver that hangs takes the whole process for hung, and a fresh one does without it.
                     island_daemon::notify::watchdog();
@@ -152,13 +157,14 @@ fn load(system: Option<&mut System>, memory: Memory, disk: &std::path::Path) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use island_daemon::latest::Latest;
 
     #[tokio::test]
     async fn a_sample_is_plausible() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let meter = Meter::new(Gpus::here(folder.path()), folder.path().to_owned());
         meter.sample().await;
-        let sample = meter.latest().borrow().clone();
+        let sample = meter.latest().latest();
         assert!(sample.system.memory_total_mb > 0);
         assert!(sample.system.memory_used_mb <= sample.system.memory_total_mb);
         assert!(sample.system.disk_total_gb >= sample.system.disk_used_gb);

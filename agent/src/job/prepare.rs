@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use island_daemon::latest::Latest;
 use island_cache::GetError;
 use island_daemon::chain::Chain;
 use island_protocol::event::AttemptEvent;
@@ -108,7 +109,8 @@ impl JobContext {
         let mut state = worker.state();
         let mut told: Option<Instant> = None;
         loop {
-            let now = state.borrow_and_update().clone();
+            state.mark_unchanged();
+            let now = state.latest();
             match now {
                 WorkerState::Ready => return Ok(()),
                 WorkerState::Gone(death) => {

@@ -1,6 +1,6 @@
 //! What coordinators send to this Island.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_nats::{Client, Message, SubscribeError, Subscriber};
 use futures::{StreamExt, stream::SelectAll};
@@ -16,9 +16,16 @@ use island_protocol::{
     subjects::{HostTopic, parse_host},
 };
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
-use super::{credentials::Credentials, fabric::Fabric};
+use super::{
+    credentials::Credentials,
+    fabric::{Fabric, FabricError},
+};
 use crate::{clock, identity, supervisor::Supervisor};
+
+/// Time in which the connection must take an answer. The coordinator does not wait longer for one.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Messages on this Island's subjects.
 #[derive(Debug)]
@@ -113,7 +120,8 @@ impl Dispatch<'_> {
 
     async fn answer(&self, message: Message, answer: &impl serde::Serialize) {
         let Some(reply) = message.reply else { return };
-        if let Err(error) = self.fabric.answer(reply, answer).await {
+        let sent = timeout(ANSWER_TIMEOUT, self.fabric.answer(reply, answer)).await;
+        if let Err(error) = sent.unwrap_or(Err(FabricError::TimedOut)) {
             tracing::warn!(error = %Chain(&error), subject = %message.subject, "an answer was not sent");
         }
     }

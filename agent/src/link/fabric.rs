@@ -11,6 +11,7 @@ use std::{
 use async_nats::{Client, HeaderMap, Request, StatusCode, client::RequestErrorKind, connection::State};
 use bytes::Bytes;
 use futures::StreamExt as _;
+use island_daemon::latest::Latest;
 use island_protocol::{
     fabric::{Registered, SIGNATURE_HEADER, Status},
     ids::{HostId, InstanceId},
@@ -98,7 +99,7 @@ impl Fabric {
 
     /// Whether messages get through right now, as far as can be known.
     pub fn is_up(&self) -> bool {
-        *self.registered.borrow() != 0
+        self.registered.latest() != 0
     }
 
     /// Waits for a registered connection.
@@ -251,7 +252,7 @@ impl Fabric {
     }
 
     fn connected(&self) -> Result<Client, FabricError> {
-        let client = self.client.borrow().clone().ok_or(FabricError::NotConnected)?;
+        let client = self.client.latest().ok_or(FabricError::NotConnected)?;
         // Anything given to a client without a connection would wait there and go out late, past any fence.
         if client.connection_state() == State::Connected {
             Ok(client)

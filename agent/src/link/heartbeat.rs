@@ -1,36 +1,45 @@
 //! Heartbeats: a task of their own. Where a sample of the load comes about when one is due they leave together, which wakes an idle
 //! machine once instead of twice; no sample delays one for long.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use island_daemon::{latest::Latest, progress::Progress};
 use island_protocol::{FABRIC_VERSION, fabric::Heartbeat, subjects::HostTopic};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::fabric::Fabric;
+use super::fabric::{Fabric, FabricError};
 use crate::{clock, inventory::meter::Sample, policy::Verdict, supervisor::Supervisor};
 
 /// So much of the time between two heartbeats, one part in so many, may the next one come early or late to go with a sample.
 const LEEWAY: u32 = 4;
 
-/// Sends heartbeats until stopped; at once when registered or when something worth telling changed.
+/// Time beyond twice the interval that a heartbeat may take before this process counts as deadlocked.
+const STUCK_AFTER: Duration = Duration::from_secs(30);
+
+/// Sends heartbeats until stopped; at once when registered or when something in them changed.
 pub async fn run(
     fabric: Arc<Fabric>,
     supervisor: Arc<Supervisor>,
-    mut load: watch::Receiver<Sample>,
+    mut load: watch::Receiver<Arc<Sample>>,
+    progress: Progress,
     stop: CancellationToken,
 ) {
     let mut seq = 0;
     let mut registered = fabric.registered();
     let mut news = supervisor.news();
     loop {
+        progress.next_within(fabric.heartbeat_every() * 2 + STUCK_AFTER);
         if fabric.is_up() {
             seq += 1;
-            let message = compose(&fabric, &supervisor, &load.borrow().clone(), seq);
-            if let Err(error) = fabric.publish(HostTopic::Heartbeat, &message).await {
+            let message = compose(&fabric, &supervisor, &load.latest(), seq);
+            // A connection that takes nothing holds this one up, and the next one is as good.
+            let sent =
+                timeout(fabric.heartbeat_every(), fabric.publish(HostTopic::Heartbeat, &message)).await;
+            if let Err(error) = sent.unwrap_or(Err(FabricError::TimedOut)) {
                 tracing::debug!(%error, "a heartbeat was not sent");
             }
         }
@@ -48,8 +57,8 @@ pub async fn run(
 }
 
 /// Waits for a sample no older than this.
-async fn sampled_after(load: &mut watch::Receiver<Sample>, moment: Instant) {
-    let is_new = |sample: &Sample| sample.taken.is_some_and(|taken| taken >= moment);
+async fn sampled_after(load: &mut watch::Receiver<Arc<Sample>>, moment: Instant) {
+    let is_new = |sample: &Arc<Sample>| sample.taken.is_some_and(|taken| taken >= moment);
     if load.wait_for(is_new).await.is_err() {
         // No more samples come, and the clock alone counts.
         std::future::pending::<()>().await;
@@ -76,5 +85,62 @@ fn compose(fabric: &Fabric, supervisor: &Supervisor, load: &Sample, seq: u64) ->
         models: supervisor.models(),
         headroom: supervisor.headroom(),
         timestamp: clock::now(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use island_protocol::fabric::Registered;
+
+    use super::*;
+    use crate::testing;
+
+    /// Heartbeats and samples of the load come about independently of each other, so one must never wait for the other.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn heartbeats_go_on_while_the_load_is_sampled() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (samples, load) = watch::channel(Arc::new(Sample::default()));
+        let (fabric, supervisor) = testing::supervisor(folder.path(), load.clone()).await;
+        fabric.set_registered(&Registered {
+            v: FABRIC_VERSION,
+            heartbeat_ms: 200,
+            lease_ms: 30_000,
+            drop: Vec::new(),
+        });
+        let done = Arc::new(AtomicBool::new(false));
+        let sampler = thread::spawn({
+            let done = Arc::clone(&done);
+            move || {
+                while !done.load(Ordering::Relaxed) {
+                    samples.send_replace(Arc::new(Sample::default()));
+                }
+            }
+        });
+        let progress = Progress::new("heartbeat");
+        let steps = progress.steps();
+        let stop = CancellationToken::new();
+        let beat =
+            tokio::spawn(run(Arc::clone(&fabric), Arc::clone(&supervisor), load, progress, stop.clone()));
+        let (enough, finished) = std::sync::mpsc::channel();
+        // On a thread of its own: a deadlock takes the runtime's with it.
+        let counter = thread::spawn(move || {
+            while steps.load(Ordering::Relaxed) < 1000 {
+                supervisor.tell();
+                thread::yield_now();
+            }
+            let _ = enough.send(());
+        });
+        let all = tokio::task::spawn_blocking(move || finished.recv_timeout(Duration::from_mins(1)));
+        assert!(all.await.expect("a thread").is_ok(), "heartbeats stopped for good");
+        stop.cancel();
+        done.store(true, Ordering::Relaxed);
+        beat.await.expect("the heartbeat's task ends");
+        sampler.join().expect("the sampler ends");
+        counter.join().expect("the counter ends");
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_nats::{Auth, Client, ConnectOptions, Event};
 use island_coordinator_client::backoff::Backoff;
-use island_daemon::{chain::Chain, notify};
+use island_daemon::{chain::Chain, notify, progress::Progress};
 use island_protocol::{
     FABRIC_VERSION,
     fabric::{Register, Registered},
@@ -22,6 +22,8 @@ use crate::{clock, identity::Identity, supervisor::Supervisor};
 
 /// Registering again now and then tells a coordinator that restarted what this Island has.
 const REGISTER_EVERY: Duration = Duration::from_secs(30);
+/// Time that handling one message may take before this process counts as deadlocked. Nothing in it waits for work to be done.
+const DISPATCH_LIMIT: Duration = Duration::from_mins(1);
 /// Time a registration gets.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -40,6 +42,8 @@ pub struct Session {
     pub nats_url: Option<String>,
     /// What is said at registration.
     pub about: About,
+    /// Steps of handling messages.
+    pub progress: Progress,
 }
 
 /// What an Island says of itself at registration.
@@ -115,7 +119,11 @@ impl Session {
                     Some(event) => tracing::warn!(%event, "the fabric says"),
                 },
                 message = messages.recv() => match message {
-                    Some(message) => dispatch.take(message).await,
+                    Some(message) => {
+                        self.progress.next_within(DISPATCH_LIMIT);
+                        dispatch.take(message).await;
+                        self.progress.idle();
+                    }
                     None => return Err(SessionError::Closed),
                 },
                 () = self.fabric.deaf() => return Err(SessionError::Deaf),

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use island_daemon::{chain::Chain, files::write_atomic};
+use island_daemon::{chain::Chain, files::write_atomic, latest::Latest};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,7 @@ const FILE: &str = "owner.json";
 pub struct Policy {
     rules: Rules,
     seats: Seats,
-    load: watch::Receiver<Sample>,
+    load: watch::Receiver<Arc<Sample>>,
     file: PathBuf,
     wish: Mutex<Wish>,
     changed: Notify,
@@ -41,7 +41,7 @@ pub struct Policy {
 
 impl Policy {
     /// Rules, and the word kept in `state`.
-    pub fn load(rules: Rules, state: &Path, load: watch::Receiver<Sample>) -> Self {
+    pub fn load(rules: Rules, state: &Path, load: watch::Receiver<Arc<Sample>>) -> Self {
         let file = state.join(FILE);
         let wish = match fs::read(&file) {
             Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
@@ -87,7 +87,7 @@ impl Policy {
 
     /// GPUs that rest, and why.
     pub fn resting(&self) -> Resting {
-        self.resting.borrow().clone()
+        self.resting.latest()
     }
 
     /// Looks until stopped, and has the supervisor act.
@@ -116,11 +116,11 @@ impl Policy {
 
     fn look(&self) {
         let idle = (self.rules.idle_minutes > 0).then(|| self.seats.idle(SystemTime::now())).flatten();
-        let senses = Senses::of(&self.load.borrow(), idle, &self.rules.gpu);
+        let senses = Senses::of(&self.load.latest(), idle, &self.rules.gpu);
         self.rest();
         let moment = Moment::now();
         let wish = self.wish();
-        let before = self.verdict.borrow().clone();
+        let before = self.verdict.latest();
         let verdict = decide(&self.rules, wish, moment, &senses, &before);
         if verdict != before {
             tracing::info!(%verdict, "the owner's rules");
@@ -140,7 +140,7 @@ impl Policy {
     /// Notes which GPUs rest.
     fn rest(&self) {
         let before = self.resting();
-        let after = resting(&self.rules.gpu, &self.load.borrow().gpus, &before);
+        let after = resting(&self.rules.gpu, &self.load.latest().gpus, &before);
         for (index, reason) in after.iter().filter(|(index, _)| !before.contains_key(index)) {
             tracing::info!(gpu = index, reason, "a GPU rests");
         }
@@ -161,28 +161,28 @@ mod tests {
     use crate::policy::Cause;
 
     fn policy(state: &Path) -> Policy {
-        Policy::load(Rules::default(), state, watch::channel(Sample::default()).1)
+        Policy::load(Rules::default(), state, watch::channel(Arc::new(Sample::default())).1)
     }
 
     #[test]
     fn a_pause_outlives_the_agent() {
         let state = tempfile::tempdir().expect("a folder");
         let first = policy(state.path());
-        assert_eq!(*first.verdict().borrow(), Verdict::Yes);
+        assert_eq!(first.verdict().latest(), Verdict::Yes);
         first.say(Wish::Pause { until: None }).expect("said");
-        assert_eq!(first.verdict().borrow().cause(), Some(Cause::Paused), "at once");
+        assert_eq!(first.verdict().latest().cause(), Some(Cause::Paused), "at once");
         drop(first);
         let next = policy(state.path());
-        assert_eq!(next.verdict().borrow().cause(), Some(Cause::Paused));
+        assert_eq!(next.verdict().latest().cause(), Some(Cause::Paused));
         next.say(Wish::None).expect("said");
-        assert_eq!(*policy(state.path()).verdict().borrow(), Verdict::Yes);
+        assert_eq!(policy(state.path()).verdict().latest(), Verdict::Yes);
     }
 
     #[test]
     fn a_word_that_cannot_be_read_is_a_pause() {
         let state = tempfile::tempdir().expect("a folder");
         fs::write(state.path().join(FILE), "{").expect("write");
-        assert_eq!(policy(state.path()).verdict().borrow().cause(), Some(Cause::Paused));
+        assert_eq!(policy(state.path()).verdict().latest().cause(), Some(Cause::Paused));
     }
 
     #[test]

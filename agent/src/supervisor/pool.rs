@@ -138,7 +138,7 @@ impl SeatError {
 pub struct Pool {
     config: PoolConfig,
     runtimes: Runtimes,
-    load: tokio::sync::watch::Receiver<Sample>,
+    load: tokio::sync::watch::Receiver<Arc<Sample>>,
     workers: Mutex<Vec<(ModelKey, Arc<WorkerHandle>)>>,
     /// What was asked for lately, loaded or not.
     popularity: Mutex<Popularity<ModelKey>>,
@@ -156,7 +156,7 @@ impl Pool {
     pub fn new(
         config: PoolConfig,
         runtimes: Runtimes,
-        load: tokio::sync::watch::Receiver<Sample>,
+        load: tokio::sync::watch::Receiver<Arc<Sample>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             config,

@@ -30,6 +30,7 @@ pub struct WorkerTask {
     frames: Frames,
     orders: mpsc::UnboundedReceiver<Order>,
     state: watch::Sender<WorkerState>,
+    /// What orders brought here and [`Order::Release`] has not taken away yet.
     jobs: BTreeMap<AttemptKey, (Arc<JobCell>, Sink)>,
     watch: StallWatch,
     verdict: Option<Death>,
@@ -123,10 +124,9 @@ impl WorkerTask {
             }
             FromWorker::LoadFailed { failure } => self.verdict = Some(Death::LoadFailed(failure)),
             FromWorker::Events { key, events } => {
-                if let Some((_, sink)) = self.jobs.get(&key)
-                    && sink.send(events).is_err()
-                {
-                    self.jobs.remove(&key);
+                if let Some((_, sink)) = self.jobs.get(&key) {
+                    // A closed sink belongs to an attempt whose release is among the orders.
+                    let _ = sink.send(events);
                 }
             }
             FromWorker::Pulse { work, rss_mb } => {
@@ -156,6 +156,10 @@ impl WorkerTask {
             }
             Order::Cancel(key, failure) => ToWorker::Cancel { key, failure },
             Order::Spooled(key, below) => ToWorker::Spooled { key, below },
+            Order::Release(key) => {
+                self.jobs.remove(&key);
+                return Next::Go;
+            }
             Order::Stop { now } => {
                 self.verdict = Some(Death::Stopped);
                 ToWorker::Shutdown { now }

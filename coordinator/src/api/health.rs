@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
+use island_daemon::latest::Latest;
 use island_protocol::api::Health;
 
 use super::Api;
@@ -12,7 +13,7 @@ pub(super) async fn health(State(api): State<Arc<Api>>) -> Json<Health> {
     let context = api.owner.context();
     let status = if context.store.ping().await.is_err() {
         "database away"
-    } else if !context.link.hearing().borrow().connected {
+    } else if !context.link.hearing().latest().connected {
         "fabric away"
     } else {
         "ok"

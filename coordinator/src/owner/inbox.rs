@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
+use island_daemon::latest::Latest;
 use island_protocol::{
     FABRIC_VERSION,
     fabric::{
@@ -239,7 +240,7 @@ impl Owner {
         if !self.is_signed(host, renewal.sent_at, message).await {
             return;
         }
-        let heard_since = self.context.link.hearing().borrow().since;
+        let heard_since = self.context.link.hearing().latest().since;
         let now = Instant::now();
         let mut leases = Vec::with_capacity(renewal.jobs.len());
         for job in &renewal.jobs {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use island_daemon::latest::Latest;
 use island_protocol::event::{JobEvent, Numbered};
 use tokio::sync::watch;
 
@@ -73,7 +74,7 @@ impl Log {
 
     /// Whether the job goes on elsewhere.
     pub(crate) fn is_abandoned(&self) -> bool {
-        *self.extent.borrow() == Extent::Abandoned
+        self.extent.latest() == Extent::Abandoned
     }
 
     /// All events so far.
@@ -129,7 +130,8 @@ impl Reader {
     /// What is new, at least one event; none once the log has ended and all was read. Safe to drop.
     pub(crate) async fn next(&mut self) -> Option<Vec<Entry>> {
         loop {
-            let extent = *self.extent.borrow_and_update();
+            self.extent.mark_unchanged();
+            let extent = self.extent.latest();
             let new = self.take();
             if !new.is_empty() {
                 return Some(new);
@@ -142,7 +144,7 @@ impl Reader {
 
     /// Whether the log has ended, with everything in it.
     pub(crate) fn has_ended(&self) -> bool {
-        matches!(*self.extent.borrow(), Extent::Ended(_))
+        matches!(self.extent.latest(), Extent::Ended(_))
     }
 
     fn take(&mut self) -> Vec<Entry> {

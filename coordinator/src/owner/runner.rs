@@ -7,6 +7,7 @@ pub(super) use assign::REFUSAL_PAUSE;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use island_daemon::latest::Latest;
 use island_protocol::{
     FABRIC_VERSION,
     credits::MicroCredits,
@@ -187,7 +188,7 @@ impl Runner {
         if late || self.run_deadline.is_some_and(|deadline| now >= deadline) {
             return self.timed_out().await;
         }
-        let hearing = *context.link.hearing().borrow();
+        let hearing = context.link.hearing().latest();
         let verdict = self
             .current()
             .filter(|_| hearing.connected)

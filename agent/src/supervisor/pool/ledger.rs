@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
+use island_daemon::latest::Latest;
 use island_protocol::{cargo::CargoSpec, ids::InstanceId};
 use tokio::time::Instant;
 
@@ -60,7 +61,7 @@ impl Pool {
             worker.order(Order::Stop { now: false });
             await_stop(worker).await;
         }
-        let ram_mb = self.free_beside(&room.share, &self.load.borrow(), Memory::read()).ram_mb;
+        let ram_mb = self.free_beside(&room.share, &self.load.latest(), Memory::read()).ram_mb;
         // The latest look at the GPU may be of before they left.
         let vram_mb = room.without(&leaving).vram_mb;
         Ok(Room { free: Amount { ram_mb, vram_mb }, ..room })
@@ -68,7 +69,7 @@ impl Pool {
 
     /// Ends workers that together take more of a GPU than jobs may have there, by what its driver measures.
     pub fn end_overdrafts(&self) {
-        let sample = self.load.borrow();
+        let sample = self.load.latest();
         for card in &sample.gpus.cards {
             let taker = |worker: &Arc<WorkerHandle>| Taker {
                 id: worker.instance,
@@ -94,7 +95,7 @@ impl Pool {
 
     /// The places for a worker, that with most memory left on its GPU first.
     fn rooms(&self) -> Vec<Room<InstanceId>> {
-        let sample = self.load.borrow();
+        let sample = self.load.latest();
         let memory = sample.memory_now();
         let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         let shares = gpus::shares(&self.config.gpu_rules, &resting, &sample.gpus);

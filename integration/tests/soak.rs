@@ -1,0 +1,107 @@
+//! Thousands of small jobs leave nothing behind: no descriptor, no thread, no memory, no file.
+//!
+//! `ISLAND_SOAK_JOBS` raises the number of jobs for a longer run by hand.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use island_coordinator_client::Client;
+use island_integration::{
+    Network, Options,
+    expect::{PATIENCE, final_job},
+    processes::{self, Usage},
+};
+use serde_json::json;
+
+/// Jobs before the first measurement, when pools and caches are filled.
+const WARM_UP: u64 = 1_000;
+/// Jobs after it, at least.
+const JOBS: u64 = 10_000;
+/// Jobs at once. Fewer than an account may have open.
+const CLIENTS: u64 = 4;
+/// What allocators and pools may still gather after the warm-up, in bytes for each job. The events of one such job take more.
+const BYTES_PER_JOB: u64 = 1_024;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_grows_with_the_jobs_that_have_passed() {
+    let network = Network::start_with(&Options::default());
+    let client = network.client();
+    run(&client, WARM_UP).await;
+    let before = measure(&network);
+    let jobs =
+        std::env::var("ISLAND_SOAK_JOBS").map_or(JOBS, |jobs| jobs.parse().expect("a number")).max(JOBS);
+    run(&client, jobs).await;
+    let after = measure(&network);
+    println!("before: {before:#?}\nafter {jobs} jobs: {after:#?}");
+    assert!(before.keys().any(|part| part.contains("worker")), "workers are measured: {before:?}");
+    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "the same processes run");
+    for (part, before) in before {
+        let after = after[&part];
+        // Connections come and go with clients; threads with blocking calls.
+        assert!(after.descriptors <= before.descriptors + 32, "{part}: {before:?}, then {after:?}");
+        assert!(after.threads <= before.threads + 16, "{part}: {before:?}, then {after:?}");
+        let allowed = (8 << 20) + jobs * BYTES_PER_JOB;
+        assert!(
+            after.anonymous_bytes <= before.anonymous_bytes + allowed,
+            "{part}: {before:?}, then {after:?}"
+        );
+    }
+    let spools = std::fs::read_dir(network.folder().join("island-1/spool")).expect("list the spools").count();
+    assert_eq!(spools, 0, "spools of jobs that have ended");
+}
+
+/// Runs `count` jobs on warm workers of the scripted engine and of the real one, and checks every end.
+async fn run(client: &Client, count: u64) {
+    let started = Arc::new(AtomicU64::new(0));
+    let clients = (0..CLIENTS).map(|_| {
+        let (client, started) = (client.clone(), Arc::clone(&started));
+        tokio::spawn(async move {
+            loop {
+                let number = started.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    return;
+                }
+                let (cargo, input) = if number.is_multiple_of(10) {
+                    ("llm-chat", json!({ "prompt": "hello", "max_tokens": 1 }))
+                } else {
+                    ("sim-chat", json!({ "prompt": "hello", "max_tokens": 1, "delay_ms": 0 }))
+                };
+                let job = client.submit_job(cargo, input, 0).await.expect("submit");
+                let mut events = client.job_events(job.id, None);
+                let read = async {
+                    let mut last = None;
+                    while let Some(event) = events.next().await {
+                        last = Some(event.expect("the stream goes on").event);
+                    }
+                    last
+                };
+                let last = tokio::time::timeout(PATIENCE, read).await.expect("the job ends in time");
+                assert!(
+                    last.as_ref().is_some_and(island_protocol::event::JobEvent::is_last),
+                    "job {number}: {last:?}"
+                );
+                let job = final_job(&client, job.id).await;
+                let complete = job.output.is_some() && job.usage.is_some() && job.completed_at.is_some();
+                assert!(complete && job.error.is_none(), "job {number}: {job:?}");
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.expect("every job completes");
+    }
+}
+
+/// What each long-lived process of the network uses.
+fn measure(network: &Network) -> BTreeMap<String, Usage> {
+    let parts = ["coordinator", "island-1"].map(|part| (part.to_owned(), network.pid(part)));
+    let workers = processes::workers(network.folder()).into_iter().map(|worker| {
+        let program = worker.command.split([' ', '/']).find(|part| part.starts_with("island-worker-"));
+        (format!("{} {}", program.unwrap_or("worker"), worker.pid), worker.pid)
+    });
+    parts.into_iter().chain(workers).map(|(part, pid)| (part, Usage::of(pid))).collect()
+}
