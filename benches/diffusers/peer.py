@@ -1,4 +1,4 @@
-"""Runs the same repository in torch and diffusers, told what to do line by line on standard input."""
+"""Runs the same repository in torch and diffusers, controlled line by line on standard input."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 
 class Embedder:
-    """A graph and its tokeniser."""
+    """A graph and its tokenizer."""
 
     def __init__(self, folder: Path, threads: int) -> None:
         options = onnxruntime.SessionOptions()

@@ -80,7 +80,7 @@ class Graph:
 
 
 def minilm(folder: Path) -> None:
-    """A repository of MiniLM-L6's shape, with a tokeniser of as many words."""
+    """A repository of MiniLM-L6's shape, with a tokenizer of as many words."""
     words, width, heads, layers = 30522, 384, 12, 6
     g = Graph()
     x = g.node("Add", g.node("Gather", g.weight(words, width, scale=0.05), "input_ids"),

@@ -1,4 +1,4 @@
-"""Runs the same graphs in Python's onnxruntime, told what to do line by line on standard input."""
+"""Runs the same graphs in Python's onnxruntime, controlled line by line on standard input."""
 
 from __future__ import annotations
 

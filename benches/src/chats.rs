@@ -1,5 +1,5 @@
-//! a4, a5, a6: what people in long conversations feel: how soon the next reply begins, and whether it flows on while somebody else's
-//! long prompt is read.
+//! Long conversations: the time to first token with a cached prefix and with more conversations than slots, and the gaps between
+//! the tokens of one reply while a long prompt of another is processed.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     load::{Reply, Target},
+    report::{Better, Report},
     stats::{Spread, median, percentile},
     systems::{LlamaServer, Network, Room},
 };
@@ -55,7 +56,7 @@ impl Series {
         self.flow_beside_a_long_prompt(target, round).await
     }
 
-    /// a4: a beginning of a thousand tokens, met for the first time and again with another question.
+    /// A prefix of a thousand tokens, uncached and then cached, with another question.
     async fn shared_beginning(&mut self, target: &Target, round: usize) -> Result<()> {
         let about = text(&format!("shared {round}"), SHARED);
         self.cold.push(first(target, &about, "What is it about?").await?);
@@ -63,7 +64,7 @@ impl Series {
         Ok(())
     }
 
-    /// a5: more people than places, each back with another question when all others have asked.
+    /// More conversations than slots; each continues when all others have had their turn.
     async fn talks_in_turn(&mut self, target: &Target, round: usize) -> Result<()> {
         let abouts: Vec<String> =
             (0..CHATS).map(|chat| text(&format!("talk {round} {chat}"), ABOUT)).collect();
@@ -78,7 +79,7 @@ impl Series {
         Ok(())
     }
 
-    /// a6: the gaps between the tokens of one reply while a prompt of four thousand tokens is read for another.
+    /// The gaps between the tokens of one reply while a prompt of four thousand tokens is processed for another.
     async fn flow_beside_a_long_prompt(&mut self, target: &Target, round: usize) -> Result<()> {
         let flowing = target.ask_messages(messages(&format!("flow {round}"), "Go on and on."), FLOWING);
         let interrupting = async {
@@ -107,7 +108,7 @@ impl Series {
     }
 }
 
-pub(crate) async fn run(plan: &Plan) -> Result<()> {
+pub(crate) async fn run(plan: &Plan) -> Result<Report> {
     let network = Network::start_with_model(&plan.model, ROOM).await?;
     let start = |options: &'static [&'static str]| {
         LlamaServer::start(&plan.llama_server, &plan.model, plan.threads, ROOM, options)
@@ -125,26 +126,24 @@ pub(crate) async fn run(plan: &Plan) -> Result<()> {
     all.iter_mut().for_each(Series::drop_warm_up);
     let [island, server, bare] = all;
 
-    println!("chats: {} places, {} threads, {} rounds", ROOM.slots, plan.threads, plan.rounds - 1);
-    println!(
-        "| figure | Island | llama-server | without its RAM cache | Island / llama-server | Island / without |"
-    );
-    println!("| --- | --- | --- | --- | --- | --- |");
-    for (name, figures) in [
-        ("first token, 1,024 tokens met first, ms", [&island.cold, &server.cold, &bare.cold]),
-        ("first token, met again, ms", [&island.warm, &server.warm, &bare.warm]),
-        ("a5: first token, 16 talks in turn, ms", [&island.back, &server.back, &bare.back]),
-        ("a6: p99 gap beside a prompt of 4,096, ms", [&island.gap, &server.gap, &bare.gap]),
-        ("first token of that prompt, ms", [&island.long, &server.long, &bare.long]),
+    let setup = format!("{} slots, {} threads, {} rounds", ROOM.slots, plan.threads, plan.rounds - 1);
+    let mut report = Report::new("Long conversations", setup);
+    for (figure, series) in [
+        ("first token, 1,024 tokens uncached", [&island.cold, &server.cold, &bare.cold]),
+        ("first token, 1,024 tokens cached", [&island.warm, &server.warm, &bare.warm]),
+        ("first token, 16 conversations in turn", [&island.back, &server.back, &bare.back]),
+        ("p99 token gap beside a 4,096-token prompt", [&island.gap, &server.gap, &bare.gap]),
+        ("first token of that prompt", [&island.long, &server.long, &bare.long]),
     ] {
-        let [ours, theirs, without] = figures.map(|figures| median(figures.clone()));
-        let [to_theirs, to_without] =
-            [figures[1], figures[2]].map(|theirs| Spread::of_ratios(figures[0], theirs));
-        println!("| {name} | {ours:.1} | {theirs:.1} | {without:.1} | {to_theirs} | {to_without} |");
+        let [ours, theirs, without] = series;
+        report.compare(figure, ("ms", Better::Lower), ours, "llama-server", theirs);
+        report.headline();
+        report.compare(figure, ("ms", Better::Lower), ours, "llama-server --cache-ram 0", without);
     }
-    println!("a4: met again / met first: Island {}", Spread::of_ratios(&island.warm, &island.cold));
-    println!("a4: met again / met first: llama-server {}", Spread::of_ratios(&server.warm, &server.cold));
-    Ok(())
+    report.note(format!("cached / uncached, Island: {}", Spread::of_ratios(&island.warm, &island.cold)));
+    report
+        .note(format!("cached / uncached, llama-server: {}", Spread::of_ratios(&server.warm, &server.cold)));
+    Ok(report)
 }
 
 /// Milliseconds to the first token of a reply.
@@ -156,7 +155,7 @@ fn messages(about: &str, question: &str) -> Value {
     json!([{ "role": "system", "content": about }, { "role": "user", "content": question }])
 }
 
-/// About so many tokens that begin as no other text does.
+/// A text of about this number of tokens, with a unique beginning.
 fn text(name: &str, tokens: usize) -> String {
     const WORDS: [&str; 8] = [" the", " sea", " and", " wind", " way", " home", " is", " long"];
     // The synthetic vocabulary takes three to four tokens for one of them.

@@ -1,8 +1,8 @@
-//! h1, h2: from a job to the first output of its container, cold and started ahead, beside the same steps made with curl.
+//! Time from a job to the first output of its container, cold and started ahead, compared with the same steps made with curl.
 //!
-//! All three start the same program from the same image within the same bounds: it reads its input to the end and answers with one
-//! line. The peer speaks the daemon's API as bare as it gets: create, attach, start, one curl each. Beside it, where there is a `docker`
-//! command, `docker run --rm` with the same bounds: what a person would type.
+//! All start the same program from the same image within the same bounds: it reads its input to the end and writes one line. The peer
+//! calls the daemon's API directly: create, attach, start, one curl each. Where there is a `docker` command, `docker run --rm` with the
+//! same bounds is measured too.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -25,10 +25,10 @@ use island_runtimes_container::{
     Containers, Settings,
     body::create_body,
     daemon::Daemon,
-    grant::Grant,
-    marks::{ISLAND, Maker, Marks},
+    engine_config::EngineConfig,
+    labels::{ContainerLabels, ISLAND, Maker},
     process,
-    table::Table,
+    resource_limits::ResourceLimits,
     testing::{Dockerd, busybox},
 };
 use island_runtimes_worker::launch::ContainerRules;
@@ -40,25 +40,29 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::stats::{Spread, percentile};
+use crate::{
+    report::{Better, Report},
+    stats::percentile,
+};
 
+const CLAIM: &str = "Container start";
 const PROGRAM: &str = r#"cat >/dev/null; echo '{"type":"token","content":"x"}'; echo '{"type":"done"}'"#;
 /// For a program that was started ahead to come to where it reads.
 const SETTLED: Duration = Duration::from_millis(200);
 
 /// Measures `rounds` times, the first not counted.
-pub(crate) async fn run(rounds: usize) -> Result<()> {
+pub(crate) async fn run(rounds: usize) -> Result<Report> {
     let dockerd = match Dockerd::start().await {
         Ok(dockerd) => dockerd,
         Err(reason) => {
-            println!("SKIPPED: {reason}");
-            return Ok(());
+            let mut skipped = Report::new(CLAIM, "nothing was measured".to_owned());
+            skipped.note(format!("SKIPPED: {reason}"));
+            return Ok(skipped);
         }
     };
     let measured = measure(&dockerd.socket(), rounds).await;
     dockerd.stop().await;
-    report(&measured?);
-    Ok(())
+    Ok(report(&measured?))
 }
 
 #[derive(Default)]
@@ -69,32 +73,26 @@ struct Times {
     ahead: Vec<f64>,
 }
 
-fn report(times: &Times) {
-    println!("from a job to its first output, milliseconds, {} rounds", times.curl.len());
-    for (name, figures) in [
-        ("curl, cold", &times.curl),
-        ("docker run --rm", &times.run),
-        ("h1: Island, cold", &times.cold),
-        ("h2: Island, started ahead", &times.ahead),
-    ] {
-        if figures.is_empty() {
-            println!("  {name:<28} not measured: there is no `docker` command here");
-            continue;
-        }
+fn report(times: &Times) -> Report {
+    let mut report = Report::new(CLAIM, format!("{} rounds", times.curl.len()));
+    let (cold, ahead, unit) = ("cold container", "container started ahead", ("ms", Better::Lower));
+    report.compare(cold, unit, &times.cold, "create, attach and start by curl", &times.curl);
+    report.headline();
+    if times.run.is_empty() {
+        report.note("`docker run --rm` was not measured: there is no `docker` command here");
+    } else {
+        report.compare(cold, unit, &times.cold, "docker run --rm", &times.run);
+        report.headline();
+        report.compare(ahead, unit, &times.ahead, "docker run --rm", &times.run);
+        report.headline();
+    }
+    report.compare(ahead, unit, &times.ahead, "Island, cold container", &times.cold);
+    for (name, figures) in [("curl", &times.curl), (cold, &times.cold), (ahead, &times.ahead)] {
         let mut sorted = figures.clone();
         sorted.sort_by(f64::total_cmp);
-        println!(
-            "  {name:<28} p50 {:8.2}   p99 {:8.2}",
-            percentile(&sorted, 50.0),
-            percentile(&sorted, 99.0)
-        );
+        report.note(format!("{name}: p99 {:.2} ms", percentile(&sorted, 99.0)));
     }
-    println!("h1 Island, cold / curl         {}", Spread::of_ratios(&times.cold, &times.curl));
-    if !times.run.is_empty() {
-        println!("h1 Island, cold / docker run    {}", Spread::of_ratios(&times.cold, &times.run));
-        println!("h2 started ahead / docker run   {}", Spread::of_ratios(&times.ahead, &times.run));
-    }
-    println!("h2 started ahead / Island cold {}", Spread::of_ratios(&times.ahead, &times.cold));
+    report
 }
 
 async fn measure(socket: &Path, rounds: usize) -> Result<Times> {
@@ -193,8 +191,8 @@ impl Bench {
     /// Milliseconds from the first curl to the first byte that the program wrote.
     async fn curl(&self, image: &str) -> Result<f64> {
         let cargo = cargo()?;
-        let table = Table::of(&cargo).map_err(|failure| anyhow::anyhow!(failure.message))?;
-        let grant = Grant::of(&cargo, &table, &ContainerRules::default(), false);
+        let table = EngineConfig::of(&cargo).map_err(|failure| anyhow::anyhow!(failure.message))?;
+        let grant = ResourceLimits::of(&cargo, &table, &ContainerRules::default(), false);
         let grant = grant.map_err(|failure| anyhow::anyhow!(failure.message))?;
         let maker = maker();
         let mut body = serde_json::to_value(create_body(
@@ -202,7 +200,7 @@ impl Bench {
             &table.command,
             &grant,
             None,
-            &Marks { maker: &maker, key: None },
+            &ContainerLabels { maker: &maker, key: None },
         ))?;
         // It has no input to send: the program finds the end of it at once.
         body["OpenStdin"] = json!(false);
@@ -279,7 +277,7 @@ impl Bench {
         Ok(child.wait_with_output().await?.stdout)
     }
 
-    /// Waits until only so many containers are left, the ones that wait for their job.
+    /// Waits until only `count` containers are left: those that wait for their job.
     async fn settle(&self, count: usize) -> Result<()> {
         let filters = [("label".to_owned(), vec![ISLAND.to_owned()])].into_iter().collect();
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();

@@ -1,5 +1,5 @@
-//! a1, a2: tokens per second and time to first token at 1 and 8 streams, on the same model file in the same minute. Eight streams
-//! count all tokens from the first request to the last reply's end, prompts included.
+//! Decode rate and time to first token with 1 and 8 streams, on the same model file in the same minute. The rate of eight streams
+//! counts all tokens from the first request to the end of the last reply, prompts included.
 
 use std::{path::PathBuf, time::Instant};
 
@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 
 use crate::{
     load::{Reply, Target, decode_rate},
+    report::{Better, Report},
     stats::Spread,
     systems::{LlamaServer, Network, Room, bare_loop},
 };
@@ -23,7 +24,7 @@ pub(crate) struct Plan {
 
 /// Streams at once in the second half.
 const MANY: usize = 8;
-/// Replies that each of them asks for, one after the other: prompts come while others write, as they do all day.
+/// Replies that each of them requests in sequence, so that prompts arrive while other streams decode.
 const REPLIES: usize = 3;
 
 /// One system's figures, round by round.
@@ -59,7 +60,7 @@ impl Series {
     }
 }
 
-pub(crate) async fn run(plan: &Plan) -> Result<()> {
+pub(crate) async fn run(plan: &Plan) -> Result<Report> {
     let room = Room { slots: MANY as u32, context: 1024 };
     let network = Network::start_with_model(&plan.model, room).await?;
     let peer = LlamaServer::start(&plan.llama_server, &plan.model, plan.threads, room, &[]).await?;
@@ -77,34 +78,28 @@ pub(crate) async fn run(plan: &Plan) -> Result<()> {
     bare_single.remove(0);
     bare_many.remove(0);
 
-    println!("decode: {} tokens a reply, {} threads, {} rounds", plan.tokens, plan.threads, plan.rounds - 1);
-    println!("| figure | Island | llama-server | bare loop | Island / llama-server | Island / bare |");
-    println!("| --- | --- | --- | --- | --- | --- |");
-    let median = |figures: &[f64]| Spread::of(figures.to_vec()).median;
-    for (name, ours, theirs, bare) in [
-        ("a1: 1 stream, decode tokens/s", &island.single, &server.single, &bare_single),
-        ("a2: 8 streams, tokens/s in all", &island.aggregate, &server.aggregate, &bare_many),
+    let setup =
+        format!("{} tokens a reply, {} threads, {} rounds", plan.tokens, plan.threads, plan.rounds - 1);
+    let mut report = Report::new("Decoding", setup);
+    for (figure, ours, theirs, bare) in [
+        ("decode rate, 1 stream", &island.single, &server.single, &bare_single),
+        ("decode rate, 8 streams", &island.aggregate, &server.aggregate, &bare_many),
     ] {
-        println!(
-            "| {name} | {:.1} | {:.1} | {:.1} | {} | {} |",
-            median(ours),
-            median(theirs),
-            median(bare),
-            Spread::of_ratios(ours, theirs),
-            Spread::of_ratios(ours, bare)
-        );
+        report.compare(figure, ("tokens/s", Better::Higher), ours, "llama-server", theirs);
+        report.headline();
+        report.compare(figure, ("tokens/s", Better::Higher), ours, "bare llama.cpp loop", bare);
     }
-    for (name, ours, theirs) in [
-        ("time to first token, 1 stream, ms", &island.first_single, &server.first_single),
-        ("time to first token, 8 streams, ms", &island.first_many, &server.first_many),
+    for (figure, ours, theirs) in [
+        ("time to first token, 1 stream", &island.first_single, &server.first_single),
+        ("time to first token, 8 streams", &island.first_many, &server.first_many),
     ] {
-        let ratio = Spread::of_ratios(ours, theirs);
-        println!("| {name} | {:.1} | {:.1} | – | {ratio} | – |", median(ours), median(theirs));
+        report.compare(figure, ("ms", Better::Lower), ours, "llama-server", theirs);
+        report.headline();
     }
-    Ok(())
+    Ok(report)
 }
 
 /// A prompt that shares no prefix with any other.
 fn prompt(round: usize, stream: usize, reply: usize) -> String {
-    format!("{round}.{stream}.{reply}: say something about the sea, the weather and the long way home.")
+    format!("{round}.{stream}.{reply}: describe the sea, the weather and the long way home.")
 }

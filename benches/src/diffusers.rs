@@ -1,7 +1,7 @@
-//! f1, f2: a step of Stable Diffusion 1.5 on a processor, against torch and diffusers with the same weights in the same run.
+//! A step of Stable Diffusion 1.5 on a processor, compared with torch and diffusers with the same weights in the same run.
 //!
-//! f1 is torch in f32, as the engine computes; f2 is torch in bf16, the best that a processor of today can do. Both walk the same steps over
-//! the same weights (random ones of the real shape: a step takes as long); ours runs as a job does, and its steps are timed by its events.
+//! The engine computes in f32, so torch in f32 is the equal peer; torch in bf16 is the fastest peer on current processors. All take the
+//! same steps with the same weights, random ones of the real shape. Island's steps run as a job and are timed by its events.
 
 use std::{
     collections::BTreeMap,
@@ -24,14 +24,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     python::Python,
-    stats::{Spread, median},
+    report::{Better, Report},
 };
 
 /// Steps of a round; the first is not counted, for it also waits for memory.
 const STEPS: usize = 4;
 
 /// Measures pictures of these sides.
-pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path, sides: &[usize]) -> Result<()> {
+pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path, sides: &[usize]) -> Result<Report> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let engine = load(folder, threads).await?;
     let peer = |dtype: &str| {
@@ -39,7 +39,8 @@ pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path, sides: &[us
         Python::start(python, "diffusers/peer.py", &[folder.as_os_str(), threads.as_ref(), dtype.as_ref()])
     };
     let (mut whole, mut half) = (peer("float32")?, peer("bfloat16")?);
-    println!("{} beside {}, {threads} threads each", engine.version(), whole.version);
+    let setup = format!("{}, peer {}, {threads} threads each", engine.version(), whole.version);
+    let mut report = Report::new("Stable Diffusion 1.5", setup);
     for &side in sides {
         let (mut ours, mut wholes, mut halves) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..rounds {
@@ -52,21 +53,21 @@ pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path, sides: &[us
                 halves.push(figures.2["step_ms"].as_f64().context("a time")?);
             }
         }
-        let (f1, f2) = (Spread::of_ratios(&ours, &wholes), Spread::of_ratios(&ours, &halves));
-        let [ours, wholes, halves] = [ours, wholes, halves].map(median);
-        println!("f1 {side} × {side}: {ours:.0} ms a step, torch f32 {wholes:.0} ms, ratio {f1}");
-        println!("f2 {side} × {side}: {ours:.0} ms a step, torch bf16 {halves:.0} ms, ratio {f2}");
+        for (peer, theirs) in [("torch f32", &wholes), ("torch bf16", &halves)] {
+            report.compare(format!("step at {side} × {side}"), ("ms", Better::Lower), &ours, peer, theirs);
+            report.headline();
+        }
     }
     let peak = |file: &str| -> Result<u64> {
         let status = fs::read_to_string(file).with_context(|| format!("read {file}"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
         Ok(line.split_whitespace().next().context("a number")?.parse::<u64>()? / 1024)
     };
-    println!("most memory: {} MiB here, {} MiB for torch in f32", peak("/proc/self/status")?, {
-        let told = whole.ask(&json!({ "size": sides.first().copied().unwrap_or(64), "steps": 2 }))?;
-        told["peak_mib"].as_u64().context("a size")?
-    });
-    Ok(())
+    let answer = whole.ask(&json!({ "size": sides.first().copied().unwrap_or(64), "steps": 2 }))?;
+    let theirs = answer["peak_mib"].as_u64().context("a size")?;
+    let ours = peak("/proc/self/status")?;
+    report.compare("peak memory", ("MiB", Better::Lower), &[ours as f64], "torch f32", &[theirs as f64]);
+    Ok(report)
 }
 
 async fn load(folder: &Path, threads: usize) -> Result<Diffusers> {

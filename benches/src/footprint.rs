@@ -1,7 +1,8 @@
-//! i1, i2: what an Island with nothing to do takes of its machine, against programs that owners leave running without a thought.
+//! Memory and processor time of an idle Island, compared with programs that owners commonly leave running.
 //!
-//! All run side by side for the same minutes: the agent in a network, connected and beating; prometheus-node-exporter, unscraped; and
-//! boinc-client, attached to nothing. Memory is what is resident and private at the end; time is of the processor, all threads.
+//! All run at the same time for the same minutes: the agent in a network, connected and sending heartbeats; prometheus-node-exporter,
+//! unscraped; and boinc-client, attached to no project. Memory is what is resident and private at the end; time is processor time of
+//! all threads.
 
 use std::{
     fs,
@@ -12,7 +13,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::systems::Network;
+use crate::{
+    report::{Better, Report},
+    systems::Network,
+};
 
 /// Before measuring: programs look around when they start.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -31,7 +35,7 @@ pub(crate) async fn run(
     agent: Option<&Path>,
     node_exporter: &Path,
     boinc: &Path,
-) -> Result<()> {
+) -> Result<Report> {
     let network = match agent {
         Some(agent) => Network::start_with_agent(agent).await?,
         None => Network::start().await?,
@@ -49,28 +53,30 @@ pub(crate) async fn run(
     tokio::time::sleep(SETTLE).await;
     let before = programs.map(|(_, process)| taken(process));
     tokio::time::sleep(Duration::from_mins(minutes)).await;
+    let mut report = Report::new("Idle Island", format!("{minutes} minutes"));
     let mut figures = Vec::new();
     for ((name, process), before) in programs.into_iter().zip(before) {
         let (before, after) = (before?, taken(process)?);
         // A hundredth of a second each.
         let share = (after.ticks - before.ticks) as f64 / (minutes * 60) as f64;
-        println!(
-            "{name}: {:.1} MiB resident, {:.1} MiB of them private, {share:.3} % of a processor over {minutes} min",
+        report.note(format!(
+            "{name}: {:.1} MiB resident, {:.1} MiB of them private, {share:.3} % of a processor",
             after.resident_kib as f64 / 1024.0,
             after.private_kib as f64 / 1024.0
-        );
-        figures.push((after.resident_kib as f64, share));
+        ));
+        figures.push((name, [after.resident_kib as f64 / 1024.0], [share]));
     }
-    let &[(ours, used), (exporter, exporter_used), (_, boinc_used)] = figures.as_slice() else {
-        bail!("three programs were measured");
-    };
-    println!("i1 resident against node-exporter: {:.2}", ours / exporter);
-    println!(
-        "i2 processor against node-exporter: {:.2}, against boinc-client: {:.2}",
-        used / exporter_used,
-        used / boinc_used
-    );
-    Ok(())
+    let Some(((_, memory, used), peers)) = figures.split_first() else { bail!("no program was measured") };
+    for (name, their_memory, their_use) in peers {
+        report.compare("resident memory", ("MiB", Better::Lower), memory, *name, their_memory);
+        report.headline();
+        // node-exporter takes no time while nothing scrapes it.
+        if their_use[0] > 0.0 && used[0] > 0.0 {
+            report.compare("processor time", ("%", Better::Lower), used, *name, their_use);
+            report.headline();
+        }
+    }
+    Ok(report)
 }
 
 fn taken(process: u32) -> Result<Taken> {

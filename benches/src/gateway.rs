@@ -1,5 +1,5 @@
-//! b1, b2, b4: what the API costs beside a bare proxy and beside a gateway for language models, with replies that cost
-//! nothing: an HTTP mock behind nginx and litellm, a simulated engine on a real Island behind ours.
+//! Latency, request rate and concurrent streams of the API, compared with a bare proxy and with a gateway for language models. Replies
+//! cost nothing: an HTTP mock behind nginx and litellm, a simulated engine on a real Island behind the coordinator.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,13 @@ use futures::{StreamExt, stream};
 use crate::{
     load::Target,
     mock,
-    stats::{Spread, percentile},
+    report::{Better, Report},
+    stats::percentile,
     systems::{Network, Proxy},
 };
 
+const ISLAND: &str = "Island";
+const MOCK: &str = "HTTP mock";
 /// Requests of a round, one after another.
 const ALONE: usize = 100;
 /// Requests in flight at full load, and for how long.
@@ -33,22 +36,23 @@ struct Series {
     paced: Target,
     p99: Vec<f64>,
     rate: Vec<f64>,
+    held: usize,
 }
 
 impl Series {
     fn new(name: &'static str, at_once: Target, paced: Target) -> Self {
-        Self { name, at_once, paced, p99: Vec::new(), rate: Vec::new() }
+        Self { name, at_once, paced, p99: Vec::new(), rate: Vec::new(), held: 0 }
     }
 }
 
-pub(crate) async fn run(rounds: usize, litellm: Option<std::path::PathBuf>) -> Result<()> {
+pub(crate) async fn run(rounds: usize, litellm: Option<std::path::PathBuf>) -> Result<Report> {
     let upstream = mock::start().await?;
     let network = Network::start_for_many().await?;
     let nginx = Proxy::nginx(upstream).await?;
     let mut all = vec![
-        Series::new("mock itself", mock::at_once(upstream)?, mock::paced(upstream)?),
+        Series::new(MOCK, mock::at_once(upstream)?, mock::paced(upstream)?),
         Series::new("nginx", nginx.target("at-once")?, nginx.target("paced")?),
-        Series::new("Island", network.target("sim-at-once")?, network.target("sim-chat")?),
+        Series::new(ISLAND, network.target("sim-at-once")?, network.target("sim-chat")?),
     ];
     let proxy = match &litellm {
         Some(program) => Some(Proxy::litellm(program, upstream).await?),
@@ -67,36 +71,50 @@ pub(crate) async fn run(rounds: usize, litellm: Option<std::path::PathBuf>) -> R
             }
         }
     }
-    report(&all, rounds);
-    println!("| streams at {} ms without a stall of {STALL_MS} ms (b4) | most |", PACE.as_millis());
-    println!("| --- | --- |");
-    for series in &all {
-        println!("| {} | {} |", series.name, held(&series.paced).await);
+    for series in &mut all {
+        series.held = held(&series.paced).await;
     }
+    let mut report = report(&all, rounds);
     if litellm.is_none() {
-        println!("litellm was not measured: no program was given");
+        report.note("litellm was not measured: no program was given");
     }
-    Ok(())
+    Ok(report)
 }
 
-fn report(all: &[Series], rounds: usize) {
-    println!("gateway: {ALONE} requests alone, {BUSY} at once for {BUSY_FOR:?}, {} rounds", rounds - 1);
-    println!("| system | p99 alone, ms (b1) | added, of nginx's | requests/s at once (b2) | of nginx's |");
-    println!("| --- | --- | --- | --- | --- |");
-    let added = |series: &Series| -> Vec<f64> {
-        series.p99.iter().zip(&all[0].p99).map(|(through, floor)| (through - floor).max(0.001)).collect()
+fn report(all: &[Series], rounds: usize) -> Report {
+    let setup = format!(
+        "{ALONE} requests alone, {BUSY} in flight for {} s, {} rounds",
+        BUSY_FOR.as_secs(),
+        rounds - 1
+    );
+    let mut report = Report::new("API latency and rate", setup);
+    let (ours, peers): (Vec<&Series>, Vec<&Series>) = all.iter().partition(|series| series.name == ISLAND);
+    let ours = ours[0];
+    // The mock is the floor of the peers, not a peer.
+    let headline = |report: &mut Report, peer: &Series| {
+        if peer.name != MOCK {
+            report.headline();
+        }
     };
-    let nginx = &all[1];
-    for series in all {
-        println!(
-            "| {} | {} | {} | {} | {} |",
-            series.name,
-            Spread::of(series.p99.clone()),
-            Spread::of_ratios(&added(series), &added(nginx)),
-            Spread::of(series.rate.clone()),
-            Spread::of_ratios(&series.rate, &nginx.rate),
+    let streams = format!("streams of {} ms frames without a gap of {STALL_MS} ms", PACE.as_millis());
+    for peer in peers {
+        report.compare("p99 latency, alone", ("ms", Better::Lower), &ours.p99, peer.name, &peer.p99);
+        headline(&mut report, peer);
+        report.compare(
+            format!("{BUSY} requests in flight"),
+            ("requests/s", Better::Higher),
+            &ours.rate,
+            peer.name,
+            &peer.rate,
         );
+        headline(&mut report, peer);
+        if peer.held > 0 {
+            let (ours, theirs) = ([ours.held as f64], [peer.held as f64]);
+            report.compare(streams.clone(), ("streams", Better::Higher), &ours, peer.name, &theirs);
+            headline(&mut report, peer);
+        }
     }
+    report
 }
 
 /// The 99th percentile of requests that have the system to themselves, milliseconds.

@@ -84,7 +84,7 @@ impl Target {
         Ok(reply)
     }
 
-    /// Asks for a short whole reply; milliseconds until it was read.
+    /// Requests a short reply without streaming and returns the milliseconds until it was read.
     pub(crate) async fn ask_whole(&self) -> Result<f64> {
         let body = json!({
             "model": self.model,

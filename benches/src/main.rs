@@ -5,23 +5,26 @@
 //! | `systems` | what is measured: an Island network, llama-server, a bare llama.cpp loop, a paced mock |
 //! | `load` | streaming chat requests, and the times of their frames |
 //! | `stats` | medians of per-round ratios |
-//! | `decode` | a1, a2: tokens per second and time to first token, 1 and 8 streams |
-//! | `chats` | a4, a5, a6: when replies of long conversations begin, and whether others flow on meanwhile |
+//! | `report` | the results of one claim, as a table and as JSON |
+//! | `chart` | one SVG of several results |
+//! | `decode` | tokens per second and time to first token, 1 and 8 streams, against llama-server |
+//! | `chats` | long conversations: first tokens with cached prefixes, gaps beside a long prompt, against llama-server |
 //! | `mock` | a chat server that costs nothing |
-//! | `gateway` | b1, b2, b4: the API beside nginx and litellm |
-//! | `overhead` | b3: what the network adds to a paced stream |
-//! | `wasm` | d1, d2: wasm jobs through the engine, against a bare loop and a process for each |
-//! | `onnx` | e1, e2: graphs and embeddings, against Python's onnxruntime of the same version, mosec and LitServe |
-//! | `diffusers` | f1, f2: a step of Stable Diffusion, against torch and diffusers |
-//! | `footprint` | i1, i2: what an idle Island takes, against node-exporter and boinc-client |
+//! | `gateway` | latency, rate and streams of the API, against nginx and litellm |
+//! | `overhead` | what the network adds to a paced stream |
+//! | `wasm` | wasm jobs through the engine, against a bare loop and one process per job |
+//! | `onnx` | graphs and embeddings, against Python's onnxruntime of the same version, mosec and LitServe |
+//! | `diffusers` | a step of Stable Diffusion, against torch and diffusers |
+//! | `footprint` | memory and processor time of an idle Island, against node-exporter and boinc-client |
 //! | `python` | a peer in Python |
-//! | `containers` | h1, h2: from a job to the first output of its container, cold and started ahead, against curl |
+//! | `containers` | time from a job to the first output of its container, cold and started ahead, against curl |
 //!
-//! Rounds are interleaved (A, B, C, A, B, C, …); the ratio of each round is taken, then the median of the ratios, with
-//! the least and the greatest beside it. Absolute figures belong to the machine and the minute; ratios travel better.
+//! Rounds are interleaved (A, B, C, A, B, C, …). The ratio of each round is taken; the reported ratio is the median, with the minimum
+//! and the maximum. Absolute figures depend on the machine and the hour; ratios are more stable.
 
 #![expect(clippy::print_stdout, reason = "a report is what this program is for")]
 
+mod chart;
 mod chats;
 mod containers;
 mod decode;
@@ -33,14 +36,17 @@ mod mock;
 mod onnx;
 mod overhead;
 mod python;
+mod report;
 mod stats;
 mod systems;
 mod wasm;
 
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+
+use report::Report;
 
 /// Measures Island against peers and floors in the same run.
 #[derive(Debug, Parser)]
@@ -48,13 +54,16 @@ struct Cli {
     /// Rounds; the first one warms up and is not counted
     #[arg(long, default_value_t = 8, global = true)]
     rounds: usize,
+    /// Write the results to this file, for `chart`
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
     #[command(subcommand)]
     what: What,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Decode speed through the whole network, against llama-server and a bare llama.cpp loop (a1, a2)
+    /// Decode speed through the whole network, against llama-server and a bare llama.cpp loop
     Decode {
         /// The model file, the same for all three
         #[arg(long)]
@@ -69,7 +78,7 @@ enum What {
         #[arg(long, default_value_t = 2)]
         threads: u32,
     },
-    /// Long conversations: first tokens of what was met before, and replies beside long prompts (a4, a5, a6)
+    /// Long conversations: first tokens with cached prefixes, and replies beside long prompts, against llama-server
     Chats {
         /// The model file, the same for all
         #[arg(long)]
@@ -81,15 +90,15 @@ enum What {
         #[arg(long, default_value_t = 2)]
         threads: u32,
     },
-    /// What the network adds to a stream paced at 20 ms, against the same stream served directly (b3)
+    /// What the network adds to a stream paced at 20 ms, against the same stream served directly
     Overhead,
-    /// Latency alone, requests a second and streams held, against nginx and litellm (b1, b2, b4)
+    /// Latency alone, requests a second and streams held, against nginx and litellm
     Gateway {
         /// litellm program (see benches/peers.sh)
         #[arg(long)]
         litellm: Option<PathBuf>,
     },
-    /// Wasm jobs through the engine, against a bare loop of the same instances and a fresh process for each (d1, d2)
+    /// Wasm jobs through the engine, against a bare loop of the same instances and a fresh process for each
     Wasm {
         /// A program that takes JSON, with its input: measured besides those built in
         #[arg(long, num_args = 2, value_names = ["PROGRAM", "INPUT"])]
@@ -98,7 +107,7 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         jobs: usize,
     },
-    /// One graph at a time, and embeddings for sixteen clients, against Python's onnxruntime, mosec and LitServe (e1, e2)
+    /// One graph at a time, and embeddings for sixteen clients, against Python's onnxruntime, mosec and LitServe
     Onnx {
         /// Folder with the graphs (see benches/peers.sh)
         #[arg(long)]
@@ -107,7 +116,7 @@ enum What {
         #[arg(long)]
         python: PathBuf,
     },
-    /// A step of Stable Diffusion 1.5 on a processor, against torch in f32 and bf16 (f1, f2)
+    /// A step of Stable Diffusion 1.5 on a processor, against torch in f32 and bf16
     Diffusers {
         /// Folder with a repository (see benches/diffusers/models.py)
         #[arg(long)]
@@ -119,11 +128,11 @@ enum What {
         #[arg(long, num_args = 1.., default_values_t = [256, 512])]
         sides: Vec<usize>,
     },
-    /// From a job to the first output of its container, cold and started ahead, against the daemon's API by curl (h1, h2)
+    /// Time from a job to the first output of its container, cold and started ahead, against the daemon's API by curl
     Containers,
-    /// Memory and processor time of an Island with nothing to do, against node-exporter and boinc-client (i1, i2)
+    /// Memory and processor time of an idle Island, against node-exporter and boinc-client
     Footprint {
-        /// How long to look
+        /// How long to measure
         #[arg(long, default_value_t = 10)]
         minutes: u64,
         /// island-agent program, as packages have it [default: the one that tests run]
@@ -136,6 +145,12 @@ enum What {
         #[arg(long, default_value = "boinc")]
         boinc: PathBuf,
     },
+    /// Draw the headline ratios of some results as one SVG, on standard output
+    Chart {
+        /// Files that `--json` wrote, in the order of the chart
+        #[arg(required = true)]
+        results: Vec<PathBuf>,
+    },
     /// One program in a process of its own, as the peer of `wasm`
     #[command(hide = true)]
     WasmProcess {
@@ -147,14 +162,24 @@ enum What {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     // Those of wasm bring their own async runtimes, as the worker and the peer do.
-    match cli.what {
-        What::Wasm { program, jobs } => wasm::run(cli.rounds, jobs, &program),
-        What::WasmProcess { compiled } => wasm::process::run(&compiled),
-        what => tokio::runtime::Runtime::new()?.block_on(measure(what, cli.rounds)),
+    let report = match cli.what {
+        What::Chart { results } => {
+            print!("{}", chart::run(&results)?);
+            return Ok(());
+        }
+        What::WasmProcess { compiled } => return wasm::process::run(&compiled),
+        What::Wasm { program, jobs } => wasm::run(cli.rounds, jobs, &program)?,
+        what => tokio::runtime::Runtime::new()?.block_on(measure(what, cli.rounds))?,
+    };
+    print!("{}", report.table());
+    if let Some(path) = &cli.json {
+        let text = serde_json::to_string_pretty(&report.json())?;
+        fs::write(path, format!("{text}\n")).with_context(|| format!("write {}", path.display()))?;
     }
+    Ok(())
 }
 
-async fn measure(what: What, rounds: usize) -> Result<()> {
+async fn measure(what: What, rounds: usize) -> Result<Report> {
     match what {
         What::Decode { model, llama_server, tokens, threads } => {
             decode::run(&decode::Plan { model, llama_server, tokens, threads, rounds }).await
@@ -170,6 +195,8 @@ async fn measure(what: What, rounds: usize) -> Result<()> {
             footprint::run(minutes, agent.as_deref(), &node_exporter, &boinc).await
         }
         What::Containers => containers::run(rounds).await,
-        What::Wasm { .. } | What::WasmProcess { .. } => unreachable!("measured without this runtime"),
+        What::Wasm { .. } | What::WasmProcess { .. } | What::Chart { .. } => {
+            unreachable!("they run without this runtime")
+        }
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::load::Target;
 
-/// Frames of a paced reply, unless fewer tokens are asked for.
+/// Frames of a paced reply, unless fewer tokens are requested.
 const FRAMES: u64 = 64;
 const PACE: Duration = Duration::from_millis(20);
 

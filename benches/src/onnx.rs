@@ -1,10 +1,10 @@
-//! e1, e2: graphs and embeddings, against Python's onnxruntime of the same version in the same run.
+//! Graphs and embeddings, compared with Python's onnxruntime of the same version in the same run.
 //!
-//! e1 is one graph at a time, the same tensors in both. e2 is sixteen clients with texts of 16 to 256 tokens, tokenised, run and
-//! pooled in both: here through the engine, which batches what waits, there by sixteen threads on one session. The same texts are
-//! asked over HTTP of servers that batch what waits, mosec and LitServe, and of the engine behind a bare server, so that what HTTP
-//! costs is in all of them. Texts a processor second are told besides: on a busy machine, whoever has more threads gets more of it.
-//! Then the engine's appetite: processor time while nothing is asked, and memory after ten thousand jobs.
+//! First one graph at a time, the same tensors in both. Then embeddings for sixteen clients with texts of 16 to 256 tokens, tokenized,
+//! run and pooled in both: here through the engine, which batches queued texts, there by sixteen threads on one session. The same texts
+//! are sent over HTTP to servers that batch queued texts, mosec and LitServe, and to the engine behind a bare server, so that all of
+//! them include the cost of HTTP. Texts per processor second are reported too: on a busy machine a program with more threads gets a
+//! larger share. Last, the engine's processor time while idle, and its memory after ten thousand jobs.
 
 mod processor;
 mod servers;
@@ -26,7 +26,7 @@ use island_protocol::{
 };
 use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime as _, WorkCounter};
 use island_runtimes_onnx::{
-    graph::{Feeds, Graph, Threads, watch::Watch},
+    graph::{Feeds, Graph, Threads, tensor_trace::TensorTrace},
     library,
     repository::GraphFiles,
     runtime::{Onnx, Settings},
@@ -39,15 +39,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     python::Python,
+    report::{Better, Report},
     stats::{Spread, median},
 };
 
 /// MiniLM's graphs.
 const WHOLE: &str = "onnx/model.onnx";
 const INT8: &str = "onnx/model_quantized.onnx";
-/// Clients of e2.
+/// Clients of the embeddings.
 const CLIENTS: usize = 16;
-/// Texts of a round of e2.
+/// Texts in a round of embeddings.
 const TEXTS: usize = 192;
 /// Jobs before and after which memory is looked at.
 const MANY: usize = 10_000;
@@ -55,7 +56,7 @@ const MANY: usize = 10_000;
 const IDLE: Duration = Duration::from_mins(1);
 
 /// Measures everything.
-pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path) -> Result<()> {
+pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path) -> Result<Report> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut peer =
         Python::start(python, "onnx/peer.py", &[folder.as_os_str(), threads.to_string().as_ref()])?;
@@ -66,22 +67,25 @@ pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path) -> Result<(
         peer.version,
         library::version()
     );
-    println!("ONNX Runtime {} in both, {threads} threads each", peer.version);
+    let setup =
+        format!("ONNX Runtime {} in both, {threads} threads each, {} rounds", peer.version, rounds - 1);
+    let mut report = Report::new("ONNX graphs and embeddings", setup);
     for (name, path, feeds) in graphs() {
         let files = GraphFiles { name: name.to_owned(), path: folder.join(path), weights: Vec::new() };
         let settings = Threads { threads, vram_limit_mb: 0 };
         let graph =
             Graph::load(environment, &files, settings).map_err(|failure| anyhow::anyhow!(failure.message))?;
-        one_at_a_time(rounds, name, &graph, &feeds, &mut peer)?;
+        one_at_a_time(&mut report, rounds, name, &graph, &feeds, &mut peer)?;
     }
     for (name, graph) in [("minilm-int8", INT8), ("minilm", WHOLE)] {
         let engine = load(folder, graph, threads).await?;
-        together(rounds, name, &engine, &mut peer).await?;
+        together(&mut report, rounds, name, &engine, &mut peer).await?;
     }
     drop(peer);
     let engine = load(folder, WHOLE, threads).await?;
-    over_http(rounds, &engine, folder, python, threads).await?;
-    appetite(&engine).await
+    over_http(&mut report, rounds, &engine, folder, python, threads).await?;
+    idle_and_memory(&mut report, &engine).await?;
+    Ok(report)
 }
 
 /// A tensor of one value: shape, value, and what numpy calls its kind.
@@ -105,6 +109,7 @@ fn graphs() -> [(&'static str, &'static str, BTreeMap<&'static str, Fed>); 4] {
 }
 
 fn one_at_a_time(
+    report: &mut Report,
     rounds: usize,
     name: &str,
     graph: &Graph,
@@ -129,20 +134,16 @@ fn one_at_a_time(
         let answer = peer.ask(&json!({ "graph": name, "count": count, "feeds": feeds }))?;
         let answer =
             answer["seconds"].as_array().context("times")?.iter().filter_map(Value::as_f64).collect();
-        // The first round warms up, and says how many runs fill half a second.
+        // The first round warms up and determines how many runs fill half a second.
         if round == 0 {
             count = (0.5 / times[times.len() - 1].max(1e-4)).clamp(3.0, 200.0) as usize;
             continue;
         }
-        ours.push(median(times));
-        theirs.push(median(answer));
+        ours.push(median(times) * 1e3);
+        theirs.push(median(answer) * 1e3);
     }
-    let ratio = Spread::of_ratios(&ours, &theirs);
-    println!(
-        "e1 {name}: {:.2} ms, onnxruntime {:.2} ms, ratio {ratio}",
-        median(ours) * 1e3,
-        median(theirs) * 1e3
-    );
+    report.compare(name, ("ms", Better::Lower), &ours, "onnxruntime", &theirs);
+    report.headline();
     Ok(())
 }
 
@@ -156,7 +157,7 @@ async fn load(folder: &Path, graph: &str, threads: usize) -> Result<Arc<Onnx>> {
         slots: CLIENTS as u32,
         threads: threads as u32,
         vram_limit_mb: 0,
-        watch: Watch::default(),
+        watch: TensorTrace::default(),
     };
     Onnx::load(settings).await.map(Arc::new).map_err(|failure| anyhow::anyhow!(failure.message))
 }
@@ -215,19 +216,25 @@ impl Rates {
         self.each_processor_s.push(TEXTS as f64 / cost.processor_s);
     }
 
-    /// How these compare with others of the same rounds.
-    fn beside(&self, others: &Self) -> String {
-        format!(
-            "{:.1} texts/s, Island's ratio to it {}; {:.1} texts a processor second, ratio {}",
-            median(others.each_s.clone()),
-            Spread::of_ratios(&self.each_s, &others.each_s),
-            median(others.each_processor_s.clone()),
-            Spread::of_ratios(&self.each_processor_s, &others.each_processor_s),
-        )
+    /// Adds the rate beside a peer's of the same rounds, and the rate per processor second as a note.
+    fn compare(&self, report: &mut Report, figure: &str, peer: &str, theirs: &Self) {
+        report.compare(figure, ("texts/s", Better::Higher), &self.each_s, peer, &theirs.each_s);
+        report.headline();
+        report.note(format!(
+            "{figure}, {peer}: {:.1} texts per processor second, Island / peer {}",
+            median(theirs.each_processor_s.clone()),
+            Spread::of_ratios(&self.each_processor_s, &theirs.each_processor_s),
+        ));
     }
 }
 
-async fn together(rounds: usize, name: &str, engine: &Arc<Onnx>, peer: &mut Python) -> Result<()> {
+async fn together(
+    report: &mut Report,
+    rounds: usize,
+    name: &str,
+    engine: &Arc<Onnx>,
+    peer: &mut Python,
+) -> Result<()> {
     let mut random = StdRng::seed_from_u64(3);
     let (mut ours, mut theirs) = (Rates::default(), Rates::default());
     for round in 0..rounds {
@@ -245,12 +252,17 @@ async fn together(rounds: usize, name: &str, engine: &Arc<Onnx>, peer: &mut Pyth
             theirs.push(theirs_cost);
         }
     }
-    println!("e2 {name}, {CLIENTS} clients, Island: {}", ours.beside(&ours));
-    println!("e2 {name}, {CLIENTS} clients, onnxruntime unbatched: {}", ours.beside(&theirs));
+    ours.compare(
+        report,
+        &format!("embeddings by {name}, {CLIENTS} clients"),
+        "onnxruntime, unbatched",
+        &theirs,
+    );
     Ok(())
 }
 
 async fn over_http(
+    report: &mut Report,
     rounds: usize,
     engine: &Arc<Onnx>,
     folder: &Path,
@@ -282,13 +294,14 @@ async fn over_http(
         }
         vectors.iter().try_for_each(|vector| same(&vectors[0], vector))?;
     }
-    for (server, theirs) in servers.iter().zip(&rates) {
-        println!("e2 over HTTP, {CLIENTS} clients, {}: {}", server.name, rates[0].beside(theirs));
+    for (server, theirs) in servers.iter().zip(&rates).skip(1) {
+        let figure = format!("embeddings over HTTP, {CLIENTS} clients");
+        rates[0].compare(report, &figure, &server.name, theirs);
     }
     Ok(())
 }
 
-/// What all of these give, in their order, each of the clients asking for its next when it has its last.
+/// The results of all requests in their order; each client sends its next request when it has the last result.
 async fn all_of<T>(asked: impl Iterator<Item = impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
     let numbered = asked.enumerate().map(|(place, asked)| async move { (place, asked.await) });
     let mut given: Vec<(usize, Result<T>)> = stream::iter(numbered).buffer_unordered(CLIENTS).collect().await;
@@ -314,7 +327,7 @@ fn text(random: &mut StdRng) -> String {
     words.join(" ")
 }
 
-async fn appetite(engine: &Arc<Onnx>) -> Result<()> {
+async fn idle_and_memory(report: &mut Report, engine: &Arc<Onnx>) -> Result<()> {
     let many = |count: usize| {
         let engine = Arc::clone(engine);
         async move {
@@ -331,11 +344,11 @@ async fn appetite(engine: &Arc<Onnx>) -> Result<()> {
     many(MANY / 10).await;
     let before = resident_mb()?;
     many(MANY).await;
-    println!("memory: {before} MB before {MANY} jobs, {} MB after", resident_mb()?);
+    report.note(format!("memory: {before} MB before {MANY} jobs, {} MB after", resident_mb()?));
     let used = processor::own_s()?;
     tokio::time::sleep(IDLE).await;
     let used = processor::own_s()? - used;
-    println!("idle: {used:.2} s of processor time in {} s", IDLE.as_secs());
+    report.note(format!("idle: {used:.2} s of processor time in {} s", IDLE.as_secs()));
     Ok(())
 }
 

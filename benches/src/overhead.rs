@@ -1,7 +1,7 @@
-//! b3: what the network adds to a stream of 64 frames paced at 20 ms, against the same stream served directly.
+//! What the network adds to a stream of 64 frames paced at 20 ms, compared with the same stream served directly.
 //!
-//! A job is on disk before anybody hears of it, so that no reply begins sooner than one durable write: that is measured in the same
-//! rounds, on the disk where the network keeps its database.
+//! A job is committed before its reply begins, so the floor is one durable write. It is measured in the same rounds, on the disk of the
+//! network's database.
 
 use std::{
     fs::{File, OpenOptions},
@@ -15,7 +15,8 @@ use anyhow::Result;
 use crate::{
     load::Reply,
     mock,
-    stats::{Spread, median, percentile},
+    report::{Better, Report},
+    stats::{median, percentile},
     systems::Network,
 };
 
@@ -26,7 +27,7 @@ const COMMIT: usize = 3 * 4096;
 /// Durable writes of a round.
 const COMMITS: usize = 21;
 
-pub(crate) async fn run(rounds: usize) -> Result<()> {
+pub(crate) async fn run(rounds: usize) -> Result<Report> {
     let network = Network::start().await?;
     let ours = network.target("sim-chat")?;
     let direct = mock::paced(mock::start().await?)?;
@@ -41,15 +42,15 @@ pub(crate) async fn run(rounds: usize) -> Result<()> {
             added_gap.push(worst_gap(&through) - worst_gap(&floor));
         }
     }
-    println!("overhead: {FRAMES} frames at {} ms, {} rounds", PACE.as_millis(), rounds - 1);
-    println!("| figure | milliseconds |");
-    println!("| --- | --- |");
-    println!("| b3: added time to first token | {} |", Spread::of(added_first.clone()));
-    println!("| floor: one durable write on this disk | {} |", Spread::of(commits.clone()));
-    let beside: Vec<f64> = added_first.iter().zip(&commits).map(|(added, commit)| added - commit).collect();
-    println!("| b3: added time to first token beside that write | {} |", Spread::of(beside));
-    println!("| b3: added to the 99th percentile of the gap between frames | {} |", Spread::of(added_gap));
-    Ok(())
+    let setup = format!("{FRAMES} frames at {} ms, {} rounds", PACE.as_millis(), rounds - 1);
+    let mut report = Report::new("Overhead of a stream", setup);
+    let unit = ("ms", Better::Lower);
+    let besides: Vec<f64> = added_first.iter().zip(&commits).map(|(added, commit)| added - commit).collect();
+    report.figure("added time to first token", unit, &added_first);
+    report.figure("floor: one durable write on this disk", unit, &commits);
+    report.figure("added time to first token without that write", unit, &besides);
+    report.figure("added to the p99 gap between frames", unit, &added_gap);
+    Ok(report)
 }
 
 /// A log that exists, as a database's does after its first minutes: writing to it changes no length.

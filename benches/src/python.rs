@@ -1,4 +1,4 @@
-//! A peer in Python, told what to do line by line.
+//! A peer in Python, controlled line by line.
 
 use std::{
     ffi::OsStr,
@@ -15,12 +15,12 @@ use serde_json::Value;
 pub(crate) struct Python {
     process: Child,
     output: BufReader<ChildStdout>,
-    /// What it says it is.
+    /// The version that it reports.
     pub(crate) version: String,
 }
 
 impl Python {
-    /// Starts one of the scripts beside this crate, whose first line says its version.
+    /// Starts one of the scripts beside this crate, whose first line is its version.
     pub(crate) fn start(python: &Path, script: &str, arguments: &[&OsStr]) -> Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
         let mut process = Command::new(python)
@@ -52,14 +52,14 @@ impl Python {
 
     fn read(&mut self) -> Result<Value> {
         let mut line = String::new();
-        self.output.read_line(&mut line).context("read what Python says")?;
+        self.output.read_line(&mut line).context("read the output of Python")?;
         serde_json::from_str(&line).context("Python did not answer")
     }
 }
 
 impl Drop for Python {
     fn drop(&mut self) {
-        // It ends by itself when nobody speaks to it; killing it is quicker.
+        // It ends when its input closes; killing it is quicker.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

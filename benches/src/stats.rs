@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-/// Median, least and greatest of some figures.
+/// Median, minimum and maximum of some figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
-    pub(crate) least: f64,
-    pub(crate) greatest: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
 }
 
 impl Spread {
-    /// Of at least one figure.
+    /// Of at min one figure.
     pub(crate) fn of(mut figures: Vec<f64>) -> Self {
         figures.sort_by(f64::total_cmp);
-        Self { median: percentile(&figures, 50.0), least: figures[0], greatest: figures[figures.len() - 1] }
+        Self { median: percentile(&figures, 50.0), min: figures[0], max: figures[figures.len() - 1] }
     }
 
     /// Of the ratios of two series, round by round.
@@ -25,7 +25,7 @@ impl Spread {
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.3} ({:.3} to {:.3})", self.median, self.least, self.greatest)
+        write!(f, "{:.3} ({:.3} to {:.3})", self.median, self.min, self.max)
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn medians_and_percentiles() {
         let spread = Spread::of_ratios(&[2.0, 9.0, 4.0], &[1.0, 3.0, 4.0]);
-        assert_eq!(spread, Spread { median: 2.0, least: 1.0, greatest: 3.0 });
+        assert_eq!(spread, Spread { median: 2.0, min: 1.0, max: 3.0 });
         let sorted: Vec<f64> = (0..=100).map(f64::from).collect();
         assert!((percentile(&sorted, 99.0) - 99.0).abs() < 1e-9);
     }

@@ -1,5 +1,5 @@
-//! d1, d2: what a wasm job costs beyond its program. Warm, beside a bare loop that starts the same linked program with the same
-//! settings; cold, with the compiled program on disk, beside a process for each job, which is what `wasmtime run` is.
+//! What a wasm job costs beyond its program. Warm, compared with a bare loop that starts the same linked program with the same
+//! settings; cold, with the compiled program on disk, compared with one process per job, as `wasmtime run` does it.
 
 mod bare;
 mod engine;
@@ -8,31 +8,31 @@ mod programs;
 
 use anyhow::Result;
 
-use crate::stats::Spread;
+use crate::report::{Better, Report};
 use programs::{Program, built_in, given};
 
 /// Jobs at once.
 const PARALLEL: [usize; 3] = [1, 2, 8];
+/// Unit of all figures.
+const JOB: (&str, Better) = ("µs/job", Better::Lower);
 /// Cold jobs in a round.
 const COLD_JOBS: usize = 40;
 
-pub(crate) fn run(rounds: usize, jobs: usize, program: &[String]) -> Result<()> {
+pub(crate) fn run(rounds: usize, jobs: usize, program: &[String]) -> Result<Report> {
     let dir = tempfile::tempdir()?;
     let mut programs = built_in(dir.path())?;
     programs.extend(given(dir.path(), program)?);
-    println!("wasm: {jobs} jobs a round, {} rounds, microseconds a job", rounds - 1);
-    println!("| figure | Island | floor or peer | Island / peer |");
-    println!("| --- | --- | --- | --- |");
+    let mut report = Report::new("Wasm jobs", format!("{jobs} jobs a round, {} rounds", rounds - 1));
     for program in &programs {
         for parallel in PARALLEL {
-            warm(program, parallel, rounds, jobs)?;
+            warm(&mut report, program, parallel, rounds, jobs)?;
         }
-        cold(program, rounds)?;
+        cold(&mut report, program, rounds)?;
     }
-    Ok(())
+    Ok(report)
 }
 
-fn warm(program: &Program, parallel: usize, rounds: usize, jobs: usize) -> Result<()> {
+fn warm(report: &mut Report, program: &Program, parallel: usize, rounds: usize, jobs: usize) -> Result<()> {
     let (island, bare) = (engine::Island::start(parallel)?, bare::Loop::new(program, parallel)?);
     let (mut ours, mut floor) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -40,11 +40,15 @@ fn warm(program: &Program, parallel: usize, rounds: usize, jobs: usize) -> Resul
         floor.push(bare.round(program, parallel, jobs)?);
     }
     island.stop();
-    row(&format!("d1: {}, {parallel} at once, bare loop", program.name), &ours[1..], &floor[1..]);
+    let figure = format!("{}, warm, {parallel} at once", program.name);
+    report.compare(figure, JOB, &ours[1..], "bare loop", &floor[1..]);
+    if parallel == 1 {
+        report.headline();
+    }
     Ok(())
 }
 
-fn cold(program: &Program, rounds: usize) -> Result<()> {
+fn cold(report: &mut Report, program: &Program, rounds: usize) -> Result<()> {
     let island = engine::Island::start(1)?;
     let command = process::wasmtime_command();
     let (mut ours, mut process, mut wasmtime) = (Vec::new(), Vec::new(), Vec::new());
@@ -56,24 +60,14 @@ fn cold(program: &Program, rounds: usize) -> Result<()> {
         }
     }
     island.stop();
-    row(&format!("d2: {}, cold, own process with wasmtime", program.name), &ours[1..], &process[1..]);
+    let figure = format!("{}, cold", program.name);
+    report.compare(figure.clone(), JOB, &ours[1..], "own process with wasmtime", &process[1..]);
+    report.headline();
     if wasmtime.is_empty() {
-        println!(
-            "| d2: {}, cold, `wasmtime run` | – | not measured: no `wasmtime` command here | – |",
-            program.name
-        );
+        report
+            .note(format!("{figure}: `wasmtime run` was not measured: there is no `wasmtime` command here"));
     } else {
-        row(&format!("d2: {}, cold, `wasmtime run`", program.name), &ours[1..], &wasmtime[1..]);
+        report.compare(figure, JOB, &ours[1..], "wasmtime run", &wasmtime[1..]);
     }
     Ok(())
-}
-
-fn row(name: &str, ours: &[f64], theirs: &[f64]) {
-    let median = |figures: &[f64]| Spread::of(figures.to_vec()).median;
-    println!(
-        "| {name} | {:.1} | {:.1} | {} |",
-        median(ours),
-        median(theirs),
-        Spread::of_ratios(ours, theirs)
-    );
 }

@@ -90,7 +90,7 @@ impl Server {
 
     /// Has all clients ask; the first text's vector.
     pub(super) async fn ask_all(&self, texts: &[String]) -> Result<(Cost, Vec<f64>)> {
-        // Some look for work even while there is none, so they sleep while others are measured. They close connections that were
+        // Some poll without work, so they are suspended while others are measured. They close connections that were
         // idle meanwhile.
         self.signal("CONT");
         let http = client()?;

@@ -51,7 +51,7 @@ impl Drop for Ticker {
 }
 
 impl Loop {
-    #[expect(unsafe_code, reason = "compiled code is trusted by whoever loads it")]
+    #[expect(unsafe_code, reason = "compiled code is trusted by its loader")]
     pub(crate) fn new(program: &Program, parallel: usize) -> Result<Self> {
         let engines = Engines::new(parallel as u32)?;
         let mut linker = Linker::new(engines.get(false));
@@ -87,7 +87,7 @@ impl Loop {
             let instance = self.program.instantiate_async(&mut store).await?;
             instance.get_typed_func::<(), ()>(&mut store, "_start")?.call_async(&mut store, ()).await
         })?;
-        anyhow::ensure!(!stdout.contents().is_empty(), "it said nothing");
+        anyhow::ensure!(!stdout.contents().is_empty(), "no output");
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ use wasmtime_wasi::{
 use super::{engine::micros, programs::Program};
 
 /// Runs one compiled program with wasmtime's own settings: the inside of the peer process.
-#[expect(unsafe_code, reason = "compiled code is trusted by whoever loads it")]
+#[expect(unsafe_code, reason = "compiled code is trusted by its loader")]
 pub(crate) fn run(compiled: &Path) -> Result<()> {
     let engine = Engine::default();
     let mut linker = Linker::new(&engine);

@@ -22,13 +22,13 @@ pub(crate) struct Program {
 }
 
 /// Ends at once.
-const NO_OP: &str = "(call $say (i32.const 64) (i32.const 15))";
+const NO_OP: &str = "(call $write (i32.const 64) (i32.const 15))";
 /// Reads every page of a megabyte that its file holds.
 const INIT: &str = "(local.set $n (i32.const 65536))
     (loop $next (local.set $sum (i32.add (local.get $sum) (i32.load (local.get $n))))
         (br_if $next (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 4096))) (i32.const 1114112))))
-    (call $say (i32.const 64) (i32.const 15))";
-/// Says its input again, every small letter outside of names made a capital: a pass over each byte of some JSON.
+    (call $write (i32.const 64) (i32.const 15))";
+/// Writes its input with lower-case letters outside of names in upper case: one pass over each byte of some JSON.
 const TRANSFORM: &str = "(loop $more
         (i32.store (i32.const 0) (i32.add (i32.const 65536) (local.get $n)))
         (i32.store (i32.const 4) (i32.const 65536))
@@ -40,7 +40,7 @@ const TRANSFORM: &str = "(loop $more
         (if (i32.and (i32.ge_u (local.get $byte) (i32.const 0x61)) (i32.le_u (local.get $byte) (i32.const 0x7a)))
             (then (i32.store8 (i32.add (i32.const 65536) (local.get $sum)) (i32.sub (local.get $byte) (i32.const 32)))))
         (br_if $next (i32.lt_u (local.tee $sum (i32.add (local.get $sum) (i32.const 1))) (local.get $n))))
-    (call $say (i32.const 96) (i32.const 26)) (call $say (i32.const 65536) (local.get $n)) (call $say (i32.const 128) (i32.const 2))";
+    (call $write (i32.const 96) (i32.const 26)) (call $write (i32.const 65536) (local.get $n)) (call $write (i32.const 128) (i32.const 2))";
 
 fn text(body: &str) -> String {
     format!(
@@ -52,7 +52,7 @@ fn text(body: &str) -> String {
         (data (i32.const 96) "{{\22type\22:\22result\22,\22output\22:")
         (data (i32.const 128) "}}\0a")
         {}
-        (func $say (param $at i32) (param $size i32)
+        (func $write (param $at i32) (param $size i32)
             (i32.store (i32.const 0) (local.get $at)) (i32.store (i32.const 4) (local.get $size))
             (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))
         (func (export "_start") (local $n i32) (local $sum i32) (local $byte i32) {body}))"#,
