@@ -25,7 +25,7 @@ pub(crate) enum Hosts {
     },
     /// Make the Island that shows this code yours
     Pair {
-        /// The code that `island-agent enrol` shows on it
+        /// The code that `island-agent enroll` shows on it
         code: String,
     },
 }
