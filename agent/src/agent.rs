@@ -31,37 +31,30 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::Config,
-    control::{
-        check::Checker,
-        history::History,
-        metrics::otlp::{self, OtlpSection},
-        server,
-        status::Sources,
-    },
+    benchmark::Benchmark,
+    config::{Config, OtlpSection},
+    control::{check::Checker, history::History, metrics::otlp, server, status::Sources},
     derived::Derived,
     earnings::Earnings,
-    egress::{self, Exits},
+    egress::{self, EgressMounts},
+    fabric::Fabric,
+    governor::Governor,
     identity::{Identity, IdentityError},
-    inventory::{self, gpu::Gpus, measure, meter::Meter, runtimes::Runtimes},
-    joblogs,
+    inventory::{self, gpu::Gpus, meter::Meter, runtimes::Runtimes},
+    job_logs,
     journal::Journal,
     link::{
-        credentials::{self, Credentials, CredentialsError, Enrolment},
-        fabric::Fabric,
-        heartbeat, lease,
+        credentials::{self, Credentials, CredentialsError, Enrollment},
+        heartbeat, hub, lease,
         session::{self, About, Session},
     },
     policy::{
         Rules,
         gpus::{self, GpuRule},
-        watch::Policy,
     },
+    pool::{Pool, PoolConfig},
     preload::Preloader,
-    supervisor::{
-        Parts, Supervisor,
-        pool::{Pool, PoolConfig},
-    },
+    supervisor::{Parts, Supervisor},
 };
 
 /// Time for the last words after the drain limit: cancelled attempts, stopping workers.
@@ -109,7 +102,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Agent {
     identity: Arc<Identity>,
-    enrolment: Enrolment,
+    enrollment: Enrollment,
     nats_url: Option<String>,
     about: About,
     drain: Duration,
@@ -153,7 +146,8 @@ impl Agent {
         let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
         let (containers, forwarder) = with_forwarder(config.containers.clone(), &config.bin_dir());
         let containers = without_gpus(containers, &config.policy.gpu);
-        let exits = Exits::new(egress_dir.clone(), log_dir.clone(), containers.egress.clone(), forwarder);
+        let exits =
+            EgressMounts::new(egress_dir.clone(), log_dir.clone(), containers.egress.clone(), forwarder);
         let meter = Arc::new(Meter::new(Gpus::here(&state), config.cache_dir()));
         meter.sample().await;
         let capabilities = capabilities(&containers, &config.policy, &runtimes, &meter);
@@ -175,20 +169,22 @@ impl Agent {
         let cache = Cache::open(cache_config(&config))?;
         let cache_dir = config.cache_dir();
         let earnings = Arc::new(Earnings::load(&state));
+        let governor = Arc::new(Governor::load(config.policy.clone(), &state, meter.latest()));
         let supervisor = Supervisor::new(Parts {
             capabilities,
             cache: cache.clone(),
             cache_dir: cache_dir.clone(),
             api_url: config.api_url.as_str().into(),
             derived: Arc::new(Derived::new(derived_dir, config.allow_weak_sandbox)),
-            exits: Arc::new(exits),
-            pool: Pool::new(pool_config, runtimes, meter.latest()),
+            egress_mounts: Arc::new(exits),
+            pool: Pool::new(pool_config, runtimes, meter.latest(), governor.stance()),
             fabric: Arc::clone(&fabric),
             journal: Journal::new(journal_dir),
             spool_dir,
             max_jobs: config.workers.max_jobs,
             allow_weak_sandbox: config.allow_weak_sandbox,
             rules: config.policy.clone(),
+            stance: governor.stance(),
             earnings: Arc::clone(&earnings),
         });
         let preloader = Preloader::new(
@@ -207,13 +203,13 @@ impl Agent {
             load: meter.latest(),
             cache: cache.clone(),
             preloader: Arc::clone(&preloader),
-            policy: Arc::new(Policy::load(config.policy.clone(), &state, meter.latest())),
+            governor,
             earnings,
             checker: Checker::new(Arc::clone(&identity), Client::new(&config.api_url, None)?),
             history: History::default(),
             started: Instant::now(),
         };
-        let enrolment = Enrolment {
+        let enrollment = Enrollment {
             api_key: config.read_api_key().map_err(StartError::ApiKey)?,
             state_dir: state,
             api_url: config.api_url,
@@ -221,7 +217,7 @@ impl Agent {
         };
         Ok(Self {
             identity,
-            enrolment,
+            enrollment,
             nats_url: config.nats_url,
             about: About { name: config.name, region: config.region },
             drain: Duration::from_secs(config.drain_s),
@@ -248,7 +244,7 @@ impl Agent {
         // An owner whose Island waits for its coordinator asks why it earns nothing.
         self.spawn_control(&life);
         let soft = life.soft();
-        let obtain = Credentials::obtain(Arc::clone(&self.identity), &self.enrolment, &soft);
+        let obtain = Credentials::obtain(Arc::clone(&self.identity), &self.enrollment, &soft);
         let obtained = tokio::select! {
             biased;
             () = asked_to_stop() => Ok(None),
@@ -263,6 +259,7 @@ impl Agent {
             Err(error) => Err(error),
         };
         soft.cancel();
+        self.sources.governor.stop_accepting();
         self.supervisor.stop(Duration::ZERO, &life.hard()).await;
         let code = life.run().await;
         Ok(ended.map(|()| code)?)
@@ -273,12 +270,12 @@ impl Agent {
         let (sources, stop) = (Arc::clone(&self.sources), life.soft());
         life.spawn("history", well(async move { sources.remember(stop).await }));
         let (sources, state, stop) =
-            (Arc::clone(&self.sources), self.enrolment.state_dir.clone(), life.soft());
+            (Arc::clone(&self.sources), self.enrollment.state_dir.clone(), life.soft());
         life.spawn("control", server::serve_socket(sources, state, stop));
         life.spawn("page", server::serve_page(Arc::clone(&self.sources), self.page_port, life.soft()));
         let sent = otlp::run(Arc::clone(&self.sources), self.otlp.clone(), life.soft());
         life.spawn("otlp", well(sent));
-        let (policy, supervisor) = (Arc::clone(&self.sources.policy), Arc::clone(&self.supervisor));
+        let (policy, supervisor) = (Arc::clone(&self.sources.governor), Arc::clone(&self.supervisor));
         let stop = life.soft();
         life.spawn("policy", well(async move { policy.run(supervisor, stop).await }));
     }
@@ -319,39 +316,40 @@ impl Agent {
         let lease = lease::run(Arc::clone(&self.fabric), Arc::clone(&self.supervisor), link.clone());
         life.spawn("lease", well(lease));
 
-        let hub = inventory::hub::run(
+        let hub = hub::run(
             self.cache.clone(),
             Arc::clone(&self.supervisor),
             Arc::clone(&self.fabric),
             link.clone(),
         );
         life.spawn("hub", well(hub));
-        let trial = measure::Trial {
-            state: self.enrolment.state_dir.clone(),
+        let benchmark = Benchmark {
+            state: self.enrollment.state_dir.clone(),
             models: self.cache_dir.clone(),
             sources: Arc::clone(&self.sources),
         };
         // An Island that is stopping is not tried out any more.
         if self.measure {
-            life.spawn("measure", well(trial.run(life.soft())));
+            life.spawn("benchmark", well(benchmark.run(life.soft())));
         }
         let (supervisor, fabric) = (Arc::clone(&self.supervisor), Arc::clone(&self.fabric));
         let follow = inventory::gpu::follow::run(
             self.meter.latest(),
             move |gpus| supervisor.set_gpus(gpus),
-            move || fabric.ask_to_register(),
+            move || fabric.request_registration(),
             link.clone(),
         );
         life.spawn("gpus", well(follow));
         // Nobody waits for a preload: it ends with the first wish to stop.
         let (preloader, stop) = (Arc::clone(&self.preloader), life.soft());
         life.spawn("preload", well(async move { preloader.run(stop).await }));
-        life.spawn("job-logs", well(joblogs::prune(self.log_dir.clone(), link.clone())));
+        life.spawn("job-logs", well(job_logs::prune(self.log_dir.clone(), link.clone())));
 
-        let (supervisor, drain) = (Arc::clone(&self.supervisor), self.drain);
-        let (soft, hard) = (life.soft(), life.hard());
+        let (supervisor, governor) = (Arc::clone(&self.supervisor), Arc::clone(&self.sources.governor));
+        let (drain, soft, hard) = (self.drain, life.soft(), life.hard());
         life.spawn("supervisor", async move {
             soft.cancelled().await;
+            governor.stop_accepting();
             // Attempts first, then their workers; the link last, for it carries their reports.
             supervisor.stop(drain, &hard).await;
             link.cancel();

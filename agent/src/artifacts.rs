@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use island_cache::{Cache, GetError, Pinned, Progress};
@@ -13,6 +13,7 @@ use island_protocol::{
     digest::Digest,
     job::{Failure, FailureCode},
 };
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// Verified files by artifact name, which stay while this lives.
@@ -45,7 +46,7 @@ pub struct Fetched(Arc<Mutex<BTreeMap<String, Share>>>);
 impl Fetched {
     /// Done, and of how many where every file's size is known.
     pub fn sum(&self) -> (u64, Option<u64>) {
-        let files = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let files = self.0.lock();
         let done = files.values().map(|(done, _)| done).sum();
         (done, files.values().map(|(_, total)| *total).sum())
     }
@@ -53,7 +54,7 @@ impl Fetched {
     fn of(&self, name: &str) -> Arc<Progress> {
         let (all, name) = (Arc::clone(&self.0), name.to_owned());
         Arc::new(move |done, total| {
-            let mut files = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut files = all.lock();
             files.insert(name.clone(), (done, total));
         })
     }

@@ -11,10 +11,7 @@ use island_protocol::{cargo::RuntimeType, credits::MicroCredits};
 use island_runtimes_worker::launch::ContainerRules;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    control::metrics::otlp::OtlpSection,
-    policy::{Rules, gpus::GpuRule},
-};
+use crate::policy::{Rules, gpus::GpuRule};
 
 /// Prefix of environment variables: `ISLAND_AGENT_WORKERS__MAX_JOBS`.
 pub const ENV_PREFIX: &str = "ISLAND_AGENT_";
@@ -154,6 +151,23 @@ pub struct MemorySection {
     pub reserve_ram_mb: u64,
     /// Megabytes per GPU that jobs never use.
     pub reserve_vram_mb: u64,
+}
+
+/// Where to send numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OtlpSection {
+    /// Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`; absent, nothing is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Seconds between two pages.
+    pub every_s: u64,
+}
+
+impl Default for OtlpSection {
+    fn default() -> Self {
+        Self { endpoint: None, every_s: 30 }
+    }
 }
 
 impl Default for Config {

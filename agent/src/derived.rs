@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::SystemTime,
 };
 
@@ -19,6 +19,7 @@ use island_protocol::{
     job::{Failure, FailureCode},
 };
 use island_runtimes_worker::{host, launch::Launch};
+use parking_lot::Mutex;
 
 /// Memory of a process that derives, megabytes.
 const MEMORY_MB: u64 = 512;
@@ -116,8 +117,8 @@ impl Derived {
         Ok(())
     }
 
-    fn busy(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    fn busy(&self) -> parking_lot::MutexGuard<'_, HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>> {
+        self.busy.lock()
     }
 }
 

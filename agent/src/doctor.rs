@@ -50,7 +50,7 @@ impl fmt::Display for Finding {
 /// Looks at everything.
 pub async fn examine(config: &Config) -> Vec<Finding> {
     let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
-    let gpus = Gpus::here_read_only(&config.state_dir).look(Instant::now());
+    let gpus = Gpus::here_read_only(&config.state_dir).poll(Instant::now());
     let found = inventory::discover(&gpus, runtimes.report(), runtimes.sandbox());
     let mut findings = machine(&found);
     findings.extend(graphics(&config.policy.gpu, &gpus));

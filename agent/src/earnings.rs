@@ -5,11 +5,11 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use island_daemon::files::write_atomic;
 use island_protocol::credits::MicroCredits;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 const FILE: &str = "earnings.json";
@@ -91,7 +91,7 @@ impl Earnings {
     }
 
     fn lock(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock()
     }
 }
 

@@ -9,7 +9,6 @@ use std::{
 };
 
 use island_daemon::chain::Chain;
-use island_runtimes_egress::{Bounds, Gate, GateError, Internet, Outside};
 use island_protocol::{
     cargo::CargoSpec,
     egress::Egress,
@@ -17,6 +16,7 @@ use island_protocol::{
     job::{Failure, FailureCode},
 };
 use island_runtimes_api::JobLog;
+use island_runtimes_egress::{Bounds, Gate, GateError, Internet, Outside};
 use island_runtimes_worker::launch::{egress_folder, log_file};
 
 /// Name of the program that carries connections out of a container; `make cargos` builds it.
@@ -34,7 +34,7 @@ pub fn forwarder(bin_dir: &Path) -> Result<PathBuf, String> {
 }
 
 /// Makes ways out.
-pub struct Exits {
+pub struct EgressMounts {
     dir: PathBuf,
     log_dir: PathBuf,
     /// What the owner allows, and with what; nothing without a forwarder.
@@ -43,14 +43,14 @@ pub struct Exits {
     outside: Arc<dyn Outside>,
 }
 
-impl Exits {
+impl EgressMounts {
     /// Makes them in `dir`, for what the owner allows.
     pub fn new(dir: PathBuf, log_dir: PathBuf, allowed: Egress, forwarder: PathBuf) -> Self {
         Self { dir, log_dir, allowed, forwarder, outside: Arc::new(Internet) }
     }
 
     /// One for an attempt whose Cargo declares places; whether it may have them all was asked when it was admitted.
-    pub fn open(&self, key: AttemptKey, cargo: &CargoSpec) -> Result<Option<Exit>, Failure> {
+    pub fn open(&self, key: AttemptKey, cargo: &CargoSpec) -> Result<Option<EgressMount>, Failure> {
         // A Cargo that makes no sense is refused by its engine.
         let mut places = cargo.egress().unwrap_or_default();
         places.retain(|place| self.allowed.allows(place));
@@ -68,7 +68,7 @@ impl Exits {
             log.clone(),
         );
         let gate = gate.map_err(|error| failure(key, &error))?;
-        Ok(Some(Exit { gate, log, path: log_file(&self.log_dir, key) }))
+        Ok(Some(EgressMount { gate, log, path: log_file(&self.log_dir, key) }))
     }
 
     /// Removes those that an earlier agent left, but for the attempts that are still here.
@@ -84,9 +84,9 @@ impl Exits {
     }
 }
 
-impl std::fmt::Debug for Exits {
+impl std::fmt::Debug for EgressMounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exits")
+        f.debug_struct("EgressMounts")
             .field("dir", &self.dir)
             .field("allowed", &self.allowed)
             .finish_non_exhaustive()
@@ -100,14 +100,14 @@ fn failure(key: AttemptKey, error: &GateError) -> Failure {
 
 /// The way out of one attempt. Dropping it closes it, and adds what went through it to the attempt's debug log.
 #[derive(Debug)]
-pub struct Exit {
+pub struct EgressMount {
     gate: Gate,
     log: JobLog,
     path: PathBuf,
 }
 
 /// Does `work`, with the way out open meanwhile.
-pub async fn beside<T>(exit: Option<&mut Exit>, work: impl Future<Output = T>) -> T {
+pub async fn beside<T>(exit: Option<&mut EgressMount>, work: impl Future<Output = T>) -> T {
     let Some(exit) = exit else { return work.await };
     tokio::select! {
         biased;
@@ -116,7 +116,7 @@ pub async fn beside<T>(exit: Option<&mut Exit>, work: impl Future<Output = T>) -
     }
 }
 
-impl Drop for Exit {
+impl Drop for EgressMount {
     fn drop(&mut self) {
         if self.log.is_empty() {
             return;
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    fn exits(dir: &Path, allowed: Egress) -> Exits {
+    fn exits(dir: &Path, allowed: Egress) -> EgressMounts {
         let forwarder = dir.join(FORWARDER);
         fs::write(&forwarder, "a program").expect("write");
         let folder = |name: &str| {
@@ -143,7 +143,7 @@ mod tests {
             fs::create_dir_all(&folder).expect("a folder");
             folder
         };
-        Exits::new(folder("egress"), folder("logs"), allowed, forwarder)
+        EgressMounts::new(folder("egress"), folder("logs"), allowed, forwarder)
     }
 
     fn cargo(engine: serde_json::Value) -> CargoSpec {

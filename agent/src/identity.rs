@@ -71,7 +71,7 @@ impl Identity {
         }
     }
 
-    /// Makes one, unless another program has done so meanwhile: `enrol` may run beside the first start of the agent.
+    /// Makes one, unless another program has done so meanwhile: `enroll` may run beside the first start of the agent.
     fn make(folder: &Path, path: PathBuf, fresh: impl FnOnce() -> HostId) -> Result<Self, IdentityError> {
         let failed = |source| IdentityError::Write { path: path.clone(), source };
         let lock = fs::File::create(folder.join(LOCK)).map_err(failed)?;

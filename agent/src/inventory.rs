@@ -2,8 +2,6 @@
 
 pub mod cgroup;
 pub mod gpu;
-pub mod hub;
-pub mod measure;
 pub mod meter;
 pub mod processor;
 pub mod runtimes;

@@ -1,8 +1,6 @@
 //! One attempt from its acceptance to its committed end: a task that prepares, runs and reports.
 
-pub mod cell;
 mod prepare;
-pub mod state;
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,18 +16,21 @@ use island_protocol::{
 use island_runtimes_api::RunRequest;
 use tokio::sync::mpsc;
 
-use self::{cell::JobCell, state::JobStep};
 use crate::{
     artifacts::Files,
+    attempt::{
+        handle::AttemptHandle,
+        state::{AttemptState, AttemptStep},
+    },
     clock,
     derived::Derived,
     earnings::Earnings,
-    egress::{Exit, Exits, beside},
-    link::fabric::Fabric,
+    egress::{EgressMount, EgressMounts, beside},
+    fabric::Fabric,
+    pool::Pool,
     report,
     spool::{Spool, SpoolError},
-    supervisor::pool::Pool,
-    worker::{Death, Order, Visit, WorkerHandle},
+    worker::{Command, WorkerClaim, WorkerExit, WorkerHandle},
 };
 
 /// Time an engine gets to end a cancelled attempt.
@@ -39,7 +40,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct JobContext {
     /// The attempt.
-    pub cell: Arc<JobCell>,
+    pub attempt: Arc<AttemptHandle>,
     /// The store of models.
     pub cache: Cache,
     /// Address of the coordinator, for files that lie there.
@@ -47,7 +48,7 @@ pub struct JobContext {
     /// What was made of the files in it.
     pub derived: Arc<Derived>,
     /// Ways out for containers.
-    pub exits: Arc<Exits>,
+    pub egress_mounts: Arc<EgressMounts>,
     /// What its end earned.
     pub earnings: Arc<Earnings>,
     /// The workers.
@@ -76,23 +77,23 @@ enum Broken {
 
 /// Runs an attempt until its end is committed or nobody wants it any more.
 pub async fn run(context: JobContext, held: Option<Held>) {
-    let cell = Arc::clone(&context.cell);
+    let attempt = Arc::clone(&context.attempt);
     let execute = async {
         if let Err(failure) = context.execute(held).await {
             let outcome = Outcome::failed(failure);
-            cell.end(AttemptEvent::Ended { outcome });
+            attempt.end(AttemptEvent::Ended { outcome });
         }
-        cell.step(JobStep::End);
-        context.tell_end().await;
+        attempt.step(AttemptStep::End);
+        context.publish_end_status().await;
     };
-    let work = async { tokio::join!(execute, report::run(&cell, &context.fabric, &context.earnings)) };
+    let work = async { tokio::join!(execute, report::run(&attempt, &context.fabric, &context.earnings)) };
     tokio::select! {
         biased;
-        () = cell.forgotten().cancelled() => {
-            cell.step(JobStep::Drop);
+        () = attempt.forgotten().cancelled() => {
+            attempt.step(AttemptStep::Drop);
         }
         ((), ()) = work => {
-            cell.step(JobStep::Commit);
+            attempt.step(AttemptStep::Commit);
         }
     }
 }
@@ -100,7 +101,7 @@ pub async fn run(context: JobContext, held: Option<Held>) {
 impl JobContext {
     /// Ends in `Ok` when the attempt's end is in its spool.
     async fn execute(&self, held: Option<Held>) -> Result<(), Failure> {
-        if self.cell.with_spool(|spool| spool.end().is_some()) {
+        if self.attempt.with_spool(|spool| spool.end().is_some()) {
             return Ok(());
         }
         let mut broken = match held {
@@ -110,10 +111,10 @@ impl JobContext {
                 let message = "the Island's agent was restarted and the engine's process is gone";
                 let failure = Failure::of_host(FailureCode::RuntimeCrashed, message);
                 Some(Broken::Worker { failure, retry: true })
-                    .filter(|_| self.cell.with_spool(Spool::has_output))
+                    .filter(|_| self.attempt.with_spool(Spool::has_output))
             }
         };
-        let resumed = matches!(self.cell.state(), state::JobState::Running) && broken.is_none();
+        let resumed = matches!(self.attempt.state(), AttemptState::Running) && broken.is_none();
         if resumed {
             return Ok(());
         }
@@ -122,12 +123,12 @@ impl JobContext {
             match broken.take() {
                 Some(Broken::Failed(failure)) => return Err(failure),
                 Some(Broken::Worker { failure, retry }) => {
-                    let delivered = self.cell.with_spool(Spool::has_output);
-                    if delivered || !retry || tries_left == 0 || self.cell.cancelled().is_cancelled() {
-                        return Err(self.cell.reason().unwrap_or(failure));
+                    let delivered = self.attempt.with_spool(Spool::has_output);
+                    if delivered || !retry || tries_left == 0 || self.attempt.cancelled().is_cancelled() {
+                        return Err(self.attempt.reason().unwrap_or(failure));
                     }
-                    tracing::info!(key = %self.cell.key(), code = %failure.code, "starting again in a fresh worker");
-                    self.cell.step(JobStep::Retry);
+                    tracing::info!(key = %self.attempt.key(), code = %failure.code, "starting again in a fresh worker");
+                    self.attempt.step(AttemptStep::Retry);
                 }
                 None => {}
             }
@@ -141,20 +142,20 @@ impl JobContext {
 
     /// Prepares and runs in a worker of its own choice.
     async fn try_once(&self) -> Result<(), Broken> {
-        self.cell.step(JobStep::Prepare);
-        self.tell("preparing", None).await;
+        self.attempt.step(AttemptStep::Prepare);
+        self.publish_status("preparing", None).await;
         let (files, visit) = self.until_stopped(self.prepare()).await.map_err(Broken::Failed)??;
         self.run_in(&files, visit).await
     }
 
-    async fn run_in(&self, files: &Files, visit: Visit) -> Result<(), Broken> {
+    async fn run_in(&self, files: &Files, visit: WorkerClaim) -> Result<(), Broken> {
         let slots = Arc::clone(&visit.worker().slots);
         let place = self.until_stopped(slots.acquire_owned()).await.map_err(Broken::Failed)?;
         let Ok(_place) = place else { return Err(broken_by(visit.worker()).await) };
         self.push(AttemptEvent::Status { state: "running".into() })?;
-        self.cell.step(JobStep::Start);
-        self.tell("started", None).await;
-        let assignment = self.cell.assignment();
+        self.attempt.step(AttemptStep::Start);
+        self.publish_status("started", None).await;
+        let assignment = self.attempt.assignment();
         let request = RunRequest {
             cargo: assignment.cargo.clone(),
             input: assignment.input.clone(),
@@ -165,37 +166,37 @@ impl JobContext {
         // Before the worker gets the attempt: it shows the folder to the container.
         let mut exit = self.exit()?;
         let (sink, events) = mpsc::unbounded_channel();
-        let order = Order::Run {
-            cell: Arc::clone(&self.cell),
-            first_event: self.cell.with_spool(Spool::next),
+        let command = Command::Run {
+            attempt: Arc::clone(&self.attempt),
+            first_event: self.attempt.with_spool(Spool::next),
             request: Box::new(request),
             sink,
         };
-        let guard = RunGuard::begin(visit.worker(), self.cell.key(), order);
+        let guard = RunGuard::begin(visit.worker(), self.attempt.key(), command);
         let done = beside(exit.as_mut(), self.follow(guard, events)).await;
         if assignment.isolated {
-            visit.worker().order(Order::Stop { now: false });
+            visit.worker().send(Command::Stop { now: false });
         }
         done
     }
 
     /// Goes on with an attempt that a worker still holds.
     async fn resume(&self, worker: Arc<WorkerHandle>) -> Result<(), Broken> {
-        let visit = Visit::new(worker);
+        let visit = WorkerClaim::new(worker);
         // Its place is taken already; what is left over is for others.
         let _place = visit.worker().slots.clone().try_acquire_owned().ok();
-        self.cell.step(JobStep::Start);
+        self.attempt.step(AttemptStep::Start);
         // Where the container looks for it.
         let mut exit = self.exit()?;
         let (sink, events) = mpsc::unbounded_channel();
-        let from = self.cell.with_spool(Spool::next);
-        let order = Order::Resume { cell: Arc::clone(&self.cell), from, sink };
-        let guard = RunGuard::begin(visit.worker(), self.cell.key(), order);
+        let from = self.attempt.with_spool(Spool::next);
+        let command = Command::Resume { attempt: Arc::clone(&self.attempt), from, sink };
+        let guard = RunGuard::begin(visit.worker(), self.attempt.key(), command);
         beside(exit.as_mut(), self.follow(guard, events)).await
     }
 
-    fn exit(&self) -> Result<Option<Exit>, Broken> {
-        self.exits.open(self.cell.key(), &self.cell.assignment().cargo).map_err(Broken::Failed)
+    fn exit(&self) -> Result<Option<EgressMount>, Broken> {
+        self.egress_mounts.open(self.attempt.key(), &self.attempt.assignment().cargo).map_err(Broken::Failed)
     }
 
     /// Takes a worker's events until the end.
@@ -215,7 +216,7 @@ impl JobContext {
                 biased;
                 failure = &mut stop, if !told_to_end => {
                     told_to_end = true;
-                    worker.order(Order::Cancel(key, failure));
+                    worker.send(Command::Cancel(key, failure));
                     grace.as_mut().reset(tokio::time::Instant::now() + CANCEL_GRACE);
                 }
                 batch = events.recv() => {
@@ -231,8 +232,8 @@ impl JobContext {
                 }
                 () = &mut grace, if told_to_end => {
                     tracing::warn!(%key, instance = %worker.instance, "an engine does not end when told to");
-                    worker.order(Order::Kill(Death::Stalled));
-                    return Err(Broken::Failed(self.cell.reason().unwrap_or_else(deadline_failure)));
+                    worker.send(Command::Kill(WorkerExit::Stalled));
+                    return Err(Broken::Failed(self.attempt.reason().unwrap_or_else(deadline_failure)));
                 }
             }
         }
@@ -240,10 +241,10 @@ impl JobContext {
 
     /// Spools a batch; true when the attempt has ended.
     fn take(&self, worker: &WorkerHandle, batch: Vec<Numbered<AttemptEvent>>) -> Result<bool, Broken> {
-        let key = self.cell.key();
-        self.cell.append(batch).map_err(|error| Broken::Failed(spool_failure(&error)))?;
-        let (next, ended) = self.cell.with_spool(|spool| (spool.next(), spool.end().is_some()));
-        worker.order(Order::Spooled(key, next));
+        let key = self.attempt.key();
+        self.attempt.append(batch).map_err(|error| Broken::Failed(spool_failure(&error)))?;
+        let (next, ended) = self.attempt.with_spool(|spool| (spool.next(), spool.end().is_some()));
+        worker.send(Command::Spooled(key, next));
         Ok(ended)
     }
 
@@ -258,40 +259,40 @@ impl JobContext {
 
     /// Resolves with the reason when the attempt is cancelled or past its deadline.
     async fn stopped(&self) -> Failure {
-        let left_ms = self.cell.assignment().deadline.unix_ms() - clock::now().unix_ms();
+        let left_ms = self.attempt.assignment().deadline.unix_ms() - clock::now().unix_ms();
         let left = Duration::from_millis(left_ms.clamp(0, 30 * 24 * 3_600_000) as u64);
         tokio::select! {
             biased;
-            () = self.cell.cancelled().cancelled() => {}
-            () = tokio::time::sleep(left) => self.cell.cancel(deadline_failure()),
+            () = self.attempt.cancelled().cancelled() => {}
+            () = tokio::time::sleep(left) => self.attempt.cancel(deadline_failure()),
         }
-        self.cell.reason().unwrap_or_else(deadline_failure)
+        self.attempt.reason().unwrap_or_else(deadline_failure)
     }
 
     fn push(&self, event: AttemptEvent) -> Result<(), Broken> {
-        self.cell.push(event).map_err(|error| Broken::Failed(spool_failure(&error)))
+        self.attempt.push(event).map_err(|error| Broken::Failed(spool_failure(&error)))
     }
 
-    async fn tell(&self, state: &str, code: Option<FailureCode>) {
-        if self.cell.is_fenced(clock::boot_ms(), self.fabric.fence_ms()) {
+    async fn publish_status(&self, state: &str, code: Option<FailureCode>) {
+        if self.attempt.is_fenced(clock::boot_ms(), self.fabric.fence_ms()) {
             return;
         }
-        let (key, timestamp) = (self.cell.key(), clock::now());
+        let (key, timestamp) = (self.attempt.key(), clock::now());
         let status = Status { v: FABRIC_VERSION, key, state: state.to_owned(), code, timestamp };
         self.fabric.publish_status(&status).await;
     }
 
-    async fn tell_end(&self) {
-        match self.cell.with_spool(|spool| spool.end().cloned()) {
+    async fn publish_end_status(&self) {
+        match self.attempt.with_spool(|spool| spool.end().cloned()) {
             Some(AttemptEvent::Ended { outcome: Outcome::Failed { failure, .. } }) => {
-                self.tell("failed", Some(failure.code)).await;
+                self.publish_status("failed", Some(failure.code)).await;
             }
-            _ => self.tell("completed", None).await,
+            _ => self.publish_status("completed", None).await,
         }
     }
 }
 
-/// An attempt in a worker, from the order that brings it there. Dropping it releases what the worker's task keeps for the attempt,
+/// An attempt in a worker, from the command that brings it there. Dropping it releases what the worker's task keeps for the attempt,
 /// and cancels the attempt in the worker unless it has ended there.
 struct RunGuard<'a> {
     worker: &'a WorkerHandle,
@@ -300,10 +301,10 @@ struct RunGuard<'a> {
 }
 
 impl<'a> RunGuard<'a> {
-    /// Sends the order, which must be one that brings the attempt into the worker.
-    fn begin(worker: &'a WorkerHandle, key: AttemptKey, order: Order) -> Self {
+    /// Sends the command, which must be one that brings the attempt into the worker.
+    fn begin(worker: &'a WorkerHandle, key: AttemptKey, command: Command) -> Self {
         let guard = Self { worker, key, ended: false };
-        worker.order(order);
+        worker.send(command);
         guard
     }
 }
@@ -313,10 +314,10 @@ impl Drop for RunGuard<'_> {
         if !self.ended {
             let message = "the attempt is no longer followed on this Island";
             self.worker
-                .order(Order::Cancel(self.key, Failure::interrupted(FailureCode::InternalError, message)));
-            self.worker.order(Order::Spooled(self.key, u64::MAX));
+                .send(Command::Cancel(self.key, Failure::interrupted(FailureCode::InternalError, message)));
+            self.worker.send(Command::Spooled(self.key, u64::MAX));
         }
-        self.worker.order(Order::Release(self.key));
+        self.worker.send(Command::Release(self.key));
     }
 }
 

@@ -5,23 +5,29 @@
 //! | [`config`] | settings |
 //! | [`agent`] | build, spawn, and the order of stopping |
 //! | [`identity`] | the Island's id and key |
-//! | [`enrolment`] | `enrol` and `leave` |
+//! | [`enrollment`] | the commands `enroll` and `leave` |
+//! | [`fabric`] | publishing and signed requests over NATS, and whether the Island is connected |
 //! | [`link`] | the session with the fabric: credentials, registration, heartbeats, leases, dispatch |
 //! | [`inventory`] | what this host has and how loaded it is |
-//! | [`admission`], [`eviction`] | does a job fit, and which idle worker makes room; both pure |
-//! | [`supervisor`] | owns the attempts and the workers they run in |
-//! | [`job`] | one attempt: prepare, run, report |
-//! | [`worker`] | one worker's task: frames, commands, stalls, its end |
-//! | [`egress`] | ways out for containers |
-//! | [`artifacts`] | from a Cargo's files to pinned paths |
-//! | [`policy`] | when this machine works for others: the owner's rules and word |
-//! | [`control`] | how the owner sees and steers the running agent |
+//! | [`benchmark`] | what this host does in a second, measured at its first start |
+//! | [`policy`] | the owner's rules and orders, and what follows from them; pure |
+//! | [`governor`] | evaluates [`policy`] and has the supervisor act on the result |
+//! | [`admission`], [`eviction`], [`worker_placement`], [`vram_enforcement`], [`model_demand`] | does a job fit, where does its worker go, which worker makes room, which one exceeds its GPU memory; all pure |
+//! | [`supervisor`] | owns the attempts |
+//! | [`attempt`] | what is shared of an attempt, and its states |
+//! | [`job`] | the task of one attempt: prepare, run, report |
+//! | [`pool`] | owns the workers: one per loaded model |
+//! | [`worker`] | the task of one worker: frames, commands, stalls, its end |
+//! | [`egress`] | network access of containers |
+//! | [`artifacts`], [`derived`] | from a Cargo's files to pinned paths, and files compiled from them |
+//! | [`control`] | the socket and page with which the owner sees and steers the running agent |
 //! | [`earnings`] | what this Island earned, day by day |
 //! | [`preload`] | models fetched before jobs ask for them |
-//! | [`spool`], [`journal`] | what survives a killed agent: events, and promises |
+//! | [`spool`], [`journal`] | what survives a killed agent: events, and accepted attempts |
 //! | [`report`] | events on their way to the coordinator |
-//! | [`doctor`] | what works here, and why the rest does not |
-//! | [`clock`] | the wall's, and one that counts suspend |
+//! | [`job_logs`] | debug logs of jobs |
+//! | [`doctor`] | checks what works here, and why the rest does not |
+//! | [`clock`] | the wall clock, and one that counts suspend |
 //!
 //! Tasks: the lifecycle owns those of [`link`] and the meter; the supervisor's tracker owns one per attempt; the
 //! pool's owns one per worker. An attempt's events go worker -> its sink -> the spool -> the fabric, and are kept in
@@ -33,6 +39,8 @@
 pub mod admission;
 pub mod agent;
 pub mod artifacts;
+pub mod attempt;
+pub mod benchmark;
 pub mod clock;
 pub mod config;
 pub mod control;
@@ -40,23 +48,26 @@ pub mod derived;
 pub mod doctor;
 pub mod earnings;
 pub mod egress;
-pub mod enrolment;
+pub mod enrollment;
 pub mod eviction;
+pub mod fabric;
+pub mod governor;
 pub mod identity;
 pub mod inventory;
 pub mod job;
-pub mod joblogs;
+pub mod job_logs;
 pub mod journal;
 pub mod link;
-pub mod overdraft;
+pub mod model_demand;
 pub mod policy;
-pub mod popularity;
+pub mod pool;
 pub mod preload;
 pub mod report;
-pub mod room;
 pub mod spool;
 pub mod supervisor;
+pub mod vram_enforcement;
 pub mod worker;
+pub mod worker_placement;
 
 #[cfg(test)]
 mod testing;

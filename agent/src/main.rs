@@ -16,8 +16,8 @@ use island_agent::{
         client::{Control, ControlError},
         screen,
     },
-    doctor, enrolment, joblogs,
-    policy::Wish,
+    doctor, enrollment, job_logs,
+    policy::OwnerOrder,
 };
 use island_daemon::{chain::Chain, config as settings, telemetry};
 use serde::Serialize;
@@ -40,8 +40,9 @@ enum Command {
     /// Run the agent (the default).
     #[default]
     Run,
-    /// Tie this Island to an account: shows a code for `island hosts pair`, or uses the API key where one is set.
-    Enrol,
+    /// Enroll this Island to an account: shows a code for `island hosts pair`, or uses the API key if one is set.
+    #[command(alias = "enrol")]
+    Enroll,
     /// Take this Island out of the network.
     Leave,
     /// Say what works here, and why the rest does not.
@@ -91,7 +92,7 @@ struct Flags {
     #[serde(skip_serializing_if = "Option::is_none")]
     state_dir: Option<PathBuf>,
     /// Address of the coordinator.
-    #[arg(long, global = true, alias = "coordinator")]
+    #[arg(long = "coordinator", global = true, alias = "api-url", value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     api_url: Option<String>,
     /// File with the owner's API key, needed once.
@@ -125,17 +126,17 @@ fn main() -> ExitCode {
     };
     match cli.command.unwrap_or_default() {
         Command::Run => run(config),
-        Command::Enrol => enrol(&config, false),
-        Command::Leave => enrol(&config, true),
+        Command::Enroll => enroll(&config, false),
+        Command::Leave => enroll(&config, true),
         Command::Doctor => examine(&config),
         Command::Status { watch, json } => control(&config, async |agent| show(agent, watch, json).await),
         Command::Pause { how_long } => {
             let until = how_long
                 .map(|span| clock::now().plus_ms(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)));
-            wish(&config, Wish::Pause { until })
+            order(&config, OwnerOrder::Pause { until })
         }
-        Command::Resume => wish(&config, Wish::None),
-        Command::Drain => wish(&config, Wish::Drain),
+        Command::Resume => order(&config, OwnerOrder::None),
+        Command::Drain => order(&config, OwnerOrder::Drain),
         Command::Logs { job } => logs(&config, job.as_deref()),
         Command::Config(ConfigCommand::Check) => ExitCode::SUCCESS,
         Command::Config(ConfigCommand::Show) => say(&settings::show(&config.without_secrets())),
@@ -149,7 +150,7 @@ fn run(config: Config) -> ExitCode {
         ExitCode::FAILURE
     };
     runtime().block_on(async {
-        match enrolment::awaited(&config).await {
+        match enrollment::awaited(&config).await {
             Ok(true) => {}
             Ok(false) => return ExitCode::SUCCESS,
             Err(error) => return cannot(&error),
@@ -159,12 +160,12 @@ fn run(config: Config) -> ExitCode {
     })
 }
 
-fn enrol(config: &Config, leave: bool) -> ExitCode {
+fn enroll(config: &Config, leave: bool) -> ExitCode {
     let done = runtime().block_on(async {
         if leave {
-            enrolment::leave(config).await
+            enrollment::leave(config).await
         } else {
-            enrolment::enrol(config, |line| {
+            enrollment::enroll(config, |line| {
                 say(line);
             })
             .await
@@ -173,8 +174,8 @@ fn enrol(config: &Config, leave: bool) -> ExitCode {
     done.map_or_else(|error| complain(&Chain(&error), ExitCode::FAILURE), |line| say(&line))
 }
 
-fn wish(config: &Config, wish: Wish) -> ExitCode {
-    control(config, async |agent| agent.say(wish).await.map(|verdict| say(&format!("{verdict}\n"))))
+fn order(config: &Config, order: OwnerOrder) -> ExitCode {
+    control(config, async |agent| agent.say(order).await.map(|verdict| say(&format!("{verdict}\n"))))
 }
 
 async fn show(agent: &Control, watch: bool, json: bool) -> Result<ExitCode, ControlError> {
@@ -196,8 +197,8 @@ fn control(config: &Config, speak: impl AsyncFnOnce(&Control) -> Result<ExitCode
     let spoken = runtime().block_on(async { speak(&Control::new(&config.state_dir)?).await });
     spoken.unwrap_or_else(|error| match error {
         // Such an agent has nothing to tell, and does not listen.
-        ControlError::Away(..) if enrolment::is_nobodys(config) => {
-            complain(&enrolment::NOBODYS, ExitCode::FAILURE)
+        ControlError::Away(..) if enrollment::is_not_enrolled(config) => {
+            complain(&enrollment::NOT_ENROLLED, ExitCode::FAILURE)
         }
         error => complain(&Chain(&error), ExitCode::FAILURE),
     })
@@ -214,7 +215,7 @@ fn examine(config: &Config) -> ExitCode {
 /// Names of all logs, or the text of those whose job's id begins with `job`, newest first.
 fn logs(config: &Config, job: Option<&str>) -> ExitCode {
     let dir = config.state_dir.join("job-logs");
-    let found = match joblogs::list(&dir) {
+    let found = match job_logs::list(&dir) {
         Ok(found) => found,
         Err(error) => return complain(&format!("list {}: {error}", dir.display()), ExitCode::FAILURE),
     };

@@ -1,4 +1,4 @@
-//! When this machine works for others: the owner's rules, and what follows from them now. Pure; [`watch`] looks and [`senses`] feels.
+//! When this machine works for others: the owner's rules, and what follows from them now. Pure; [`watch`] looks and [`readings`] feels.
 //!
 //! The owner's own word (pause, drain) goes before the rules; of several reasons the one that asks for most is told.
 
@@ -9,12 +9,11 @@ use serde::{Deserialize, Serialize};
 
 pub mod gpus;
 pub mod schedule;
-pub mod senses;
-pub mod watch;
+pub mod sensors;
 
-use gpus::GpuRule;
+use gpus::{GpuRule, PausedGpus};
 use schedule::{Moment, Window};
-use senses::Senses;
+use sensors::SensorReadings;
 
 /// Degrees and watts below a limit at which work begins again, as a share of it: or it would begin and end every minute.
 const RECOVERED: f32 = 0.92;
@@ -66,8 +65,8 @@ pub enum RunningJobs {
 
 /// The owner's own word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "wish")]
-pub enum Wish {
+#[serde(rename_all = "snake_case", tag = "order")]
+pub enum OwnerOrder {
     /// The rules decide.
     #[default]
     None,
@@ -152,35 +151,67 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What follows from the rules, the owner's word and what is felt; `before` is what followed a moment ago.
-pub fn decide(rules: &Rules, wish: Wish, moment: Moment, senses: &Senses, before: &Verdict) -> Verdict {
+/// Whether this Island takes work now, in one value, so that no two answers to that question can differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stance {
+    /// What follows from the owner's rules and orders.
+    pub verdict: Verdict,
+    /// GPUs on which nothing is started, with the reason.
+    pub paused_gpus: PausedGpus,
+    /// Whether the agent is stopping.
+    pub is_stopping: bool,
+}
+
+impl Stance {
+    /// Whether a new job may be accepted.
+    pub fn accepts_work(&self) -> bool {
+        !self.is_stopping && self.verdict == Verdict::Yes
+    }
+}
+
+impl Default for Stance {
+    fn default() -> Self {
+        Self { verdict: Verdict::Yes, paused_gpus: PausedGpus::new(), is_stopping: false }
+    }
+}
+
+/// Returns what follows from the rules, the owner's order and the sensors; `before` is the previous result.
+pub fn decide(
+    rules: &Rules,
+    order: OwnerOrder,
+    moment: Moment,
+    readings: &SensorReadings,
+    before: &Verdict,
+) -> Verdict {
     let leave = |cause, reason: String| Verdict::Leave { cause, reason };
     let stop = |cause, reason: String| match rules.running_jobs {
         RunningJobs::HandBack => Verdict::Leave { cause, reason },
         RunningJobs::Finish => Verdict::Finish { cause, reason },
     };
-    match wish {
-        Wish::Pause { until: None } => return leave(Cause::Paused, "until `island-agent resume`".into()),
-        Wish::Pause { until: Some(until) } if moment.now < until => {
+    match order {
+        OwnerOrder::Pause { until: None } => {
+            return leave(Cause::Paused, "until `island-agent resume`".into());
+        }
+        OwnerOrder::Pause { until: Some(until) } if moment.now < until => {
             return leave(Cause::Paused, format!("until {until}"));
         }
-        Wish::Drain => {
+        OwnerOrder::Drain => {
             return Verdict::Finish { cause: Cause::Draining, reason: "the owner asked for it".into() };
         }
-        Wish::Pause { .. } | Wish::None => {}
+        OwnerOrder::Pause { .. } | OwnerOrder::None => {}
     }
-    if let Some(verdict) = too_much(rules, senses, before) {
+    if let Some(verdict) = too_much(rules, readings, before) {
         return verdict;
     }
-    if rules.yield_gpu && senses.gpu_in_use {
+    if rules.yield_gpu && readings.gpu_in_use {
         return stop(Cause::GpuInUse, "another program computes on a GPU".into());
     }
-    if rules.yield_gpu && senses.gpu_untold {
+    if rules.yield_gpu && readings.gpu_untold {
         return stop(Cause::Unknown, "nothing here tells whether another program computes on a GPU".into());
     }
     if rules.idle_minutes > 0 {
         let wanted = Duration::from_mins(u64::from(rules.idle_minutes));
-        match senses.idle {
+        match readings.idle {
             None => {
                 return stop(Cause::Unknown, "nothing here tells whether somebody is at the machine".into());
             }
@@ -198,19 +229,19 @@ pub fn decide(rules: &Rules, wish: Wish, moment: Moment, senses: &Senses, before
 }
 
 /// Heat and power: whatever runs ends at once, for it is what heats.
-fn too_much(rules: &Rules, senses: &Senses, before: &Verdict) -> Option<Verdict> {
+fn too_much(rules: &Rules, readings: &SensorReadings, before: &Verdict) -> Option<Verdict> {
     let over = |value: Option<f32>, limit: Option<u32>, cause| {
         let (value, limit) = (value?, limit? as f32);
         let bound = if before.cause() == Some(cause) { limit * RECOVERED } else { limit };
         (value >= bound).then_some((value, limit))
     };
     if let Some((value, limit)) =
-        over(senses.gpu_temperature_c, rules.max_gpu_temperature_c, Cause::Temperature)
+        over(readings.gpu_temperature_c, rules.max_gpu_temperature_c, Cause::Temperature)
     {
         let reason = format!("a GPU has {value:.0} °C, the limit is {limit:.0} °C");
         return Some(Verdict::Leave { cause: Cause::Temperature, reason });
     }
-    let (value, limit) = over(senses.gpu_power_w, rules.max_gpu_power_w, Cause::Power)?;
+    let (value, limit) = over(readings.gpu_power_w, rules.max_gpu_power_w, Cause::Power)?;
     let reason = format!("a GPU draws {value:.0} W, the limit is {limit:.0} W");
     Some(Verdict::Leave { cause: Cause::Power, reason })
 }
@@ -225,43 +256,48 @@ mod tests {
         Moment { now: Timestamp::from_unix_ms(1_000_000), weekday, minute }
     }
 
-    fn cause(rules: &Rules, wish: Wish, senses: &Senses) -> Option<Cause> {
-        decide(rules, wish, at(0, 0), senses, &Verdict::Yes).cause()
+    fn cause(rules: &Rules, order: OwnerOrder, readings: &SensorReadings) -> Option<Cause> {
+        decide(rules, order, at(0, 0), readings, &Verdict::Yes).cause()
     }
 
     #[test]
     fn without_rules_it_works() {
-        assert_eq!(cause(&Rules::default(), Wish::None, &Senses::default()), None);
+        assert_eq!(cause(&Rules::default(), OwnerOrder::None, &SensorReadings::default()), None);
     }
 
     #[test]
     fn the_owners_word_goes_first_and_ends_by_itself() {
-        let (rules, senses) = (Rules::default(), Senses::default());
-        let until = |ms| Wish::Pause { until: Some(Timestamp::from_unix_ms(ms)) };
-        assert_eq!(cause(&rules, Wish::Pause { until: None }, &senses), Some(Cause::Paused));
-        assert_eq!(cause(&rules, until(1_000_001), &senses), Some(Cause::Paused));
-        assert_eq!(cause(&rules, until(1_000_000), &senses), None);
-        let drains = decide(&rules, Wish::Drain, at(0, 0), &senses, &Verdict::Yes);
+        let (rules, readings) = (Rules::default(), SensorReadings::default());
+        let until = |ms| OwnerOrder::Pause { until: Some(Timestamp::from_unix_ms(ms)) };
+        assert_eq!(cause(&rules, OwnerOrder::Pause { until: None }, &readings), Some(Cause::Paused));
+        assert_eq!(cause(&rules, until(1_000_001), &readings), Some(Cause::Paused));
+        assert_eq!(cause(&rules, until(1_000_000), &readings), None);
+        let drains = decide(&rules, OwnerOrder::Drain, at(0, 0), &readings, &Verdict::Yes);
         assert!(matches!(drains, Verdict::Finish { cause: Cause::Draining, .. }), "what runs may finish");
     }
 
     #[test]
     fn whoever_asks_for_an_idle_machine_gets_one() {
         let rules = Rules { idle_minutes: 5, ..Rules::default() };
-        let idle = |idle| Senses { idle, ..Senses::default() };
-        assert_eq!(cause(&rules, Wish::None, &idle(Some(Duration::from_secs(299)))), Some(Cause::InUse));
-        assert_eq!(cause(&rules, Wish::None, &idle(Some(Duration::from_mins(5)))), None);
-        assert_eq!(cause(&rules, Wish::None, &idle(None)), Some(Cause::Unknown));
+        let idle = |idle| SensorReadings { idle, ..SensorReadings::default() };
+        assert_eq!(
+            cause(&rules, OwnerOrder::None, &idle(Some(Duration::from_secs(299)))),
+            Some(Cause::InUse)
+        );
+        assert_eq!(cause(&rules, OwnerOrder::None, &idle(Some(Duration::from_mins(5)))), None);
+        assert_eq!(cause(&rules, OwnerOrder::None, &idle(None)), Some(Cause::Unknown));
         let patient = Rules { running_jobs: RunningJobs::Finish, ..rules };
-        let verdict = decide(&patient, Wish::None, at(0, 0), &idle(Some(Duration::ZERO)), &Verdict::Yes);
+        let verdict =
+            decide(&patient, OwnerOrder::None, at(0, 0), &idle(Some(Duration::ZERO)), &Verdict::Yes);
         assert!(matches!(verdict, Verdict::Finish { cause: Cause::InUse, .. }));
     }
 
     #[test]
     fn heat_ends_work_until_it_is_clearly_cooler() {
         let rules = Rules { max_gpu_temperature_c: Some(80), ..Rules::default() };
-        let hot = |celsius| Senses { gpu_temperature_c: Some(celsius), ..Senses::default() };
-        let then = |celsius, before: &Verdict| decide(&rules, Wish::None, at(0, 0), &hot(celsius), before);
+        let hot = |celsius| SensorReadings { gpu_temperature_c: Some(celsius), ..SensorReadings::default() };
+        let then =
+            |celsius, before: &Verdict| decide(&rules, OwnerOrder::None, at(0, 0), &hot(celsius), before);
         let left = then(80.0, &Verdict::Yes);
         assert_eq!(left.cause(), Some(Cause::Temperature));
         assert_eq!(then(79.0, &Verdict::Yes), Verdict::Yes);
@@ -271,10 +307,10 @@ mod tests {
 
     #[test]
     fn whoever_yields_to_other_programs_must_see_them() {
-        let untold = Senses { gpu_untold: true, ..Senses::default() };
+        let untold = SensorReadings { gpu_untold: true, ..SensorReadings::default() };
         let yields = Rules { yield_gpu: true, ..Rules::default() };
-        assert_eq!(cause(&yields, Wish::None, &untold), Some(Cause::Unknown));
-        assert_eq!(cause(&Rules::default(), Wish::None, &untold), None);
+        assert_eq!(cause(&yields, OwnerOrder::None, &untold), Some(Cause::Unknown));
+        assert_eq!(cause(&Rules::default(), OwnerOrder::None, &untold), None);
     }
 
     #[test]
@@ -302,16 +338,16 @@ mod tests {
             weekday in 0_u8..7,
             minute in 0_u16..1440,
         ) {
-            let senses = Senses {
+            let readings = SensorReadings {
                 idle: idle.map(Duration::from_secs),
                 gpu_in_use,
                 gpu_untold,
                 gpu_temperature_c: celsius,
                 gpu_power_w: None,
             };
-            let verdict = |wish| decide(&Rules::default(), wish, at(weekday, minute), &senses, &Verdict::Yes);
-            prop_assert_eq!(verdict(Wish::None), Verdict::Yes);
-            prop_assert_eq!(verdict(Wish::Pause { until: None }).cause(), Some(Cause::Paused));
+            let verdict = |order| decide(&Rules::default(), order, at(weekday, minute), &readings, &Verdict::Yes);
+            prop_assert_eq!(verdict(OwnerOrder::None), Verdict::Yes);
+            prop_assert_eq!(verdict(OwnerOrder::Pause { until: None }).cause(), Some(Cause::Paused));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -15,6 +15,7 @@ use island_protocol::{
     digest::Digest,
     ids::{HostId, Slug},
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,7 @@ use crate::{artifacts::is_image_reference, config::PreloadSection, supervisor::S
 
 pub mod plan;
 
-use plan::{Held, Wish};
+use plan::{FetchOption, Held};
 
 /// Bytes a second that are assumed until something was fetched.
 const ASSUMED_SPEED: f64 = 10e6;
@@ -120,18 +121,18 @@ impl Preloader {
 
     /// Asks once, and fetches what is worth it.
     async fn round(&self, stop: &CancellationToken) -> Result<(), ClientError> {
-        if !self.supervisor.takes_work() {
+        if !self.supervisor.accepts_work() {
             return Ok(());
         }
         let recommended = self.client.recommendations(self.host).await?.recommendations;
         self.judge(&recommended);
         let (worth, offered) = self.candidates(&recommended);
-        let speed = *self.speed.lock().unwrap_or_else(PoisonError::into_inner);
-        let wish = |one: &Candidate| Wish {
+        let speed = *self.speed.lock();
+        let option = |one: &Candidate| FetchOption {
             bytes: one.bytes,
             worth: plan::worth(one.jobs as f64, one.credits, one.bytes, speed),
         };
-        let wishes: Vec<_> = offered.iter().map(wish).collect();
+        let options: Vec<_> = offered.iter().map(option).collect();
         let files = self.cache.own_files();
         let held: Vec<_> = files
             .iter()
@@ -142,7 +143,7 @@ impl Preloader {
             })
             .collect();
         let room = self.cache.room();
-        let plan = plan::plan(&wishes, &held, room, self.settings.max_gb << 30);
+        let plan = plan::plan(&options, &held, room, self.settings.max_gb << 30);
         for &at in &plan.remove {
             if self.cache.remove(files[at].digest) {
                 tracing::info!(digest = %files[at].digest, mb = files[at].size >> 20, "made room for what is wanted more");
@@ -157,8 +158,7 @@ impl Preloader {
         for &at in &plan.fetch {
             self.fetch(&offered[at], stop).await;
         }
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Round { offered, chosen: plan.fetch, room });
+        *self.last.lock() = Some(Round { offered, chosen: plan.fetch, room });
         Ok(())
     }
 
@@ -215,12 +215,12 @@ impl Preloader {
         }
         self.learn(wanted.bytes, start.elapsed());
         tracing::info!(cargo = %wanted.cargo, mb = wanted.bytes >> 20, "preloaded");
-        self.supervisor.tell();
+        self.supervisor.wake_heartbeat();
     }
 
     fn learn(&self, bytes: u64, took: Duration) {
         if bytes >= TELLING {
-            let mut speed = self.speed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut speed = self.speed.lock();
             *speed = *speed * (1.0 - LATEST) + bytes as f64 / took.as_secs_f64().max(0.001) * LATEST;
             self.supervisor.set_link_mb_s((*speed / 1e6) as u64);
         }
@@ -228,11 +228,11 @@ impl Preloader {
 
     /// Says what the last choice missed, now that what was asked for since is known.
     fn judge(&self, recommended: &[Recommendation]) {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let last = self.last.lock().take();
         let Some(Round { offered, chosen, room }) = last else { return };
         let realised = |one: &Candidate| {
             let now = recommended.iter().find(|other| other.workload_slug == one.cargo);
-            Wish { bytes: one.bytes, worth: now.map_or(0.0, |now| now.jobs() as f64 * one.credits) }
+            FetchOption { bytes: one.bytes, worth: now.map_or(0.0, |now| now.jobs() as f64 * one.credits) }
         };
         let realised: Vec<_> = offered.iter().map(realised).collect();
         let regret = plan::regret(&realised, &chosen, room);

@@ -14,7 +14,7 @@ use island_protocol::{
     subjects::HostTopic,
 };
 
-use crate::{clock, earnings::Earnings, job::cell::JobCell, link::fabric::Fabric, spool::Spool};
+use crate::{attempt::handle::AttemptHandle, clock, earnings::Earnings, fabric::Fabric, spool::Spool};
 
 /// Most bytes of events in one message.
 const MAX_BYTES: usize = 256 << 10;
@@ -27,46 +27,46 @@ const RETRY_MOST: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Reports until the end is committed.
-pub async fn run(cell: &JobCell, fabric: &Fabric, earnings: &Earnings) {
-    let mut next = cell.with_spool(Spool::first);
+pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) {
+    let mut next = attempt.with_spool(Spool::first);
     let mut retry = RETRY_FIRST;
     loop {
         fabric.up().await;
-        if let Some(from) = cell.take_replay() {
-            next = next.min(from.max(cell.with_spool(Spool::first)));
+        if let Some(from) = attempt.take_replay() {
+            next = next.min(from.max(attempt.with_spool(Spool::first)));
         }
-        if cell.is_fenced(clock::boot_ms(), fabric.fence_ms()) {
-            let _ = tokio::time::timeout(LOOK_EVERY, cell.woken()).await;
+        if attempt.is_fenced(clock::boot_ms(), fabric.fence_ms()) {
+            let _ = tokio::time::timeout(LOOK_EVERY, attempt.woken()).await;
             continue;
         }
-        let events = cell.with_spool(|spool| spool.read(next, MAX_BYTES));
+        let events = attempt.with_spool(|spool| spool.read(next, MAX_BYTES));
         let Some(last) = events.last() else {
-            cell.woken().await;
+            attempt.woken().await;
             continue;
         };
         let last_number = last.n;
         let is_end = matches!(last.event, AttemptEvent::Ended { .. });
-        let message = Output { v: FABRIC_VERSION, key: cell.key(), events };
+        let message = Output { v: FABRIC_VERSION, key: attempt.key(), events };
         if !is_end {
             match fabric.publish(HostTopic::Output, &message).await {
                 Ok(()) => next = last_number + 1,
                 Err(error) => {
-                    tracing::debug!(key = %cell.key(), %error, "events wait");
+                    tracing::debug!(key = %attempt.key(), %error, "events wait");
                     tokio::time::sleep(RETRY_FIRST).await;
                 }
             }
             continue;
         }
         match commit(fabric, &message).await {
-            Verdict::Committed(earned) => {
+            CommitOutcome::Committed(earned) => {
                 if let Some(earned) = earned {
                     earnings.add(earned);
                 }
                 return;
             }
-            Verdict::Replay(from) => next = from.max(cell.with_spool(Spool::first)).min(last_number),
-            Verdict::Again => {
-                let _ = tokio::time::timeout(retry, cell.woken()).await;
+            CommitOutcome::Replay(from) => next = from.max(attempt.with_spool(Spool::first)).min(last_number),
+            CommitOutcome::Again => {
+                let _ = tokio::time::timeout(retry, attempt.woken()).await;
                 retry = (retry * 2).min(RETRY_MOST);
             }
         }
@@ -74,21 +74,21 @@ pub async fn run(cell: &JobCell, fabric: &Fabric, earnings: &Earnings) {
 }
 
 /// What became of a last message.
-enum Verdict {
+enum CommitOutcome {
     /// And what it earned.
     Committed(Option<MicroCredits>),
     Replay(u64),
     Again,
 }
 
-async fn commit(fabric: &Fabric, message: &Output) -> Verdict {
+async fn commit(fabric: &Fabric, message: &Output) -> CommitOutcome {
     match fabric.request::<OutputReply>(HostTopic::Output, message, COMMIT_TIMEOUT).await {
-        Ok(reply) if reply.committed => Verdict::Committed(reply.earned),
-        Ok(OutputReply { replay_from: Some(from), .. }) => Verdict::Replay(from),
-        Ok(_) => Verdict::Again,
+        Ok(reply) if reply.committed => CommitOutcome::Committed(reply.earned),
+        Ok(OutputReply { replay_from: Some(from), .. }) => CommitOutcome::Replay(from),
+        Ok(_) => CommitOutcome::Again,
         Err(error) => {
             tracing::debug!(key = %message.key, error = %Chain(&error), "the end is not committed yet");
-            Verdict::Again
+            CommitOutcome::Again
         }
     }
 }

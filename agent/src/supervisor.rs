@@ -1,24 +1,16 @@
-//! Owns the running attempts and the workers they run in.
+//! Owns the running attempts.
 //!
 //! Every attempt is one task of the tracker in here, which [`Supervisor::stop`] awaits. What others see of it is its
-//! [`JobCell`].
+//! [`AttemptHandle`].
 
 mod admit;
-mod books;
-pub mod pool;
+mod attempt_table;
+mod loaded_models;
 mod recovery;
 pub mod refusals;
-mod view;
-mod warm;
+mod snapshot;
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use island_cache::Cache;
 use island_daemon::latest::Latest;
@@ -28,24 +20,24 @@ use island_protocol::{
     ids::AttemptKey,
     job::{Failure, FailureCode},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{
-    books::Books,
-    pool::{ModelKey, Pool},
-    refusals::Refusals,
-};
+use self::{attempt_table::AttemptTable, refusals::Refusals};
 use crate::{
+    attempt::{handle::AttemptHandle, state::AttemptState},
     clock,
     derived::Derived,
     earnings::Earnings,
-    egress::Exits,
-    job::{self, JobContext, cell::JobCell, state::JobState},
+    egress::EgressMounts,
+    fabric::Fabric,
+    job::{self, JobContext},
     journal::{Journal, Record, boot_id},
-    link::fabric::Fabric,
-    policy::{Rules, Verdict, gpus::Resting},
+    policy::{Rules, Stance, Verdict},
+    pool::{ModelKey, Pool},
     spool::Spool,
+    worker::WorkerHandle,
 };
 
 /// Time that stopped attempts get to be reported.
@@ -65,7 +57,7 @@ pub struct Parts {
     /// What was made of the files in it.
     pub derived: Arc<Derived>,
     /// Ways out for containers.
-    pub exits: Arc<Exits>,
+    pub egress_mounts: Arc<EgressMounts>,
     /// The workers.
     pub pool: Arc<Pool>,
     /// The way out.
@@ -80,6 +72,8 @@ pub struct Parts {
     pub allow_weak_sandbox: bool,
     /// What the owner allows.
     pub rules: Rules,
+    /// What follows from it now.
+    pub stance: watch::Receiver<Stance>,
     /// What this Island earned.
     pub earnings: Arc<Earnings>,
 }
@@ -88,14 +82,11 @@ pub struct Parts {
 #[derive(Debug)]
 pub struct Supervisor {
     parts: Parts,
-    books: Mutex<Books>,
-    draining: AtomicBool,
-    /// What follows from the owner's rules.
-    verdict: Mutex<Verdict>,
+    table: Mutex<AttemptTable>,
     refusals: Refusals,
     tasks: TaskTracker,
     stop_preloads: CancellationToken,
-    news: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
     hub_reachable: Mutex<Option<bool>>,
     measured: Mutex<Option<Measured>>,
     /// GPUs that are offered, or why none is.
@@ -109,13 +100,11 @@ impl Supervisor {
         Arc::new(Self {
             gpus: Mutex::new(gpus),
             parts,
-            books: Mutex::default(),
-            draining: AtomicBool::new(false),
-            verdict: Mutex::new(Verdict::Yes),
+            table: Mutex::default(),
             refusals: Refusals::default(),
             tasks: TaskTracker::new(),
             stop_preloads: CancellationToken::new(),
-            news: watch::Sender::new(0),
+            changes: watch::Sender::new(0),
             hub_reachable: Mutex::default(),
             measured: Mutex::default(),
         })
@@ -129,39 +118,50 @@ impl Supervisor {
             return Err(invalid("events are numbered from 1"));
         }
         let (known, jobs) = {
-            let books = self.lock();
-            (books.known(key).map_err(invalid)?, books.live())
+            let table = self.lock();
+            (table.known(key).map_err(invalid)?, table.live())
         };
         if known.is_some() {
             return Ok(());
         }
         self.admit(&assignment, jobs).inspect_err(|refusal| self.refusals.note(refusal))?;
-        let cell = self.open(assignment).map_err(|message| {
+        let attempt = self.open(assignment).map_err(|message| {
             let reason = RefusalReason::NoDisk;
             Refusal { reason, message }
         })?;
-        let older = self.lock().insert(&cell);
+        let older = {
+            let mut attempts = self.lock();
+            // Checked under the lock: an attempt is either refused here or found by the one who enforces a new stance.
+            if !self.accepts_work() {
+                drop(attempts);
+                attempt.with_spool(Spool::remove);
+                self.parts.journal.remove(key);
+                let message = self.stance().verdict.reason().unwrap_or("the agent is stopping").to_owned();
+                return Err(Refusal { reason: RefusalReason::Draining, message });
+            }
+            attempts.insert(&attempt)
+        };
         if let Some(older) = older {
             older.forget();
         }
-        tracing::info!(%key, cargo = %cell.assignment().cargo.slug, "accepted");
-        self.spawn(cell, None);
+        tracing::info!(%key, cargo = %attempt.assignment().cargo.slug, "accepted");
+        self.spawn(attempt, None);
         Ok(())
     }
 
     /// Asks an attempt to end.
     pub fn cancel(&self, key: AttemptKey, failure: Failure) {
-        if let Some(cell) = self.find(key) {
+        if let Some(attempt) = self.find(key) {
             tracing::info!(%key, code = %failure.code, "cancelling");
-            cell.cancel(failure);
+            attempt.cancel(failure);
         }
     }
 
     /// Stops an attempt that nobody wants any more, and says nothing about it.
     pub fn forget(&self, key: AttemptKey, reason: &str) {
-        if let Some(cell) = self.find(key) {
+        if let Some(attempt) = self.find(key) {
             tracing::info!(%key, reason, "dropping an attempt");
-            cell.forget();
+            attempt.forget();
         }
     }
 
@@ -170,17 +170,17 @@ impl Supervisor {
         if !lease.held {
             return self.forget(lease.key, "its lease is gone");
         }
-        if let Some(cell) = self.find(lease.key) {
-            cell.confirm(sent_ms);
+        if let Some(attempt) = self.find(lease.key) {
+            attempt.confirm(sent_ms);
             if let Some(from) = lease.replay_from {
-                cell.replay(from);
+                attempt.replay(from);
             }
         }
     }
 
     /// Fetches files before they are needed. Unverifiable ones are left alone.
     pub fn preload(self: &Arc<Self>, hint: Preload) {
-        if self.is_draining() {
+        if self.stance().is_stopping {
             return;
         }
         let (supervisor, stop) = (Arc::clone(self), self.stop_preloads.clone());
@@ -192,68 +192,45 @@ impl Supervisor {
                     Err(error) => tracing::info!(cargo = %hint.workload_slug, %error, "not preloaded"),
                 }
             }
-            supervisor.tell();
+            supervisor.wake_heartbeat();
         });
     }
 
-    /// Takes no new work from now on.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-        self.stop_preloads.cancel();
-        self.tell();
+    /// Whether new work is accepted.
+    pub fn accepts_work(&self) -> bool {
+        self.stance().accepts_work()
     }
 
-    /// Whether new work is refused.
-    pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+    /// Whether this Island takes work, and what is paused.
+    pub fn stance(&self) -> Stance {
+        self.parts.stance.latest()
     }
 
-    /// Whether new work is welcome.
-    pub fn takes_work(&self) -> bool {
-        !self.is_draining() && *self.verdict() == Verdict::Yes
+    /// Follows [`Supervisor::stance`].
+    pub fn stances(&self) -> watch::Receiver<Stance> {
+        self.parts.stance.clone()
     }
 
-    /// Takes in what now follows from the owner's rules, and gives it: from here on no job is accepted against it.
-    pub fn heed(&self, verdicts: &watch::Receiver<Verdict>) -> Verdict {
-        let mut held = self.verdict();
-        // Read while it is held: whoever heeds last has the latest.
-        let verdict = verdicts.latest();
-        let before = std::mem::replace(&mut *held, verdict.clone());
-        drop(held);
-        if before != verdict {
-            self.tell();
-        }
-        verdict
-    }
-
-    /// Acts on the owner's rules: hands back what runs and frees its memory where they say so; the same for GPUs that rest.
-    pub async fn obey(&self, verdict: &Verdict, resting: &Resting) {
-        self.parts.pool.end_overdrafts();
-        if self.parts.pool.rest(resting) {
-            self.tell();
-        }
-        if let Verdict::Leave { reason, .. } = verdict {
-            for cell in self.cells() {
-                hand_back(&cell, &format!("the Island's owner wants the machine back ({reason})"));
+    /// Acts on the owner's rules: hands attempts back and stops their workers where the rules require it.
+    pub async fn enforce(&self, stance: &Stance) {
+        self.parts.pool.enforce_vram_limits();
+        let paused_gpus = &stance.paused_gpus;
+        if let Verdict::Leave { reason, .. } = &stance.verdict {
+            for attempt in self.attempts() {
+                hand_back(&attempt, &format!("the Island's owner wants the machine back ({reason})"));
             }
-            self.parts.pool.leave(|_| true).await;
-        } else if !resting.is_empty() {
-            for cell in self.cells() {
-                let gpu = self.parts.pool.gpu_of(&ModelKey::of_attempt(cell.assignment()));
-                if let Some(reason) = gpu.and_then(|gpu| resting.get(&gpu)) {
-                    hand_back(&cell, &format!("its GPU rests ({reason})"));
+            self.parts.pool.stop_now(|_| true).await;
+        } else if !paused_gpus.is_empty() {
+            for attempt in self.attempts() {
+                let gpu = self.parts.pool.gpu_of(&ModelKey::of_attempt(attempt.assignment()));
+                if let Some(reason) = gpu.and_then(|gpu| paused_gpus.get(&gpu)) {
+                    hand_back(&attempt, &format!("its GPU is paused ({reason})"));
                 }
             }
-            self.parts
-                .pool
-                .leave(|worker| worker.launch.gpu.is_some_and(|gpu| resting.contains_key(&gpu)))
-                .await;
+            let on_paused =
+                |worker: &WorkerHandle| worker.launch.gpu.is_some_and(|gpu| paused_gpus.contains_key(&gpu));
+            self.parts.pool.stop_now(on_paused).await;
         }
-    }
-
-    /// What follows from the owner's rules.
-    pub fn stance(&self) -> Verdict {
-        self.verdict().clone()
     }
 
     /// What was asked of this Island and not taken.
@@ -266,10 +243,6 @@ impl Supervisor {
         &self.parts.pool
     }
 
-    fn verdict(&self) -> MutexGuard<'_, Verdict> {
-        self.verdict.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
     /// Whether no attempt is here.
     pub fn is_idle(&self) -> bool {
         self.lock().is_empty()
@@ -278,7 +251,7 @@ impl Supervisor {
     /// Stops in order: lets attempts finish for `limit`, or until `hard`; ends the others and gives them a moment to
     /// be reported; stops the workers.
     pub async fn stop(&self, limit: Duration, hard: &CancellationToken) {
-        self.drain();
+        self.stop_preloads.cancel();
         self.tasks.close();
         tokio::select! {
             biased;
@@ -286,87 +259,87 @@ impl Supervisor {
             () = hard.cancelled() => {}
             () = tokio::time::sleep(limit) => {}
         }
-        for cell in self.cells() {
-            cell.cancel(Failure::of_host(FailureCode::IslandLost, "the Island is shutting down"));
+        for attempt in self.attempts() {
+            attempt.cancel(Failure::of_host(FailureCode::IslandLost, "the Island is shutting down"));
         }
         let grace = if hard.is_cancelled() { Duration::from_secs(1) } else { REPORT_GRACE };
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
             tracing::warn!(
-                left = self.cells().len(),
+                left = self.attempts().len(),
                 "some attempts could not be reported; the next start will"
             );
         }
         self.parts.pool.stop_all().await;
     }
 
-    /// Notes an attempt on disk and makes its cell.
-    fn open(&self, assignment: Assignment) -> Result<Arc<JobCell>, String> {
+    /// Records an attempt on disk and creates its handle.
+    fn open(&self, assignment: Assignment) -> Result<Arc<AttemptHandle>, String> {
         let record = Record { assignment: assignment.clone(), accepted_at: clock::now(), boot_id: boot_id() };
         let spool = Spool::open(&self.parts.spool_dir, assignment.key, assignment.first_event)
             .map_err(|error| error.to_string())?;
         self.parts.journal.write(&record).map_err(|error| error.to_string())?;
         let now = clock::boot_ms();
-        Ok(JobCell::new(assignment, spool, now, now))
+        Ok(AttemptHandle::new(assignment, spool, now, now))
     }
 
-    fn spawn(self: &Arc<Self>, cell: Arc<JobCell>, held: Option<job::Held>) {
+    fn spawn(self: &Arc<Self>, attempt: Arc<AttemptHandle>, held: Option<job::Held>) {
         let supervisor = Arc::clone(self);
-        self.tell();
+        self.wake_heartbeat();
         self.tasks.spawn(async move {
-            let key = cell.key();
+            let key = attempt.key();
             let context = JobContext {
-                cell: Arc::clone(&cell),
+                attempt: Arc::clone(&attempt),
                 cache: supervisor.parts.cache.clone(),
                 api_url: Arc::clone(&supervisor.parts.api_url),
                 derived: Arc::clone(&supervisor.parts.derived),
-                exits: Arc::clone(&supervisor.parts.exits),
+                egress_mounts: Arc::clone(&supervisor.parts.egress_mounts),
                 earnings: Arc::clone(&supervisor.parts.earnings),
                 pool: Arc::clone(&supervisor.parts.pool),
                 fabric: Arc::clone(&supervisor.parts.fabric),
             };
             // The guard forgets the attempt even if its task panics.
-            let _guard = ForgetOnDrop { supervisor: &supervisor, cell: &cell };
+            let _guard = ForgetOnDrop { supervisor: &supervisor, attempt: &attempt };
             job::run(context, held).await;
             tracing::info!(%key, "done with an attempt");
         });
     }
 
-    fn find(&self, key: AttemptKey) -> Option<Arc<JobCell>> {
+    fn find(&self, key: AttemptKey) -> Option<Arc<AttemptHandle>> {
         self.lock().find(key)
     }
 
-    fn cells(&self) -> Vec<Arc<JobCell>> {
+    fn attempts(&self) -> Vec<Arc<AttemptHandle>> {
         self.lock().all()
     }
 
     /// Has the next heartbeat go out at once.
-    pub fn tell(&self) {
-        self.news.send_modify(|number| *number += 1);
+    pub fn wake_heartbeat(&self) {
+        self.changes.send_modify(|number| *number += 1);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, AttemptTable> {
+        self.table.lock()
     }
 }
 
 /// Has an attempt go on elsewhere.
-fn hand_back(cell: &JobCell, message: &str) {
-    cell.cancel(Failure::interrupted(FailureCode::HandedBack, message));
+fn hand_back(attempt: &AttemptHandle, message: &str) {
+    attempt.cancel(Failure::interrupted(FailureCode::HandedBack, message));
 }
 
 struct ForgetOnDrop<'a> {
     supervisor: &'a Supervisor,
-    cell: &'a JobCell,
+    attempt: &'a AttemptHandle,
 }
 
 impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
         // An attempt cut off in the middle stays in the journal for the next start.
-        if self.cell.state() == JobState::Reported {
-            self.cell.with_spool(Spool::remove);
-            self.supervisor.parts.journal.remove(self.cell.key());
+        if self.attempt.state() == AttemptState::Reported {
+            self.attempt.with_spool(Spool::remove);
+            self.supervisor.parts.journal.remove(self.attempt.key());
         }
-        self.supervisor.lock().forget(self.cell.key());
-        self.supervisor.tell();
+        self.supervisor.lock().forget(self.attempt.key());
+        self.supervisor.wake_heartbeat();
     }
 }

@@ -18,16 +18,14 @@ use tokio::sync::watch;
 use crate::{
     derived::Derived,
     earnings::Earnings,
-    egress::Exits,
+    egress::EgressMounts,
+    fabric::Fabric,
     identity::Identity,
     inventory::{meter::Sample, runtimes::Runtimes},
     journal::Journal,
-    link::fabric::Fabric,
-    policy::Rules,
-    supervisor::{
-        Parts, Supervisor,
-        pool::{Pool, PoolConfig},
-    },
+    policy::{Rules, Stance},
+    pool::{Pool, PoolConfig},
+    supervisor::{Parts, Supervisor},
 };
 
 /// A supervisor over a folder, without engines and without a connection.
@@ -61,6 +59,7 @@ pub(crate) async fn supervisor(
         gpu_rules: Vec::new(),
         allow_weak_sandbox: true,
     };
+    let (_, stance) = watch::channel(Stance::default());
     let runtimes = Runtimes::probe(folder, false, &ContainerRules::default()).await;
     let parts = Parts {
         capabilities: Capabilities::default(),
@@ -68,19 +67,20 @@ pub(crate) async fn supervisor(
         cache_dir: folder.join("cache"),
         api_url: "http://127.0.0.1:9".into(),
         derived: Arc::new(Derived::new(folder.join("derived"), true)),
-        exits: Arc::new(Exits::new(
+        egress_mounts: Arc::new(EgressMounts::new(
             folder.join("egress"),
             folder.join("job-logs"),
             Egress::None,
             "none".into(),
         )),
-        pool: Pool::new(pool, runtimes, load),
+        pool: Pool::new(pool, runtimes, load, stance.clone()),
         fabric: Arc::clone(&fabric),
         journal: Journal::new(folder.join("journal")),
         spool_dir: folder.join("spool"),
         max_jobs: 1,
         allow_weak_sandbox: true,
         rules: Rules::default(),
+        stance,
         earnings: Arc::new(Earnings::load(folder)),
     };
     (fabric, Supervisor::new(parts))

@@ -1,16 +1,12 @@
 //! A worker as the agent holds it: one task per worker reads its frames, writes its commands and judges its life.
 //!
 //! Ends of the task: the worker's process is gone (it says how in [`WorkerState::Gone`]), or the agent lets go of it
-//! ([`Order::Detach`]) and the worker lives on.
+//! ([`Command::Detach`]) and the worker lives on.
 
 pub mod stall;
 mod task;
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use island_daemon::latest::Latest;
 use island_protocol::{
@@ -24,22 +20,23 @@ use island_runtimes_worker::{
     host::{self, Exit},
     launch::{EXIT_OUT_OF_MEMORY, EXIT_REFUSED, Launch},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Semaphore, mpsc, watch},
     time::Instant,
 };
 
-use crate::job::cell::JobCell;
+use crate::attempt::handle::AttemptHandle;
 
 pub use task::{WorkerTask, run};
 
-/// What the agent asks of a worker's task.
+/// Commands to the task of a worker.
 #[derive(Debug)]
-pub enum Order {
+pub enum Command {
     /// Run an attempt.
     Run {
-        /// Its cell, for work seen.
-        cell: Arc<JobCell>,
+        /// Its attempt, for work seen.
+        attempt: Arc<AttemptHandle>,
         /// Number of its first event.
         first_event: u64,
         /// What to run.
@@ -49,8 +46,8 @@ pub enum Order {
     },
     /// Take up an attempt that the worker holds.
     Resume {
-        /// Its cell.
-        cell: Arc<JobCell>,
+        /// Its attempt.
+        attempt: Arc<AttemptHandle>,
         /// First event wanted.
         from: u64,
         /// Takes its events.
@@ -60,7 +57,7 @@ pub enum Order {
     Cancel(AttemptKey, Failure),
     /// Events below a number are spooled.
     Spooled(AttemptKey, u64),
-    /// Drop the attempt's cell and sink: its task takes no more events from this worker.
+    /// Drop the handle and sink of an attempt: its task takes no more events from this worker.
     Release(AttemptKey),
     /// Stop: once no attempt is left, or at once.
     Stop {
@@ -68,7 +65,7 @@ pub enum Order {
         now: bool,
     },
     /// Kill, for this.
-    Kill(Death),
+    Kill(WorkerExit),
     /// Let go of it; it lives on.
     Detach,
 }
@@ -89,18 +86,18 @@ pub enum WorkerState {
     /// Taking jobs.
     Ready,
     /// Gone, and how.
-    Gone(Death),
+    Gone(WorkerExit),
 }
 
 /// How a worker ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Death {
+pub enum WorkerExit {
     /// Its model could not be loaded.
     LoadFailed(Failure),
     /// It was hung and killed.
     Stalled,
     /// It took more of a GPU than jobs may have there, and was killed.
-    Overdrawn {
+    VramExceeded {
         /// What it took, megabytes.
         used_mb: u64,
     },
@@ -110,7 +107,7 @@ pub enum Death {
     Stopped,
 }
 
-impl Death {
+impl WorkerExit {
     /// What this means for a job that was in it.
     pub fn failure(&self) -> Failure {
         let of_host = |code, message: &str| Failure::of_host(code, message);
@@ -119,7 +116,7 @@ impl Death {
             Self::Stalled => {
                 of_host(FailureCode::RuntimeStalled, "the engine made no progress and was stopped")
             }
-            Self::Overdrawn { used_mb } => of_host(
+            Self::VramExceeded { used_mb } => of_host(
                 FailureCode::OutOfMemory,
                 &format!("the engine took {used_mb} MB of GPU memory, more than this Island has for it"),
             ),
@@ -137,7 +134,7 @@ impl Death {
 
     /// Whether a fresh worker may do better.
     pub fn is_worth_a_retry(&self) -> bool {
-        !matches!(self, Self::LoadFailed(_) | Self::Overdrawn { .. })
+        !matches!(self, Self::LoadFailed(_) | Self::VramExceeded { .. })
     }
 }
 
@@ -158,7 +155,7 @@ pub struct WorkerStats {
     pub load: Duration,
 }
 
-/// Everybody's handle on a worker.
+/// A handle on a worker.
 #[derive(Debug)]
 pub struct WorkerHandle {
     /// Which one.
@@ -171,16 +168,16 @@ pub struct WorkerHandle {
     pub pid: u32,
     /// Free places; a place is held while a job is inside.
     pub slots: Arc<Semaphore>,
-    orders: mpsc::UnboundedSender<Order>,
+    commands: mpsc::UnboundedSender<Command>,
     state: watch::Receiver<WorkerState>,
     stats: Mutex<WorkerStats>,
     sandbox: Mutex<Option<SandboxReport>>,
 }
 
 impl WorkerHandle {
-    /// Sends an order; to a worker that is gone it makes no difference.
-    pub fn order(&self, order: Order) {
-        let _ = self.orders.send(order);
+    /// Sends a command. Does nothing if the worker is gone.
+    pub fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
     }
 
     /// Follows where it stands.
@@ -189,13 +186,13 @@ impl WorkerHandle {
     }
 
     /// Whether its process is gone.
-    pub fn has_died(&self) -> bool {
+    pub fn has_exited(&self) -> bool {
         matches!(self.state.latest(), WorkerState::Gone(_))
     }
 
-    /// Whether it takes no more orders: it is gone, or was let go of.
+    /// Whether it takes no more commands: it is gone, or was let go of.
     pub fn is_gone(&self) -> bool {
-        self.has_died() || self.orders.is_closed()
+        self.has_exited() || self.commands.is_closed()
     }
 
     /// Whether it takes jobs.
@@ -210,17 +207,17 @@ impl WorkerHandle {
 
     /// The walls around it, once it has told.
     pub fn sandbox(&self) -> Option<SandboxReport> {
-        self.sandbox.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.sandbox.lock().clone()
     }
 
     /// How it ended; waits for that.
-    pub async fn death(&self) -> Death {
+    pub async fn death(&self) -> WorkerExit {
         let mut state = self.state();
         let gone =
             state.wait_for(|state| matches!(state, WorkerState::Gone(_))).await.map(|state| state.clone());
         match gone {
             Ok(WorkerState::Gone(death)) => death,
-            _ => Death::Stopped,
+            _ => WorkerExit::Stopped,
         }
     }
 
@@ -230,19 +227,19 @@ impl WorkerHandle {
     }
 
     fn stats_mut(&self) -> MutexGuard<'_, WorkerStats> {
-        self.stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.stats.lock()
     }
 
     fn set_sandbox(&self, report: SandboxReport) {
-        *self.sandbox.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(report);
+        *self.sandbox.lock() = Some(report);
     }
 }
 
-/// A job's place at a worker: counted from the moment it waits for it.
+/// A job's claim on a worker, counted from the moment it waits for a slot.
 #[derive(Debug)]
-pub struct Visit(Arc<WorkerHandle>);
+pub struct WorkerClaim(Arc<WorkerHandle>);
 
-impl Visit {
+impl WorkerClaim {
     /// Counts a job in.
     pub fn new(worker: Arc<WorkerHandle>) -> Self {
         worker.stats_mut().jobs += 1;
@@ -255,7 +252,7 @@ impl Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for WorkerClaim {
     fn drop(&mut self) {
         let mut stats = self.0.stats_mut();
         stats.jobs -= 1;

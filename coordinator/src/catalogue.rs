@@ -19,7 +19,7 @@ use island_protocol::{digest::Digest, ids::Slug};
 pub(crate) use cargo::Cargo;
 use pins::Pins;
 
-use crate::config::CatalogueSettings;
+use crate::config::{CatalogueSettings, PINS_FILE};
 
 /// Folders of Cargos beside the models, by engine.
 const ENGINE_FOLDERS: [&str; 5] = ["wasm", "container", "onnx", "diffusers", "coreml"];
@@ -169,7 +169,7 @@ fn toml_files(dir: &Path) -> Result<Vec<PathBuf>, CatalogueError> {
     for entry in fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let is_entry = path.extension().is_some_and(|extension| extension == "toml")
-            && path.file_name().is_some_and(|name| name != MANIFEST && name != pins::FILE);
+            && path.file_name().is_some_and(|name| name != MANIFEST && name != PINS_FILE);
         if is_entry && path.is_file() {
             files.push(path);
         }

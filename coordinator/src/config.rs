@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 pub use database::{Database, DatabaseUrl, NotADatabaseUrl};
 
+/// File of pins in the catalogue's folder, unless a setting names another one.
+pub(crate) const PINS_FILE: &str = "pins.toml";
+
 /// Everything that can be set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -95,7 +98,7 @@ pub struct CatalogueSettings {
 impl CatalogueSettings {
     /// Where pins are noted.
     pub fn pins(&self) -> PathBuf {
-        self.pins.clone().unwrap_or_else(|| self.dir.join(crate::catalogue::pins::FILE))
+        self.pins.clone().unwrap_or_else(|| self.dir.join(PINS_FILE))
     }
 }
 

@@ -1,36 +1,47 @@
-//! The tree is the architecture: which crate may depend on which, and what every crate must inherit.
+//! The tree is the architecture: which crate and which module may depend on which, as ARCHITECTURE.md lists it, and what every crate
+//! must inherit.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::Value;
 
-/// Allowed edges between our crates, as ARCHITECTURE.md lists them.
-const EDGES: &[(&str, &[&str])] = &[
-    ("protocol", &[]),
-    ("daemon", &[]),
-    ("coordinator-client", &["protocol"]),
-    ("coordinator", &["protocol", "daemon"]),
-    ("cache", &["protocol"]),
-    ("egress", &["protocol", "runtimes-api"]),
-    ("runtimes-api", &["protocol"]),
-    ("runtimes-worker", &["protocol", "runtimes-api"]),
-    ("runtimes-template", &["protocol"]),
-    ("runtimes-llmcpp", &["protocol", "runtimes-api", "runtimes-worker", "runtimes-template"]),
-    ("runtimes-wasm", &["protocol", "runtimes-api", "runtimes-worker"]),
-    ("runtimes-container", &["protocol", "egress", "runtimes-api", "runtimes-worker"]),
-    ("runtimes-onnx", &["protocol", "runtimes-api", "runtimes-worker"]),
-    ("runtimes-diffusers", &["protocol", "runtimes-api", "runtimes-worker"]),
-    (
-        "runtimes-coreml",
-        &["protocol", "runtimes-api", "runtimes-worker", "runtimes-onnx", "runtimes-template"],
-    ),
-    (
-        "agent",
-        &["protocol", "coordinator-client", "cache", "egress", "runtimes-api", "runtimes-worker", "daemon"],
-    ),
-    ("cli", &["protocol", "coordinator-client"]),
-    ("update", &["protocol", "daemon"]),
-];
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+/// Rows of the table in ARCHITECTURE.md whose header begins with these cells.
+fn table(header: &str) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("read ARCHITECTURE.md");
+    let mut lines = text.lines().skip_while(|line| !line.starts_with(header));
+    assert!(lines.next().is_some(), "ARCHITECTURE.md has no table that begins with {header:?}");
+    let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+    let cells = |row: &str| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+    rows.map(cells).collect()
+}
+
+/// Names in a cell: separated by commas, with or without backticks, up to a remark behind a semicolon.
+fn names(cell: &str) -> impl Iterator<Item = String> + '_ {
+    let listed = cell.split(';').next().unwrap_or_default();
+    let names = listed.split(',').map(|name| name.trim().trim_matches('`').replace('/', "-"));
+    names.filter(|name| !name.is_empty() && name != "–")
+}
+
+/// What each crate may depend on.
+fn allowed() -> BTreeMap<String, BTreeSet<String>> {
+    let mut allowed = BTreeMap::new();
+    for row in table("| crate | depends on") {
+        let may: BTreeSet<String> = names(&row[1]).collect();
+        for name in names(&row[0]) {
+            assert!(allowed.insert(name.clone(), may.clone()).is_none(), "{name} has two rows");
+        }
+    }
+    allowed
+}
 
 fn packages() -> Vec<Value> {
     let result = Command::new(env!("CARGO"))
@@ -48,19 +59,104 @@ fn short(name: &str) -> Option<&str> {
 
 #[test]
 fn crates_depend_only_on_what_they_may() {
-    let allowed: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
+    let allowed = allowed();
     let packages = packages();
-    assert!(packages.len() >= EDGES.len());
     for package in &packages {
         let name = package["name"].as_str().and_then(short).expect("our crates begin with island-");
-        let Some(may) = allowed.get(name) else {
-            assert!(matches!(name, "integration" | "benches"), "{name} is missing from the table");
+        let may = allowed.get(name).unwrap_or_else(|| panic!("{name} is missing from the table"));
+        if may.contains("any") {
             continue;
-        };
+        }
         for dependency in package["dependencies"].as_array().expect("dependencies") {
             let Some(ours) = dependency["name"].as_str().and_then(short) else { continue };
             // A crate may name itself among its test dependencies, to turn on a feature.
-            assert!(ours == name || may.contains(&ours), "{name} must not depend on {ours}");
+            let is_testing = ours == "testing" && dependency["kind"] == "dev";
+            assert!(ours == name || is_testing || may.contains(ours), "{name} must not depend on {ours}");
+        }
+    }
+}
+
+/// Names of modules that a file refers to by `crate::`, its tests left out.
+fn references(text: &str) -> BTreeSet<String> {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code: String =
+        text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let mut found = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        if code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == '$') {
+            continue;
+        }
+        let rest = &code[at + "crate::".len()..];
+        let Some(group) = rest.strip_prefix('{') else {
+            found.extend(rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned));
+            continue;
+        };
+        let (mut depth, mut name, mut names) = (1, String::new(), Vec::new());
+        for c in group.chars() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => names.push(std::mem::take(&mut name)),
+                _ if depth == 1 => name.push(c),
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+        names.push(name);
+        let first = |name: String| {
+            name.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned)
+        };
+        found.extend(names.into_iter().filter_map(first));
+    }
+    found
+}
+
+/// What each module at the top of a crate refers to. Programs and what only tests use are left out.
+fn modules(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut modules: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut folders = vec![source.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("readable") {
+            let path = entry.expect("readable").path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+            if path.is_dir() {
+                if !matches!(name.as_str(), "tests" | "bin" | "snapshots") {
+                    folders.push(path);
+                }
+            } else if name.ends_with(".rs") && name != "tests.rs" {
+                let inside = path.strip_prefix(source).expect("inside").with_extension("");
+                let top = inside.iter().next().and_then(|part| part.to_str()).unwrap_or_default().to_owned();
+                let text = fs::read_to_string(&path).expect("readable");
+                modules.entry(top).or_default().extend(references(&text));
+            }
+        }
+    }
+    modules.retain(|name, _| !matches!(name.as_str(), "lib" | "main" | "testing"));
+    modules
+}
+
+#[test]
+fn modules_refer_only_to_lower_floors() {
+    for crate_name in ["agent", "coordinator"] {
+        let mut floors = BTreeMap::new();
+        for row in table(&format!("| floor of `{crate_name}`")) {
+            let floor: u32 = row[0].parse().expect("a number");
+            floors.extend(names(&row[1]).map(|module| (module, floor)));
+        }
+        let modules = modules(&root().join(crate_name).join("src"));
+        assert!(modules.len() > 10, "{crate_name}: {modules:?}");
+        let listed: BTreeSet<&String> = floors.keys().collect();
+        assert_eq!(listed, modules.keys().collect(), "the table of {crate_name} lists its modules");
+        for (module, references) in &modules {
+            for other in references.iter().filter(|other| *other != module && floors.contains_key(*other)) {
+                let (own, its) = (floors[module], floors[other]);
+                assert!(
+                    its < own,
+                    "{crate_name}: {module} (floor {own}) must not refer to {other} (floor {its})"
+                );
+            }
         }
     }
 }

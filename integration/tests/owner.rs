@@ -252,8 +252,8 @@ async fn a_machine_becomes_an_island_with_one_command_and_a_code() {
     let mut service = Agent::start(&state, network.info("api_url"), &[]);
     let asked = Command::new(program("island-agent")).arg("status").arg("--state-dir").arg(&state).output();
     let said = String::from_utf8(asked.expect("run island-agent").stderr).expect("text");
-    assert!(said.contains("belongs to nobody yet: `island-agent enrol`"), "{said}");
-    let mut enrolling = Agent::start(&state, network.info("api_url"), &["enrol"]);
+    assert!(said.contains("not enrolled; run `island-agent enroll --coordinator URL`"), "{said}");
+    let mut enrolling = Agent::start(&state, network.info("api_url"), &["enroll"]);
     let line = enrolling.line("island hosts pair");
     let code = line.rsplit(' ').next().expect("a code").to_owned();
     assert_eq!(code.replace('-', "").len(), 6, "{line}");

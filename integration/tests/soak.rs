@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,8 +13,8 @@ use std::{
 
 use island_coordinator_client::Client;
 use island_integration::{
-    Network, Options,
-    expect::{PATIENCE, final_job},
+    Network, Options, examples,
+    expect::{PATIENCE, eventually, final_job},
     processes::{self, Usage},
 };
 use serde_json::json;
@@ -29,14 +30,16 @@ const BYTES_PER_JOB: u64 = 1_024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_grows_with_the_jobs_that_have_passed() {
-    let network = Network::start_with(&Options::default());
+    let cargos = catalogue();
+    let network =
+        Network::start_with(&Options { cargos: Some(cargos.path().to_owned()), ..Options::default() });
     let client = network.client();
     run(&client, WARM_UP).await;
-    let before = measure(&network);
+    let before = measure(&network).await;
     let jobs =
         std::env::var("ISLAND_SOAK_JOBS").map_or(JOBS, |jobs| jobs.parse().expect("a number")).max(JOBS);
     run(&client, jobs).await;
-    let after = measure(&network);
+    let after = measure(&network).await;
     println!("before: {before:#?}\nafter {jobs} jobs: {after:#?}");
     assert!(before.keys().any(|part| part.contains("worker")), "workers are measured: {before:?}");
     assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "the same processes run");
@@ -51,8 +54,24 @@ async fn nothing_grows_with_the_jobs_that_have_passed() {
             "{part}: {before:?}, then {after:?}"
         );
     }
-    let spools = std::fs::read_dir(network.folder().join("island-1/spool")).expect("list the spools").count();
-    assert_eq!(spools, 0, "spools of jobs that have ended");
+}
+
+/// The two Cargos, so cheap that the credits of a development account last for all jobs.
+fn catalogue() -> tempfile::TempDir {
+    let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
+    let shipped = examples::catalogue();
+    for file in ["llm-chat.toml", "fixtures/sim-chat.toml"] {
+        let text = fs::read_to_string(shipped.join(file)).expect("an entry");
+        let mut entry: toml::Table = text.parse().expect("an entry is TOML");
+        entry.insert("price_per_job".to_owned(), toml::Value::Float(0.001));
+        let to = folder.path().join(file);
+        fs::create_dir_all(to.parent().expect("a folder")).expect("create the folder");
+        fs::write(to, toml::to_string(&entry).expect("an entry")).expect("write the entry");
+    }
+    fs::create_dir(folder.path().join("models")).expect("create the folder");
+    let model = "models/island-tiny-chat.gguf";
+    fs::copy(shipped.join(model), folder.path().join(model)).expect("copy the model");
+    folder
 }
 
 /// Runs `count` jobs on warm workers of the scripted engine and of the real one, and checks every end.
@@ -96,8 +115,13 @@ async fn run(client: &Client, count: u64) {
     }
 }
 
-/// What each long-lived process of the network uses.
-fn measure(network: &Network) -> BTreeMap<String, Usage> {
+/// What each long-lived process of the network uses, once the Island has removed the spools of the jobs that have ended.
+async fn measure(network: &Network) -> BTreeMap<String, Usage> {
+    let spools = network.folder().join("island-1/spool");
+    eventually("no spool is left", || async {
+        (fs::read_dir(&spools).expect("list the spools").count() == 0).then_some(())
+    })
+    .await;
     let parts = ["coordinator", "island-1"].map(|part| (part.to_owned(), network.pid(part)));
     let workers = processes::workers(network.folder()).into_iter().map(|worker| {
         let program = worker.command.split([' ', '/']).find(|part| part.starts_with("island-worker-"));

@@ -1,15 +1,13 @@
 //! A job of the Island's own, through the whole network: what `doctor` asks the running agent for.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use island_coordinator_client::{Client, ClientError};
 use island_protocol::{
     api::{CheckIsland, IslandCheck, check_claim},
     problem::Code,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -45,9 +43,9 @@ impl Checker {
     pub async fn check(&self) -> Result<Checked, ClientError> {
         let (host_id, sent_at) = (self.identity.host_id(), clock::now());
         let signature = self.identity.sign_text(&check_claim(host_id, sent_at));
-        let wish = CheckIsland { host_id, sent_at, signature };
-        let asked = self.http.check_island(&wish).timeout(PATIENCE).await;
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = CheckIsland { host_id, sent_at, signature };
+        let asked = self.http.check_island(&order).timeout(PATIENCE).await;
+        let mut last = self.last.lock();
         match (asked, &*last) {
             (Err(error), Some((ended, check))) if error.code() == Some(Code::RateLimited.as_str()) => {
                 Ok(Checked { check: check.clone(), ago_s: Some(ended.elapsed().as_secs()) })

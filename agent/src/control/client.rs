@@ -6,7 +6,7 @@ use reqwest::{Client, RequestBuilder, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::{check::Checked, server::SOCKET, status::Status};
-use crate::policy::{Verdict, Wish};
+use crate::policy::{OwnerOrder, Verdict};
 
 /// An agent that cannot be spoken with.
 #[derive(Debug, thiserror::Error)]
@@ -46,8 +46,8 @@ impl Control {
     }
 
     /// Says what the owner wants; gives what follows from it.
-    pub async fn say(&self, wish: Wish) -> Result<Verdict, ControlError> {
-        self.answer(self.http.post("http://agent/wish").json(&wish)).await
+    pub async fn say(&self, order: OwnerOrder) -> Result<Verdict, ControlError> {
+        self.answer(self.http.post("http://agent/order").json(&order)).await
     }
 
     /// Has a job run on this Island, through the whole network, which takes up to a minute; or tells of that of a moment ago.

@@ -1,12 +1,9 @@
 //! The last hour, for plots.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
 use island_protocol::time::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// Between two points.
@@ -40,7 +37,7 @@ pub struct History(Mutex<VecDeque<Point>>);
 impl History {
     /// Adds one and forgets the oldest.
     pub fn push(&self, point: Point) {
-        let mut points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut points = self.0.lock();
         if points.len() == POINTS {
             points.pop_front();
         }
@@ -49,7 +46,7 @@ impl History {
 
     /// All of them, the oldest first.
     pub fn points(&self) -> Vec<Point> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+        self.0.lock().iter().copied().collect()
     }
 }
 

@@ -337,7 +337,7 @@ mod tests {
             history::Point,
             status::{Earned, Worker},
         },
-        policy::{Cause, Wish},
+        policy::{Cause, OwnerOrder},
         preload::Fetching,
         supervisor::refusals::Count,
     };
@@ -361,7 +361,7 @@ mod tests {
             connected: true,
             up_s: 3 * 3600 + 125,
             verdict: Verdict::Yes,
-            wish: Wish::None,
+            order: OwnerOrder::None,
             measured: Some(Measured {
                 memory_mb_s: 38_400,
                 disk_mb_s: Some(2150),

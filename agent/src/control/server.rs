@@ -25,7 +25,7 @@ use super::{
     metrics::{prometheus, series},
     status::{Sources, Status},
 };
-use crate::policy::Wish;
+use crate::policy::OwnerOrder;
 
 /// Name of the socket in the state folder.
 pub const SOCKET: &str = "control.sock";
@@ -34,7 +34,7 @@ const PAGE: &str = include_str!("page.html");
 
 /// A door that cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum DoorError {
+pub enum ServeError {
     /// The socket.
     #[error("listen on {0}")]
     Socket(PathBuf, #[source] io::Error),
@@ -51,19 +51,19 @@ pub async fn serve_socket(
     sources: Arc<Sources>,
     state: PathBuf,
     stop: CancellationToken,
-) -> Result<(), DoorError> {
+) -> Result<(), ServeError> {
     let path = state.join(SOCKET);
-    let listener = listen(&path).map_err(|error| DoorError::Socket(path.clone(), error))?;
+    let listener = listen(&path).map_err(|error| ServeError::Socket(path.clone(), error))?;
     let ending = stop.clone();
     let router = Router::new()
         .route("/status", get(status))
         .route("/metrics", get(numbers))
-        .route("/wish", post(wish))
+        .route("/order", post(order))
         .route("/check", post(async move |sources| check(sources, ending).await))
         .with_state(sources);
     let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
     let _ = fs::remove_file(&path);
-    served.map_err(DoorError::Serve)
+    served.map_err(ServeError::Serve)
 }
 
 /// Serves the page until stopped; without a port it only waits. It shows and takes no orders: whoever can open a port on this machine is
@@ -72,20 +72,20 @@ pub async fn serve_page(
     sources: Arc<Sources>,
     port: Option<u16>,
     stop: CancellationToken,
-) -> Result<(), DoorError> {
+) -> Result<(), ServeError> {
     let Some(port) = port else {
         stop.cancelled().await;
         return Ok(());
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
-    let listener = listener.map_err(|error| DoorError::Page(port, error))?;
+    let listener = listener.map_err(|error| ServeError::Page(port, error))?;
     let at = listener.local_addr().map_or(port, |address| address.port());
     tracing::info!("the owner's page is at http://127.0.0.1:{at}/");
     let router = page().with_state(sources);
     axum::serve(listener, router)
         .with_graceful_shutdown(stop.cancelled_owned())
         .await
-        .map_err(DoorError::Serve)
+        .map_err(ServeError::Serve)
 }
 
 fn page() -> Router<Arc<Sources>> {
@@ -117,12 +117,11 @@ async fn numbers(State(sources): State<Arc<Sources>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], prometheus::text(&series(&sources.status())))
 }
 
-async fn wish(State(sources): State<Arc<Sources>>, Json(wish): Json<Wish>) -> Response {
-    match sources.policy.say(wish) {
-        // Whoever has the answer can rely on it: what is offered from now on is judged by it.
-        Ok(()) => Json(sources.supervisor.heed(&sources.policy.verdict())).into_response(),
+async fn order(State(sources): State<Arc<Sources>>, Json(order): Json<OwnerOrder>) -> Response {
+    match sources.governor.set_order(order) {
+        Ok(verdict) => Json(verdict).into_response(),
         Err(error) => {
-            let message = format!("the wish cannot be kept: {error}\n");
+            let message = format!("the order cannot be kept: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
         }
     }

@@ -21,12 +21,13 @@ use super::{
 use crate::{
     clock,
     earnings::{self, Book, Earnings},
+    fabric::Fabric,
+    governor::Governor,
     inventory::{gpu::View, meter::Sample},
-    link::fabric::Fabric,
-    policy::{Verdict, Wish, gpus::Resting, watch::Policy},
+    policy::{OwnerOrder, Verdict, gpus::PausedGpus},
     preload::{Fetching, Preloader},
     supervisor::{Supervisor, refusals::Count},
-    worker::{WorkerHandle, WorkerState},
+    worker::WorkerHandle,
 };
 
 /// Days of earnings that are shown one by one.
@@ -50,7 +51,7 @@ pub struct Status {
     /// Whether it works now, and why not.
     pub verdict: Verdict,
     /// What the owner said last.
-    pub wish: Wish,
+    pub order: OwnerOrder,
     /// What the machine was measured to do.
     #[serde(default)]
     pub measured: Option<Measured>,
@@ -131,7 +132,7 @@ pub struct Sources {
     /// What it fetches ahead.
     pub preloader: Arc<Preloader>,
     /// What its owner allows.
-    pub policy: Arc<Policy>,
+    pub governor: Arc<Governor>,
     /// What it earned.
     pub earnings: Arc<Earnings>,
     /// Asks for jobs of its own.
@@ -146,6 +147,7 @@ impl Sources {
     /// Looks at everything.
     pub fn status(&self) -> Status {
         let sample = self.load.latest();
+        let stance = self.supervisor.stance();
         let held: u64 = self.cache.own_files().iter().map(|file| file.size).sum();
         let gigabytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         Status {
@@ -155,12 +157,12 @@ impl Sources {
             api_url: self.api_url.clone(),
             connected: self.fabric.is_up(),
             up_s: self.started.elapsed().as_secs(),
-            verdict: self.supervisor.stance(),
-            wish: self.policy.wish(),
+            verdict: stance.verdict,
+            order: self.governor.order(),
             measured: self.supervisor.measured(),
             system: sample.system.clone(),
             gpus: sample.gpus.loads(),
-            gpu_notes: notes(&sample.gpus, &self.policy.resting()),
+            gpu_notes: notes(&sample.gpus, &stance.paused_gpus),
             jobs: self.supervisor.running(),
             workers: self.supervisor.pool().workers().iter().map(|worker| shown(worker)).collect(),
             models_gb: gigabytes(held),
@@ -201,8 +203,8 @@ impl Sources {
     }
 }
 
-fn notes(gpus: &View, resting: &Resting) -> Vec<String> {
-    let rests = resting.iter().map(|(index, reason)| format!("GPU {index} rests: {reason}"));
+fn notes(gpus: &View, paused_gpus: &PausedGpus) -> Vec<String> {
+    let rests = paused_gpus.iter().map(|(index, reason)| format!("GPU {index} is paused: {reason}"));
     rests.chain(gpus.notes()).collect()
 }
 

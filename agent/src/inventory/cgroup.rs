@@ -22,7 +22,7 @@ impl Default for Groups {
 
 /// Memory within limits, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct GroupMemory {
     /// The limit.
     pub limit: u64,
     /// What is left below it, with what the kernel only caches.
@@ -36,9 +36,12 @@ impl Groups {
     }
 
     /// Memory: the narrowest limit and the least that is left, which need not be the same group's. Absent, there is none.
-    pub fn memory(&self) -> Option<Room> {
-        let rooms = self.on_the_way("memory").into_iter().filter_map(|dir| memory(&dir));
-        rooms.reduce(|one, other| Room { limit: one.limit.min(other.limit), free: one.free.min(other.free) })
+    pub fn memory(&self) -> Option<GroupMemory> {
+        let placements = self.on_the_way("memory").into_iter().filter_map(|dir| memory(&dir));
+        placements.reduce(|one, other| GroupMemory {
+            limit: one.limit.min(other.limit),
+            free: one.free.min(other.free),
+        })
     }
 
     /// This process's group and all around it, as far as it sees them: a container sees its own as the root.
@@ -78,7 +81,7 @@ fn processors(dir: &Path) -> Option<f64> {
 }
 
 /// The second version's alone: the first is left to what the system's own reading tells.
-fn memory(dir: &Path) -> Option<Room> {
+fn memory(dir: &Path) -> Option<GroupMemory> {
     let number = |file: &str| read(dir, file)?.trim().parse::<u64>().ok();
     let limit = number("memory.max")?;
     let stat = read(dir, "memory.stat").unwrap_or_default();
@@ -89,7 +92,7 @@ fn memory(dir: &Path) -> Option<Room> {
     // Files that are cached give way; memory that is shared is counted among them and does not.
     let cached = part("file").saturating_sub(part("shmem"));
     let held = number("memory.current")?.saturating_sub(cached);
-    Some(Room { limit, free: limit.saturating_sub(held) })
+    Some(GroupMemory { limit, free: limit.saturating_sub(held) })
 }
 
 fn read(dir: &Path, file: &str) -> Option<String> {
@@ -147,7 +150,7 @@ mod tests {
         machine.write("cgroup/memory.max", "1000");
         machine.write("cgroup/memory.current", "600");
         assert_eq!(machine.processors(), Some(2.0));
-        assert_eq!(machine.groups().memory(), Some(Room { limit: 1000, free: 400 }));
+        assert_eq!(machine.groups().memory(), Some(GroupMemory { limit: 1000, free: 400 }));
     }
 
     #[test]
@@ -170,9 +173,9 @@ mod tests {
         assert_eq!(machine.groups().memory(), None);
         machine.write(&format!("{unit}/memory.max"), "1000");
         machine.write(&format!("{unit}/memory.stat"), "anon 200\nfile 450\nshmem 50\nfile_mapped 9");
-        assert_eq!(machine.groups().memory(), Some(Room { limit: 1000, free: 700 }));
+        assert_eq!(machine.groups().memory(), Some(GroupMemory { limit: 1000, free: 700 }));
         machine.write("cgroup/system.slice/memory.max", "4000");
         machine.write("cgroup/system.slice/memory.current", "3900");
-        assert_eq!(machine.groups().memory(), Some(Room { limit: 1000, free: 100 }));
+        assert_eq!(machine.groups().memory(), Some(GroupMemory { limit: 1000, free: 100 }));
     }
 }

@@ -65,7 +65,7 @@ impl Vendor {
 
 /// A GPU at one look.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct GpuReadings {
     /// Which one it is: a UUID of its driver, or its PCI address.
     pub id: String,
     /// Where it is: its PCI address.
@@ -90,7 +90,7 @@ pub struct Seen {
     pub handle: Option<String>,
 }
 
-impl Seen {
+impl GpuReadings {
     /// What is not measured of it, each with the reason. What the next look may tell is not missing.
     pub fn missing(&self) -> Vec<String> {
         let readings = [
@@ -114,9 +114,9 @@ pub fn is_lasting(reason: &str) -> bool {
 
 /// What a probe saw.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Look {
+pub struct ProbeReport {
     /// The GPUs.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<GpuReadings>,
     /// Why there is none, where there need not be any.
     pub none: Option<String>,
     /// What should not be so.
@@ -126,7 +126,7 @@ pub struct Look {
 /// Looks at the GPUs of one maker.
 pub trait Probe: fmt::Debug + Send {
     /// All of them, now. May block for as long as a driver does.
-    fn look(&mut self, moment: &Moment<'_>) -> Look;
+    fn poll(&mut self, moment: &Moment<'_>) -> ProbeReport;
 }
 
 /// When, and what is looked at once for all probes.
@@ -172,7 +172,7 @@ pub struct Card {
     /// The number, which stays with it.
     pub index: u32,
     /// What was seen of it.
-    pub seen: Seen,
+    pub seen: GpuReadings,
     /// Programs that compute on it and are no workers of an Island.
     pub foreign: Option<u32>,
     /// Memory that workers take there, megabytes.
@@ -263,12 +263,12 @@ impl Gpus {
     }
 
     /// Looks at all of them. May block for as long as a driver does.
-    pub fn look(&mut self, now: Instant) -> View {
+    pub fn poll(&mut self, now: Instant) -> View {
         let moment = Moment::new(now, &self.proc);
-        let looks: Vec<Look> = self.probes.iter_mut().map(|probe| probe.look(&moment)).collect();
+        let looks: Vec<ProbeReport> = self.probes.iter_mut().map(|probe| probe.poll(&moment)).collect();
         let none: Vec<String> = looks.iter().filter_map(|look| look.none.clone()).collect();
         let mut problems: Vec<String> = looks.iter().flat_map(|look| look.problems.clone()).collect();
-        let mut seen: Vec<Seen> = looks.into_iter().flat_map(|look| look.seen).collect();
+        let mut seen: Vec<GpuReadings> = looks.into_iter().flat_map(|look| look.seen).collect();
         // New ones get their numbers in the order in which they are plugged in, whoever made them.
         seen.sort_by(|one, other| (&one.address, &one.id).cmp(&(&other.address, &other.id)));
         let mut cards: Vec<Card> = seen.into_iter().map(|seen| self.card(seen)).collect();
@@ -283,7 +283,7 @@ impl Gpus {
         View { cards, none: none.map(|reasons| reasons.join("; ")), problems }
     }
 
-    fn card(&mut self, seen: Seen) -> Card {
+    fn card(&mut self, seen: GpuReadings) -> Card {
         let processes = seen.computing.as_ref().ok();
         let (ours, foreign): (Vec<_>, Vec<_>) =
             processes.into_iter().flatten().partition(|(pid, _)| is_worker(&self.proc, **pid));

@@ -2,12 +2,13 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
 use island_daemon::progress::Progress;
 use island_protocol::host::SystemLoad;
+use parking_lot::Mutex;
 use sysinfo::System;
 use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -38,7 +39,7 @@ impl Memory {
     pub fn read() -> Self {
         // Made once: it begins with reading what never changes.
         static SYSTEM: LazyLock<Mutex<Option<System>>> = LazyLock::new(|| Mutex::new(System::new().ok()));
-        let mut system = SYSTEM.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut system = SYSTEM.lock();
         let Some(system) = system.as_mut() else {
             tracing::error!("the memory of this machine cannot be read");
             return Self::default();
@@ -107,11 +108,11 @@ impl Meter {
     pub async fn sample(&self) {
         let (system, gpus, disk) = (Arc::clone(&self.system), Arc::clone(&self.gpus), self.disk.clone());
         let taken = tokio::task::spawn_blocking(move || {
-            let mut system = system.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut gpus = gpus.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut system = system.lock();
+            let mut gpus = gpus.lock();
             let taken = Some(tokio::time::Instant::now());
             // The GPUs first: a driver may take long, and memory is what changes fastest.
-            let (gpus, memory) = (gpus.look(Instant::now()), Memory::read());
+            let (gpus, memory) = (gpus.poll(Instant::now()), Memory::read());
             Sample { taken, system: load(system.as_mut(), memory, &disk), memory, gpus }
         });
         match taken.await {

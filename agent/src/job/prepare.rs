@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use island_daemon::latest::Latest;
 use island_cache::GetError;
 use island_daemon::chain::Chain;
+use island_daemon::latest::Latest;
 use island_protocol::event::AttemptEvent;
 use island_runtimes_api::Phase;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -13,8 +13,8 @@ use super::{Broken, JobContext};
 use crate::{
     artifacts::{self, Fetched, Files},
     derived,
-    supervisor::pool::{ModelKey, SeatError},
-    worker::{Visit, WorkerState},
+    pool::{AcquireError, ModelKey},
+    worker::{WorkerClaim, WorkerState},
 };
 
 /// Time between two words on progress.
@@ -26,19 +26,20 @@ const LOOKS: u32 = 30;
 
 impl JobContext {
     /// Fetches the files, makes of them what runs read, finds or starts a worker and waits until its model is loaded.
-    pub(super) async fn prepare(&self) -> Result<(Files, Visit), Broken> {
+    pub(super) async fn prepare(&self) -> Result<(Files, WorkerClaim), Broken> {
         let mut files = self.fetch().await?;
         self.derive(&mut files).await?;
-        let visit = self.visit(&files).await?;
-        self.loaded(&visit).await?;
-        Ok((files, visit))
+        let claim = self.acquire(&files).await?;
+        self.loaded(&claim).await?;
+        Ok((files, claim))
     }
 
     async fn fetch(&self) -> Result<Files, Broken> {
-        let artifacts = &self.cell.assignment().cargo.artifacts;
+        let artifacts = &self.attempt.assignment().cargo.artifacts;
         let fetched = Fetched::default();
-        self.cell.note_work(Phase::Fetch, 0);
-        let fetch = artifacts::fetch(&self.cache, &self.api_url, artifacts, &fetched, self.cell.cancelled());
+        self.attempt.note_work(Phase::Fetch, 0);
+        let fetch =
+            artifacts::fetch(&self.cache, &self.api_url, artifacts, &fetched, self.attempt.cancelled());
         tokio::pin!(fetch);
         let mut ticks = tokio::time::interval_at(Instant::now() + TELL_EVERY, TELL_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -49,7 +50,7 @@ impl JobContext {
                 files = &mut fetch => return files.map_err(|error| self.not_fetched(&error)),
                 _ = ticks.tick() => {
                     let (done, total) = fetched.sum();
-                    self.cell.note_work(Phase::Fetch, done);
+                    self.attempt.note_work(Phase::Fetch, done);
                     if done != told {
                         told = done;
                         self.progress(Phase::Fetch, done, total.unwrap_or(0))?;
@@ -61,13 +62,13 @@ impl JobContext {
 
     /// Replaces the files by what the engine makes of them, where it does, and by what a shared worker can reach.
     async fn derive(&self, files: &mut Files) -> Result<(), Broken> {
-        let cargo = &self.cell.assignment().cargo;
+        let cargo = &self.attempt.assignment().cargo;
         if !cargo.is_shared() {
             return Ok(());
         }
-        self.cell.note_work(Phase::Load, 0);
+        self.attempt.note_work(Phase::Load, 0);
         let engine = self.pool.runtimes().deriver(cargo);
-        let engine = engine.map_err(|reason| Broken::Failed(SeatError::NoRuntime(reason).failure()))?;
+        let engine = engine.map_err(|reason| Broken::Failed(AcquireError::NoRuntime(reason).failure()))?;
         let digests: Vec<_> = files.digests().map(|(name, digest)| (name.to_owned(), digest)).collect();
         for (name, digest) in digests {
             let source = &files.paths[&name];
@@ -84,19 +85,19 @@ impl JobContext {
     }
 
     fn not_fetched(&self, error: &GetError) -> Broken {
-        tracing::warn!(key = %self.cell.key(), error = %Chain(error), "an artifact cannot be had");
-        Broken::Failed(self.cell.reason().unwrap_or_else(|| artifacts::failure(error)))
+        tracing::warn!(key = %self.attempt.key(), error = %Chain(error), "an artifact cannot be had");
+        Broken::Failed(self.attempt.reason().unwrap_or_else(|| artifacts::failure(error)))
     }
 
-    async fn visit(&self, files: &Files) -> Result<Visit, Broken> {
-        let assignment = self.cell.assignment();
+    async fn acquire(&self, files: &Files) -> Result<WorkerClaim, Broken> {
+        let assignment = self.attempt.assignment();
         let model = ModelKey::of(&assignment.cargo, assignment.isolated.then_some(assignment.key));
         for looks_left in (0..LOOKS).rev() {
-            match self.pool.visit(&model, &assignment.cargo, &files.paths).await {
+            match self.pool.acquire(&model, &assignment.cargo, &files.paths).await {
                 Ok(visit) => return Ok(visit),
-                Err(SeatError::NoRoom { .. }) if looks_left > 0 => tokio::time::sleep(LOOK_EVERY).await,
+                Err(AcquireError::NoRoom { .. }) if looks_left > 0 => tokio::time::sleep(LOOK_EVERY).await,
                 Err(error) => {
-                    tracing::warn!(key = %self.cell.key(), error = %Chain(&error), "no worker to be had");
+                    tracing::warn!(key = %self.attempt.key(), error = %Chain(&error), "no worker to be had");
                     return Err(Broken::Failed(error.failure()));
                 }
             }
@@ -104,7 +105,7 @@ impl JobContext {
         unreachable!("the last look answers either way")
     }
 
-    async fn loaded(&self, visit: &Visit) -> Result<(), Broken> {
+    async fn loaded(&self, visit: &WorkerClaim) -> Result<(), Broken> {
         let worker = visit.worker();
         let mut state = worker.state();
         let mut told: Option<Instant> = None;
@@ -114,11 +115,11 @@ impl JobContext {
             match now {
                 WorkerState::Ready => return Ok(()),
                 WorkerState::Gone(death) => {
-                    tracing::warn!(key = %self.cell.key(), log = worker.log_tail(), "a worker did not load its model");
+                    tracing::warn!(key = %self.attempt.key(), log = worker.log_tail(), "a worker did not load its model");
                     return Err(Broken::Worker { failure: death.failure(), retry: death.is_worth_a_retry() });
                 }
                 WorkerState::Loading { done, total } => {
-                    self.cell.note_work(Phase::Load, done);
+                    self.attempt.note_work(Phase::Load, done);
                     // A load has thousands of steps; nobody reads them all.
                     if total > 0 && told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
                         told = Some(Instant::now());

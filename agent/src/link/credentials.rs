@@ -1,9 +1,9 @@
-//! Enrolment, and the short-lived credentials that follow from it, kept so that a restart needs no coordinator.
+//! Enrollment, and the short-lived credentials that follow from it, kept so that a restart needs no coordinator.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use island_protocol::{
     api::{Enroll, HostCredentials, Pairing, RenewCredentials, credentials_claim},
     time::Timestamp,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +37,7 @@ pub enum CredentialsError {
     #[error("{0} this Island")]
     Refused(&'static str, #[source] ClientError),
     /// Not enrolled, and no API key to do it with.
-    #[error("this Island belongs to nobody yet: `island-agent enrol`")]
+    #[error("not enrolled; run `island-agent enroll --coordinator URL`")]
     NoApiKey,
     /// Nobody confirmed the code.
     #[error("nobody confirmed the code in its ten minutes")]
@@ -85,9 +86,9 @@ pub struct Credentials {
     due: Notify,
 }
 
-/// What an Island says of itself when it enrols.
+/// What an Island says of itself when it enrolls.
 #[derive(Debug, Clone)]
-pub struct Enrolment {
+pub struct Enrollment {
     /// Where credentials are kept.
     pub state_dir: PathBuf,
     /// Address of the coordinator.
@@ -100,22 +101,23 @@ pub struct Enrolment {
 
 impl Credentials {
     /// Credentials for this Island: those kept, renewed if the coordinator can be reached, or those of a first
-    /// enrolment. Waits for the coordinator as long as only its absence stands in the way.
+    /// enrollment. Waits for the coordinator as long as only its absence stands in the way.
     pub async fn obtain(
         identity: Arc<Identity>,
-        enrolment: &Enrolment,
+        enrollment: &Enrollment,
         stop: &CancellationToken,
     ) -> Result<Option<Arc<Self>>, CredentialsError> {
-        let refused = |error| CredentialsError::Refused("enrol", error);
-        let http = Client::new(&enrolment.api_url, enrolment.api_key.clone()).map_err(refused)?;
-        let path = enrolment.state_dir.join(FILE);
-        let kept = read(&path).filter(|kept| kept.api_url == enrolment.api_url);
+        let refused = |error| CredentialsError::Refused("enroll", error);
+        let http = Client::new(&enrollment.api_url, enrollment.api_key.clone()).map_err(refused)?;
+        let path = enrollment.state_dir.join(FILE);
+        let kept = read(&path).filter(|kept| kept.api_url == enrollment.api_url);
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5), u32::MAX);
         loop {
-            let asked = ask(&http, &identity, enrolment, kept.is_some()).await;
+            let asked = ask(&http, &identity, enrollment, kept.is_some()).await;
             let error = match asked {
                 Ok(credentials) => {
-                    let fresh = Kept { api_url: enrolment.api_url.clone(), since: clock::now(), credentials };
+                    let fresh =
+                        Kept { api_url: enrollment.api_url.clone(), since: clock::now(), credentials };
                     store(&path, &fresh)?;
                     return Ok(Some(Self::new(identity, http, path, fresh)));
                 }
@@ -213,41 +215,41 @@ impl Credentials {
         Arc::new(Self { identity, http, path, kept: Mutex::new(kept), changed, due: Notify::new() })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Kept> {
+        self.kept.lock()
     }
 }
 
-/// Enrols with the owner's API key, or shows a code and waits until its owner has confirmed it; what comes of it is kept for the agent.
-pub async fn enrol(
+/// Enrolls with the owner's API key, or shows a code and waits until its owner has confirmed it; what comes of it is kept for the agent.
+pub async fn enroll(
     identity: &Identity,
-    enrolment: &Enrolment,
+    enrollment: &Enrollment,
     show: impl FnOnce(&Pairing),
 ) -> Result<(), CredentialsError> {
     let refused = |what| move |error| CredentialsError::Refused(what, error);
-    let http = Client::new(&enrolment.api_url, enrolment.api_key.clone()).map_err(refused("enrol"))?;
-    let credentials = if enrolment.api_key.is_some() {
-        ask(&http, identity, enrolment, false).await?
+    let http = Client::new(&enrollment.api_url, enrollment.api_key.clone()).map_err(refused("enroll"))?;
+    let credentials = if enrollment.api_key.is_some() {
+        ask(&http, identity, enrollment, false).await?
     } else {
         let pairing =
-            http.start_pairing(&introduction(identity, enrolment)).await.map_err(refused("pair"))?;
+            http.start_pairing(&introduction(identity, enrollment)).await.map_err(refused("pair"))?;
         show(&pairing);
         confirmed(&http, identity, &pairing).await?
     };
-    let kept = Kept { api_url: enrolment.api_url.clone(), since: clock::now(), credentials };
-    store(&enrolment.state_dir.join(FILE), &kept)
+    let kept = Kept { api_url: enrollment.api_url.clone(), since: clock::now(), credentials };
+    store(&enrollment.state_dir.join(FILE), &kept)
 }
 
 /// Takes this Island out of the network, and forgets its credentials.
-pub async fn leave(identity: &Identity, enrolment: &Enrolment) -> Result<(), CredentialsError> {
+pub async fn leave(identity: &Identity, enrollment: &Enrollment) -> Result<(), CredentialsError> {
     let refused = |error| CredentialsError::Refused("take out of the network", error);
-    let http = Client::new(&enrolment.api_url, None).map_err(refused)?;
+    let http = Client::new(&enrollment.api_url, None).map_err(refused)?;
     match http.leave(&renewal(identity)).await {
         // It left before.
         Err(error) if error.code() != Some("host_not_found") => return Err(refused(error)),
         _ => {}
     }
-    let path = enrolment.state_dir.join(FILE);
+    let path = enrollment.state_dir.join(FILE);
     match fs::remove_file(&path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
             Err(CredentialsError::Store { path, source })
@@ -280,35 +282,35 @@ async fn confirmed(
     }
 }
 
-/// Renews where the Island is known, and enrols where it is not or not any more.
+/// Renews where the Island is known, and enrolls where it is not or not any more.
 async fn ask(
     http: &Client,
     identity: &Identity,
-    enrolment: &Enrolment,
+    enrollment: &Enrollment,
     is_enrolled: bool,
 ) -> Result<HostCredentials, CredentialsError> {
     if is_enrolled {
         match renew(http, identity).await {
             Err(CredentialsError::Refused(_, error))
-                if error.code() == Some("host_not_found") && enrolment.api_key.is_some() => {}
+                if error.code() == Some("host_not_found") && enrollment.api_key.is_some() => {}
             other => return other,
         }
     }
-    if enrolment.api_key.is_none() {
+    if enrollment.api_key.is_none() {
         return Err(CredentialsError::NoApiKey);
     }
-    http.enroll(&introduction(identity, enrolment))
+    http.enroll(&introduction(identity, enrollment))
         .await
-        .map_err(|error| CredentialsError::Refused("enrol", error))
+        .map_err(|error| CredentialsError::Refused("enroll", error))
 }
 
 /// What an Island says of itself when it comes.
-fn introduction(identity: &Identity, enrolment: &Enrolment) -> Enroll {
+fn introduction(identity: &Identity, enrollment: &Enrollment) -> Enroll {
     let sent_at = clock::now();
     Enroll {
         host_id: identity.host_id(),
         public_key: identity.public_key(),
-        name: enrolment.name.clone(),
+        name: enrollment.name.clone(),
         sent_at,
         signature: identity.sign_text(&credentials_claim(identity.host_id(), sent_at)),
     }

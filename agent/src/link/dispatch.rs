@@ -18,11 +18,13 @@ use island_protocol::{
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::{
-    credentials::Credentials,
+use super::credentials::Credentials;
+use crate::{
+    clock,
     fabric::{Fabric, FabricError},
+    identity,
+    supervisor::Supervisor,
 };
-use crate::{clock, identity, supervisor::Supervisor};
 
 /// Time in which the connection must take an answer. The coordinator does not wait longer for one.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,8 +11,13 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::fabric::{Fabric, FabricError};
-use crate::{clock, inventory::meter::Sample, policy::Verdict, supervisor::Supervisor};
+use crate::{
+    clock,
+    fabric::{Fabric, FabricError},
+    inventory::meter::Sample,
+    policy::Verdict,
+    supervisor::Supervisor,
+};
 
 /// So much of the time between two heartbeats, one part in so many, may the next one come early or late to go with a sample.
 const LEEWAY: u32 = 4;
@@ -30,7 +35,7 @@ pub async fn run(
 ) {
     let mut seq = 0;
     let mut registered = fabric.registered();
-    let mut news = supervisor.news();
+    let (mut changes, mut stances) = (supervisor.changes(), supervisor.stances());
     loop {
         progress.next_within(fabric.heartbeat_every() * 2 + STUCK_AFTER);
         if fabric.is_up() {
@@ -49,7 +54,8 @@ pub async fn run(
             biased;
             () = stop.cancelled() => return,
             Ok(()) = registered.changed() => {}
-            Ok(()) = news.changed() => {}
+            Ok(()) = changes.changed() => {}
+            Ok(()) = stances.changed() => {}
             () = sampled_after(&mut load, due - every / LEEWAY) => {}
             () = sleep_until(due + every / LEEWAY) => {}
         }
@@ -66,8 +72,9 @@ async fn sampled_after(load: &mut watch::Receiver<Arc<Sample>>, moment: Instant)
 }
 
 fn compose(fabric: &Fabric, supervisor: &Supervisor, load: &Sample, seq: u64) -> Heartbeat {
-    let status = match supervisor.stance() {
-        _ if supervisor.is_draining() => "draining",
+    let stance = supervisor.stance();
+    let status = match stance.verdict {
+        _ if stance.is_stopping => "draining",
         Verdict::Yes => "online",
         Verdict::Finish { .. } => "draining",
         Verdict::Leave { .. } => "paused",
@@ -101,17 +108,15 @@ mod tests {
     use crate::testing;
 
     /// Heartbeats and samples of the load come about independently of each other, so one must never wait for the other.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn heartbeats_go_on_while_the_load_is_sampled() {
+    #[test]
+    fn heartbeats_go_on_while_the_load_is_sampled() {
         let folder = tempfile::tempdir().expect("temporary folder");
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("a runtime");
         let (samples, load) = watch::channel(Arc::new(Sample::default()));
-        let (fabric, supervisor) = testing::supervisor(folder.path(), load.clone()).await;
-        fabric.set_registered(&Registered {
-            v: FABRIC_VERSION,
-            heartbeat_ms: 200,
-            lease_ms: 30_000,
-            drop: Vec::new(),
-        });
+        let (fabric, supervisor) = runtime.block_on(testing::supervisor(folder.path(), load.clone()));
+        let answer = Registered { v: FABRIC_VERSION, heartbeat_ms: 200, lease_ms: 30_000, drop: Vec::new() };
+        fabric.set_registered(&answer);
         let done = Arc::new(AtomicBool::new(false));
         let sampler = thread::spawn({
             let done = Arc::clone(&done);
@@ -121,25 +126,25 @@ mod tests {
                 }
             }
         });
-        let progress = Progress::new("heartbeat");
+        let (progress, stop) = (Progress::new("heartbeat"), CancellationToken::new());
         let steps = progress.steps();
-        let stop = CancellationToken::new();
-        let beat =
-            tokio::spawn(run(Arc::clone(&fabric), Arc::clone(&supervisor), load, progress, stop.clone()));
+        let beat = runtime.spawn(run(fabric, Arc::clone(&supervisor), load, progress, stop.clone()));
         let (enough, finished) = std::sync::mpsc::channel();
-        // On a thread of its own: a deadlock takes the runtime's with it.
         let counter = thread::spawn(move || {
             while steps.load(Ordering::Relaxed) < 1000 {
-                supervisor.tell();
+                supervisor.wake_heartbeat();
                 thread::yield_now();
             }
             let _ = enough.send(());
         });
-        let all = tokio::task::spawn_blocking(move || finished.recv_timeout(Duration::from_mins(1)));
-        assert!(all.await.expect("a thread").is_ok(), "heartbeats stopped for good");
+        if finished.recv_timeout(Duration::from_mins(1)).is_err() {
+            // A deadlocked thread of the runtime cannot be waited for.
+            runtime.shutdown_background();
+            panic!("heartbeats stopped for good");
+        }
         stop.cancel();
         done.store(true, Ordering::Relaxed);
-        beat.await.expect("the heartbeat's task ends");
+        runtime.block_on(beat).expect("the heartbeat's task ends");
         sampler.join().expect("the sampler ends");
         counter.join().expect("the counter ends");
     }

@@ -15,8 +15,11 @@ use island_protocol::{
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::fabric::{Fabric, FabricError};
-use crate::{clock, supervisor::Supervisor};
+use crate::{
+    clock,
+    fabric::{Fabric, FabricError},
+    supervisor::Supervisor,
+};
 
 /// Time between renewals when there is nothing to renew.
 const IDLE_EVERY: Duration = Duration::from_secs(15);
@@ -27,7 +30,7 @@ const MISSED: u32 = 3;
 
 /// Renews until stopped.
 pub async fn run(fabric: Arc<Fabric>, supervisor: Arc<Supervisor>, stop: CancellationToken) {
-    let (mut registered, mut news) = (fabric.registered(), supervisor.news());
+    let (mut registered, mut news) = (fabric.registered(), supervisor.changes());
     let (mut missed, mut nobody_there) = (0, false);
     let (mut last, mut busy_since) = (Instant::now(), None);
     loop {
@@ -57,7 +60,7 @@ pub async fn run(fabric: Arc<Fabric>, supervisor: Arc<Supervisor>, stop: Cancell
                 missed = 0;
                 // It was away, and what it knew may be gone.
                 if std::mem::take(&mut nobody_there) {
-                    fabric.ask_to_register();
+                    fabric.request_registration();
                 }
             }
             Err(FabricError::TimedOut) => missed += 1,
@@ -66,7 +69,7 @@ pub async fn run(fabric: Arc<Fabric>, supervisor: Arc<Supervisor>, stop: Cancell
         }
         if missed >= MISSED {
             missed = 0;
-            fabric.report_deaf();
+            fabric.report_unresponsive();
         }
     }
 }

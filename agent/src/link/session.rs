@@ -16,9 +16,13 @@ use tokio_util::sync::CancellationToken;
 use super::{
     credentials::Credentials,
     dispatch::{self, Dispatch},
-    fabric::Fabric,
 };
-use crate::{clock, identity::Identity, supervisor::Supervisor};
+use crate::{
+    clock,
+    fabric::{Fabric, FabricError},
+    identity::Identity,
+    supervisor::Supervisor,
+};
 
 /// Registering again now and then tells a coordinator that restarted what this Island has.
 const REGISTER_EVERY: Duration = Duration::from_secs(30);
@@ -64,8 +68,8 @@ enum SessionError {
     Subscribe(#[source] async_nats::SubscribeError),
     #[error("the connection is closed")]
     Closed,
-    #[error("connected but deaf")]
-    Deaf,
+    #[error("connected, but no answer to lease renewals arrives")]
+    Unresponsive,
 }
 
 /// Keeps a session until stopped.
@@ -114,7 +118,7 @@ impl Session {
                 biased;
                 event = inbox.recv() => match event {
                     Some(Event::Disconnected) => self.fabric.set_down(),
-                    Some(Event::Connected) => self.fabric.ask_to_register(),
+                    Some(Event::Connected) => self.fabric.request_registration(),
                     Some(Event::Closed) | None => return Err(SessionError::Closed),
                     Some(event) => tracing::warn!(%event, "the fabric says"),
                 },
@@ -126,7 +130,7 @@ impl Session {
                     }
                     None => return Err(SessionError::Closed),
                 },
-                () = self.fabric.deaf() => return Err(SessionError::Deaf),
+                () = self.fabric.unresponsive() => return Err(SessionError::Unresponsive),
                 Ok(()) = fresh_token.changed() => {
                     // The server ends a connection whose token runs out; this way nothing waits for that.
                     if client.force_reconnect().await.is_err() {
@@ -173,7 +177,7 @@ impl Session {
                 Ok(()) => {
                     backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2), u32::MAX);
                     tokio::select! {
-                        () = self.fabric.asked_to_register() => {}
+                        () = self.fabric.registration_requested() => {}
                         () = tokio::time::sleep(REGISTER_EVERY) => {}
                     }
                 }
@@ -185,7 +189,7 @@ impl Session {
         }
     }
 
-    async fn register(&self) -> Result<(), super::fabric::FabricError> {
+    async fn register(&self) -> Result<(), FabricError> {
         let message = Register {
             v: FABRIC_VERSION,
             host_id: self.fabric.host_id(),

@@ -9,7 +9,7 @@ use super::RECOVERED;
 use crate::inventory::gpu::{Card, Reading, Vendor, View, is_lasting};
 
 /// GPUs that rest for now, and why.
-pub type Resting = BTreeMap<u32, String>;
+pub type PausedGpus = BTreeMap<u32, String>;
 
 /// By these, engines are told which GPU to use. The last is for an engine that cannot be told so by name: it gets none.
 const CUDA: &str = "CUDA_VISIBLE_DEVICES";
@@ -186,7 +186,7 @@ pub fn offered(rules: &[GpuRule], view: &View) -> (Vec<Gpu>, Option<String>) {
 
 /// GPUs that are too hot or draw too much, by what is said of each; `before` is what followed a moment ago. One with a limit that
 /// nothing measures rests, too: too little work is better than work that was forbidden.
-pub fn resting(rules: &[GpuRule], view: &View, before: &Resting) -> Resting {
+pub fn paused_gpus(rules: &[GpuRule], view: &View, before: &PausedGpus) -> PausedGpus {
     let rests = |card: &Card| {
         let limits = limits(rules, card);
         let over = |value: Result<f32, &String>, limit: Option<u32>, unit: &str| {
@@ -230,13 +230,13 @@ pub struct Share {
 
 /// The shares of all GPUs that may be used, that with most memory left first; one of nothing where there are none. Where the owner
 /// has rules for GPUs, a worker sees one alone, so that no engine spreads over one that is not meant.
-pub fn shares(rules: &[GpuRule], resting: &Resting, view: &View) -> Vec<Share> {
+pub fn shares(rules: &[GpuRule], paused_gpus: &PausedGpus, view: &View) -> Vec<Share> {
     let (has_rules, is_only_one) = (!rules.is_empty(), view.cards.len() == 1);
     let share = |card: &Card| {
         let limits = limits(rules, card);
         // Beside others, one that engines cannot be told to use alone is not used.
         let can_be_kept_to = is_only_one || card.seen.handle.is_some();
-        if has_rules && (limits.never || resting.contains_key(&card.index) || !can_be_kept_to) {
+        if has_rules && (limits.never || paused_gpus.contains_key(&card.index) || !can_be_kept_to) {
             return None;
         }
         let hides_others = has_rules && !is_only_one;

@@ -7,13 +7,14 @@ use island_protocol::{
     fabric::{Assignment, Refusal, RefusalReason},
 };
 
-use super::{Supervisor, pool::ModelKey};
+use super::Supervisor;
 use crate::{
     admission::{self, Demand, Supply},
     artifacts,
+    attempt::state::AttemptState,
     eviction::Amount,
     inventory::disk_mb,
-    job::state::JobState,
+    pool::ModelKey,
 };
 
 impl Supervisor {
@@ -42,7 +43,7 @@ impl Supervisor {
         };
         let binary = pool.runtimes().binary(&assignment.cargo);
         let supply = Supply {
-            draining: !self.takes_work(),
+            draining: !self.accepts_work(),
             has_runtime: binary.is_ok(),
             jobs,
             max_jobs: self.parts.max_jobs,
@@ -58,7 +59,8 @@ impl Supervisor {
             if let (RefusalReason::NoRuntime, Err(reason)) = (refusal.reason, binary) {
                 refusal.message = reason;
             }
-            if let (RefusalReason::Draining, Some(reason)) = (refusal.reason, self.stance().reason()) {
+            if let (RefusalReason::Draining, Some(reason)) = (refusal.reason, self.stance().verdict.reason())
+            {
                 reason.clone_into(&mut refusal.message);
             }
             refusal
@@ -86,13 +88,13 @@ impl Supervisor {
     fn promised(&self, model: &ModelKey, headroom: Amount) -> Amount {
         let mut models = BTreeMap::new();
         let mut own = Vec::new();
-        for cell in self.cells().iter().filter(|cell| cell.state() <= JobState::Running) {
-            let assignment = cell.assignment();
+        for attempt in self.attempts().iter().filter(|attempt| attempt.state() <= AttemptState::Running) {
+            let assignment = attempt.assignment();
             let other = ModelKey::of_attempt(assignment);
             let demand = self.parts.pool.demand(&other, &assignment.cargo, headroom);
             if assignment.cargo.is_shared() {
                 own.push(demand);
-            } else if cell.state() <= JobState::Preparing {
+            } else if attempt.state() <= AttemptState::Preparing {
                 models.insert(other, demand);
             }
         }

@@ -9,11 +9,12 @@ use island_protocol::{
 
 use super::Supervisor;
 use crate::{
+    attempt::handle::AttemptHandle,
     clock,
-    job::{Held, cell::JobCell},
+    job::Held,
     journal::{Record, boot_id},
     spool::Spool,
-    worker::{Order, WorkerHandle},
+    worker::{Command, WorkerHandle},
 };
 
 impl Supervisor {
@@ -33,10 +34,10 @@ impl Supervisor {
         for (key, worker) in held {
             tracing::info!(%key, instance = %worker.instance, "a worker holds an attempt that nobody knows");
             let failure = Failure::interrupted(FailureCode::IslandLost, "the attempt is not known any more");
-            worker.order(Order::Cancel(key, failure));
-            worker.order(Order::Spooled(key, u64::MAX));
+            worker.send(Command::Cancel(key, failure));
+            worker.send(Command::Spooled(key, u64::MAX));
         }
-        self.parts.exits.sweep(&self.holding())?;
+        self.parts.egress_mounts.sweep(&self.holding())?;
         self.sweep_spools()
     }
 
@@ -56,10 +57,10 @@ impl Supervisor {
         let age_ms = (clock::now().unix_ms() - record.accepted_at.unix_ms()).max(0) as u64;
         let now = clock::boot_ms();
         // Silent until the coordinator has confirmed that the attempt is still ours.
-        let cell = JobCell::new(record.assignment, spool, now.saturating_sub(age_ms), 0);
+        let attempt = AttemptHandle::new(record.assignment, spool, now.saturating_sub(age_ms), 0);
         tracing::info!(%key, in_worker = worker.is_some(), "taking up an attempt");
-        self.lock().insert(&cell);
-        self.spawn(cell, Some(worker.map_or(Held::Nowhere, Held::In)));
+        self.lock().insert(&attempt);
+        self.spawn(attempt, Some(worker.map_or(Held::Nowhere, Held::In)));
         Ok(())
     }
 

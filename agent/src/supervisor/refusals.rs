@@ -1,11 +1,9 @@
 //! What was asked of this Island and not taken, by reason: why it gets no work.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
 use island_protocol::fabric::{Refusal, RefusalReason};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// How often a reason came up, and its latest words.
@@ -24,7 +22,7 @@ pub struct Refusals(Mutex<BTreeMap<RefusalReason, Count>>);
 impl Refusals {
     /// One more.
     pub fn note(&self, refusal: &Refusal) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         let count = counts.entry(refusal.reason).or_insert_with(|| Count { times: 0, latest: String::new() });
         count.times += 1;
         count.latest.clone_from(&refusal.message);
@@ -32,7 +30,7 @@ impl Refusals {
 
     /// All of them.
     pub fn all(&self) -> BTreeMap<RefusalReason, Count> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

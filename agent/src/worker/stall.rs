@@ -21,8 +21,8 @@ const FROZEN_PULSES: u32 = 3;
 
 /// What was seen of a worker.
 #[derive(Debug)]
-pub struct StallWatch {
-    heard: Instant,
+pub struct StallDetector {
+    last_frame: Instant,
     jobs: BTreeMap<AttemptKey, Seen>,
 }
 
@@ -43,20 +43,20 @@ pub enum Stall {
     Frozen(AttemptKey),
 }
 
-impl StallWatch {
+impl StallDetector {
     /// A watch over a worker just met.
     pub fn new(now: Instant) -> Self {
-        Self { heard: now, jobs: BTreeMap::new() }
+        Self { last_frame: now, jobs: BTreeMap::new() }
     }
 
     /// Any frame came.
-    pub fn heard(&mut self, now: Instant) {
-        self.heard = now;
+    pub fn frame_received(&mut self, now: Instant) {
+        self.last_frame = now;
     }
 
     /// A pulse came.
     pub fn pulse(&mut self, now: Instant, work: &[JobWork]) {
-        self.heard(now);
+        self.frame_received(now);
         let before = std::mem::take(&mut self.jobs);
         for job in work {
             let fresh = Seen { phase: job.phase, work: job.work, since: now, pulses: 0 };
@@ -72,18 +72,18 @@ impl StallWatch {
 
     /// When to judge it, last having done so then. Nothing but silence can come over a worker without jobs.
     pub fn due(&self, judged: Instant) -> Instant {
-        if self.jobs.is_empty() { self.heard + SILENCE } else { judged + JUDGE_EVERY }
+        if self.jobs.is_empty() { self.last_frame + SILENCE } else { judged + JUDGE_EVERY }
     }
 
     /// Whether it is hung.
-    pub fn judge(&self, now: Instant) -> Option<Stall> {
-        if now.duration_since(self.heard) >= SILENCE {
+    pub fn check(&self, now: Instant) -> Option<Stall> {
+        if now.duration_since(self.last_frame) >= SILENCE {
             return Some(Stall::Silent);
         }
         let frozen = |seen: &Seen| {
             seen.phase == Phase::Run
                 && seen.pulses >= FROZEN_PULSES
-                && self.heard.duration_since(seen.since) >= FROZEN
+                && self.last_frame.duration_since(seen.since) >= FROZEN
         };
         self.jobs.iter().find(|(_, seen)| frozen(seen)).map(|(key, _)| Stall::Frozen(*key))
     }
@@ -100,12 +100,12 @@ mod tests {
 
     fn watch_of(phase: Phase, work: impl Fn(u64) -> u64, seconds: u64) -> Option<Stall> {
         let start = Instant::now();
-        let mut watch = StallWatch::new(start);
+        let mut watch = StallDetector::new(start);
         for second in 0..=seconds {
             let now = start + Duration::from_secs(second);
             watch.pulse(now, &[JobWork { key: key(), phase, work: work(second) }]);
         }
-        watch.judge(start + Duration::from_secs(seconds))
+        watch.check(start + Duration::from_secs(seconds))
     }
 
     #[test]
@@ -125,20 +125,20 @@ mod tests {
     #[test]
     fn silence_is_one_after_10_s() {
         let start = Instant::now();
-        let watch = StallWatch::new(start);
+        let watch = StallDetector::new(start);
         assert_eq!(watch.due(start), start + Duration::from_secs(10), "nobody looks before");
-        assert_eq!(watch.judge(start + Duration::from_secs(9)), None);
-        assert_eq!(watch.judge(start + Duration::from_secs(10)), Some(Stall::Silent));
+        assert_eq!(watch.check(start + Duration::from_secs(9)), None);
+        assert_eq!(watch.check(start + Duration::from_secs(10)), Some(Stall::Silent));
     }
 
     #[test]
     fn an_agent_that_slept_blames_nobody() {
         let start = Instant::now();
-        let mut watch = StallWatch::new(start);
+        let mut watch = StallDetector::new(start);
         let work = [JobWork { key: key(), phase: Phase::Run, work: 1 }];
         watch.pulse(start, &work);
         let woke = start + Duration::from_hours(1);
         watch.pulse(woke, &work);
-        assert_eq!(watch.judge(woke), None);
+        assert_eq!(watch.check(woke), None);
     }
 }

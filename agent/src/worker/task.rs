@@ -13,8 +13,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Death, Order, Sink, WorkerHandle, WorkerState, WorkerStats, stall::StallWatch};
-use crate::job::cell::JobCell;
+use super::{Command, Sink, WorkerExit, WorkerHandle, WorkerState, WorkerStats, stall::StallDetector};
+use crate::attempt::handle::AttemptHandle;
 
 /// Time a worker that was told to end gets before it is killed.
 const TERM_GRACE: Duration = Duration::from_secs(2);
@@ -28,19 +28,19 @@ pub struct WorkerTask {
     process: Process,
     commands: Commands,
     frames: Frames,
-    orders: mpsc::UnboundedReceiver<Order>,
+    inbox: mpsc::UnboundedReceiver<Command>,
     state: watch::Sender<WorkerState>,
-    /// What orders brought here and [`Order::Release`] has not taken away yet.
-    jobs: BTreeMap<AttemptKey, (Arc<JobCell>, Sink)>,
-    watch: StallWatch,
-    verdict: Option<Death>,
+    /// What commands brought here and [`Command::Release`] has not taken away yet.
+    jobs: BTreeMap<AttemptKey, (Arc<AttemptHandle>, Sink)>,
+    watch: StallDetector,
+    exit_reason: Option<WorkerExit>,
 }
 
 impl WorkerHandle {
     /// A handle on a running worker and the task that must be run for it.
-    pub fn of(worker: Worker, launch: Launch, dir: PathBuf) -> (Arc<Self>, WorkerTask) {
+    pub fn new(worker: Worker, launch: Launch, dir: PathBuf) -> (Arc<Self>, WorkerTask) {
         let now = Instant::now();
-        let (orders, inbox) = mpsc::unbounded_channel();
+        let (sender, inbox) = mpsc::unbounded_channel();
         let (progress, state) = watch::channel(WorkerState::Loading { done: 0, total: 0 });
         let measured =
             WorkerStats { jobs: 0, rss_mb: 0, vram_mb: 0, since: now, idle_since: now, load: Duration::ZERO };
@@ -50,7 +50,7 @@ impl WorkerHandle {
             dir,
             pid: worker.process.pid(),
             slots: Arc::new(Semaphore::new(0)),
-            orders,
+            commands: sender,
             state,
             stats: measured.into(),
             sandbox: None.into(),
@@ -61,11 +61,11 @@ impl WorkerHandle {
             process: worker.process,
             commands,
             frames,
-            orders: inbox,
+            inbox,
             state: progress,
             jobs: BTreeMap::new(),
-            watch: StallWatch::new(now),
-            verdict: None,
+            watch: StallDetector::new(now),
+            exit_reason: None,
         };
         (handle, task)
     }
@@ -101,7 +101,7 @@ impl WorkerTask {
     }
 
     fn take(&mut self, frame: FromWorker) {
-        self.watch.heard(Instant::now());
+        self.watch.frame_received(Instant::now());
         match frame {
             FromWorker::Hello { sandbox, ready, .. } => {
                 self.handle.set_sandbox(sandbox);
@@ -122,10 +122,10 @@ impl WorkerTask {
                 self.handle.stats_mut().vram_mb = vram_mb;
                 self.become_ready(slots);
             }
-            FromWorker::LoadFailed { failure } => self.verdict = Some(Death::LoadFailed(failure)),
+            FromWorker::LoadFailed { failure } => self.exit_reason = Some(WorkerExit::LoadFailed(failure)),
             FromWorker::Events { key, events } => {
                 if let Some((_, sink)) = self.jobs.get(&key) {
-                    // A closed sink belongs to an attempt whose release is among the orders.
+                    // A closed sink belongs to an attempt whose release is among the commands.
                     let _ = sink.send(events);
                 }
             }
@@ -133,54 +133,54 @@ impl WorkerTask {
                 self.handle.stats_mut().rss_mb = rss_mb;
                 self.watch.pulse(Instant::now(), &work);
                 for job in work {
-                    if let Some((cell, _)) = self.jobs.get(&job.key) {
-                        cell.note_work(job.phase, job.work);
+                    if let Some((attempt, _)) = self.jobs.get(&job.key) {
+                        attempt.note_work(job.phase, job.work);
                     }
                 }
             }
         }
     }
 
-    /// Carries out an order. `Break`: the worker is to be let go of, or ended.
-    async fn obey(&mut self, order: Order) -> Next {
-        let command = match order {
-            Order::Run { cell, first_event, request, sink } => {
-                let key = cell.key();
-                self.jobs.insert(key, (cell, sink));
+    /// Carries out a command.
+    async fn apply(&mut self, command: Command) -> Next {
+        let frame = match command {
+            Command::Run { attempt, first_event, request, sink } => {
+                let key = attempt.key();
+                self.jobs.insert(key, (attempt, sink));
                 ToWorker::Run { key, first_event, request }
             }
-            Order::Resume { cell, from, sink } => {
-                let key = cell.key();
-                self.jobs.insert(key, (cell, sink));
+            Command::Resume { attempt, from, sink } => {
+                let key = attempt.key();
+                self.jobs.insert(key, (attempt, sink));
                 ToWorker::Replay { key, from }
             }
-            Order::Cancel(key, failure) => ToWorker::Cancel { key, failure },
-            Order::Spooled(key, below) => ToWorker::Spooled { key, below },
-            Order::Release(key) => {
+            Command::Cancel(key, failure) => ToWorker::Cancel { key, failure },
+            Command::Spooled(key, below) => ToWorker::Spooled { key, below },
+            Command::Release(key) => {
                 self.jobs.remove(&key);
                 return Next::Go;
             }
-            Order::Stop { now } => {
-                self.verdict = Some(Death::Stopped);
+            Command::Stop { now } => {
+                self.exit_reason = Some(WorkerExit::Stopped);
                 ToWorker::Shutdown { now }
             }
-            Order::Kill(death) => {
-                self.verdict = Some(death);
+            Command::Kill(death) => {
+                self.exit_reason = Some(death);
                 return Next::End;
             }
-            Order::Detach => return Next::Detach,
+            Command::Detach => return Next::Detach,
         };
         // A closed connection shows in the frames, too.
-        if tokio::time::timeout(WRITE_GRACE, self.commands.send(command)).await.is_ok() {
+        if tokio::time::timeout(WRITE_GRACE, self.commands.send(frame)).await.is_ok() {
             return Next::Go;
         }
-        self.verdict = Some(Death::Stalled);
+        self.exit_reason = Some(WorkerExit::Stalled);
         Next::End
     }
 
     /// Makes sure the process is gone, and tells how it ended.
     pub async fn end(mut self) {
-        let told_to = self.verdict.is_some();
+        let told_to = self.exit_reason.is_some();
         // A crash closes the socket a moment before the process can be waited for.
         let grace = if told_to { Duration::ZERO } else { TERM_GRACE };
         let exit = match tokio::time::timeout(grace, self.process.wait()).await {
@@ -188,7 +188,7 @@ impl WorkerTask {
             Err(_) => self.force().await,
         };
         let exit = exit.unwrap_or(Exit::Gone);
-        let death = self.verdict.take().unwrap_or(Death::Exited(exit));
+        let death = self.exit_reason.take().unwrap_or(WorkerExit::Exited(exit));
         tracing::info!(instance = %self.handle.instance, pid = self.handle.pid, ?death, ?exit, "a worker is gone");
         self.handle.slots.close();
         self.state.send_replace(WorkerState::Gone(death));
@@ -228,16 +228,16 @@ pub async fn run(mut task: WorkerTask) {
                 }
                 None => Next::End,
             },
-            order = task.orders.recv() => match order {
-                Some(order) => task.obey(order).await,
+            command = task.inbox.recv() => match command {
+                Some(command) => task.apply(command).await,
                 None => Next::Detach,
             },
             () = sleep_until(due) => {
                 judged = Instant::now();
-                match task.watch.judge(judged) {
+                match task.watch.check(judged) {
                     Some(stall) => {
                         tracing::warn!(instance = %task.handle.instance, ?stall, "a worker is hung");
-                        task.verdict = Some(Death::Stalled);
+                        task.exit_reason = Some(WorkerExit::Stalled);
                         Next::End
                     }
                     None => Next::Go,

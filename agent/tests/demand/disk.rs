@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use island_agent::preload::plan::{self, Held, Wish};
+use island_agent::preload::plan::{self, FetchOption, Held};
 
 use crate::{Day, MODELS};
 
-/// Room for files, megabytes: about a quarter of all of them.
+/// Placement for files, megabytes: about a quarter of all of them.
 const ROOM: u64 = 30_000;
 /// Between two rounds.
 const ROUND: Duration = Duration::from_mins(15);
@@ -41,12 +41,12 @@ struct File {
 
 /// Whether files are chosen by what they promise, or simply as they are asked for, the least recently used going.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Policy {
+enum Governor {
     Promise,
     Popular,
 }
 
-fn replay(day: &Day, policy: Policy) -> Cost {
+fn replay(day: &Day, policy: Governor) -> Cost {
     let (mut files, mut cost) = ([File::default(); MODELS], Cost::default());
     let mut seen = 0;
     for round in 1..=96_u32 {
@@ -64,8 +64,8 @@ fn replay(day: &Day, policy: Policy) -> Cost {
             jobs[arrival.model] += 1;
         }
         match policy {
-            Policy::Promise => promise(day, &mut files, &mut cost, &jobs, now),
-            Policy::Popular => popular(day, &mut files, &mut cost, &jobs, now),
+            Governor::Promise => promise(day, &mut files, &mut cost, &jobs, now),
+            Governor::Popular => popular(day, &mut files, &mut cost, &jobs, now),
         }
         let held: u64 = (0..MODELS).filter(|&at| files[at].here).map(|at| day.models[at].mb).sum();
         assert!(held <= ROOM);
@@ -90,14 +90,14 @@ fn promise(day: &Day, files: &mut [File; MODELS], cost: &mut Cost, jobs: &[u64; 
         plan::worth(jobs[at] as f64, day.models[at].price, bytes, SPEED * f64::from(1 << 20))
     };
     let (here, missing): (Vec<usize>, Vec<usize>) = (0..MODELS).partition(|&at| files[at].here);
-    let wishes: Vec<_> =
-        missing.iter().map(|&at| Wish { bytes: bytes(at), worth: worth(at, bytes(at)) }).collect();
+    let options: Vec<_> =
+        missing.iter().map(|&at| FetchOption { bytes: bytes(at), worth: worth(at, bytes(at)) }).collect();
     let held: Vec<_> = here
         .iter()
         .map(|&at| Held { bytes: bytes(at), worth: worth(at, 0), rest: now.saturating_sub(files[at].used) })
         .collect();
     let taken: u64 = held.iter().map(|file| file.bytes).sum();
-    let plan = plan::plan(&wishes, &held, (ROOM << 20) - taken, BUDGET << 20);
+    let plan = plan::plan(&options, &held, (ROOM << 20) - taken, BUDGET << 20);
     for at in plan.remove {
         give_up(&mut files[here[at]], now);
     }
@@ -132,8 +132,8 @@ fn preloads_fetch_less_go_not_back_and_forth_and_earn_more_than_chasing_what_is_
     let (mut our, mut their) = (Cost::default(), Cost::default());
     for seed in 0..20 {
         let day = Day::made(seed);
-        our.add(replay(&day, Policy::Promise));
-        their.add(replay(&day, Policy::Popular));
+        our.add(replay(&day, Governor::Promise));
+        their.add(replay(&day, Governor::Popular));
     }
     for (name, cost) in [("Island", our), ("most popular, least recently used", their)] {
         let Cost { fetched_mb, back_and_forth, earned } = cost;

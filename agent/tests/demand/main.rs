@@ -1,5 +1,5 @@
 //! A day of demand, replayed in virtual time: what the choices of an Island cost it, beside those of a cache that gives up what was used
-//! longest ago. The day is made up, the same for both, and says so: popularity falls like 1/rank, every model has its hour, and once
+//! longest ago. The day is made up, the same for both, and says so: model_demand falls like 1/rank, every model has its hour, and once
 //! an hour something becomes the fashion for twenty minutes.
 
 mod disk;

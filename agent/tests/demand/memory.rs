@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use island_agent::{
     eviction::{self, Amount, Candidate},
-    popularity::Popularity,
+    model_demand::ModelDemand,
 };
 use tokio::time::Instant;
 
@@ -36,7 +36,7 @@ struct Cost {
 struct View<'a> {
     day: &'a Day,
     loaded: &'a [Loaded],
-    popularity: &'a Popularity<usize>,
+    model_demand: &'a ModelDemand<usize>,
     begin: Instant,
     now: Duration,
     missing: u64,
@@ -46,15 +46,15 @@ type Choice = fn(&View<'_>) -> Option<Vec<usize>>;
 
 fn replay(day: &Day, choice: Choice) -> Cost {
     let (mut loaded, mut cost): (Vec<Loaded>, Cost) = (Vec::new(), Cost::default());
-    let (mut popularity, begin) = (Popularity::default(), Instant::now());
+    let (mut model_demand, begin) = (ModelDemand::default(), Instant::now());
     for Arrival { at, model, takes } in day.arrivals.iter().copied() {
         cost.jobs += 1;
-        popularity.note(model, begin + at);
+        model_demand.note(model, begin + at);
         let mut ready = at;
         if !loaded.iter().any(|one| one.model == model) {
             let taken: u64 = loaded.iter().map(|one| day.models[one.model].mb).sum();
             let missing = (taken + day.models[model].mb).saturating_sub(ROOM);
-            let view = View { day, loaded: &loaded, popularity: &popularity, begin, now: at, missing };
+            let view = View { day, loaded: &loaded, model_demand: &model_demand, begin, now: at, missing };
             let give_way = if missing == 0 { Some(Vec::new()) } else { choice(&view) };
             let Some(give_way) = give_way else {
                 cost.refused += 1;
@@ -75,14 +75,14 @@ fn replay(day: &Day, choice: Choice) -> Cost {
 }
 
 fn ours(view: &View<'_>) -> Option<Vec<usize>> {
-    let View { day, loaded, popularity, begin, now, missing } = *view;
+    let View { day, loaded, model_demand, begin, now, missing } = *view;
     let candidate = |one: &Loaded| Candidate {
         id: one.model,
         jobs: u32::from(one.busy_until > now),
         memory: Amount { ram_mb: day.models[one.model].mb, vram_mb: 0 },
         resident: now.saturating_sub(one.since),
         load: day.models[one.model].load,
-        demand: popularity.of(&one.model, begin + now),
+        demand: model_demand.of(&one.model, begin + now),
     };
     let candidates: Vec<_> = loaded.iter().map(candidate).collect();
     eviction::choose(&candidates, Amount { ram_mb: missing, vram_mb: 0 })

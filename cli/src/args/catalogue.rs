@@ -1,17 +1,49 @@
 //! Flags of `island workloads` and `island hosts`.
 
-use clap::Subcommand;
-use island_protocol::ids::{HostId, Slug};
+use clap::{
+    Args, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use island_protocol::{
+    cargo::{Category, RuntimeType},
+    ids::Slug,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Workloads {
-    /// List Cargos
-    List,
+    /// List Cargos, and how many Islands online can run each
+    List(CargoFilter),
     /// Read one Cargo: what it is, what it takes and gives
     Get {
         /// Its slug
         slug: Slug,
     },
+}
+
+/// Which Cargos to list.
+#[derive(Debug, Args)]
+pub(crate) struct CargoFilter {
+    /// Only those that an Island online can run
+    #[arg(long)]
+    pub(crate) runnable: bool,
+    /// Only those of this runtime
+    #[arg(long, value_parser = runtimes())]
+    pub(crate) runtime: Option<RuntimeType>,
+    /// Only those of this category
+    #[arg(long, value_parser = categories())]
+    pub(crate) category: Option<Category>,
+}
+
+fn runtimes() -> impl TypedValueParser<Value = RuntimeType> {
+    static KNOWN: [RuntimeType; 6] = RuntimeType::ALL;
+    PossibleValuesParser::new(KNOWN.iter().map(RuntimeType::as_str)).map(RuntimeType::from)
+}
+
+fn categories() -> impl TypedValueParser<Value = Category> {
+    PossibleValuesParser::new(Category::ALL.map(Category::as_str)).map(|name| {
+        let named = Category::ALL.into_iter().find(|category| category.as_str() == name);
+        named.expect("only names of categories pass")
+    })
 }
 
 #[derive(Debug, Subcommand)]
@@ -20,8 +52,9 @@ pub(crate) enum Hosts {
     List,
     /// Read one Island: what it has and whether it is online
     Get {
-        /// Its id
-        id: HostId,
+        /// Its id, the beginning of its id, or its name
+        #[arg(value_name = "ID")]
+        host: String,
     },
     /// Make the Island that shows this code yours
     Pair {

@@ -13,8 +13,6 @@ use island_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The file beside the entries that is none of them.
-pub(crate) const FILE: &str = "pins.toml";
 const HEAD: &str = "# Written by `island-coordinator catalogue pin`: what the hub said of files whose entries leave it out.\n\n";
 
 /// What is known of one file.
@@ -97,7 +95,7 @@ mod tests {
     #[test]
     fn a_pin_holds_an_address_to_a_commit_and_its_bytes() {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join(FILE);
+        let path = folder.path().join(crate::config::PINS_FILE);
         assert_eq!(Pins::read(&path).expect("none yet"), Pins::default());
         let Ok(Address::Hub(address)) = "hf://o/r:a/b.onnx".parse() else { panic!("an address") };
         let mut pins = Pins::default();

@@ -14,34 +14,17 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message as _;
 use reqwest::{Client, Response, header::CONTENT_TYPE};
-use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{Series, Unit, series};
 use crate::{
     clock,
+    config::OtlpSection,
     control::status::{Sources, Status},
 };
 
 /// Time that a collector has to take one page.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Where to send numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct OtlpSection {
-    /// Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`; absent, nothing is sent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
-    /// Seconds between two pages.
-    pub every_s: u64,
-}
-
-impl Default for OtlpSection {
-    fn default() -> Self {
-        Self { endpoint: None, every_s: 30 }
-    }
-}
 
 /// Sends until stopped. A collector that is away costs a line in the log when it goes and when it comes back.
 pub async fn run(sources: Arc<Sources>, settings: OtlpSection, stop: CancellationToken) {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use super::{
-    Look, MB, Moment, Probe, Reading, Roots, Seen, Vendor,
+    GpuReadings, MB, Moment, Probe, ProbeReport, Reading, Roots, Vendor,
     clients::Clients,
     sysfs::{self, Device},
 };
@@ -35,29 +35,29 @@ impl Amd {
 }
 
 impl Probe for Amd {
-    fn look(&mut self, moment: &Moment<'_>) -> Look {
-        let mut look = Look::default();
+    fn poll(&mut self, moment: &Moment<'_>) -> ProbeReport {
+        let mut report = ProbeReport::default();
         let gpus = sysfs::devices(&self.roots.sys, VENDOR);
         if gpus.is_empty() {
-            look.none = Some("no AMD GPU".to_owned());
+            report.none = Some("no AMD GPU".to_owned());
         }
         for gpu in gpus {
             match gpu.number::<u64>("mem_info_vram_total") {
                 Ok(bytes) => {
                     let name = self.name(&gpu);
-                    look.seen.push(seen(&gpu, name, bytes, &self.roots.sys, moment));
+                    report.seen.push(seen(&gpu, name, bytes, &self.roots.sys, moment));
                 }
                 Err(reason) => {
-                    look.problems.push(format!("the AMD GPU at {} is left out: {reason}", gpu.address));
+                    report.problems.push(format!("the AMD GPU at {} is left out: {reason}", gpu.address));
                 }
             }
         }
-        look
+        report
     }
 }
 
-fn seen(gpu: &Device, name: String, bytes: u64, sys: &Path, moment: &Moment<'_>) -> Seen {
-    Seen {
+fn seen(gpu: &Device, name: String, bytes: u64, sys: &Path, moment: &Moment<'_>) -> GpuReadings {
+    GpuReadings {
         id: gpu.address.clone(),
         address: gpu.address.clone(),
         vendor: Vendor::Amd,
@@ -132,9 +132,9 @@ mod tests {
 
     const ADDRESS: &str = "0000:03:00.0";
 
-    fn look(tree: &Tree) -> Look {
+    fn poll(tree: &Tree) -> ProbeReport {
         let roots = tree.roots();
-        Amd::new(&roots).look(&Moment::new(Instant::now(), &roots.proc))
+        Amd::new(&roots).poll(&Moment::new(Instant::now(), &roots.proc))
     }
 
     fn plug(tree: &Tree) -> String {
@@ -157,7 +157,7 @@ mod tests {
         plug(&tree);
         tree.write("share/misc/pci.ids", "1002  AMD\n\t744c  Navi 31 [Radeon RX 7900 XT]");
         fs::create_dir_all(tree.roots().proc.join("1/fd")).expect("folders");
-        let seen = look(&tree).seen.pop().expect("a GPU");
+        let seen = poll(&tree).seen.pop().expect("a GPU");
         assert_eq!((seen.id.as_str(), seen.name.as_str()), (ADDRESS, "Navi 31 [Radeon RX 7900 XT]"));
         assert_eq!((seen.vram_mb, seen.used_mb.clone()), (24_560, Ok(1024)));
         assert_eq!((seen.busy_percent.clone(), seen.temperature_c.clone()), (Ok(37), Ok(54)));
@@ -172,13 +172,13 @@ mod tests {
         let tree = Tree::new();
         tree.plug(0, ADDRESS, &[("vendor", "0x1002"), ("mem_info_vram_total", "8589934592")]);
         tree.plug(1, "0000:0a:00.0", &[("vendor", "0x1002")]);
-        let look = look(&tree);
-        assert_eq!(look.seen.len(), 1);
-        let missing = look.seen[0].missing();
+        let report = poll(&tree);
+        assert_eq!(report.seen.len(), 1);
+        let missing = report.seen[0].missing();
         assert_eq!(missing.len(), 5, "{missing:?}");
         assert!(missing[0].contains("mem_info_vram_used"), "{missing:?}");
         assert_eq!(
-            look.problems,
+            report.problems,
             ["the AMD GPU at 0000:0a:00.0 is left out: the driver has no mem_info_vram_total"]
         );
     }
@@ -188,7 +188,7 @@ mod tests {
         let tree = Tree::new();
         let dir = plug(&tree);
         tree.write(&format!("{dir}/power/runtime_status"), "suspended");
-        let seen = look(&tree).seen.pop().expect("a GPU");
+        let seen = poll(&tree).seen.pop().expect("a GPU");
         assert_eq!(seen.temperature_c, Err(ASLEEP_REASON.to_owned()));
         assert_eq!(seen.used_mb, Ok(1024), "known without waking it");
         assert_eq!(seen.missing(), ["other programs: programs of other users are out of sight"]);
@@ -208,7 +208,7 @@ mod tests {
         };
         process(&proc, 20, 3, &client(1, "gfx"));
         process(&proc, 21, 3, &client(2, "compute"));
-        assert!(look(&tree).seen[0].computing.is_err(), "those of other users are out of sight");
+        assert!(poll(&tree).seen[0].computing.is_err(), "those of other users are out of sight");
         // On ROCm everybody is told.
         tree.write(
             "sys/class/kfd/kfd/topology/nodes/1/properties",
@@ -217,7 +217,7 @@ mod tests {
         tree.write("sys/class/kfd/kfd/topology/nodes/1/gpu_id", "51545");
         tree.write("sys/class/kfd/kfd/proc/30/vram_51545", "10485760");
         tree.write("sys/class/kfd/kfd/proc/31/vram_51545", "0");
-        let computing = look(&tree).seen[0].computing.clone().expect("told");
+        let computing = poll(&tree).seen[0].computing.clone().expect("told");
         assert_eq!(computing, BTreeMap::from([(21, Some(2)), (30, Some(10))]));
     }
 }

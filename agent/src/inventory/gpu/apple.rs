@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Look, MB, Moment, Probe, Seen, Vendor};
+use super::{GpuReadings, MB, Moment, Probe, ProbeReport, Vendor};
 
 /// What the system tells at one look.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,18 +34,18 @@ pub(super) trait System: fmt::Debug + Send {
 pub(super) struct Apple(pub(super) Box<dyn System>);
 
 impl Probe for Apple {
-    fn look(&mut self, _: &Moment<'_>) -> Look {
+    fn poll(&mut self, _: &Moment<'_>) -> ProbeReport {
         match self.0.read() {
-            Ok(counters) => Look { seen: vec![seen(counters)], ..Look::default() },
-            Err(reason) => Look { none: Some(reason), ..Look::default() },
+            Ok(counters) => ProbeReport { seen: vec![seen(counters)], ..ProbeReport::default() },
+            Err(reason) => ProbeReport { none: Some(reason), ..ProbeReport::default() },
         }
     }
 }
 
-fn seen(counters: Counters) -> Seen {
+fn seen(counters: Counters) -> GpuReadings {
     let vram_mb = counters.budget_bytes / MB;
     let temperature = counters.temperature_c.map(|celsius| celsius.round().max(0.0) as u32);
-    Seen {
+    GpuReadings {
         // There is one, soldered to the processor.
         id: "apple".to_owned(),
         address: "apple".to_owned(),
@@ -76,8 +76,8 @@ mod tests {
         }
     }
 
-    fn look(told: Result<Counters, String>) -> Look {
-        Apple(Box::new(Told(told))).look(&Moment::new(Instant::now(), Path::new("/nowhere")))
+    fn poll(told: Result<Counters, String>) -> ProbeReport {
+        Apple(Box::new(Told(told))).poll(&Moment::new(Instant::now(), Path::new("/nowhere")))
     }
 
     fn counters() -> Counters {
@@ -94,17 +94,17 @@ mod tests {
 
     #[test]
     fn memory_that_others_took_is_not_free() {
-        let gpu = look(Ok(counters())).seen.remove(0);
+        let gpu = poll(Ok(counters())).seen.remove(0);
         assert_eq!((gpu.name.as_str(), gpu.vram_mb), ("Apple M3 Pro (18 GPU cores)", 24 << 10));
         assert_eq!(gpu.used_mb, Ok(14 << 10), "ten gigabytes are left in all");
         assert_eq!((gpu.busy_percent, gpu.temperature_c, gpu.power_w), (Ok(26), Ok(42), Ok(3.5)));
-        let roomy = look(Ok(Counters { available_mb: 30 << 10, ..counters() })).seen.remove(0);
+        let roomy = poll(Ok(Counters { available_mb: 30 << 10, ..counters() })).seen.remove(0);
         assert_eq!(roomy.used_mb, Ok(0));
     }
 
     #[test]
     fn what_is_not_told_is_a_reason() {
-        let gpu = look(Ok(Counters { temperature_c: None, ..counters() })).seen.remove(0);
+        let gpu = poll(Ok(Counters { temperature_c: None, ..counters() })).seen.remove(0);
         assert_eq!(
             gpu.missing(),
             [
@@ -112,7 +112,7 @@ mod tests {
                 "other programs: macOS does not tell who uses it"
             ]
         );
-        let none = look(Err("no counters".to_owned()));
+        let none = poll(Err("no counters".to_owned()));
         assert_eq!((none.seen.len(), none.none.as_deref()), (0, Some("no counters")));
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Look, MB, Moment, Probe, Reading, Roots, Seen, TWICE, Vendor,
+    GpuReadings, MB, Moment, Probe, ProbeReport, Reading, Roots, TWICE, Vendor,
     clients::Clients,
     sysfs::{self, Device},
 };
@@ -30,13 +30,13 @@ impl Intel {
         Self { roots: roots.clone(), energy: BTreeMap::new(), names: BTreeMap::new() }
     }
 
-    fn seen(&mut self, gpu: &Device, bytes: u64, moment: &Moment<'_>) -> Seen {
+    fn seen(&mut self, gpu: &Device, bytes: u64, moment: &Moment<'_>) -> GpuReadings {
         let clients = moment.clients();
         let fallback = || format!("Intel GPU {}", gpu.text("device").unwrap_or_default());
         let roots = &self.roots;
         let name = self.names.entry(gpu.address.clone());
         let name = name.or_insert_with(|| gpu.listed_name(roots).unwrap_or_else(fallback)).clone();
-        Seen {
+        GpuReadings {
             id: gpu.address.clone(),
             address: gpu.address.clone(),
             vendor: Vendor::Intel,
@@ -71,12 +71,12 @@ impl Intel {
 }
 
 impl Probe for Intel {
-    fn look(&mut self, moment: &Moment<'_>) -> Look {
-        let mut look = Look::default();
+    fn poll(&mut self, moment: &Moment<'_>) -> ProbeReport {
+        let mut report = ProbeReport::default();
         for gpu in sysfs::devices(&self.roots.sys, VENDOR) {
             match memory(&gpu) {
-                Some(bytes) => look.seen.push(self.seen(&gpu, bytes, moment)),
-                None if is_discrete(&gpu) => look.problems.push(format!(
+                Some(bytes) => report.seen.push(self.seen(&gpu, bytes, moment)),
+                None if is_discrete(&gpu) => report.problems.push(format!(
                     "the Intel GPU at {} is left out: its driver does not tell how much memory it has",
                     gpu.address
                 )),
@@ -84,10 +84,10 @@ impl Probe for Intel {
                 None => {}
             }
         }
-        if look.seen.is_empty() {
-            look.none = Some("no Intel GPU with memory of its own".to_owned());
+        if report.seen.is_empty() {
+            report.none = Some("no Intel GPU with memory of its own".to_owned());
         }
-        look
+        report
     }
 }
 
@@ -153,16 +153,16 @@ mod tests {
         let roots = tree.roots();
         let mut probe = Intel::new(&roots);
         let start = Instant::now();
-        let mut look = |after| probe.look(&Moment::new(start + Duration::from_secs(after), &roots.proc));
-        let first = look(0).seen.pop().expect("a GPU");
+        let mut poll = |after| probe.poll(&Moment::new(start + Duration::from_secs(after), &roots.proc));
+        let first = poll(0).seen.pop().expect("a GPU");
         assert_eq!((first.vram_mb, first.temperature_c), (12_288, Ok(48)));
         assert!(first.power_w.is_err(), "one look is no time");
         tree.write(&format!("{dir}/hwmon/hwmon2/energy1_input"), "61000000");
-        assert_eq!(look(2).seen[0].power_w, Ok(30.0));
+        assert_eq!(poll(2).seen[0].power_w, Ok(30.0));
         tree.write(&format!("{dir}/hwmon/hwmon2/energy1_input"), "5");
-        assert!(look(4).seen[0].power_w.is_err(), "the counter began anew");
+        assert!(poll(4).seen[0].power_w.is_err(), "the counter began anew");
         tree.write(&format!("{dir}/hwmon/hwmon2/energy1_input"), "20000005");
-        assert_eq!(look(6).seen[0].power_w, Ok(10.0));
+        assert_eq!(poll(6).seen[0].power_w, Ok(10.0));
     }
 
     #[test]
@@ -177,11 +177,11 @@ mod tests {
         };
         process(&roots.proc, 20, 3, &info(1, "rcs"));
         process(&roots.proc, 21, 3, &info(2, "ccs"));
-        let look = || Intel::new(&roots).look(&Moment::new(Instant::now(), &roots.proc)).seen.remove(0);
-        assert!(look().used_mb.is_err() && look().computing.is_err());
+        let poll = || Intel::new(&roots).poll(&Moment::new(Instant::now(), &roots.proc)).seen.remove(0);
+        assert!(poll().used_mb.is_err() && poll().computing.is_err());
         fs::create_dir_all(roots.proc.join("1/fd")).expect("folders");
-        assert_eq!(look().used_mb, Ok(6));
-        assert_eq!(look().computing, Ok(BTreeMap::from([(21, Some(3))])));
+        assert_eq!(poll().used_mb, Ok(6));
+        assert_eq!(poll().computing, Ok(BTreeMap::from([(21, Some(3))])));
     }
 
     #[test]
@@ -189,12 +189,12 @@ mod tests {
         let tree = Tree::new();
         tree.plug(0, "0000:00:02.0", &[("vendor", "0x8086")]);
         let roots = tree.roots();
-        let look = || Intel::new(&roots).look(&Moment::new(Instant::now(), &roots.proc));
-        assert_eq!((look().seen.len(), look().problems.len()), (0, 0));
+        let poll = || Intel::new(&roots).poll(&Moment::new(Instant::now(), &roots.proc));
+        assert_eq!((poll().seen.len(), poll().problems.len()), (0, 0));
         tree.plug(1, ADDRESS, &[("vendor", "0x8086"), ("hwmon/hwmon1/energy1_input", "1")]);
-        assert_eq!(look().problems.len(), 1);
+        assert_eq!(poll().problems.len(), 1);
         // Intel's own i915 tells it at the card.
         tree.write(&format!("sys/devices/pci0000:00/{ADDRESS}/drm/card1/lmem_total_bytes"), "17179869184");
-        assert_eq!(look().seen[0].vram_mb, 16_384);
+        assert_eq!(poll().seen[0].vram_mb, 16_384);
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Look, Moment, Probe, Seen};
+use super::{GpuReadings, Moment, Probe, ProbeReport};
 
 /// Between losing the driver, or a GPU, and the first try to open it again; doubled at each that fails.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ pub trait Driver: fmt::Debug + Send {
 #[derive(Debug, Default)]
 pub struct Report {
     /// The GPUs that answer.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<GpuReadings>,
     /// Why the others do not: what opening the driver anew may mend.
     pub lost: Vec<String>,
     /// Why others are left out: what it will not mend.
@@ -97,7 +97,7 @@ impl Nvidia {
 }
 
 impl Probe for Nvidia {
-    fn look(&mut self, moment: &Moment<'_>) -> Look {
+    fn poll(&mut self, moment: &Moment<'_>) -> ProbeReport {
         self.reopen(moment.now);
         let report = match &self.state {
             Ok(driver) => driver.gpus(),
@@ -105,9 +105,9 @@ impl Probe for Nvidia {
                 let reason = closed.reason.clone();
                 // A driver that was there and is not is worth telling; one that never was is not.
                 return if self.was_open || closed.installed {
-                    Look { problems: vec![reason], ..Look::default() }
+                    ProbeReport { problems: vec![reason], ..ProbeReport::default() }
                 } else {
-                    Look { none: Some(reason), ..Look::default() }
+                    ProbeReport { none: Some(reason), ..ProbeReport::default() }
                 };
             }
         };
@@ -120,12 +120,12 @@ impl Probe for Nvidia {
                 }
                 let none = report.seen.is_empty().then(|| "the NVIDIA driver finds no GPU".to_owned());
                 let problems = report.lost.into_iter().chain(report.left_out).collect();
-                Look { seen: report.seen, none, problems }
+                ProbeReport { seen: report.seen, none, problems }
             }
             Err(reason) => {
                 self.state = Err(Closed { reason: reason.clone(), installed: true });
                 self.later(moment.now);
-                Look { problems: vec![reason], ..Look::default() }
+                ProbeReport { problems: vec![reason], ..ProbeReport::default() }
             }
         }
     }
@@ -200,8 +200,8 @@ pub(super) mod tests {
         }
     }
 
-    pub(in super::super) fn seen(id: &str) -> Seen {
-        Seen {
+    pub(in super::super) fn seen(id: &str) -> GpuReadings {
+        GpuReadings {
             id: id.to_owned(),
             address: format!("0000:01:00.{}", id.len()),
             vendor: Vendor::Nvidia,
@@ -228,9 +228,9 @@ pub(super) mod tests {
             Self { probe: Nvidia::new(fake.open(), proc.path()), start: Instant::now(), proc }
         }
 
-        fn at(&mut self, seconds: u64) -> Look {
+        fn at(&mut self, seconds: u64) -> ProbeReport {
             let now = self.start + Duration::from_secs(seconds);
-            self.probe.look(&Moment::new(now, self.proc.path()))
+            self.probe.poll(&Moment::new(now, self.proc.path()))
         }
     }
 
@@ -266,8 +266,11 @@ pub(super) mod tests {
         let fake = Fake::default();
         fake.say(|script| (script.gpus, script.lost) = (vec!["a"], vec!["bb"]));
         let mut watch = Watch::of(&fake);
-        let look = watch.at(0);
-        assert_eq!((look.seen.len(), look.problems.as_slice()), (1, ["bb is lost".to_owned()].as_slice()));
+        let report = watch.at(0);
+        assert_eq!(
+            (report.seen.len(), report.problems.as_slice()),
+            (1, ["bb is lost".to_owned()].as_slice())
+        );
         assert_eq!(watch.at(4).seen.len(), 1);
         assert_eq!(fake.opened(), 1);
         fake.say(|script| (script.gpus, script.lost) = (vec!["a", "bb"], vec![]));
@@ -297,8 +300,8 @@ pub(super) mod tests {
         let fake = Fake::default();
         let closed = Closed { reason: "no NVIDIA driver is installed".into(), installed: false };
         fake.say(|script| script.closed = Some(closed));
-        let look = Watch::of(&fake).at(0);
-        assert_eq!(look.none.as_deref(), Some("no NVIDIA driver is installed"));
-        assert!(look.problems.is_empty());
+        let report = Watch::of(&fake).at(0);
+        assert_eq!(report.none.as_deref(), Some("no NVIDIA driver is installed"));
+        assert!(report.problems.is_empty());
     }
 }

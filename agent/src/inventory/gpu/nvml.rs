@@ -7,7 +7,7 @@ use nvml_wrapper::{
 };
 
 use super::{
-    MB, Reading, Seen, Vendor,
+    GpuReadings, MB, Reading, Vendor,
     nvidia::{Closed, Driver, Report},
 };
 
@@ -35,7 +35,7 @@ impl Driver for Library {
             self.0.device_count().map_err(|error| format!("the NVIDIA driver counts no GPUs: {error}"))?;
         let mut report = Report::default();
         for number in 0..count {
-            match self.0.device_by_index(number).and_then(|gpu| look(&gpu, &mut report)) {
+            match self.0.device_by_index(number).and_then(|gpu| poll(&gpu, &mut report)) {
                 Ok(()) => {}
                 Err(error) if is_fatal(&error) => {
                     return Err(format!("the NVIDIA driver does not answer any more: {error}"));
@@ -53,7 +53,7 @@ fn is_fatal(error: &NvmlError) -> bool {
 }
 
 /// Adds a GPU to the report, or the instances into which it is split.
-fn look(gpu: &Device<'_>, report: &mut Report) -> Result<(), NvmlError> {
+fn poll(gpu: &Device<'_>, report: &mut Report) -> Result<(), NvmlError> {
     let is_split = gpu.mig_mode().is_ok_and(|mode| mode.current == MIG_ENABLED);
     let whole = whole(gpu, is_split)?;
     if !is_split {
@@ -75,12 +75,12 @@ fn look(gpu: &Device<'_>, report: &mut Report) -> Result<(), NvmlError> {
     Ok(())
 }
 
-fn whole(gpu: &Device<'_>, is_split: bool) -> Result<Seen, NvmlError> {
+fn whole(gpu: &Device<'_>, is_split: bool) -> Result<GpuReadings, NvmlError> {
     let memory = gpu.memory_info()?;
     let address = gpu.pci_info().map(|pci| as_in_sysfs(&pci.bus_id));
     let id = gpu.uuid().or_else(|_| address.as_ref().map(Clone::clone).map_err(|_| NvmlError::Unknown))?;
     let unknown = |reading: Result<u32, NvmlError>| reading.map_err(told);
-    Ok(Seen {
+    Ok(GpuReadings {
         address: address.unwrap_or_else(|_| id.clone()),
         vendor: Vendor::Nvidia,
         name: gpu.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned()),
@@ -96,10 +96,10 @@ fn whole(gpu: &Device<'_>, is_split: bool) -> Result<Seen, NvmlError> {
 }
 
 /// An instance: its memory and programs are its own, its heat and power those of the whole.
-fn part(instance: &Device<'_>, whole: &Seen, number: u32) -> Result<Seen, NvmlError> {
+fn part(instance: &Device<'_>, whole: &GpuReadings, number: u32) -> Result<GpuReadings, NvmlError> {
     let memory = instance.memory_info()?;
     let id = instance.uuid()?;
-    Ok(Seen {
+    Ok(GpuReadings {
         // Behind the whole's address, so that instances stay in order.
         address: format!("{}#{number:02}", whole.address),
         name: instance.name().unwrap_or_else(|_| format!("{} (MIG)", whole.name)),

@@ -22,7 +22,7 @@ impl Machine {
     }
 
     fn at(&mut self, seconds: u64) -> View {
-        self.gpus.look(self.start + Duration::from_secs(seconds))
+        self.gpus.poll(self.start + Duration::from_secs(seconds))
     }
 }
 

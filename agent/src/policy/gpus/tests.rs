@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::inventory::gpu::{Seen, Vendor};
+use crate::inventory::gpu::{GpuReadings, Vendor};
 
 pub(crate) fn card(
     index: u32,
@@ -10,7 +10,7 @@ pub(crate) fn card(
     used_mb: Reading<u64>,
     ours_mb: Option<u64>,
 ) -> Card {
-    let seen = Seen {
+    let seen = GpuReadings {
         id: format!("GPU-0000000{index}-0000-0000-0000-000000000000"),
         address: format!("0000:0{index}:00.0"),
         vendor,
@@ -83,26 +83,26 @@ fn the_address_of_a_split_gpu_means_its_instances() {
 #[test]
 fn rules_are_read_and_written() {
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
-    struct Policy {
+    struct Governor {
         gpu: Vec<GpuRule>,
     }
     let text = "[[gpu]]\ngpu = 0\nnever = true\n[[gpu]]\ngpu = '0000:03:00.0'\nmax_vram_mb = 4000\nmax_temperature_c = 80";
-    let policy: Policy = toml::from_str(text).expect("rules");
+    let policy: Governor = toml::from_str(text).expect("rules");
     assert_eq!(policy.gpu[0], GpuRule { never: true, ..rule("0") });
     let expected = GpuRule { max_vram_mb: Some(4000), max_temperature_c: Some(80), ..rule("0000:03:00.0") };
     assert_eq!(policy.gpu[1], expected);
     let shown = toml::to_string(&policy).expect("written");
-    assert_eq!(toml::from_str::<Policy>(&shown).expect("read again"), policy);
+    assert_eq!(toml::from_str::<Governor>(&shown).expect("read again"), policy);
     for wrong in
         ["gpu = -1", "gpu = 1.5", "gpu = true", "gpu = 'card0'", "never = true", "gpu = 0\nnevr = true"]
     {
-        assert!(toml::from_str::<Policy>(&format!("[[gpu]]\n{wrong}")).is_err(), "{wrong}");
+        assert!(toml::from_str::<Governor>(&format!("[[gpu]]\n{wrong}")).is_err(), "{wrong}");
     }
 }
 
 /// That with most memory left.
-fn share(rules: &[GpuRule], resting: &Resting, view: &View) -> Share {
-    shares(rules, resting, view).swap_remove(0)
+fn share(rules: &[GpuRule], paused_gpus: &PausedGpus, view: &View) -> Share {
+    shares(rules, paused_gpus, view).swap_remove(0)
 }
 
 #[test]
@@ -119,13 +119,13 @@ fn a_gpu_that_is_full_of_our_own_still_counts() {
     let mut view = two();
     view.cards[1].seen.used_mb = Ok(16_000);
     let rules = [GpuRule { never: true, ..rule("0") }];
-    let gpus: Vec<_> = shares(&rules, &Resting::new(), &view).into_iter().map(|share| share.gpu).collect();
+    let gpus: Vec<_> = shares(&rules, &PausedGpus::new(), &view).into_iter().map(|share| share.gpu).collect();
     assert_eq!(gpus, [Some(1)], "those who are idle there can leave");
 }
 
 #[test]
 fn without_rules_everything_is_as_it_comes() {
-    let share = share(&[], &Resting::new(), &two());
+    let share = share(&[], &PausedGpus::new(), &two());
     assert_eq!(share, Share { gpu: Some(1), is_kept: false, free_mb: 15_500, environment: BTreeMap::new() });
     assert_eq!(offered(&[], &two()), (two().list(), None));
 }
@@ -133,7 +133,7 @@ fn without_rules_everything_is_as_it_comes() {
 #[test]
 fn one_that_is_never_used_is_neither_offered_nor_seen() {
     let rules = [GpuRule { never: true, ..rule("1") }];
-    let other = share(&rules, &Resting::new(), &two());
+    let other = share(&rules, &PausedGpus::new(), &two());
     assert_eq!((other.gpu, other.free_mb), (Some(0), 7000));
     assert_eq!(other.environment[CUDA], two().cards[0].seen.id);
     assert_eq!((other.environment[ROCM].as_str(), other.environment[VULKAN].as_str()), ("", ""));
@@ -142,7 +142,7 @@ fn one_that_is_never_used_is_neither_offered_nor_seen() {
     let all = [GpuRule { never: true, ..rule("0") }, GpuRule { never: true, ..rule("1") }];
     let (gpus, none) = offered(&all, &two());
     assert!(gpus.is_empty() && none.is_some());
-    let nothing = share(&all, &Resting::new(), &two());
+    let nothing = share(&all, &PausedGpus::new(), &two());
     assert_eq!((nothing.gpu, nothing.free_mb), (None, 0));
     assert!(nothing.environment.values().all(String::is_empty) && nothing.environment.len() == 3);
 }
@@ -152,10 +152,10 @@ fn one_that_engines_cannot_be_told_of_is_used_alone_or_not_at_all() {
     let mut intel = card(0, Vendor::Intel, 8000, Ok(0), Some(0));
     intel.seen.handle = None;
     let rules = [GpuRule { max_vram_mb: Some(3000), ..rule("0") }];
-    let alone = share(&rules, &Resting::new(), &view(vec![intel.clone()]));
+    let alone = share(&rules, &PausedGpus::new(), &view(vec![intel.clone()]));
     assert_eq!(alone, Share { gpu: Some(0), is_kept: true, free_mb: 3000, environment: BTreeMap::new() });
     let other = card(1, Vendor::Nvidia, 100, Ok(0), None);
-    assert_eq!(share(&rules, &Resting::new(), &view(vec![intel, other])).gpu, Some(1));
+    assert_eq!(share(&rules, &PausedGpus::new(), &view(vec![intel, other])).gpu, Some(1));
 }
 
 #[test]
@@ -163,8 +163,8 @@ fn a_limit_that_nothing_measures_forbids() {
     let mut view = two();
     view.cards[0].seen.temperature_c = Err("the driver has no temp1_input".into());
     let rules = [GpuRule { max_temperature_c: Some(80), ..rule("0") }];
-    assert!(resting(&rules, &view, &Resting::new())[&0].contains("temp1_input"));
-    assert!(resting(&[], &view, &Resting::new()).is_empty());
+    assert!(paused_gpus(&rules, &view, &PausedGpus::new())[&0].contains("temp1_input"));
+    assert!(paused_gpus(&[], &view, &PausedGpus::new()).is_empty());
 }
 
 fn any_rule() -> impl Strategy<Value = GpuRule> {
@@ -210,8 +210,8 @@ proptest! {
     /// Whatever the rules and the GPUs: each share is of one that is allowed, within its caps and within what is free.
     #[test]
     fn a_share_keeps_every_rule(rules in prop::collection::vec(any_rule(), 0..5), view in any_view()) {
-        let resting = resting(&rules, &view, &Resting::new());
-        let shares = shares(&rules, &resting, &view);
+        let paused_gpus = paused_gpus(&rules, &view, &PausedGpus::new());
+        let shares = shares(&rules, &paused_gpus, &view);
         prop_assert!(shares.is_sorted_by_key(|share| std::cmp::Reverse(share.free_mb)));
         for share in shares {
             if rules.is_empty() {
@@ -224,7 +224,7 @@ proptest! {
                 continue;
             };
             let limits = limits(&rules, card);
-            prop_assert!(share.is_kept && !limits.never && !resting.contains_key(&card.index));
+            prop_assert!(share.is_kept && !limits.never && !paused_gpus.contains_key(&card.index));
             if let Ok(used) = card.seen.used_mb.clone() {
                 prop_assert!(used + share.free_mb <= card.seen.vram_mb);
                 if let Some(most) = limits.max_vram_mb {
@@ -246,7 +246,7 @@ proptest! {
     /// More rules never give more.
     #[test]
     fn a_further_rule_never_gives_more(rules in prop::collection::vec(any_rule(), 1..4), more in any_rule(), view in any_view()) {
-        let free = |rules: &[GpuRule]| share(rules, &resting(rules, &view, &Resting::new()), &view).free_mb;
+        let free = |rules: &[GpuRule]| share(rules, &paused_gpus(rules, &view, &PausedGpus::new()), &view).free_mb;
         let memory = |rules: &[GpuRule]| offered(rules, &view).0.iter().map(|gpu| gpu.vram_mb).sum::<u64>();
         let with_more: Vec<_> = rules.iter().cloned().chain([more]).collect();
         prop_assert!(free(&with_more) <= free(&rules));
@@ -262,9 +262,9 @@ proptest! {
             view.cards[0].seen.temperature_c = Ok(celsius);
             view
         };
-        let before = resting(&rules, &at(first), &Resting::new());
+        let before = paused_gpus(&rules, &at(first), &PausedGpus::new());
         prop_assert_eq!(before.contains_key(&0), first >= limit);
-        let after = resting(&rules, &at(then), &before);
+        let after = paused_gpus(&rules, &at(then), &before);
         let bound = if before.is_empty() { limit as f32 } else { limit as f32 * RECOVERED };
         prop_assert_eq!(after.contains_key(&0), then as f32 >= bound);
         prop_assert!(!after.contains_key(&1), "no other");

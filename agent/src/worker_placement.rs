@@ -1,25 +1,24 @@
-//! Where a new worker fits: beside which GPU, and which idle workers leave for it. Pure.
+//! Chooses the GPU for a new worker, and the idle workers that are stopped for it. Pure.
 //!
-//! Memory that is free on one GPU and memory that could be on another make no room for a model together, so each GPU is reckoned by
-//! itself; main memory is the same beside all of them.
+//! Free memory of two GPUs cannot be added up for one model, so each GPU is considered separately; main memory is shared by all.
 
 use crate::{
     eviction::{self, Amount, Candidate},
     policy::gpus::Share,
 };
 
-/// A place for workers.
+/// A GPU, or the processor alone, with the workers on it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Room<K> {
-    /// The GPU there.
+pub struct Placement<K> {
+    /// The GPU and what workers may use of it.
     pub share: Share,
-    /// What is free.
+    /// Free memory.
     pub free: Amount,
-    /// The workers, each with what it would give back there.
+    /// The workers, each with the memory that stopping it would free.
     pub workers: Vec<Candidate<K>>,
 }
 
-impl<K: Copy + PartialEq> Room<K> {
+impl<K: Copy + PartialEq> Placement<K> {
     /// What could be free.
     fn all(&self) -> Amount {
         self.free.plus(eviction::reclaimable(&self.workers))
@@ -40,16 +39,19 @@ impl<K: Copy + PartialEq> Room<K> {
     }
 }
 
-/// What a single worker may count on.
-pub fn headroom<K: Copy + PartialEq>(rooms: &[Room<K>]) -> Amount {
-    let all = rooms.iter().map(Room::all);
+/// Returns the memory that one more worker could get.
+pub fn headroom<K: Copy + PartialEq>(placements: &[Placement<K>]) -> Amount {
+    let all = placements.iter().map(Placement::all);
     all.max_by_key(|amount| (amount.vram_mb, amount.ram_mb)).unwrap_or_default()
 }
 
-/// The room for a worker of this size and those who leave it first: where the least is lost, and else where most is free. `None`: it
-/// fits nowhere, so none should leave.
-pub fn choose<K: Copy + PartialEq>(rooms: Vec<Room<K>>, wanted: Amount) -> Option<(Room<K>, Vec<K>)> {
-    let choices = rooms.into_iter().filter_map(|room| {
+/// Returns the placement for a worker of this size and the workers to stop first: the one that loses the least, else the one with most
+/// free memory. Returns `None` if it fits nowhere.
+pub fn choose<K: Copy + PartialEq>(
+    placements: Vec<Placement<K>>,
+    wanted: Amount,
+) -> Option<(Placement<K>, Vec<K>)> {
+    let choices = placements.into_iter().filter_map(|room| {
         let leaving = eviction::choose(&room.workers, wanted.less(room.free))?;
         Some((room, leaving))
     });
@@ -68,9 +70,9 @@ mod tests {
 
     use super::*;
 
-    fn room(gpu: u32, free_vram_mb: u64, workers: Vec<Candidate<usize>>) -> Room<usize> {
+    fn room(gpu: u32, free_vram_mb: u64, workers: Vec<Candidate<usize>>) -> Placement<usize> {
         let share = Share { gpu: Some(gpu), free_mb: free_vram_mb, ..Share::default() };
-        Room { share, free: Amount { ram_mb: 1000, vram_mb: free_vram_mb }, workers }
+        Placement { share, free: Amount { ram_mb: 1000, vram_mb: free_vram_mb }, workers }
     }
 
     fn worker(id: usize, vram_mb: u64, demand: f64) -> Candidate<usize> {
@@ -90,26 +92,27 @@ mod tests {
 
     #[test]
     fn memory_of_two_gpus_is_not_added_up() {
-        let rooms = vec![room(0, 4000, vec![worker(0, 0, 1.0)]), room(1, 100, vec![worker(0, 6000, 1.0)])];
-        assert_eq!(headroom(&rooms).vram_mb, 6100);
-        assert_eq!(choose(rooms.clone(), vram(9000)), None);
-        let (chosen, leaving) = choose(rooms.clone(), vram(6000)).expect("a room");
+        let placements =
+            vec![room(0, 4000, vec![worker(0, 0, 1.0)]), room(1, 100, vec![worker(0, 6000, 1.0)])];
+        assert_eq!(headroom(&placements).vram_mb, 6100);
+        assert_eq!(choose(placements.clone(), vram(9000)), None);
+        let (chosen, leaving) = choose(placements.clone(), vram(6000)).expect("a room");
         assert_eq!(
             (chosen.share.gpu, &leaving[..], chosen.without(&leaving).vram_mb),
             (Some(1), &[0][..], 6100)
         );
-        let (chosen, leaving) = choose(rooms, vram(3000)).expect("a room");
+        let (chosen, leaving) = choose(placements, vram(3000)).expect("a room");
         assert_eq!((chosen.share.gpu, leaving.len()), (Some(0), 0), "nobody leaves for what is free");
     }
 
     #[test]
     fn where_the_least_is_lost() {
-        let rooms = vec![room(0, 0, vec![worker(0, 5000, 9.0)]), room(1, 0, vec![worker(1, 5000, 1.0)])];
-        let (chosen, leaving) = choose(rooms, vram(5000)).expect("a room");
+        let placements = vec![room(0, 0, vec![worker(0, 5000, 9.0)]), room(1, 0, vec![worker(1, 5000, 1.0)])];
+        let (chosen, leaving) = choose(placements, vram(5000)).expect("a room");
         assert_eq!((chosen.share.gpu, leaving), (Some(1), vec![1]));
     }
 
-    fn any_room() -> impl Strategy<Value = Room<usize>> {
+    fn any_room() -> impl Strategy<Value = Placement<usize>> {
         let worker = (0_u32..2, 0_u64..500, 0_u64..500, 0_u64..20, 0.0_f64..9.0);
         let workers = prop::collection::vec(worker, 0..6);
         (0_u64..500, 0_u64..500, workers).prop_map(|(ram_mb, vram_mb, workers)| {
@@ -122,24 +125,24 @@ mod tests {
                 demand,
             };
             let workers = workers.into_iter().enumerate().map(candidate).collect();
-            Room { share: Share::default(), free: Amount { ram_mb, vram_mb }, workers }
+            Placement { share: Share::default(), free: Amount { ram_mb, vram_mb }, workers }
         })
     }
 
     proptest! {
         /// What is told can be had, and what is had is really free once the others have left.
         #[test]
-        fn headroom_is_a_promise_that_holds(rooms in prop::collection::vec(any_room(), 1..4), ram in 0_u64..1500, vram in 0_u64..1500) {
-            let told = headroom(&rooms);
-            let (room, leaving) = choose(rooms.clone(), told).expect("what is told can be had");
+        fn headroom_is_a_promise_that_holds(placements in prop::collection::vec(any_room(), 1..4), ram in 0_u64..1500, vram in 0_u64..1500) {
+            let told = headroom(&placements);
+            let (room, leaving) = choose(placements.clone(), told).expect("what is told can be had");
             prop_assert!(room.without(&leaving).covers(told));
             let wanted = Amount { ram_mb: ram, vram_mb: vram };
-            match choose(rooms.clone(), wanted) {
+            match choose(placements.clone(), wanted) {
                 Some((room, leaving)) => {
                     prop_assert!(room.without(&leaving).covers(wanted));
                     prop_assert!(vram <= told.vram_mb);
                 }
-                None => prop_assert!(rooms.iter().all(|room| !room.all().covers(wanted))),
+                None => prop_assert!(placements.iter().all(|room| !room.all().covers(wanted))),
             }
         }
     }

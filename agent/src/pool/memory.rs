@@ -1,12 +1,12 @@
 //! The memory ledger: what is free beside each GPU, what workers will still take, and who leaves to make room.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use island_daemon::latest::Latest;
 use island_protocol::{cargo::CargoSpec, ids::InstanceId};
 use tokio::time::Instant;
 
-use super::{ModelKey, Pool, SeatError, await_stop};
+use super::{AcquireError, ModelKey, Pool, await_stop};
 use crate::{
     admission::Demand,
     eviction::{Amount, Candidate},
@@ -14,10 +14,10 @@ use crate::{
         gpu::Card,
         meter::{Memory, Sample},
     },
-    overdraft::{self, Taker},
     policy::gpus::{self, Share},
-    room::{self, Room},
-    worker::{Death, Order, WorkerHandle},
+    vram_enforcement::{self, VramUser},
+    worker::{Command, WorkerExit, WorkerHandle},
+    worker_placement::{self, Placement},
 };
 
 /// Memory of a worker that all Cargos of an engine share, before any job, megabytes.
@@ -41,16 +41,20 @@ impl Pool {
     /// Memory that one more job may use, with what starting workers will take taken off and what idle ones would give back added.
     /// Measured now, which takes some reading of files.
     pub fn headroom(&self) -> Amount {
-        room::headroom(&self.rooms())
+        worker_placement::headroom(&self.placements())
     }
 
-    /// Room for a worker of this Cargo, once those who leave for it are gone.
-    pub(super) async fn make_room(&self, cargo: &CargoSpec) -> Result<Room<InstanceId>, SeatError> {
+    /// Placement for a worker of this Cargo, once those who leave for it are gone.
+    pub(super) async fn make_room(&self, cargo: &CargoSpec) -> Result<Placement<InstanceId>, AcquireError> {
         // Where each job takes its own memory, admission has seen to it; the worker itself is small.
-        let (rooms, is_small) = (self.rooms(), cargo.is_shared());
-        let wanted = if is_small { Amount::default() } else { need(cargo, room::headroom(&rooms).vram_mb) };
-        let no_room = SeatError::NoRoom { ram_mb: wanted.ram_mb, vram_mb: wanted.vram_mb };
-        let (room, leaving) = room::choose(rooms, wanted).ok_or(no_room)?;
+        let (placements, is_small) = (self.placements(), cargo.is_shared());
+        let wanted = if is_small {
+            Amount::default()
+        } else {
+            need(cargo, worker_placement::headroom(&placements).vram_mb)
+        };
+        let no_room = AcquireError::NoRoom { ram_mb: wanted.ram_mb, vram_mb: wanted.vram_mb };
+        let (room, leaving) = worker_placement::choose(placements, wanted).ok_or(no_room)?;
         if leaving.is_empty() {
             return Ok(room);
         }
@@ -58,20 +62,20 @@ impl Pool {
         for worker in workers.iter().filter(|worker| leaving.contains(&worker.instance)) {
             tracing::info!(instance = %worker.instance, "stopping an idle worker to make room");
             self.lock().retain(|(_, other)| other.instance != worker.instance);
-            worker.order(Order::Stop { now: false });
+            worker.send(Command::Stop { now: false });
             await_stop(worker).await;
         }
         let ram_mb = self.free_beside(&room.share, &self.load.latest(), Memory::read()).ram_mb;
         // The latest look at the GPU may be of before they left.
         let vram_mb = room.without(&leaving).vram_mb;
-        Ok(Room { free: Amount { ram_mb, vram_mb }, ..room })
+        Ok(Placement { free: Amount { ram_mb, vram_mb }, ..room })
     }
 
     /// Ends workers that together take more of a GPU than jobs may have there, by what its driver measures.
-    pub fn end_overdrafts(&self) {
+    pub fn enforce_vram_limits(&self) {
         let sample = self.load.latest();
         for card in &sample.gpus.cards {
-            let taker = |worker: &Arc<WorkerHandle>| Taker {
+            let taker = |worker: &Arc<WorkerHandle>| VramUser {
                 id: worker.instance,
                 jobs: worker.stats().jobs,
                 used_mb: measured_mb(card, worker.pid).unwrap_or(0),
@@ -80,7 +84,7 @@ impl Pool {
             let workers = self.workers();
             let takers: Vec<_> = workers.iter().map(taker).collect();
             let most_mb = gpus::most_mb(&self.config.gpu_rules, card, self.config.reserve_vram_mb);
-            let chosen = overdraft::choose(&takers, most_mb);
+            let chosen = vram_enforcement::choose(&takers, most_mb);
             let ended = workers.iter().zip(&takers).filter(|(worker, _)| chosen.contains(&worker.instance));
             for (worker, taker) in ended {
                 let used_mb = taker.used_mb;
@@ -88,18 +92,18 @@ impl Pool {
                     instance = %worker.instance, cargo = %worker.launch.cargo.slug, gpu = card.index, used_mb, most_mb,
                     "workers take more of a GPU than they may: ending one"
                 );
-                worker.order(Order::Kill(Death::Overdrawn { used_mb }));
+                worker.send(Command::Kill(WorkerExit::VramExceeded { used_mb }));
             }
         }
     }
 
     /// The places for a worker, that with most memory left on its GPU first.
-    fn rooms(&self) -> Vec<Room<InstanceId>> {
+    fn placements(&self) -> Vec<Placement<InstanceId>> {
         let sample = self.load.latest();
         let memory = sample.memory_now();
-        let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        let shares = gpus::shares(&self.config.gpu_rules, &resting, &sample.gpus);
-        let room = |share: Share| Room {
+        let paused_gpus = self.stance.latest().paused_gpus;
+        let shares = gpus::shares(&self.config.gpu_rules, &paused_gpus, &sample.gpus);
+        let room = |share: Share| Placement {
             free: self.free_beside(&share, &sample, memory),
             workers: self.candidates(&share, &sample),
             share,
@@ -132,7 +136,7 @@ impl Pool {
         let cards = &sample.gpus.cards;
         let card = cards.iter().find(|card| Some(card.index) == share.gpu);
         let is_only_one = cards.len() == 1;
-        let (popularity, now) = (self.popularity(), Instant::now());
+        let (model_demand, now) = (self.model_demand(), Instant::now());
         let candidate = |(key, worker): &(ModelKey, Arc<WorkerHandle>)| {
             let stats = worker.stats();
             let vram_mb = card.map_or(0, |card| {
@@ -146,7 +150,7 @@ impl Pool {
                 memory: Amount { ram_mb: stats.rss_mb, vram_mb },
                 resident: stats.since.elapsed(),
                 load: stats.load,
-                demand: popularity.of(key, now),
+                demand: model_demand.of(key, now),
             }
         };
         self.lock().iter().filter(|(_, worker)| worker.is_ready()).map(candidate).collect()

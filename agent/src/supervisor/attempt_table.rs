@@ -1,4 +1,4 @@
-//! Which attempts are here, and which were.
+//! The attempts of this Island, and the epochs of those that have ended.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,38 +7,38 @@ use std::{
 
 use island_protocol::ids::{AttemptKey, JobId};
 
-use crate::job::{cell::JobCell, state::JobState};
+use crate::attempt::{handle::AttemptHandle, state::AttemptState};
 
 /// Ended jobs whose epochs are remembered, so that a late copy of an assignment starts nothing.
 const REMEMBERED: usize = 4096;
 
 /// The attempts, one per job, and the epochs of those that ended.
 #[derive(Debug, Default)]
-pub(super) struct Books {
-    jobs: BTreeMap<JobId, Arc<JobCell>>,
+pub(super) struct AttemptTable {
+    jobs: BTreeMap<JobId, Arc<AttemptHandle>>,
     ended: BTreeMap<JobId, u64>,
     ended_order: VecDeque<JobId>,
 }
 
-impl Books {
-    /// Notes an attempt; gives the one of an older epoch that it takes the place of.
-    pub(super) fn insert(&mut self, cell: &Arc<JobCell>) -> Option<Arc<JobCell>> {
-        self.jobs.insert(cell.key().job_id, Arc::clone(cell))
+impl AttemptTable {
+    /// Adds an attempt. Returns the one of an older epoch that it replaces.
+    pub(super) fn insert(&mut self, attempt: &Arc<AttemptHandle>) -> Option<Arc<AttemptHandle>> {
+        self.jobs.insert(attempt.key().job_id, Arc::clone(attempt))
     }
 
-    /// The cell of an attempt.
-    pub(super) fn find(&self, key: AttemptKey) -> Option<Arc<JobCell>> {
-        self.jobs.get(&key.job_id).filter(|cell| cell.key() == key).cloned()
+    /// The attempt with this key.
+    pub(super) fn find(&self, key: AttemptKey) -> Option<Arc<AttemptHandle>> {
+        self.jobs.get(&key.job_id).filter(|attempt| attempt.key() == key).cloned()
     }
 
     /// All attempts.
-    pub(super) fn all(&self) -> Vec<Arc<JobCell>> {
+    pub(super) fn all(&self) -> Vec<Arc<AttemptHandle>> {
         self.jobs.values().cloned().collect()
     }
 
     /// Attempts that still need a place.
     pub(super) fn live(&self) -> u32 {
-        self.jobs.values().filter(|cell| cell.state() < JobState::Finishing).count() as u32
+        self.jobs.values().filter(|attempt| attempt.state() < AttemptState::Finishing).count() as u32
     }
 
     /// Whether no attempt is here.
@@ -46,11 +46,11 @@ impl Books {
         self.jobs.is_empty()
     }
 
-    /// Why an assignment of this attempt makes no sense, or the cell that is it already.
-    pub(super) fn known(&self, key: AttemptKey) -> Result<Option<Arc<JobCell>>, &'static str> {
+    /// Why an assignment of this attempt makes no sense, or returns it if it is here already.
+    pub(super) fn known(&self, key: AttemptKey) -> Result<Option<Arc<AttemptHandle>>, &'static str> {
         match self.jobs.get(&key.job_id) {
-            Some(cell) if cell.key() == key => return Ok(Some(Arc::clone(cell))),
-            Some(cell) if cell.key().epoch >= key.epoch => return Err("of an older epoch"),
+            Some(attempt) if attempt.key() == key => return Ok(Some(Arc::clone(attempt))),
+            Some(attempt) if attempt.key().epoch >= key.epoch => return Err("of an older epoch"),
             _ => {}
         }
         let is_newer = self.ended.get(&key.job_id).is_none_or(|&epoch| epoch < key.epoch);
@@ -59,7 +59,7 @@ impl Books {
 
     /// An attempt is done with; its epoch is remembered.
     pub(super) fn forget(&mut self, key: AttemptKey) {
-        if self.jobs.get(&key.job_id).is_some_and(|cell| cell.key() == key) {
+        if self.jobs.get(&key.job_id).is_some_and(|attempt| attempt.key() == key) {
             self.jobs.remove(&key.job_id);
         }
         let before = self.ended.get(&key.job_id).copied();
@@ -80,20 +80,20 @@ mod tests {
     use super::*;
     use crate::{spool::Spool, testing};
 
-    fn cell(folder: &std::path::Path, job: u128, epoch: u64) -> Arc<JobCell> {
+    fn attempt(folder: &std::path::Path, job: u128, epoch: u64) -> Arc<AttemptHandle> {
         let assignment = testing::assignment(job, epoch);
         let spool = Spool::open(folder, assignment.key, 1).expect("open");
-        JobCell::new(assignment, spool, 0, 0)
+        AttemptHandle::new(assignment, spool, 0, 0)
     }
 
     #[test]
     fn epochs_only_grow() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let mut books = Books::default();
-        let (first, second) = (cell(folder.path(), 1, 5), cell(folder.path(), 1, 6));
+        let mut books = AttemptTable::default();
+        let (first, second) = (attempt(folder.path(), 1, 5), attempt(folder.path(), 1, 6));
         assert!(books.insert(&first).is_none());
         assert!(books.known(first.key()).is_ok_and(|known| known.is_some()), "the same one again");
-        assert!(books.known(cell(folder.path(), 1, 4).key()).is_err(), "an older one");
+        assert!(books.known(attempt(folder.path(), 1, 4).key()).is_err(), "an older one");
         assert!(books.known(second.key()).is_ok_and(|known| known.is_none()), "a newer one");
         assert_eq!(books.insert(&second).map(|older| older.key()), Some(first.key()));
         books.forget(second.key());
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut books = Books::default();
+        let mut books = AttemptTable::default();
         for job in 0..(REMEMBERED as u128 + 10) {
             books.forget(testing::assignment(job, 1).key);
         }

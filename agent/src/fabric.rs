@@ -1,4 +1,4 @@
-//! Everybody's handle on the fabric.
+//! The connection to NATS: publishing, signed requests, and whether the Island is registered.
 
 use std::{
     sync::{
@@ -62,7 +62,7 @@ pub struct Fabric {
     registrations: AtomicU64,
     lease_ms: AtomicU64,
     heartbeat_ms: AtomicU64,
-    deaf: Notify,
+    unresponsive: Notify,
     register_again: Notify,
 }
 
@@ -77,7 +77,7 @@ impl Fabric {
             registrations: AtomicU64::new(0),
             lease_ms: AtomicU64::new(30_000),
             heartbeat_ms: AtomicU64::new(5_000),
-            deaf: Notify::new(),
+            unresponsive: Notify::new(),
             register_again: Notify::new(),
         })
     }
@@ -219,12 +219,12 @@ impl Fabric {
     }
 
     /// The connection seems alive but nothing comes back: make a new one.
-    pub fn report_deaf(&self) {
-        self.deaf.notify_one();
+    pub fn report_unresponsive(&self) {
+        self.unresponsive.notify_one();
     }
 
     /// The coordinator may have forgotten us.
-    pub fn ask_to_register(&self) {
+    pub fn request_registration(&self) {
         self.register_again.notify_one();
     }
 
@@ -243,11 +243,11 @@ impl Fabric {
         self.registered.send_replace(0);
     }
 
-    pub(super) async fn deaf(&self) {
-        self.deaf.notified().await;
+    pub(super) async fn unresponsive(&self) {
+        self.unresponsive.notified().await;
     }
 
-    pub(super) async fn asked_to_register(&self) {
+    pub(super) async fn registration_requested(&self) {
         self.register_again.notified().await;
     }
 

@@ -1,7 +1,7 @@
-//! What the rest of the agent sees of a running attempt, and how it speaks to it.
+//! A handle on a running attempt.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -13,20 +13,21 @@ use island_protocol::{
     job::{Failure, Fault, Outcome},
 };
 use island_runtimes_api::{Phase, WorkCounter};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    job::state::{JobState, JobStep},
+    attempt::state::{AttemptState, AttemptStep},
     spool::{Spool, SpoolError},
 };
 
-/// One attempt, shared between its task, the heartbeat, the lease renewals and whoever cancels it.
+/// One attempt, shared between its task, heartbeats, lease renewals and cancellation.
 #[derive(Debug)]
-pub struct JobCell {
+pub struct AttemptHandle {
     assignment: Assignment,
     accepted_ms: u64,
-    state: Mutex<JobState>,
+    state: Mutex<AttemptState>,
     spool: Mutex<Spool>,
     work: Mutex<(Phase, u64)>,
     /// Send time of the last answered renewal, on the clock that counts suspend; 0 as long as there was none.
@@ -39,13 +40,13 @@ pub struct JobCell {
     dropped: CancellationToken,
 }
 
-impl JobCell {
-    /// The cell of an attempt accepted at `accepted_ms`, whose lease was last confirmed at `confirmed_ms`.
+impl AttemptHandle {
+    /// A handle on an attempt accepted at `accepted_ms`, whose lease was last confirmed at `confirmed_ms`.
     pub fn new(assignment: Assignment, spool: Spool, accepted_ms: u64, confirmed_ms: u64) -> Arc<Self> {
         Arc::new(Self {
             assignment,
             accepted_ms,
-            state: Mutex::new(JobState::Accepted),
+            state: Mutex::new(AttemptState::Accepted),
             spool: Mutex::new(spool),
             work: Mutex::new((Phase::Wait, 0)),
             confirmed_ms: AtomicU64::new(confirmed_ms),
@@ -62,18 +63,18 @@ impl JobCell {
         self.assignment.key
     }
 
-    /// What was promised.
+    /// The assignment.
     pub fn assignment(&self) -> &Assignment {
         &self.assignment
     }
 
-    /// Where it stands.
-    pub fn state(&self) -> JobState {
+    /// Its state.
+    pub fn state(&self) -> AttemptState {
         *lock(&self.state)
     }
 
-    /// Moves on; a step that cannot happen now changes nothing and gives false.
-    pub fn step(&self, step: JobStep) -> bool {
+    /// Applies a step. Returns `false`, and changes nothing, if the step is not possible in the present state.
+    pub fn step(&self, step: AttemptStep) -> bool {
         let mut state = lock(&self.state);
         state.after(step).is_some_and(|next| {
             *state = next;
@@ -81,7 +82,7 @@ impl JobCell {
         })
     }
 
-    /// Looks into the spool.
+    /// Reads the spool.
     pub fn with_spool<T>(&self, look: impl FnOnce(&Spool) -> T) -> T {
         look(&lock(&self.spool))
     }
@@ -152,7 +153,7 @@ impl JobCell {
         self.wake.notify_one();
     }
 
-    /// Takes what was asked for by [`JobCell::replay`].
+    /// Takes what was asked for by [`AttemptHandle::replay`].
     pub fn take_replay(&self) -> Option<u64> {
         let from = self.replay_from.swap(u64::MAX, Ordering::Relaxed);
         (from != u64::MAX).then_some(from)
@@ -169,7 +170,7 @@ impl JobCell {
         self.cancel.cancel();
     }
 
-    /// Triggered by [`JobCell::cancel`].
+    /// Triggered by [`AttemptHandle::cancel`].
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancel
     }
@@ -179,12 +180,12 @@ impl JobCell {
         self.reason.get().cloned()
     }
 
-    /// Nobody wants the attempt any more: stop, publish nothing, forget it.
+    /// Stops the attempt without publishing anything more.
     pub fn forget(&self) {
         self.dropped.cancel();
     }
 
-    /// Triggered by [`JobCell::forget`].
+    /// Triggered by [`AttemptHandle::forget`].
     pub fn forgotten(&self) -> &CancellationToken {
         &self.dropped
     }
@@ -211,7 +212,7 @@ impl JobCell {
 
 /// Locks what no panic can leave half-changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]
@@ -219,31 +220,31 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    fn cell(folder: &std::path::Path) -> Arc<JobCell> {
+    fn attempt(folder: &std::path::Path) -> Arc<AttemptHandle> {
         let assignment = testing::assignment(1, 1);
         let spool = Spool::open(folder, assignment.key, 1).expect("open");
-        JobCell::new(assignment, spool, 1000, 1000)
+        AttemptHandle::new(assignment, spool, 1000, 1000)
     }
 
     #[test]
     fn an_unconfirmed_lease_fences_until_the_next_answer() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let cell = cell(folder.path());
-        assert!(!cell.is_fenced(25_000, 24_000));
-        assert!(cell.is_fenced(25_001, 24_000));
-        cell.confirm(20_000);
-        assert!(!cell.is_fenced(25_001, 24_000));
-        cell.confirm(10_000);
-        assert!(!cell.is_fenced(44_000, 24_000), "an older answer takes nothing back");
+        let attempt = attempt(folder.path());
+        assert!(!attempt.is_fenced(25_000, 24_000));
+        assert!(attempt.is_fenced(25_001, 24_000));
+        attempt.confirm(20_000);
+        assert!(!attempt.is_fenced(25_001, 24_000));
+        attempt.confirm(10_000);
+        assert!(!attempt.is_fenced(44_000, 24_000), "an older answer takes nothing back");
     }
 
     #[test]
     fn the_earliest_replay_counts_once() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let cell = cell(folder.path());
-        cell.replay(7);
-        cell.replay(3);
-        cell.replay(9);
-        assert_eq!((cell.take_replay(), cell.take_replay()), (Some(3), None));
+        let attempt = attempt(folder.path());
+        attempt.replay(7);
+        attempt.replay(3);
+        attempt.replay(9);
+        assert_eq!((attempt.take_replay(), attempt.take_replay()), (Some(3), None));
     }
 }

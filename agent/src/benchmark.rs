@@ -1,5 +1,5 @@
-//! What this machine really does, tried out once: memory, the models' disk, and a job of its own, whose speed the coordinator sees for
-//! itself. The link's speed is learned from what is preloaded.
+//! Measures this machine at its first start: memory, the disk of the models, and a job of its own, whose speed the coordinator measures.
+//! The speed of the network is estimated from preloads.
 
 use std::{
     fs::{self, File},
@@ -14,8 +14,11 @@ use island_protocol::host::Measured;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::{cores, disk_mb};
-use crate::{clock, control::status::Sources};
+use crate::{
+    clock,
+    control::status::Sources,
+    inventory::{cores, disk_mb},
+};
 
 const FILE: &str = "measured.json";
 /// What one thread reads again and again: more than caches hold.
@@ -41,9 +44,9 @@ struct Kept {
     measured: Measured,
 }
 
-/// Tries the machine out at its first start, and after its parts have changed.
+/// Measures the machine at its first start, and again after its hardware has changed.
 #[derive(Debug)]
-pub struct Trial {
+pub struct Benchmark {
     /// Where the result is kept.
     pub state: PathBuf,
     /// Where models lie.
@@ -52,7 +55,7 @@ pub struct Trial {
     pub sources: Arc<Sources>,
 }
 
-impl Trial {
+impl Benchmark {
     /// Does so, when nothing else runs; ends when stopped.
     pub async fn run(self, stop: CancellationToken) {
         let tried = async {
@@ -66,7 +69,7 @@ impl Trial {
             let Measured { memory_mb_s, disk_mb_s, .. } = measured;
             tracing::info!(memory_mb_s, disk_mb_s, "tried this machine out");
             self.sources.supervisor.set_measured(measured.clone());
-            self.sources.fabric.ask_to_register();
+            self.sources.fabric.request_registration();
             if self.job().await {
                 self.keep(measured);
             }
@@ -85,7 +88,7 @@ impl Trial {
         loop {
             self.sources.fabric.up().await;
             tokio::time::sleep(PAUSE).await;
-            if self.sources.supervisor.takes_work() && self.sources.supervisor.holding().is_empty() {
+            if self.sources.supervisor.accepts_work() && self.sources.supervisor.holding().is_empty() {
                 return;
             }
         }
@@ -95,7 +98,7 @@ impl Trial {
     async fn job(&self) -> bool {
         for tried in 0..TRIES {
             tokio::time::sleep(if tried == 0 { PAUSE } else { AGAIN }).await;
-            if !self.sources.supervisor.takes_work() {
+            if !self.sources.supervisor.accepts_work() {
                 continue;
             }
             match self.sources.checker.check().await.map(|checked| checked.check) {

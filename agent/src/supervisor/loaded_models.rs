@@ -1,4 +1,4 @@
-//! The models that heartbeats list. Pure.
+//! The models that heartbeats report. Pure.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,7 +8,7 @@ use island_protocol::host::HostModel;
 use crate::worker::WorkerHandle;
 
 /// Files on disk, and files loaded in workers with the places free there.
-pub(super) fn models(entries: &[Entry], workers: &[Arc<WorkerHandle>]) -> Vec<HostModel> {
+pub(super) fn list(entries: &[Entry], workers: &[Arc<WorkerHandle>]) -> Vec<HostModel> {
     let on_disk = entries.iter().map(|entry| HostModel {
         url: entry.url.clone(),
         sha256: Some(entry.digest),

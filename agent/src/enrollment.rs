@@ -1,4 +1,4 @@
-//! `island-agent enrol` and `leave`: done beside the running agent, which takes up what comes of it.
+//! The commands `enroll` and `leave`. They run beside the agent, which notices the result.
 
 use std::{
     fs, io,
@@ -13,12 +13,12 @@ use crate::{
     agent::{asked_to_stop, coordinator_url},
     config::Config,
     identity::{Identity, IdentityError},
-    link::credentials::{self, CredentialsError, Enrolment},
+    link::credentials::{self, CredentialsError, Enrollment},
 };
 
 /// An Island that cannot be enrolled or taken out.
 #[derive(Debug, thiserror::Error)]
-pub enum EnrolError {
+pub enum EnrollError {
     /// The state folder.
     #[error("use the state folder {0}")]
     Folder(PathBuf, #[source] io::Error),
@@ -33,11 +33,11 @@ pub enum EnrolError {
     Credentials(#[from] CredentialsError),
 }
 
-/// What an owner must do first.
-pub const NOBODYS: &str = "this Island belongs to nobody yet: `island-agent enrol`";
+/// Shown where an Island is not enrolled.
+pub const NOT_ENROLLED: &str = "not enrolled; run `island-agent enroll --coordinator URL`";
 
 /// Whether this Island surely belongs to nobody: somebody who may not read its folder cannot tell.
-pub fn is_nobodys(config: &Config) -> bool {
+pub fn is_not_enrolled(config: &Config) -> bool {
     let is_readable = match fs::read_dir(&config.state_dir) {
         Ok(_) => true,
         Err(error) => error.kind() == io::ErrorKind::NotFound,
@@ -47,37 +47,37 @@ pub fn is_nobodys(config: &Config) -> bool {
 }
 
 /// Ties this Island to an account; `show` gets the lines for its owner while they wait. Gives the last one.
-pub async fn enrol(config: &Config, show: impl Fn(&str)) -> Result<String, EnrolError> {
-    let (identity, enrolment) = prepare(config)?;
-    credentials::enrol(&identity, &enrolment, |pairing| {
+pub async fn enroll(config: &Config, show: impl Fn(&str)) -> Result<String, EnrollError> {
+    let (identity, enrollment) = prepare(config)?;
+    credentials::enroll(&identity, &enrollment, |pairing| {
         let (code, until) = (spaced(&pairing.code), pairing.expires_at);
         show(&format!("This Island's code is {code}, good until {until}. Confirm it with your account:\n\n    island hosts pair {code}\n\n"));
     })
     .await?;
     hand_over(&config.state_dir)?;
-    let (name, url) = (&enrolment.name, &enrolment.api_url);
+    let (name, url) = (&enrollment.name, &enrollment.api_url);
     Ok(format!("{name} ({}) belongs to your account at {url} now.\n", identity.host_id()))
 }
 
 /// Takes this Island out of the network. Gives a line for its owner.
-pub async fn leave(config: &Config) -> Result<String, EnrolError> {
-    let (identity, enrolment) = prepare(config)?;
-    credentials::leave(&identity, &enrolment).await?;
+pub async fn leave(config: &Config) -> Result<String, EnrollError> {
+    let (identity, enrollment) = prepare(config)?;
+    credentials::leave(&identity, &enrollment).await?;
     Ok(format!(
         "{} ({}) has left. Stop the agent: without an account it gets no work.\n",
-        enrolment.name,
+        enrollment.name,
         identity.host_id()
     ))
 }
 
-/// Waits until this Island belongs to somebody; false: asked to stop. Before anything else is made: `enrol` may name another coordinator.
-pub async fn awaited(config: &Config) -> Result<bool, EnrolError> {
+/// Waits until this Island is enrolled. Returns `false` if asked to stop first. Before anything else is made: `enroll` may name another coordinator.
+pub async fn awaited(config: &Config) -> Result<bool, EnrollError> {
     let enrolled = || credentials::enrolled_with(&config.state_dir) == Some(coordinator_url(config));
-    if enrolled() || config.read_api_key().map_err(EnrolError::ApiKey)?.is_some() {
+    if enrolled() || config.read_api_key().map_err(EnrollError::ApiKey)?.is_some() {
         return Ok(true);
     }
-    tracing::warn!("{NOBODYS}");
-    notify::ready("belongs to nobody yet: island-agent enrol");
+    tracing::warn!("{NOT_ENROLLED}");
+    notify::ready("not enrolled; run: island-agent enroll --coordinator URL");
     let owner = async {
         while !enrolled() {
             notify::watchdog();
@@ -91,26 +91,26 @@ pub async fn awaited(config: &Config) -> Result<bool, EnrolError> {
     }
 }
 
-fn prepare(config: &Config) -> Result<(Identity, Enrolment), EnrolError> {
+fn prepare(config: &Config) -> Result<(Identity, Enrollment), EnrollError> {
     let state = config.state_dir.clone();
     if !state.exists() {
         let made = fs::create_dir_all(&state)
             .and_then(|()| fs::set_permissions(&state, fs::Permissions::from_mode(0o700)));
-        made.map_err(|error| EnrolError::Folder(state.clone(), error))?;
+        made.map_err(|error| EnrollError::Folder(state.clone(), error))?;
     }
     let identity = Identity::load_or_make(&state, || HostId(uuid::Uuid::new_v4()))?;
-    let enrolment = Enrolment {
-        api_key: config.read_api_key().map_err(EnrolError::ApiKey)?,
+    let enrollment = Enrollment {
+        api_key: config.read_api_key().map_err(EnrollError::ApiKey)?,
         api_url: coordinator_url(config),
         name: config.name.clone(),
         state_dir: state,
     };
-    Ok((identity, enrolment))
+    Ok((identity, enrollment))
 }
 
 /// Gives what root wrote to whom the folder belongs to: the agent runs as somebody else.
-fn hand_over(state: &Path) -> Result<(), EnrolError> {
-    let failed = |error| EnrolError::Folder(state.to_owned(), error);
+fn hand_over(state: &Path) -> Result<(), EnrollError> {
+    let failed = |error| EnrollError::Folder(state.to_owned(), error);
     let owner = fs::metadata(state).map_err(failed)?;
     for entry in fs::read_dir(state).map_err(failed)?.flatten() {
         let ours = entry.metadata().map_err(failed)?;

@@ -1,6 +1,6 @@
-//! What the link tells others about this Island.
+//! Snapshots of this Island for registrations, heartbeats and renewals.
 
-use std::sync::MutexGuard;
+use parking_lot::MutexGuard;
 
 use island_protocol::{
     fabric::LeasedJob,
@@ -9,13 +9,13 @@ use island_protocol::{
 };
 use tokio::sync::watch;
 
-use super::{Supervisor, warm};
+use super::{Supervisor, loaded_models};
 use crate::{clock, inventory::gpu::View, policy::gpus};
 
 impl Supervisor {
-    /// Changes when a heartbeat should not wait.
-    pub fn news(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    /// Changes when a heartbeat is due at once.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// What this Island has, for registration.
@@ -45,12 +45,12 @@ impl Supervisor {
 
     /// Notes what the machine was measured to do.
     pub fn set_measured(&self, measured: Measured) {
-        *self.measured.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(measured);
+        *self.measured.lock() = Some(measured);
     }
 
     /// Notes how fast its link turned out to be; told at the next registration.
     pub fn set_link_mb_s(&self, speed: u64) {
-        let mut measured = self.measured.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut measured = self.measured.lock();
         if let Some(measured) = measured.as_mut() {
             measured.link_mb_s = Some(speed);
         }
@@ -58,7 +58,7 @@ impl Supervisor {
 
     /// What the machine was measured to do.
     pub fn measured(&self) -> Option<Measured> {
-        self.measured.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.measured.lock().clone()
     }
 
     /// Notes whether the hub answers; true if that is news.
@@ -68,23 +68,23 @@ impl Supervisor {
 
     /// Attempts here, for registration.
     pub fn holding(&self) -> Vec<AttemptKey> {
-        self.cells().iter().map(|cell| cell.key()).collect()
+        self.attempts().iter().map(|attempt| attempt.key()).collect()
     }
 
     /// Attempts here, for heartbeats.
     pub fn running(&self) -> Vec<RunningJob> {
         let now = clock::boot_ms();
-        self.cells().iter().map(|cell| cell.running(now)).collect()
+        self.attempts().iter().map(|attempt| attempt.running(now)).collect()
     }
 
     /// Attempts here, for renewals.
     pub fn leased(&self) -> Vec<LeasedJob> {
-        self.cells().iter().map(|cell| cell.leased()).collect()
+        self.attempts().iter().map(|attempt| attempt.leased()).collect()
     }
 
     /// Models here, for heartbeats.
     pub fn models(&self) -> Vec<HostModel> {
-        warm::models(&self.parts.cache.list(), &self.parts.pool.workers())
+        loaded_models::list(&self.parts.cache.list(), &self.parts.pool.workers())
     }
 
     /// What may still be started, for heartbeats.
@@ -99,11 +99,11 @@ impl Supervisor {
     }
 
     fn gpus(&self) -> MutexGuard<'_, (Vec<Gpu>, Option<String>)> {
-        self.gpus.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.gpus.lock()
     }
 
     fn hub(&self) -> MutexGuard<'_, Option<bool>> {
-        self.hub_reachable.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.hub_reachable.lock()
     }
 }
 

@@ -1,34 +1,34 @@
-//! Which workers stop when together they take more of a GPU than jobs may have. Pure.
+//! Chooses the workers to stop when they use more memory of a GPU than jobs may have. Pure.
 //!
-//! Admission goes by what Cargos say and engines are told their limits; what counts is what the driver measures.
+//! Admission uses the requirements of Cargos; this uses what the driver measures.
 
 use std::cmp::Reverse;
 
-/// A worker and what it really takes.
+/// A worker and the GPU memory that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taker<K> {
+pub struct VramUser<K> {
     /// Which one.
     pub id: K,
     /// Jobs in it or waiting for it.
     pub jobs: u32,
-    /// Memory of the GPU, measured, megabytes.
+    /// Measured GPU memory, megabytes.
     pub used_mb: u64,
-    /// What its Cargo says that it takes.
+    /// Requirement of its Cargo, megabytes.
     pub said_mb: u64,
 }
 
-impl<K> Taker<K> {
+impl<K> VramUser<K> {
     fn beyond_mb(&self) -> u64 {
         self.used_mb.saturating_sub(self.said_mb)
     }
 }
 
-/// Those who stop, so that the others keep within `most_mb`: the idle ones before those at work, and first who went furthest beyond
-/// what was said.
-pub fn choose<K: Copy>(takers: &[Taker<K>], most_mb: u64) -> Vec<K> {
+/// Returns the workers to stop so that the others use at most `most_mb`: idle ones first, and among them the one that exceeds its
+/// requirement the most.
+pub fn choose<K: Copy>(takers: &[VramUser<K>], most_mb: u64) -> Vec<K> {
     let used: u64 = takers.iter().map(|taker| taker.used_mb).sum();
     let mut over = used.saturating_sub(most_mb);
-    let mut order: Vec<&Taker<K>> = takers.iter().filter(|taker| taker.used_mb > 0).collect();
+    let mut order: Vec<&VramUser<K>> = takers.iter().filter(|taker| taker.used_mb > 0).collect();
     order.sort_by_key(|taker| (taker.jobs > 0, Reverse(taker.beyond_mb()), Reverse(taker.used_mb)));
     let mut chosen = Vec::new();
     for taker in order {
@@ -47,8 +47,8 @@ mod tests {
 
     use super::*;
 
-    fn taker(id: usize, jobs: u32, used_mb: u64, said_mb: u64) -> Taker<usize> {
-        Taker { id, jobs, used_mb, said_mb }
+    fn taker(id: usize, jobs: u32, used_mb: u64, said_mb: u64) -> VramUser<usize> {
+        VramUser { id, jobs, used_mb, said_mb }
     }
 
     #[test]

@@ -1,17 +1,17 @@
-//! Whether models that are not cached could be fetched: looked at now and then, and told when it changes.
+//! Polls the model hub, and registers anew when its reachability changes.
 
 use std::{sync::Arc, time::Duration};
 
 use island_cache::Cache;
 use tokio_util::sync::CancellationToken;
 
-use crate::{link::fabric::Fabric, supervisor::Supervisor};
+use crate::{fabric::Fabric, supervisor::Supervisor};
 
-/// Between two looks while the hub answers, and while it does not.
+/// Time between two polls while the hub answers, and while it does not.
 const WHEN_REACHABLE: Duration = Duration::from_mins(5);
 const WHEN_NOT: Duration = Duration::from_mins(1);
 
-/// Looks until stopped.
+/// Polls until stopped.
 pub async fn run(cache: Cache, supervisor: Arc<Supervisor>, fabric: Arc<Fabric>, stop: CancellationToken) {
     loop {
         let reachable = tokio::select! {
@@ -20,7 +20,7 @@ pub async fn run(cache: Cache, supervisor: Arc<Supervisor>, fabric: Arc<Fabric>,
             reachable = cache.is_hub_reachable() => reachable,
         };
         if supervisor.set_hub_reachable(reachable) {
-            fabric.ask_to_register();
+            fabric.request_registration();
         }
         tokio::select! {
             biased;

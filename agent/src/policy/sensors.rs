@@ -1,4 +1,4 @@
-//! What is felt of the machine: is somebody at it, do other programs use its GPUs, how hot are they.
+//! Readings of the machine: whether a person uses it, whether other programs use its GPUs, temperatures and power.
 
 use std::{
     fs,
@@ -9,23 +9,23 @@ use std::{
 use super::gpus::{GpuRule, limits};
 use crate::inventory::{gpu::Card, meter::Sample};
 
-/// What was felt. Nothing where nothing tells.
+/// Readings. `None` if the machine does not report a value.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Senses {
-    /// Since somebody last typed or moved something.
+pub struct SensorReadings {
+    /// Time since the last input of a person.
     pub idle: Option<Duration>,
     /// Whether a program that is not ours computes on a GPU.
     pub gpu_in_use: bool,
-    /// Whether a GPU does not tell who computes on it.
+    /// Whether a GPU does not report the programs that use it.
     pub gpu_untold: bool,
-    /// Of the hottest GPU.
+    /// Temperature of the hottest GPU.
     pub gpu_temperature_c: Option<f32>,
-    /// Of the thirstiest GPU.
+    /// Highest power of a GPU.
     pub gpu_power_w: Option<f32>,
 }
 
-impl Senses {
-    /// What a sample of the load tells, beside `idle`. GPUs that the owner keeps are the owner's affair.
+impl SensorReadings {
+    /// Combines a sample of the load with the idle time. GPUs that the owner does not offer are left out.
     pub fn of(sample: &Sample, idle: Option<Duration>, rules: &[GpuRule]) -> Self {
         let offered = |card: &&Card| !limits(rules, card).never;
         let cards: Vec<&Card> = sample.gpus.cards.iter().filter(offered).collect();
@@ -41,19 +41,19 @@ impl Senses {
     }
 }
 
-/// Terminals and input devices, whose times of access say when somebody was there.
+/// Terminals and input devices, whose access times show when a person used them.
 #[derive(Debug, Clone)]
-pub struct Seats {
+pub struct InputDevices {
     dev: PathBuf,
 }
 
-impl Default for Seats {
+impl Default for InputDevices {
     fn default() -> Self {
         Self::under(Path::new("/dev"))
     }
 }
 
-impl Seats {
+impl InputDevices {
     /// Those in a folder of devices.
     pub fn under(dev: &Path) -> Self {
         Self { dev: dev.to_owned() }
@@ -99,12 +99,12 @@ mod tests {
         let dev = tempfile::tempdir().expect("a folder");
         let now = SystemTime::now();
         let ago = |minutes| now - Duration::from_mins(minutes);
-        assert_eq!(Seats::under(dev.path()).idle(now), None, "nothing tells");
+        assert_eq!(InputDevices::under(dev.path()).idle(now), None, "nothing tells");
         device(dev.path(), "tty1", ago(50));
         device(dev.path(), "ttyS0", ago(1));
         device(dev.path(), "null", ago(0));
         device(dev.path(), "pts/ptmx", ago(0));
-        let idle = || Seats::under(dev.path()).idle(now).expect("told").as_secs() / 60;
+        let idle = || InputDevices::under(dev.path()).idle(now).expect("told").as_secs() / 60;
         assert_eq!(idle(), 50);
         device(dev.path(), "pts/3", ago(20));
         assert_eq!(idle(), 20);
@@ -126,14 +126,14 @@ mod tests {
             gpu(2, None, Some(20.5), Some(2)),
         ];
         let sample = Sample { gpus: View { cards, ..View::default() }, ..Sample::default() };
-        let all = Senses {
+        let all = SensorReadings {
             idle: None,
             gpu_in_use: true,
             gpu_untold: true,
             gpu_temperature_c: Some(81.0),
             gpu_power_w: Some(120.0),
         };
-        assert_eq!(Senses::of(&sample, None, &[]), all);
+        assert_eq!(SensorReadings::of(&sample, None, &[]), all);
         let never = |name: &str| GpuRule {
             gpu: name.parse().expect("a name"),
             never: true,
@@ -141,8 +141,8 @@ mod tests {
             max_temperature_c: None,
             max_power_w: None,
         };
-        let first = Senses { gpu_temperature_c: Some(40.0), ..Senses::default() };
-        assert_eq!(Senses::of(&sample, None, &[never("1"), never("2")]), first);
-        assert_eq!(Senses::of(&Sample::default(), None, &[]), Senses::default());
+        let first = SensorReadings { gpu_temperature_c: Some(40.0), ..SensorReadings::default() };
+        assert_eq!(SensorReadings::of(&sample, None, &[never("1"), never("2")]), first);
+        assert_eq!(SensorReadings::of(&Sample::default(), None, &[]), SensorReadings::default());
     }
 }

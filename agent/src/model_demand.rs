@@ -1,4 +1,4 @@
-//! How much each model is asked for here: its jobs, each counting less the longer ago it came. Pure.
+//! Demand for each model: its jobs, weighted by age. Pure.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,22 +6,22 @@ use tokio::time::Instant;
 
 /// Time in which a job's weight falls to about a third.
 const SPAN: Duration = Duration::from_hours(1);
-/// Below this nobody remembers.
+/// Weight below which a model is dropped.
 const FORGOTTEN: f64 = 0.001;
 
-/// Jobs by model. It outlives the models' workers: what was asked for before it was given up will be asked for again.
+/// Weighted jobs by model. Kept after the model's worker has stopped, because the demand continues.
 #[derive(Debug)]
-pub struct Popularity<K> {
+pub struct ModelDemand<K> {
     known: BTreeMap<K, (f64, Instant)>,
 }
 
-impl<K> Default for Popularity<K> {
+impl<K> Default for ModelDemand<K> {
     fn default() -> Self {
         Self { known: BTreeMap::new() }
     }
 }
 
-impl<K: Ord> Popularity<K> {
+impl<K: Ord> ModelDemand<K> {
     /// Counts a job.
     pub fn note(&mut self, key: K, now: Instant) {
         let jobs = self.of(&key, now) + 1.0;
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn jobs_fade_and_are_forgotten() {
-        let (mut jobs, begin) = (Popularity::default(), Instant::now());
+        let (mut jobs, begin) = (ModelDemand::default(), Instant::now());
         let hours = |hours: u64| begin + Duration::from_hours(hours);
         jobs.note("often", begin);
         jobs.note("often", begin);

@@ -2,7 +2,7 @@
 
 /// The five states, in their only order; `Reported` may be reached from each, when nobody wants the attempt any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum JobState {
+pub enum AttemptState {
     /// Promised to the coordinator.
     Accepted,
     /// Its files are fetched, its model is loaded.
@@ -17,7 +17,7 @@ pub enum JobState {
 
 /// What happens to an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JobStep {
+pub enum AttemptStep {
     /// Its task began.
     Prepare,
     /// A worker took it.
@@ -32,18 +32,17 @@ pub enum JobStep {
     Drop,
 }
 
-impl JobState {
+impl AttemptState {
     /// The state after `step`; `None` if that cannot happen now.
-    pub fn after(self, step: JobStep) -> Option<Self> {
+    pub fn after(self, step: AttemptStep) -> Option<Self> {
         match (self, step) {
-            (Self::Accepted, JobStep::Prepare) | (Self::Preparing | Self::Running, JobStep::Retry) => {
-                Some(Self::Preparing)
-            }
+            (Self::Accepted, AttemptStep::Prepare)
+            | (Self::Preparing | Self::Running, AttemptStep::Retry) => Some(Self::Preparing),
             // An attempt found in a worker after a restart of the agent skips the preparation.
-            (Self::Accepted | Self::Preparing, JobStep::Start) => Some(Self::Running),
-            (Self::Accepted | Self::Preparing | Self::Running, JobStep::End) => Some(Self::Finishing),
-            (Self::Finishing, JobStep::Commit) => Some(Self::Reported),
-            (state, JobStep::Drop) if state != Self::Reported => Some(Self::Reported),
+            (Self::Accepted | Self::Preparing, AttemptStep::Start) => Some(Self::Running),
+            (Self::Accepted | Self::Preparing | Self::Running, AttemptStep::End) => Some(Self::Finishing),
+            (Self::Finishing, AttemptStep::Commit) => Some(Self::Reported),
+            (state, AttemptStep::Drop) if state != Self::Reported => Some(Self::Reported),
             _ => None,
         }
     }
@@ -63,19 +62,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const STEPS: [JobStep; 6] =
-        [JobStep::Prepare, JobStep::Start, JobStep::Retry, JobStep::End, JobStep::Commit, JobStep::Drop];
+    const STEPS: [AttemptStep; 6] = [
+        AttemptStep::Prepare,
+        AttemptStep::Start,
+        AttemptStep::Retry,
+        AttemptStep::End,
+        AttemptStep::Commit,
+        AttemptStep::Drop,
+    ];
 
     proptest! {
         #[test]
         fn ends_once_and_stays_ended(steps in prop::collection::vec(0_usize..6, 0..40)) {
-            let mut state = JobState::Accepted;
+            let mut state = AttemptState::Accepted;
             let mut ends = 0;
             for step in steps.into_iter().map(|index| STEPS[index]) {
                 let Some(next) = state.after(step) else { continue };
-                prop_assert!(next >= state || step == JobStep::Retry);
-                prop_assert!(state != JobState::Reported);
-                ends += u32::from(next == JobState::Finishing);
+                prop_assert!(next >= state || step == AttemptStep::Retry);
+                prop_assert!(state != AttemptState::Reported);
+                ends += u32::from(next == AttemptState::Finishing);
                 state = next;
             }
             prop_assert!(ends <= 1);

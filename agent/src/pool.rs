@@ -1,12 +1,12 @@
-//! The workers of this Island: one per loaded model, started when first needed, stopped when room is.
+//! The workers of this Island: one per loaded model, started at its first job, stopped when its memory is needed.
 
-mod ledger;
+mod memory;
 
 use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::Arc,
     time::Duration,
 };
 
@@ -23,16 +23,17 @@ use island_runtimes_worker::{
     host::{self, HostError},
     launch::{ContainerRules, LAUNCH_FILE, Launch},
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::{
     inventory::{meter::Sample, runtimes::Runtimes},
-    policy::gpus::{GpuRule, Resting},
-    popularity::Popularity,
-    room::Room,
-    worker::{self, Death, Order, Visit, WorkerHandle},
+    model_demand::ModelDemand,
+    policy::{Stance, gpus::GpuRule},
+    worker::{self, Command, WorkerClaim, WorkerExit, WorkerHandle},
+    worker_placement::Placement,
 };
 
 /// Time a worker that was told to stop gets before it is killed.
@@ -103,9 +104,9 @@ pub struct PoolConfig {
     pub allow_weak_sandbox: bool,
 }
 
-/// A worker that cannot be had.
+/// A worker that cannot be provided.
 #[derive(Debug, thiserror::Error)]
-pub enum SeatError {
+pub enum AcquireError {
     /// No engine for it here.
     #[error("no engine: {0}")]
     NoRuntime(String),
@@ -122,7 +123,7 @@ pub enum SeatError {
     Start(#[source] HostError),
 }
 
-impl SeatError {
+impl AcquireError {
     /// What this means for the job that wanted it.
     pub fn failure(&self) -> Failure {
         let code = match self {
@@ -141,12 +142,12 @@ pub struct Pool {
     load: tokio::sync::watch::Receiver<Arc<Sample>>,
     workers: Mutex<Vec<(ModelKey, Arc<WorkerHandle>)>>,
     /// What was asked for lately, loaded or not.
-    popularity: Mutex<Popularity<ModelKey>>,
+    model_demand: Mutex<ModelDemand<ModelKey>>,
     /// The strongest word on walls so far: every worker here reaches the same.
     sandbox: Mutex<Option<SandboxReport>>,
-    /// GPUs that nothing is started on.
-    resting: Mutex<Resting>,
-    /// Room is made and taken by one start at a time.
+    /// What is paused.
+    stance: tokio::sync::watch::Receiver<Stance>,
+    /// Placement is made and taken by one start at a time.
     starting: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
 }
@@ -157,15 +158,16 @@ impl Pool {
         config: PoolConfig,
         runtimes: Runtimes,
         load: tokio::sync::watch::Receiver<Arc<Sample>>,
+        stance: tokio::sync::watch::Receiver<Stance>,
     ) -> Arc<Self> {
         Arc::new(Self {
             config,
             runtimes,
             load,
             workers: Mutex::default(),
-            popularity: Mutex::default(),
+            model_demand: Mutex::default(),
             sandbox: Mutex::default(),
-            resting: Mutex::default(),
+            stance,
             starting: tokio::sync::Mutex::default(),
             tasks: TaskTracker::new(),
         })
@@ -190,7 +192,7 @@ impl Pool {
     /// The walls that workers reach here, once one has told.
     pub fn sandbox(&self) -> Option<SandboxReport> {
         let told = self.workers().iter().find_map(|worker| worker.sandbox());
-        let mut known = self.sandbox.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut known = self.sandbox.lock();
         if told.is_some() {
             *known = told;
         }
@@ -202,24 +204,24 @@ impl Pool {
         self.sandbox().map(|report| report.level)
     }
 
-    /// A place at the worker of `key`, which is started if there is none. It may still be loading.
-    pub async fn visit(
+    /// Claims the worker of `key`, which is started if there is none. It may still be loading.
+    pub async fn acquire(
         self: &Arc<Self>,
         key: &ModelKey,
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
-    ) -> Result<Visit, SeatError> {
-        self.popularity().note(key.clone(), Instant::now());
+    ) -> Result<WorkerClaim, AcquireError> {
+        self.model_demand().note(key.clone(), Instant::now());
         if let Some(worker) = self.find(key) {
-            return Ok(Visit::new(worker));
+            return Ok(WorkerClaim::new(worker));
         }
         let _one_at_a_time = self.starting.lock().await;
         if let Some(worker) = self.find(key) {
-            return Ok(Visit::new(worker));
+            return Ok(WorkerClaim::new(worker));
         }
         let room = self.make_room(cargo).await?;
         let worker = self.start(key, cargo, artifacts, &room).await?;
-        Ok(Visit::new(worker))
+        Ok(WorkerClaim::new(worker))
     }
 
     /// Takes up the workers that an earlier agent left, and removes the folders of those that are gone. Gives the
@@ -231,20 +233,12 @@ impl Pool {
             if !dir.is_dir() {
                 continue;
             }
-            match self.take_up(&dir).await {
+            match self.adopt(&dir).await {
                 Some(worker) => found.push(worker),
                 None => remove_worker(&dir),
             }
         }
         Ok(found)
-    }
-
-    /// Starts nothing on these GPUs from now on; true if that is news.
-    pub fn rest(&self, resting: &Resting) -> bool {
-        let mut known = self.resting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let is_news = !known.keys().eq(resting.keys());
-        known.clone_from(resting);
-        is_news
     }
 
     /// The GPU that the worker of a key is kept to.
@@ -254,16 +248,16 @@ impl Pool {
 
     /// Stops these workers at once, for an owner who wants the machine or a GPU back. Those of containers get the time to remove
     /// them.
-    pub async fn leave(&self, which: impl Fn(&WorkerHandle) -> bool) {
+    pub async fn stop_now(&self, which: impl Fn(&WorkerHandle) -> bool) {
         let workers: Vec<_> = self.workers().into_iter().filter(|worker| which(worker)).collect();
         for worker in &workers {
-            worker.order(Order::Stop { now: true });
+            worker.send(Command::Stop { now: true });
         }
         let gone = workers.iter().map(|worker| async move {
             let has_containers = worker.launch.cargo.runtime_type == RuntimeType::Container;
             let grace = if has_containers { STOP_GRACE } else { LEAVE_GRACE };
             if tokio::time::timeout(grace, worker.death()).await.is_err() {
-                worker.order(Order::Kill(Death::Stalled));
+                worker.send(Command::Kill(WorkerExit::Stalled));
                 worker.death().await;
             }
         });
@@ -274,25 +268,25 @@ impl Pool {
     pub async fn stop_all(&self) {
         let workers = self.workers();
         for worker in &workers {
-            worker.order(Order::Stop { now: true });
+            worker.send(Command::Stop { now: true });
         }
         futures::future::join_all(workers.iter().map(|worker| await_stop(worker))).await;
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    async fn take_up(self: &Arc<Self>, dir: &Path) -> Option<(Arc<WorkerHandle>, Vec<HeldJob>)> {
+    async fn adopt(self: &Arc<Self>, dir: &Path) -> Option<(Arc<WorkerHandle>, Vec<HeldJob>)> {
         let launch: Launch = serde_json::from_slice(&fs::read(dir.join(LAUNCH_FILE)).ok()?).ok()?;
         let key: ModelKey = serde_json::from_slice(&fs::read(dir.with_extension(KEY_SUFFIX)).ok()?).ok()?;
         let running = host::attach(dir).await.ok()?;
-        let (worker, mut task) = WorkerHandle::of(running, launch, dir.to_owned());
+        let (worker, mut task) = WorkerHandle::new(running, launch, dir.to_owned());
         let Some(held) = task.hello().await else {
             tracing::warn!(dir = %dir.display(), "a process in a worker's folder does not say what it holds");
             task.end().await;
             return None;
         };
         tracing::info!(instance = %worker.instance, pid = worker.pid, jobs = held.len(), "found a running worker");
-        self.own(key, &worker, task);
+        self.supervise(key, &worker, task);
         Some((worker, held))
     }
 
@@ -301,19 +295,19 @@ impl Pool {
         key: &ModelKey,
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
-        room: &Room<InstanceId>,
-    ) -> Result<Arc<WorkerHandle>, SeatError> {
-        let binary = self.runtimes.binary(cargo).map_err(SeatError::NoRuntime)?;
+        room: &Placement<InstanceId>,
+    ) -> Result<Arc<WorkerHandle>, AcquireError> {
+        let binary = self.runtimes.binary(cargo).map_err(AcquireError::NoRuntime)?;
         let instance = InstanceId(uuid::Uuid::new_v4());
         let dir = self.config.dir.join(short_name(instance));
         let launch = self.launch(instance, cargo, artifacts, room);
         let text = serde_json::to_vec(key).expect("a key serialises");
         let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
-        noted.map_err(|source| SeatError::Start(HostError::Prepare(dir.clone(), source)))?;
-        let running = host::spawn(&binary, &dir, &launch).await.map_err(SeatError::Start)?;
-        let (worker, task) = WorkerHandle::of(running, launch, dir);
+        noted.map_err(|source| AcquireError::Start(HostError::Prepare(dir.clone(), source)))?;
+        let running = host::spawn(&binary, &dir, &launch).await.map_err(AcquireError::Start)?;
+        let (worker, task) = WorkerHandle::new(running, launch, dir);
         tracing::info!(%instance, pid = worker.pid, cargo = %cargo.slug, "started a worker");
-        self.own(key.clone(), &worker, task);
+        self.supervise(key.clone(), &worker, task);
         Ok(worker)
     }
 
@@ -322,7 +316,7 @@ impl Pool {
         instance: InstanceId,
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
-        room: &Room<InstanceId>,
+        room: &Placement<InstanceId>,
     ) -> Launch {
         let (share, free) = (&room.share, room.free);
         let common = Launch {
@@ -355,23 +349,23 @@ impl Pool {
     }
 
     /// Runs the worker's task, and cleans up after the worker.
-    fn own(self: &Arc<Self>, key: ModelKey, worker: &Arc<WorkerHandle>, task: worker::WorkerTask) {
+    fn supervise(self: &Arc<Self>, key: ModelKey, worker: &Arc<WorkerHandle>, task: worker::WorkerTask) {
         self.lock().push((key, Arc::clone(worker)));
         let (pool, worker) = (Arc::clone(self), Arc::clone(worker));
         self.tasks.spawn(async move {
             worker::run(task).await;
             if let Some(report) = worker.sandbox() {
-                *pool.sandbox.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(report);
+                *pool.sandbox.lock() = Some(report);
             }
             pool.lock().retain(|(_, other)| other.instance != worker.instance);
-            if worker.has_died() {
+            if worker.has_exited() {
                 remove_worker(&worker.dir);
             }
         });
     }
 
-    fn popularity(&self) -> MutexGuard<'_, Popularity<ModelKey>> {
-        self.popularity.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn model_demand(&self) -> MutexGuard<'_, ModelDemand<ModelKey>> {
+        self.model_demand.lock()
     }
 
     fn find(&self, key: &ModelKey) -> Option<Arc<WorkerHandle>> {
@@ -381,7 +375,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(ModelKey, Arc<WorkerHandle>)>> {
-        self.workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.workers.lock()
     }
 }
 
@@ -397,7 +391,7 @@ fn short_name(instance: InstanceId) -> String {
 
 async fn await_stop(worker: &WorkerHandle) {
     if tokio::time::timeout(STOP_GRACE, worker.death()).await.is_err() {
-        worker.order(Order::Kill(Death::Stalled));
+        worker.send(Command::Kill(WorkerExit::Stalled));
         worker.death().await;
     }
 }
