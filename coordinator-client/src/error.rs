@@ -144,8 +144,11 @@ impl Refusal {
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { what, status, code, message, request_id, .. } = self;
-        write!(f, "{what}: {message} ({code}, HTTP {status})")?;
+        let Self { what, status, code, message, param, request_id, .. } = self;
+        match param.as_deref().filter(|param| !message.contains(param)) {
+            Some(param) => write!(f, "{what}: {param}: {message} ({code}, HTTP {status})")?,
+            None => write!(f, "{what}: {message} ({code}, HTTP {status})")?,
+        }
         match request_id {
             Some(id) => write!(f, ", request {id}"),
             None => Ok(()),
@@ -270,6 +273,27 @@ mod tests {
         let error = refusal(402, "insufficient_credits");
         assert_eq!(error.to_string(), "submit the job: no (insufficient_credits, HTTP 402)");
         assert!(error.advice().is_some_and(|advice| advice.contains("credits")));
+    }
+
+    #[test]
+    fn the_field_is_named_once() {
+        let shown = |param: &str, message: &str| {
+            let problem = Problem {
+                message: message.into(),
+                code: "invalid_input".into(),
+                param: Some(param.into()),
+                ..Problem::default()
+            };
+            Refusal::new("submit the job", 422, problem, None).to_string()
+        };
+        assert_eq!(
+            shown("input.prompt", "the value is not of type \"string\""),
+            "submit the job: input.prompt: the value is not of type \"string\" (invalid_input, HTTP 422)"
+        );
+        assert_eq!(
+            shown("limit", "limit must be 1 to 100"),
+            "submit the job: limit must be 1 to 100 (invalid_input, HTTP 422)"
+        );
     }
 
     #[test]

@@ -6,9 +6,13 @@ use std::fmt;
 
 use futures::{Stream, StreamExt, stream};
 use island_protocol::{
+    api::Data,
     event::{JobEvent, Numbered},
     ids::JobId,
+    job::JobStatus,
+    problem::Code,
 };
+use serde::Deserialize;
 
 use self::position::{Position, Taken};
 use crate::{
@@ -22,7 +26,18 @@ use crate::{
 /// What is attempted.
 const WHAT: &str = "follow the job";
 
-/// The events of one job, in order. Ends after `done` or `error`.
+/// The part of a job that shows whether more events can follow.
+#[derive(Deserialize)]
+struct Standing {
+    status: JobStatus,
+}
+
+/// The events of one job, in order. Ends after `done` or `error`, or, when the job has ended and has no event after the
+/// given one, without any event.
+///
+/// An account may have a limited number of open streams. When the limit is reached before the first connection of this
+/// stream, the refusal is returned at once; while resuming it is tried again, because the slot of the broken connection
+/// may be taken for a while.
 ///
 /// A dropped connection, a silent one, a coordinator that restarts or hands the job to another: each is met by asking
 /// again for what follows the last event received, by the policy given to
@@ -33,13 +48,29 @@ pub struct EventStream {
     position: Position,
     frames: Option<Frames>,
     backoff: Backoff,
+    /// Whether a connection was opened before.
+    was_open: bool,
+    /// Whether the open connection brought no event yet.
+    is_empty: bool,
+    /// Whether the job had ended before the open connection was made.
+    job_ended: bool,
     ended: bool,
 }
 
 impl EventStream {
     pub(crate) fn new(client: Client, job: JobId, after: u64) -> Self {
         let backoff = client.rules().resume.start();
-        Self { client, job, position: Position(after), frames: None, backoff, ended: false }
+        Self {
+            client,
+            job,
+            position: Position(after),
+            frames: None,
+            backoff,
+            was_open: false,
+            is_empty: true,
+            job_ended: false,
+            ended: false,
+        }
     }
 
     /// Number of the last event received: what to resume after.
@@ -52,12 +83,12 @@ impl EventStream {
         if self.ended {
             return None;
         }
-        let next = self.next_or_resume().await;
+        let next = self.next_or_resume().await.transpose();
         self.ended = match &next {
-            Ok(event) => event.event.is_last(),
-            Err(_) => true,
+            Some(Ok(event)) => event.event.is_last(),
+            Some(Err(_)) | None => true,
         };
-        Some(next)
+        next
     }
 
     /// The same as a [`Stream`].
@@ -68,23 +99,36 @@ impl EventStream {
         })
     }
 
-    async fn next_or_resume(&mut self) -> Result<Numbered<JobEvent>, ClientError> {
+    async fn next_or_resume(&mut self) -> Result<Option<Numbered<JobEvent>>, ClientError> {
         loop {
             if self.frames.is_none() {
                 self.frames = Some(self.connect().await?);
+                self.is_empty = true;
+                self.was_open = true;
             }
             let frames = self.frames.as_mut().expect("connected above");
             let failure = match frames.next().await {
                 Some(Ok(frame)) => match self.position.take(&frame.id, &frame.data) {
                     Ok(Taken::Event(event)) => {
                         self.backoff = self.client.rules().resume.start();
-                        return Ok(event);
+                        self.is_empty = false;
+                        return Ok(Some(event));
                     }
                     Ok(Taken::Nothing) => continue,
                     Ok(Taken::Gap) => None,
                     Err(source) => return Err(ClientError::Decode { what: WHAT, source }),
                 },
                 Some(Err(broken)) => broken.source().map(|source| self.client.transport(WHAT, source)),
+                None if self.is_empty && self.job_ended => return Ok(None),
+                None if self.is_empty => {
+                    self.frames = None;
+                    if has_ended(&self.client, self.job).await {
+                        // Its last events may have come between the two requests: read once more.
+                        self.job_ended = true;
+                        continue;
+                    }
+                    None
+                }
                 // Closed without an end.
                 None => None,
             };
@@ -97,6 +141,7 @@ impl EventStream {
         loop {
             let error = match self.open().await {
                 Ok(frames) => return Ok(frames),
+                Err(error) if !self.was_open && is_stream_limit(&error) => return Err(error),
                 Err(error) if error.is_transient() => error,
                 Err(error) => return Err(error),
             };
@@ -138,6 +183,20 @@ impl EventStream {
     fn lost(&self, failure: Option<ClientError>) -> ClientError {
         ClientError::StreamLost { job: self.job, last: self.position.0, source: failure.map(Box::new) }
     }
+}
+
+/// Whether a job has ended. Anything else than a clear answer is a no: its stream is then resumed.
+async fn has_ended(client: &Client, job: JobId) -> bool {
+    let mut call = Call::get(WHAT, &["jobs", &job.to_string()]);
+    call.timeout = Some(client.rules().timeout);
+    let Ok(response) = client.send_once(&call).await else { return false };
+    let Ok(body) = response.bytes().await else { return false };
+    serde_json::from_slice::<Data<Standing>>(&body).is_ok_and(|job| job.data.status.is_final())
+}
+
+/// Whether the account has as many open streams as it may have.
+fn is_stream_limit(error: &ClientError) -> bool {
+    error.code() == Some(Code::ConcurrentStreamsExceeded.as_str())
 }
 
 impl fmt::Debug for EventStream {

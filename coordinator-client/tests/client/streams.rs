@@ -76,6 +76,57 @@ async fn gives_up_after_enough_tries_without_an_event() {
     assert!(error.advice().is_some_and(|advice| advice.contains("after event 2")));
 }
 
+/// A complete answer of events.
+fn complete(frames: String) -> Step {
+    Step::Answer(200, "content-type: text/event-stream\r\n", frames)
+}
+
+fn job(status: &str) -> Step {
+    Step::Answer(200, "", format!(r#"{{"data":{{"status":"{status}"}}}}"#))
+}
+
+#[tokio::test]
+async fn an_ended_job_without_further_events_ends_the_stream() {
+    let nothing = || complete(String::new());
+    let script = Script::play(vec![nothing(), job("completed"), nothing()]).await;
+    let (seen, error) = read(&mut script.client().job_events(JOB, Some(TOTAL))).await;
+    assert!(error.is_none() && seen.is_empty(), "{seen:?} {error:?}");
+    assert_eq!(script.asked().await.len(), 3);
+}
+
+#[tokio::test]
+async fn the_end_between_an_empty_stream_and_the_question_is_read() {
+    let steps = vec![complete(String::new()), job("completed"), complete(frames(TOTAL, TOTAL, TOTAL))];
+    let script = Script::play(steps).await;
+    let (seen, error) = read(&mut script.client().job_events(JOB, Some(TOTAL - 1))).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(seen, [TOTAL]);
+}
+
+#[tokio::test]
+async fn an_empty_stream_of_a_running_job_is_resumed() {
+    let steps = vec![complete(String::new()), job("running"), Step::Stream(frames(1, TOTAL, TOTAL))];
+    let script = Script::play(steps).await;
+    let (seen, error) = read(&mut script.client().job_events(JOB, None)).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(seen, (1..=TOTAL).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn the_limit_of_streams_is_returned_at_once_but_waited_for_while_resuming() {
+    let limit = || Step::Answer(429, "retry-after: 0\r\n", problem("concurrent_streams_exceeded"));
+    let script = Script::play(vec![limit(), Step::Stream(frames(1, TOTAL, TOTAL))]).await;
+    let (_, error) = read(&mut script.client().job_events(JOB, None)).await;
+    assert!(matches!(error, Some(ClientError::Refused(_))), "{error:?}");
+    assert_eq!(script.asked().await.len(), 1);
+
+    let steps = vec![Step::Stream(frames(1, 2, TOTAL)), limit(), Step::Stream(frames(3, TOTAL, TOTAL))];
+    let script = Script::play(steps).await;
+    let (seen, error) = read(&mut script.client().job_events(JOB, None)).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(seen, (1..=TOTAL).collect::<Vec<_>>());
+}
+
 #[tokio::test]
 async fn a_job_that_is_not_there_is_no_reason_to_try_again() {
     let script = Script::play(vec![Step::Answer(404, "", problem("job_not_found"))]).await;
