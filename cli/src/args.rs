@@ -8,11 +8,14 @@ mod values;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    error::{ContextKind, ErrorKind},
+};
 use island_protocol::ids::Slug;
 
 pub(crate) use self::{
-    catalogue::{Hosts, Workloads},
+    catalogue::{CargoFilter, Hosts, Workloads},
     dev::Dev,
     jobs::{Jobs, Submit},
     keys::{ApiKeys, CreateKey},
@@ -29,7 +32,7 @@ Exit codes:
   4    not found
   5    refused: input that does not fit, credits, limits, a job that has ended
   6    the coordinator or the fabric cannot be reached, or fails
-  130  interrupted
+  130  interrupted; 143 and 129: ended by SIGTERM or SIGHUP
 
 Where settings come from, the first wins:
   --api-key  SERVICE_API_KEY   api_key in ~/.island/config.toml
@@ -37,6 +40,9 @@ Where settings come from, the first wins:
   --nats-url SERVICE_NATS_URL  nats_url in ~/.island/config.toml  what the coordinator tells
 
 Results go to standard output, everything else to standard error. NO_COLOR turns colours off.";
+
+/// Heading of the options that every command has.
+const GENERAL: &str = "General options";
 
 /// Run AI models and tools on an Island network.
 #[derive(Debug, Parser)]
@@ -48,22 +54,31 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// A misspelt flag is hardly ever a value: without the tip to write it as one.
+pub(crate) fn without_misleading_tip(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::UnknownArgument && error.get(ContextKind::SuggestedArg).is_none() {
+        error.remove(ContextKind::Suggested);
+    }
+    error
+}
+
 /// Flags of every command.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// Address of the coordinator
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", help_heading = GENERAL)]
     pub(crate) api_url: Option<String>,
     /// API key
-    #[arg(long, global = true, value_name = "KEY")]
+    #[arg(long, global = true, value_name = "KEY", help_heading = GENERAL)]
     pub(crate) api_key: Option<String>,
     /// Address of the message fabric; replaces the one the coordinator tells
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", help_heading = GENERAL)]
     pub(crate) nats_url: Option<String>,
     /// For people (text), or what the API answered (json)
     #[arg(
         long,
         global = true,
+        help_heading = GENERAL,
         value_enum,
         default_value_t,
         hide_possible_values = true,
@@ -155,10 +170,16 @@ pub(crate) enum Account {
 #[derive(Debug, Args)]
 pub(crate) struct Paging {
     /// How many
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(
+        long,
+        default_value_t = 20,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u64).range(1..=100),
+    )]
     pub(crate) limit: u64,
     /// How many to skip
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true)]
     pub(crate) offset: u64,
 }
 
@@ -170,10 +191,17 @@ pub(crate) struct Chat {
     #[arg(long, short, value_name = "TEXT")]
     pub(crate) system: Option<String>,
     /// Most tokens to write
-    #[arg(long, short, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        short,
+        default_value_t = 512,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u64).range(1..),
+    )]
     pub(crate) max_tokens: u64,
     /// Randomness, 0.0 to 2.0
-    #[arg(long, short, value_parser = values::temperature)]
+    #[arg(long, short, allow_negative_numbers = true, value_parser = values::temperature)]
     pub(crate) temperature: Option<f64>,
     /// Cargo to ask
     #[arg(long, short, default_value = "llm-chat", value_name = "SLUG")]
@@ -202,9 +230,10 @@ pub(crate) enum Sail {
     /// Print messages as JSON, one a line
     Subscribe {
         /// Such as 'host.*.heartbeat'
+        #[arg(value_parser = values::subject)]
         subject: String,
         /// Stop after this many
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", allow_negative_numbers = true)]
         max: Option<u64>,
     },
 }

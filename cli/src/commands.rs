@@ -13,6 +13,7 @@ mod jobs;
 mod man;
 mod market;
 mod sail;
+mod select;
 mod workloads;
 
 use std::process::ExitCode;

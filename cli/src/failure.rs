@@ -1,8 +1,9 @@
 //! Exit codes that scripts can use, and what to try next.
 
-use std::{io, process::ExitCode};
+use std::{io, path::PathBuf, process::ExitCode};
 
 use island_coordinator_client::{ClientError, error::Refusal};
+use island_protocol::ids::Slug;
 use serde_json::json;
 
 use crate::output::Output;
@@ -28,6 +29,25 @@ const NO_READER: u8 = 141;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
+
+/// Nothing is selected by what a person typed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NoMatch(pub(crate) String);
+
+/// A Cargo that no prompt can be sent to.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is not a language model: it has no chat")]
+pub(crate) struct NotAChat(pub(crate) Slug);
+
+/// The settings file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("read {}", path.display())]
+pub(crate) struct BadSettings {
+    pub(crate) path: PathBuf,
+    #[source]
+    pub(crate) source: toml::de::Error,
+}
 
 /// An error for a person, before it is printed.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,7 +82,7 @@ impl Report {
         Self {
             message: format!("{error:#}"),
             code: refusal.map(|refusal| refusal.code.clone()),
-            hint: client.and_then(hint),
+            hint: client.and_then(hint).or_else(|| own_hint(error)),
             details: refusal.map_or(json!({}), details),
             exit: exit_code(error, client, refusal),
         }
@@ -80,6 +100,8 @@ fn exit_code(error: &anyhow::Error, client: Option<&ClientError>, refusal: Optio
         (Some(ClientError::BadUrl(_) | ClientError::BadKey), _) => USAGE,
         (Some(_), None) => UNREACHABLE,
         (None, None) if error.is::<Usage>() => USAGE,
+        (None, None) if error.is::<NoMatch>() => NOT_FOUND,
+        (None, None) if error.is::<NotAChat>() => REFUSED,
         (None, None) => FAILED,
     }
 }
@@ -94,6 +116,16 @@ fn details(refusal: &Refusal) -> serde_json::Value {
         "available": refusal.available,
         "request_id": refusal.request_id,
     })
+}
+
+/// What to try next after an error of this program.
+fn own_hint(error: &anyhow::Error) -> Option<String> {
+    if let Some(NotAChat(slug)) = error.downcast_ref() {
+        return Some(format!("`island workloads get {slug}` shows its input, `island jobs submit` runs it"));
+    }
+    let BadSettings { path, .. } = error.downcast_ref()?;
+    let path = path.display();
+    Some(format!("correct {path}, or remove it and save the key again with `island auth login`"))
 }
 
 /// What to try next: a command where there is one, else what the client advises.
@@ -120,6 +152,9 @@ fn hint(error: &ClientError) -> Option<String> {
             "invalid_input" => "`island workloads get SLUG` shows what the Cargo takes",
             "concurrent_jobs_exceeded" => {
                 "`island jobs list` shows what runs, `island jobs cancel ID` ends it"
+            }
+            "concurrent_streams_exceeded" => {
+                "end another `island chat`, `island jobs stream` or `--stream` of this account first"
             }
             "no_island_available" => "`island hosts list` shows who is online",
             _ => return error.advice(),

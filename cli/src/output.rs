@@ -7,11 +7,12 @@ pub(crate) mod text;
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Result;
+use island_protocol::time::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub(crate) use self::progress::Progress;
 use self::text::{plain, plain_json};
+pub(crate) use self::{progress::Progress, table::Column};
 use crate::{args::Format, failure::Report};
 
 /// Where results and messages go.
@@ -23,6 +24,8 @@ pub(crate) struct Output {
     colour: bool,
     /// Of messages.
     message_colour: bool,
+    /// Columns of the terminal that shows the results; `None` where none does.
+    width: Option<u16>,
 }
 
 impl Output {
@@ -30,7 +33,9 @@ impl Output {
         let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
         let allowed = variable("NO_COLOR").is_none() && variable("TERM").as_deref() != Some("dumb");
         let colour = allowed && io::stdout().is_terminal();
-        Self { format, out: io::stdout(), colour, message_colour: allowed && io::stderr().is_terminal() }
+        let message_colour = allowed && io::stderr().is_terminal();
+        let width = if io::stdout().is_terminal() { table::terminal_width() } else { None };
+        Self { format, out: io::stdout(), colour, message_colour, width }
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -74,12 +79,17 @@ impl Output {
         self.lines(&table::fields(fields, self.colour))
     }
 
-    /// A table with a header, or a sentence when it is empty.
-    pub(crate) fn table(&self, header: &[&str], rows: Vec<Vec<String>>, when_empty: &str) -> Result<()> {
+    /// A table with a header, or a sentence when it is empty. It fits the terminal; elsewhere it is complete.
+    pub(crate) fn table(&self, columns: &[Column], rows: Vec<Vec<String>>, when_empty: &str) -> Result<()> {
         if rows.is_empty() {
             return self.line(when_empty);
         }
-        self.lines(&table::lines(header, rows, self.colour))
+        self.lines(&table::lines(columns, rows, self.width, self.colour))
+    }
+
+    /// A moment in a table: on a terminal how far away it is, elsewhere in full.
+    pub(crate) fn moment(&self, moment: Timestamp) -> String {
+        if self.width.is_some() { text::distance(moment, text::now()) } else { moment.to_string() }
     }
 
     fn lines(&self, lines: &[String]) -> Result<()> {

@@ -7,16 +7,22 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(crate) struct Dev {
     /// Port of the HTTP API [default: a free one]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub(crate) api_port: Option<u16>,
     /// Port of NATS [default: a free one]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub(crate) nats_port: Option<u16>,
     /// Folder for everything it keeps [default: ~/.island/dev]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// How many Islands to start
-    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "no_island")]
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        allow_negative_numbers = true,
+        conflicts_with = "no_island"
+    )]
     pub(crate) islands: u32,
     /// Start no Island
     #[arg(long)]

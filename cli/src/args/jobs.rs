@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use island_protocol::ids::{JobId, Slug};
+use island_protocol::ids::Slug;
 
 use super::{
     Paging,
-    values::{FileField, file_field},
+    values::{FileField, file_field, id_beginning},
 };
 
 #[derive(Debug, Subcommand)]
@@ -18,18 +18,20 @@ pub(crate) enum Jobs {
     List(Paging),
     /// Read one job
     Get {
-        /// Its id
-        id: JobId,
+        /// Its id, or the beginning of its id
+        #[arg(value_name = "ID", value_parser = id_beginning)]
+        job: String,
         /// Save images of the result here
         #[arg(long, value_name = "DIR")]
         output: Option<PathBuf>,
     },
     /// Follow the output of a job, from its beginning
     Stream {
-        /// Its id
-        id: JobId,
+        /// Its id, or the beginning of its id
+        #[arg(value_name = "ID", value_parser = id_beginning)]
+        job: String,
         /// Start after this event
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", allow_negative_numbers = true)]
         after: Option<u64>,
         /// Save images here
         #[arg(long, value_name = "DIR")]
@@ -37,8 +39,9 @@ pub(crate) enum Jobs {
     },
     /// Cancel a job
     Cancel {
-        /// Its id
-        id: JobId,
+        /// Its id, or the beginning of its id
+        #[arg(value_name = "ID", value_parser = id_beginning)]
+        job: String,
     },
 }
 
@@ -57,7 +60,13 @@ pub(crate) struct Submit {
     #[arg(long = "file", value_name = "FIELD=FILE", value_parser = file_field)]
     pub(crate) files: Vec<FileField>,
     /// 0 to 100; higher is placed first
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u8).range(0..=100),
+    )]
     pub(crate) priority: u8,
     /// Follow its output to the end
     #[arg(long)]

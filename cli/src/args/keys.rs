@@ -1,7 +1,7 @@
 //! Flags of `island api-keys`.
 
 use clap::{Args, Subcommand, builder::PossibleValuesParser, builder::TypedValueParser};
-use island_protocol::{api::key::Scope, credits::MicroCredits, ids::ApiKeyId};
+use island_protocol::{api::key::Scope, credits::MicroCredits};
 
 use super::values::{self, Expiry};
 
@@ -13,8 +13,9 @@ pub(crate) enum ApiKeys {
     Create(CreateKey),
     /// Delete a key; it stops working at once
     Delete {
-        /// Its id
-        id: ApiKeyId,
+        /// Its id, the beginning of its id, or its name
+        #[arg(value_name = "ID")]
+        key: String,
     },
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct CreateKey {
     #[arg(long, value_name = "WHEN", value_parser = values::expiry)]
     pub(crate) expires: Option<Expiry>,
     /// Most credits it may ever spend
-    #[arg(long, value_name = "CREDITS", value_parser = values::credits)]
+    #[arg(long, value_name = "CREDITS", allow_negative_numbers = true, value_parser = values::credits)]
     pub(crate) spend_cap: Option<MicroCredits>,
 }
 

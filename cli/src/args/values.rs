@@ -41,6 +41,32 @@ pub(super) fn file_field(text: &str) -> Result<FileField, String> {
     }
 }
 
+/// A subject of the fabric, perhaps with wildcards: parts between dots, `*` for one part, `>` at the end for all others.
+pub(super) fn subject(text: &str) -> Result<String, String> {
+    let parts: Vec<&str> = text.split('.').collect();
+    let is_part = |(at, part): (usize, &&str)| match *part {
+        "" => false,
+        "*" => true,
+        ">" => at + 1 == parts.len(),
+        part => !part.contains(|c: char| c.is_whitespace() || c.is_control() || c == '*' || c == '>'),
+    };
+    if parts.iter().enumerate().all(is_part) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be parts between dots, such as 'host.*.heartbeat' or 'job.>'".into())
+    }
+}
+
+/// An id, or at least four characters of its beginning.
+pub(super) fn id_beginning(text: &str) -> Result<String, String> {
+    let is_hex = text.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    if is_hex && (4..=36).contains(&text.len()) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("must be a UUID, or the beginning of one with four characters or more".into())
+    }
+}
+
 pub(super) fn expiry(text: &str) -> Result<Expiry, String> {
     if let Ok(span) = humantime::parse_duration(text) {
         return Ok(Expiry::In(span));
@@ -86,6 +112,26 @@ mod tests {
         let read = file_field("audio=a=b.mp3").expect("a field and a file");
         assert_eq!((read.field.as_str(), read.path.to_str()), ("audio", Some("a=b.mp3")));
         assert!(["", "audio", "=x", "audio="].iter().all(|text| file_field(text).is_err()));
+    }
+
+    #[test]
+    fn subjects() {
+        assert!(["host.*.heartbeat", "job.>", ">", "a"].iter().all(|text| subject(text).is_ok()));
+        assert!(
+            ["", "bogus..x", ".a", "a.", ">.a", "a b", "a*", "x.>y"]
+                .iter()
+                .all(|text| subject(text).is_err())
+        );
+    }
+
+    #[test]
+    fn ids_may_be_shortened() {
+        assert_eq!(id_beginning("0190F3F0-0").as_deref(), Ok("0190f3f0-0"));
+        assert!(
+            ["", "019", "seven", "0190f3f0-0000-7000-8000-0000000000001"]
+                .iter()
+                .all(|text| id_beginning(text).is_err())
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(super) async fn run(command: ApiKeys, settings: &Settings, output: &Output) 
     match command {
         ApiKeys::List => list::list(settings, output).await,
         ApiKeys::Create(wanted) => create::create(wanted, settings, output).await,
-        ApiKeys::Delete { id } => delete::delete(id, settings, output).await,
+        ApiKeys::Delete { key } => delete::delete(&key, settings, output).await,
     }
 }
 

@@ -3,18 +3,39 @@
 use std::{io::Read, process::ExitCode};
 
 use anyhow::{Context, Result};
+use island_coordinator_client::{Client, ClientError};
+use island_protocol::{cargo::Category, ids::Slug, problem::Code};
 use serde_json::{Map, Value};
 
 use super::follow::{Follow, follow};
-use crate::{args::Chat, output::Output, settings::Settings};
+use crate::{
+    args::Chat,
+    failure::{NotAChat, Usage},
+    output::Output,
+    settings::Settings,
+};
 
 pub(super) async fn run(options: Chat, settings: &Settings, output: &Output) -> Result<ExitCode> {
     let client = settings.client()?;
     let whole = options.no_stream;
     let workload = options.workload.clone();
-    let job = client.submit_job(workload.as_str(), input(options)?, 0).await?;
-    let how = Follow { whole, cancel_on_interrupt: true, ..Follow::default() };
+    let job = match client.submit_job(workload.as_str(), input(options)?, 0).await {
+        Ok(job) => job,
+        Err(error) => return Err(explained(&client, workload, error).await),
+    };
+    let how = Follow { whole, cancel: true, ..Follow::default() };
     follow(&client, job.id, how, output).await
+}
+
+/// A Cargo that is no language model refuses the fields of a chat one by one; what helps is to know that it is none.
+async fn explained(client: &Client, slug: Slug, error: ClientError) -> anyhow::Error {
+    if error.code() == Some(Code::InvalidInput.as_str())
+        && let Ok(workload) = client.workload(slug.as_str()).await
+        && workload.entry.category.is_some_and(|category| category != Category::Llm)
+    {
+        return NotAChat(slug).into();
+    }
+    error.into()
 }
 
 fn input(options: Chat) -> Result<Value> {
@@ -31,10 +52,13 @@ fn input(options: Chat) -> Result<Value> {
 }
 
 fn prompt(text: String) -> Result<String> {
-    if text != "-" {
-        return Ok(text);
+    let mut prompt = text;
+    if prompt == "-" {
+        prompt.clear();
+        std::io::stdin().read_to_string(&mut prompt).context("read the prompt from standard input")?;
     }
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("read the prompt from standard input")?;
-    Ok(text)
+    if prompt.trim().is_empty() {
+        return Err(Usage("the prompt is empty".into()).into());
+    }
+    Ok(prompt)
 }

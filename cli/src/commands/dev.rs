@@ -25,7 +25,6 @@ use rustix::process::geteuid;
 use serde_json::json;
 use tokio::{
     process::Command,
-    signal::unix::{Signal, SignalKind, signal},
     task::{JoinHandle, LocalSet, spawn_local},
     time::Instant,
 };
@@ -37,7 +36,7 @@ use self::{
     layout::{Accounts, DevInfo, Layout},
     programs::Programs,
 };
-use crate::{args::Dev, output::Output, settings::island_home};
+use crate::{args::Dev, output::Output, settings::island_home, signals::Signals};
 
 /// How long a part gets to answer after its start. Generous: a debug build on a busy machine is slow.
 const START_LIMIT: Duration = Duration::from_mins(1);
@@ -73,7 +72,7 @@ pub(crate) async fn run(options: Dev, nats_url: Option<String>, output: &Output)
     let ended = main_thread.run_until(async {
         let ended = tokio::select! {
             biased;
-            () = signals.asked_to_stop() => Ok(()),
+            _ = signals.asked_to_stop() => Ok(()),
             ended = network.serve(&options, nats_url, output) => ended.map(|never| match never {}),
         };
         network.layout.remove_info();
@@ -82,44 +81,6 @@ pub(crate) async fn run(options: Dev, nats_url: Option<String>, output: &Output)
         ended
     });
     ended.await.map(|()| ExitCode::SUCCESS)
-}
-
-/// The signals that ask this program to stop.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    /// `None` where it is ignored on purpose, as under `nohup`.
-    hangup: Option<Signal>,
-}
-
-impl Signals {
-    fn new() -> Result<Self> {
-        let terminate = signal(SignalKind::terminate()).context("handle SIGTERM")?;
-        let interrupt = signal(SignalKind::interrupt()).context("handle SIGINT")?;
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let hangup = (!is_hangup_ignored(&status)).then(|| signal(SignalKind::hangup()));
-        Ok(Self { terminate, interrupt, hangup: hangup.transpose().context("handle SIGHUP")? })
-    }
-
-    async fn asked_to_stop(&mut self) {
-        let hung_up = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = hung_up => {}
-        }
-    }
-}
-
-/// Whether the process with this `/proc/PID/status` ignores SIGHUP, the lowest bit of the mask.
-fn is_hangup_ignored(status: &str) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 fn announce(info: &DevInfo, layout: &Layout, output: &Output) -> Result<()> {
@@ -131,9 +92,10 @@ fn announce(info: &DevInfo, layout: &Layout, output: &Output) -> Result<()> {
     let plural = if islands == 1 { "" } else { "s" };
     output.line(&format!("ready: {} with {islands} Island{plural}; Ctrl-C stops it", info.api_url))?;
     output.note(&format!(
-        "in another terminal:\n  export SERVICE_API_URL={} SERVICE_API_KEY={}\n  island chat \"What is Island?\"\nlogs: {}",
+        "in another terminal:\n  export SERVICE_API_URL={} SERVICE_API_KEY={}\n  {} chat \"What is Island?\"\nlogs: {}",
         info.api_url,
         info.api_key,
+        programs::own_command(),
         layout.root().join("logs").display()
     ));
     Ok(())
@@ -393,16 +355,4 @@ async fn run_to_end(mut command: Command, what: &str) -> Result<String> {
         bail!("{what}: {}", String::from_utf8_lossy(&result.stderr).trim());
     }
     String::from_utf8(result.stdout).with_context(|| format!("{what}: the answer is not text"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_ignored_hangup_is_read_from_the_mask() {
-        assert!(is_hangup_ignored("Name:\tisland\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));
-        assert!(!is_hangup_ignored("SigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n"));
-        assert!(!is_hangup_ignored(""));
-    }
 }

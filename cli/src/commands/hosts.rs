@@ -11,7 +11,7 @@ use crate::{args::Hosts, output::Output, settings::Settings};
 pub(super) async fn run(command: Hosts, settings: &Settings, output: &Output) -> Result<()> {
     match command {
         Hosts::List => list::list(settings, output).await,
-        Hosts::Get { id } => get::get(id, settings, output).await,
+        Hosts::Get { host } => get::get(&host, settings, output).await,
         Hosts::Pair { code } => pair::pair(&code, settings, output).await,
     }
 }

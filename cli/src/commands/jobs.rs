@@ -5,25 +5,33 @@ mod get;
 mod input;
 mod list;
 mod submit;
+pub(super) mod waiting;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::follow::{Follow, follow};
+use super::{
+    follow::{Follow, follow},
+    select,
+};
 use crate::{args::Jobs, output::Output, settings::Settings};
 
 pub(super) async fn run(command: Jobs, settings: &Settings, output: &Output) -> Result<ExitCode> {
     let client = settings.client()?;
     match command {
         Jobs::Submit(options) => return submit::submit(options, &client, output).await,
-        Jobs::Stream { id, after, output: images } => {
+        Jobs::Stream { job, after, output: images } => {
+            let id = select::job(&client, &job).await?;
             let how = Follow { after, images, ..Follow::default() };
             return follow(&client, id, how, output).await;
         }
         Jobs::List(page) => list::list(&page, &client, output).await?,
-        Jobs::Get { id, output: images } => get::get(id, images.as_deref(), &client, output).await?,
-        Jobs::Cancel { id } => cancel::cancel(id, &client, output).await?,
+        Jobs::Get { job, output: images } => {
+            let id = select::job(&client, &job).await?;
+            get::get(id, images.as_deref(), &client, output).await?;
+        }
+        Jobs::Cancel { job } => cancel::cancel(select::job(&client, &job).await?, &client, output).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use crate::{args::Workloads, output::Output, settings::Settings};
 
 pub(super) async fn run(command: Workloads, settings: &Settings, output: &Output) -> Result<()> {
     match command {
-        Workloads::List => list::list(settings, output).await,
+        Workloads::List(filter) => list::list(&filter, settings, output).await,
         Workloads::Get { slug } => get::get(&slug, settings, output).await,
     }
 }

@@ -20,6 +20,11 @@ impl Progress {
         Self(Some(bar))
     }
 
+    /// Whether there is something to see.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Says what is going on.
     pub(crate) fn say(&self, message: &str) {
         if let Some(bar) = &self.0 {

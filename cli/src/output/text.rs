@@ -1,8 +1,12 @@
 //! Text as it may be shown: without what could command a terminal, and numbers as people read them.
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::{
+    borrow::Cow,
+    fmt::Write as _,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
-use island_protocol::{credits::MicroCredits, job::JobStatus};
+use island_protocol::{credits::MicroCredits, job::JobStatus, time::Timestamp};
 
 /// Control characters but tab and line end, and direction overrides.
 fn is_hostile(c: char) -> bool {
@@ -56,6 +60,31 @@ pub(crate) fn credits(amount: MicroCredits) -> String {
     format!("{:.2}", amount.0 as f64 / 1e6)
 }
 
+/// An exact amount with its unit.
+pub(crate) fn amount(credits: MicroCredits) -> String {
+    let unit = if credits == MicroCredits(1_000_000) { "credit" } else { "credits" };
+    format!("{credits} {unit}")
+}
+
+/// The time between two moments as a person says it: `5 min ago`, `in 30 d`.
+pub(crate) fn distance(moment: Timestamp, now: Timestamp) -> String {
+    let ms = now.unix_ms().saturating_sub(moment.unix_ms());
+    let seconds = ms.unsigned_abs() / 1000;
+    let span = match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    };
+    if ms < 0 { format!("in {span}") } else { format!("{span} ago") }
+}
+
+/// Now.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
 /// A price: four decimals.
 pub(crate) fn price(amount: MicroCredits) -> String {
     format!("{:.4}", amount.0 as f64 / 1e6)
@@ -86,6 +115,7 @@ pub(super) fn mood(cell: &str) -> Mood {
         (Some(JobStatus::Completed), _) | (None, "online") => Mood::Good,
         (Some(JobStatus::Failed | JobStatus::Timeout), _) | (None, "offline") => Mood::Bad,
         (Some(JobStatus::Running | JobStatus::Queued), _) | (None, "draining") => Mood::Busy,
+        (None, cell) if cell.starts_with("expired") => Mood::Bad,
         _ => Mood::Neutral,
     }
 }
@@ -115,6 +145,18 @@ mod tests {
     fn a_model_cannot_command_the_terminal() {
         assert_eq!(plain("a\x1b[2Jb\u{9b}31mc\rd\u{202e}e\n\tf\x07"), "a[2Jb31mcde\n\tf");
         assert!(matches!(plain("Grüße, 世界\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn distances_and_amounts() {
+        let now = Timestamp::from_unix_ms(1_800_000_000_000);
+        let at = |seconds: i64| distance(now.plus_ms(-seconds * 1000), now);
+        assert_eq!(
+            [at(0), at(59), at(60), at(7200), at(200_000), at(-90)],
+            ["0 s ago", "59 s ago", "1 min ago", "2 h ago", "2 d ago", "in 1 min"]
+        );
+        assert_eq!(amount(MicroCredits(1_000_000)), "1 credit");
+        assert_eq!(amount(MicroCredits(1_000)), "0.001 credits");
     }
 
     #[test]

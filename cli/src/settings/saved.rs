@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::island_home;
-use crate::output::Output;
+use crate::{failure::BadSettings, output::Output};
 
-/// What is saved. Unknown keys are kept as they are: the file is shared with other programs.
+/// What is saved. Unknown keys are kept as they are: the file is shared with other programs, each with a table.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SavedSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,11 +38,21 @@ impl SavedSettings {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
-        let saved: Self = toml::from_str(&text).with_context(|| format!("read {}", path.display()))?;
+        let saved: Self =
+            toml::from_str(&text).map_err(|source| BadSettings { path: path.clone(), source })?;
+        for key in saved.unknown_keys() {
+            let show = path.display();
+            output.warn(&format!("{show}: unknown key '{key}'; there are api_url, api_key and nats_url"));
+        }
         if saved.api_key.is_some() {
             close_to_others(&path, output)?;
         }
         Ok(saved)
+    }
+
+    /// Keys that are probably misspelt. Tables are settings of other programs.
+    fn unknown_keys(&self) -> impl Iterator<Item = &str> {
+        self.others.iter().filter(|(_, value)| !value.is_table()).map(|(key, _)| key.as_str())
     }
 
     /// Replaces the file whole; only its owner may read it.

@@ -1,10 +1,12 @@
 //! What goes wrong says what to do, and gives scripts a code.
 
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::{
     outputs::transcript,
-    program::{alone, command, run},
+    program::{Ran, alone, command, run},
     server::Server,
 };
 
@@ -25,6 +27,12 @@ async fn answers_that_are_errors() {
         &submit("no-such-cargo"),
         &submit("expensive"),
         &submit("picky"),
+        &["chat", "hi", "-w", "whisper-tiny"],
+        &["chat", "hi", "-w", "picky"],
+        &["jobs", "get", "0190"],
+        &["jobs", "get", "abcd"],
+        &["hosts", "get", "cellar"],
+        &["api-keys", "delete", "no such key"],
         &submit("popular"),
         &submit("broken"),
     ];
@@ -38,7 +46,12 @@ fn usage_is_refused_before_anything_is_sent() {
         (vec!["chat", "hi", "--max-tokens", "0"], "0 is not in 1"),
         (vec!["chat", "hi", "--workload", "No Slug"], "slug must be"),
         (vec!["jobs", "list", "--limit", "101"], "101 is not in 1..=100"),
-        (vec!["jobs", "get", "seven"], "job id must be a UUID"),
+        (vec!["jobs", "get", "seven"], "must be a UUID, or the beginning of one"),
+        (vec!["chat", ""], "the prompt is empty"),
+        (vec!["chat", " \n"], "the prompt is empty"),
+        (vec!["sail", "subscribe", "bogus..x"], "must be parts between dots"),
+        (vec!["workloads", "list", "--runtime", "steam"], "[possible values: container, wasm"),
+        (vec!["workloads", "list", "--category", "music"], "[possible values: llm, image"),
         (
             vec!["jobs", "submit", "--workload", "x", "--input", "{}", "--priority", "101"],
             "101 is not in 0..=100",
@@ -57,6 +70,45 @@ fn usage_is_refused_before_anything_is_sent() {
         assert_eq!(ran.code, Some(2), "{arguments:?}: {}", ran.err);
         assert!(ran.err.contains(wanted), "{arguments:?}: {}", ran.err);
         assert_eq!(ran.out, "");
+    }
+}
+
+#[test]
+fn numbers_below_zero_and_misspelt_flags_get_no_misleading_tip() {
+    for arguments in [
+        &["chat", "hi", "-m", "-5"][..],
+        &["chat", "hi", "-t", "-0.5"],
+        &["jobs", "list", "--limit", "-1"],
+        &["jobs", "list", "--offset", "-1"],
+        &["jobs", "submit", "--workload", "x", "--input", "{}", "--priority", "-1"],
+        &["jobs", "stream", NOBODY, "--after", "-1"],
+        &["api-keys", "create", "x", "--spend-cap", "-1"],
+        &["api-keys", "create", "--name", "x"],
+        &["sail", "subscribe", "host.>", "--max", "-1"],
+        &["dev", "--islands", "-1"],
+        &["dev", "--api-port", "-1"],
+    ] {
+        let ran = alone(arguments);
+        assert_eq!(ran.code, Some(2), "{arguments:?}: {}", ran.err);
+        assert!(!ran.err.contains("-- -"), "{arguments:?}: {}", ran.err);
+    }
+    let ran = alone(&["jobs", "list", "--limt", "5"]);
+    assert!(ran.err.contains("'--limit'"), "a similar flag is still suggested: {}", ran.err);
+}
+
+#[test]
+fn nothing_needs_a_terminal() {
+    let home = tempfile::tempdir().expect("temporary folder");
+    for arguments in [&["chat", "hi"][..], &["auth", "login"], &["jobs", "list"], &["sail", "subscribe", ">"]]
+    {
+        let wanted = command(home.path(), &[], &[&["--api-url", "http://127.0.0.1:9"], arguments].concat());
+        // A session of its own has no terminal, not even /dev/tty.
+        let mut command = std::process::Command::new("setsid");
+        command.arg("--wait").arg(wanted.get_program()).args(wanted.get_args());
+        command.env_clear().env("HOME", home.path()).env("PATH", "/usr/bin:/bin").env("TERM", "xterm");
+        let ran: Ran = command.stdin(Stdio::null()).output().expect("run setsid").into();
+        assert!(matches!(ran.code, Some(2 | 6)), "{arguments:?}: {ran:?}");
+        assert!(!ran.err.contains("panicked"), "{}", ran.err);
     }
 }
 

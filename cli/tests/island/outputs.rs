@@ -7,6 +7,9 @@ use crate::{
 
 const JOB: &str = "0190f3f0-0000-7000-8000-000000000001";
 const PAINTED: &str = "0190f3f0-0000-7000-8000-000000000003";
+const WAITING: &str = "0190f3f0-0000-7000-8000-000000000006";
+const COMPLETED: &str = "0190f3f0-0000-7000-8000-000000000008";
+const FAILED: &str = "0190f3f0-0000-7000-8000-000000000009";
 const KEY: &str = "0190f3f0-0000-7000-8000-0000000000aa";
 const HOST: &str = "0190f3f0-0000-7000-8000-0000000000bb";
 
@@ -35,11 +38,17 @@ async fn reading_for_people() {
         &["jobs", "get", JOB],
         &["jobs", "get", "0190f3f0-0000-7000-8000-000000000002"],
         &["jobs", "get", PAINTED],
+        &["jobs", "get", WAITING],
+        &["jobs", "get", "0291"],
         &["jobs", "cancel", JOB],
         &["workloads", "list"],
+        &["workloads", "list", "--runnable"],
+        &["workloads", "list", "--runtime", "onnx"],
+        &["workloads", "list", "--category", "image"],
         &["workloads", "get", "llm-chat"],
         &["hosts", "list"],
         &["hosts", "get", HOST],
+        &["hosts", "get", "0190f3"],
         &["api-keys", "list"],
         &[
             "api-keys",
@@ -53,6 +62,7 @@ async fn reading_for_people() {
             "5",
         ],
         &["api-keys", "delete", KEY],
+        &["api-keys", "delete", "old"],
         &["market", "rates"],
         &["market", "rates", "llm-chat"],
         &["market", "history", "llm-chat"],
@@ -78,6 +88,10 @@ async fn running_for_people() {
         &["jobs", "submit", "--workload", "painter", "--input", input, "--stream"],
         &["jobs", "submit", "--workload", "clumsy", "--input", input, "--stream"],
         &["jobs", "stream", JOB, "--after", "4"],
+        &["jobs", "stream", COMPLETED, "--after", "6"],
+        &["jobs", "stream", FAILED, "--after", "6"],
+        &["jobs", "submit", "--workload", "crowded", "--input", input, "--stream"],
+        &["chat", "Hello", "-w", "crowded"],
     ];
     insta::assert_snapshot!(transcript(&server, commands).await);
 }
@@ -99,7 +113,7 @@ async fn for_programs() {
         &["jobs", "get", JOB],
         &["jobs", "stream", JOB],
         &["jobs", "cancel", JOB],
-        &["workloads", "list"],
+        &["workloads", "list", "--category", "audio"],
         &["workloads", "get", "llm-chat"],
         &["hosts", "list"],
         &["hosts", "get", HOST],

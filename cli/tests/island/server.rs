@@ -10,6 +10,8 @@ use axum::{
 };
 
 const ID: &str = "0190f3f0-0000-7000-8000-00000000000";
+/// Beginning of an id that no other shares.
+const OTHER_ID: &str = "0291aaaa-0000-7000-8000-00000000000";
 
 /// The coordinator, and what it was asked.
 pub(crate) struct Server {
@@ -85,7 +87,11 @@ fn submitted(body: &str) -> Response {
         }
         Some("picky") => problem(
             422,
-            r#""message":"prompt: 7 is not a string","code":"invalid_input","param":"input.prompt""#,
+            r#""message":"the value is not of type \"string\"","code":"invalid_input","param":"input.prompt""#,
+        ),
+        Some("whisper-tiny") => problem(
+            422,
+            r#""message":"Additional properties are not allowed","code":"invalid_input","param":"input""#,
         ),
         Some("popular") => problem(
             429,
@@ -100,27 +106,37 @@ fn submitted(body: &str) -> Response {
         Some("clumsy") => json(201, JOB.replace("JOB", &format!("{ID}2"))),
         Some("shaky") => json(201, JOB.replace("JOB", &format!("{ID}4"))),
         Some("endless") => json(201, JOB.replace("JOB", &format!("{ID}5"))),
+        Some("unreachable") => json(201, JOB.replace("JOB", &format!("{ID}6"))),
+        Some("crowded") => json(201, JOB.replace("JOB", &format!("{ID}7"))),
         _ => json(201, JOB.replace("JOB", &format!("{ID}1"))),
     }
 }
 
 fn job(method: &Method, rest: &str, times: usize) -> Response {
     let (id, what) = rest.split_once('/').unwrap_or((rest, ""));
-    match (method, what, id.strip_prefix(ID)) {
+    match (method, what, id.strip_prefix(ID).or_else(|| id.strip_prefix(OTHER_ID))) {
         (&Method::DELETE, "", Some("2")) => {
             problem(422, r#""message":"this job is failed already","code":"job_already_final""#)
         }
         (&Method::DELETE, "", Some(_)) => {
             json(200, format!(r#"{{"data":{{"id":"{id}","status":"cancelled"}}}}"#))
         }
-        (_, "", Some("2")) => json(200, FAILED_JOB.replace("JOB", id)),
+        (_, "", Some("2" | "9")) => json(200, FAILED_JOB.replace("JOB", id)),
+        (_, "", Some("6")) => json(200, WAITING_JOB.replace("JOB", id)),
         (_, "", Some("3")) => json(200, PAINTED_JOB.replace("JOB", id)),
         (_, "", Some(_)) => json(200, WHOLE_JOB.replace("JOB", id)),
         (_, "stream", Some("2")) => events(STORY_OF_FAILURE),
         (_, "stream", Some("3")) => events(STORY_OF_AN_IMAGE),
         // The first connection breaks in the middle of the second token.
         (_, "stream", Some("4")) if times == 1 => events(&STORY[..STORY.find("world").expect("it is there")]),
-        (_, "stream", Some("5")) => endless(),
+        (_, "stream", Some("5")) => endless(&STORY[..STORY.find("id: 5").expect("it is there")]),
+        (_, "stream", Some("6")) => endless(": keep-alive\n\n"),
+        (_, "stream", Some("7")) => problem(
+            429,
+            r#""message":"5 streams are open already","code":"concurrent_streams_exceeded","retry_after":1"#,
+        ),
+        // They have ended, and their reader knows all their events.
+        (_, "stream", Some("8" | "9")) => events(""),
         (_, "stream", Some(_)) => events(STORY),
         _ => problem(404, r#""message":"there is no such job","code":"job_not_found""#),
     }
@@ -128,15 +144,16 @@ fn job(method: &Method, rest: &str, times: usize) -> Response {
 
 fn others(method: &Method, path: &str) -> Response {
     match (method, path) {
-        (&Method::GET, "/jobs") => json(200, JOBS.replace("ID", ID)),
+        (&Method::GET, "/jobs") => json(200, JOBS.replace("OTHER", OTHER_ID).replace("ID", ID)),
         (&Method::GET, "/account/ledger") => json(200, LEDGER.replace("ID", ID)),
-        (&Method::GET, "/api-keys") => json(200, format!(r#"{{"data":[{KEY}]}}"#)),
+        (&Method::GET, "/api-keys") => json(200, format!(r#"{{"data":[{KEY},{EXPIRED_KEY}]}}"#)),
         (&Method::POST, "/api-keys") => json(201, format!(r#"{{"data":{KEY},"key":"ak_the-only-time"}}"#)),
-        (&Method::DELETE, "/api-keys/0190f3f0-0000-7000-8000-0000000000aa") => json(
-            200,
-            r#"{"data":{"id":"0190f3f0-0000-7000-8000-0000000000aa","revoked_at":"2026-11-20T12:00:00.000Z"}}"#,
-        ),
-        (&Method::GET, "/workloads") => json(200, format!(r#"{{"data":[{WORKLOAD}]}}"#)),
+        (&Method::DELETE, path) if path.starts_with("/api-keys/0190f3f0-0000-7000-8000-0000000000a") => {
+            let id = &path["/api-keys/".len()..];
+            json(200, format!(r#"{{"data":{{"id":"{id}","revoked_at":"2026-11-20T12:00:00.000Z"}}}}"#))
+        }
+        (&Method::GET, "/workloads") => json(200, format!(r#"{{"data":[{WORKLOAD},{WHISPER}]}}"#)),
+        (&Method::GET, "/workloads/whisper-tiny") => json(200, format!(r#"{{"data":{WHISPER}}}"#)),
         (&Method::GET, "/workloads/llm-chat") => json(200, format!(r#"{{"data":{WORKLOAD}}}"#)),
         (&Method::GET, "/hosts") => json(200, format!(r#"{{"data":[{HOST}]}}"#)),
         (&Method::GET, "/hosts/0190f3f0-0000-7000-8000-0000000000bb") => {
@@ -170,11 +187,10 @@ fn events(frames: &str) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], frames.to_owned()).into_response()
 }
 
-/// Two tokens, and then nothing more comes.
-fn endless() -> Response {
+/// These frames, and then nothing more comes.
+fn endless(frames: &'static str) -> Response {
     use futures::StreamExt;
-    let end = STORY.find("id: 5").expect("it is there");
-    let begun = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(&STORY.as_bytes()[..end]))]);
+    let begun = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(frames))]);
     let body = axum::body::Body::from_stream(begun.chain(futures::stream::pending()));
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }
@@ -190,6 +206,9 @@ const WHOLE_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","statu
 const FAILED_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","status":"failed",
     "input":{"prompt":"Hello"},"error":{"code":"island_lost","message":"the Island vanished"},
     "created_at":"2026-11-20T12:00:00.000Z","completed_at":"2026-11-20T12:01:00.000Z","duration_ms":61000}}"#;
+const WAITING_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"qwen","status":"pending",
+    "input":{"prompt":"Hello"},"waiting":{"model_unreachable":1,"no_slot":2},
+    "created_at":"2026-11-20T12:00:00.000Z"}}"#;
 const PAINTED_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"painter","status":"completed",
     "input":{"prompt":"a lighthouse"},"output":{"images":[{"data":"UE5H","format":"png"}]},
     "created_at":"2026-11-20T12:00:00.000Z"}}"#;
@@ -198,7 +217,7 @@ const JOBS: &str = r#"{"data":[
      "completed_at":"2026-11-20T12:00:02.500Z","duration_ms":1500},
     {"id":"ID2","workload_slug":"llm-chat","status":"failed","created_at":"2026-11-20T11:00:00.000Z",
      "completed_at":"2026-11-20T11:01:01.000Z","duration_ms":61000},
-    {"id":"ID5","workload_slug":"painter","status":"running","created_at":"2026-11-20T10:00:00.000Z",
+    {"id":"OTHER5","workload_slug":"painter","status":"running","created_at":"2026-11-20T10:00:00.000Z",
      "completed_at":null}],"meta":{"total":5,"limit":20,"offset":0}}"#;
 const LEDGER: &str = r#"{"data":[
     {"id":"3","kind":"settle","book":"balance","amount":-0.5,"job_id":"ID1","created_at":"2026-11-20T12:00:02.500Z"},
@@ -206,13 +225,20 @@ const LEDGER: &str = r#"{"data":[
     {"id":"1","kind":"grant","book":"balance","amount":13,"created_at":"2026-11-20T00:00:00.000Z"}],
     "meta":{"total":3,"limit":20,"offset":0}}"#;
 const KEY: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000aa","name":"ci","prefix":"ak_the","scopes":["read","write"],
-    "created_at":"2026-11-20T12:00:00.000Z","last_used_at":null,"expires_at":"2027-01-01T00:00:00.000Z",
+    "created_at":"2026-11-20T12:00:00.000Z","last_used_at":null,"expires_at":"2999-01-01T00:00:00.000Z",
     "spend_cap":5,"spent":0.25}"#;
+// Used in the minute of its creation, which is recorded as the beginning of that minute.
+const EXPIRED_KEY: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000ab","name":"old","prefix":"ak_old",
+    "scopes":["read"],"created_at":"2020-01-01T12:00:30.000Z","last_used_at":"2020-01-01T12:00:00.000Z",
+    "expires_at":"2020-02-01T00:00:00.000Z","spend_cap":null,"spent":0}"#;
 // The name tries to command the terminal.
 const WORKLOAD: &str = r#"{"id":7,"slug":"llm-chat","name":"\u001b[2JTiny\nchat","description":"A small model.",
     "runtime_type":"llmcpp","onnx_task_type":null,"price_per_job":1.25,"required_vram_mb":0,"required_ram_mb":400,
     "category":"llm","is_enabled":true,"input_schema":{"type":"object"},"output_schema":{"type":"string"},
     "example":{"prompt":"Hello"}}"#;
+const WHISPER: &str = r#"{"id":8,"slug":"whisper-tiny","name":"Whisper tiny","description":"Speech to text.",
+    "runtime_type":"onnx","onnx_task_type":null,"price_per_job":2,"required_vram_mb":0,"required_ram_mb":900,
+    "category":"audio","is_enabled":true,"input_schema":{"type":"object"},"output_schema":{"type":"string"}}"#;
 const HOST: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000bb","name":"attic\u202e","status":"online",
     "region":"eu","karma":3.25,"karma_score":3.25,"capabilities":{"platform":"linux-x86_64","cpu_model":"A CPU",
     "cpu_cores":8,"ram_mb":16000,"gpus":[{"index":0,"name":"A GPU","vram_mb":8000}],

@@ -101,4 +101,18 @@ async fn a_broken_file_is_named() {
     let (code, text) = island(home.path(), &[], &["account"]).await;
     assert_eq!(code, Some(1));
     assert!(text.contains(".island/config.toml"), "{text}");
+    assert!(text.contains("try: correct") && text.contains("remove it"), "{text}");
+}
+
+#[tokio::test]
+async fn a_misspelt_key_is_named() {
+    let Server { url, .. } = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    fs::create_dir_all(home.path().join(".island")).expect("folder");
+    let text = format!("api_url = \"{url}\"\napi_ky = \"ak_one\"\n[host]\nname = \"attic\"\n");
+    fs::write(home.path().join(".island/config.toml"), text).expect("write");
+    let at = [("SERVICE_API_KEY", "ak_one")];
+    let ran = run(command(home.path(), &at, &["account"]), "").await;
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.contains("unknown key 'api_ky'") && !ran.err.contains("host"), "{}", ran.err);
 }

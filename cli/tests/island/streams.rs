@@ -1,9 +1,11 @@
 //! Streams that break, are interrupted, or whose reader goes away.
 
 use std::{
-    io::Read,
+    io::{BufRead, BufReader, Read},
     process::{Child, Command, Stdio},
 };
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     program::{Ran, command, run},
@@ -56,9 +58,56 @@ fn start_endless(mut command: Command) -> Child {
     child
 }
 
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).expect("signal");
+}
+
 fn interrupt(child: &Child) {
-    let pid = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("interrupt");
+    signal(child, Signal::INT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_a_job_waits_is_said_without_a_terminal() {
+    let server = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    let submit = ["jobs", "submit", "--workload", "unreachable", "--input", "{}", "--stream"];
+    let chat = ["chat", "hi", "-w", "unreachable"];
+    for (arguments, ends) in [(&chat[..], "Ctrl-C cancels"), (&submit[..], "Ctrl-C stops following")] {
+        let mut command = command(home.path(), &at(&server), arguments);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start");
+        let mut line = String::new();
+        let mut err = BufReader::new(child.stderr.take().expect("piped"));
+        err.read_line(&mut line).expect("a line");
+        let reasons = "waiting: 1 Island cannot reach the model's hub, 2 Islands are busy";
+        assert_eq!(line, format!("{reasons}; {ends}\n"));
+        interrupt(&child);
+        assert_eq!(child.wait().expect("wait").code(), Some(130));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_signal_that_ends_a_chat_cancels_its_job() {
+    for (signal_sent, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        let server = Server::start().await;
+        let home = tempfile::tempdir().expect("temporary folder");
+        let child = start_endless(command(home.path(), &at(&server), &["chat", "hi", "-w", "endless"]));
+        signal(&child, signal_sent);
+        let result = child.wait_with_output().expect("wait");
+        assert_eq!(result.status.code(), Some(code));
+        assert!(server.asked().iter().any(|asked| asked.line == format!("DELETE /jobs/{ENDLESS}")));
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_is_not_left_running_by_a_chat() {
+    const JOB: &str = "0190f3f0-0000-7000-8000-000000000007";
+    let server = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    let ran = run(command(home.path(), &at(&server), &["chat", "hi", "-w", "crowded"]), "").await;
+    assert_eq!(ran.code, Some(5), "{}", ran.err);
+    let lines: Vec<String> = server.asked().into_iter().map(|asked| asked.line).collect();
+    let wanted = ["POST /jobs".to_owned(), format!("GET /jobs/{JOB}/stream"), format!("DELETE /jobs/{JOB}")];
+    assert_eq!(lines, wanted, "asked once, and cancelled");
 }
 
 #[tokio::test(flavor = "multi_thread")]

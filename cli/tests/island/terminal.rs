@@ -9,11 +9,12 @@ use crate::{program::alone, server::Server};
 
 /// Runs it on a terminal, types `typed` once it asks, and gives all that the terminal showed.
 const ON_A_TERMINAL: &str = r#"
-import os, pty, sys, termios, time
-typed, asked = sys.argv[1].encode(), sys.argv[2].encode()
+import fcntl, os, pty, struct, sys, termios, time
+typed, asked, columns = sys.argv[1].encode(), sys.argv[2].encode(), int(sys.argv[3])
 pid, fd = pty.fork()
 if pid == 0:
-    os.execv(sys.argv[3], sys.argv[3:])
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    os.execv(sys.argv[4], sys.argv[4:])
 shown = b""
 while True:
     try:
@@ -24,9 +25,9 @@ while True:
         break
     shown += piece
     if typed and asked in shown:
-        # The question comes before the echo goes.
+        # A question comes before the echo goes; Ctrl-C answers none.
         for _ in range(1000):
-            if not termios.tcgetattr(fd)[3] & termios.ECHO:
+            if typed == b"\x03" or not termios.tcgetattr(fd)[3] & termios.ECHO:
                 break
             time.sleep(0.01)
         os.write(fd, typed + b"\n")
@@ -41,8 +42,20 @@ async fn on_a_terminal(
     typed: (&str, &str),
     arguments: &[&str],
 ) -> (Option<i32>, String) {
+    on_columns(120, home, variables, typed, arguments).await
+}
+
+async fn on_columns(
+    columns: u16,
+    home: &Path,
+    variables: &[(&str, &str)],
+    typed: (&str, &str),
+    arguments: &[&str],
+) -> (Option<i32>, String) {
+    let columns = columns.to_string();
     let mut command = Command::new("python3");
-    command.args(["-c", ON_A_TERMINAL, typed.1, typed.0, env!("CARGO_BIN_EXE_island")]).args(arguments);
+    command.args(["-c", ON_A_TERMINAL, typed.1, typed.0, &columns, env!("CARGO_BIN_EXE_island")]);
+    command.args(arguments);
     command.env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin").env("TERM", "xterm");
     command.envs(variables.iter().copied()).stdin(Stdio::null());
     let result =
@@ -85,6 +98,44 @@ async fn waiting_is_shown_on_a_terminal_and_text_cannot_command_it() {
     // Whichever of the two was drawn: the second comes right after the first.
     assert!(shown.contains("waiting for an Island") || shown.contains("an Island is preparing"), "{shown:?}");
     assert!(shown.contains("Hel[31mlo, the world."), "{shown:?}");
+}
+
+#[tokio::test]
+async fn why_a_job_waits_is_shown_on_a_terminal() {
+    let server = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    let at = [("SERVICE_API_URL", server.url.as_str()), ("SERVICE_API_KEY", "ak_one")];
+    let typed = ("cannot reach the model's hub", "\x03");
+    let chat = ["chat", "Hello", "-w", "unreachable"];
+    let (code, shown) = on_a_terminal(home.path(), &at, typed, &chat).await;
+    assert_eq!(code, Some(130), "{shown}");
+    assert!(shown.contains("waiting: 1 Island cannot reach the model's hub"), "{shown:?}");
+    assert!(server.asked().iter().any(|asked| asked.line.starts_with("DELETE /jobs/")));
+}
+
+#[tokio::test]
+async fn tables_fit_the_terminal() {
+    let Server { url, .. } = Server::start().await;
+    let home = tempfile::tempdir().expect("temporary folder");
+    // A dumb terminal gets no colours, whose codes would count as columns here.
+    let at = [("SERVICE_API_URL", url.as_str()), ("SERVICE_API_KEY", "ak_one"), ("TERM", "dumb")];
+    let lists: [&[&str]; 7] = [
+        &["jobs", "list"],
+        &["workloads", "list"],
+        &["hosts", "list"],
+        &["api-keys", "list"],
+        &["account", "ledger"],
+        &["market", "rates"],
+        &["market", "history", "llm-chat"],
+    ];
+    for columns in [80, 40] {
+        for arguments in lists {
+            let (code, shown) = on_columns(columns, home.path(), &at, ("", ""), arguments).await;
+            assert_eq!(code, Some(0), "{shown}");
+            let widest = shown.lines().map(|line| line.chars().count()).max().expect("a line");
+            assert!(widest <= usize::from(columns), "{columns} columns: {arguments:?}\n{shown}");
+        }
+    }
 }
 
 #[test]

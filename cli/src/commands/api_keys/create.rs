@@ -1,13 +1,15 @@
 //! `island api-keys create`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::{Result, bail};
 use island_protocol::{api::key, time::Timestamp};
 use serde_json::json;
 
 use super::scopes;
-use crate::{args::CreateKey, output::Output, settings::Settings};
+use crate::{
+    args::CreateKey,
+    output::{Output, text::now},
+    settings::Settings,
+};
 
 pub(super) async fn create(wanted: CreateKey, settings: &Settings, output: &Output) -> Result<()> {
     let body = body(wanted, now());
@@ -38,9 +40,4 @@ fn body(wanted: CreateKey, now: Timestamp) -> key::CreateKey {
         expires_at: wanted.expires.map(|expiry| expiry.moment(now)),
         spend_cap: wanted.spend_cap,
     }
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_unix_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -1,12 +1,13 @@
 //! `island api-keys delete`.
 
 use anyhow::Result;
-use island_protocol::ids::ApiKeyId;
 
-use crate::{output::Output, settings::Settings};
+use crate::{commands::select, output::Output, settings::Settings};
 
-pub(super) async fn delete(id: ApiKeyId, settings: &Settings, output: &Output) -> Result<()> {
-    let answer = settings.client()?.revoke_api_key(id).answer().await?;
+pub(super) async fn delete(key: &str, settings: &Settings, output: &Output) -> Result<()> {
+    let client = settings.client()?;
+    let id = select::key(&client, key).await?;
+    let answer = client.revoke_api_key(id).answer().await?;
     if output.is_json() {
         return output.json(&answer.body);
     }

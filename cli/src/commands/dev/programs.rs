@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    ffi::OsStr,
     path::{Path, PathBuf},
 };
 
@@ -34,6 +35,28 @@ impl Programs {
             cargos: find_cargos(folder, cargos.clone())?,
         })
     }
+}
+
+/// How a shell finds this program: by its name where `PATH` leads to it, else by its path.
+pub(super) fn own_command() -> String {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::current_exe().map_or_else(|_| "island".to_owned(), |own| command_of(&own, &path))
+}
+
+fn command_of(own: &Path, path: &OsStr) -> String {
+    let found = env::split_paths(path).map(|folder| folder.join("island")).find(|program| program.is_file());
+    let is_own = found.is_some_and(|found| same_file(&found, own));
+    if is_own { "island".to_owned() } else { quoted(&own.display().to_string()) }
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}
+
+/// As one word of a shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:,".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 fn sibling(folder: &Path, name: &str) -> Result<PathBuf> {
@@ -87,4 +110,28 @@ fn source_tree() -> PathBuf {
 
 fn is_source_tree(folder: &Path) -> bool {
     folder.join("Cargo.toml").is_file() && folder.join("cargos").is_dir() && folder.join("cli").is_dir()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_leads_to_this_program() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let make = |name: &str| {
+            let folder = folder.path().join(name);
+            std::fs::create_dir(&folder).expect("folder");
+            std::fs::write(folder.join("island"), "").expect("program");
+            folder
+        };
+        let (own, other, spaced) = (make("own"), make("other"), make("it's own"));
+        let program = own.join("island");
+        assert_eq!(command_of(&program, own.as_os_str()), "island");
+        assert_eq!(command_of(&program, OsStr::new("")), program.display().to_string());
+        let both = env::join_paths([&other, &own]).expect("a PATH");
+        assert_eq!(command_of(&program, &both), program.display().to_string(), "another is found first");
+        let shown = command_of(&spaced.join("island"), OsStr::new(""));
+        assert!(shown.starts_with('\'') && shown.contains(r"it'\''s own"), "{shown}");
+    }
 }

@@ -14,7 +14,7 @@ use super::Follow;
 use crate::{
     commands::images,
     failure::FAILED,
-    output::{Output, Progress},
+    output::{Output, Progress, text::amount},
 };
 
 pub(super) struct Printer<'a> {
@@ -22,6 +22,10 @@ pub(super) struct Printer<'a> {
     how: &'a Follow,
     output: &'a Output,
     progress: Progress,
+    /// Whether no Island has taken the job yet, as far as the events show.
+    is_waiting: bool,
+    /// The reasons that were shown last.
+    reasons: String,
     text: String,
     images: usize,
 }
@@ -29,12 +33,40 @@ pub(super) struct Printer<'a> {
 impl<'a> Printer<'a> {
     pub(super) fn new(job: JobId, how: &'a Follow, output: &'a Output) -> Self {
         let progress = output.progress("waiting for an Island");
-        Self { job, how, output, progress, text: String::new(), images: 0 }
+        Self {
+            job,
+            how,
+            output,
+            progress,
+            is_waiting: true,
+            reasons: String::new(),
+            text: String::new(),
+            images: 0,
+        }
+    }
+
+    /// Whether no Island has taken the job yet, as far as the events show.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    /// Shows why the job waits: in the spinner, or where there is none, once on standard error.
+    pub(super) fn waiting(&mut self, reasons: &str) {
+        let ends = if self.how.cancel { "Ctrl-C cancels" } else { "Ctrl-C stops following" };
+        let message = format!("waiting: {reasons}; {ends}");
+        if self.progress.is_shown() {
+            self.progress.say(&message);
+        } else if self.reasons != reasons {
+            self.output.note(&message);
+        }
+        reasons.clone_into(&mut self.reasons);
     }
 
     /// Prints one event; the exit code once it was the last.
     pub(super) fn take(&mut self, event: Numbered<JobEvent>) -> Result<Option<ExitCode>> {
         let code = exit_code(&event.event);
+        self.is_waiting =
+            matches!(&event.event, JobEvent::Status { state } if matches!(&**state, "submitted" | "pending"));
         if self.output.is_json() && !self.how.whole {
             self.output.json_line(&event)?;
             if let JobEvent::Image(image) = &event.event {
@@ -96,8 +128,9 @@ impl<'a> Printer<'a> {
         if let Some(result) = result {
             self.result(&result)?;
         }
-        let credits = usage.credits_used.map_or_else(String::new, |credits| format!(", {credits} credits"));
-        self.output.note(&format!("[{} + {} tokens{credits}]", usage.prompt_tokens, usage.completion_tokens));
+        if let Some(summary) = summary(usage) {
+            self.output.note(&format!("[{summary}]"));
+        }
         Ok(())
     }
 
@@ -127,6 +160,15 @@ impl<'a> Printer<'a> {
         let is_open = !self.how.whole && !self.text.is_empty() && !self.text.ends_with('\n');
         if is_open { self.output.piece("\n") } else { Ok(()) }
     }
+}
+
+/// Tokens, where the Cargo counts them, and credits.
+fn summary(usage: Usage) -> Option<String> {
+    let Usage { prompt_tokens, completion_tokens, .. } = usage;
+    let has_tokens = prompt_tokens + completion_tokens > 0;
+    let tokens = has_tokens.then(|| format!("{prompt_tokens} + {completion_tokens} tokens"));
+    let parts: Vec<String> = tokens.into_iter().chain(usage.credits_used.map(amount)).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn waiting_for(state: &str) -> &str {

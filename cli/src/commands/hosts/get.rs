@@ -1,15 +1,18 @@
 //! `island hosts get`.
 
 use anyhow::Result;
-use island_protocol::{api::HostView, host::Capabilities, ids::HostId};
+use island_protocol::{api::HostView, host::Capabilities};
 
 use crate::{
+    commands::select,
     output::{Output, text::or_dash},
     settings::Settings,
 };
 
-pub(super) async fn get(id: HostId, settings: &Settings, output: &Output) -> Result<()> {
-    let answer = settings.client()?.host(id).answer().await?;
+pub(super) async fn get(host: &str, settings: &Settings, output: &Output) -> Result<()> {
+    let client = settings.client()?;
+    let id = select::host(&client, host).await?;
+    let answer = client.host(id).answer().await?;
     if output.is_json() {
         return output.json(&answer.body);
     }

@@ -3,9 +3,17 @@
 use anyhow::Result;
 
 use crate::{
-    output::{Output, text::or_dash},
+    output::{Column, Output, text::or_dash},
     settings::Settings,
 };
+
+const COLUMNS: [Column; 5] = [
+    Column::of("id").id(),
+    Column::of("name"),
+    Column::of("status"),
+    Column::of("region").drop(2),
+    Column::of("karma").drop(1),
+];
 
 pub(super) async fn list(settings: &Settings, output: &Output) -> Result<()> {
     let answer = settings.client()?.hosts().answer().await?;
@@ -21,5 +29,5 @@ pub(super) async fn list(settings: &Settings, output: &Output) -> Result<()> {
             format!("{:.2}", host.karma),
         ]
     });
-    output.table(&["id", "name", "status", "region", "karma"], rows.collect(), "No Islands yet.")
+    output.table(&COLUMNS, rows.collect(), "No Islands yet.")
 }

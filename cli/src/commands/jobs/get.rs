@@ -7,6 +7,7 @@ use island_coordinator_client::Client;
 use island_protocol::{api::JobView, ids::JobId};
 use serde_json::Value;
 
+use super::waiting;
 use crate::{
     commands::images,
     output::{Output, text::duration},
@@ -37,7 +38,7 @@ fn fields(job: &JobView) -> Result<Vec<(&'static str, String)>> {
     let mut fields = vec![
         ("Id", job.id.to_string()),
         ("Status", job.status.to_string()),
-        ("Workload", job.workload_slug.to_string()),
+        ("Cargo", job.workload_slug.to_string()),
         ("Created", job.created_at.to_string()),
     ];
     if let Some(started) = job.started_at {
@@ -48,7 +49,9 @@ fn fields(job: &JobView) -> Result<Vec<(&'static str, String)>> {
         fields.push(("Duration", duration(job.duration_ms)));
     }
     if let Some(usage) = job.usage {
-        fields.push(("Tokens", format!("{} + {}", usage.prompt_tokens, usage.completion_tokens)));
+        if usage.prompt_tokens + usage.completion_tokens > 0 {
+            fields.push(("Tokens", format!("{} + {}", usage.prompt_tokens, usage.completion_tokens)));
+        }
         if let Some(credits) = usage.credits_used {
             fields.push(("Credits", credits.to_string()));
         }
@@ -56,8 +59,8 @@ fn fields(job: &JobView) -> Result<Vec<(&'static str, String)>> {
     if let Some(error) = &job.error {
         fields.push(("Error", format!("{} ({})", error.message, error.code)));
     }
-    if let Some(waiting) = &job.waiting {
-        fields.push(("Waiting", serde_json::to_string(waiting)?));
+    if let Some(reasons) = &job.waiting {
+        fields.push(("Waiting", waiting::in_words(reasons)));
     }
     fields.push(("Input", shortened(&serde_json::to_string(&job.input)?)));
     Ok(fields)

@@ -5,8 +5,16 @@ use island_coordinator_client::Client;
 
 use crate::{
     args::Paging,
-    output::{Output, text::duration},
+    output::{Column, Output, text::duration},
 };
+
+const COLUMNS: [Column; 5] = [
+    Column::of("id").id(),
+    Column::of("status"),
+    Column::of("cargo"),
+    Column::of("duration").drop(2),
+    Column::of("created").drop(1),
+];
 
 pub(super) async fn list(page: &Paging, client: &Client, output: &Output) -> Result<()> {
     let answer = client.jobs(page.limit, page.offset).answer().await?;
@@ -19,10 +27,10 @@ pub(super) async fn list(page: &Paging, client: &Client, output: &Output) -> Res
             job.status.to_string(),
             job.workload_slug.to_string(),
             duration(job.duration_ms),
-            job.created_at.to_string(),
+            output.moment(job.created_at),
         ]
     });
-    output.table(&["id", "status", "workload", "duration", "created"], rows.collect(), "No jobs yet.")?;
+    output.table(&COLUMNS, rows.collect(), "No jobs yet.")?;
     let (shown, meta) = (answer.value.data.len() as u64, answer.value.meta);
     if meta.offset + shown < meta.total {
         output.note(&format!("{} more: --offset {}", meta.total - meta.offset - shown, meta.offset + shown));

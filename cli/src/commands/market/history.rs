@@ -4,9 +4,18 @@ use anyhow::Result;
 use island_protocol::ids::Slug;
 
 use crate::{
-    output::{Output, text::price},
+    output::{Column, Output, text::price},
     settings::Settings,
 };
+
+const COLUMNS: [Column; 6] = [
+    Column::of("hour"),
+    Column::of("average"),
+    Column::of("minimum").drop(3),
+    Column::of("maximum").drop(4),
+    Column::of("islands").drop(2),
+    Column::of("jobs").drop(1),
+];
 
 pub(super) async fn history(slug: &Slug, settings: &Settings, output: &Output) -> Result<()> {
     let answer = settings.client()?.market_history(slug.as_str()).answer().await?;
@@ -15,7 +24,7 @@ pub(super) async fn history(slug: &Slug, settings: &Settings, output: &Output) -
     }
     let rows = answer.value.iter().map(|rate| {
         vec![
-            rate.timestamp.to_string(),
+            output.moment(rate.timestamp),
             price(rate.avg_price),
             price(rate.min_price),
             price(rate.max_price),
@@ -23,6 +32,5 @@ pub(super) async fn history(slug: &Slug, settings: &Settings, output: &Output) -
             rate.num_jobs.to_string(),
         ]
     });
-    let header = ["hour", "average", "minimum", "maximum", "hosts", "jobs"];
-    output.table(&header, rows.collect(), "No jobs were settled yet.")
+    output.table(&COLUMNS, rows.collect(), "No jobs were settled yet.")
 }

@@ -4,9 +4,17 @@ use anyhow::Result;
 use island_protocol::ids::Slug;
 
 use crate::{
-    output::{Output, text::price},
+    output::{Column, Output, text::price},
     settings::Settings,
 };
+
+const COLUMNS: [Column; 5] = [
+    Column::of("cargo"),
+    Column::of("average"),
+    Column::of("minimum").drop(2),
+    Column::of("maximum").drop(3),
+    Column::of("islands").drop(1),
+];
 
 pub(super) async fn rates(slug: Option<Slug>, settings: &Settings, output: &Output) -> Result<()> {
     let client = settings.client()?;
@@ -27,5 +35,5 @@ pub(super) async fn rates(slug: Option<Slug>, settings: &Settings, output: &Outp
             rate.num_hosts.to_string(),
         ]
     });
-    output.table(&["workload", "average", "minimum", "maximum", "hosts"], rows.collect(), "No Cargos.")
+    output.table(&COLUMNS, rows.collect(), "No Cargos.")
 }

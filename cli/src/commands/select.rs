@@ -1,0 +1,80 @@
+//! Which job, key or Island a person means: by its id, the beginning of its id, or its name.
+
+use anyhow::Result;
+use island_coordinator_client::Client;
+use island_protocol::ids::{ApiKeyId, HostId, JobId};
+
+use crate::failure::{NoMatch, Usage};
+
+/// Jobs that the beginning of an id is compared with: one page.
+const JOBS: u64 = 100;
+
+/// The one of `all`, each with its id and name, that `text` selects. `what` names them in errors.
+fn one<T>(what: &str, text: &str, all: impl IntoIterator<Item = (T, String, String)>) -> Result<T> {
+    let beginning = text.to_ascii_lowercase();
+    let is_meant = |(_, id, name): &(T, String, String)| {
+        name == text || (beginning.len() >= 4 && id.starts_with(&beginning))
+    };
+    let mut found = all.into_iter().filter(is_meant);
+    match (found.next(), found.count()) {
+        (Some((one, ..)), 0) => Ok(one),
+        (Some(_), others) => {
+            Err(Usage(format!("'{text}' selects {} {what}s: give the id of one", others + 1)).into())
+        }
+        (None, _) => {
+            Err(NoMatch(format!("'{text}' is neither the name nor the beginning of an id of any {what}"))
+                .into())
+        }
+    }
+}
+
+/// The job with this id, or the one of the last hundred whose id begins so.
+pub(super) async fn job(client: &Client, text: &str) -> Result<JobId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let jobs = client.jobs(JOBS, 0).await?;
+    let all: Vec<_> = jobs.data.iter().map(|job| (job.id, job.id.to_string(), String::new())).collect();
+    let count = all.len();
+    one("job", text, all).map_err(|error| match error.downcast::<NoMatch>() {
+        Ok(_) => NoMatch(format!("no id of your last {count} jobs begins with '{text}'")).into(),
+        Err(error) => error,
+    })
+}
+
+/// The API key with this id, or the one whose id begins so or that has this name.
+pub(super) async fn key(client: &Client, text: &str) -> Result<ApiKeyId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let keys = client.api_keys().await?;
+    one("key", text, keys.into_iter().map(|key| (key.id, key.id.to_string(), key.name)))
+}
+
+/// The Island with this id, or the one whose id begins so or that has this name.
+pub(super) async fn host(client: &Client, text: &str) -> Result<HostId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let hosts = client.hosts().await?;
+    one("Island", text, hosts.into_iter().map(|host| (host.id, host.id.to_string(), host.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_selected_or_none() {
+        let all = [(1, "0190aaaa", "ci"), (2, "0190bbbb", "ci"), (3, "0291aaaa", "attic")];
+        let select = |text: &str| {
+            one("key", text, all.iter().map(|(n, id, name)| (*n, (*id).to_owned(), (*name).to_owned())))
+        };
+        assert_eq!(select("attic").ok(), Some(3));
+        assert_eq!(select("0190B").ok(), Some(2));
+        assert!(select("ci").expect_err("two").is::<Usage>());
+        assert!(select("0190").expect_err("two").is::<Usage>());
+        assert!(select("029").expect_err("too short").is::<NoMatch>());
+        assert!(select("").expect_err("nothing").is::<NoMatch>());
+    }
+}
