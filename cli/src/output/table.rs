@@ -1,5 +1,7 @@
 //! Tables and lists of fields.
 
+use std::cmp::Reverse;
+
 use comfy_table::{Attribute, Cell, Color, Table, presets};
 
 use super::text::{Mood, mood, on_one_line};
@@ -123,8 +125,10 @@ fn fitted(columns: &[Column], mut cells: Vec<Vec<String>>, width: u16) -> Vec<Ve
             row.remove(at);
         }
     }
-    // The first column last: it is what commands take.
-    for at in (1..columns.len()).chain([0]) {
+    // The widest first, but the first column last: it is what commands take.
+    let mut order: Vec<usize> = (1..columns.len()).collect();
+    order.sort_by_key(|at| Reverse(widths(&cells)[*at]));
+    for at in order.into_iter().chain([0]) {
         let (now, over) = (widths(&cells)[at], over(&cells));
         if over > 0 {
             cut(&mut cells, at, now.saturating_sub(over).max(LEAST));
@@ -249,6 +253,14 @@ mod tests {
                 "0190f3f0-0000  completed  b",
             ]
         );
+    }
+
+    #[test]
+    fn the_widest_column_is_cut_first() {
+        let columns = [Column::of("id"), Column::of("status"), Column::of("cargo")];
+        let rows = vec![vec!["1".to_owned(), "completed".into(), "qwen2.5-0.5b-instruct".into()]];
+        let narrow = lines(&columns, rows, Some(30), false);
+        assert_eq!(narrow, ["ID  STATUS     CARGO", "1   completed  qwen2.5-0.5b-i…"]);
     }
 
     #[test]

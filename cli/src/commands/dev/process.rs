@@ -168,33 +168,40 @@ mod system {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
-    fn sleeper() -> (tokio::process::Child, Process) {
-        let child =
-            tokio::process::Command::new("sleep").arg("600").kill_on_drop(true).spawn().expect("sleep");
+    /// A process that has replaced the image of its parent: an answer shows it, the return of `spawn` does not.
+    async fn waiter() -> (tokio::process::Child, Process) {
+        let mut command = tokio::process::Command::new("cat");
+        let piped = std::process::Stdio::piped;
+        let mut child =
+            command.arg("-u").stdin(piped()).stdout(piped()).kill_on_drop(true).spawn().expect("cat");
+        child.stdin.as_mut().expect("piped").write_all(b"x").await.expect("write");
+        child.stdout.as_mut().expect("piped").read_exact(&mut [0]).await.expect("an answer");
         let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())).expect("a process id");
         (child, Process::running(pid).expect("it runs"))
     }
 
     #[tokio::test]
     async fn a_process_is_ended_and_known_to_be_gone() {
-        let (mut child, process) = sleeper();
-        assert!(process.is_running() && process.arguments() == ["sleep", "600"]);
+        let (mut child, process) = waiter().await;
+        assert!(process.is_running() && process.arguments() == ["cat", "-u"]);
         // Suspended, it gets no signal before it goes on.
         rustix::process::kill_process(process.pid, Signal::STOP).expect("suspend it");
-        process.end("sleep", Duration::from_mins(1)).await.expect("end");
+        process.end("cat", Duration::from_mins(1)).await.expect("end");
         assert!(
             !process.is_running() && process.arguments().is_empty(),
             "it has ended and was not waited for"
         );
         assert!(!child.wait().await.expect("wait").success());
-        process.end("sleep", Duration::from_mins(1)).await.expect("ending it again does nothing");
+        process.end("cat", Duration::from_mins(1)).await.expect("ending it again does nothing");
     }
 
     #[tokio::test]
     async fn another_process_with_the_same_id_is_left_alone() {
-        let (mut child, process) = sleeper();
+        let (mut child, process) = waiter().await;
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("x.pid");
         process.record(&path).expect("record");
@@ -202,7 +209,7 @@ mod tests {
         fs::write(&path, format!("{}\nanother boot 5\n", process.pid)).expect("write");
         let earlier = Process::recorded(&path).expect("a record");
         assert!(!earlier.is_running() && earlier.arguments().is_empty());
-        earlier.end("sleep", Duration::from_mins(1)).await.expect("nothing to end");
+        earlier.end("cat", Duration::from_mins(1)).await.expect("nothing to end");
         assert!(child.try_wait().expect("ask").is_none(), "it still runs");
         for text in ["", "77", "x\ny\n", "0\nstart\n"] {
             fs::write(&path, text).expect("write");
