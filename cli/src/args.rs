@@ -104,7 +104,7 @@ pub(crate) enum Command {
     /// Save, show or remove your API key
     #[command(subcommand)]
     Auth(Auth),
-    /// Show your account, or every movement of its credits
+    /// Show your account, or what changed its balance
     #[command(args_conflicts_with_subcommands = true)]
     Account {
         #[command(subcommand)]
@@ -162,8 +162,17 @@ pub(crate) enum Auth {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Account {
-    /// Every movement of your credits, newest first
-    Ledger(Paging),
+    /// What changed your balance, newest first
+    Ledger(Ledger),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ledger {
+    /// Every movement, those of the credits that are set aside for running jobs too
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) page: Paging,
 }
 
 /// Which page of a list.

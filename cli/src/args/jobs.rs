@@ -25,6 +25,12 @@ pub(crate) enum Jobs {
         #[arg(long, value_name = "DIR")]
         output: Option<PathBuf>,
     },
+    /// Print the output of a completed job alone
+    Output {
+        /// Its id, or the beginning of its id
+        #[arg(value_name = "ID", value_parser = id_beginning)]
+        job: String,
+    },
     /// Follow the output of a job, from its beginning
     Stream {
         /// Its id, or the beginning of its id

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::launch::become_child;
 use self::{
-    child::Spec,
+    child::{Log, Spec},
     layout::{Accounts, DevInfo, Layout},
     programs::Programs,
 };
@@ -104,6 +104,7 @@ fn announce(info: &DevInfo, layout: &Layout, output: &Output) -> Result<()> {
 /// One supervised child.
 struct Part {
     name: String,
+    log: Log,
     stop: CancellationToken,
     task: JoinHandle<Result<()>>,
 }
@@ -270,17 +271,18 @@ impl Network {
     }
 
     fn supervise(&mut self, name: &str, program: PathBuf, arguments: Vec<String>) {
+        let log = Log::new(self.layout.log(name));
         let spec = Spec {
             name: name.to_owned(),
             program,
             arguments,
-            log: self.layout.log(name),
+            log: log.clone(),
             pid_file: self.layout.pid(name),
             grace: grace(name),
         };
         let stop = CancellationToken::new();
         let task = spawn_local(spec.supervise(stop.clone()));
-        self.parts.push(Part { name: name.to_owned(), stop, task });
+        self.parts.push(Part { name: name.to_owned(), log, stop, task });
     }
 
     /// Asks again and again until there is an answer, a child has been given up, or time is over.
@@ -298,8 +300,8 @@ impl Network {
                 return Err(self.first_failure().await);
             }
             if Instant::now() > end {
-                let log = self.parts.last().map(|part| self.layout.log(&part.name)).unwrap_or_default();
-                bail!("{what} did not answer; its log ends with:\n{}", child::tail(&log));
+                let log = self.parts.last().map(|part| part.log.tail()).unwrap_or_default();
+                bail!("{what} did not answer; its log ends with:\n{log}");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

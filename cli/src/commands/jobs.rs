@@ -4,6 +4,7 @@ mod cancel;
 mod get;
 mod input;
 mod list;
+mod output;
 mod submit;
 pub(super) mod waiting;
 
@@ -31,6 +32,7 @@ pub(super) async fn run(command: Jobs, settings: &Settings, output: &Output) -> 
             let id = select::job(&client, &job).await?;
             get::get(id, images.as_deref(), &client, output).await?;
         }
+        Jobs::Output { job } => output::output(select::job(&client, &job).await?, &client, output).await?,
         Jobs::Cancel { job } => cancel::cancel(select::job(&client, &job).await?, &client, output).await?,
     }
     Ok(ExitCode::SUCCESS)

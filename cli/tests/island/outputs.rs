@@ -32,6 +32,8 @@ async fn reading_for_people() {
     let commands: &[&[&str]] = &[
         &["account"],
         &["account", "ledger"],
+        &["account", "ledger", "--limit", "1", "--offset", "1"],
+        &["account", "ledger", "--all"],
         &["auth", "status"],
         &["auth", "logout"],
         &["jobs", "list"],
@@ -40,6 +42,8 @@ async fn reading_for_people() {
         &["jobs", "get", PAINTED],
         &["jobs", "get", WAITING],
         &["jobs", "get", "0291"],
+        &["jobs", "output", JOB],
+        &["jobs", "output", PAINTED],
         &["jobs", "cancel", JOB],
         &["workloads", "list"],
         &["workloads", "list", "--runnable"],

@@ -125,6 +125,12 @@ fn job(method: &Method, rest: &str, times: usize) -> Response {
         (_, "", Some("6")) => json(200, WAITING_JOB.replace("JOB", id)),
         (_, "", Some("3")) => json(200, PAINTED_JOB.replace("JOB", id)),
         (_, "", Some(_)) => json(200, WHOLE_JOB.replace("JOB", id)),
+        (_, "output", Some("1")) => {
+            json(200, format!(r#"{{"data":{{"id":"{id}","output":"Hello, world."}}}}"#))
+        }
+        (_, "output", Some("3")) => {
+            json(200, format!(r#"{{"data":{{"id":"{id}","output":{{"label":"cat"}}}}}}"#))
+        }
         (_, "stream", Some("2")) => events(STORY_OF_FAILURE),
         (_, "stream", Some("3")) => events(STORY_OF_AN_IMAGE),
         // The first connection breaks in the middle of the second token.

@@ -1,9 +1,11 @@
 //! `island account ledger`.
 
 use anyhow::Result;
+use island_coordinator_client::Client;
+use island_protocol::api::books::LedgerEntry;
 
 use crate::{
-    args::Paging,
+    args::{Ledger, Paging},
     output::{Column, Output, text::or_dash},
     settings::Settings,
 };
@@ -16,12 +18,21 @@ const COLUMNS: [Column; 5] = [
     Column::of("job").id().drop(1),
 ];
 
-pub(super) async fn ledger(page: &Paging, settings: &Settings, output: &Output) -> Result<()> {
-    let answer = settings.client()?.ledger(page.limit, page.offset).answer().await?;
+/// Entries of one request, the most that the API gives.
+const MOST: u64 = 100;
+
+pub(super) async fn ledger(options: &Ledger, settings: &Settings, output: &Output) -> Result<()> {
+    let client = settings.client()?;
+    let page = &options.page;
     if output.is_json() {
-        return output.json(&answer.body);
+        return output.json(&client.ledger(page.limit, page.offset).answer().await?.body);
     }
-    let rows = answer.value.data.iter().map(|entry| {
+    let entries = if options.all {
+        client.ledger(page.limit, page.offset).await?.data
+    } else {
+        of_the_balance(&client, page).await?
+    };
+    let rows = entries.iter().map(|entry| {
         vec![
             output.moment(entry.created_at),
             entry.kind.clone(),
@@ -31,4 +42,21 @@ pub(super) async fn ledger(page: &Paging, settings: &Settings, output: &Output) 
         ]
     });
     output.table(&COLUMNS, rows.collect(), "No entries yet.")
+}
+
+/// A page of the entries that changed the balance. The API counts those of held credits too.
+async fn of_the_balance(client: &Client, page: &Paging) -> Result<Vec<LedgerEntry>> {
+    let wanted = usize::try_from(page.offset.saturating_add(page.limit))?;
+    let (mut entries, mut read) = (Vec::new(), 0);
+    while entries.len() < wanted {
+        let answer = client.ledger(MOST, read).await?;
+        read += answer.data.len() as u64;
+        let is_last = answer.data.is_empty() || read >= answer.meta.total;
+        entries.extend(answer.data.into_iter().filter(|entry| entry.book == "balance"));
+        if is_last {
+            break;
+        }
+    }
+    let skipped = usize::try_from(page.offset)?;
+    Ok(entries.into_iter().skip(skipped).take(wanted - skipped).collect())
 }

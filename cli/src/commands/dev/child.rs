@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -24,7 +24,7 @@ pub(super) struct Spec {
     pub(super) name: String,
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
-    pub(super) log: PathBuf,
+    pub(super) log: Log,
     pub(super) pid_file: PathBuf,
     /// How long it gets to stop before it is killed.
     pub(super) grace: Duration,
@@ -50,7 +50,7 @@ impl Spec {
             let status = status.with_context(|| format!("wait for {}", self.name))?;
             quick_deaths = if started.elapsed() < QUICK { quick_deaths + 1 } else { 0 };
             if quick_deaths >= MAX_QUICK_DEATHS {
-                bail!("{} does not stay up ({status}); its log ends with:\n{}", self.name, tail(&self.log));
+                bail!("{} does not stay up ({status}); its log ends with:\n{}", self.name, self.log.tail());
             }
             tokio::time::sleep(Duration::from_millis(200 * u64::from(quick_deaths))).await;
         }
@@ -60,8 +60,8 @@ impl Spec {
         let log = File::options()
             .create(true)
             .append(true)
-            .open(&self.log)
-            .with_context(|| format!("open {}", self.log.display()))?;
+            .open(&self.log.path)
+            .with_context(|| format!("open {}", self.log.path.display()))?;
         let child = launch::command(&self.program, &self.arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("share the log file")?)
@@ -95,9 +95,46 @@ impl Spec {
     }
 }
 
-/// The last lines of a log.
-pub(super) fn tail(log: &Path) -> String {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().rev().take(12).collect();
-    lines.into_iter().rev().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+/// A child's log file, from where this run of the program began to append to it.
+#[derive(Debug, Clone)]
+pub(super) struct Log {
+    path: PathBuf,
+    start: u64,
+}
+
+impl Log {
+    /// The log at `path`; what it holds now is from earlier runs.
+    pub(super) fn new(path: PathBuf) -> Self {
+        let start = std::fs::metadata(&path).map_or(0, |file| file.len());
+        Self { path, start }
+    }
+
+    /// The last lines of this run.
+    pub(super) fn tail(&self) -> String {
+        let bytes = std::fs::read(&self.path).unwrap_or_default();
+        let text = String::from_utf8_lossy(bytes.get(self.start as usize..).unwrap_or(&bytes));
+        let lines: Vec<&str> = text.lines().rev().take(12).collect();
+        if lines.is_empty() {
+            return format!("  (nothing; earlier runs are in {})", self.path.display());
+        }
+        lines.into_iter().rev().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_is_of_this_run() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("x.log");
+        std::fs::write(&path, "an earlier run\n").expect("write");
+        let log = Log::new(path.clone());
+        assert!(log.tail().contains("nothing") && !log.tail().contains("an earlier run"));
+        std::fs::write(&path, "an earlier run\nthis run\n").expect("write");
+        assert_eq!(log.tail(), "  this run");
+        std::fs::write(&path, "short\n").expect("a log that was made anew");
+        assert_eq!(log.tail(), "  short");
+    }
 }
