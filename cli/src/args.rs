@@ -43,6 +43,8 @@ Results go to standard output, everything else to standard error. NO_COLOR turns
 
 /// Heading of the options that every command has.
 const GENERAL: &str = "General options";
+/// Their place in the synopsis of a manual page, which has no headings.
+const LAST: usize = 900;
 
 /// Run AI models and tools on an Island network.
 #[derive(Debug, Parser)]
@@ -66,19 +68,20 @@ pub(crate) fn without_misleading_tip(mut error: clap::Error) -> clap::Error {
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// Address of the coordinator
-    #[arg(long, global = true, value_name = "URL", help_heading = GENERAL)]
+    #[arg(long, global = true, value_name = "URL", help_heading = GENERAL, display_order = LAST)]
     pub(crate) api_url: Option<String>,
     /// API key
-    #[arg(long, global = true, value_name = "KEY", help_heading = GENERAL)]
+    #[arg(long, global = true, value_name = "KEY", help_heading = GENERAL, display_order = LAST + 1)]
     pub(crate) api_key: Option<String>,
     /// Address of the message fabric; replaces the one the coordinator tells
-    #[arg(long, global = true, value_name = "URL", help_heading = GENERAL)]
+    #[arg(long, global = true, value_name = "URL", help_heading = GENERAL, display_order = LAST + 2)]
     pub(crate) nats_url: Option<String>,
     /// For people (text), or what the API answered (json)
     #[arg(
         long,
         global = true,
         help_heading = GENERAL,
+        display_order = LAST + 3,
         value_enum,
         default_value_t,
         hide_possible_values = true,

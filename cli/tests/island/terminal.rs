@@ -183,6 +183,10 @@ fn there_is_a_page_for_every_command() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let ran = alone(&["man", "--dir", &folder.path().display().to_string()]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let page = std::fs::read_to_string(folder.path().join("island-chat.1")).expect("written");
+    let synopsis = page.lines().find(|line| line.starts_with(r"\fBisland chat")).expect("a synopsis");
+    let at = |flag: &str| synopsis.find(flag).expect("in the synopsis");
+    assert!(at(r"no\-stream") < at(r"api\-url") && at(r"temperature") < at(r"api\-url"), "{synopsis}");
     for page in ["island.1", "island-jobs-submit.1", "island-api-keys-create.1", "island-chat.1"] {
         assert!(folder.path().join(page).is_file(), "{page}");
     }
