@@ -16,6 +16,6 @@ scripts/words.sh
 cargo clippy --locked --workspace --all-targets -- -D warnings
 CARGO_TARGET_DIR="$CARGO_TARGET_DIR/cargos" cargo clippy --locked --quiet --manifest-path cargos/programs/Cargo.toml --workspace --all-targets -- -D warnings
 # Advisories come from a database on the network, which `cargo deny check advisories` fetches by hand.
-has cargo-deny && cargo deny --locked --offline check bans licenses sources
-has cargo-deny && cargo deny --locked --offline --manifest-path cargos/programs/Cargo.toml check bans licenses sources
+has cargo-deny && cargo deny --locked check bans licenses sources
+has cargo-deny && cargo deny --locked --manifest-path cargos/programs/Cargo.toml check bans licenses sources
 has cargo-machete && cargo machete

@@ -1,4 +1,5 @@
-//! When this machine works for others: the owner's rules, and what follows from them now. Pure; [`watch`] looks and [`readings`] feels.
+//! When this machine works for others: the owner's rules and orders, and what follows from them now. Pure; [`crate::governor`] evaluates it,
+//! and [`sensors`] reads the machine.
 //!
 //! The owner's own word (pause, drain) goes before the rules; of several reasons the one that asks for most is told.
 

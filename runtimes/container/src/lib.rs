@@ -2,8 +2,8 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`table`] | all that a Cargo may say about its container |
-//! | [`limits`] | what it gets: its tier's bounds, within the owner's rules |
+//! | [`engine_config`] | the settings of a Cargo for its container |
+//! | [`resource_limits`] | what a container gets: the bounds of its tier, within the rules of the owner |
 //! | [`body`] | what the daemon is asked to create; nothing a Cargo says can loosen it |
 //! | [`labels`], [`process`] | labels that tell our orphans from what others use |
 //! | [`archive`] | image files, looked through and written anew before a daemon unpacks them |
@@ -11,7 +11,7 @@
 //! | [`daemon`] | the daemon and its socket; what it can do, and whether that is enough |
 //! | [`start`] | from an image to a program that waits for its input |
 //! | [`egress_mount`] | the forwarder through which a program connects to what its Cargo declares |
-//! | [`ahead`] | containers started before their job is there |
+//! | [`warm_pool`] | containers started before their job arrives |
 //! | [`run`], [`exit`] | one job: input, lines, and how it ended |
 //! | [`remover`] | who takes containers away |
 //! | [`runtime`] | the seam to the rest |

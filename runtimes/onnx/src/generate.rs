@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`options`] | how to write, from the repository's settings and the job's wishes |
-//! | [`rules`] | which tokens may come next, whatever the model says |
+//! | [`logits_processors`] | changes of the scores before a token is chosen |
 //! | [`search`] | greedy, sampled or beam search over any [`Decoder`] |
 //! | [`seq2seq`] | decoders that look at an encoder's states, with their caches |
 //! | [`stream`] | tokens to text, piece by piece |

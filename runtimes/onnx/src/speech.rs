@@ -7,7 +7,7 @@
 //! | [`whisper`], [`times`] | Whisper, sound of any length, and the times it writes |
 //! | [`ctc`] | models that label every moment: wav2vec2, HuBERT |
 //! | [`raw`] | models that hear samples and write text: Moonshine |
-//! | [`speak`] | text to speech: VITS, SpeechT5 |
+//! | [`tts`] | text to speech: VITS, SpeechT5 |
 
 pub mod ctc;
 pub mod mel;

@@ -7,7 +7,7 @@
 //! | [`segment`] | which pixels belong to what |
 //! | [`depth`] | how near things are |
 //! | [`caption`] | what it shows, in words |
-//! | [`read`] | what is written there |
+//! | [`ocr`] | the text in an image |
 //!
 //! [`preprocess`] makes of a picture what their graphs read.
 

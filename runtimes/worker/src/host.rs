@@ -1,7 +1,7 @@
 //! The agent's side: starts a worker, attaches to one that is running, relays frames.
 //!
 //! [`spawn`] and [`attach`] both give a [`Worker`]: its [`Process`], to signal and await, and its [`Connection`]. A worker outlives
-//! both: dropping them ends neither the process nor its jobs. The first frame of a connection is always `Hello`. [`derive`] runs the
+//! both: dropping them ends neither the process nor its jobs. The first frame of a connection is always `Hello`. [`mod@derive`] runs the
 //! same program once, to make a file.
 
 mod connection;

@@ -55,7 +55,11 @@ impl Stage<'_> {
         self.kv_offload.make_room(tokens.len());
         match self.context.state_seq_get(*sequence as i32, LlamaStateSeqFlags::empty()) {
             Ok(state) => {
-                self.kv_offload.put(OffloadedSequence { tokens: tokens.clone(), scope: scope.clone(), state });
+                self.kv_offload.put(OffloadedSequence {
+                    tokens: tokens.clone(),
+                    scope: scope.clone(),
+                    state,
+                });
             }
             Err(error) => {
                 tracing::warn!(%error, "an idle conversation is forgotten: its state cannot be copied");

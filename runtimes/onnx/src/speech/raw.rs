@@ -83,9 +83,9 @@ impl Raw {
             Task { begin: &begin, source: &[], longest: options.longest(begin.len(), 4096), rule: None };
         let mut decoding = self.decoder.begin(Encoded { states, mask: None });
         let mut stream = Stream::new(&self.tokens, job);
-        let written = search::write(&mut decoding, &options, task, job, &mut |token| stream.hear(token))?;
+        let written = search::write(&mut decoding, &options, task, job, &mut |token| stream.push(token))?;
         Ok(Answer {
-            output: json!({ "text": stream.end()? }),
+            output: json!({ "text": stream.finish()? }),
             usage: Usage::tokens(begin.len() as u64, written.tokens.len() as u64),
             finish_reason: Some(if written.has_ended { FinishReason::Stop } else { FinishReason::Length }),
         })

@@ -193,7 +193,7 @@ impl Whisper {
                 (vec![Segment { start: 0.0, end: 0.0, tokens: written }], 0)
             };
             if with_times {
-                segments.iter().flat_map(|segment| &segment.tokens).for_each(|&token| stream.hear(token));
+                segments.iter().flat_map(|segment| &segment.tokens).for_each(|&token| stream.push(token));
             }
             let offset = (seek * ear.hop) as f32 / ear.rate as f32;
             all.extend(segments.into_iter().map(|segment| Segment {
@@ -210,7 +210,7 @@ impl Whisper {
                 break;
             }
         }
-        let text = stream.end()?;
+        let text = stream.finish()?;
         self.answer(asked, on_token, &all, text)
     }
 
@@ -234,7 +234,7 @@ impl Whisper {
         let written = search::write(decoding.as_mut(), &options, task, job, &mut |token| {
             // What is written behind the last time is on_token again in the next window: it is not certain yet.
             if said(token) && !with_times {
-                stream.hear(token);
+                stream.push(token);
             }
         })?;
         let mut tokens = written.tokens;

@@ -191,13 +191,14 @@ impl Pipeline for Rewriter {
         let mask: ArrayD<i64> = Array2::ones((1, source.len())).into_dyn();
         let feeds = Feeds::new().ints("input_ids", ids).ints("attention_mask", mask.clone());
         let states = self.encoder.run(feeds)?.floats("last_hidden_state")?;
+        job.read(source.len() as u64);
         let begin = start(&options)?;
         let longest = options.longest(begin.len(), self.longest);
         let mut decoding = self.decoder.begin(Encoded { states, mask: Some(mask) });
         let mut stream = Stream::new(&self.tokens, job);
         let task = Task { begin: &begin, source: &source, longest, rule: None };
-        let written = search::write(&mut decoding, &options, task, job, &mut |token| stream.hear(token))?;
-        let text = stream.end()?;
+        let written = search::write(&mut decoding, &options, task, job, &mut |token| stream.push(token))?;
+        let text = stream.finish()?;
         Ok(Answer {
             output: json!({ "text": text }),
             usage: Usage::tokens(source.len() as u64, written.tokens.len() as u64),

@@ -92,8 +92,8 @@ impl Writer {
         };
         let mut decoding = self.decoder.begin(Encoded { states, mask: None });
         let mut stream = Stream::new(&self.tokens, job);
-        let written = search::write(&mut decoding, options, task, job, &mut |token| stream.hear(token))?;
-        let text = stream.end()?;
+        let written = search::write(&mut decoding, options, task, job, &mut |token| stream.push(token))?;
+        let text = stream.finish()?;
         Ok(Generated { text, count: written.tokens.len() as u64, has_ended: written.has_ended })
     }
 
