@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the programs behind the wasm and container Cargos, says what it does, does nothing twice.
+# Builds the programs behind the wasm and container Cargos, reports what it does, does nothing twice.
 #   scripts/cargos.sh            everything that can be built here
 #   scripts/cargos.sh wasm       only the modules
 #   scripts/cargos.sh test       everything, and the tests of the programs themselves
@@ -60,7 +60,7 @@ fi
 CARGO_TARGET_DIR=$target RUSTFLAGS="$paths -C target-feature=+crt-static" cargo build --quiet --locked --release \
     --manifest-path cargos/programs/Cargo.toml --target "$host" --package island-tools --package island-forwarder
 install_file "$target/$host/release/island-forwarder" "$built/island-forwarder" 755
-# What this machine lacks for making images is said, and the rest goes on; a wrong recipe is an error.
+# What this machine lacks for making images is reported, and the rest goes on; a wrong recipe is an error.
 python3 scripts/images.py cargos/images "$target/images" "$built" "$target/$host/release/island-tools" || [ $? = 3 ]
 note_hashes
 

@@ -69,7 +69,7 @@ def digest(*parts):
 def sources():
     """This machine's release and where its own packages come from: nothing is fetched that its owner does not trust."""
     if not shutil.which("apt-get"):
-        give_up("this is no Debian or Ubuntu")
+        give_up("this system is neither Debian nor Ubuntu")
     release = dict(line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().splitlines() if "=" in line)
     suite = release.get("VERSION_CODENAME", "").strip('"')
     form = "$(ORIGIN)|deb $(REPO_URI) $(RELEASE) $(COMPONENT)"

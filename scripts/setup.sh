@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs or fetches what is missing to build, run and test Island; says what it does; does nothing twice.
+# Installs or fetches what is missing to build, run and test Island; reports what it does; does nothing twice.
 #   scripts/setup.sh          to build and run
 #   scripts/setup.sh cargos   also what the images of container Cargos are made with
 #   scripts/setup.sh test     also what the tests need

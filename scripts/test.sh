@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every test of the workspace, and ends with a line that says how many ran and how many were left out.
+# Runs every test of the workspace, and ends with the numbers of those that passed, failed and were left out.
 # With ISLAND_STRICT=1 a test that is left out fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."

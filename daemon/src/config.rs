@@ -32,7 +32,7 @@ pub enum ConfigError {
 ///
 /// `file` must exist when given. Environment variables are `<prefix><SECTION>__<KEY>`, such as
 /// `ISLAND_AGENT_CACHE__MAX_GB`. `flags` holds what was given on the command line: a struct whose absent options are
-/// skipped when serialised.
+/// skipped when serialized.
 pub fn load<T: Serialize + DeserializeOwned + Default>(
     file: Option<&Path>,
     prefix: &str,

@@ -12,7 +12,7 @@
 //! | [`files`] | whole-or-not-at-all writes |
 //!
 //! A program is `config -> build -> spawn -> run`. Its [`lifecycle::Lifecycle`] owns every task that lives as long as
-//! the process; nothing is detached. Two tokens tell tasks to end: `soft` (take no new work, finish) and `hard` (stop
+//! the process; nothing is detached. Two tokens end tasks: `soft` (take no new work, finish) and `hard` (stop
 //! now), hard being the parent. The first signal trips soft; a second one, or the drain limit, trips hard.
 
 pub mod chain;

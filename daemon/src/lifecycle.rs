@@ -65,7 +65,7 @@ impl Lifecycle {
         });
     }
 
-    /// Waits for a signal or a failing task, stops everything in order, and says how it went.
+    /// Waits for a signal or a failing task, stops everything in order, and returns how it went.
     pub async fn run(self) -> ExitCode {
         let stop = async {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! Notices a task that makes no progress and ends the process, so that whoever supervises it starts it anew.
+//! Notices a task that makes no progress and ends the process, so that its supervisor starts it anew.
 //!
 //! A deadlock cannot be seen from inside the runtime that it blocks, so a thread of its own watches. It counts its own ticks
 //! instead of reading a clock: time in which the whole process was stopped or the machine was suspended does not count.

@@ -77,7 +77,9 @@ impl Network {
         coordinator.extend(postgres.as_ref().map(|server| ("DATABASE__URL", server.database())));
         let log = fs::File::options().create(true).append(true).open(folder.path().join("dev.log"));
         let log = log.expect("open the log");
-        let mut command = Command::new(program("island"));
+        // Tests may run where SIGHUP is ignored, which programs inherit.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP").arg(program("island"));
         command.args(["dev", "--fixtures", "--data-dir"]).arg(folder.path());
         if options.islands == 0 {
             command.arg("--no-island");

@@ -159,6 +159,8 @@ async fn a_reply_goes_on_elsewhere_when_the_owner_comes_back() {
     eventually("its workers are gone", || async { processes::workers(&left).is_empty().then_some(()) }).await;
     println!("the machine was free {} ms after `island-agent pause`", start.elapsed().as_millis());
     assert!(said.starts_with("paused: until"), "{said}");
+    // The updater reads these names.
+    assert_eq!(status(&left)["order"]["order"], "pause");
 
     let story = story.read_to_end(&mut events).await;
     story.assert_whole();

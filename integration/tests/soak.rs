@@ -1,6 +1,6 @@
 //! Thousands of small jobs leave nothing behind: no descriptor, no thread, no memory, no file.
 //!
-//! `ISLAND_SOAK_JOBS` raises the number of jobs for a longer run by hand.
+//! `ISLAND_SOAK_JOBS` and `ISLAND_SOAK_MODELS` raise the number of jobs and of loaded models for a longer run by hand.
 
 use std::{
     collections::BTreeMap,
@@ -30,15 +30,14 @@ const BYTES_PER_JOB: u64 = 1_024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_grows_with_the_jobs_that_have_passed() {
-    let cargos = catalogue();
+    let (jobs, models) = (setting("ISLAND_SOAK_JOBS", JOBS), setting("ISLAND_SOAK_MODELS", 1));
+    let cargos = catalogue(models);
     let network =
         Network::start_with(&Options { cargos: Some(cargos.path().to_owned()), ..Options::default() });
     let client = network.client();
-    run(&client, WARM_UP).await;
+    run(&client, WARM_UP, models).await;
     let before = measure(&network).await;
-    let jobs =
-        std::env::var("ISLAND_SOAK_JOBS").map_or(JOBS, |jobs| jobs.parse().expect("a number")).max(JOBS);
-    run(&client, jobs).await;
+    run(&client, jobs, models).await;
     let after = measure(&network).await;
     println!("before: {before:#?}\nafter {jobs} jobs: {after:#?}");
     assert!(before.keys().any(|part| part.contains("worker")), "workers are measured: {before:?}");
@@ -56,18 +55,29 @@ async fn nothing_grows_with_the_jobs_that_have_passed() {
     }
 }
 
-/// The two Cargos, so cheap that the credits of a development account last for all jobs.
-fn catalogue() -> tempfile::TempDir {
+/// A number from the environment, where it is more than the usual one.
+fn setting(variable: &str, usual: u64) -> u64 {
+    std::env::var(variable).map_or(usual, |value| value.parse().expect("a number")).max(usual)
+}
+
+/// The shipped model and `models` Cargos of the scripted engine, each with a worker of its own, so cheap that the credits of a
+/// development account last for all jobs.
+fn catalogue(models: u64) -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
     let shipped = examples::catalogue();
-    for file in ["llm-chat.toml", "fixtures/sim-chat.toml"] {
+    let write = |file: &str, slug: String, context_tokens: u64| {
         let text = fs::read_to_string(shipped.join(file)).expect("an entry");
         let mut entry: toml::Table = text.parse().expect("an entry is TOML");
-        entry.insert("price_per_job".to_owned(), toml::Value::Float(0.001));
-        let to = folder.path().join(file);
-        fs::create_dir_all(to.parent().expect("a folder")).expect("create the folder");
-        fs::write(to, toml::to_string(&entry).expect("an entry")).expect("write the entry");
-    }
+        entry.insert("price_per_job".to_owned(), 0.001.into());
+        entry.insert("slug".to_owned(), slug.clone().into());
+        // Cargos with equal settings would share a worker.
+        let limits = entry["limits"].as_table_mut().expect("limits");
+        limits.insert("context_tokens".to_owned(), (context_tokens as i64).into());
+        let path = folder.path().join(format!("{slug}.toml"));
+        fs::write(path, toml::to_string(&entry).expect("an entry")).expect("write the entry");
+    };
+    (0..models).for_each(|number| write("fixtures/sim-chat.toml", format!("sim-{number}"), 1024 + number));
+    write("llm-chat.toml", "llm-chat".to_owned(), 1024);
     fs::create_dir(folder.path().join("models")).expect("create the folder");
     let model = "models/island-tiny-chat.gguf";
     fs::copy(shipped.join(model), folder.path().join(model)).expect("copy the model");
@@ -75,7 +85,7 @@ fn catalogue() -> tempfile::TempDir {
 }
 
 /// Runs `count` jobs on warm workers of the scripted engine and of the real one, and checks every end.
-async fn run(client: &Client, count: u64) {
+async fn run(client: &Client, count: u64, models: u64) {
     let started = Arc::new(AtomicU64::new(0));
     let clients = (0..CLIENTS).map(|_| {
         let (client, started) = (client.clone(), Arc::clone(&started));
@@ -86,11 +96,12 @@ async fn run(client: &Client, count: u64) {
                     return;
                 }
                 let (cargo, input) = if number.is_multiple_of(10) {
-                    ("llm-chat", json!({ "prompt": "hello", "max_tokens": 1 }))
+                    ("llm-chat".to_owned(), json!({ "prompt": "hello", "max_tokens": 1 }))
                 } else {
-                    ("sim-chat", json!({ "prompt": "hello", "max_tokens": 1, "delay_ms": 0 }))
+                    let input = json!({ "prompt": "hello", "max_tokens": 1, "delay_ms": 0 });
+                    (format!("sim-{}", number % models), input)
                 };
-                let job = client.submit_job(cargo, input, 0).await.expect("submit");
+                let job = client.submit_job(&cargo, input, 0).await.expect("submit");
                 let mut events = client.job_events(job.id, None);
                 let read = async {
                     let mut last = None;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Boots a clean Debian with its own systemd, and has the packages live there: the unit, its credential, its watchdog, draining on stop,
-# hostile engines behind the unit's walls, an update that comes up and one that does not.
+# hostile engines in the unit's sandbox, an update that comes up and one that does not.
 # Needs root, mmdebstrap and systemd-nspawn. PROFILE=dev takes what the tests build.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -33,7 +33,7 @@ cp "$target"/deb/island-update_*.deb "$root/update.deb"
 network
 
 say "booting"
-# nspawn has walls of its own, in which older ones leave no room for landlock; a machine has none.
+# nspawn adds system call filters, and older ones leave out landlock; a machine has none of them.
 systemd-nspawn --quiet --system-call-filter="landlock_create_ruleset landlock_add_rule landlock_restrict_self" -D "$root" --boot --register=no --keep-unit --machine="isl-boot-$$" --console=pipe </dev/null >"$work/boot.log" 2>&1 &
 pids+=($!)
 for _ in $(seq 100); do leader=$(pgrep -P "${pids[-1]}" | head -1 || true); [ -n "$leader" ] && break; sleep 0.1; done
@@ -47,9 +47,9 @@ inside systemctl restart island-agent
 until_true "joining" connected
 inside systemctl show island-agent -p ActiveState -p StatusText -p User -p MainPID
 # As the agent inside its unit reached them, and not as root would.
-walls=$("$built/island" hosts list --format json | jq -c '[.. | .sandbox? // empty][0]')
-say "walls: $walls"
-[ "$(jq -r .level <<<"$walls")" = full ] || fail "the unit keeps the agent from building every wall"
+sandbox=$("$built/island" hosts list --format json | jq -c '[.. | .sandbox? // empty][0]')
+say "sandbox: $sandbox"
+[ "$(jq -r .level <<<"$sandbox")" = full ] || fail "the unit prevents a layer of the sandbox"
 inside island-agent --config /etc/island/agent.toml doctor | tee "$work/doctor" || true
 grep -q '^ok *test job' "$work/doctor" || fail "the test job did not come back"
 
@@ -81,7 +81,7 @@ until_true "coming back" connected
 inside rm -r /etc/systemd/system/island-agent.service.d
 
 if [ -n "${HOSTILE:-}" ]; then
-    say "hostile engines behind the unit's walls"
+    say "hostile engines in the unit's sandbox"
     install -D -m 0755 "$HOSTILE" "$root/usr/lib/island/hostile"
     sed -e 's|^Type=.*|Type=oneshot|; s|^ExecStart=.*|ExecStart=/usr/lib/island/hostile|; /^NotifyAccess/d; /^WatchdogSec/d; /^Restart/d; /^LoadCredential/d; /API_KEY_FILE/d; s|StateDirectory=.*|StateDirectory=island-hostile|; s|%S/island-agent|%S/island-hostile|' \
         systemd/island-agent.service >"$root/etc/systemd/system/island-hostile.service"
@@ -90,7 +90,7 @@ if [ -n "${HOSTILE:-}" ]; then
     inside journalctl --no-pager --output=cat -u island-hostile | grep -v '^Starting\|^Finished\|Deactivated\|Consumed' | tail -70
 fi
 
-say "updates are off until the owner says whom to trust"
+say "updates are off until the owner trusts keys"
 inside dpkg -i /update.deb
 [ "$(inside systemctl is-enabled island-update.timer || true)" = disabled ] || fail "the timer is on"
 inside island-update check && fail "nobody is trusted yet"
@@ -118,7 +118,7 @@ printf 'manifest = "http://127.0.0.1:%s/manifest.json"\nkeys = ["%s"]\nstart_s =
 say "an update that comes up"
 old=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 new=${old%.*}.9
-# The same program, that says of itself that it is another.
+# The same program, which reports another version.
 renumber() {
     mv usr/bin/island-agent usr/lib/island/island-agent-inside
     cat >usr/bin/island-agent <<AGENT
@@ -135,14 +135,14 @@ release 1 "$new"
 inside island-update check
 inside systemctl start island-update || fail "it was not updated"
 until_true "version $new" runs_version "$new"
-[ "$(status | jq -r .wish.wish)" = none ] || fail "it takes no work after its update"
+[ "$(status | jq -r .order.order)" = none ] || fail "it takes no work after its update"
 job 8
 
 say "an update that does not come up is taken back"
 broken=${old%.*}.10
 repack "$broken" cp /bin/false usr/bin/island-agent
 release 2 "$broken"
-inside systemctl start island-update && fail "it says that all is well"
+inside systemctl start island-update && fail "it reports success"
 until_true "version $new again" runs_version "$new"
 inside island-update check | grep -q 'did not come up here before' || fail "it would try again"
 job 8

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Debian packages of what is built: island-agent, island-update, island-coordinator and island (the command line), into target/deb.
-#   PROFILE=release packaging/debian/build.sh      optimised for size and speed; `dev` packages what the tests ran
+#   PROFILE=release packaging/debian/build.sh      optimized for size and speed; `dev` packages what the tests ran
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -51,7 +51,7 @@ put "$resident/island-agent" "$agent/usr/bin"
 for worker in "$built"/island-worker-*; do
     case $worker in *.d|*simulated) ;; *) put "$worker" "$agent/usr/lib/island" ;; esac
 done
-# By the names that the workers ask for.
+# By the names under which the workers load them.
 for library in "$built"/libggml*.so.0 "$built"/libllama*.so.0; do put "$library" "$agent/usr/lib/island" 0644; done
 for backend in "$built"/backends/*.so; do put "$backend" "$agent/usr/lib/island/backends" 0644; done
 if [ -f .tools/lib/libonnxruntime.so ]; then

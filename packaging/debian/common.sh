@@ -26,5 +26,5 @@ network() {
 }
 
 job() { # TOKENS
-    "$built/island" jobs submit --workload llm-chat --input "{\"prompt\": \"Tell me about the sea.\", \"max_tokens\": $1}" --stream
+    "$built/island" jobs submit --workload llm-chat --input "{\"prompt\": \"Describe the sea.\", \"max_tokens\": $1}" --stream
 }

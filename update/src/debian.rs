@@ -17,18 +17,21 @@ pub struct Debian {
     pub agent_config: PathBuf,
 }
 
-/// What matters of the agent's status.
+/// The part of the agent's status that matters here. The installed agent may be an older one, which names the order otherwise.
 #[derive(Debug, Deserialize)]
 struct Status {
     version: Version,
     connected: bool,
     jobs: Vec<serde_json::Value>,
-    wish: Wish,
+    #[serde(alias = "wish")] // words: ok
+    order: Order,
 }
 
+/// The latest order of the owner.
 #[derive(Debug, Deserialize)]
-struct Wish {
-    wish: String,
+struct Order {
+    #[serde(alias = "wish")] // words: ok
+    order: String,
 }
 
 impl Debian {
@@ -51,7 +54,7 @@ impl Machine for Debian {
     async fn health(&self) -> Option<Health> {
         let text = said("ask the agent how it is", self.agent(&["status", "--json"])).await.ok()?;
         let status: Status = serde_json::from_str(&text).ok()?;
-        let held = status.wish.wish != "none";
+        let held = status.order.order != "none";
         Some(Health { version: status.version, connected: status.connected, jobs: status.jobs.len(), held })
     }
 
@@ -100,4 +103,20 @@ async fn said(what: &str, mut command: Command) -> Result<String, MachineError> 
         return Err(failed(format!("{}: {}", ran.status, text.trim())));
     }
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_of_older_and_newer_agents_is_read() {
+        for name in ["wish", "order"] {
+            let text = format!(
+                r#"{{"version": "0.1.0", "connected": true, "jobs": [], "{name}": {{"{name}": "pause", "until": null}}, "more": 1}}"#
+            );
+            let status: Status = serde_json::from_str(&text).expect("a status");
+            assert_eq!(status.order.order, "pause");
+        }
+    }
 }

@@ -49,8 +49,17 @@ impl Ran {
 
 /// A command that sees nothing of this machine but an empty home.
 pub(crate) fn command(home: &Path, variables: &[(&str, &str)], arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_island"));
-    command.args(arguments).env_clear().env("HOME", home).envs(variables.iter().copied());
+    // Tests may run where SIGHUP is ignored, which programs inherit.
+    let mut command = Command::new("/usr/bin/env");
+    if cfg!(target_os = "linux") {
+        command.arg("--default-signal=HUP");
+    }
+    command
+        .arg(env!("CARGO_BIN_EXE_island"))
+        .args(arguments)
+        .env_clear()
+        .env("HOME", home)
+        .envs(variables.iter().copied());
     command
 }
 
