@@ -175,7 +175,7 @@ fn enroll(config: &Config, leave: bool) -> ExitCode {
 }
 
 fn order(config: &Config, order: OwnerOrder) -> ExitCode {
-    control(config, async |agent| agent.say(order).await.map(|verdict| say(&format!("{verdict}\n"))))
+    control(config, async |agent| agent.set_order(order).await.map(|verdict| say(&format!("{verdict}\n"))))
 }
 
 async fn show(agent: &Control, watch: bool, json: bool) -> Result<ExitCode, ControlError> {

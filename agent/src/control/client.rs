@@ -46,7 +46,7 @@ impl Control {
     }
 
     /// Says what the owner wants; gives what follows from it.
-    pub async fn say(&self, order: OwnerOrder) -> Result<Verdict, ControlError> {
+    pub async fn set_order(&self, order: OwnerOrder) -> Result<Verdict, ControlError> {
         self.answer(self.http.post("http://agent/order").json(&order)).await
     }
 
