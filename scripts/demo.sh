@@ -2,7 +2,7 @@
 # Starts a network in a temporary folder, asks its model something, and stops it again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bin="${CARGO_TARGET_DIR:-target}/debug"
+bin="${CARGO_TARGET_DIR:-$(scripts/target.sh)}/debug"
 data=$(mktemp -d)
 cleanup() {
     [ -z "${network:-}" ] || { kill -TERM "$network" 2>/dev/null || true; wait "$network" 2>/dev/null || true; }

@@ -3,6 +3,7 @@
 #   scripts/install.sh PREFIX        into PREFIX/bin
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$(scripts/target.sh)}"
 
 bin="$1/bin"
 mkdir -p "$bin"

@@ -3,6 +3,7 @@
 # A tool that is missing is an error in strict mode, which `make check` sets, and a note otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$(scripts/target.sh)}"
 
 export PATH="$CARGO_TARGET_DIR/tools/bin:$PATH"
 has() {

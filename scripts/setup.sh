@@ -7,6 +7,7 @@
 # Services (PostgreSQL, Docker) are installed without asking in CI only. ISLAND_INSTALL=yes or no answers beforehand.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$(scripts/target.sh)}"
 
 say() { printf '\033[1msetup:\033[0m %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -62,7 +63,7 @@ if command -v dpkg-query >/dev/null; then
         if may_install "${missing[@]}"; then
             install "${missing[@]}"
         else
-            say "going on without ${missing[*]}: the tests that need them are skipped, and counted at the end"
+            say "going on without ${missing[*]}: tests that need Docker are skipped and counted at the end, those that need PostgreSQL fail"
         fi
     fi
 else
@@ -151,7 +152,7 @@ fi
 if is check; then
     tools="$CARGO_TARGET_DIR/tools"
     while read -r tool version features; do
-        "$tools/bin/$tool" --version 2>/dev/null | grep -q " $version" && continue
+        "$tools/bin/$tool" --version 2>/dev/null | grep -qwF "$version" && continue
         say "building $tool $version into $tools"
         # shellcheck disable=SC2086 # several options
         CARGO_TARGET_DIR="$tools/build" cargo install --quiet --locked --debug $features --root "$tools" --version "$version" "$tool"

@@ -143,11 +143,11 @@ pub struct Pool {
     workers: Mutex<Vec<(ModelKey, Arc<WorkerHandle>)>>,
     /// What was asked for lately, loaded or not.
     model_demand: Mutex<ModelDemand<ModelKey>>,
-    /// The strongest word on walls so far: every worker here reaches the same.
+    /// The latest report of a sandbox: every worker here reaches the same.
     sandbox: Mutex<Option<SandboxReport>>,
     /// What is paused.
     stance: tokio::sync::watch::Receiver<Stance>,
-    /// Placement is made and taken by one start at a time.
+    /// Memory is freed and taken by one start at a time.
     starting: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
 }

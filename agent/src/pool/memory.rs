@@ -44,7 +44,7 @@ impl Pool {
         worker_placement::headroom(&self.placements())
     }
 
-    /// Placement for a worker of this Cargo, once those who leave for it are gone.
+    /// Returns the placement for a worker of this Cargo once the workers that are stopped for it have ended.
     pub(super) async fn make_room(&self, cargo: &CargoSpec) -> Result<Placement<InstanceId>, AcquireError> {
         // Where each job takes its own memory, admission has seen to it; the worker itself is small.
         let (placements, is_small) = (self.placements(), cargo.is_shared());
