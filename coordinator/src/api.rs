@@ -1,7 +1,8 @@
-//! HTTP under `/api/v1`: one module per noun, one file per verb.
+//! HTTP under `/api/v1`: one module for each noun, one file for each verb.
 //!
-//! Checks come in one order everywhere: route, method, size, key, requests a minute, scope, media type, JSON, fields,
-//! ownership, idempotency, limits, credits, commit. [`auth::Caller`] does size to scope, [`body::Json`] media type and JSON, handlers the rest.
+//! Checks have one order everywhere: route, method, size, key, rate limit, scope, media type, JSON, fields, access to
+//! the named object, idempotency, limits, credits, commit. [`auth::Caller`] checks size to scope, [`body`] media type
+//! to fields, handlers the rest.
 
 mod account;
 mod artifacts;
@@ -15,6 +16,7 @@ mod error;
 mod fabric;
 mod health;
 mod hosts;
+pub(crate) mod idempotency;
 mod images;
 mod island;
 mod jobs;
@@ -24,7 +26,6 @@ mod limits;
 mod market;
 mod models;
 mod network;
-pub(crate) mod once;
 mod query;
 pub(crate) mod routes;
 mod segment;
@@ -49,23 +50,23 @@ pub(crate) use error::ApiError;
 use document::Document;
 use routes::Routes;
 
-use crate::{fabric::keys::FabricKeys, owner::Owner, upkeep::Notes};
+use crate::{deferred_writes, execution::Execution, fabric::keys::FabricKeys};
 
-/// Bytes a request body may have.
+/// Maximum bytes of a request body.
 pub(crate) const MAX_BODY: usize = 9 << 20;
-/// Bytes the input of a job may have: an assignment must fit into one message of the fabric.
+/// Maximum bytes of a job's input: an assignment must fit into one message of the fabric.
 pub(crate) const MAX_INPUT: usize = 8 << 20;
 
-/// Bounds per account, and times.
+/// Limits of each account, and times.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
-    /// 0: no limit, as with the next two.
+    /// 0 is no limit, as for the next two.
     pub requests_per_minute: u32,
     pub concurrent_jobs: u32,
     pub concurrent_streams: u32,
-    /// How long a chat request waits for an Island.
+    /// Maximum time that a chat request waits for an Island.
     pub chat_wait: Duration,
-    /// How long a job may wait for an Island.
+    /// Maximum time that a job waits for an Island.
     pub max_wait_ms: i64,
     /// Life of an Island's fabric credentials.
     pub island_jwt_ms: i64,
@@ -73,40 +74,40 @@ pub(crate) struct Rules {
     pub watch_jwt_ms: i64,
 }
 
-/// What handlers work with.
+/// State of the handlers.
 #[derive(Debug)]
 pub(crate) struct Api {
-    pub owner: Arc<Owner>,
+    pub execution: Arc<Execution>,
     pub keys: FabricKeys,
     pub nats_url: String,
     pub rules: Rules,
     pub streams: slots::Slots,
-    /// To what is written late.
-    pub notes: Notes,
-    /// Triggered: streams end, so that their readers resume elsewhere.
+    /// Writes that need not be awaited.
+    pub deferred: deferred_writes::Sender,
+    /// Triggered when the coordinator stops: streams end, so that their readers resume at another one.
     pub soft: CancellationToken,
     pub document: Document,
 }
 
 impl Api {
     pub(crate) fn new(
-        owner: Arc<Owner>,
+        execution: Arc<Execution>,
         keys: FabricKeys,
         nats_url: String,
         rules: Rules,
-        notes: Notes,
+        deferred: deferred_writes::Sender,
         soft: CancellationToken,
     ) -> Self {
-        let context = owner.context();
+        let context = execution.context();
         let streams = slots::Slots {
             counters: context.store.counters().clone(),
             instance: context.instance,
             clock: context.clock.clone(),
-            notes: notes.clone(),
+            deferred: deferred.clone(),
             limit: rules.concurrent_streams,
         };
         let document = Document::new(&context.catalogue);
-        Self { owner, keys, nats_url, rules, streams, notes, soft, document }
+        Self { execution, keys, nats_url, rules, streams, deferred, soft, document }
     }
 }
 
@@ -119,15 +120,15 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .method_not_allowed_fallback(|| async {
             ApiError::new(Code::MethodNotAllowed, "this route does not take that method")
         })
-        .layer(middleware::from_fn(limits::show))
+        .layer(middleware::from_fn(limits::add_headers))
         .layer(middleware::from_fn(contain_panics))
         .with_state(api)
 }
 
-/// A panic in a handler is a 500 with a request id, and the connection goes on.
+/// Answers a panic in a handler with 500 and a request id; the connection continues.
 async fn contain_panics(request: Request, next: Next) -> Response {
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
-        Err(_) => ApiError::new(Code::InternalError, "something went wrong on our side").into_response(),
+        Err(_) => ApiError::new(Code::InternalError, "internal error").into_response(),
     }
 }

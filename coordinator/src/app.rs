@@ -1,4 +1,4 @@
-//! The running coordinator: build everything, serve, stop in order.
+//! The coordinator as a whole: builds its parts, serves, and stops them in order.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -12,28 +12,28 @@ use crate::{
     api::{self, Api, Rules},
     catalogue::{Catalogue, CatalogueError},
     clock::Clock,
+    clock_gap,
     config::{Config, Jobs},
+    deferred_writes::DeferredWrites,
+    execution::{Context, Execution, inbox::Inbox},
     fabric::{
         keys::{FabricKeys, KeysError},
         link::{Link, LinkError},
     },
     fleet::Fleet,
-    lease::Patience,
-    owner::{Context, Owner, inbox::Inbox},
+    lease::LeaseTimeouts,
     storage::{Store, StoreError, host, workload},
-    sweep,
-    upkeep::Upkeep,
 };
 
-/// How long a fabric that is just starting is waited for.
-const FABRIC_PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time to wait for a fabric that is starting.
+const FABRIC_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long sent bytes may stay unacknowledged. With the comment that every silent stream gets after 15 s, a client that
-/// vanished is noticed within 35 s.
+/// Maximum time that sent bytes may stay unacknowledged. Silent streams get a comment every 15 s, so a client that
+/// vanished is detected within 35 s.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MS: u32 = 20_000;
 
-/// A coordinator that cannot start.
+/// Why a coordinator cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The catalogue.
@@ -48,7 +48,7 @@ pub enum BuildError {
     /// The fabric.
     #[error("use the fabric")]
     Link(#[from] LinkError),
-    /// The address is taken, or not ours.
+    /// The address is in use or not available.
     #[error("listen on {address}")]
     Listen {
         /// Where.
@@ -64,18 +64,18 @@ pub enum BuildError {
 pub struct App {
     listener: TcpListener,
     router: Router,
-    owner: Arc<Owner>,
+    execution: Arc<Execution>,
     link: Link,
     store: Store,
     drain: Duration,
     soft: CancellationToken,
     hard: CancellationToken,
-    /// Ends the owner's tasks once HTTP has ended.
+    /// Ends job execution after HTTP has ended.
     stop_jobs: CancellationToken,
 }
 
 impl App {
-    /// Opens everything and takes up the open jobs. `soft` asks for an orderly stop, `hard` for one at once.
+    /// Opens everything and resumes the open jobs. `soft` requests an orderly stop, `hard` an immediate one.
     pub async fn build(
         config: &Config,
         clock: Clock,
@@ -85,16 +85,17 @@ impl App {
         let store = Store::open(&config.database).await?;
         let catalogue = catalogue(config, &store).await?;
         let keys = FabricKeys::load(&config.fabric.dir)?;
-        let link = Link::open(&config.fabric.url, &keys, &clock, FABRIC_PATIENCE).await?;
+        let link = Link::open(&config.fabric.url, &keys, &clock, FABRIC_TIMEOUT).await?;
         let heartbeat = Duration::from_millis(config.jobs.heartbeat_ms);
         let fleet = Arc::new(Fleet::new(heartbeat * 3));
         for enrolled in host::changed(store.reader(), Timestamp::from_unix_ms(0)).await? {
             fleet.refresh(enrolled);
         }
-        // What Islands send waits in the subscriptions until the open jobs are taken up.
+        // Messages of Islands wait in the subscriptions until the open jobs are resumed.
         let instance = InstanceId(Uuid::new_v4());
         let inbox = Inbox::open(&link, instance).await?;
         let stop_jobs = hard.child_token();
+        let (deferred, deferred_inbox) = mpsc::unbounded_channel();
         let context = Context {
             store: store.clone(),
             link: link.clone(),
@@ -102,43 +103,43 @@ impl App {
             catalogue: Arc::new(catalogue),
             clock,
             instance,
-            patience: patience(&config.jobs),
+            deferred: deferred.clone(),
+            timeouts: timeouts(&config.jobs),
             heartbeat,
             retries: config.jobs.retries,
             takeover: Duration::from_millis(config.jobs.takeover_ms),
         };
-        let owner = Owner::start(context, stop_jobs.clone()).await?;
-        inbox.spawn(&owner);
+        let execution = Execution::start(context, stop_jobs.clone()).await?;
+        inbox.spawn(&execution);
         let listen = config.http.listen;
         let listener = TcpListener::bind(listen)
             .await
             .map_err(|source| BuildError::Listen { address: listen, source })?;
         let nats_url = config.fabric.public_url.clone().unwrap_or_else(|| config.fabric.url.clone());
-        let (notes, inbox_of_upkeep) = mpsc::unbounded_channel();
-        owner.spawn_task(
-            Upkeep {
+        execution.spawn_task(
+            DeferredWrites {
                 store: store.clone(),
-                clock: owner.context().clock.clone(),
-                instance: owner.context().instance,
-                notes: inbox_of_upkeep,
+                clock: execution.context().clock.clone(),
+                instance: execution.context().instance,
+                writes: deferred_inbox,
                 stop: stop_jobs.clone(),
                 hard: hard.clone(),
             }
             .run(),
         );
-        let api = Api::new(owner.clone(), keys, nats_url, rules(config), notes, soft.clone());
+        let api = Api::new(execution.clone(), keys, nats_url, rules(config), deferred, soft.clone());
         let router = api::router(Arc::new(api));
         let drain = Duration::from_secs(config.http.drain_s);
-        Ok(Self { listener, router, owner, link, store, drain, soft, hard, stop_jobs })
+        Ok(Self { listener, router, execution, link, store, drain, soft, hard, stop_jobs })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until asked to stop. Jobs are left as they are: Islands go on, another coordinator or the next start takes
-    /// them up.
+    /// Serves until it is stopped. Jobs stay open: Islands continue them, and another coordinator or the next start
+    /// resumes them.
     pub async fn run(self) -> io::Result<()> {
         let (soft, hard) = (self.soft.clone(), self.hard.clone());
         let listener = self.listener.tap_io(|stream| prepare(stream));
@@ -149,22 +150,22 @@ impl App {
             soft.cancelled().await;
             tokio::time::sleep(self.drain).await;
         };
-        let watch = sweep::run(self.link.clone(), self.stop_jobs.clone());
+        let clock_gap = clock_gap::run(self.link.clone(), self.stop_jobs.clone());
         let ended = tokio::select! {
             biased;
             () = hard.cancelled() => Ok(()),
             ended = std::future::IntoFuture::into_future(http) => ended,
             () = drained => Ok(()),
-            () = watch => Ok(()),
-            () = self.owner.failed() => Err(io::Error::other("a task that looks after jobs panicked")),
-            () = self.owner.deposed() => {
-                Err(io::Error::other("silent for so long that other coordinators took the jobs over"))
+            () = clock_gap => Ok(()),
+            () = self.execution.failed() => Err(io::Error::other("a task of job execution panicked")),
+            () = self.execution.removed() => {
+                Err(io::Error::other("other coordinators removed this one and took its jobs over: its heartbeats had stopped"))
             }
         };
         self.stop_jobs.cancel();
-        self.owner.stopped().await;
+        self.execution.stopped().await;
         if !hard.is_cancelled() {
-            self.owner.leave().await;
+            self.execution.unregister().await;
         }
         self.link.close().await;
         self.store.close().await;
@@ -172,8 +173,8 @@ impl App {
     }
 }
 
-/// A reply must leave at once, not when the client has acknowledged the one before; and a client that vanished without
-/// a word must be noticed by what it does not acknowledge.
+/// Sets options of a connection. A reply must not wait for the acknowledgement of the one before, and a client that
+/// vanished must be detected by what it does not acknowledge.
 fn prepare(stream: &tokio::net::TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY not set");
@@ -192,8 +193,8 @@ async fn catalogue(config: &Config, store: &Store) -> Result<Catalogue, BuildErr
     Ok(catalogue)
 }
 
-fn patience(jobs: &Jobs) -> Patience {
-    Patience {
+fn timeouts(jobs: &Jobs) -> LeaseTimeouts {
+    LeaseTimeouts {
         lease: Duration::from_millis(jobs.lease_ms),
         run: Duration::from_millis(jobs.stall_ms + 2 * jobs.heartbeat_ms),
         prepare: Duration::from_millis(jobs.prepare_stall_ms),

@@ -1,4 +1,4 @@
-//! The Cargos: one TOML file each, checked whole before anything is served.
+//! The catalogue: one TOML file for each Cargo, all checked before anything is served.
 
 mod artifacts;
 pub(crate) mod cargo;
@@ -21,19 +21,19 @@ use pins::Pins;
 
 use crate::config::{CatalogueSettings, PINS_FILE};
 
-/// Folders of Cargos beside the models, by engine.
+/// Folders of Cargos by engine, beside the files of language models.
 const ENGINE_FOLDERS: [&str; 5] = ["wasm", "container", "onnx", "diffusers", "coreml"];
-/// Not a Cargo: the manifest of the programs that lie beside their entries.
+/// Not a Cargo: the manifest of the programs in the same folder.
 const MANIFEST: &str = "Cargo.toml";
 
-/// One thing that is wrong with a catalogue file.
+/// A problem in a catalogue file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Which file.
+    /// The file.
     pub file: PathBuf,
-    /// Which line, from 1.
+    /// The line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
 }
 
@@ -43,19 +43,19 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A catalogue that cannot be served.
+/// Why a catalogue cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueError {
     /// A folder or file cannot be read.
     #[error("read {path}")]
     Read {
-        /// Which one.
+        /// Path of the folder or file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Files are wrong; every problem is here.
+    /// Files have problems; all of them are listed.
     #[error("the catalogue has {} problems:\n{}", .0.len(), lines::joined(.0))]
     Faulty(Vec<Fault>),
 }
@@ -68,7 +68,7 @@ pub(crate) struct Catalogue {
 }
 
 impl Catalogue {
-    /// Loads the catalogue that settings name, with what was pinned.
+    /// Loads the catalogue of the settings and applies its pins.
     pub(crate) fn pinned(settings: &CatalogueSettings) -> Result<Self, CatalogueError> {
         let mut catalogue = Self::load(&settings.dir, settings.fixtures)?;
         let path = settings.pins();
@@ -79,14 +79,14 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Loads every `*.toml` of `dir` and of its folders for engines, and of its folder `fixtures` when asked. A Cargo whose files
-    /// are yet to be built is left out, and said to be.
+    /// Loads every `*.toml` of `dir` and of its folders for engines, and of its folder `fixtures` if `fixtures` is set.
+    /// A Cargo whose files are not built is left out and logged.
     pub(crate) fn load(dir: &Path, fixtures: bool) -> Result<Self, CatalogueError> {
         let folders = ENGINE_FOLDERS.into_iter().chain(fixtures.then_some("fixtures"));
         Self::load_with(dir, folders)
     }
 
-    /// Loads every `*.toml` of `dir` and of these of its folders.
+    /// Loads every `*.toml` of `dir` and of the given folders in it.
     pub(crate) fn load_with<'a>(
         dir: &Path,
         folders: impl Iterator<Item = &'a str>,
@@ -112,7 +112,7 @@ impl Catalogue {
             tracing::warn!(
                 count = unbuilt.len(),
                 cargos,
-                "not offered: their files are not built (make cargos)"
+                "Cargos left out: their files are not built (make cargos)"
             );
         }
         if faults.is_empty() { Ok(catalogue) } else { Err(CatalogueError::Faulty(faults)) }
@@ -122,35 +122,35 @@ impl Catalogue {
         let fault = |line, message| Fault { file: path.to_owned(), line, message };
         let slug = cargo.entry.slug.clone();
         if self.cargos.contains_key(&slug) {
-            faults.push(fault(places.slug, format!("slug {slug} is in another file already")));
+            faults.push(fault(places.slug, format!("slug {slug} is used in another file")));
             return;
         }
         for (alias, line) in places.aliases {
             if self.aliases.insert(alias.clone(), slug.clone()).is_some() {
-                faults.push(fault(line, format!("alias {alias:?} is another Cargo's already")));
+                faults.push(fault(line, format!("alias {alias:?} is used by another Cargo")));
             }
         }
         self.cargos.insert(slug, cargo);
     }
 
-    /// Gives every Cargo its number.
+    /// Sets the number of every Cargo.
     pub(crate) fn number(&mut self, numbers: &HashMap<Slug, i64>) {
         for (slug, cargo) in &mut self.cargos {
             cargo.number = numbers.get(slug).copied().unwrap_or_default();
         }
     }
 
-    /// The Cargo of this slug.
+    /// The Cargo with this slug.
     pub(crate) fn get(&self, slug: &str) -> Option<&Cargo> {
         self.cargos.get(&slug.parse::<Slug>().ok()?)
     }
 
-    /// The Cargo of this slug or alias.
+    /// The Cargo with this slug or alias.
     pub(crate) fn named(&self, name: &str) -> Option<&Cargo> {
         self.get(name).or_else(|| self.cargos.get(self.aliases.get(name)?))
     }
 
-    /// Where a file with this hash lies on this machine, if it is a Cargo's.
+    /// Path of a Cargo's file on this machine, by its hash.
     pub(crate) fn local_file(&self, digest: Digest) -> Option<PathBuf> {
         let mut artifacts = self.cargos.values().flat_map(|cargo| &cargo.spec.artifacts);
         let found = artifacts.find(|file| file.sha256 == Some(digest) && file.url.starts_with("file://"))?;

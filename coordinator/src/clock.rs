@@ -1,4 +1,4 @@
-//! The wall clock as an argument, so that tests can hold it.
+//! The wall-clock time as an argument, so that tests can set it.
 
 use std::{
     sync::{
@@ -10,17 +10,17 @@ use std::{
 
 use island_protocol::time::Timestamp;
 
-/// Where "now" comes from.
+/// A source of the current time.
 #[derive(Debug, Clone)]
 pub enum Clock {
     /// The machine's clock.
     System,
-    /// Milliseconds since 1970, moved by hand.
+    /// Milliseconds since 1970, set by a test.
     Manual(Arc<AtomicI64>),
 }
 
 impl Clock {
-    /// The present moment.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System => {

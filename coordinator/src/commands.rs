@@ -1,4 +1,4 @@
-//! What the program can be told to do.
+//! Command line of the program.
 
 pub mod admin;
 mod catalogue;
@@ -13,14 +13,14 @@ use serde::Serialize;
 
 use crate::config::Config;
 
-/// Environment variables that set something begin with this.
+/// Prefix of environment variables that are settings.
 pub const ENV_PREFIX: &str = "ISLAND_COORDINATOR_";
 
 /// The coordinator of an Island network.
 #[derive(Debug, Parser)]
 #[command(name = "island-coordinator", version)]
 pub struct Cli {
-    /// What to do; without it, `serve`.
+    /// Command; `serve` by default.
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
@@ -31,29 +31,29 @@ pub struct Cli {
 enum Command {
     /// Serve the API (the default).
     Serve,
-    /// Look at the configuration.
+    /// Check or print the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Set a fabric up.
+    /// Create a fabric.
     #[command(subcommand)]
     Fabric(fabric::FabricCommand),
-    /// Prepare the catalogue.
+    /// Maintain the catalogue.
     #[command(subcommand)]
     Catalogue(catalogue::CatalogueCommand),
-    /// Manage accounts and keys, directly in the database.
+    /// Manage accounts and keys directly in the database.
     #[command(subcommand)]
     Admin(admin::AdminCommand),
 }
 
 #[derive(Debug, Clone, Copy, Subcommand)]
 enum ConfigCommand {
-    /// Check the configuration and the catalogue; every problem is named.
+    /// Check the configuration and the catalogue, and list every problem.
     Check,
-    /// Print the configuration in force, as TOML.
+    /// Print the effective configuration as TOML.
     Show,
 }
 
-/// Settings on the command line; they win over the environment and the file.
+/// Settings on the command line; they override the environment and the file.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Settings {
     /// TOML file with settings.
@@ -65,11 +65,11 @@ pub struct Settings {
     /// File of the embedded database.
     #[arg(long, global = true, value_name = "FILE")]
     database: Option<PathBuf>,
-    /// PostgreSQL instead of a file, `postgres://user@host/name`. Others on this machine see a password given here:
-    /// better in PGPASSWORD, in ~/.pgpass, or the whole URL in ISLAND_COORDINATOR_DATABASE__URL.
+    /// PostgreSQL instead of a file, `postgres://user@host/name`. Other users of this machine can read a password given
+    /// here; use PGPASSWORD, ~/.pgpass, or the URL in ISLAND_COORDINATOR_DATABASE__URL.
     #[arg(long, global = true, value_name = "URL", conflicts_with = "database")]
     database_url: Option<String>,
-    /// Where the NATS server is.
+    /// Address of the NATS server.
     #[arg(long, global = true, value_name = "URL")]
     nats_url: Option<String>,
     /// Folder that `fabric init` wrote.
@@ -78,12 +78,12 @@ pub struct Settings {
     /// Folder of the catalogue.
     #[arg(long, global = true, value_name = "DIR")]
     catalogue: Option<PathBuf>,
-    /// Serve the catalogue's fixtures too.
+    /// Serve the catalogue's fixtures as well.
     #[arg(long, global = true)]
     fixtures: bool,
 }
 
-/// Flags in the shape of the settings; absent ones are not there at all.
+/// The given flags in the form of the settings.
 fn overlay(settings: &Settings) -> impl Serialize + use<> {
     let mut layer = serde_json::Map::new();
     let mut set = |section: &str, key: &str, value: Option<serde_json::Value>| {
@@ -110,7 +110,7 @@ pub fn load(settings: &Settings) -> Result<Config, config::ConfigError> {
     Ok(config)
 }
 
-/// Does what the command line says.
+/// Runs the command.
 pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let config = match load(&cli.settings) {
         Ok(config) => config,
@@ -136,11 +136,11 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 fn check(config: &Config) -> anyhow::Result<ExitCode> {
     let settings = &config.catalogue;
     let catalogue = crate::catalogue::Catalogue::pinned(settings)?;
-    print(&format!("the configuration is fine; the catalogue has {} Cargos\n", catalogue.iter().count()));
+    print(&format!("the configuration is valid; the catalogue has {} Cargos\n", catalogue.iter().count()));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes to standard output, whose reader may be gone.
+/// Writes to standard output and ignores errors, as its reader may have gone.
 fn print(text: &str) {
     use std::io::Write as _;
     let _ = std::io::stdout().write_all(text.as_bytes());

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 pub use database::{Database, DatabaseUrl, NotADatabaseUrl};
 
-/// File of pins in the catalogue's folder, unless a setting names another one.
+/// Default name of the file of pins in the catalogue's folder.
 pub(crate) const PINS_FILE: &str = "pins.toml";
 
-/// Everything that can be set.
+/// All settings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -27,9 +27,9 @@ pub struct Config {
     pub fabric: FabricSettings,
     /// The Cargos.
     pub catalogue: CatalogueSettings,
-    /// Bounds per account.
+    /// Limits of each account.
     pub limits: Limits,
-    /// How jobs are looked after.
+    /// Execution of jobs.
     pub jobs: Jobs,
     /// New accounts.
     pub accounts: Accounts,
@@ -43,7 +43,7 @@ pub struct Config {
 pub struct Http {
     /// Address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Seconds for requests to finish when asked to stop.
+    /// Seconds for requests to finish in an orderly stop.
     pub drain_s: u64,
 }
 
@@ -57,16 +57,16 @@ impl Default for Http {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FabricSettings {
-    /// Where the server is.
+    /// Address of the server.
     pub url: String,
-    /// Where Islands and watchers are told it is, if they reach it elsewhere.
+    /// Address of the server for Islands and watchers, if it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
     /// Folder that `fabric init` wrote.
     pub dir: PathBuf,
-    /// Life of an Island's credentials, seconds; a day at most.
+    /// Life of an Island's credentials in seconds, at most a day.
     pub island_credentials_s: u32,
-    /// Life of a watcher's credentials, seconds; a day at most.
+    /// Life of a watcher's credentials in seconds, at most a day.
     pub watch_credentials_s: u32,
 }
 
@@ -88,15 +88,15 @@ impl Default for FabricSettings {
 pub struct CatalogueSettings {
     /// Folder of `*.toml` files.
     pub dir: PathBuf,
-    /// Whether its folder `fixtures` is served too.
+    /// Whether its folder `fixtures` is served as well.
     pub fixtures: bool,
-    /// File of what `catalogue pin` noted; absent, `pins.toml` in the folder.
+    /// File of the pins that `catalogue pin` writes; `pins.toml` in the folder by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pins: Option<PathBuf>,
 }
 
 impl CatalogueSettings {
-    /// Where pins are noted.
+    /// Path of the file of pins.
     pub fn pins(&self) -> PathBuf {
         self.pins.clone().unwrap_or_else(|| self.dir.join(PINS_FILE))
     }
@@ -112,11 +112,11 @@ impl Default for CatalogueSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Requests in any minute.
+    /// Maximum requests in any minute; 0 is no limit, as for the others.
     pub requests_per_minute: u32,
-    /// Jobs at once, chat included.
+    /// Maximum open jobs, including chat.
     pub concurrent_jobs: u32,
-    /// Streams at once, chat included.
+    /// Maximum open streams, including chat.
     pub concurrent_streams: u32,
 }
 
@@ -126,7 +126,7 @@ impl Default for Limits {
     }
 }
 
-/// How jobs are looked after.
+/// Execution of jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Jobs {
@@ -134,13 +134,13 @@ pub struct Jobs {
     pub lease_ms: u64,
     /// Milliseconds between heartbeats; after three missed ones an Island gets no new work.
     pub heartbeat_ms: u64,
-    /// Milliseconds a decode may stand still, beyond the two heartbeats it takes to see that.
+    /// Milliseconds that decoding may make no progress, in addition to the two heartbeats needed to detect it.
     pub stall_ms: u64,
-    /// Milliseconds a download, a load or a prompt may stand still.
+    /// Milliseconds that a download, a load or a prompt may make no progress.
     pub prepare_stall_ms: u64,
     /// Further attempts while nothing was delivered.
     pub retries: u32,
-    /// Milliseconds a coordinator may be silent before others that share its database take its jobs over.
+    /// Milliseconds without a heartbeat of a coordinator after which others take its jobs over.
     pub takeover_ms: u64,
     /// Seconds a chat request waits for an Island.
     pub chat_wait_s: u64,
@@ -167,7 +167,7 @@ impl Default for Jobs {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Accounts {
-    /// Credits a new account begins with, unless told otherwise.
+    /// Credits of a new account, unless the command names another number.
     pub signup_credits: u32,
 }
 
@@ -180,7 +180,7 @@ pub struct Log {
 }
 
 impl Config {
-    /// Checks what no single value shows.
+    /// Checks rules that concern several values or their range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let jobs = &self.jobs;
         let day = 24 * 3600;
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_valid_and_survive_being_shown() {
+    fn defaults_are_valid_and_parse_as_shown() {
         let config = Config::default();
         config.validate().expect("valid");
         let shown = island_daemon::config::show(&config);

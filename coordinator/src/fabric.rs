@@ -1,4 +1,4 @@
-//! The coordinator's side of the message fabric: keys, user JWTs, the server's configuration and the link itself.
+//! The coordinator's side of the message fabric: keys, user JWTs, configuration of the server, and the connection.
 
 pub mod init;
 pub(crate) mod jwt;

@@ -1,11 +1,10 @@
-//! The Islands as this coordinator knows them: in memory, built from registrations and heartbeats.
+//! The Islands as this coordinator knows them, in memory, from registrations and heartbeats.
 //!
-//! An Island's headroom is what its last heartbeat said, less the attempts given to it since, plus the ones that have
-//! ended since.
+//! An Island's headroom is the value of its last heartbeat, minus the attempts assigned to it since and plus those that
+//! have ended since.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -17,11 +16,12 @@ use island_protocol::{
     ids::{AccountId, AttemptKey, HostId, InstanceId},
     time::Timestamp,
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::placement::{self, Candidate, Ranking};
 
-/// An Island that belongs to an account, as SQL keeps it.
+/// An Island and its account, as stored in SQL.
 #[derive(Debug, Clone)]
 pub(crate) struct Enrolled {
     pub id: HostId,
@@ -31,16 +31,16 @@ pub(crate) struct Enrolled {
     pub region: Option<String>,
     pub capabilities: Option<Capabilities>,
     pub karma_ms: i64,
-    /// Tokens a second of its last check's reply.
+    /// Tokens per second in the reply of its last check.
     pub tokens_per_second: Option<f64>,
     pub last_seen: Option<Timestamp>,
-    /// Its owner took it out of the network.
+    /// Whether its owner took it out of the network.
     pub has_left: bool,
 }
 
 impl Enrolled {
-    /// One that has just come to an account.
-    pub(crate) fn newcomer(id: HostId, account: AccountId, public_key: String, name: String) -> Self {
+    /// A newly enrolled Island.
+    pub(crate) fn new(id: HostId, account: AccountId, public_key: String, name: String) -> Self {
         Self {
             id,
             account,
@@ -56,18 +56,18 @@ impl Enrolled {
     }
 }
 
-/// What a registration tells.
+/// What a registration shows about the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrival {
-    /// Heard of for the first time.
+pub(crate) enum RegistrationKind {
+    /// The first registration of this Island.
     New,
-    /// The run of the agent that was known.
-    Again,
-    /// Another run of the agent.
+    /// Another registration by the same run of the agent.
+    Repeated,
+    /// A registration by a new run of the agent.
     Restarted,
 }
 
-/// What one attempt takes from an Island.
+/// Memory that one attempt uses on an Island.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     ram_mb: u64,
@@ -78,27 +78,27 @@ struct Claim {
 struct Island {
     enrolled: Enrolled,
     instance: Option<InstanceId>,
-    heard: Option<Instant>,
-    beat: Option<Heartbeat>,
+    last_message: Option<Instant>,
+    heartbeat: Option<Heartbeat>,
     claims: BTreeMap<AttemptKey, Claim>,
-    /// Attempts that the last heartbeat lists and that have ended since.
-    gone: BTreeMap<AttemptKey, Claim>,
+    /// Attempts that have ended but are in the last heartbeat.
+    ended: BTreeMap<AttemptKey, Claim>,
 }
 
-/// Which Islands a job may go to, after what it met with so far.
+/// Restricts the Islands that a job may be placed on, by its earlier attempts.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Past {
-    /// The one that it is for, if it is for one.
+pub(crate) struct PlacementHistory {
+    /// The only allowed Island, for an Island's check of itself.
     pub only: Option<HostId>,
-    /// Failures per Island.
-    pub strikes: HashMap<HostId, u32>,
-    /// Islands that refused, and until when they are not asked again.
+    /// Failed attempts on each Island.
+    pub failures: HashMap<HostId, u32>,
+    /// Islands that refused the job, and until when they are not offered it again.
     pub refused: BTreeMap<HostId, Instant>,
 }
 
-impl Past {
-    /// A job for this Island alone, or for any.
-    pub(crate) fn none(only: Option<HostId>) -> Self {
+impl PlacementHistory {
+    /// No earlier attempts. `only` restricts the job to one Island.
+    pub(crate) fn new(only: Option<HostId>) -> Self {
         Self { only, ..Self::default() }
     }
 
@@ -107,7 +107,7 @@ impl Past {
     }
 }
 
-/// The Islands. A clone of the handle is the same fleet.
+/// The Islands.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     islands: Mutex<HashMap<HostId, Island>>,
@@ -116,22 +116,22 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// A fleet in which an Island is offline once it was silent for `offline_after`.
+    /// An empty fleet. An Island is offline when no message has arrived from it for `offline_after`.
     pub(crate) fn new(offline_after: Duration) -> Self {
         Self { islands: Mutex::default(), offline_after, changed: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<HostId, Island>> {
-        self.islands.lock().unwrap_or_else(PoisonError::into_inner)
+        self.islands.lock()
     }
 
-    /// Waits until there may be room where there was none.
+    /// Waits until an Island may have capacity that it had not before.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Adds an Island, or renames one that is there already.
-    pub(crate) fn enrol(&self, enrolled: Enrolled) {
+    /// Adds an Island, or updates its name and account.
+    pub(crate) fn enroll(&self, enrolled: Enrolled) {
         let mut islands = self.lock();
         if let Some(island) = islands.get_mut(&enrolled.id) {
             island.enrolled.name = enrolled.name;
@@ -141,15 +141,15 @@ impl Fleet {
         }
     }
 
-    /// An Island left. Its attempts are lost with their leases.
-    pub(crate) fn forget(&self, host: HostId) {
+    /// Removes an Island that left. Its attempts are lost when their leases expire.
+    pub(crate) fn remove(&self, host: HostId) {
         self.lock().remove(&host);
     }
 
-    /// Takes what SQL says by now.
+    /// Applies an Island's row of SQL.
     pub(crate) fn refresh(&self, enrolled: Enrolled) {
         if enrolled.has_left {
-            return self.forget(enrolled.id);
+            return self.remove(enrolled.id);
         }
         let mut islands = self.lock();
         if let Some(island) = islands.get_mut(&enrolled.id) {
@@ -162,59 +162,59 @@ impl Fleet {
     }
 
     /// Account and public key of an Island.
-    pub(crate) fn owner_and_key(&self, host: HostId) -> Option<(AccountId, String)> {
+    pub(crate) fn account_and_key(&self, host: HostId) -> Option<(AccountId, String)> {
         let islands = self.lock();
         let enrolled = &islands.get(&host)?.enrolled;
         Some((enrolled.account, enrolled.public_key.clone()))
     }
 
-    /// An Island said who it is.
-    pub(crate) fn register(&self, message: &Register, now: Instant, at: Timestamp) -> Arrival {
+    /// Applies a registration. Unknown Islands are ignored.
+    pub(crate) fn register(&self, message: &Register, now: Instant, at: Timestamp) -> RegistrationKind {
         let mut islands = self.lock();
-        let Some(island) = islands.get_mut(&message.host_id) else { return Arrival::Again };
-        let arrival = match island.instance {
-            None => Arrival::New,
-            Some(known) if known == message.instance => Arrival::Again,
-            Some(_) => Arrival::Restarted,
+        let Some(island) = islands.get_mut(&message.host_id) else { return RegistrationKind::Repeated };
+        let kind = match island.instance {
+            None => RegistrationKind::New,
+            Some(current) if current == message.instance => RegistrationKind::Repeated,
+            Some(_) => RegistrationKind::Restarted,
         };
         island.instance = Some(message.instance);
-        island.heard = Some(now);
+        island.last_message = Some(now);
         island.enrolled.name.clone_from(&message.name);
         island.enrolled.region.clone_from(&message.region);
         island.enrolled.capabilities = Some(message.capabilities.clone());
         island.enrolled.last_seen = Some(at);
-        if arrival == Arrival::Restarted {
-            island.beat = None;
+        if kind == RegistrationKind::Restarted {
+            island.heartbeat = None;
         }
         drop(islands);
         self.changed.notify_one();
-        arrival
+        kind
     }
 
-    /// An Island reported its load. Unknown Islands are ignored.
-    pub(crate) fn beat(&self, beat: Heartbeat, now: Instant, at: Timestamp) {
+    /// Applies a heartbeat. Unknown Islands are ignored.
+    pub(crate) fn heartbeat(&self, heartbeat: Heartbeat, now: Instant, at: Timestamp) {
         let mut islands = self.lock();
-        let Some(island) = islands.get_mut(&beat.host_id) else { return };
-        island.instance = Some(beat.instance);
-        island.heard = Some(now);
+        let Some(island) = islands.get_mut(&heartbeat.host_id) else { return };
+        island.instance = Some(heartbeat.instance);
+        island.last_message = Some(now);
         island.enrolled.last_seen = Some(at);
-        island.gone.clear();
-        island.beat = Some(beat);
+        island.ended.clear();
+        island.heartbeat = Some(heartbeat);
         drop(islands);
         self.changed.notify_one();
     }
 
-    /// Best Island for a job, claimed for `key` at once, or why there is none.
+    /// Returns the best Island for a job and claims it for `key`, or the reasons why no Island can take the job.
     pub(crate) fn place(
         &self,
         cargo: &CargoSpec,
         key: AttemptKey,
-        past: &Past,
+        history: &PlacementHistory,
         now: Instant,
     ) -> Result<HostId, Ranking> {
         let mut islands = self.lock();
-        let candidates = islands.iter().filter(|(id, _)| past.allows(**id)).filter_map(|(id, island)| {
-            island.candidate(*id, self.offline_after, past.strikes.get(id).copied().unwrap_or(0), now)
+        let candidates = islands.iter().filter(|(id, _)| history.allows(**id)).filter_map(|(id, island)| {
+            island.candidate(*id, self.offline_after, history.failures.get(id).copied().unwrap_or(0), now)
         });
         let ranking = placement::rank(cargo, candidates);
         let Some(&best) = ranking.hosts.first() else { return Err(ranking) };
@@ -226,7 +226,7 @@ impl Fleet {
         Ok(best)
     }
 
-    /// Counts an attempt that runs there already, found after a restart of this coordinator.
+    /// Claims an Island for an attempt that runs there already, after a restart of this coordinator.
     pub(crate) fn claim(&self, host: HostId, key: AttemptKey, cargo: &CargoSpec) {
         if let Some(island) = self.lock().get_mut(&host) {
             island
@@ -235,19 +235,19 @@ impl Fleet {
         }
     }
 
-    /// An attempt is over there.
+    /// Releases the claim of an attempt that has ended.
     pub(crate) fn release(&self, host: HostId, key: AttemptKey) {
         let mut islands = self.lock();
         let Some(island) = islands.get_mut(&host) else { return };
         let Some(claim) = island.claims.remove(&key) else { return };
         if island.lists(&key) {
-            island.gone.insert(key, claim);
+            island.ended.insert(key, claim);
         }
         drop(islands);
         self.changed.notify_one();
     }
 
-    /// Calls `visit` with every Island that has a picture of itself, as a candidate without claims of the caller.
+    /// Calls `visit` for every Island that has registered and sent a heartbeat.
     pub(crate) fn survey<T>(
         &self,
         now: Instant,
@@ -259,25 +259,27 @@ impl Fleet {
         candidates.filter_map(|candidate| visit(&candidate)).collect()
     }
 
-    /// Calls `look` with one Island as placement sees it now. None: it is unknown, or never said what it has.
+    /// Calls `visit` with one Island as placement sees it now. Returns `None` if the Island is unknown or has not
+    /// registered.
     pub(crate) fn consider<T>(
         &self,
         host: HostId,
         now: Instant,
-        look: impl FnOnce(&Candidate<'_>) -> T,
+        visit: impl FnOnce(&Candidate<'_>) -> T,
     ) -> Option<T> {
         let islands = self.lock();
-        Some(look(&islands.get(&host)?.candidate(host, self.offline_after, 0, now)?))
+        Some(visit(&islands.get(&host)?.candidate(host, self.offline_after, 0, now)?))
     }
 
-    /// Calls `look` with what one Island has, load left out, or with none if it never said. None: it is unknown.
+    /// Calls `visit` with an Island's hardware and models regardless of its load, or with `None` if it has not
+    /// registered. Returns `None` if the Island is unknown.
     pub(crate) fn inspect<T>(
         &self,
         host: HostId,
-        look: impl FnOnce(Option<&Candidate<'_>>) -> T,
+        visit: impl FnOnce(Option<&Candidate<'_>>) -> T,
     ) -> Option<T> {
         let islands = self.lock();
-        Some(look(islands.get(&host)?.profile(host).as_ref()))
+        Some(visit(islands.get(&host)?.profile(host).as_ref()))
     }
 
     /// All Islands, as consumers see them.
@@ -293,8 +295,8 @@ impl Fleet {
         self.lock().get(&host).map(|island| island.view(self.offline_after, now))
     }
 
-    /// Notes how fast an Island was in a check.
-    pub(crate) fn measured(&self, host: HostId, tokens_per_second: f64) {
+    /// Sets the measured speed of an Island.
+    pub(crate) fn set_speed(&self, host: HostId, tokens_per_second: f64) {
         if let Some(island) = self.lock().get_mut(&host) {
             island.enrolled.tokens_per_second = Some(tokens_per_second);
         }
@@ -313,59 +315,60 @@ impl Island {
         Self {
             enrolled,
             instance: None,
-            heard: None,
-            beat: None,
+            last_message: None,
+            heartbeat: None,
             claims: BTreeMap::new(),
-            gone: BTreeMap::new(),
+            ended: BTreeMap::new(),
         }
     }
 
     fn online(&self, offline_after: Duration, now: Instant) -> bool {
-        self.heard.is_some_and(|heard| now.saturating_duration_since(heard) < offline_after)
+        self.last_message
+            .is_some_and(|last_message| now.saturating_duration_since(last_message) < offline_after)
     }
 
     fn lists(&self, key: &AttemptKey) -> bool {
-        self.beat.as_ref().is_some_and(|beat| beat.jobs.iter().any(|job| job.key == *key))
+        self.heartbeat.as_ref().is_some_and(|heartbeat| heartbeat.jobs.iter().any(|job| job.key == *key))
     }
 
     fn candidate(
         &self,
         id: HostId,
         offline_after: Duration,
-        strikes: u32,
+        failures: u32,
         now: Instant,
     ) -> Option<Candidate<'_>> {
         let capabilities = self.enrolled.capabilities.as_ref()?;
-        let beat = self.beat.as_ref()?;
+        let heartbeat = self.heartbeat.as_ref()?;
         let new: Vec<_> =
             self.claims.iter().filter(|(key, _)| !self.lists(key)).map(|(_, claim)| claim).collect();
         let free = |headroom: u64, of: fn(&Claim) -> u64| {
             let taken: u64 = new.iter().map(|claim| of(claim)).sum();
-            let back: u64 = self.gone.values().map(of).sum();
+            let back: u64 = self.ended.values().map(of).sum();
             headroom as i64 - taken as i64 + back as i64
         };
         Some(Candidate {
             id,
             capabilities,
-            models: &beat.models,
+            models: &heartbeat.models,
             online: self.online(offline_after, now),
-            draining: matches!(beat.status.as_str(), "draining" | "paused"),
-            free_slots: i64::from(beat.headroom.job_slots) - new.len() as i64 + self.gone.len() as i64,
-            free_ram_mb: free(beat.headroom.ram_mb, |claim| claim.ram_mb),
-            free_vram_mb: free(beat.headroom.vram_mb, |claim| claim.vram_mb),
+            draining: matches!(heartbeat.status.as_str(), "draining" | "paused"),
+            free_slots: i64::from(heartbeat.headroom.job_slots) - new.len() as i64 + self.ended.len() as i64,
+            free_ram_mb: free(heartbeat.headroom.ram_mb, |claim| claim.ram_mb),
+            free_vram_mb: free(heartbeat.headroom.vram_mb, |claim| claim.vram_mb),
             karma_ms: self.enrolled.karma_ms,
             tokens_per_second: self.enrolled.tokens_per_second,
-            running: (beat.jobs.len() + new.len()).saturating_sub(self.gone.len()) as u32,
-            strikes,
+            running: (heartbeat.jobs.len() + new.len()).saturating_sub(self.ended.len()) as u32,
+            failures,
         })
     }
 
-    /// What it has, as if it were off: for questions that are not about load.
+    /// The Island as a candidate regardless of its load.
     fn profile(&self, id: HostId) -> Option<Candidate<'_>> {
         Some(Candidate {
             id,
             capabilities: self.enrolled.capabilities.as_ref()?,
-            models: self.beat.as_ref().map_or(&[], |beat| &beat.models),
+            models: self.heartbeat.as_ref().map_or(&[], |heartbeat| &heartbeat.models),
             online: false,
             draining: false,
             free_slots: 0,
@@ -374,15 +377,15 @@ impl Island {
             karma_ms: self.enrolled.karma_ms,
             tokens_per_second: self.enrolled.tokens_per_second,
             running: 0,
-            strikes: 0,
+            failures: 0,
         })
     }
 
     fn view(&self, offline_after: Duration, now: Instant) -> HostView {
-        let status = match &self.beat {
+        let status = match &self.heartbeat {
             _ if !self.online(offline_after, now) => "offline",
-            Some(beat) if beat.status == "draining" => "draining",
-            Some(beat) if beat.status == "paused" => "paused",
+            Some(heartbeat) if heartbeat.status == "draining" => "draining",
+            Some(heartbeat) if heartbeat.status == "paused" => "paused",
             _ => "online",
         };
         let karma = self.enrolled.karma_ms as f64 / 3_600_000.0;

@@ -1,4 +1,4 @@
-//! A job as the coordinator keeps it.
+//! A job as the coordinator stores it.
 
 pub(crate) mod state;
 
@@ -24,14 +24,14 @@ pub(crate) struct Job {
     pub status: JobStatus,
     pub input: Map<String, Value>,
     pub priority: u8,
-    /// What is held while the job lives, and charged when it completes.
+    /// Held while the job is open, and charged when it completes.
     pub price: MicroCredits,
-    /// Tokens asked for: what a cancelled job's share is measured against.
+    /// Requested tokens, which determine the charged share of a cancelled job.
     pub max_tokens: Option<u64>,
     pub attempt: u32,
     pub epoch: u64,
     pub host: Option<HostId>,
-    /// The Island that checks itself with this job: nobody else runs it, and nobody is paid.
+    /// The Island that checks itself with this job: no other Island runs it, and nobody is paid.
     pub only: Option<HostId>,
     /// Events written before the current attempt.
     pub head: Vec<Numbered<JobEvent>>,
@@ -42,7 +42,7 @@ pub(crate) struct Job {
     pub end: Option<End>,
 }
 
-/// What is known of a job once it has ended.
+/// The end of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct End {
     pub completed_at: Timestamp,
@@ -52,16 +52,17 @@ pub(crate) struct End {
 }
 
 impl Job {
-    /// The fence of the current attempt.
+    /// Key of the current attempt.
     pub(crate) fn key(&self) -> AttemptKey {
         AttemptKey { job_id: self.id, attempt: self.attempt, epoch: self.epoch }
     }
 
-    /// What `GET /jobs/:id` shows: an end as the row holds it, else the state in memory, which was read before the row.
-    pub(crate) fn view(self, standing: Option<Standing>) -> JobView {
-        let standing = standing.filter(|_| !self.status.is_final());
-        let (status, started_at, waiting) = match standing {
-            Some(standing) => (standing.status, standing.started_at, standing.waiting),
+    /// The answer to `GET /jobs/:id`: an end as in the row, otherwise the state in memory, which must have been read
+    /// before the row.
+    pub(crate) fn view(self, live_state: Option<LiveState>) -> JobView {
+        let live_state = live_state.filter(|_| !self.status.is_final());
+        let (status, started_at, waiting) = match live_state {
+            Some(live_state) => (live_state.status, live_state.started_at, live_state.waiting),
             None => (self.status, self.started_at, None),
         };
         let completed_at = self.end.as_ref().map(|end| end.completed_at);
@@ -87,17 +88,17 @@ impl Job {
     }
 }
 
-/// State of an open job in its runner's memory. SQL holds part of it later and part of it never.
+/// State of an open job in its runner's memory. SQL contains part of it later, and the reasons for waiting never.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct LiveState {
     /// Never final.
     status: JobStatus,
     started_at: Option<Timestamp>,
-    /// Number of Islands per reason, while nobody fits.
+    /// Number of Islands for each reason, while no Island can take the job.
     waiting: Option<BTreeMap<String, u64>>,
 }
 
-impl Standing {
+impl LiveState {
     /// Returns `None` if the job has ended.
     pub(crate) fn new(
         status: JobStatus,
@@ -115,7 +116,7 @@ impl Standing {
     }
 }
 
-/// Milliseconds of execution of an ended job; none if it never started.
+/// Milliseconds from the start to the end of a job; 0 if it never started, `None` if it is open.
 pub(crate) fn duration_ms(started: Option<Timestamp>, completed: Option<Timestamp>) -> Option<u64> {
     let completed = completed?;
     let ran = started.map_or(0, |started| completed.unix_ms() - started.unix_ms());
@@ -155,24 +156,24 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_open_job_is_shown_as_its_runner_has_it() {
+    fn an_open_job_is_shown_as_in_memory() {
         let reasons = BTreeMap::from([("no_slot".to_owned(), 2)]);
-        let standing = Standing::new(JobStatus::Pending, None, Some(reasons));
-        let view = open().view(standing);
+        let live_state = LiveState::new(JobStatus::Pending, None, Some(reasons));
+        let view = open().view(live_state);
         assert_eq!(view.status, JobStatus::Pending);
         assert_eq!(view.waiting.expect("reasons")["no_slot"], 2);
         assert_eq!(open().view(None).status, JobStatus::Submitted);
     }
 
     #[test]
-    fn an_end_is_shown_as_the_row_has_it() {
+    fn an_end_is_shown_as_in_the_row() {
         let job = open();
         let completed_at = job.created_at.plus_ms(5);
         let end = End { completed_at, output: Some(Value::from("x")), usage: Usage::default(), error: None };
         let ended = Job { status: JobStatus::Completed, end: Some(end), ..job };
-        // It was read before the row, when the job was open.
-        let standing = Standing::new(JobStatus::Running, Some(completed_at), None);
-        let view = ended.clone().view(standing.clone());
+        // The state was read before the row, when the job was open.
+        let live_state = LiveState::new(JobStatus::Running, Some(completed_at), None);
+        let view = ended.clone().view(live_state.clone());
         assert_eq!((view.status, view.completed_at), (JobStatus::Completed, Some(completed_at)));
         assert_eq!((view.output, view.started_at), (Some(Value::from("x")), None));
         let mut summary = JobSummary {
@@ -183,7 +184,7 @@ pub(crate) mod tests {
             completed_at: Some(completed_at),
             duration_ms: Some(0),
         };
-        standing.expect("open").overlay(&mut summary);
+        live_state.expect("open").overlay(&mut summary);
         assert_eq!(summary.status, JobStatus::Completed);
     }
 }

@@ -1,27 +1,27 @@
-//! Leases and stalls, pure: has an Island lost its attempt, and does a run still move?
+//! Leases and stalls, pure: whether an Island has lost its attempt, and whether a run makes progress.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long an attempt may go unheard of, and how long each phase may stand still.
+/// Maximum times without a renewal and, in each phase, without progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Patience {
+pub(crate) struct LeaseTimeouts {
     /// From the last renewal to the loss of the attempt.
     pub lease: Duration,
-    /// A decode that stands still. Renewals come at most a heartbeat apart and two of them are needed to see a
-    /// standstill, so the setting is added to two heartbeats.
+    /// Decoding without progress. Renewals come at most a heartbeat apart and two are needed to detect a standstill, so
+    /// this is the setting plus two heartbeats.
     pub run: Duration,
-    /// A download, a load or a prompt that stands still.
+    /// A download, a load or a prompt without progress.
     pub prepare: Duration,
 }
 
-/// What a renewal tells about the work of an attempt.
+/// Progress of an attempt as its renewals report it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub phase: String,
     pub work: u64,
-    /// Since when it is so.
+    /// When it last changed.
     pub since: Instant,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Lease {
 /// Why an attempt is taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The Island was not heard of.
+    /// No renewal was received.
     Expired,
-    /// The Island is there, the run does not move.
+    /// The lease is renewed, but the run makes no progress.
     Stalled,
 }
 
@@ -47,32 +47,37 @@ impl Lease {
         Self { renewed: now, progress: None }
     }
 
-    /// The Island spoke for this attempt.
+    /// Renews the lease.
     pub(crate) fn renew(&mut self, now: Instant, phase: &str, work: u64) {
         self.renewed = self.renewed.max(now);
-        let moved = self.progress.as_ref().is_none_or(|seen| seen.phase != phase || seen.work != work);
-        if moved {
+        let progressed = self.progress.as_ref().is_none_or(|last| last.phase != phase || last.work != work);
+        if progressed {
             self.progress = Some(Progress { phase: phase.to_owned(), work, since: now });
         }
     }
 
-    /// Output arrived: as good as moving, but no renewal.
-    pub(crate) fn moved(&mut self, now: Instant) {
+    /// Records output, which counts as progress but not as a renewal.
+    pub(crate) fn progressed(&mut self, now: Instant) {
         if let Some(progress) = &mut self.progress {
             progress.since = progress.since.max(now);
         }
     }
 
-    /// Whether the attempt is lost. `resumed` is when this coordinator could hear again after an outage of its own:
-    /// nobody loses a lease because we were deaf.
-    pub(crate) fn verdict(&self, now: Instant, resumed: Instant, patience: &Patience) -> Option<Verdict> {
-        if now.saturating_duration_since(self.renewed.max(resumed)) >= patience.lease {
+    /// Checks the lease. `resumed` is when this coordinator could receive messages again after an outage on its side:
+    /// no lease expires because of such an outage.
+    pub(crate) fn verdict(
+        &self,
+        now: Instant,
+        resumed: Instant,
+        timeouts: &LeaseTimeouts,
+    ) -> Option<Verdict> {
+        if now.saturating_duration_since(self.renewed.max(resumed)) >= timeouts.lease {
             return Some(Verdict::Expired);
         }
         let progress = self.progress.as_ref()?;
         let limit = match progress.phase.as_str() {
-            "run" => patience.run,
-            "fetch" | "load" | "prompt" => patience.prepare,
+            "run" => timeouts.run,
+            "fetch" | "load" | "prompt" => timeouts.prepare,
             _ => return None,
         };
         (now.saturating_duration_since(progress.since.max(resumed)) >= limit).then_some(Verdict::Stalled)
@@ -84,7 +89,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PATIENCE: Patience = Patience {
+    const TIMEOUTS: LeaseTimeouts = LeaseTimeouts {
         lease: Duration::from_secs(30),
         run: Duration::from_secs(13),
         prepare: Duration::from_mins(2),
@@ -98,28 +103,28 @@ mod tests {
             let mut lease = Lease::new(start);
             for (work, gap) in gaps.into_iter().enumerate() {
                 now += Duration::from_millis(gap);
-                prop_assert_ne!(lease.verdict(now, start, &PATIENCE), Some(Verdict::Expired));
+                prop_assert_ne!(lease.verdict(now, start, &TIMEOUTS), Some(Verdict::Expired));
                 lease.renew(now, "run", work as u64);
             }
         }
 
         #[test]
-        fn an_outage_of_ours_expires_nothing(outage in 0_u64..10_000_000, after in 0_u64..30_000) {
+        fn an_outage_of_the_coordinator_expires_no_lease(outage in 0_u64..10_000_000, after in 0_u64..30_000) {
             let start = Instant::now();
             let mut lease = Lease::new(start);
             lease.renew(start, "wait", 1);
             let resumed = start + Duration::from_millis(outage);
             let now = resumed + Duration::from_millis(after);
-            prop_assert_eq!(lease.verdict(now, resumed, &PATIENCE), None);
+            prop_assert_eq!(lease.verdict(now, resumed, &TIMEOUTS), None);
         }
     }
 
     #[test]
-    fn silence_expires() {
+    fn a_lease_expires_without_renewals() {
         let start = Instant::now();
         let lease = Lease::new(start);
-        assert_eq!(lease.verdict(start + Duration::from_millis(29_999), start, &PATIENCE), None);
-        assert_eq!(lease.verdict(start + Duration::from_secs(30), start, &PATIENCE), Some(Verdict::Expired));
+        assert_eq!(lease.verdict(start + Duration::from_millis(29_999), start, &TIMEOUTS), None);
+        assert_eq!(lease.verdict(start + Duration::from_secs(30), start, &TIMEOUTS), Some(Verdict::Expired));
     }
 
     #[test]
@@ -132,9 +137,9 @@ mod tests {
             frozen.renew(at(s), "run", 7);
             loading.renew(at(s), "load", s);
         }
-        assert_eq!(frozen.verdict(at(15), start, &PATIENCE), Some(Verdict::Stalled));
-        assert_eq!(loading.verdict(at(15), start, &PATIENCE), None);
-        frozen.moved(at(14));
-        assert_eq!(frozen.verdict(at(15), start, &PATIENCE), None);
+        assert_eq!(frozen.verdict(at(15), start, &TIMEOUTS), Some(Verdict::Stalled));
+        assert_eq!(loading.verdict(at(15), start, &TIMEOUTS), None);
+        frozen.progressed(at(14));
+        assert_eq!(frozen.verdict(at(15), start, &TIMEOUTS), None);
     }
 }

@@ -1,21 +1,21 @@
-//! Double-entry accounting, pure. Every posting sums to zero, so all books together always do.
+//! Double-entry accounting, pure. Every posting sums to zero, and therefore so does the whole ledger.
 
 use std::fmt;
 
 use island_protocol::{credits::MicroCredits, ids::AccountId};
 
-/// One of the books.
+/// A book of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Ledger {
-    /// What an account may spend.
+pub(crate) enum Book {
+    /// Credits that an account may spend.
     Balance(AccountId),
-    /// What an account's open jobs hold.
+    /// Credits held for an account's open jobs.
     Holds(AccountId),
-    /// Where credits come from: the only book that may be below zero.
+    /// Source of all credits: the only book that may be negative.
     Issue,
 }
 
-impl fmt::Display for Ledger {
+impl fmt::Display for Book {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Balance(account) => write!(f, "account:{account}"),
@@ -25,8 +25,9 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// Why money moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Kind of movement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum Kind {
     /// Credits given to an account.
     Grant,
@@ -34,19 +35,14 @@ pub(crate) enum Kind {
     Hold,
     /// Paid for a job, to the owner of the Island that ran it.
     Settle,
-    /// Given back.
+    /// Returned to the consumer.
     Release,
 }
 
 impl Kind {
     /// The name in SQL.
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Grant => "grant",
-            Self::Hold => "hold",
-            Self::Settle => "settle",
-            Self::Release => "release",
-        }
+        self.into()
     }
 }
 
@@ -54,46 +50,48 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posting {
     pub kind: Kind,
-    pub from: Ledger,
-    pub to: Ledger,
+    pub from: Book,
+    pub to: Book,
     pub amount: MicroCredits,
 }
 
 impl Posting {
-    /// Its two entries.
-    pub(crate) fn entries(&self) -> [(Ledger, MicroCredits); 2] {
+    /// The two entries of the posting.
+    pub(crate) fn entries(&self) -> [(Book, MicroCredits); 2] {
         [(self.from, -self.amount), (self.to, self.amount)]
     }
-}
 
-/// Gives credits to an account.
-pub(crate) fn grant(account: AccountId, amount: MicroCredits) -> Posting {
-    Posting { kind: Kind::Grant, from: Ledger::Issue, to: Ledger::Balance(account), amount }
-}
+    /// Grants credits to an account.
+    pub(crate) fn grant(account: AccountId, amount: MicroCredits) -> Self {
+        Self { kind: Kind::Grant, from: Book::Issue, to: Book::Balance(account), amount }
+    }
 
-/// Sets a job's price aside.
-pub(crate) fn hold(account: AccountId, price: MicroCredits) -> Posting {
-    Posting { kind: Kind::Hold, from: Ledger::Balance(account), to: Ledger::Holds(account), amount: price }
-}
+    /// Holds a job's price.
+    pub(crate) fn hold(account: AccountId, price: MicroCredits) -> Self {
+        Self { kind: Kind::Hold, from: Book::Balance(account), to: Book::Holds(account), amount: price }
+    }
 
-/// Closes a hold of `held`: `charged` of it goes to `earner`, the rest back. Empty movements are left out.
-pub(crate) fn close(
-    account: AccountId,
-    earner: Option<AccountId>,
-    held: MicroCredits,
-    charged: MicroCredits,
-) -> Vec<Posting> {
-    let charged = if earner.is_some() { charged.clamp(MicroCredits::ZERO, held) } else { MicroCredits::ZERO };
-    let holds = Ledger::Holds(account);
-    let settle = earner.map(|earner| Posting {
-        kind: Kind::Settle,
-        from: holds,
-        to: Ledger::Balance(earner),
-        amount: charged,
-    });
-    let release =
-        Posting { kind: Kind::Release, from: holds, to: Ledger::Balance(account), amount: held - charged };
-    settle.into_iter().chain([release]).filter(|posting| posting.amount > MicroCredits::ZERO).collect()
+    /// Closes a hold of `held`: `charged` of it goes to `earner`, the rest back to the account. Postings of zero are left
+    /// out.
+    pub(crate) fn close_hold(
+        account: AccountId,
+        earner: Option<AccountId>,
+        held: MicroCredits,
+        charged: MicroCredits,
+    ) -> Vec<Self> {
+        let charged =
+            if earner.is_some() { charged.clamp(MicroCredits::ZERO, held) } else { MicroCredits::ZERO };
+        let holds = Book::Holds(account);
+        let settle = earner.map(|earner| Self {
+            kind: Kind::Settle,
+            from: holds,
+            to: Book::Balance(earner),
+            amount: charged,
+        });
+        let release =
+            Self { kind: Kind::Release, from: holds, to: Book::Balance(account), amount: held - charged };
+        settle.into_iter().chain([release]).filter(|posting| posting.amount > MicroCredits::ZERO).collect()
+    }
 }
 
 #[cfg(test)]
@@ -105,11 +103,11 @@ mod tests {
 
     use super::*;
 
-    type Books = BTreeMap<Ledger, MicroCredits>;
+    type Balances = BTreeMap<Book, MicroCredits>;
 
-    fn apply(books: &mut Books, posting: &Posting) {
-        for (ledger, amount) in posting.entries() {
-            *books.entry(ledger).or_default() += amount;
+    fn apply(books: &mut Balances, posting: &Posting) {
+        for (book, amount) in posting.entries() {
+            *books.entry(book).or_default() += amount;
         }
     }
 
@@ -137,42 +135,42 @@ mod tests {
     proptest! {
         #[test]
         fn books_balance_and_stay_above_zero(steps in steps()) {
-            let mut books = Books::new();
+            let mut books = Balances::new();
             let mut open: Vec<(AccountId, MicroCredits)> = Vec::new();
             for step in steps {
                 match step {
-                    Step::Grant(who, amount) => apply(&mut books, &grant(account(who), MicroCredits(amount))),
+                    Step::Grant(who, amount) => apply(&mut books, &Posting::grant(account(who), MicroCredits(amount))),
                     Step::Hold(who, amount) => {
-                        let balance = books.get(&Ledger::Balance(account(who))).copied().unwrap_or_default();
+                        let balance = books.get(&Book::Balance(account(who))).copied().unwrap_or_default();
                         if balance >= MicroCredits(amount) {
-                            apply(&mut books, &hold(account(who), MicroCredits(amount)));
+                            apply(&mut books, &Posting::hold(account(who), MicroCredits(amount)));
                             open.push((account(who), MicroCredits(amount)));
                         }
                     }
                     Step::Close(which, earner, charged) if !open.is_empty() => {
                         let (who, held) = open.swap_remove(which % open.len());
                         let earner = (earner < 3).then(|| account(earner));
-                        for posting in &close(who, earner, held, MicroCredits(charged)) {
+                        for posting in &Posting::close_hold(who, earner, held, MicroCredits(charged)) {
                             apply(&mut books, posting);
                         }
                     }
                     Step::Close(..) => {}
                 }
                 prop_assert_eq!(books.values().copied().sum::<MicroCredits>(), MicroCredits::ZERO);
-                for (ledger, amount) in &books {
-                    prop_assert!(*ledger == Ledger::Issue || *amount >= MicroCredits::ZERO, "{} {}", ledger, amount);
+                for (book, amount) in &books {
+                    prop_assert!(*book == Book::Issue || *amount >= MicroCredits::ZERO, "{} {}", book, amount);
                 }
             }
             let held: MicroCredits = open.iter().map(|(_, held)| *held).sum();
             let holds: MicroCredits =
-                books.iter().filter(|(l, _)| matches!(l, Ledger::Holds(_))).map(|(_, amount)| *amount).sum();
+                books.iter().filter(|(book, _)| matches!(book, Book::Holds(_))).map(|(_, amount)| *amount).sum();
             prop_assert_eq!(held, holds);
         }
     }
 
     #[test]
-    fn without_an_earner_everything_goes_back() {
-        let postings = close(account(1), None, MicroCredits(5), MicroCredits(5));
+    fn without_an_earner_the_whole_hold_is_released() {
+        let postings = Posting::close_hold(account(1), None, MicroCredits(5), MicroCredits(5));
         assert_eq!(postings.len(), 1);
         assert_eq!((postings[0].kind, postings[0].amount), (Kind::Release, MicroCredits(5)));
     }

@@ -1,50 +1,50 @@
-//! The coordinator of an Island network: takes jobs over HTTP, gives them to Islands over NATS, keeps the books in SQL.
+//! The coordinator of an Island network: accepts jobs over HTTP, assigns them to Islands over NATS, and records them in SQL.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`commands`], [`config`], [`app`] | the program: what it can be told, and how it is put together |
-//! | `api` | HTTP, one module per noun, one file per verb |
-//! | `openapi` | the document that describes the API, from its table of routes |
-//! | `catalogue` | the Cargos, checked on load; which one a chat model name means |
+//! | [`commands`], [`config`], [`app`] | the program: command line, settings, and how the parts are put together |
+//! | `api` | HTTP: one module for each noun, one file for each verb |
+//! | `openapi` | the document that describes the API, generated from the table of routes |
+//! | `catalogue` | the Cargos, checked when they are loaded; the choice of a chat model by name |
 //! | `job::state` | the transition table of jobs, pure |
-//! | `placement` | who can run a job and who runs it best, pure |
+//! | `placement` | which Islands can run a job, and which runs it best, pure |
 //! | `lease` | leases and stalls, pure |
 //! | `peers` | which other coordinators are alive, pure |
 //! | `ledger` | double-entry accounting, pure |
+//! | `sliding_window` | the rate limit, pure |
 //! | `fleet` | the Islands, in memory |
-//! | `owner` | the tasks that own running jobs, their event logs and their retries |
-//! | [`fabric`] | NATS: keys, user JWTs, permissions, the link |
+//! | `execution` | the tasks that execute jobs, with their event logs and retries |
+//! | `deferred_writes` | writes that no answer waits for |
+//! | [`fabric`] | NATS: keys, user JWTs, permissions, the connection |
 //! | `storage` | SQL |
 //! | `sse` | Server-Sent Event frames |
-//! | `window` | requests in any minute, pure |
-//! | `upkeep` | what may be written late: use of keys, stream slots, sweeping |
-//! | `sweep` | notices when this process was held up |
+//! | `clock_gap` | detects that this process did not run for some time |
 //!
-//! SQL is the only truth. A job and its hold commit before anything is answered; its end, its output and its
-//! settlement commit before `done` is sent. Every write about a run is a compare-and-set on (job, attempt, epoch), so
-//! whatever the fabric loses, repeats or delays changes nothing that has ended.
+//! SQL is the only truth. A job and its hold commit before the request is answered; its end, its output and its settlement commit
+//! before `done` is sent. Every write about an attempt is a compare-and-set on (job, attempt, epoch), so messages that the fabric
+//! loses, repeats or delays change nothing about a job that has ended.
 //!
-//! Tasks: [`app::App::run`] owns the HTTP server; `owner::Owner` owns one runner and one publisher per job, the
-//! placer, the clerk and one reader per fabric subject, and waits for them at the end.
+//! Tasks: [`app::App::run`] runs the HTTP server; `execution::Execution` runs one runner and one publisher for each job, the placer,
+//! the deferred writes and one reader for each fabric subject, and waits for them at the end.
 
 pub(crate) mod api;
 pub mod app;
 pub(crate) mod catalogue;
 pub mod clock;
+pub(crate) mod clock_gap;
 pub mod commands;
 pub mod config;
+pub(crate) mod deferred_writes;
+pub(crate) mod execution;
 pub mod fabric;
 pub(crate) mod fleet;
 pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod ledger;
 pub(crate) mod openapi;
-pub(crate) mod owner;
 pub(crate) mod peers;
 pub(crate) mod placement;
 pub(crate) mod secret;
+pub(crate) mod sliding_window;
 pub(crate) mod sse;
 pub mod storage;
-pub(crate) mod sweep;
-pub(crate) mod upkeep;
-pub(crate) mod window;

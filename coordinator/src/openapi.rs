@@ -1,4 +1,4 @@
-//! The OpenAPI 3.1 document, from the same table that the router is made of, and the page that shows it.
+//! The OpenAPI 3.1 document, generated from the table of routes, and the page that renders it.
 
 pub(crate) mod operation;
 pub(crate) mod page;
@@ -11,21 +11,21 @@ use crate::catalogue::Catalogue;
 use operation::Operation;
 use schemas::Schemas;
 
-/// One operation and where it is.
+/// An operation and its route.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// `get`, `post`, `delete`.
     pub method: &'static str,
-    /// As the router has it, `/jobs/{id}`.
+    /// The path in the router's form, `/jobs/{id}`.
     pub path: &'static str,
     pub operation: Operation,
 }
 
-/// What the whole document says of itself.
+/// Description of the document.
 const ABOUT: &str = "A marketplace for compute: clients submit jobs, each runs a named Cargo on a provider's machine, \
      an Island. Errors are `{\"error\": {\"message\", \"code\"}}`; codes are stable, messages are not.";
 
-/// Builds the document. Examples of inputs are the catalogue's own.
+/// Builds the document. Examples of inputs come from the catalogue.
 pub(crate) fn document(entries: &[Entry], catalogue: &Catalogue) -> Value {
     let mut schemas = Schemas::new();
     let inputs = inputs(catalogue);
@@ -60,14 +60,14 @@ pub(crate) fn document(entries: &[Entry], catalogue: &Catalogue) -> Value {
 /// Longest input shown as an example.
 const MAX_EXAMPLE_BYTES: usize = 1000;
 
-/// One job of each category, from the catalogue.
+/// One example job of each category, from the catalogue.
 fn inputs(catalogue: &Catalogue) -> Map<String, Value> {
     let mut inputs = Map::new();
     let mut seen = Vec::new();
     for cargo in catalogue.iter() {
         let view = cargo.view();
         let Some(input) = view.example.as_ref().and_then(|example| example.get("input")) else { continue };
-        // A film as an example helps nobody.
+        // An example with embedded media would be too long to read.
         if seen.contains(&view.entry.category) || input.to_string().len() > MAX_EXAMPLE_BYTES {
             continue;
         }

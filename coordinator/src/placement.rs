@@ -1,8 +1,9 @@
-//! Who can run a job, and who runs it best: pure.
+//! Which Islands can run a job, and which runs it best: pure.
 //!
-//! Hard filters first (engine, what the owner allows containers and asks for jobs, reachable files, memory, slots), then order: not tried already, model warm, model on
-//! disk, an engine's native back end, whole model on a GPU, measured speed, free slots, karma. Language and ONNX models that do not fit a GPU run in main memory;
-//! other engines need the GPU memory they ask for.
+//! Hard filters come first: engine, the owner's rules for containers and prices, reachable files, memory, slots. Then
+//! the order: fewer failures, model warm, model on disk, an engine's native back end, whole model on a GPU, measured
+//! speed, free slots, karma. Language and ONNX models that do not fit a GPU run in main memory; other engines need the
+//! GPU memory that the Cargo requires.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -13,7 +14,7 @@ use island_protocol::{
     ids::HostId,
 };
 
-/// One Island as placement sees it, with what is already promised to others taken off.
+/// One Island as placement sees it, without the resources that are already claimed.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate<'a> {
     pub id: HostId,
@@ -25,16 +26,17 @@ pub(crate) struct Candidate<'a> {
     pub free_ram_mb: i64,
     pub free_vram_mb: i64,
     pub karma_ms: i64,
-    /// Tokens a second of its last check's reply.
+    /// Tokens per second in the reply of its last check.
     pub tokens_per_second: Option<f64>,
-    /// Attempts there now.
+    /// Attempts that run there now.
     pub running: u32,
-    /// Attempts of this job that went wrong here.
-    pub strikes: u32,
+    /// Failed attempts of this job there.
+    pub failures: u32,
 }
 
 /// Why an Island cannot take a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Reason {
     Offline,
     Draining,
@@ -49,42 +51,31 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// The name in `waiting`.
+    /// The name in the field `waiting` of a job.
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Offline => "offline",
-            Self::Draining => "draining",
-            Self::NoRuntime => "no_runtime",
-            Self::NoTier => "no_tier",
-            Self::NoEgress => "no_egress",
-            Self::Price => "price",
-            Self::ModelUnreachable => "model_unreachable",
-            Self::NoRam => "no_ram",
-            Self::NoVram => "no_vram",
-            Self::NoSlot => "no_slot",
-        }
+        self.into()
     }
 }
 
 /// How near a Cargo's files are. Nearer is smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Nearness {
-    /// Loaded in a worker that has room.
+    /// Loaded in a worker that has a free slot.
     Warm,
-    /// On disk, or nothing to fetch.
+    /// On disk, or the Cargo has no files.
     OnDisk,
-    /// To be downloaded first.
+    /// To be downloaded.
     Remote,
 }
 
-/// Islands that can take a job, best first, and why the others cannot.
+/// Islands that can take a job, best first, and the number of other Islands for each reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranking {
     pub hosts: Vec<HostId>,
     pub reasons: BTreeMap<Reason, u64>,
 }
 
-/// Orders the Islands that can take a job of `cargo` now.
+/// Ranks the Islands for a job of `cargo`.
 pub(crate) fn rank<'a>(cargo: &CargoSpec, fleet: impl IntoIterator<Item = Candidate<'a>>) -> Ranking {
     let mut ranking = Ranking::default();
     let mut scored = Vec::new();
@@ -99,7 +90,7 @@ pub(crate) fn rank<'a>(cargo: &CargoSpec, fleet: impl IntoIterator<Item = Candid
     ranking
 }
 
-/// Whether this Island could serve the Cargo at all, and how near its files are: what model choice asks.
+/// Checks whether this Island could run the Cargo apart from free slots, and returns how near its files are.
 pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearness, Reason> {
     if !island.online {
         return Err(Reason::Offline);
@@ -124,7 +115,7 @@ pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearne
     Ok(nearness)
 }
 
-/// What an Island says of the engine that a Cargo needs, if it works there.
+/// The Island's report on the engine that a Cargo needs, if the engine is available.
 fn report<'a>(cargo: &CargoSpec, capabilities: &'a Capabilities) -> Option<&'a RuntimeReport> {
     let simulated = cargo.is_simulated();
     let fits = |report: &&RuntimeReport| {
@@ -133,14 +124,15 @@ fn report<'a>(cargo: &CargoSpec, capabilities: &'a Capabilities) -> Option<&'a R
     capabilities.runtimes.iter().find(fits)
 }
 
-/// Whether the owner allows a container Cargo its tier and the places it declares. An Island that does not tell is asked.
+/// Checks that the owner allows a container Cargo's tier and its egress addresses. An Island that reports no rules
+/// passes: it decides itself when it is offered the job.
 fn allowed(cargo: &CargoSpec, capabilities: &Capabilities) -> Result<(), Reason> {
     let offer = capabilities.containers.as_ref().filter(|_| cargo.runtime_type == RuntimeType::Container);
     let Some(offer) = offer else { return Ok(()) };
     if cargo.sandbox_tier.unwrap_or_default() > offer.max_tier {
         return Err(Reason::NoTier);
     }
-    // Places that are none were refused when the catalogue was read.
+    // Malformed addresses were refused when the catalogue was loaded.
     let places = cargo.egress().unwrap_or_default();
     if offer.egress.refused(&places).is_some() {
         return Err(Reason::NoEgress);
@@ -148,7 +140,7 @@ fn allowed(cargo: &CargoSpec, capabilities: &Capabilities) -> Result<(), Reason>
     Ok(())
 }
 
-/// Whether this Island's hardware could serve the Cargo if it had nothing else to do.
+/// Checks whether this Island's hardware could run the Cargo if the Island were idle.
 pub(crate) fn able(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<(), Reason> {
     let capabilities = island.capabilities;
     let vram_mb: u64 = capabilities.gpus.iter().map(|gpu| gpu.vram_mb).sum();
@@ -172,25 +164,26 @@ fn fits_now(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearness, Reaso
 }
 
 fn score(cargo: &CargoSpec, island: &Candidate<'_>, nearness: Nearness) -> impl Ord + use<> {
-    // A back end of the system's own is faster than what runs anywhere, also where the latter has a GPU.
+    // A native back end of the system is faster than a portable one, even if the latter uses a GPU.
     let not_native =
         report(cargo, island.capabilities).and_then(|report| report.backend.as_deref()) != Some(NATIVE);
     let off_gpu = !fits_gpu(cargo, island);
-    let pace = Reverse(pace(island));
+    let speed = Reverse(speed(island));
     (
-        island.strikes,
+        island.failures,
         nearness,
         not_native,
         off_gpu,
-        pace,
+        speed,
         Reverse(island.free_slots),
         Reverse(island.karma_ms),
     )
 }
 
-/// How fast an Island would be for one more, in powers of two: what was measured of it, shared among its attempts. Finer differences are
-/// noise, and must not send all work to one. An Island that was not measured yet counts as a slow one.
-fn pace(island: &Candidate<'_>) -> i32 {
+/// Expected speed of one more attempt on an Island, in powers of two: the measured speed, shared among its attempts.
+/// Finer differences are noise and must not send all work to one Island. An Island that has not been measured counts as
+/// slow.
+fn speed(island: &Candidate<'_>) -> i32 {
     let measured = island.tokens_per_second.unwrap_or(1.0).clamp(1.0, 1e6);
     (measured / f64::from(island.running + 1)).max(1.0).log2() as i32
 }
@@ -219,16 +212,16 @@ fn nearness(cargo: &CargoSpec, models: &[HostModel]) -> Nearness {
     if cargo.artifacts.is_empty() {
         return Nearness::OnDisk;
     }
-    let held: Option<Vec<&HostModel>> = cargo.artifacts.iter().map(|file| held(file, models)).collect();
-    match held {
+    let copies: Option<Vec<&HostModel>> = cargo.artifacts.iter().map(|file| copy_of(file, models)).collect();
+    match copies {
         None => Nearness::Remote,
-        Some(held) if held.iter().all(|model| model.warm && model.free_slots > 0) => Nearness::Warm,
+        Some(copies) if copies.iter().all(|model| model.warm && model.free_slots > 0) => Nearness::Warm,
         Some(_) => Nearness::OnDisk,
     }
 }
 
-/// The Island's copy of a file: by digest where both are known, else by address. A warm copy wins.
-fn held<'m>(file: &Artifact, models: &'m [HostModel]) -> Option<&'m HostModel> {
+/// The Island's copy of a file, matched by digest if both are known, otherwise by address. A warm copy is preferred.
+fn copy_of<'m>(file: &Artifact, models: &'m [HostModel]) -> Option<&'m HostModel> {
     let same = |model: &&HostModel| match (file.sha256, model.sha256) {
         (Some(wanted), Some(found)) => wanted == found,
         _ => model.url == file.url,
@@ -236,19 +229,20 @@ fn held<'m>(file: &Artifact, models: &'m [HostModel]) -> Option<&'m HostModel> {
     models.iter().filter(same).max_by_key(|model| (model.warm, model.free_slots))
 }
 
-/// Whether what is missing can be fetched. A local file may be there: the Island says so when asked to run it.
+/// Whether missing files can be downloaded. A `file://` artifact may exist on the Island, which reports it when it is
+/// offered the job.
 fn reachable(cargo: &CargoSpec, island: &Candidate<'_>) -> bool {
     let offline = island.capabilities.hub_reachable == Some(false);
-    let missing = cargo.artifacts.iter().filter(|file| held(file, island.models).is_none());
+    let missing = cargo.artifacts.iter().filter(|file| copy_of(file, island.models).is_none());
     missing.into_iter().all(|file| !offline || file.url.starts_with("file://"))
 }
 
-/// A model up to this size is loaded within seconds wherever it lies.
+/// A model up to this size is loaded within seconds from any disk.
 const SMALL_BYTES: u64 = 1 << 30;
 
-/// The Cargo that shows soonest whether an Island works, of those it can run now: a real engine before a scripted one, a small language
-/// model before all else, for its speed tells most, then by how near the files are and how small. Files that would come from elsewhere
-/// than the coordinator are not fetched for it.
+/// Chooses the Cargo with which an Island checks itself, of those that it can run now: a real engine before a scripted
+/// one, a small language model before others because its speed is the most informative, then by nearness and size of
+/// the files. Files that would come from elsewhere than the coordinator are not downloaded for a check.
 pub(crate) fn quickest<'c>(
     cargos: impl IntoIterator<Item = &'c CargoSpec>,
     island: &Candidate<'_>,
@@ -263,18 +257,18 @@ pub(crate) fn quickest<'c>(
                 let writes = cargo.runtime_type == RuntimeType::Llmcpp && bytes <= SMALL_BYTES;
                 let order =
                     (cargo.is_simulated(), !writes, nearness, bytes, cargo.required_ram_mb, &cargo.slug);
-                if best.as_ref().is_none_or(|(least, _)| order < *least) {
+                if best.as_ref().is_none_or(|(best, _)| order < *best) {
                     best = Some((order, cargo));
                 }
             }
             Err(reason) => *reasons.entry(reason).or_default() += 1,
         }
     }
-    let commonest = || reasons.into_iter().max_by_key(|(_, count)| *count).map(|(reason, _)| reason);
-    best.map(|(_, cargo)| cargo).ok_or_else(commonest)
+    let most_frequent = || reasons.into_iter().max_by_key(|(_, count)| *count).map(|(reason, _)| reason);
+    best.map(|(_, cargo)| cargo).ok_or_else(most_frequent)
 }
 
-/// Whether the coordinator hands out all of a Cargo's files.
+/// Whether the coordinator serves all of a Cargo's files.
 fn is_shipped(cargo: &CargoSpec) -> bool {
     cargo.artifacts.iter().all(|file| file.url.starts_with("file://") && file.sha256.is_some())
 }

@@ -1,11 +1,11 @@
-//! API keys: made here, shown once, kept only as hashes.
+//! API keys: generated here, shown once, stored only as hashes.
 
 use rand::distr::{Alphanumeric, SampleString as _};
 use sha2::{Digest as _, Sha256};
 
-/// Letters and digits after `ak_`: 36 of 62 kinds are 214 bits.
+/// Letters and digits after `ak_`: 36 of 62 characters have 214 bits of entropy.
 const LENGTH: usize = 36;
-/// Leading characters that are kept in the clear, to name a key and to find it.
+/// Leading characters that are stored in plain text, to name a key and to find it.
 const PREFIX: usize = 11;
 
 /// A new key.
@@ -17,13 +17,13 @@ pub(crate) struct NewKey {
     pub hash: String,
 }
 
-/// Makes a key.
+/// Generates a key.
 pub(crate) fn new_key() -> NewKey {
     let secret = format!("ak_{}", Alphanumeric.sample_string(&mut rand::rng(), LENGTH));
     NewKey { prefix: prefix(&secret).unwrap_or_default().to_owned(), hash: hash(&secret), secret }
 }
 
-/// The part of a key that is kept in the clear; none if this is no key of ours.
+/// The part of a key that is stored in plain text. Returns `None` for text that is not a key of this service.
 pub(crate) fn prefix(secret: &str) -> Option<&str> {
     let plain = secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     (plain && secret.starts_with("ak_") && secret.len() > PREFIX && secret.len() <= 128)
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_differ_and_are_found_by_what_is_kept() {
+    fn keys_differ_and_are_found_by_what_is_stored() {
         let (one, two) = (new_key(), new_key());
         assert_ne!(one.secret, two.secret);
         assert_eq!(prefix(&one.secret), Some(one.prefix.as_str()));
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_no_key() {
+    fn other_text_is_not_a_key() {
         for text in ["", "ak_", "sk_aaaaaaaaaaaa", "ak_éééééééééé", "ak_a b c d e f g h"] {
             assert_eq!(prefix(text), None, "{text}");
         }

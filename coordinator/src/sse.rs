@@ -1,4 +1,4 @@
-//! Server-Sent Event frames, built once and shared by all readers. Data is JSON, so no text can forge a frame.
+//! Server-Sent Event frames, built once and shared by all readers. Data is JSON, so no text can break out of a frame.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use island_protocol::event::{JobEvent, Numbered};
@@ -15,7 +15,7 @@ pub(crate) fn job_frame(event: &Numbered<JobEvent>) -> Bytes {
     let mut frame = BytesMut::with_capacity(128);
     frame.put_slice(format!("id: {}\nevent: {}\ndata: ", event.n, event.event.name()).as_bytes());
     match &event.event {
-        // The same bytes under a second name that some clients read.
+        // Some clients read the data under this second name.
         JobEvent::Image(image) => {
             let mut data = json!(event.event);
             data["image_data"] = json!(image.data);
@@ -36,7 +36,7 @@ pub(crate) fn data_frame(data: &impl Serialize) -> Bytes {
     frame.freeze()
 }
 
-/// `event` and `data`; the name is one of ours.
+/// `event` and `data`. The name is a constant, so it needs no escaping.
 pub(crate) fn named_frame(name: &'static str, data: &impl Serialize) -> Bytes {
     let mut frame = BytesMut::with_capacity(256);
     frame.put_slice(format!("event: {name}\ndata: ").as_bytes());
@@ -46,7 +46,7 @@ pub(crate) fn named_frame(name: &'static str, data: &impl Serialize) -> Bytes {
 }
 
 fn put_json(frame: &mut BytesMut, data: &impl Serialize) {
-    serde_json::to_writer(frame.writer(), data).expect("wire types serialise into memory");
+    serde_json::to_writer(frame.writer(), data).expect("wire types serialize into memory");
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_forges_a_frame(content in "(\\PC|\n|\r|event: done|data: |\u{2028}){0,20}") {
+        fn no_text_breaks_out_of_a_frame(content in "(\\PC|\n|\r|event: done|data: |\u{2028}){0,20}") {
             let frame = job_frame(&Numbered { n: 7, event: JobEvent::Token { content: content.clone() } });
             let text = std::str::from_utf8(&frame).expect("text");
             let lines: Vec<&str> = text.split('\n').collect();

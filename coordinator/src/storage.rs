@@ -1,22 +1,22 @@
-//! SQL: SQLite embedded, or PostgreSQL for several coordinators, behind one set of statements.
+//! SQL: embedded SQLite, or PostgreSQL for several coordinators, with one set of statements.
 //!
-//! SQLite has one writer, which commits in groups ([`group`]), and a pool of readers, WAL with `synchronous=FULL`, whose log is moved
-//! into the database beside them ([`checkpoint`]). PostgreSQL has one
-//! pool, `READ COMMITTED`. What the one writer gives for free on SQLite is asked for by name, so that it holds on both:
-//! a transaction that moves money begins with [`account::lock`], and every other write that depends on what was read is
-//! one conditional statement.
+//! SQLite has one writer, which commits in groups ([`group_commit`]), and a pool of readers; WAL with
+//! `synchronous=FULL`, checkpointed in a separate task ([`checkpoint`]). PostgreSQL has one pool, `READ COMMITTED`.
+//! What SQLite's single writer implies is requested explicitly, so that it holds on both: a transaction that moves
+//! money begins with [`account::lock`], and every other write that depends on an earlier read is one conditional
+//! statement.
 //!
-//! Statements keep to what both understand, with text and 64-bit integers only; each noun has its module, each function
-//! takes a connection, and whoever began a transaction commits it.
+//! Statements use only what both databases understand, with text and 64-bit integers. Each noun has its module, each
+//! function takes a connection, and the caller that began a transaction commits it.
 
 pub(crate) mod account;
 mod checkpoint;
 pub(crate) mod coordinator;
 pub(crate) mod counters;
-mod group;
+mod group_commit;
 pub(crate) mod host;
 pub(crate) mod idempotency;
-pub(crate) mod job;
+pub(crate) mod jobs;
 pub(crate) mod key;
 pub(crate) mod ledger;
 pub(crate) mod market;
@@ -37,12 +37,12 @@ use sqlx::Transaction;
 use crate::config::Database;
 use checkpoint::Checkpoints;
 use counters::Counters;
-use group::{Group, Turn};
+use group_commit::{GroupCommit, WriterTurn};
 
-/// What is not in order with the database.
+/// A failed operation of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It cannot be opened or brought to this version.
+    /// It cannot be opened or migrated to this version.
     #[error("open the database")]
     Open(#[source] sqlx::Error),
     /// A migration failed.
@@ -51,7 +51,7 @@ pub enum StoreError {
     /// A statement failed.
     #[error("{what}")]
     Query {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
         /// Why it failed.
         #[source]
@@ -60,10 +60,10 @@ pub enum StoreError {
     /// The transactions of a group could not be committed.
     #[error("commit a transaction")]
     Commit(#[source] Arc<sqlx::Error>),
-    /// A row does not hold what it must.
+    /// A row has an invalid value.
     #[error("the database holds a malformed {what}")]
     Corrupt {
-        /// Which value.
+        /// Column of the value.
         what: &'static str,
     },
 }
@@ -75,13 +75,13 @@ impl StoreError {
     }
 }
 
-/// Attaches what was attempted to an SQL error.
-pub(crate) trait Attempt<T> {
-    fn attempt(self, what: &'static str) -> Result<T, StoreError>;
+/// Attaches the attempted operation to an SQL error.
+pub(crate) trait QueryContext<T> {
+    fn context(self, what: &'static str) -> Result<T, StoreError>;
 }
 
-impl<T> Attempt<T> for Result<T, sqlx::Error> {
-    fn attempt(self, what: &'static str) -> Result<T, StoreError> {
+impl<T> QueryContext<T> for Result<T, sqlx::Error> {
+    fn context(self, what: &'static str) -> Result<T, StoreError> {
         self.map_err(|source| StoreError::Query { what, source })
     }
 }
@@ -89,7 +89,7 @@ impl<T> Attempt<T> for Result<T, sqlx::Error> {
 /// Reads a text column into its type.
 pub(crate) fn parsed<T: FromStr>(row: &Row, column: &'static str) -> Result<T, StoreError> {
     use sqlx::Row as _;
-    let text: String = row.try_get(column).attempt("read a column")?;
+    let text: String = row.try_get(column).context("read a column")?;
     text.parse().map_err(|_| StoreError::Corrupt { what: column })
 }
 
@@ -99,54 +99,54 @@ pub(crate) fn json<T: serde::de::DeserializeOwned>(
     column: &'static str,
 ) -> Result<Option<T>, StoreError> {
     use sqlx::Row as _;
-    let text: Option<String> = row.try_get(column).attempt("read a column")?;
+    let text: Option<String> = row.try_get(column).context("read a column")?;
     text.map(|text| serde_json::from_str(&text).map_err(|_| StoreError::Corrupt { what: column })).transpose()
 }
 
-/// Reads a column that always holds a number.
+/// Reads a column that is never null.
 pub(crate) fn integer(row: &Row, column: &'static str) -> Result<i64, StoreError> {
     use sqlx::Row as _;
-    row.try_get(column).attempt("read a column")
+    row.try_get(column).context("read a column")
 }
 
-/// Reads a column that may hold a time.
+/// Reads a time that may be null.
 pub(crate) fn moment(row: &Row, column: &'static str) -> Result<Option<Timestamp>, StoreError> {
     use sqlx::Row as _;
-    let ms: Option<i64> = row.try_get(column).attempt("read a column")?;
+    let ms: Option<i64> = row.try_get(column).context("read a column")?;
     Ok(ms.map(Timestamp::from_unix_ms))
 }
 
-/// JSON for a column. What we store always has a text form.
+/// JSON for a column. Every stored type has a text form.
 pub(crate) fn to_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
-/// Text for a column. PostgreSQL keeps no NUL, so neither database does.
+/// Text for a column. PostgreSQL stores no NUL, so neither database does.
 pub(crate) fn to_text(value: &str) -> String {
     value.replace('\0', "\u{fffd}")
 }
 
-/// What one statement runs on.
+/// A connection that runs statements.
 pub(crate) type Connection = sqlx::AnyConnection;
-/// Where reading statements run.
+/// A pool for statements that read.
 pub(crate) type Pool = sqlx::AnyPool;
-/// What a statement answers.
+/// A row of a result.
 pub(crate) type Row = sqlx::any::AnyRow;
-/// A write transaction; dropped without [`commit`] it never happened.
+/// A write transaction, rolled back unless it is passed to [`commit`].
 #[derive(Debug)]
 pub(crate) enum Tx {
-    /// A turn of SQLite's one writer.
-    Turn(Turn),
-    /// One of many on PostgreSQL, which groups commits itself.
-    Own(Transaction<'static, sqlx::Any>),
+    /// A transaction of SQLite's one writer.
+    Grouped(WriterTurn),
+    /// A transaction on PostgreSQL, which groups commits itself.
+    Single(Transaction<'static, sqlx::Any>),
 }
 
 impl Deref for Tx {
     type Target = Connection;
     fn deref(&self) -> &Connection {
         match self {
-            Self::Turn(turn) => turn,
-            Self::Own(tx) => tx,
+            Self::Grouped(turn) => turn,
+            Self::Single(tx) => tx,
         }
     }
 }
@@ -154,13 +154,13 @@ impl Deref for Tx {
 impl DerefMut for Tx {
     fn deref_mut(&mut self) -> &mut Connection {
         match self {
-            Self::Turn(turn) => turn,
-            Self::Own(tx) => tx,
+            Self::Grouped(turn) => turn,
+            Self::Single(tx) => tx,
         }
     }
 }
 
-/// Which database it is.
+/// The kind of database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Sqlite,
@@ -168,36 +168,36 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// What a connection speaks.
+    /// The kind of database of a connection.
     fn of(conn: &Connection) -> Self {
         if conn.backend_name() == "SQLite" { Self::Sqlite } else { Self::Postgres }
     }
 }
 
-/// Where transactions that write begin.
+/// Begins write transactions.
 #[derive(Debug, Clone)]
 enum Writer {
-    /// The pools are of one connection each: that of the group, and that of the checkpoints.
+    /// The pools have one connection each: for the group, and for checkpoints.
     Sqlite {
-        group: Arc<Group>,
+        group: Arc<GroupCommit>,
         checkpoints: Arc<Checkpoints>,
         pools: [Pool; 2],
     },
     Postgres(Pool),
 }
 
-/// The database. A clone is the same database.
+/// The database. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Store {
     writer: Writer,
     readers: Pool,
-    /// One connection that no load takes away, for saying that this coordinator lives. None where it is the only one.
-    pulse: Option<Pool>,
+    /// One connection for heartbeats, which load cannot occupy. `None` where there is only one coordinator.
+    heartbeats: Option<Pool>,
     counters: Counters,
 }
 
 impl Store {
-    /// Opens the database, made if it is a file that is absent, and brings it to this version.
+    /// Opens the database, creates its file if it does not exist, and migrates it to this version.
     pub async fn open(settings: &Database) -> Result<Self, StoreError> {
         match &settings.url {
             Some(url) => open::postgres(url, settings.connections).await,
@@ -205,15 +205,15 @@ impl Store {
         }
     }
 
-    /// Begins a write transaction. On SQLite it waits until the one before it has said what it writes.
+    /// Begins a write transaction. On SQLite it waits until the transaction before it has returned the connection.
     pub(crate) async fn begin(&self) -> Result<Tx, StoreError> {
         match &self.writer {
-            Writer::Sqlite { group, .. } => group.begin().await.map(Tx::Turn),
-            Writer::Postgres(pool) => pool.begin().await.map(Tx::Own).attempt("begin a transaction"),
+            Writer::Sqlite { group, .. } => group.begin().await.map(Tx::Grouped),
+            Writer::Postgres(pool) => pool.begin().await.map(Tx::Single).context("begin a transaction"),
         }
     }
 
-    /// Which database it is.
+    /// The kind of database.
     pub(crate) fn dialect(&self) -> Dialect {
         match self.writer {
             Writer::Sqlite { .. } => Dialect::Sqlite,
@@ -221,38 +221,38 @@ impl Store {
         }
     }
 
-    /// Where to read.
+    /// The pool for reading.
     pub(crate) fn reader(&self) -> &Pool {
         &self.readers
     }
 
-    /// Where to say that this coordinator lives, if others share the database.
-    pub(crate) fn pulse(&self) -> Option<&Pool> {
-        self.pulse.as_ref()
+    /// The connection for heartbeats, if coordinators share the database.
+    pub(crate) fn heartbeats(&self) -> Option<&Pool> {
+        self.heartbeats.as_ref()
     }
 
-    /// What counts against the limits.
+    /// Counters of rate and stream limits.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Whether the database answers.
+    /// Checks that the database replies.
     pub(crate) async fn ping(&self) -> Result<(), StoreError> {
-        sqlx::query("SELECT 1").execute(&self.readers).await.attempt("ask the database").map(|_| ())
+        sqlx::query("SELECT 1").execute(&self.readers).await.context("ping the database").map(|_| ())
     }
 
-    /// Waits for what runs and closes every connection.
+    /// Waits for running statements and closes every connection.
     pub async fn close(&self) {
-        if let Some(pulse) = &self.pulse {
-            pulse.close().await;
+        if let Some(heartbeats) = &self.heartbeats {
+            heartbeats.close().await;
         }
         self.counters.close().await;
         self.readers.close().await;
         match &self.writer {
-            Writer::Sqlite { group, checkpoints, pools: [writer, mover] } => {
+            Writer::Sqlite { group, checkpoints, pools: [writer, checkpointer] } => {
                 group.close().await;
                 checkpoints.close().await;
-                mover.close().await;
+                checkpointer.close().await;
                 writer.close().await;
             }
             Writer::Postgres(pool) => pool.close().await,
@@ -260,10 +260,10 @@ impl Store {
     }
 }
 
-/// Commits a transaction: it is on disk, and others can read it.
+/// Commits a transaction: afterwards it is on disk and visible to others.
 pub(crate) async fn commit(tx: Tx) -> Result<(), StoreError> {
     match tx {
-        Tx::Turn(turn) => turn.commit().await,
-        Tx::Own(tx) => tx.commit().await.attempt("commit a transaction"),
+        Tx::Grouped(turn) => turn.commit().await,
+        Tx::Single(tx) => tx.commit().await.context("commit a transaction"),
     }
 }

@@ -16,7 +16,7 @@ pub(super) async fn account(
     State(api): State<Arc<Api>>,
     caller: Caller,
 ) -> Result<Json<Data<AccountView>>, ApiError> {
-    let reader = api.owner.context().store.reader();
+    let reader = api.execution.context().store.reader();
     let account = account::get(reader, caller.account).await?;
     let account = account.ok_or_else(|| ApiError::new(Code::InvalidApiKey, "this key's account is gone"))?;
     let credits = ledger::balance(reader, account.id).await?;

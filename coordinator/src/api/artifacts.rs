@@ -1,6 +1,6 @@
-//! `GET /artifacts/:digest`: files of Cargos that lie on the coordinator's own machine, for Islands elsewhere.
+//! `GET /artifacts/:digest`: files of Cargos on the coordinator's machine, for Islands elsewhere.
 //!
-//! No key is asked for: what is offered to every consumer is no secret, and whoever fetches it checks its hash.
+//! Needs no key: the catalogue is public, and Islands verify the hash of what they download.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ const CHUNK: usize = 256 << 10;
 pub(super) async fn get(State(api): State<Arc<Api>>, Segment(digest): Segment) -> Result<Response, ApiError> {
     let unknown = || ApiError::new(Code::NotFound, "no Cargo has such a file here");
     let digest: Digest = format!("sha256:{digest}").parse().map_err(|_| unknown())?;
-    let path = api.owner.context().catalogue.local_file(digest).ok_or_else(unknown)?;
+    let path = api.execution.context().catalogue.local_file(digest).ok_or_else(unknown)?;
     let file = File::open(&path).await.map_err(|_| unknown())?;
     let length = file.metadata().await.map_err(|_| unknown())?.len();
     let headers = [
         (CONTENT_TYPE, "application/octet-stream".to_owned()),
         (CONTENT_LENGTH, length.to_string()),
         (ETAG, format!("\"{}\"", digest.hex())),
-        // Its name is its hash.
+        // The content never changes, as its address is its hash.
         (CACHE_CONTROL, "public, max-age=31536000, immutable".to_owned()),
     ];
     Ok((headers, Body::from_stream(ReaderStream::with_capacity(file, CHUNK))).into_response())

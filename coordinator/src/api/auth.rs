@@ -1,5 +1,5 @@
-//! Who calls: `Authorization: Bearer ak_…`, looked up by prefix and hash. Nothing is remembered between requests, so
-//! a revoked key ends with the commit of its revocation.
+//! Authentication: `Authorization: Bearer ak_…`, found by prefix and hash. Nothing is cached between requests, so that
+//! a committed revocation takes effect at once.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use island_protocol::{
 
 use super::{Api, ApiError, MAX_BODY, limits};
 use crate::{
+    deferred_writes::DeferredWrite,
     secret,
-    storage::key::{self, KeyOwner, Scopes},
-    upkeep::Note,
+    storage::key::{self, KeyHolder, Scopes},
 };
 
-/// To what the last use of a key is rounded.
+/// The last use of a key is rounded to this.
 const MINUTE_MS: i64 = 60_000;
 
 /// The account behind a request, and the key it came with.
@@ -53,44 +53,44 @@ impl FromRequestParts<Arc<Api>> for Caller {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(missing());
         }
-        let owner = identify(api, secret.trim()).await?;
-        limits::count(api, owner.account, &parts.extensions).await?;
-        let scope = needed(&parts.method);
-        if !owner.scopes.allow(scope) {
+        let holder = authenticate(api, secret.trim()).await?;
+        limits::count(api, holder.account, &parts.extensions).await?;
+        let scope = required_scope(&parts.method);
+        if !holder.scopes.allow(scope) {
             let message = format!("this API key lacks the scope {}", scope.as_str());
             return Err(ApiError::new(Code::Forbidden, message));
         }
         Ok(Self {
-            account: owner.account,
-            operator: owner.operator,
-            key: owner.key,
-            scopes: owner.scopes,
-            expires_at: owner.expires_at,
-            spend_cap: owner.spend_cap,
+            account: holder.account,
+            operator: holder.operator,
+            key: holder.key,
+            scopes: holder.scopes,
+            expires_at: holder.expires_at,
+            spend_cap: holder.spend_cap,
         })
     }
 }
 
-/// What a key must be allowed for a method.
-fn needed(method: &Method) -> Scope {
+/// The scope that a method requires.
+fn required_scope(method: &Method) -> Scope {
     if method.is_safe() { Scope::Read } else { Scope::Write }
 }
 
-async fn identify(api: &Api, secret: &str) -> Result<KeyOwner, ApiError> {
+async fn authenticate(api: &Api, secret: &str) -> Result<KeyHolder, ApiError> {
     let invalid = |why: &str| ApiError::new(Code::InvalidApiKey, format!("this API key {why}"));
     let unknown = || invalid("is unknown or revoked");
     let prefix = secret::prefix(secret).ok_or_else(unknown)?;
-    let context = api.owner.context();
+    let context = api.execution.context();
     let found = key::find(context.store.reader(), prefix, &secret::hash(secret)).await?;
-    let owner = found.ok_or_else(unknown)?;
+    let holder = found.ok_or_else(unknown)?;
     let now = context.clock.now();
-    if owner.expires_at.is_some_and(|end| end <= now) {
+    if holder.expires_at.is_some_and(|end| end <= now) {
         return Err(invalid("has expired"));
     }
     let minute = Timestamp::from_unix_ms(now.unix_ms() - now.unix_ms().rem_euclid(MINUTE_MS));
-    if owner.last_used_at.is_none_or(|last| last < minute) {
-        // Without the upkeep the coordinator is about to end.
-        let _ = api.notes.send(Note::Used(owner.key, minute));
+    if holder.last_used_at.is_none_or(|last| last < minute) {
+        // If the task has ended, the coordinator is stopping.
+        let _ = api.deferred.send(DeferredWrite::KeyUsed(holder.key, minute));
     }
-    Ok(owner)
+    Ok(holder)
 }

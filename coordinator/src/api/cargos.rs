@@ -16,7 +16,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, query: Query) -> Result<Js
     let runtime = query.get("runtime_type").map(runtime_type).transpose()?;
     let category = query.get("category").map(category).transpose()?;
     let cargos: Vec<_> = api
-        .owner
+        .execution
         .context()
         .catalogue
         .iter()

@@ -1,4 +1,4 @@
-//! `POST /chat/completions`: a chat request is a job of a language model, waited for.
+//! `POST /chat/completions`: runs a job of a language model and waits for it.
 
 pub(super) mod reply;
 mod request;
@@ -18,12 +18,12 @@ use super::{
     Api, ApiError,
     auth::Caller,
     body,
+    idempotency::{IdempotencyKey, Replayed},
     jobs::{
-        follow::taken,
+        follow::follow,
         stream::event_stream,
         submit::{OnDisconnect, accept},
     },
-    once::{Once, Replayed},
 };
 use crate::{
     catalogue::{Cargo, choice},
@@ -42,30 +42,30 @@ pub(super) async fn complete(
     let answered = async {
         let caller = caller?;
         let body::Json(fields) = body?;
-        let once = Once::read(&headers, CHAT, &fields)?;
-        answer(&api, caller, Chat::parse(fields)?, once).await
+        let key = IdempotencyKey::read(&headers, CHAT, &fields)?;
+        answer(&api, caller, Chat::parse(fields)?, key).await
     };
-    answered.await.map_err(ApiError::in_chat)
+    answered.await.map_err(ApiError::in_openai_form)
 }
 
 async fn answer(
     api: &Arc<Api>,
     caller: Caller,
     chat: Chat,
-    once: Option<Once>,
+    key: Option<IdempotencyKey>,
 ) -> Result<Response, ApiError> {
     let cargo = choose(api, &chat.model)
         .ok_or_else(|| ApiError::new(Code::NoIslandAvailable, "the catalogue has no language model"))?;
     let input = chat.input_for(cargo);
     let slot = if chat.stream { Some(api.streams.take(caller.account).await?) } else { None };
-    let is_keyed = once.is_some();
-    let accepted = accept(api, caller, cargo, input, 0, once, OnDisconnect::Cancel).await?;
-    let (guard, job, replayed) = taken(api, accepted).await?;
+    let is_keyed = key.is_some();
+    let accepted = accept(api, caller, cargo, input, 0, key, OnDisconnect::Cancel).await?;
+    let (guard, job, replayed) = follow(api, accepted).await?;
     let created = job.created_at.unix_ms() / 1000;
     let mut reply = reply::Reply::new(guard, job.workload.to_string(), created);
     reply.begin(api.rules.chat_wait).await?;
     if is_keyed {
-        // Who comes back with the key wants the answer, not the end of the job.
+        // A client with an idempotency key may return for the answer, so the job runs to its end.
         reply.outlive_client();
     }
     if chat.stream {
@@ -78,7 +78,7 @@ async fn answer(
 
 /// The Cargo for a model name, by what the Islands can serve now.
 fn choose<'a>(api: &'a Api, model: &str) -> Option<&'a Cargo> {
-    let context = api.owner.context();
+    let context = api.execution.context();
     let mut usable = choice::Usable::new();
     let now = Instant::now();
     for cargo in context.catalogue.iter().filter(|cargo| cargo.is_chat()) {

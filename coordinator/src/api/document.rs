@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::{Api, routes::Routes};
 use crate::{catalogue::Catalogue, openapi};
 
-/// What is served, made once.
+/// The served forms, built once.
 #[derive(Debug)]
 pub(crate) struct Document {
     json: Bytes,
@@ -20,7 +20,7 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Of this build and this catalogue.
+    /// Builds the document for this catalogue.
     pub(crate) fn new(catalogue: &Catalogue) -> Self {
         let document = openapi::document(&Routes::all().entries, catalogue);
         Self { json: document.to_string().into(), page: openapi::page::html(&document).into() }
@@ -32,7 +32,7 @@ pub(super) async fn json(State(api): State<Arc<Api>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], api.document.json.clone()).into_response()
 }
 
-/// The page. It loads nothing from anywhere.
+/// The page, without any external resource.
 pub(super) async fn page(State(api): State<Arc<Api>>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
@@ -51,7 +51,7 @@ mod tests {
 
     fn document() -> Value {
         let cargos = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cargos");
-        // Without the folders for engines: what is offered from those depends on what was built.
+        // Without the folders for engines: which of their Cargos are served depends on what is built.
         let catalogue = Catalogue::load_with(&cargos, std::iter::empty()).expect("catalogue");
         openapi::document(&Routes::all().entries, &catalogue)
     }
@@ -66,7 +66,7 @@ mod tests {
         let committed = fs::read_to_string(&path).unwrap_or_default();
         assert!(
             committed == generated,
-            "docs/openapi.json is not what the code says: run this with UPDATE_OPENAPI=1"
+            "docs/openapi.json is not the generated document: run this with UPDATE_OPENAPI=1"
         );
     }
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere_and_everything_is_referred_to() {
+    fn every_reference_resolves_and_every_component_is_used() {
         let document = document();
         let mut found = BTreeSet::new();
         references(&document, &mut found);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_told_apart_and_answer_something_good() {
+    fn operations_have_unique_ids_and_a_successful_answer() {
         let routes = Routes::all();
         let mut document = document();
         let mut ids = BTreeSet::new();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_of_bodies_fit_their_schemas() {
+    fn examples_of_bodies_match_their_schemas() {
         let document = document();
         let mut checked = 0;
         for operation in

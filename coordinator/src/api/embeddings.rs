@@ -1,4 +1,4 @@
-//! `POST /embeddings`: a job of a Cargo that embeds, waited for.
+//! `POST /embeddings`: runs a job of a Cargo that embeds texts and waits for it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{
     body::{self, Fields},
     chat::reply::problem,
     jobs::{
-        follow::{CancelOnDrop, Follower, taken},
+        follow::{CancelOnDrop, Follower, follow},
         submit::{OnDisconnect, accept},
     },
 };
@@ -47,11 +47,11 @@ pub(super) async fn create(
         let body::Json(fields) = body?;
         answer(&api, caller, Asked::parse(fields)?).await.map(Json)
     };
-    answered.await.map_err(ApiError::in_chat)
+    answered.await.map_err(ApiError::in_openai_form)
 }
 
 async fn answer(api: &Arc<Api>, caller: Caller, asked: Asked) -> Result<Embeddings, ApiError> {
-    let catalogue = &api.owner.context().catalogue;
+    let catalogue = &api.execution.context().catalogue;
     let embeds = |cargo: &&Cargo| cargo.spec.onnx_task_type.as_deref() == Some(TASK);
     let cargo = catalogue.named(&asked.model).filter(embeds).ok_or_else(|| {
         let known: Vec<&str> =
@@ -61,7 +61,7 @@ async fn answer(api: &Arc<Api>, caller: Caller, asked: Asked) -> Result<Embeddin
         ApiError::field(Code::WorkloadNotFound, "model", message)
     })?;
     let accepted = accept(api, caller, cargo, asked.input, 0, None, OnDisconnect::Cancel).await?;
-    let (guard, job, _) = taken(api, accepted).await?;
+    let (guard, job, _) = follow(api, accepted).await?;
     let (output, usage) = end(api, guard).await?;
     let vectors = output.get("embeddings").map(Vec::<Vec<f32>>::deserialize);
     let Some(Ok(vectors)) = vectors else {

@@ -1,4 +1,4 @@
-//! The one error that leaves a handler: a stable code, words for people, and a cause that stays in the log.
+//! The error type of handlers: a stable code, a message for people, and a cause that is only logged.
 
 use std::error::Error;
 
@@ -23,12 +23,12 @@ pub(crate) struct ApiError {
     message: String,
     param: Option<String>,
     retry_after: Option<u64>,
-    /// What was needed and what was there.
+    /// Required and available credits.
     credits: Option<(MicroCredits, MicroCredits)>,
-    /// For the log, never for the client.
+    /// Logged, never sent to the client.
     cause: Option<Box<dyn Error + Send + Sync>>,
-    /// Whether the caller speaks the chat API, whose errors carry a `type`.
-    chat: bool,
+    /// Whether the endpoint is one of the OpenAI API, whose errors have a `type`.
+    openai_form: bool,
 }
 
 impl ApiError {
@@ -47,39 +47,36 @@ impl ApiError {
             retry_after,
             credits: None,
             cause: None,
-            chat: false,
+            openai_form: false,
         }
     }
 
-    /// A field is to blame.
+    /// An error about one field.
     pub(crate) fn field(code: Code, param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..Self::new(code, message) }
     }
 
-    /// The hold is more than what may be spent.
+    /// The price exceeds the available credits.
     pub(crate) fn credits(message: impl Into<String>, needed: MicroCredits, available: MicroCredits) -> Self {
         Self { credits: Some((needed, available)), ..Self::new(Code::InsufficientCredits, message) }
     }
 
-    /// Worth trying again after so many seconds.
+    /// Sets the seconds after which the client may retry.
     pub(crate) fn after(self, seconds: u64) -> Self {
         Self { retry_after: Some(seconds), ..self }
     }
 
     /// A bug, or a database that cannot be used.
     pub(crate) fn internal(cause: impl Error + Send + Sync + 'static) -> Self {
-        Self {
-            cause: Some(Box::new(cause)),
-            ..Self::new(Code::InternalError, "something went wrong on our side")
-        }
+        Self { cause: Some(Box::new(cause)), ..Self::new(Code::InternalError, "internal error") }
     }
 
-    /// The same, in the words of the chat API.
-    pub(crate) fn in_chat(self) -> Self {
-        Self { chat: true, ..self }
+    /// Adds the `type` that clients of the OpenAI API expect.
+    pub(crate) fn in_openai_form(self) -> Self {
+        Self { openai_form: true, ..self }
     }
 
-    /// The body, with a fresh request id on what is our fault.
+    /// The body, with a new request id if the fault is the server's.
     pub(crate) fn body(&self) -> ErrorBody {
         let status = self.code.status();
         let request_id = (status >= 500).then(|| Uuid::now_v7().to_string());
@@ -103,13 +100,13 @@ impl ApiError {
                 required: self.credits.map(|(needed, _)| needed),
                 available: self.credits.map(|(_, available)| available),
                 request_id,
-                kind: self.chat.then(|| kind(status).to_owned()),
+                kind: self.openai_form.then(|| kind(status).to_owned()),
             },
         }
     }
 }
 
-/// Kind of error as chat clients know it.
+/// The type of an error in the OpenAI API.
 fn kind(status: u16) -> &'static str {
     match status {
         401 => "authentication_error",

@@ -1,4 +1,4 @@
-//! `POST /fabric/credentials`: short-lived read access to the fabric for whoever holds an API key.
+//! `POST /fabric/credentials`: short-lived read access to the fabric for the holder of an API key.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use island_protocol::api::{Data, WatchCredentials};
 use nkeys::KeyPair;
 
 use super::{Api, ApiError, auth::Caller};
-use crate::{fabric::permissions, storage::job};
+use crate::{fabric::permissions, storage::jobs};
 
 /// Jobs whose events a consumer's credentials cover: the newest ones.
 const WATCHED_JOBS: u32 = 100;
 
-/// An operator sees every public subject; a consumer sees heartbeats, status, and the events of its own jobs.
+/// An operator gets every public subject; a consumer gets heartbeats, status, and the events of its own jobs.
 pub(super) async fn credentials(
     State(api): State<Arc<Api>>,
     caller: Caller,
 ) -> Result<Json<Data<WatchCredentials>>, ApiError> {
-    let context = api.owner.context();
+    let context = api.execution.context();
     let mut permissions = if caller.operator {
         permissions::operator()
     } else {
-        permissions::consumer(&job::recent(context.store.reader(), caller.account, WATCHED_JOBS).await?)
+        permissions::consumer(&jobs::recent(context.store.reader(), caller.account, WATCHED_JOBS).await?)
     };
     let subjects = permissions.subscribe.clone();
     let pair = KeyPair::new_user();

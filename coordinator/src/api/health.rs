@@ -8,12 +8,12 @@ use island_protocol::api::Health;
 
 use super::Api;
 
-/// `ok`, or what is away. Always 200: the process answers.
+/// `ok`, or the part that is unreachable. Always 200, as the process replies.
 pub(super) async fn health(State(api): State<Arc<Api>>) -> Json<Health> {
-    let context = api.owner.context();
+    let context = api.execution.context();
     let status = if context.store.ping().await.is_err() {
         "database away"
-    } else if !context.link.hearing().latest().connected {
+    } else if !context.link.connectivity().latest().connected {
         "fabric away"
     } else {
         "ok"

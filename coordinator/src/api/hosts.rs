@@ -15,7 +15,7 @@ use super::{Api, ApiError, auth::Caller, segment::Segment};
 
 /// All Islands.
 pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<Data<Vec<HostView>>> {
-    Json(Data { data: api.owner.context().fleet.views(Instant::now()) })
+    Json(Data { data: api.execution.context().fleet.views(Instant::now()) })
 }
 
 /// One Island.
@@ -27,7 +27,7 @@ pub(super) async fn get(
     Ok(Json(Data { data: find(&api, &id)? }))
 }
 
-/// What an Island has earned in standing: hours of successful compute.
+/// An Island's karma: hours of successful computation.
 pub(super) async fn karma(
     State(api): State<Arc<Api>>,
     _caller: Caller,
@@ -39,6 +39,6 @@ pub(super) async fn karma(
 }
 
 fn find(api: &Api, id: &str) -> Result<HostView, ApiError> {
-    let view = id.parse().ok().and_then(|id| api.owner.context().fleet.view(id, Instant::now()));
+    let view = id.parse().ok().and_then(|id| api.execution.context().fleet.view(id, Instant::now()));
     view.ok_or_else(|| ApiError::new(Code::HostNotFound, "there is no such Island"))
 }

@@ -1,4 +1,4 @@
-//! `POST /images/generations`: a job of a Cargo that makes pictures, waited for.
+//! `POST /images/generations`: runs a job of a Cargo that makes images and waits for it.
 
 mod reply;
 mod request;
@@ -19,24 +19,25 @@ use super::{
     auth::Caller,
     body,
     chat::reply::problem,
+    idempotency::{IdempotencyKey, Replayed},
     jobs::{
-        follow::{Follower, taken},
+        follow::{Follower, follow},
         stream::event_stream,
         submit::{OnDisconnect, accept},
     },
-    once::{Once, Replayed},
 };
 use crate::{catalogue::Cargo, placement, storage::idempotency::IMAGES};
 use reply::Reply;
 use request::Asked;
 
-/// How long a stream waits with its first byte for an error that can still be a proper answer; shorter than what proxies bear.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Names that OpenAI's clients send for want of another.
+/// Time for which a stream delays its first byte, so that an error can be answered with its HTTP status; shorter than
+/// the timeouts of common proxies.
+const ERROR_DELAY: Duration = Duration::from_secs(10);
+/// Model names of OpenAI, which clients send by default.
 const WELL_KNOWN: [&str; 6] =
     ["dall-e-2", "dall-e-3", "gpt-image-1", "gpt-image-1-mini", "gpt-image-1.5", "auto"];
 
-/// Makes pictures, answered whole or streamed.
+/// Makes images, answered at once or streamed.
 pub(super) async fn create(
     State(api): State<Arc<Api>>,
     caller: Result<Caller, ApiError>,
@@ -46,32 +47,32 @@ pub(super) async fn create(
     let answered = async {
         let caller = caller?;
         let body::Json(fields) = body?;
-        let once = Once::read(&headers, IMAGES, &fields)?;
-        answer(&api, caller, Asked::parse(fields)?, once).await
+        let key = IdempotencyKey::read(&headers, IMAGES, &fields)?;
+        answer(&api, caller, Asked::parse(fields)?, key).await
     };
-    answered.await.map_err(ApiError::in_chat)
+    answered.await.map_err(ApiError::in_openai_form)
 }
 
 async fn answer(
     api: &Arc<Api>,
     caller: Caller,
     asked: Asked,
-    once: Option<Once>,
+    key: Option<IdempotencyKey>,
 ) -> Result<Response, ApiError> {
     let cargo = choose(api, asked.model.as_deref())?;
     let input = asked.input_for(cargo)?;
     let slot = if asked.stream { Some(api.streams.take(caller.account).await?) } else { None };
-    let is_keyed = once.is_some();
-    let accepted = accept(api, caller, cargo, input, 0, once, OnDisconnect::Cancel).await?;
-    let (guard, job, replayed) = taken(api, accepted).await?;
+    let is_keyed = key.is_some();
+    let accepted = accept(api, caller, cargo, input, 0, key, OnDisconnect::Cancel).await?;
+    let (guard, job, replayed) = follow(api, accepted).await?;
     let mut follower = Follower::new(guard);
     follower.begin(api.rules.chat_wait).await?;
     if is_keyed {
-        // Who comes back with the key wants the answer, not the end of the job.
+        // A client with an idempotency key may return for the answer, so the job runs to its end.
         follower.outlive_client();
     }
     if asked.stream {
-        follower.settle(PATIENCE, is_under_way).await;
+        follower.settle(ERROR_DELAY, is_under_way).await;
         if let Some(JobEvent::Error { error, code }) = follower.first(is_under_way) {
             return Err(problem(code, error));
         }
@@ -83,7 +84,7 @@ async fn answer(
     Ok((Replayed(replayed), Json(reply.whole().await?)).into_response())
 }
 
-/// Whether the engine has begun to work, or will not.
+/// Whether the engine has begun to compute, or never will.
 fn is_under_way(event: &JobEvent) -> bool {
     match event {
         JobEvent::Progress { phase, .. } => !matches!(phase.as_deref(), Some("fetch" | "load")),
@@ -92,14 +93,14 @@ fn is_under_way(event: &JobEvent) -> bool {
     }
 }
 
-/// The Cargo of a name; where it is nobody's in particular, the nearest that an Island can serve, then the smallest.
+/// The Cargo with this name. For OpenAI's names: the nearest that an Island can serve, then the smallest.
 fn choose<'a>(api: &'a Api, model: Option<&str>) -> Result<&'a Cargo, ApiError> {
-    let context = api.owner.context();
-    let painters = || context.catalogue.iter().filter(|cargo| cargo.is_painter());
+    let context = api.execution.context();
+    let image_cargos = || context.catalogue.iter().filter(|cargo| cargo.makes_images());
     if let Some(model) = model.filter(|model| !WELL_KNOWN.contains(model)) {
-        let found = context.catalogue.named(model).filter(|cargo| cargo.is_painter());
+        let found = context.catalogue.named(model).filter(|cargo| cargo.makes_images());
         return found.ok_or_else(|| {
-            let known: Vec<&str> = painters().map(|cargo| cargo.entry.slug.as_str()).collect();
+            let known: Vec<&str> = image_cargos().map(|cargo| cargo.entry.slug.as_str()).collect();
             let message =
                 format!("no Cargo called {model:?} makes pictures; those there are: {}", known.join(", "));
             ApiError::field(Code::WorkloadNotFound, "model", message)
@@ -109,8 +110,8 @@ fn choose<'a>(api: &'a Api, model: Option<&str>) -> Result<&'a Cargo, ApiError> 
     let nearness = |cargo: &Cargo| {
         context.fleet.survey(now, |island| placement::usable(&cargo.spec, island).ok()).into_iter().min()
     };
-    // No Island before some Island: `None` would come first.
-    let nearest = painters().min_by_key(|cargo| {
+    // `None` sorts first, so compare its presence first.
+    let nearest = image_cargos().min_by_key(|cargo| {
         let near = nearness(cargo);
         (near.is_none(), near, cargo.entry.required_ram_mb, cargo.entry.slug.as_str())
     });

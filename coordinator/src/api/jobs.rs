@@ -20,9 +20,9 @@ fn parse_id(id: &str) -> Result<JobId, ApiError> {
     id.parse().map_err(|_| unknown())
 }
 
-/// The caller's own job; somebody else's is as unknown as one that never was.
+/// A job of the caller. Another account's job is reported as unknown.
 async fn own(api: &Api, caller: &Caller, id: &str) -> Result<Job, ApiError> {
     let id = parse_id(id)?;
-    let job = storage::job::get(api.owner.context().store.reader(), id).await?;
+    let job = storage::jobs::get(api.execution.context().store.reader(), id).await?;
     job.filter(|job| job.account == caller.account).ok_or_else(unknown)
 }

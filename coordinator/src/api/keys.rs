@@ -2,5 +2,5 @@
 
 pub(super) mod create;
 pub(super) mod list;
+mod request;
 pub(super) mod revoke;
-mod wish;

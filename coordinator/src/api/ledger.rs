@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Page, PageMeta, books::LedgerEntry};
+use island_protocol::api::{Page, PageMeta, ledger::LedgerEntry};
 
 use super::{Api, ApiError, auth::Caller, query::Query};
 use crate::storage::ledger;
@@ -14,8 +14,8 @@ pub(super) async fn entries(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Page<LedgerEntry>>, ApiError> {
-    let asked = query.page()?;
-    let reader = api.owner.context().store.reader();
-    let (data, total) = ledger::page(reader, caller.account, asked.limit, asked.offset).await?;
-    Ok(Json(Page { data, meta: PageMeta { total, ..asked } }))
+    let requested = query.page()?;
+    let reader = api.execution.context().store.reader();
+    let (data, total) = ledger::page(reader, caller.account, requested.limit, requested.offset).await?;
+    Ok(Json(Page { data, meta: PageMeta { total, ..requested } }))
 }

@@ -1,4 +1,4 @@
-//! Requests a minute per account, and the headers that tell how many are left.
+//! Rate limit of each account, and the headers that report it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,9 +11,9 @@ use axum::{
 use island_protocol::{ids::AccountId, problem::Code};
 
 use super::{Api, ApiError};
-use crate::window::{Admission, Window};
+use crate::sliding_window::{Admission, SlidingWindow};
 
-/// Where a request's count is left for [`show`].
+/// A request's count, read by [`add_headers`].
 #[derive(Debug, Clone, Default)]
 struct Counted(Arc<OnceLock<(u32, Admission)>>);
 
@@ -23,11 +23,12 @@ pub(super) async fn count(api: &Api, account: AccountId, extensions: &Extensions
     if limit == 0 {
         return Ok(());
     }
-    let context = api.owner.context();
+    let context = api.execution.context();
     let now = context.clock.now().unix_ms();
-    let admission = context.store.counters().admit(&account.to_string(), Window { limit }, now).await?;
+    let admission =
+        context.store.counters().admit(&account.to_string(), SlidingWindow { limit }, now).await?;
     if let Some(counted) = extensions.get::<Counted>() {
-        // Only one caller is identified per request.
+        // A request has only one caller.
         let _ = counted.0.set((limit, admission));
     }
     if admission.admitted {
@@ -38,8 +39,8 @@ pub(super) async fn count(api: &Api, account: AccountId, extensions: &Extensions
     Err(ApiError::new(Code::RateLimited, message).after(seconds))
 }
 
-/// Puts `X-RateLimit-*` on answers to counted requests.
-pub(super) async fn show(mut request: Request, next: Next) -> Response {
+/// Adds `X-RateLimit-*` to answers to counted requests.
+pub(super) async fn add_headers(mut request: Request, next: Next) -> Response {
     let counted = Counted::default();
     request.extensions_mut().insert(counted.clone());
     let mut response = next.run(request).await;

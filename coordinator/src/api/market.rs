@@ -20,13 +20,13 @@ use crate::{
 
 type Rates = Json<Data<Vec<MarketRate>>>;
 
-/// What each Cargo cost in the last 24 hours, by slug.
+/// Rates of all Cargos in the last 24 hours, by slug.
 pub(super) async fn rates(State(api): State<Arc<Api>>, _caller: Caller) -> Result<Rates, ApiError> {
-    let cargos: Vec<&Cargo> = api.owner.context().catalogue.iter().collect();
+    let cargos: Vec<&Cargo> = api.execution.context().catalogue.iter().collect();
     Ok(Json(Data { data: rates_of(&api, &cargos).await? }))
 }
 
-/// The same of one Cargo, as a list of one, which is what older clients read.
+/// Rate of one Cargo, as a list of one element, as existing clients expect.
 pub(super) async fn rate(
     State(api): State<Arc<Api>>,
     _caller: Caller,
@@ -36,14 +36,14 @@ pub(super) async fn rate(
     Ok(Json(Data { data: rates_of(&api, &[cargo]).await? }))
 }
 
-/// What a Cargo cost in each hour of the last 7 days in which a job of it settled, oldest first.
+/// Rates of a Cargo in each hour of the last 7 days in which one of its jobs settled, oldest first.
 pub(super) async fn history(
     State(api): State<Arc<Api>>,
     _caller: Caller,
     Segment(slug): Segment,
 ) -> Result<Rates, ApiError> {
     let cargo = known(&api, &slug)?;
-    let context = api.owner.context();
+    let context = api.execution.context();
     let since = context.clock.now().plus_ms(-7 * 24 * HOUR_MS);
     let hours = market::hours(context.store.reader(), &cargo.entry.slug, since).await?;
     let data = hours.into_iter().map(|hour| record(cargo, Some(hour.prices), hour.hosts, hour.begins));
@@ -51,12 +51,12 @@ pub(super) async fn history(
 }
 
 fn known<'a>(api: &'a Api, slug: &str) -> Result<&'a Cargo, ApiError> {
-    let cargo = api.owner.context().catalogue.get(slug);
+    let cargo = api.execution.context().catalogue.get(slug);
     cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))
 }
 
 async fn rates_of(api: &Api, cargos: &[&Cargo]) -> Result<Vec<MarketRate>, ApiError> {
-    let context = api.owner.context();
+    let context = api.execution.context();
     let now = context.clock.now();
     let prices: HashMap<Slug, Prices> =
         market::prices(context.store.reader(), now.plus_ms(-24 * HOUR_MS)).await?;
@@ -68,10 +68,10 @@ async fn rates_of(api: &Api, cargos: &[&Cargo]) -> Result<Vec<MarketRate>, ApiEr
     Ok(records.collect())
 }
 
-/// How many Islands online could serve each Cargo, however busy they are.
+/// Number of online Islands that could serve each Cargo, regardless of their load.
 fn able_hosts(api: &Api, cargos: &[&Cargo]) -> Vec<u64> {
     let mut counts = vec![0; cargos.len()];
-    api.owner.context().fleet.survey(Instant::now(), |island| -> Option<()> {
+    api.execution.context().fleet.survey(Instant::now(), |island| -> Option<()> {
         if island.online && !island.draining {
             for (cargo, count) in cargos.iter().zip(&mut counts) {
                 *count += u64::from(placement::able(&cargo.spec, island).is_ok());

@@ -1,4 +1,4 @@
-//! `GET /models`: what `POST /chat/completions` and, one day, `POST /embeddings` can run, in the form other servers have.
+//! `GET /models`: the models of `POST /chat/completions`, in OpenAI's form.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use island_protocol::{
 use super::{Api, ApiError, auth::Caller};
 use crate::catalogue::Cargo;
 
-/// Unix seconds shown for every model: the catalogue keeps no dates, and clients want a number.
+/// Unix seconds for every model: clients expect a number, and the catalogue has no dates.
 const CREATED: i64 = 0;
 
 fn model(cargo: &Cargo) -> Model {
@@ -28,20 +28,20 @@ fn model(cargo: &Cargo) -> Model {
 
 /// The chat models of the catalogue, by slug.
 pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<ModelList> {
-    let catalogue = &api.owner.context().catalogue;
+    let catalogue = &api.execution.context().catalogue;
     let mut data: Vec<Model> = catalogue.iter().filter(|cargo| cargo.is_chat()).map(model).collect();
     data.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
     Json(ModelList { object: "list".to_owned(), data })
 }
 
-/// One of them, by slug or alias.
+/// One model, by slug or alias.
 pub(super) async fn get(
     State(api): State<Arc<Api>>,
     _caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Model>, ApiError> {
-    let cargo = api.owner.context().catalogue.named(&name).filter(|cargo| cargo.is_chat());
-    let cargo =
-        cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such model").in_chat())?;
+    let cargo = api.execution.context().catalogue.named(&name).filter(|cargo| cargo.is_chat());
+    let cargo = cargo
+        .ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such model").in_openai_form())?;
     Ok(Json(model(cargo)))
 }

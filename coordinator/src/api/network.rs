@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use super::{Api, ApiError};
 use crate::storage::market;
 
-/// How large the network is. Needs no key.
+/// Size of the network. Needs no key.
 pub(super) async fn stats(State(api): State<Arc<Api>>) -> Result<Json<Data<NetworkStats>>, ApiError> {
-    let context = api.owner.context();
+    let context = api.execution.context();
     let mut online = context.fleet.views(Instant::now());
     online.retain(|view| view.status != "offline");
     let regions: BTreeSet<&str> = online.iter().filter_map(|view| view.region.as_deref()).collect();

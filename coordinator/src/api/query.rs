@@ -1,9 +1,9 @@
-//! What follows the `?`: names with one text each. Unknown names are ignored, as with headers.
+//! Parameters of the query: each name may appear once; unknown names are ignored.
 
 use std::collections::HashMap;
 
 use axum::{
-    extract::{FromRequestParts, Query as Plain},
+    extract::{FromRequestParts, Query as AxumQuery},
     http::request::Parts,
 };
 use island_protocol::{api::PageMeta, problem::Code};
@@ -18,15 +18,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let unreadable = || ApiError::new(Code::InvalidRequest, "the query cannot be read");
-        let Plain(pairs) = Plain::<Vec<(String, String)>>::from_request_parts(parts, state)
+        let unreadable = || ApiError::new(Code::InvalidRequest, "malformed query");
+        let AxumQuery(pairs) = AxumQuery::<Vec<(String, String)>>::from_request_parts(parts, state)
             .await
             .map_err(|_| unreadable())?;
         let mut query = HashMap::new();
         for (name, value) in pairs {
             let shown: String = name.chars().take(64).collect();
             if query.insert(name, value).is_some() {
-                let message = format!("{shown:?} is in the query twice");
+                let message = format!("{shown:?} appears twice in the query");
                 return Err(ApiError::field(Code::InvalidRequest, shown, message));
             }
         }
@@ -40,7 +40,7 @@ impl Query {
         self.0.get(name).map(String::as_str)
     }
 
-    /// `limit` (1 to 100, else 20) and `offset` (0 if absent). The total is not known here.
+    /// Reads `limit` (1 to 100, default 20) and `offset` (default 0). The total is 0 until the caller sets it.
     pub(crate) fn page(&self) -> Result<PageMeta, ApiError> {
         let limit = self.integer("limit")?.unwrap_or(20);
         if !(1..=100).contains(&limit) {
@@ -51,14 +51,14 @@ impl Query {
         Ok(PageMeta { total: 0, limit: limit.unsigned_abs(), offset })
     }
 
-    /// An integer; one that is too large for us becomes the largest we have.
+    /// Reads an integer and saturates it to 64 bits.
     fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let Some(text) = self.get(name) else { return Ok(None) };
         let digits = text.strip_prefix('-').unwrap_or(text);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(ApiError::field(Code::InvalidRequest, name, format!("{name} must be an integer")));
         }
-        let beyond = if text.starts_with('-') { i64::MIN } else { i64::MAX };
-        Ok(Some(text.parse().unwrap_or(beyond)))
+        let saturated = if text.starts_with('-') { i64::MIN } else { i64::MAX };
+        Ok(Some(text.parse().unwrap_or(saturated)))
     }
 }

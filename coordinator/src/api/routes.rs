@@ -1,4 +1,5 @@
-//! Every route with what it takes and answers: the router and the OpenAPI document are made of this one table.
+//! Every route with its parameters, bodies and errors: both the router and the OpenAPI document are built from this
+//! table.
 
 mod account;
 mod catalogue;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use super::Api;
 use crate::openapi::{Entry, operation::Operation};
 
-/// Routes, and what is to be said about them.
+/// Routes and their descriptions.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     pub router: Router<Arc<Api>>,
@@ -27,7 +28,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// All of them.
+    /// All routes.
     pub(crate) fn all() -> Self {
         let tables = [service::add, catalogue::add, jobs::add, chat::add, account::add, islands::add];
         tables.into_iter().fold(Self::default(), |routes, add| add(routes))

@@ -1,4 +1,4 @@
-//! The variable part of a path. Text that is no UTF-8 names nothing, and is answered like any other unknown name.
+//! A variable segment of a path. Text that is not UTF-8 is treated as an unknown name.
 
 use std::convert::Infallible;
 

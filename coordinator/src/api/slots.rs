@@ -1,5 +1,5 @@
-//! Streams at once per account: leased rows that every coordinator sees. A slot is given back before the last bytes of
-//! its stream leave, or when its reader is gone; the slots of a coordinator that died run out by themselves.
+//! Limit on concurrent streams of an account: leased rows that all coordinators share. A slot is released before the
+//! last bytes of its stream are sent, or when its reader has gone; slots of a coordinator that was killed expire.
 
 use island_daemon::chain::Chain;
 use island_protocol::{
@@ -11,8 +11,8 @@ use uuid::Uuid;
 use super::ApiError;
 use crate::{
     clock::Clock,
+    deferred_writes::{self, DeferredWrite, SLOT_LEASE_MS},
     storage::counters::{Counters, SlotRow},
-    upkeep::{Note, Notes, SLOT_LEASE_MS},
 };
 
 /// The slots of all accounts.
@@ -21,29 +21,29 @@ pub(crate) struct Slots {
     pub counters: Counters,
     pub instance: InstanceId,
     pub clock: Clock,
-    pub notes: Notes,
-    /// Per account; 0: no limit.
+    pub deferred: deferred_writes::Sender,
+    /// Slots of each account; 0 is no limit.
     pub limit: u32,
 }
 
-/// One taken slot.
+/// A stream's slot, released on drop.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// None: there is no limit, or it is given back.
+    /// `None` if there is no limit, or the slot is released.
     row: Option<SlotRow>,
     counters: Counters,
-    notes: Notes,
+    deferred: deferred_writes::Sender,
 }
 
 impl Slots {
-    /// Takes a slot, if one is left.
+    /// Takes a slot, or returns an error if none is free.
     pub(crate) async fn take(&self, account: AccountId) -> Result<Slot, ApiError> {
-        let mut slot = Slot { row: None, counters: self.counters.clone(), notes: self.notes.clone() };
+        let mut slot = Slot { row: None, counters: self.counters.clone(), deferred: self.deferred.clone() };
         if self.limit == 0 {
             return Ok(slot);
         }
         let now = self.clock.now();
-        // In the slot before it is in SQL: a caller that goes away meanwhile leaves nothing taken.
+        // Set before the row is written, so that a caller that is dropped meanwhile releases it.
         let row = *slot.row.insert(SlotRow { account, holder: Uuid::new_v4(), instance: self.instance });
         let until = now.plus_ms(SLOT_LEASE_MS).unix_ms();
         if self.counters.take_slot(&row, self.limit, now.unix_ms(), until).await? {
@@ -56,12 +56,12 @@ impl Slots {
 }
 
 impl Slot {
-    /// Gives the slot back; it is free when this returns.
-    pub(crate) async fn free(mut self) {
+    /// Releases the slot before it returns.
+    pub(crate) async fn release(mut self) {
         let Some(row) = self.row else { return };
-        match self.counters.free_slot(&row).await {
+        match self.counters.release_slot(&row).await {
             Ok(()) => self.row = None,
-            Err(error) => tracing::warn!(error = %Chain(&error), "stream slot not freed yet"),
+            Err(error) => tracing::warn!(error = %Chain(&error), "stream slot not released; will retry"),
         }
     }
 }
@@ -69,8 +69,8 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(row) = self.row.take() {
-            // Without the upkeep the coordinator is about to end, and the lease with it.
-            let _ = self.notes.send(Note::Freed(row));
+            // If the task has ended, the coordinator is stopping, and the slot's lease will expire.
+            let _ = self.deferred.send(DeferredWrite::SlotReleased(row));
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::catalogue::Cargo;
 
 /// All Cargos.
 pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<Data<Vec<WorkloadView>>> {
-    Json(Data { data: api.owner.context().catalogue.iter().map(Cargo::view).collect() })
+    Json(Data { data: api.execution.context().catalogue.iter().map(Cargo::view).collect() })
 }
 
 /// One Cargo.
@@ -22,7 +22,7 @@ pub(super) async fn get(
     _caller: Caller,
     Segment(slug): Segment,
 ) -> Result<Json<Data<WorkloadView>>, ApiError> {
-    let cargo = api.owner.context().catalogue.get(&slug);
+    let cargo = api.execution.context().catalogue.get(&slug);
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
     Ok(Json(Data { data: cargo.view() }))
 }

@@ -1,4 +1,4 @@
-//! The files of a Cargo: one model, a repository, and what else it names.
+//! The files of a Cargo: one model, a repository, and further files.
 
 use std::{fs, io, path::Path};
 
@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use super::file::{CargoFile, Checker};
 
-/// Beginning of the address of a file that `make cargos` makes.
+/// Start of the address of a file that `make cargos` builds.
 const BUILT: &str = "file://built/";
 
 #[derive(Debug, Deserialize)]
@@ -30,7 +30,7 @@ pub(super) struct RepositoryFile {
     files: Vec<Spanned<PartFile>>,
 }
 
-/// One of them: its path, and what is known of it.
+/// A file of a repository: its path, and its hash and length if known.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 enum PartFile {
@@ -52,7 +52,7 @@ pub(super) fn read(check: &mut Checker<'_>, dir: &Path, file: &CargoFile) -> Vec
         });
     } else {
         for span in details.into_iter().flatten() {
-            check.fault(span, "there is no model_url that this belongs to");
+            check.fault(span, "model_url is missing");
         }
     }
     if file.model_url.as_ref().is_some_and(|url| url.get_ref().starts_with(BUILT)) {
@@ -60,7 +60,7 @@ pub(super) fn read(check: &mut Checker<'_>, dir: &Path, file: &CargoFile) -> Vec
     }
     for extra in &file.artifacts {
         if artifacts.iter().any(|known| known.name == *extra.name.get_ref()) {
-            check.fault(extra.name.span(), format!("artifact {:?} is there twice", extra.name.get_ref()));
+            check.fault(extra.name.span(), format!("artifact {:?} appears twice", extra.name.get_ref()));
         }
         artifacts.push(Artifact {
             name: extra.name.get_ref().clone(),
@@ -72,7 +72,7 @@ pub(super) fn read(check: &mut Checker<'_>, dir: &Path, file: &CargoFile) -> Vec
     if let Some(repository) = &file.repository {
         for part in repository_files(check, dir, repository) {
             if artifacts.iter().any(|known| known.name == part.name) {
-                let message = format!("artifact {:?} is there twice", part.name);
+                let message = format!("artifact {:?} appears twice", part.name);
                 check.fault(repository.url.span(), message);
             }
             artifacts.push(part);
@@ -106,7 +106,7 @@ fn repository_files(check: &mut Checker<'_>, dir: &Path, repository: &Repository
             || path.starts_with('/')
             || path.split('/').any(|step| step.is_empty() || step == "..")
         {
-            check.fault(part.span(), format!("{path:?} is no path inside a repository"));
+            check.fault(part.span(), format!("{path:?} is not a path inside a repository"));
             continue;
         }
         let url = if is_local {
@@ -124,25 +124,25 @@ fn repository_files(check: &mut Checker<'_>, dir: &Path, repository: &Repository
     artifacts
 }
 
-/// Fills in what cannot be known before the file is built. It is made on this machine, so its own hash is the one to hold it to.
+/// Fills in hash and length of a file that `make cargos` built on this machine; they are not known before the build.
 fn measure(artifact: &mut Artifact) {
     let Some(path) = artifact.url.strip_prefix("file:///").map(|path| Path::new("/").join(path)) else {
         return;
     };
-    let Ok(about) = fs::metadata(&path) else { return };
-    artifact.size_bytes.get_or_insert(about.len());
+    let Ok(metadata) = fs::metadata(&path) else { return };
+    artifact.size_bytes.get_or_insert(metadata.len());
     if artifact.sha256.is_none() {
-        artifact.sha256 = noted_hash(&path, &about).or_else(|| hash(&path).ok());
+        artifact.sha256 = built_hash(&path, &metadata).or_else(|| hash(&path).ok());
     }
 }
 
-/// The hash that the build noted beside the file, unless the file is younger: images are large, and starting must be quick. A wrong
-/// one does no harm: Islands hash what they get.
-fn noted_hash(path: &Path, about: &fs::Metadata) -> Option<Digest> {
+/// Reads the hash that the build wrote beside the file, unless the file is newer. Hashing images at every start would
+/// be slow, and a wrong hash does no harm, as Islands verify what they download.
+fn built_hash(path: &Path, metadata: &fs::Metadata) -> Option<Digest> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".sha256");
-    let noted = fs::metadata(&beside).ok()?.modified().ok()?;
-    if noted < about.modified().ok()? {
+    let hashed_at = fs::metadata(&beside).ok()?.modified().ok()?;
+    if hashed_at < metadata.modified().ok()? {
         return None;
     }
     format!("sha256:{}", fs::read_to_string(&beside).ok()?.trim()).parse().ok()
@@ -154,7 +154,7 @@ fn hash(path: &Path) -> io::Result<Digest> {
     Ok(Digest::from_bytes(hasher.finalize().into()))
 }
 
-/// The address of a file, made absolute; a local file must be there.
+/// Returns the address of a file as an absolute one and checks that a local file exists.
 fn address(check: &mut Checker<'_>, dir: &Path, url: &Spanned<String>) -> String {
     let text = url.get_ref();
     let Some(path) = text.strip_prefix("file://") else {
@@ -181,7 +181,7 @@ fn address(check: &mut Checker<'_>, dir: &Path, url: &Spanned<String>) -> String
     format!("file://{}", found.display())
 }
 
-/// A digest, with or without the prefix.
+/// Parses a digest with or without the prefix `sha256:`.
 fn digest(check: &mut Checker<'_>, text: &Spanned<String>) -> Option<Digest> {
     let hex = text.get_ref().strip_prefix("sha256:").unwrap_or(text.get_ref());
     format!("sha256:{hex}").parse().map_err(|error| check.fault(text.span(), format!("{error}"))).ok()

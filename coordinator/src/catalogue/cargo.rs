@@ -15,7 +15,7 @@ pub(crate) struct Cargo {
     /// Its number in SQL.
     pub number: i64,
     pub entry: CargoEntry,
-    /// What an Island is told.
+    /// What an assignment sends to an Island.
     pub spec: Arc<CargoSpec>,
     pub input_schema: Value,
     pub output_schema: Value,
@@ -24,9 +24,9 @@ pub(crate) struct Cargo {
     pub example: Value,
 }
 
-/// Where and why a value does not fit a schema.
+/// Where and why a value violates a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Misfit {
+pub(crate) struct SchemaViolation {
     /// Dotted path of the value; empty for the whole.
     pub field: String,
     pub message: String,
@@ -34,44 +34,44 @@ pub(crate) struct Misfit {
 
 impl Cargo {
     /// Checks an input against the Cargo's schema.
-    pub(crate) fn check_input(&self, input: &Value) -> Result<(), Misfit> {
+    pub(crate) fn check_input(&self, input: &Value) -> Result<(), SchemaViolation> {
         check(&self.input, input)?;
-        match beyond(input) {
+        match oversized_number(input) {
             None => Ok(()),
             Some(field) => {
-                Err(Misfit { field, message: "the number is too large for any engine".to_owned() })
+                Err(SchemaViolation { field, message: "the number is too large for any engine".to_owned() })
             }
         }
     }
 
     /// Checks an output against the Cargo's schema.
-    pub(crate) fn check_output(&self, output: &Value) -> Result<(), Misfit> {
+    pub(crate) fn check_output(&self, output: &Value) -> Result<(), SchemaViolation> {
         check(&self.output, output)
     }
 
-    /// Whether the input has a field of this name, as far as the schema says.
+    /// Whether the input schema has a field of this name.
     pub(crate) fn takes(&self, field: &str) -> bool {
         self.input_schema.pointer("/properties").and_then(|fields| fields.get(field)).is_some()
     }
 
-    /// Whether it answers chats, scripted stand-ins included.
+    /// Whether it serves chat requests, including simulated models.
     pub(crate) fn is_chat(&self) -> bool {
         self.entry.category == Some(Category::Llm)
     }
 
-    /// Whether it is a real language model, and not a scripted stand-in.
+    /// Whether it is a real language model, not a simulated one.
     pub(crate) fn is_language_model(&self) -> bool {
         self.is_chat() && !self.spec.is_simulated()
     }
 
-    /// Whether it makes pictures from a prompt alone.
-    pub(crate) fn is_painter(&self) -> bool {
+    /// Whether it makes images from a prompt alone.
+    pub(crate) fn makes_images(&self) -> bool {
         let needs = self.input_schema.get("required").and_then(Value::as_array);
         self.spec.runtime_type == RuntimeType::Diffusers
             && needs.is_some_and(|names| names.iter().all(|name| name == "prompt"))
     }
 
-    /// What `GET /workloads/:slug` shows.
+    /// The answer to `GET /workloads/:slug`.
     pub(crate) fn view(&self) -> WorkloadView {
         WorkloadView {
             id: self.number,
@@ -84,34 +84,34 @@ impl Cargo {
     }
 }
 
-/// Where a number lies that 64 bits do not hold as an integer: `1e300` is an integer to a schema.
-fn beyond(value: &Value) -> Option<String> {
-    let below = |name: &str, inner: &Value| {
-        let path = beyond(inner)?;
+/// Path of a number that does not fit 64 bits: `1e300` is an integer according to JSON Schema.
+fn oversized_number(value: &Value) -> Option<String> {
+    let within = |name: &str, inner: &Value| {
+        let path = oversized_number(inner)?;
         Some(if path.is_empty() { name.to_owned() } else { format!("{name}.{path}") })
     };
     match value {
         Value::Number(number) => (number.as_f64()?.abs() > 1e19).then(String::new),
         Value::Array(items) => {
-            items.iter().enumerate().find_map(|(index, item)| below(&index.to_string(), item))
+            items.iter().enumerate().find_map(|(index, item)| within(&index.to_string(), item))
         }
-        Value::Object(fields) => fields.iter().find_map(|(name, field)| below(name, field)),
+        Value::Object(fields) => fields.iter().find_map(|(name, field)| within(name, field)),
         _ => None,
     }
 }
 
-/// The first misfit, in words that name the field and never repeat a long value.
-pub(crate) fn check(schema: &Validator, value: &Value) -> Result<(), Misfit> {
+/// Returns the first violation. The message names the field and never repeats the value.
+pub(crate) fn check(schema: &Validator, value: &Value) -> Result<(), SchemaViolation> {
     let Some(error) = schema.iter_errors(value).next() else { return Ok(()) };
     let at = error.instance_path().to_string();
     let mut field = at.trim_start_matches('/').replace('/', ".");
     if field.is_empty() {
         field = named_by(error.kind()).unwrap_or_default();
     }
-    Err(Misfit { field, message: error.masked_with("the value").to_string() })
+    Err(SchemaViolation { field, message: error.masked_with("the value").to_string() })
 }
 
-/// The field that an error about the whole object speaks of.
+/// The field that an error about a whole object names.
 fn named_by(kind: &ValidationErrorKind) -> Option<String> {
     match kind {
         ValidationErrorKind::Required { property } => property.as_str().map(str::to_owned),

@@ -1,8 +1,9 @@
-//! Which Cargo a chat model name means.
+//! Chooses the Cargo for a chat model name.
 //!
-//! A slug or alias means that Cargo. The five well-known names mean catalogue models by size. Anything else, and a
-//! model that no Island can serve now, means the best language model that one can: warm before on disk before to be
-//! downloaded, then the smaller; `llm-chat`, the model that comes with the project, only when nothing else is left.
+//! A slug or alias means that Cargo, and no other. The five well-known names mean catalogue models by size. An unknown
+//! name, and a well-known one whose model no Island can serve now, mean the best language model that an Island can
+//! serve: warm before on disk before to be downloaded, then the smaller; `llm-chat`, the model that comes with the
+//! project, is chosen last.
 
 use std::collections::HashMap;
 
@@ -14,8 +15,8 @@ use crate::placement::Nearness;
 /// The model that comes with the project.
 const SHIPPED: &str = "llm-chat";
 
-/// Well-known names and the size, in megabytes of main memory, of the model each stands for. The last one means the
-/// largest there is.
+/// Well-known names and the size, in megabytes of main memory, of the model that each means. The last one means the
+/// largest.
 const WELL_KNOWN: [(&str, u64); 5] = [
     ("gpt-3.5-turbo", 0),
     ("gpt-4o-mini", 3_000),
@@ -24,7 +25,7 @@ const WELL_KNOWN: [(&str, u64); 5] = [
     ("gpt-4o", u64::MAX),
 ];
 
-/// How near each language model is to the nearest Island that can serve it.
+/// How near the files of each language model are to the nearest Island that can serve it.
 pub(crate) type Usable = HashMap<Slug, Nearness>;
 
 /// The Cargo for a model name; none only if the catalogue has no language model at all.

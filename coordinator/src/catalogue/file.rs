@@ -1,4 +1,4 @@
-//! Reading one catalogue file. Every problem is found and placed, not just the first.
+//! Reads one catalogue file. All problems are found, each with its line.
 
 use std::{fs, ops::Range, path::Path, sync::Arc};
 
@@ -23,7 +23,7 @@ use super::{
     lines::line_of,
 };
 
-/// A catalogue file as it is written.
+/// A catalogue file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CargoFile {
@@ -39,7 +39,7 @@ pub(super) struct CargoFile {
     pub(super) model_url: Option<Spanned<String>>,
     pub(super) model_hash: Option<Spanned<String>>,
     pub(super) model_size_bytes: Option<Spanned<u64>>,
-    /// For people who read the file.
+    /// Documentation only.
     #[serde(rename = "licence")]
     _licence: Option<String>,
     #[serde(default)]
@@ -52,7 +52,7 @@ pub(super) struct CargoFile {
     sandbox_tier: Option<SandboxTier>,
     #[serde(default)]
     engine: Option<Spanned<Value>>,
-    /// Absent where the task has its own.
+    /// Absent if the task has a schema.
     input_schema: Option<Spanned<Value>>,
     output_schema: Option<Spanned<Value>>,
     example: Spanned<Example>,
@@ -66,7 +66,7 @@ struct Example {
     output: Option<Value>,
 }
 
-/// Lines that checks across files speak of.
+/// Lines for messages of checks across files.
 #[derive(Debug)]
 pub(super) struct Places {
     pub slug: usize,
@@ -78,7 +78,7 @@ pub(super) struct Checker<'a> {
     path: &'a Path,
     text: &'a str,
     faults: Vec<Fault>,
-    /// A file that `make cargos` would have made is not there.
+    /// Whether a file that `make cargos` builds is missing.
     pub(super) unbuilt: bool,
 }
 
@@ -89,8 +89,8 @@ impl Checker<'_> {
     }
 }
 
-/// Parses and checks one file; relative `file://` addresses are resolved against `dir`. `None`: it is right, but what it runs is
-/// not built.
+/// Parses and checks one file; relative `file://` addresses are resolved against `dir`. Returns `None` if the file is
+/// valid but a file that it needs is not built.
 pub(super) fn parse(path: &Path, dir: &Path, text: &str) -> Result<Option<(Cargo, Places)>, Vec<Fault>> {
     let mut check = Checker { path, text, faults: Vec::new(), unbuilt: false };
     let file: CargoFile = match toml::from_str(text) {
@@ -136,7 +136,7 @@ fn check_plain_fields(check: &mut Checker<'_>, file: &CargoFile) {
     }
     let kind = file.runtime_type.get_ref();
     if matches!(kind, RuntimeType::Unknown(_)) {
-        check.fault(file.runtime_type.span(), format!("runtime_type {kind} is none of the six"));
+        check.fault(file.runtime_type.span(), format!("unknown runtime_type {kind}"));
     }
     if *kind == RuntimeType::Container {
         check_egress(check, file);
@@ -148,7 +148,7 @@ fn check_plain_fields(check: &mut Checker<'_>, file: &CargoFile) {
     }
 }
 
-/// Where a container's program wants to connect to.
+/// Checks the addresses that a container's program connects to.
 fn check_egress(check: &mut Checker<'_>, file: &CargoFile) {
     let Some(engine) = &file.engine else { return };
     match egress::declared(engine.get_ref()) {
@@ -163,7 +163,7 @@ fn check_egress(check: &mut Checker<'_>, file: &CargoFile) {
     }
 }
 
-/// What a job takes and gives: as the file says, or else as its task does.
+/// The schemas of input and output: those of the file, or else those of its task.
 fn schemas(
     check: &mut Checker<'_>,
     dir: &Path,
@@ -182,14 +182,14 @@ fn schemas(
             (None, Some(shared)) => (shared, file.slug.span()),
             (None, None) => {
                 if task.is_none() {
-                    check.fault(file.slug.span(), format!("there is no {name}"));
+                    check.fault(file.slug.span(), format!("{name} is missing"));
                 }
                 return (Value::Null, None);
             }
         };
         let compiled = jsonschema::validator_for(&schema);
         let compiled =
-            compiled.map_err(|error| check.fault(span, format!("{name} is no JSON Schema: {error}")));
+            compiled.map_err(|error| check.fault(span, format!("{name} is not a JSON Schema: {error}")));
         (schema, compiled.ok())
     };
     let (input_schema, input) = take(&file.input_schema, shared.input_schema, "input_schema");
@@ -198,7 +198,8 @@ fn schemas(
 }
 
 impl CargoFile {
-    /// The task whose schemas hold, and where it is named: an ONNX Cargo's task type, or `task` in the table for its engine.
+    /// The task whose schemas are used, and where the file names it: an ONNX Cargo's task type, or `task` in the table
+    /// of its engine.
     fn task(&self) -> Option<(&str, Range<usize>)> {
         if let Some(task) = &self.onnx_task_type {
             return Some((task.get_ref(), task.span()));
@@ -208,7 +209,7 @@ impl CargoFile {
     }
 }
 
-/// What all Cargos of a task take and give: `<engine>/tasks/<task>.toml` in the catalogue's folder.
+/// Schemas of all Cargos of a task: `<engine>/tasks/<task>.toml` in the catalogue's folder.
 #[derive(Debug, Default, Deserialize)]
 struct TaskSchemas {
     input_schema: Option<Value>,
@@ -221,7 +222,7 @@ impl TaskSchemas {
         let path = dir.join(engine.as_str()).join("tasks").join(file);
         let text = fs::read_to_string(&path).map_err(|error| {
             format!(
-                "there are no schemas here, and those of the task cannot be read: {}: {error}",
+                "the file has no schemas, and those of its task cannot be read: {}: {error}",
                 path.display()
             )
         })?;
@@ -239,9 +240,9 @@ fn check_example(
     let pairs = [("input", input, Some(&example.input)), ("output", output, example.output.as_ref())];
     for (name, schema, value) in pairs {
         let (Some(schema), Some(value)) = (schema, value) else { continue };
-        if let Err(misfit) = cargo::check(schema, value) {
+        if let Err(violation) = cargo::check(schema, value) {
             let message =
-                format!("example {name} does not fit its schema: {}: {}", misfit.field, misfit.message);
+                format!("example {name} violates its schema: {}: {}", violation.field, violation.message);
             check.fault(file.example.span(), message);
         }
     }

@@ -1,4 +1,4 @@
-//! From byte offsets to line numbers.
+//! Converts byte offsets to line numbers.
 
 use std::fmt::Display;
 

@@ -1,4 +1,5 @@
-//! What a hub said of files whose entries leave it out: revision, length, hash. From then on an address means these bytes for ever.
+//! Pins: revision, length and hash of files whose catalogue entries leave them out. A pinned address means these bytes
+//! from then on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,27 +14,28 @@ use island_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-const HEAD: &str = "# Written by `island-coordinator catalogue pin`: what the hub said of files whose entries leave it out.\n\n";
+const HEAD: &str =
+    "# Written by `island-coordinator catalogue pin`: revisions, hashes and lengths of files.\n\n";
 
-/// What is known of one file.
+/// The pin of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pin {
-    /// The commit that was looked at.
+    /// The commit of the repository.
     pub revision: String,
-    /// Of the whole file.
+    /// Hash of the file.
     pub sha256: Digest,
-    /// Its length.
+    /// Length of the file.
     pub size_bytes: u64,
 }
 
-/// All that was pinned, by the addresses of entries.
+/// All pins, by the addresses in catalogue entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Pins(BTreeMap<String, Pin>);
 
 impl Pins {
-    /// Reads a file of pins; none is as good as an empty one.
+    /// Reads a file of pins; a missing file has none.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         match fs::read_to_string(path) {
             Ok(text) => toml::from_str(&text).map_err(io::Error::other),
@@ -42,7 +44,7 @@ impl Pins {
         }
     }
 
-    /// Writes them, whole or not at all.
+    /// Writes the file atomically.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let text = toml::to_string(self).map_err(io::Error::other)?;
         let fresh = path.with_extension("new");
@@ -50,13 +52,13 @@ impl Pins {
         fs::rename(fresh, path)
     }
 
-    /// Fills in what an entry leaves out. What an entry says of the bytes itself stands, and a pin of others is not for it.
+    /// Applies the pin of an artifact. Values of the catalogue entry take precedence: a pin of other bytes is ignored.
     pub(crate) fn apply(&self, artifact: &mut Artifact) {
         let Some(pin) = self.0.get(&artifact.url) else { return };
-        let is_of_others = artifact.sha256.is_some_and(|known| known != pin.sha256)
+        let differs = artifact.sha256.is_some_and(|known| known != pin.sha256)
             || artifact.size_bytes.is_some_and(|known| known != pin.size_bytes);
         let Ok(Address::Hub(address)) = artifact.url.parse() else { return };
-        if is_of_others {
+        if differs {
             return;
         }
         artifact.url = HubAddress { revision: Some(pin.revision.clone()), ..address }.to_string();
@@ -64,17 +66,17 @@ impl Pins {
         artifact.size_bytes = Some(pin.size_bytes);
     }
 
-    /// Notes a file.
+    /// Adds a pin.
     pub(crate) fn insert(&mut self, address: &HubAddress, pin: Pin) {
         self.0.insert(address.to_string(), pin);
     }
 
-    /// Forgets what no entry asks for any more.
+    /// Removes pins of addresses that no entry uses.
     pub(crate) fn keep(&mut self, wanted: &BTreeSet<String>) {
         self.0.retain(|address, _| wanted.contains(address));
     }
 
-    /// Whether a file is noted.
+    /// Whether an address is pinned.
     pub(crate) fn has(&self, address: &str) -> bool {
         self.0.contains_key(address)
     }
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_holds_an_address_to_a_commit_and_its_bytes() {
+    fn a_pin_fixes_the_commit_and_bytes_of_an_address() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join(crate::config::PINS_FILE);
         assert_eq!(Pins::read(&path).expect("none yet"), Pins::default());
@@ -109,7 +111,7 @@ mod tests {
         let wanted =
             Artifact { size_bytes: Some(5), ..artifact("hf://o/r:a/b.onnx@c0ffee", Some(digest(1))) };
         assert_eq!(open, wanted);
-        // The entry was written anew and means other bytes.
+        // The entry was changed and means other bytes.
         let mut other = artifact("hf://o/r:a/b.onnx", Some(digest(2)));
         read.apply(&mut other);
         assert_eq!(other, artifact("hf://o/r:a/b.onnx", Some(digest(2))));

@@ -134,7 +134,7 @@ fn input_errors_name_the_field() {
     let (_folder, path) = folder(&[("a.toml", cargo_toml("a", 1, ""))]);
     let catalogue = Catalogue::load(&path, false).expect("valid");
     let cargo = catalogue.get("a").expect("there");
-    let field = |input| cargo.check_input(&input).expect_err("misfit").field;
+    let field = |input| cargo.check_input(&input).expect_err("violation").field;
     assert_eq!(field(serde_json::json!({})), "prompt");
     assert_eq!(field(serde_json::json!({"prompt": 1})), "prompt");
     assert_eq!(field(serde_json::json!({"prompt": "", "more": 1})), "more");

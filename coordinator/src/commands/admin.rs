@@ -14,18 +14,18 @@ use super::print;
 use crate::{
     clock::Clock,
     config::Config,
-    ledger,
+    ledger::Posting,
     secret::{self, NewKey},
     storage::{
         Store, StoreError,
         account::{self, Account},
         commit,
         key::{self, Scopes, StoredKey},
-        ledger as books,
+        ledger,
     },
 };
 
-/// What `admin` can do.
+/// Commands of `admin`.
 #[derive(Debug, Subcommand)]
 pub enum AdminCommand {
     /// Accounts.
@@ -34,22 +34,22 @@ pub enum AdminCommand {
     /// API keys.
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Check the books: all entries sum to zero, and every balance is the sum of its entries.
+    /// Check the ledger: all entries sum to zero, and every balance is the sum of its entries.
     Audit,
 }
 
-/// What can be done with accounts.
+/// Commands for accounts.
 #[derive(Debug, Subcommand)]
 pub enum AccountCommand {
-    /// Make an account and print its id.
+    /// Create an account and print its id.
     Create {
         /// E-mail address, unique.
         #[arg(long)]
         email: String,
-        /// May watch the whole fabric.
+        /// Operator: may read all messages of the fabric.
         #[arg(long)]
         operator: bool,
-        /// Credits it begins with.
+        /// Initial credits.
         #[arg(long)]
         credits: Option<u32>,
     },
@@ -57,10 +57,10 @@ pub enum AccountCommand {
     List,
 }
 
-/// What can be done with keys.
+/// Commands for keys.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make a key and print it: it is shown this once.
+    /// Create a key and print it; it cannot be shown again.
     Create {
         /// Id of the account.
         #[arg(long)]
@@ -93,14 +93,14 @@ pub(super) async fn run(config: &Config, command: &AdminCommand) -> anyhow::Resu
 }
 
 async fn audit(store: Store) -> anyhow::Result<ExitCode> {
-    let (sum, wrong) = books::audit(store.reader()).await?;
+    let (sum, wrong) = ledger::audit(store.reader()).await?;
     store.close().await;
     print(&format!("sum of all entries: {sum}; balances that differ from their entries: {wrong}\n"));
-    let fine = sum == MicroCredits::ZERO && wrong == 0;
-    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_consistent = sum == MicroCredits::ZERO && wrong == 0;
+    Ok(if is_consistent { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Makes an account with credits, in one transaction.
+/// Creates an account with credits in one transaction.
 pub async fn create_account(
     store: &Store,
     email: &str,
@@ -108,13 +108,13 @@ pub async fn create_account(
     credits: MicroCredits,
     now: Timestamp,
 ) -> anyhow::Result<AccountId> {
-    anyhow::ensure!(email.contains('@') && email.len() <= 254, "{email:?} is no e-mail address");
+    anyhow::ensure!(email.contains('@') && email.len() <= 254, "{email:?} is not an e-mail address");
     let id = AccountId(Uuid::now_v7());
     let account = Account { id, email: email.to_owned(), operator, created_at: now };
     let mut tx = store.begin().await?;
     account::insert(&mut tx, &account).await.map_err(|error| taken(error, email))?;
     if credits > MicroCredits::ZERO {
-        books::post(&mut tx, &ledger::grant(id, credits), None, now).await?;
+        ledger::post(&mut tx, &Posting::grant(id, credits), None, now).await?;
     }
     commit(tx).await?;
     Ok(id)
@@ -124,7 +124,7 @@ fn taken(error: StoreError, email: &str) -> anyhow::Error {
     if error.is_duplicate() { anyhow::anyhow!("{email} has an account already") } else { error.into() }
 }
 
-/// Makes a key and returns the secret, which is kept nowhere.
+/// Creates a key and returns the secret, which is not stored.
 pub async fn create_key(
     store: &Store,
     account: AccountId,
@@ -154,7 +154,7 @@ pub async fn create_key(
 async fn list_accounts(store: &Store) -> anyhow::Result<String> {
     let mut lines = String::new();
     for account in account::list(store.reader()).await? {
-        let credits = books::balance(store.reader(), account.id).await?;
+        let credits = ledger::balance(store.reader(), account.id).await?;
         let role = if account.operator { "operator" } else { "member" };
         let _ = writeln!(lines, "{}\t{}\t{credits}\t{role}", account.id, account.email);
     }

@@ -1,4 +1,4 @@
-//! `catalogue`: what can be done with the Cargos before they are served.
+//! `catalogue`: maintenance of the catalogue.
 
 mod hub;
 
@@ -23,24 +23,24 @@ use crate::{
 };
 use hub::Hub;
 
-/// What `catalogue` can do.
+/// Commands of `catalogue`.
 #[derive(Debug, Subcommand)]
 pub(super) enum CatalogueCommand {
-    /// Ask the hub for the commit, length and hash of every file whose entry leaves one out, and note them: Islands preload
-    /// only what is pinned, and a file that its publisher changes is not taken for the one that was looked at.
+    /// Pin the commit, length and hash of every file whose entry leaves one out, as the hub reports them. Islands
+    /// preload only pinned files, and a file that its publisher changes later is refused.
     Pin {
-        /// Cargos; all if none is named.
+        /// Cargos to pin; all by default.
         slugs: Vec<String>,
-        /// Address of the hub; absent, what HF_ENDPOINT says.
+        /// Address of the hub; HF_ENDPOINT by default.
         #[arg(long, env = "HF_ENDPOINT", default_value = hub::PUBLIC)]
         hub: String,
-        /// Look again at what is pinned already.
+        /// Pin files again that are pinned already.
         #[arg(long)]
         again: bool,
     },
 }
 
-/// Does it.
+/// Runs the command.
 pub(super) async fn run(config: &Config, command: CatalogueCommand) -> anyhow::Result<ExitCode> {
     match command {
         CatalogueCommand::Pin { slugs, hub, again } => pin(config, &slugs, &hub, again).await,
@@ -70,13 +70,13 @@ async fn pin(config: &Config, slugs: &[String], hub: &str, again: bool) -> anyho
     let hub = Hub::new(hub)?;
     let (mut pinned, mut failed) = (0, unnamed);
     for ((owner, repo, revision), files) in wanted {
-        match hub.look(&owner, &repo, revision.as_deref(), &files).await {
+        match hub.pins(&owner, &repo, revision.as_deref(), &files).await {
             Ok(found) => {
                 for (address, pin) in found {
                     pinned += 1;
                     pins.insert(&address, pin);
                 }
-                // What was found is kept, whatever becomes of the next one.
+                // Written after each repository, so that an error in a later one loses nothing.
                 write(&pins, &path)?;
             }
             Err(error) => failed.push(format!("{owner}/{repo}: {}", Chain(error.as_ref()))),
@@ -94,18 +94,18 @@ fn write(pins: &Pins, path: &Path) -> anyhow::Result<()> {
     pins.write(path).with_context(|| format!("write {}", path.display()))
 }
 
-/// The files that the hub must be asked about, by repository, and why others cannot be.
+/// Groups the files to be pinned by repository, and lists those that cannot be.
 fn wanted(artifacts: impl Iterator<Item = Artifact>, pins: &Pins, again: bool) -> (Wanted, Vec<String>) {
-    let (mut wanted, mut unnamed, mut seen) = (Wanted::new(), Vec::new(), BTreeSet::new());
+    let (mut wanted, mut unnamed, mut known) = (Wanted::new(), Vec::new(), BTreeSet::new());
     for artifact in artifacts {
         let Ok(Address::Hub(address)) = artifact.url.parse::<Address>() else { continue };
         let is_whole =
             artifact.sha256.is_some() && artifact.size_bytes.is_some() && address.revision.is_some();
-        if is_whole || (pins.has(&artifact.url) && !again) || !seen.insert(artifact.url.clone()) {
+        if is_whole || (pins.has(&artifact.url) && !again) || !known.insert(artifact.url.clone()) {
             continue;
         }
         if address.file.is_none() {
-            unnamed.push(format!("{}: it names no file", artifact.url));
+            unnamed.push(format!("{}: the address names no file", artifact.url));
             continue;
         }
         let repository = (address.owner.clone(), address.repo.clone(), address.revision.clone());

@@ -12,18 +12,18 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum FabricCommand {
-    /// Write keys, credentials and a complete nats.conf. Keys that are there already are kept.
+    /// Write keys, credentials and a complete nats.conf. Existing keys are retained.
     Init {
-        /// Where they go.
+        /// Folder for the files.
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
         /// Port of the server.
         #[arg(long, default_value_t = 4222, value_name = "PORT")]
         nats_port: u16,
-        /// Where JetStream keeps its files; `<DIR>/jetstream` if absent.
+        /// Folder of JetStream's files; `<DIR>/jetstream` by default.
         #[arg(long, value_name = "DIR")]
         store_dir: Option<PathBuf>,
-        /// Gibibytes that JetStream may use.
+        /// Maximum gibibytes of JetStream's files.
         #[arg(long, default_value_t = 4, value_name = "GIB")]
         max_store_gib: u64,
     },

@@ -7,9 +7,10 @@ use island_daemon::{lifecycle::Lifecycle, notify};
 use super::print;
 use crate::{app::App, clock::Clock, config::Config};
 
-/// Serves until a signal comes. The address is printed once it answers, as the only line on standard output.
+/// Serves until a signal arrives. The address is printed when the server accepts connections, as the only line on
+/// standard output.
 pub(super) async fn serve(config: &Config) -> anyhow::Result<ExitCode> {
-    // Time to drain, and then to let go of the database and the fabric.
+    // Time to drain, and then to close the database and the fabric.
     let lifecycle = Lifecycle::new(Duration::from_secs(config.http.drain_s + 5));
     let app = App::build(config, Clock::System, lifecycle.soft(), lifecycle.hard()).await?;
     let address = app.address()?;

@@ -1,24 +1,24 @@
-//! Where the books are, and an address whose password nobody gets to see.
+//! Location of the database. The password in an address is never shown.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use sqlx::any::AnyConnectOptions;
 
-/// What stands where a password was.
+/// Replaces a password.
 const HIDDEN: &str = "***";
 
 /// SQL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Database {
-    /// File of the embedded database, made if absent.
+    /// File of the embedded database, created if absent.
     pub path: PathBuf,
     /// PostgreSQL instead of the file, for several coordinators: `postgres://user@host/name`. The password may also come
     /// from `PGPASSWORD` or `~/.pgpass`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<DatabaseUrl>,
-    /// Connections to PostgreSQL at once.
+    /// Maximum connections to PostgreSQL.
     pub connections: u32,
 }
 
@@ -28,17 +28,17 @@ impl Default for Database {
     }
 }
 
-/// The address of a PostgreSQL database. Shown without its password, in logs and by `config show`.
+/// The address of a PostgreSQL database. Its password is hidden in logs and by `config show`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(String);
 
-/// An address that is none. It is not repeated: it may hold a password.
+/// Not an address of a PostgreSQL database. The text is left out of the message because it may contain a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a database URL looks like postgres://user@host/name")]
 pub struct NotADatabaseUrl;
 
 impl DatabaseUrl {
-    /// The address as it was given.
+    /// The address with its password.
     pub(crate) fn secret(&self) -> &str {
         &self.0
     }
@@ -100,8 +100,8 @@ mod tests {
     #[test]
     fn a_password_is_never_shown() {
         for url in [
-            "postgres://me:s3cret@host:5432/books",
-            "postgres://me@host/books?password=s3cret&sslmode=require",
+            "postgres://me:s3cret@host:5432/island",
+            "postgres://me@host/island?password=s3cret&sslmode=require",
         ] {
             let parsed: DatabaseUrl = url.parse().expect("a URL");
             let settings = Database { url: Some(parsed.clone()), ..Database::default() };
@@ -114,10 +114,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_postgresql_address_is_refused_without_being_repeated() {
-        for text in ["mysql://me:s3cret@host/books", "s3cret", "sqlite://books.db"] {
+    fn an_invalid_address_is_refused_without_being_repeated() {
+        for text in ["mysql://me:s3cret@host/island", "s3cret", "sqlite://island.db"] {
             let error =
-                toml::from_str::<Database>(&format!("url = {text:?}")).expect_err("no PostgreSQL address");
+                toml::from_str::<Database>(&format!("url = {text:?}")).expect_err("not a PostgreSQL address");
             assert!(error.message().contains("postgres://"), "{error}");
             assert!(!error.message().contains("s3cret"), "{error}");
         }

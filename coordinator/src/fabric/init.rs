@@ -15,35 +15,35 @@ use super::{
     keys::{FabricKeys, KeysError},
 };
 
-/// What kind of fabric to make.
+/// Settings of a new fabric.
 #[derive(Debug, Clone)]
 pub struct Fabric {
-    /// Where keys and `nats.conf` go.
+    /// Folder for keys and `nats.conf`.
     pub dir: PathBuf,
     /// Port of the server.
     pub port: u16,
-    /// Where JetStream keeps its files.
+    /// Folder of JetStream's files.
     pub store_dir: PathBuf,
-    /// Bytes that JetStream may use on disk.
+    /// Maximum bytes of JetStream's files.
     pub max_store_bytes: u64,
 }
 
-/// A fabric that cannot be made.
+/// Why a fabric cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     /// A file cannot be written.
     #[error("write {path}")]
     Write {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A key that was just made has no seed.
+    /// A new key has no seed.
     #[error("encode a seed")]
     Seed(#[source] nkeys::error::Error),
-    /// A key that exists already cannot be read.
+    /// An existing key cannot be read.
     #[error(transparent)]
     Keys(#[from] KeysError),
     /// A JWT cannot be minted.
@@ -51,9 +51,10 @@ pub enum InitError {
     Mint(#[from] MintError),
 }
 
-/// Writes seeds (only their owner may read them), credentials and `nats.conf`; returns the path of the latter.
+/// Writes seeds, readable only by the user who runs this, credentials and `nats.conf`, and returns the path of the
+/// latter.
 ///
-/// Keys that are there already are kept, so a second run changes the server's settings and nobody's identity.
+/// Existing keys are retained, so a second run changes the server's settings but no identity.
 pub fn init(fabric: &Fabric, now: Timestamp) -> Result<PathBuf, InitError> {
     let dir = &fabric.dir;
     for folder in [dir, &fabric.store_dir, &dir.join("resolver")] {
@@ -98,7 +99,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), InitError> {
         .map_err(|source| InitError::Write { path: path.to_owned(), source })
 }
 
-/// Account limits; JetStream only where `store` says how much.
+/// Account limits. JetStream is enabled only if `store` is given.
 fn account_claims(store: Option<u64>) -> Value {
     let mut limits = json!({
         "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,
@@ -131,7 +132,7 @@ fn nats_conf(fabric: &Fabric, operator_jwt: &str, system: &str, preload: &[(Stri
          server_name: island\n\
          host: 127.0.0.1\n\
          port: {port}\n\
-         # Inputs and outputs travel whole.\n\
+         # Inputs and outputs are sent in one message.\n\
          max_payload: {payload}\n\
          jetstream {{\n  store_dir: {store}\n  max_memory_store: 64MB\n  max_file_store: {bytes}\n}}\n\
          operator: {operator_jwt}\n\

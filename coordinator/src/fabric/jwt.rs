@@ -1,4 +1,4 @@
-//! JWTs in the form nats-server reads, minted on `nkeys`.
+//! JWTs in nats-server's form, signed with `nkeys`.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use nkeys::KeyPair;
@@ -10,17 +10,17 @@ use sha2::{Digest as _, Sha512_256};
 #[error("sign a JWT")]
 pub struct MintError(#[source] nkeys::error::Error);
 
-/// What a JWT says besides its `nats` part.
+/// Claims of a JWT apart from its `nats` part.
 #[derive(Debug)]
 pub(crate) struct Claims<'a> {
-    /// Public key it speaks of.
+    /// Public key of the subject.
     pub subject: &'a str,
     pub name: &'a str,
     /// Unix seconds.
     pub issued_at: i64,
-    /// Unix seconds; none: never.
+    /// Unix seconds; `None` for never.
     pub expires_at: Option<i64>,
-    /// The part that depends on the kind of JWT, `type` and `version` included.
+    /// The part that depends on the kind of JWT, including `type` and `version`.
     pub nats: Value,
 }
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base32_as_the_standard_says() {
+    fn base32_matches_rfc_4648() {
         for (plain, coded) in
             [("", ""), ("f", "MY"), ("fo", "MZXQ"), ("foo", "MZXW6"), ("foobar", "MZXW6YTBOI")]
         {

@@ -1,4 +1,4 @@
-//! The keys a coordinator holds, read from the folder that `fabric init` writes.
+//! The coordinator's keys, read from the folder that `fabric init` writes.
 
 use std::{
     fs, io,
@@ -15,7 +15,7 @@ use super::{
     signature,
 };
 
-/// A fabric folder that cannot be used.
+/// Why a fabric's folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// A file cannot be read.
@@ -27,8 +27,8 @@ pub enum KeysError {
         #[source]
         source: io::Error,
     },
-    /// A seed is not one.
-    #[error("{path} holds no NKey seed")]
+    /// A seed is invalid.
+    #[error("{path} has no valid NKey seed")]
     Seed {
         /// Which file.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum KeysError {
     Mint(#[from] MintError),
 }
 
-/// The account key that admits users to the fabric, and the coordinators' own user key.
+/// The account key, which signs users of the fabric, and the coordinators' shared user key.
 #[derive(Clone)]
 pub(crate) struct FabricKeys {
     account: Arc<KeyPair>,
@@ -63,7 +63,7 @@ impl FabricKeys {
         })
     }
 
-    /// Public key with which assignments are signed.
+    /// Public key that verifies assignments.
     pub(crate) fn coordinator_key(&self) -> String {
         self.coordinator.public_key()
     }
@@ -73,12 +73,12 @@ impl FabricKeys {
         signature::sign(&self.coordinator, subject, payload)
     }
 
-    /// Answers the server's challenge.
+    /// Signs the server's challenge.
     pub(crate) fn sign_nonce(&self, nonce: &[u8]) -> Result<Vec<u8>, nkeys::error::Error> {
         self.coordinator.sign(nonce)
     }
 
-    /// The coordinator's own JWT: everything inside the account.
+    /// The coordinator's JWT, which allows everything inside the account.
     pub(crate) fn coordinator_jwt(&self, now: Timestamp) -> Result<String, MintError> {
         let nats = serde_json::json!({
             "pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1, "type": "user", "version": 2,
@@ -91,7 +91,7 @@ impl FabricKeys {
         )
     }
 
-    /// A JWT that lets an Island use its own subjects.
+    /// A JWT that allows an Island its own subjects.
     pub(crate) fn island_jwt(
         &self,
         host: HostId,

@@ -1,4 +1,4 @@
-//! The connection to NATS: signed requests out, answers only to the sender's own inbox, and a memory of outages.
+//! The connection to NATS: sends signed requests, replies only to the sender's inbox, and records outages.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,21 +19,21 @@ use tokio::{sync::watch, time::Instant};
 use super::{jwt::MintError, keys::FabricKeys};
 use crate::clock::Clock;
 
-/// Servers before this one let users past their permissions in ways since mended.
-const OLDEST: (i64, i64, i64) = (2, 12, 7);
-/// How long finished streams can be replayed from the fabric.
+/// Earlier servers have known vulnerabilities by which users bypass their permissions.
+const MIN_VERSION: (i64, i64, i64) = (2, 12, 7);
+/// How long ended streams can be replayed from the fabric.
 const EVENTS_MAX_AGE: Duration = Duration::from_hours(1);
 
-/// A fabric that cannot be reached or used.
+/// Why the fabric cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The own JWT cannot be minted.
+    /// The coordinator's JWT cannot be signed.
     #[error(transparent)]
     Mint(#[from] MintError),
     /// No connection.
     #[error("connect to the fabric at {url}")]
     Connect {
-        /// Where.
+        /// The address.
         url: String,
         /// Why not.
         #[source]
@@ -42,59 +42,59 @@ pub enum LinkError {
     /// A subscription was refused.
     #[error("subscribe to {subject}")]
     Subscribe {
-        /// To what.
+        /// The subject.
         subject: String,
         /// Why not.
         #[source]
         source: async_nats::SubscribeError,
     },
-    /// The stream of job events cannot be set up.
-    #[error("set the stream of job events up")]
+    /// The stream of job events cannot be created.
+    #[error("create the stream of job events")]
     Stream(#[source] jetstream::context::CreateStreamError),
 }
 
-/// Whether the fabric can be heard. Leases do not run while it cannot.
+/// State of the connection. Leases do not expire while it is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hearing {
+pub(crate) struct Connectivity {
     pub connected: bool,
-    /// When it could last be heard again.
+    /// When the connection was established, or this process resumed.
     pub since: Instant,
 }
 
-/// The link. A clone is the same connection.
+/// The connection. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     client: Client,
     jetstream: jetstream::Context,
     keys: FabricKeys,
-    heard: Arc<watch::Sender<Hearing>>,
+    connectivity: Arc<watch::Sender<Connectivity>>,
 }
 
-/// A request that got no usable answer.
+/// A request without a usable reply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     #[error("sign the request")]
     Sign(#[source] nkeys::error::Error),
     #[error("send the request")]
     Send(#[source] async_nats::RequestError),
-    #[error("read the answer")]
-    Answer(#[source] serde_json::Error),
+    #[error("read the reply")]
+    Reply(#[source] serde_json::Error),
 }
 
 impl Link {
-    /// Connects and makes sure the stream of job events exists. A server that is still starting is given
-    /// `patience`; once connected, the link reconnects for ever.
+    /// Connects and creates the stream of job events. Retries for `timeout` if the server is not reachable, as it may
+    /// be starting; once connected, the client reconnects forever.
     pub(crate) async fn open(
         url: &str,
         keys: &FabricKeys,
         clock: &Clock,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, LinkError> {
         let begin = Instant::now();
         loop {
             match Self::connect(url, keys.clone(), clock).await {
-                Err(error) if begin.elapsed() < patience => {
-                    tracing::debug!(error = %island_daemon::chain::Chain(&error), "fabric not there yet");
+                Err(error) if begin.elapsed() < timeout => {
+                    tracing::debug!(error = %island_daemon::chain::Chain(&error), "fabric not reachable; will retry");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
                 result => return result,
@@ -104,13 +104,14 @@ impl Link {
 
     async fn connect(url: &str, keys: FabricKeys, clock: &Clock) -> Result<Self, LinkError> {
         let jwt = keys.coordinator_jwt(clock.now())?;
-        let heard = Arc::new(watch::Sender::new(Hearing { connected: true, since: Instant::now() }));
+        let connectivity =
+            Arc::new(watch::Sender::new(Connectivity { connected: true, since: Instant::now() }));
         let signer = keys.clone();
         let sign = move |nonce: Vec<u8>| {
             let signer = signer.clone();
             async move { signer.sign_nonce(&nonce).map_err(async_nats::AuthError::new) }
         };
-        let events = heard.clone();
+        let events = connectivity.clone();
         let client = ConnectOptions::with_jwt(jwt, sign)
             .name("island-coordinator")
             .ping_interval(Duration::from_secs(5))
@@ -118,30 +119,30 @@ impl Link {
             .subscription_capacity(1 << 16)
             .reconnect_delay_callback(|attempt| Duration::from_millis((50 << attempt.min(5)) as u64))
             .event_callback(move |event| {
-                note(&events, &event);
+                record(&events, &event);
                 async {}
             })
             .connect(url)
             .await
             .map_err(|source| LinkError::Connect { url: url.to_owned(), source })?;
-        let link = Self { jetstream: jetstream::new(client.clone()), client, keys, heard };
+        let link = Self { jetstream: jetstream::new(client.clone()), client, keys, connectivity };
         link.ensure_stream().await?;
         let server = link.client.server_info();
-        if !link.client.is_server_compatible(OLDEST.0, OLDEST.1, OLDEST.2) {
-            tracing::warn!(version = server.version, oldest = ?OLDEST, "this nats-server has known security holes");
+        if !link.client.is_server_compatible(MIN_VERSION.0, MIN_VERSION.1, MIN_VERSION.2) {
+            tracing::warn!(version = server.version, oldest = ?MIN_VERSION, "this nats-server has known security holes");
         }
         if server.max_payload < MAX_MESSAGE_BYTES {
             let (has, wanted) = (server.max_payload, MAX_MESSAGE_BYTES);
             tracing::warn!(
-                has,
+                max_payload = has,
                 wanted,
-                "larger inputs and outputs will not get through: raise max_payload of nats-server"
+                "large inputs and outputs will be lost: raise max_payload of nats-server"
             );
         }
         Ok(link)
     }
 
-    /// Makes the stream of job events if it is not there, as after a restart of the fabric with an empty store.
+    /// Creates the stream of job events if it does not exist, as after a restart of the server with an empty store.
     pub(crate) async fn ensure_stream(&self) -> Result<(), LinkError> {
         let config = stream::Config {
             name: JOB_EVENTS_STREAM.to_owned(),
@@ -155,14 +156,14 @@ impl Link {
         Ok(())
     }
 
-    /// Whether the fabric can be heard, and since when.
-    pub(crate) fn hearing(&self) -> watch::Receiver<Hearing> {
-        self.heard.subscribe()
+    /// The state of the connection and its changes.
+    pub(crate) fn connectivity(&self) -> watch::Receiver<Connectivity> {
+        self.connectivity.subscribe()
     }
 
-    /// This process was held up and can hear again since `now`.
+    /// Records that this process resumed after a gap.
     pub(crate) fn resumed(&self, now: Instant) {
-        self.heard.send_modify(|hearing| hearing.since = now);
+        self.connectivity.send_modify(|connectivity| connectivity.since = now);
     }
 
     /// JetStream.
@@ -170,7 +171,7 @@ impl Link {
         &self.jetstream
     }
 
-    /// Listens to a subject.
+    /// Subscribes to a subject.
     pub(crate) async fn subscribe(&self, subject: &str) -> Result<async_nats::Subscriber, LinkError> {
         self.client
             .subscribe(subject.to_owned())
@@ -178,7 +179,7 @@ impl Link {
             .map_err(|source| LinkError::Subscribe { subject: subject.to_owned(), source })
     }
 
-    /// Sends a signed request and waits for the answer.
+    /// Sends a signed request and waits for the reply.
     pub(crate) async fn request<A: DeserializeOwned>(
         &self,
         subject: String,
@@ -189,10 +190,10 @@ impl Link {
         let headers = self.signed(&subject, &payload).map_err(RequestError::Sign)?;
         let request = Request::new().headers(headers).payload(payload).timeout(Some(timeout));
         let answer = self.client.send_request(subject, request).await.map_err(RequestError::Send)?;
-        serde_json::from_slice(&answer.payload).map_err(RequestError::Answer)
+        serde_json::from_slice(&answer.payload).map_err(RequestError::Reply)
     }
 
-    /// Publishes a signed message and sends it off at once.
+    /// Publishes a signed message and flushes it.
     pub(crate) async fn publish(&self, subject: String, message: &impl Serialize) {
         let payload = encode(message);
         let Ok(headers) = self.signed(&subject, &payload) else { return };
@@ -203,22 +204,22 @@ impl Link {
         let _ = self.client.flush().await;
     }
 
-    /// Answers a request of an Island, if it asked from its own inbox; anything else gets no answer.
-    pub(crate) async fn answer(&self, host: HostId, reply: &str, message: &impl Serialize) {
+    /// Replies to a request of an Island if the reply subject is in the Island's own inbox; otherwise sends nothing.
+    pub(crate) async fn reply_to_island(&self, host: HostId, reply: &str, message: &impl Serialize) {
         let own = reply.strip_prefix(&subjects::inbox_prefix(host)).is_some_and(|rest| rest.starts_with('.'));
         if !own {
-            tracing::warn!(%host, "request from outside the Island's own inbox left unanswered");
+            tracing::warn!(%host, "no reply sent: the reply subject is not in the Island's inbox");
             return;
         }
         if let Err(error) = self.client.publish(reply.to_owned(), encode(message)).await {
-            tracing::warn!(%host, %error, "answer not published");
+            tracing::warn!(%host, %error, "reply not published");
         }
     }
 
-    /// Answers another coordinator.
-    pub(crate) async fn answer_peer(&self, reply: &str, message: &impl Serialize) {
+    /// Replies to another coordinator.
+    pub(crate) async fn reply_to_peer(&self, reply: &str, message: &impl Serialize) {
         if let Err(error) = self.client.publish(reply.to_owned(), encode(message)).await {
-            tracing::warn!(%error, "answer to another coordinator not published");
+            tracing::warn!(%error, "reply to another coordinator not published");
         }
     }
 
@@ -228,28 +229,28 @@ impl Link {
         Ok(headers)
     }
 
-    /// Sends what is left and closes the connection.
+    /// Flushes and closes the connection.
     pub(crate) async fn close(&self) {
         let _ = self.client.drain().await;
     }
 }
 
-/// JSON of a message; every message type of ours has one.
+/// JSON of a message. Every message type serializes.
 pub(crate) fn encode(message: &impl Serialize) -> Bytes {
-    serde_json::to_vec(message).expect("fabric messages serialise").into()
+    serde_json::to_vec(message).expect("fabric messages serialize").into()
 }
 
-fn note(heard: &watch::Sender<Hearing>, event: &Event) {
+fn record(connectivity: &watch::Sender<Connectivity>, event: &Event) {
     match event {
         Event::Connected => {
-            heard.send_replace(Hearing { connected: true, since: Instant::now() });
+            connectivity.send_replace(Connectivity { connected: true, since: Instant::now() });
             tracing::info!("fabric connected");
         }
         Event::Disconnected => {
-            heard.send_modify(|hearing| hearing.connected = false);
+            connectivity.send_modify(|connectivity| connectivity.connected = false);
             tracing::warn!("fabric disconnected");
         }
-        Event::SlowConsumer(id) => tracing::error!(subscription = id, "messages dropped by our own client"),
+        Event::SlowConsumer(id) => tracing::error!(subscription = id, "this client dropped messages"),
         other => tracing::debug!(event = %other, "fabric"),
     }
 }

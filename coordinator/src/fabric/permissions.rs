@@ -6,15 +6,15 @@ use island_protocol::{
 };
 use serde_json::{Value, json};
 
-/// How long an Island may take to answer a request, seconds.
+/// Maximum time for an Island's reply to a request, seconds.
 const RESPONSE_TTL_S: i64 = 60;
 
-/// Allow-lists of one user.
+/// Subjects that one user may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Permissions {
     pub publish: Vec<String>,
     pub subscribe: Vec<String>,
-    /// May answer a request, once, wherever the requester listens.
+    /// Whether it may reply once to each request, on whatever subject the request names.
     pub respond: bool,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn island(host: HostId) -> Permissions {
     }
 }
 
-/// An operator who watches: every subject of the specification, and all jobs' events.
+/// An operator: every subject of the specification, and the events of all jobs.
 pub(crate) fn operator() -> Permissions {
     let topics = [HostTopic::Heartbeat, HostTopic::Status, HostTopic::Output, HostTopic::Jobs];
     let subscribe = topics.map(HostTopic::of_all).into_iter();
@@ -46,7 +46,7 @@ pub(crate) fn operator() -> Permissions {
     }
 }
 
-/// A consumer who watches: what carries no text of others, and its own jobs.
+/// A consumer: subjects without other users' content, and its own jobs.
 pub(crate) fn consumer(jobs: &[JobId]) -> Permissions {
     let common = [HostTopic::Heartbeat, HostTopic::Status].map(HostTopic::of_all);
     Permissions {
@@ -57,8 +57,8 @@ pub(crate) fn consumer(jobs: &[JobId]) -> Permissions {
 }
 
 impl Permissions {
-    /// The `nats` part of a user JWT. An empty allow-list would allow everything, so it names a subject that nobody
-    /// listens to instead.
+    /// The `nats` part of a user JWT. An empty list would allow everything, so it is replaced by a subject that is
+    /// never used.
     pub(crate) fn claims(&self) -> Value {
         let list = |subjects: &[String]| {
             if subjects.is_empty() { json!(["_ISLAND_NOTHING"]) } else { json!(subjects) }

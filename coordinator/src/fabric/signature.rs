@@ -7,13 +7,13 @@ use island_protocol::{
 };
 use nkeys::KeyPair;
 
-/// Why a signature does not count.
+/// Why a signature is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SignatureError {
-    /// There is none, or it is not base64.
+    /// It is missing, or not base64.
     #[error("the signature is missing or malformed")]
     Malformed,
-    /// It is not by this key over these bytes.
+    /// It was not made with this key over these bytes.
     #[error("the signature does not match")]
     Wrong,
     /// It is too old, or from the future.
@@ -26,7 +26,7 @@ pub(crate) fn sign(key: &KeyPair, subject: &str, payload: &[u8]) -> Result<Strin
     Ok(STANDARD.encode(key.sign(&signed_bytes(subject, payload))?))
 }
 
-/// Checks a message against the signer's public key and the time it says it was signed.
+/// Verifies a signature with the signer's public key, and the time at which the message claims to have been signed.
 pub(crate) fn verify(
     public_key: &str,
     signature: Option<&str>,

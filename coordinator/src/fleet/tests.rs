@@ -77,7 +77,7 @@ fn beat(slots: u32, jobs: &[AttemptKey]) -> Heartbeat {
 
 fn fleet() -> (Fleet, Instant) {
     let fleet = Fleet::new(Duration::from_secs(15));
-    fleet.enrol(Enrolled {
+    fleet.enroll(Enrolled {
         id: HOST,
         account: AccountId(Uuid::from_u128(2)),
         public_key: String::new(),
@@ -96,18 +96,18 @@ fn fleet() -> (Fleet, Instant) {
 fn an_island_that_left_is_gone_and_not_taken_up_again() {
     let (fleet, now) = fleet();
     let left = || {
-        let newcomer = Enrolled::newcomer(HOST, AccountId(Uuid::from_u128(2)), String::new(), "one".into());
+        let newcomer = Enrolled::new(HOST, AccountId(Uuid::from_u128(2)), String::new(), "one".into());
         Enrolled { has_left: true, ..newcomer }
     };
     assert_eq!(fleet.views(now).len(), 1);
     for _ in 0..2 {
         fleet.refresh(left());
-        assert_eq!((fleet.views(now).len(), fleet.owner_and_key(HOST)), (0, None));
+        assert_eq!((fleet.views(now).len(), fleet.account_and_key(HOST)), (0, None));
     }
 }
 
 fn place(fleet: &Fleet, n: u128, now: Instant) -> bool {
-    fleet.place(&cargo(), key(n), &Past::default(), now).is_ok()
+    fleet.place(&cargo(), key(n), &PlacementHistory::default(), now).is_ok()
 }
 
 #[test]
@@ -115,12 +115,12 @@ fn slots_given_since_the_last_heartbeat_are_taken_and_ended_ones_are_free() {
     let (fleet, now) = fleet();
     let at = Timestamp::from_unix_ms(0);
     assert!(!place(&fleet, 1, now), "no heartbeat yet");
-    fleet.beat(beat(2, &[]), now, at);
+    fleet.heartbeat(beat(2, &[]), now, at);
     assert!(place(&fleet, 1, now) && place(&fleet, 2, now));
     assert!(!place(&fleet, 3, now), "both slots are given away");
     fleet.release(HOST, key(1));
     assert!(place(&fleet, 3, now), "one was given back before any heartbeat listed it");
-    fleet.beat(beat(0, &[key(2), key(3)]), now, at);
+    fleet.heartbeat(beat(0, &[key(2), key(3)]), now, at);
     assert!(!place(&fleet, 4, now));
     fleet.release(HOST, key(3));
     assert!(place(&fleet, 4, now), "one ended since the heartbeat that listed it");
@@ -130,11 +130,11 @@ fn slots_given_since_the_last_heartbeat_are_taken_and_ended_ones_are_free() {
 #[test]
 fn silence_makes_an_island_offline_and_a_heartbeat_brings_it_back() {
     let (fleet, now) = fleet();
-    fleet.beat(beat(2, &[]), now, Timestamp::from_unix_ms(0));
+    fleet.heartbeat(beat(2, &[]), now, Timestamp::from_unix_ms(0));
     let later = now + Duration::from_secs(15);
     assert_eq!(fleet.views(later)[0].status, "offline");
     assert!(!place(&fleet, 1, later));
-    fleet.beat(beat(2, &[]), later, Timestamp::from_unix_ms(0));
+    fleet.heartbeat(beat(2, &[]), later, Timestamp::from_unix_ms(0));
     assert_eq!(fleet.views(later)[0].status, "online");
     assert!(place(&fleet, 1, later));
 }

@@ -1,31 +1,31 @@
-//! The transition table. Nothing else decides a job's status.
+//! The transition table. It alone decides a job's status.
 
 use island_protocol::job::JobStatus;
 
-/// What can happen to a job.
+/// An event that changes the status of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trigger {
-    /// Placement found nobody, or everybody refused.
+    /// No Island can take the job, or all of them refused.
     NoneFits,
-    /// An attempt was given to an Island.
+    /// An attempt was assigned to an Island.
     Assign,
     /// The Island began to execute.
     Start,
     /// The attempt was lost or handed back, and another one is due.
     Requeue,
-    /// The result is in.
+    /// The result was received.
     Complete,
-    /// There will be no result.
+    /// The job failed.
     Fail,
-    /// The consumer does not want it any more.
+    /// The consumer cancelled the job.
     Cancel,
     /// The deadline passed.
     Expire,
 }
 
-/// A transition that the table does not have.
+/// A transition that is not in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a job that is {from} cannot {trigger:?}")]
+#[error("a job in state {from} cannot change by {trigger:?}")]
 pub(crate) struct IllegalTransition {
     pub from: JobStatus,
     pub trigger: Trigger,
@@ -87,23 +87,23 @@ mod tests {
     }
 
     #[test]
-    fn every_open_state_can_be_left_for_good() {
-        for from in JobStatus::ALL.into_iter().filter(|status| !status.is_final()) {
+    fn every_open_job_can_be_cancelled_and_expire() {
+        for &from in JobStatus::ALL.iter().filter(|status| !status.is_final()) {
             assert_eq!(next(from, Trigger::Cancel), Ok(JobStatus::Cancelled));
             assert_eq!(next(from, Trigger::Expire), Ok(JobStatus::Timeout));
         }
     }
 
     #[test]
-    fn only_work_completes() {
+    fn only_assigned_jobs_complete() {
         let from: Vec<_> =
-            JobStatus::ALL.into_iter().filter(|from| next(*from, Trigger::Complete).is_ok()).collect();
+            JobStatus::ALL.iter().copied().filter(|from| next(*from, Trigger::Complete).is_ok()).collect();
         assert_eq!(from, [JobStatus::Queued, JobStatus::Running]);
     }
 
     #[test]
     fn nothing_returns_to_submitted() {
-        for from in JobStatus::ALL {
+        for &from in JobStatus::ALL {
             for trigger in TRIGGERS {
                 assert_ne!(next(from, trigger), Ok(JobStatus::Submitted));
             }

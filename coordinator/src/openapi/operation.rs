@@ -10,12 +10,12 @@ use island_protocol::{
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-use super::schemas::{Of, Schemas};
+use super::schemas::{SchemaOf, Schemas};
 
 /// Groups of operations.
 pub(crate) const TAGS: [(&str, &str); 7] = [
     ("Jobs", "Submit any Cargo, follow it, read it, cancel it."),
-    ("Chat", "What OpenAI clients speak."),
+    ("Chat", "Endpoints of the OpenAI API."),
     ("Catalogue", "Cargos and what they cost."),
     ("Account", "Credits and API keys."),
     ("Islands", "The machines that run jobs."),
@@ -23,17 +23,17 @@ pub(crate) const TAGS: [(&str, &str); 7] = [
     ("Service", "The service itself."),
 ];
 
-/// What a body or an answer looks like.
+/// Description of a response.
 #[derive(Debug)]
 struct Content {
     description: &'static str,
-    schema: Option<Of>,
-    /// Server-Sent Events, too, of this type each.
-    events: Option<Of>,
+    schema: Option<SchemaOf>,
+    /// Type of each event if the response may be a stream of Server-Sent Events.
+    events: Option<SchemaOf>,
     example: Option<Value>,
     /// Whether the events have names and numbers.
     numbered: bool,
-    /// Whether it is bytes.
+    /// Whether the body is bytes.
     file: bool,
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Operation {
     description: Option<&'static str>,
     scope: Option<Scope>,
     parameters: Vec<Value>,
-    body: Option<(Of, Option<Value>)>,
-    /// Its body is a job: the catalogue has examples.
+    body: Option<(SchemaOf, Option<Value>)>,
+    /// Whether the body is a job, for which the catalogue has examples.
     of_catalogue: bool,
     answers: BTreeMap<u16, Content>,
     codes: BTreeSet<&'static str>,
@@ -91,50 +91,50 @@ impl Operation {
         ])
     }
 
-    /// More about it.
+    /// Sets the description.
     pub(crate) fn about(mut self, description: &'static str) -> Self {
         self.description = Some(description);
         self
     }
 
-    /// Errors it can answer with.
+    /// Adds errors of the operation.
     pub(crate) fn fails(mut self, codes: &[Code]) -> Self {
         self.codes.extend(codes.iter().map(|code| code.as_str()));
         self
     }
 
-    /// A segment of its path.
+    /// Adds a parameter of the path.
     pub(crate) fn segment(mut self, name: &str, description: &str, schema: &Value) -> Self {
         self.parameters.push(parameter(name, "path", true, description, schema));
         self
     }
 
-    /// A parameter of its query.
+    /// Adds a parameter of the query.
     pub(crate) fn query(mut self, name: &str, required: bool, description: &str, schema: &Value) -> Self {
         self.parameters.push(parameter(name, "query", required, description, schema));
         self.fails(&[Code::InvalidRequest])
     }
 
-    /// A header.
+    /// Adds a header.
     pub(crate) fn header(mut self, name: &str, description: &str, schema: &Value) -> Self {
         self.parameters.push(parameter(name, "header", false, description, schema));
         self
     }
 
-    /// `limit` and `offset`.
+    /// Adds `limit` and `offset`.
     pub(crate) fn paged(self) -> Self {
         self.query(
             "limit",
             false,
-            "Entries wanted.",
+            "Maximum number of entries.",
             &json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
         )
         .query("offset", false, "Entries to skip.", &json!({"type": "integer", "minimum": 0, "default": 0}))
         .fails(&[Code::ValidationError])
     }
 
-    /// The same request may come again under the same key, and is answered as before.
-    pub(crate) fn once(self) -> Self {
+    /// Adds the header `Idempotency-Key`.
+    pub(crate) fn idempotent(self) -> Self {
         let schema =
             json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]*[!-~][ -~]*$"});
         let about = "Send the same key with the same body to get the first answer again, for a day.";
@@ -145,9 +145,9 @@ impl Operation {
         ])
     }
 
-    /// Its body.
+    /// Sets the type of the body.
     pub(crate) fn takes<T: JsonSchema>(mut self, example: Option<Value>) -> Self {
-        self.body = Some((Schemas::taken::<T>, example));
+        self.body = Some((Schemas::request::<T>, example));
         self.fails(&[
             Code::InvalidJson,
             Code::UnsupportedMediaType,
@@ -156,19 +156,19 @@ impl Operation {
         ])
     }
 
-    /// Its body has examples in the catalogue.
+    /// Takes examples of the body from the catalogue.
     pub(crate) fn of_catalogue(mut self) -> Self {
         self.of_catalogue = true;
         self
     }
 
-    /// A good answer.
+    /// Adds a successful answer.
     pub(crate) fn answers<T: JsonSchema>(self, status: u16, description: &'static str) -> Self {
         self.answer(
             status,
             Content {
                 description,
-                schema: Some(Schemas::sent::<T>),
+                schema: Some(Schemas::response::<T>),
                 events: None,
                 example: None,
                 numbered: false,
@@ -177,12 +177,12 @@ impl Operation {
         )
     }
 
-    /// A good answer that may be a stream of Server-Sent Events of type `E` instead.
+    /// Adds a successful answer that may be a stream of Server-Sent Events of type `E` instead.
     pub(crate) fn answers_or_streams<T: JsonSchema, E: JsonSchema>(self, description: &'static str) -> Self {
         let content = Content {
             description,
-            schema: Some(Schemas::sent::<T>),
-            events: Some(Schemas::sent::<E>),
+            schema: Some(Schemas::response::<T>),
+            events: Some(Schemas::response::<E>),
             example: None,
             numbered: false,
             file: false,
@@ -190,9 +190,9 @@ impl Operation {
         self.answer(200, content)
     }
 
-    /// A stream of job events.
+    /// Sets a stream of job events as the answer.
     pub(crate) fn streams(self, description: &'static str, example: &str) -> Self {
-        let events = Some(Schemas::sent::<JobEvent> as Of);
+        let events = Some(Schemas::response::<JobEvent> as SchemaOf);
         self.answer(
             200,
             Content {
@@ -206,7 +206,7 @@ impl Operation {
         )
     }
 
-    /// A file.
+    /// Sets a file as the answer.
     pub(crate) fn sends_file(self, description: &'static str) -> Self {
         let content =
             Content { description, schema: None, events: None, example: None, numbered: false, file: true };
@@ -238,7 +238,7 @@ impl Operation {
         debug_assert_eq!(
             path.matches('{').count(),
             self.count("path"),
-            "every segment of {path} is described"
+            "every parameter of {path} is described"
         );
         if let Some((schema, example)) = &self.body {
             let mut content = json!({"schema": schema(schemas)});
@@ -277,7 +277,7 @@ impl Operation {
 }
 
 impl Content {
-    /// One Server-Sent Event: as in version 3.2 of OpenAPI, the schema of a stream is that of one event.
+    /// The schema of one Server-Sent Event. As in OpenAPI 3.2, the schema of a stream describes one event.
     fn event(&self, data: &Value) -> Value {
         let data = json!({"type": "string", "contentMediaType": "application/json", "contentSchema": data});
         if self.numbered {
@@ -320,7 +320,7 @@ impl Content {
     }
 }
 
-/// Headers that several answers carry.
+/// Headers of several answers.
 const HEADERS: [(&str, &str); 4] = [
     ("X-RateLimit-Limit", "Requests a minute."),
     ("X-RateLimit-Remaining", "Requests left now."),
@@ -332,7 +332,7 @@ fn header(name: &str) -> Value {
     json!({"$ref": format!("#/components/headers/{name}")})
 }
 
-/// The headers themselves.
+/// The definitions of the headers.
 pub(super) fn headers() -> Map<String, Value> {
     let count = json!({"type": "integer", "minimum": 0});
     let one = |(name, description): (&str, &str)| {
@@ -348,9 +348,9 @@ fn title(names: &[&str]) -> String {
     titles.join("Or")
 }
 
-/// An answer that is an error.
+/// An error as an answer.
 fn failure(status: u16, names: &[&str], schemas: &mut Schemas) -> Value {
-    let body = schemas.sent::<ErrorBody>();
+    let body = schemas.response::<ErrorBody>();
     let codes = json!({"properties": {"error": {"properties": {"code": {"enum": names}}}}});
     let description = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let mut answer = json!({

@@ -1,4 +1,4 @@
-//! The document for people: one page of plain HTML, without scripts and without anything from elsewhere.
+//! The document as one page of plain HTML, without scripts or external resources.
 
 use std::fmt::Write as _;
 
@@ -17,8 +17,8 @@ pub(crate) fn html(document: &Value) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>{title} API</title><style>{STYLE}</style><h1>{title} API <small>{version}</small></h1><p>{about}</p>\
-         <p>Everything is under <code>{base}</code>; the same for programs is <a href=\"{base}/openapi.json\">openapi.json</a>. \
-         Requests carry <code>Authorization: Bearer ak_…</code> unless it says otherwise.</p><nav>",
+         <p>Everything is under <code>{base}</code>; the machine-readable form is <a href=\"{base}/openapi.json\">openapi.json</a>. \
+         Requests carry <code>Authorization: Bearer ak_…</code> unless stated otherwise.</p><nav>",
         title = text(&info["title"]),
         version = text(&info["version"]),
         about = prose(&info["description"]),
@@ -146,7 +146,7 @@ fn schema(page: &mut String, schema: &Value) {
     page.push_str("</table>");
 }
 
-/// A schema in a few words.
+/// A short description of a schema.
 fn kind(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return format!("<a href=\"#{0}\">{0}</a>", escape(name));
@@ -184,7 +184,7 @@ fn kind(schema: &Value) -> String {
     words
 }
 
-/// What is in the `data` of a Server-Sent Event.
+/// The schema of the `data` of a Server-Sent Event.
 fn event_data(data: &Value) -> &Value {
     let json = list(&data["anyOf"]).first().unwrap_or(data);
     &json["contentSchema"]
@@ -202,7 +202,7 @@ fn text(value: &Value) -> String {
     escape(value.as_str().unwrap_or_default())
 }
 
-/// Text in which words between backticks are code.
+/// Text as HTML, with words between backticks as code.
 fn prose(value: &Value) -> String {
     let text = escape(value.as_str().unwrap_or_default());
     let mut html = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! What operations refer to, collected under `#/components`: schemas of types, and errors.
+//! Components that operations refer to: schemas of types, and errors.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use schemars::{
 };
 use serde_json::{Map, Value, json};
 
-/// How a type's schema is asked for, without its name.
-pub(crate) type Of = fn(&mut Schemas) -> Value;
+/// Returns the reference to a type's schema.
+pub(crate) type SchemaOf = fn(&mut Schemas) -> Value;
 
-/// What was asked for so far: what we send, and what we take.
+/// The components collected so far, for responses and for requests.
 #[derive(Debug)]
 pub(crate) struct Schemas {
-    sent: SchemaGenerator,
-    taken: SchemaGenerator,
+    response: SchemaGenerator,
+    request: SchemaGenerator,
     failures: BTreeMap<String, Value>,
 }
 
@@ -31,23 +31,23 @@ fn generator(contract: Contract) -> SchemaGenerator {
 impl Schemas {
     pub(super) fn new() -> Self {
         Self {
-            sent: generator(Contract::Serialize),
-            taken: generator(Contract::Deserialize),
+            response: generator(Contract::Serialize),
+            request: generator(Contract::Deserialize),
             failures: BTreeMap::new(),
         }
     }
 
-    /// A type as we send it.
-    pub(crate) fn sent<T: JsonSchema>(&mut self) -> Value {
-        self.sent.subschema_for::<T>().to_value()
+    /// A type in responses.
+    pub(crate) fn response<T: JsonSchema>(&mut self) -> Value {
+        self.response.subschema_for::<T>().to_value()
     }
 
-    /// A type as we take it.
-    pub(crate) fn taken<T: JsonSchema>(&mut self) -> Value {
-        self.taken.subschema_for::<T>().to_value()
+    /// A type in requests.
+    pub(crate) fn request<T: JsonSchema>(&mut self) -> Value {
+        self.request.subschema_for::<T>().to_value()
     }
 
-    /// An answer that is an error, told once under its name.
+    /// An error's answer, defined once under its name.
     pub(super) fn failure(&mut self, name: String, answer: impl FnOnce(&mut Self) -> Value) -> Value {
         let reference = json!({"$ref": format!("#/components/responses/{name}")});
         if !self.failures.contains_key(&name) {
@@ -57,10 +57,10 @@ impl Schemas {
         reference
     }
 
-    /// Every type and every error that was referred to. What is both sent and taken is told as it is sent.
+    /// All collected schemas and errors. A type of both requests and responses has its response form.
     pub(super) fn into_parts(mut self) -> (Map<String, Value>, BTreeMap<String, Value>) {
-        let mut all = self.taken.take_definitions(true);
-        all.extend(self.sent.take_definitions(true));
+        let mut all = self.request.take_definitions(true);
+        all.extend(self.response.take_definitions(true));
         all.sort_keys();
         (all, self.failures)
     }

@@ -65,7 +65,7 @@ fn candidate<'a>(n: u128, capabilities: &'a Capabilities, models: &'a [HostModel
         karma_ms: 0,
         tokens_per_second: None,
         running: 0,
-        strikes: 0,
+        failures: 0,
     }
 }
 
@@ -78,7 +78,7 @@ fn warm_before_disk_before_download_and_fresh_before_tried() {
     let caps = capabilities(Some(true));
     let (warm, disk) = ([model(true)], [model(false)]);
     let mut tried = candidate(4, &caps, &warm);
-    tried.strikes = 1;
+    tried.failures = 1;
     let fleet = [candidate(1, &caps, &[]), candidate(2, &caps, &disk), tried, candidate(3, &caps, &warm)];
     let order: Vec<u128> = rank(&cargo(1_000, 0), fleet).hosts.iter().map(|h| h.0.as_u128()).collect();
     assert_eq!(order, [3, 2, 1, 4]);
@@ -169,7 +169,7 @@ fn a_native_back_end_before_a_portable_one_but_not_before_a_warm_model() {
     assert_eq!(order(vec![idle.clone(), older, candidate(3, &native, &disk)]), [3, 1, 2]);
     assert_eq!(order(vec![candidate(3, &native, &disk), candidate(4, &portable, &warm)]), [4, 3]);
     let mut tried = candidate(3, &native, &disk);
-    tried.strikes = 1;
+    tried.failures = 1;
     assert_eq!(order(vec![tried, idle]), [1, 3]);
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use island_protocol::{ids::AccountId, time::Timestamp};
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, Dialect, Pool, Row, StoreError, ledger, parsed, to_text};
+use super::{Connection, Dialect, Pool, QueryContext as _, Row, StoreError, ledger, parsed, to_text};
 
 /// An account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,14 +20,14 @@ impl Account {
     fn read(row: &Row) -> Result<Self, StoreError> {
         Ok(Self {
             id: parsed(row, "id")?,
-            email: row.try_get("email").attempt("read a column")?,
-            operator: row.try_get::<i64, _>("operator").attempt("read a column")? != 0,
-            created_at: Timestamp::from_unix_ms(row.try_get("created_at").attempt("read a column")?),
+            email: row.try_get("email").context("read a column")?,
+            operator: row.try_get::<i64, _>("operator").context("read a column")? != 0,
+            created_at: Timestamp::from_unix_ms(row.try_get("created_at").context("read a column")?),
         })
     }
 }
 
-/// Adds an account, with its books.
+/// Adds an account and its books.
 pub(crate) async fn insert(conn: &mut Connection, account: &Account) -> Result<(), StoreError> {
     sqlx::query("INSERT INTO accounts (id, email, operator, created_at) VALUES ($1, $2, $3, $4)")
         .bind(account.id.to_string())
@@ -36,12 +36,13 @@ pub(crate) async fn insert(conn: &mut Connection, account: &Account) -> Result<(
         .bind(account.created_at.unix_ms())
         .execute(&mut *conn)
         .await
-        .attempt("insert an account")?;
+        .context("insert an account")?;
     ledger::open(conn, account.id).await
 }
 
-/// Makes every other transaction that moves the money of these accounts, or counts their jobs, wait until this one ends.
-/// Always in the same order, so that no two wait for each other. SQLite has but one writer, which is lock enough.
+/// Makes every other transaction that moves the money of these accounts, or counts their jobs, wait until this one
+/// ends. Accounts are locked in one order, so that transactions cannot deadlock. SQLite needs no lock, as it has a
+/// single writer.
 pub(crate) async fn lock(
     conn: &mut Connection,
     accounts: impl IntoIterator<Item = AccountId>,
@@ -55,7 +56,7 @@ pub(crate) async fn lock(
             .bind(id)
             .execute(&mut *conn)
             .await
-            .attempt("lock an account")?;
+            .context("lock an account")?;
     }
     Ok(())
 }
@@ -66,7 +67,7 @@ pub(crate) async fn get(pool: &Pool, id: AccountId) -> Result<Option<Account>, S
         .bind(id.to_string())
         .fetch_optional(pool)
         .await
-        .attempt("read an account")?;
+        .context("read an account")?;
     row.as_ref().map(Account::read).transpose()
 }
 
@@ -75,6 +76,6 @@ pub(crate) async fn list(pool: &Pool) -> Result<Vec<Account>, StoreError> {
     let rows = sqlx::query("SELECT id, email, operator, created_at FROM accounts ORDER BY created_at, id")
         .fetch_all(pool)
         .await
-        .attempt("list accounts")?;
+        .context("list accounts")?;
     rows.iter().map(Account::read).collect()
 }

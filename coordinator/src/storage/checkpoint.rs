@@ -1,54 +1,52 @@
-//! Moves what SQLite's log holds into the database, beside the writer: left to SQLite, one commit in some dozens does it
-//! for all the others, and whoever waits for that one waits for the disk a hundred times as long.
+//! Checkpoints SQLite's write-ahead log in a task beside the writer. SQLite's automatic checkpoint would run inside one
+//! commit in some dozens, and that commit would take a hundred times as long.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use sqlx::Row as _;
 use tokio::{
     sync::{Notify, oneshot},
     task::JoinHandle,
 };
 
-use super::{Attempt as _, Pool, StoreError};
+use super::{Pool, QueryContext as _, StoreError};
 
-/// From the first commit to the move: what comes in between is moved with it.
-const AFTER: Duration = Duration::from_millis(500);
-/// Pages in the log (32 MB) at which writers wait for a moment, so that it begins anew. Otherwise that happens by itself whenever
-/// all of it is moved and nobody reads, which under load may be never.
-const MOST: i64 = 8192;
+/// Delay from the first commit to the checkpoint, which also covers the commits in between.
+const DELAY: Duration = Duration::from_millis(500);
+/// Pages in the log (32 MB) above which writers wait shortly, so that the log restarts from its beginning. SQLite
+/// restarts it automatically when it is checkpointed completely and nobody reads, which may never happen under load.
+const MAX_LOG_PAGES: i64 = 8192;
 
-/// The task that does it.
+/// The checkpoint task.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     stop: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
 }
 
-/// How far the log has been moved.
+/// Result of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Moved {
+struct Checkpointed {
     /// Pages in the log.
     log: i64,
-    /// Those of them that are in the database, too.
+    /// Pages of them that are in the database as well.
     pages: i64,
 }
 
 impl Checkpoints {
-    /// Starts the task on `pool`, which has one connection of its own. `committed` tells it that there is something to move.
+    /// Starts the task on `pool`, which has one connection. `committed` notifies it of commits.
     pub(super) fn start(pool: Pool, committed: Arc<Notify>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(run(pool, committed, stopped));
         Self { stop: Mutex::new(Some((stop, task))) }
     }
 
-    /// Ends the task after what it is at. SQLite moves the rest when the database is closed.
+    /// Ends the task after the current checkpoint. SQLite checkpoints the rest when the database is closed.
     pub(super) async fn close(&self) {
-        let running = self.stop.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = self.stop.lock().take();
         if let Some((stop, task)) = running {
             drop(stop);
-            // A panic in there was told when it happened.
+            // A panic in the task was logged when it happened.
             let _ = task.await;
         }
     }
@@ -61,29 +59,29 @@ async fn run(pool: Pool, committed: Arc<Notify>, mut stopped: oneshot::Receiver<
             _ = &mut stopped => return,
             () = async {
                 committed.notified().await;
-                tokio::time::sleep(AFTER).await;
+                tokio::time::sleep(DELAY).await;
             } => {}
         }
-        if let Err(error) = move_log(&pool, MOST).await {
-            // The log keeps everything until the next time.
-            tracing::warn!(error = %island_daemon::chain::Chain(&error), "the log of the database was not moved");
+        if let Err(error) = checkpoint_log(&pool, MAX_LOG_PAGES).await {
+            // Nothing is lost: the log holds the pages until the next checkpoint.
+            tracing::warn!(error = %island_daemon::chain::Chain(&error), "write-ahead log not checkpointed; will retry");
         }
     }
 }
 
-/// Moves what nobody reads there any more, and has the log begin anew if it has more than `most` pages.
-async fn move_log(pool: &Pool, most: i64) -> Result<Moved, StoreError> {
-    let moved = checkpoint(pool, "PRAGMA wal_checkpoint(PASSIVE)").await?;
-    if moved.log > most {
+/// Checkpoints the pages that no reader needs in the log, and restarts the log if it has more than `max_pages` pages.
+async fn checkpoint_log(pool: &Pool, max_pages: i64) -> Result<Checkpointed, StoreError> {
+    let done = checkpoint(pool, "PRAGMA wal_checkpoint(PASSIVE)").await?;
+    if done.log > max_pages {
         return checkpoint(pool, "PRAGMA wal_checkpoint(RESTART)").await;
     }
-    Ok(moved)
+    Ok(done)
 }
 
-async fn checkpoint(pool: &Pool, statement: &'static str) -> Result<Moved, StoreError> {
-    let row = sqlx::query(statement).fetch_one(pool).await.attempt("move the log of the database")?;
-    let pages = |column: usize| row.try_get(column).attempt("read a column");
-    Ok(Moved { log: pages(1)?, pages: pages(2)? })
+async fn checkpoint(pool: &Pool, statement: &'static str) -> Result<Checkpointed, StoreError> {
+    let row = sqlx::query(statement).fetch_one(pool).await.context("checkpoint the write-ahead log")?;
+    let pages = |column: usize| row.try_get(column).context("read a column");
+    Ok(Checkpointed { log: pages(1)?, pages: pages(2)? })
 }
 
 #[cfg(test)]
@@ -113,39 +111,39 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_that_is_moved_is_written_over() {
+    async fn a_checkpointed_log_is_overwritten() {
         let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("books.db");
-        let (writer, mover) = (pool(&path).await, pool(&path).await);
+        let path = dir.path().join("island.db");
+        let (writer, checkpointer) = (pool(&path).await, pool(&path).await);
         sqlx::query("CREATE TABLE t (text TEXT)").execute(&writer).await.expect("set up");
         write(&writer, 50).await;
-        let first = move_log(&mover, MOST).await.expect("move");
+        let first = checkpoint_log(&checkpointer, MAX_LOG_PAGES).await.expect("checkpoint");
         assert!(first.log > 50 && first.pages == first.log, "{first:?}");
         write(&writer, 20).await;
-        let second = move_log(&mover, MOST).await.expect("move again");
-        assert!(second.log < first.log && second.pages == second.log, "it began anew: {second:?}");
+        let second = checkpoint_log(&checkpointer, MAX_LOG_PAGES).await.expect("checkpoint");
+        assert!(second.log < first.log && second.pages == second.log, "the log restarted: {second:?}");
     }
 
     #[tokio::test]
-    async fn a_log_that_never_comes_to_rest_is_begun_anew() {
+    async fn a_log_that_is_always_read_is_restarted() {
         let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("books.db");
-        let (writer, mover, reader) = (pool(&path).await, pool(&path).await, pool(&path).await);
+        let path = dir.path().join("island.db");
+        let (writer, checkpointer, reader) = (pool(&path).await, pool(&path).await, pool(&path).await);
         sqlx::query("CREATE TABLE t (text TEXT)").execute(&writer).await.expect("set up");
         let mut reading = reader.begin().await.expect("begin");
         let count = "SELECT COUNT(*) AS n FROM t";
-        let seen = sqlx::query(count).fetch_one(&mut *reading).await.expect("read");
-        assert_eq!(seen.try_get::<i64, _>("n").expect("a number"), 0);
+        let row = sqlx::query(count).fetch_one(&mut *reading).await.expect("read");
+        assert_eq!(row.try_get::<i64, _>("n").expect("a number"), 0);
         write(&writer, 50).await;
-        let held = move_log(&mover, MOST).await.expect("move");
-        assert!(held.pages < held.log, "a reader may still want it: {held:?}");
+        let held = checkpoint_log(&checkpointer, MAX_LOG_PAGES).await.expect("checkpoint");
+        assert!(held.pages < held.log, "a reader may still need it:  {held:?}");
         reading.rollback().await.expect("end");
-        let most = held.log - 1;
-        move_log(&mover, most).await.expect("begin anew");
+        let max_pages = held.log - 1;
+        checkpoint_log(&checkpointer, max_pages).await.expect("restart");
         write(&writer, 1).await;
-        let after = move_log(&mover, MOST).await.expect("move");
+        let after = checkpoint_log(&checkpointer, MAX_LOG_PAGES).await.expect("checkpoint");
         assert!(after.log < 10, "{after:?}");
-        let seen = sqlx::query(count).fetch_one(&reader).await.expect("read");
-        assert_eq!(seen.try_get::<i64, _>("n").expect("a number"), 51);
+        let row = sqlx::query(count).fetch_one(&reader).await.expect("read");
+        assert_eq!(row.try_get::<i64, _>("n").expect("a number"), 51);
     }
 }

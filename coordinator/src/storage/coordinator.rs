@@ -3,65 +3,67 @@
 use island_protocol::ids::InstanceId;
 use sqlx::Row as _;
 
-use super::{Attempt as _, Dialect, Pool, Store, StoreError, commit, parsed};
-use crate::peers::Pulse;
+use super::{Dialect, Pool, QueryContext as _, Store, StoreError, commit, parsed};
+use crate::peers::PeerHeartbeat;
 
-/// Begins to count as alive. An embedded database has one coordinator: whoever is still listed is gone.
-pub(crate) async fn enter(store: &Store, id: InstanceId) -> Result<(), StoreError> {
+/// Registers a coordinator as alive. An embedded database has one coordinator, so others that are listed are gone.
+pub(crate) async fn register(store: &Store, id: InstanceId) -> Result<(), StoreError> {
     let mut tx = store.begin().await?;
     if store.dialect() == Dialect::Sqlite {
         sqlx::query("DELETE FROM coordinators")
             .execute(&mut *tx)
             .await
-            .attempt("forget earlier coordinators")?;
+            .context("remove earlier coordinators")?;
     }
     sqlx::query("INSERT INTO coordinators (id, beats) VALUES ($1, 0)")
         .bind(id.to_string())
         .execute(&mut *tx)
         .await
-        .attempt("enter a coordinator")?;
+        .context("register a coordinator")?;
     commit(tx).await
 }
 
-/// Says goodbye, so that others take over at once.
-pub(crate) async fn leave(store: &Store, id: InstanceId) -> Result<(), StoreError> {
+/// Unregisters a coordinator, so that others take its jobs over at once.
+pub(crate) async fn unregister(store: &Store, id: InstanceId) -> Result<(), StoreError> {
     let mut tx = store.begin().await?;
     sqlx::query("DELETE FROM coordinators WHERE id = $1")
         .bind(id.to_string())
         .execute(&mut *tx)
         .await
-        .attempt("leave")?;
+        .context("unregister a coordinator")?;
     commit(tx).await
 }
 
-/// Counts up. False: others hold this coordinator for dead.
-pub(crate) async fn beat(pool: &Pool, id: InstanceId) -> Result<bool, StoreError> {
+/// Increments the heartbeat counter. Returns `false` if other coordinators have removed this one.
+pub(crate) async fn heartbeat(pool: &Pool, id: InstanceId) -> Result<bool, StoreError> {
     let done = sqlx::query("UPDATE coordinators SET beats = beats + 1 WHERE id = $1")
         .bind(id.to_string())
         .execute(pool)
         .await
-        .attempt("count up")?;
+        .context("write a heartbeat")?;
     Ok(done.rows_affected() == 1)
 }
 
-/// Everybody's count.
-pub(crate) async fn list(pool: &Pool) -> Result<Vec<Pulse>, StoreError> {
+/// The heartbeat counters of all coordinators.
+pub(crate) async fn list(pool: &Pool) -> Result<Vec<PeerHeartbeat>, StoreError> {
     let rows = sqlx::query("SELECT id, beats FROM coordinators")
         .fetch_all(pool)
         .await
-        .attempt("list coordinators")?;
-    let pulse =
-        |row| Ok(Pulse { id: parsed(row, "id")?, beats: row.try_get("beats").attempt("read a column")? });
-    rows.iter().map(pulse).collect()
+        .context("list coordinators")?;
+    let heartbeat = |row| {
+        Ok(PeerHeartbeat { id: parsed(row, "id")?, beats: row.try_get("beats").context("read a column")? })
+    };
+    rows.iter().map(heartbeat).collect()
 }
 
-/// Strikes a coordinator off that has not counted since. False: it has, or somebody else struck it off.
-pub(crate) async fn bury(pool: &Pool, seen: Pulse) -> Result<bool, StoreError> {
+/// Removes a coordinator whose counter has not changed. Returns `false` if it has, or if the coordinator was removed
+/// already.
+pub(crate) async fn remove(pool: &Pool, observed: PeerHeartbeat) -> Result<bool, StoreError> {
     let done = sqlx::query("DELETE FROM coordinators WHERE id = $1 AND beats = $2")
-        .bind(seen.id.to_string())
-        .bind(seen.beats)
+        .bind(observed.id.to_string())
+        .bind(observed.beats)
         .execute(pool)
         .await
-        .attempt("strike a coordinator off")?;
+        .context("remove a coordinator")?;
     Ok(done.rows_affected() == 1)
 }

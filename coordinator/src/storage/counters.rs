@@ -1,5 +1,5 @@
-//! What counts against the limits: requests of the last minute and open streams. Kept apart from the books, because it
-//! is written at every request and may be lost with the machine.
+//! Counters of limits: requests of the last minute and open streams. Separate from the ledger's database, because they
+//! are written at every request and may be lost in a crash of the machine.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -7,12 +7,12 @@ use island_protocol::ids::{AccountId, InstanceId};
 use sqlx::{Row as _, sqlite::SqliteConnectOptions};
 use uuid::Uuid;
 
-use super::{Attempt as _, Pool, StoreError, integer, open};
-use crate::window::{Admission, Window};
+use super::{Pool, QueryContext as _, StoreError, integer, open};
+use crate::sliding_window::{Admission, SlidingWindow};
 
-/// Said to the connection to the file.
-const SAID: &str = "PRAGMA busy_timeout = 5000; PRAGMA synchronous = OFF; PRAGMA journal_mode = WAL;";
-/// Made anew if absent: nothing in it outlives a minute. On PostgreSQL a migration makes the same.
+/// Settings of the connection to the file.
+const SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA synchronous = OFF; PRAGMA journal_mode = WAL;";
+/// Created if absent: nothing in it is valid longer than a minute. On PostgreSQL a migration creates the same tables.
 const SCHEMA: [&str; 2] = [
     "CREATE TABLE IF NOT EXISTS request_windows (\
      who TEXT PRIMARY KEY, turn BIGINT NOT NULL, hits TEXT NOT NULL, changed_at BIGINT NOT NULL)",
@@ -21,30 +21,32 @@ const SCHEMA: [&str; 2] = [
      expires_at BIGINT NOT NULL, PRIMARY KEY (account_id, slot))",
 ];
 
-/// The counters. A clone is the same counters.
+/// The counters. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Counters {
     pool: Pool,
 }
 
 impl Counters {
-    /// Opens the file beside the database at `books`. It survives the process, not the machine: nothing is synced.
-    pub(super) async fn beside(books: &Path) -> Result<Self, StoreError> {
-        let file =
-            SqliteConnectOptions::new().filename(books.with_extension("limits.db")).create_if_missing(true);
-        let counters = Self { pool: open::pool(&file, 1, &[SAID]).await? };
+    /// Opens the file beside `database`. It survives a crash of the process but not of the machine, as it is never
+    /// synced.
+    pub(super) async fn open_beside(database: &Path) -> Result<Self, StoreError> {
+        let file = SqliteConnectOptions::new()
+            .filename(database.with_extension("limits.db"))
+            .create_if_missing(true);
+        let counters = Self { pool: open::pool(&file, 1, &[SETUP]).await? };
         counters.prepare().await?;
         Ok(counters)
     }
 
-    /// Uses the unlogged tables of the database that the coordinators share.
+    /// Uses the unlogged tables of the database that coordinators share.
     pub(super) fn shared(pool: Pool) -> Self {
         Self { pool }
     }
 
     async fn prepare(&self) -> Result<(), StoreError> {
         for statement in SCHEMA {
-            sqlx::query(statement).execute(&self.pool).await.attempt("prepare the counters")?;
+            sqlx::query(statement).execute(&self.pool).await.context("prepare the counters")?;
         }
         Ok(())
     }
@@ -53,17 +55,22 @@ impl Counters {
         self.pool.close().await;
     }
 
-    /// Counts a request of `who` if its window has room for one more.
-    pub(crate) async fn admit(&self, who: &str, window: Window, now: i64) -> Result<Admission, StoreError> {
-        let mut conn = self.pool.acquire().await.attempt("take the counters")?;
+    /// Counts a request of `who` if its window admits one more.
+    pub(crate) async fn admit(
+        &self,
+        who: &str,
+        window: SlidingWindow,
+        now: i64,
+    ) -> Result<Admission, StoreError> {
+        let mut conn = self.pool.acquire().await.context("take the counters")?;
         loop {
             let row = sqlx::query("SELECT turn, hits FROM request_windows WHERE who = $1")
                 .bind(who)
                 .fetch_optional(&mut *conn)
                 .await
-                .attempt("read a count")?;
+                .context("read a count")?;
             let (turn, hits) = match &row {
-                Some(row) => (integer(row, "turn")?, row.try_get("hits").attempt("read a column")?),
+                Some(row) => (integer(row, "turn")?, row.try_get("hits").context("read a column")?),
                 None => (0, String::new()),
             };
             let (admission, hits) = window.admit(&hits, now);
@@ -79,15 +86,15 @@ impl Counters {
             .bind(now)
             .execute(&mut *conn)
             .await
-            .attempt("count a request")?;
+            .context("count a request")?;
             if counted.rows_affected() == 1 {
                 return Ok(admission);
             }
-            // Another coordinator counted one meanwhile.
+            // Another coordinator counted a request meanwhile.
         }
     }
 
-    /// Takes the first free of an account's `limit` slots, until `expires_at`; false: none is free.
+    /// Takes the first free one of an account's `limit` slots until `expires_at`. Returns `false` if none is free.
     pub(crate) async fn take_slot(
         &self,
         slot: &SlotRow,
@@ -95,16 +102,16 @@ impl Counters {
         now: i64,
         expires_at: i64,
     ) -> Result<bool, StoreError> {
-        let mut conn = self.pool.acquire().await.attempt("take the counters")?;
-        let held = sqlx::query("SELECT slot FROM stream_slots WHERE account_id = $1 AND expires_at > $2")
+        let mut conn = self.pool.acquire().await.context("take the counters")?;
+        let taken = sqlx::query("SELECT slot FROM stream_slots WHERE account_id = $1 AND expires_at > $2")
             .bind(slot.account.to_string())
             .bind(now)
             .fetch_all(&mut *conn)
             .await
-            .attempt("read stream slots")?;
-        let held: BTreeSet<i64> =
-            held.iter().map(|row| row.try_get("slot")).collect::<Result<_, _>>().attempt("read a column")?;
-        for number in (1..=i64::from(limit)).filter(|number| !held.contains(number)) {
+            .context("read stream slots")?;
+        let taken: BTreeSet<i64> =
+            taken.iter().map(|row| row.try_get("slot")).collect::<Result<_, _>>().context("read a column")?;
+        for number in (1..=i64::from(limit)).filter(|number| !taken.contains(number)) {
             let done = sqlx::query(
                 "INSERT INTO stream_slots (account_id, slot, holder, instance, expires_at) \
                  VALUES ($1, $2, $3, $4, $5) ON CONFLICT (account_id, slot) DO UPDATE \
@@ -119,7 +126,7 @@ impl Counters {
             .bind(now)
             .execute(&mut *conn)
             .await
-            .attempt("take a stream slot")?;
+            .context("take a stream slot")?;
             if done.rows_affected() == 1 {
                 return Ok(true);
             }
@@ -127,50 +134,50 @@ impl Counters {
         Ok(false)
     }
 
-    /// Gives a slot back.
-    pub(crate) async fn free_slot(&self, slot: &SlotRow) -> Result<(), StoreError> {
+    /// Releases a slot.
+    pub(crate) async fn release_slot(&self, slot: &SlotRow) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM stream_slots WHERE account_id = $1 AND holder = $2")
             .bind(slot.account.to_string())
             .bind(slot.holder.to_string())
             .execute(&self.pool)
             .await
-            .attempt("free a stream slot")?;
+            .context("release a stream slot")?;
         Ok(())
     }
 
-    /// Keeps every slot of this coordinator until `expires_at`.
+    /// Extends every slot of this coordinator to `expires_at`.
     pub(crate) async fn renew_slots(&self, instance: InstanceId, expires_at: i64) -> Result<(), StoreError> {
         sqlx::query("UPDATE stream_slots SET expires_at = $2 WHERE instance = $1")
             .bind(instance.0.to_string())
             .bind(expires_at)
             .execute(&self.pool)
             .await
-            .attempt("renew stream slots")?;
+            .context("renew stream slots")?;
         Ok(())
     }
 
-    /// Removes what counts no more.
-    pub(crate) async fn sweep(&self, now: i64) -> Result<(), StoreError> {
+    /// Removes expired slots and windows.
+    pub(crate) async fn purge(&self, now: i64) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM stream_slots WHERE expires_at <= $1")
             .bind(now)
             .execute(&self.pool)
             .await
-            .attempt("sweep stream slots")?;
+            .context("purge stream slots")?;
         sqlx::query("DELETE FROM request_windows WHERE changed_at <= $1")
-            .bind(now - 2 * Window::LENGTH_MS)
+            .bind(now - 2 * SlidingWindow::LENGTH_MS)
             .execute(&self.pool)
             .await
-            .attempt("sweep request counts")?;
+            .context("purge request windows")?;
         Ok(())
     }
 }
 
-/// One stream's claim to a slot.
+/// One stream's slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlotRow {
     pub account: AccountId,
-    /// Unique to the stream.
+    /// Unique id of the stream.
     pub holder: Uuid,
-    /// Coordinator that renews it.
+    /// The coordinator that renews it.
     pub instance: InstanceId,
 }

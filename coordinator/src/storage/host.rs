@@ -3,24 +3,24 @@
 use island_protocol::{host::Capabilities, ids::HostId, time::Timestamp};
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{Attempt as _, Connection, Pool, Row, StoreError, json, parsed, to_json, to_text};
+use super::{Connection, Pool, QueryContext as _, Row, StoreError, json, parsed, to_json, to_text};
 use crate::fleet::Enrolled;
 
 const COLUMNS: &str = "id, account_id, public_key, name, region, capabilities, karma_ms, last_seen_at, left_at, tokens_per_second";
 
 fn read(row: &Row) -> Result<Enrolled, StoreError> {
-    let last_seen: Option<i64> = row.try_get("last_seen_at").attempt("read a column")?;
+    let last_seen: Option<i64> = row.try_get("last_seen_at").context("read a column")?;
     Ok(Enrolled {
         id: parsed(row, "id")?,
         account: parsed(row, "account_id")?,
-        public_key: row.try_get("public_key").attempt("read a column")?,
-        name: row.try_get("name").attempt("read a column")?,
-        region: row.try_get("region").attempt("read a column")?,
+        public_key: row.try_get("public_key").context("read a column")?,
+        name: row.try_get("name").context("read a column")?,
+        region: row.try_get("region").context("read a column")?,
         capabilities: json(row, "capabilities")?,
-        karma_ms: row.try_get("karma_ms").attempt("read a column")?,
-        tokens_per_second: row.try_get("tokens_per_second").attempt("read a column")?,
+        karma_ms: row.try_get("karma_ms").context("read a column")?,
+        tokens_per_second: row.try_get("tokens_per_second").context("read a column")?,
         last_seen: last_seen.map(Timestamp::from_unix_ms),
-        has_left: row.try_get::<Option<i64>, _>("left_at").attempt("read a column")?.is_some(),
+        has_left: row.try_get::<Option<i64>, _>("left_at").context("read a column")?.is_some(),
     })
 }
 
@@ -31,23 +31,23 @@ pub(crate) async fn get(pool: &Pool, id: HostId) -> Result<Option<Enrolled>, Sto
             .bind(id.to_string())
             .fetch_optional(pool)
             .await
-            .attempt("read an Island")?;
+            .context("read an Island")?;
     row.as_ref().map(read).transpose()
 }
 
-/// The Islands that were enrolled, renamed, credited or left since; all of them since the beginning.
+/// Islands that were enrolled, renamed, credited or left since a time; all of them since 1970.
 pub(crate) async fn changed(pool: &Pool, since: Timestamp) -> Result<Vec<Enrolled>, StoreError> {
     let rows = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM hosts WHERE changed_at >= $1")))
         .bind(since.unix_ms())
         .fetch_all(pool)
         .await
-        .attempt("list Islands")?;
+        .context("list Islands")?;
     rows.iter().map(read).collect()
 }
 
-/// Adds an Island, or renames it if it is the same key of the same account; one that left may come back to any. False: the id is somebody
-/// else's.
-pub(crate) async fn enrol(
+/// Adds an Island, or renames it if key and account are the same. An Island that left may return to any account.
+/// Returns `false` if the id belongs to another key or account.
+pub(crate) async fn enroll(
     conn: &mut Connection,
     host: &Enrolled,
     now: Timestamp,
@@ -67,22 +67,22 @@ pub(crate) async fn enrol(
     .bind(now.unix_ms())
     .execute(conn)
     .await
-    .attempt("enrol an Island")?;
+    .context("enroll an Island")?;
     Ok(done.rows_affected() == 1)
 }
 
-/// Notes that an Island left. What it earned stays its account's.
+/// Records that an Island left. Its earnings stay with its account.
 pub(crate) async fn leave(conn: &mut Connection, id: HostId, now: Timestamp) -> Result<(), StoreError> {
     sqlx::query("UPDATE hosts SET left_at = $2, changed_at = $2 WHERE id = $1")
         .bind(id.to_string())
         .bind(now.unix_ms())
         .execute(conn)
         .await
-        .attempt("let an Island leave")?;
+        .context("record that an Island left")?;
     Ok(())
 }
 
-/// Keeps what an Island said at registration.
+/// Stores an Island's registration.
 pub(crate) async fn registered(
     conn: &mut Connection,
     id: HostId,
@@ -104,11 +104,11 @@ pub(crate) async fn registered(
     .bind(now.unix_ms())
     .execute(conn)
     .await
-    .attempt("store a registration")?;
+    .context("store a registration")?;
     Ok(())
 }
 
-/// Keeps how fast an Island was in a check.
+/// Stores the speed of an Island's last check.
 pub(crate) async fn measured(
     conn: &mut Connection,
     id: HostId,
@@ -121,7 +121,7 @@ pub(crate) async fn measured(
         .bind(now.unix_ms())
         .execute(conn)
         .await
-        .attempt("store an Island's speed")?;
+        .context("store an Island's speed")?;
     Ok(())
 }
 
@@ -138,6 +138,6 @@ pub(crate) async fn credit_karma(
         .bind(now.unix_ms())
         .execute(conn)
         .await
-        .attempt("credit karma")?;
+        .context("credit karma")?;
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! Requests that carried an `Idempotency-Key`, and what they made.
+//! Requests with an `Idempotency-Key`, and the job or key that each created.
 
 use island_protocol::{ids::AccountId, time::Timestamp};
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, StoreError};
+use super::{Connection, QueryContext as _, StoreError};
 
-/// How long a record holds, milliseconds.
-const KEPT_MS: i64 = 24 * 3_600_000;
+/// Life of a record, milliseconds.
+const LIFE_MS: i64 = 24 * 3_600_000;
 
-/// `POST /jobs`, as records name it.
+/// Name of `POST /jobs` in records.
 pub(crate) const JOBS: &str = "jobs";
 /// `POST /chat/completions`.
 pub(crate) const CHAT: &str = "chat";
@@ -17,35 +17,35 @@ pub(crate) const IMAGES: &str = "images";
 /// `POST /api-keys`.
 pub(crate) const KEYS: &str = "api-keys";
 
-/// A request that wants to happen once.
+/// A request with an idempotency key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim<'a> {
     pub account: AccountId,
-    /// Which endpoint: the same key elsewhere is another request.
+    /// The endpoint. The same key at another endpoint is a separate request.
     pub route: &'static str,
     pub key: &'a str,
-    /// Of the body.
+    /// Fingerprint of the body.
     pub fingerprint: &'a str,
 }
 
-/// What is known of a request.
+/// Result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// It is the first; the record is written.
+pub(crate) enum Claimed {
+    /// The request is the first one; its record is written.
     New,
-    /// It came before, and made this.
-    Before(String),
-    /// The key came before with another body.
+    /// The request was made before and created this.
+    Existing(String),
+    /// The key was used before with another body.
     Reused,
 }
 
-/// Records that a request makes `made`, unless it came before.
+/// Records that a request creates `made`, unless it was made before.
 pub(crate) async fn claim(
     conn: &mut Connection,
     claim: &Claim<'_>,
     made: &str,
     now: Timestamp,
-) -> Result<Known, StoreError> {
+) -> Result<Claimed, StoreError> {
     let done = sqlx::query(
         "INSERT INTO idempotency (account_id, route, idempotency_key, fingerprint, made, created_at) \
          VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (account_id, route, idempotency_key) DO UPDATE \
@@ -58,12 +58,12 @@ pub(crate) async fn claim(
     .bind(claim.fingerprint)
     .bind(made)
     .bind(now.unix_ms())
-    .bind(now.plus_ms(-KEPT_MS).unix_ms())
+    .bind(now.plus_ms(-LIFE_MS).unix_ms())
     .execute(&mut *conn)
     .await
-    .attempt("record an idempotency key")?;
+    .context("record an idempotency key")?;
     if done.rows_affected() == 1 {
-        return Ok(Known::New);
+        return Ok(Claimed::New);
     }
     let row = sqlx::query(
         "SELECT fingerprint, made FROM idempotency \
@@ -74,31 +74,31 @@ pub(crate) async fn claim(
     .bind(claim.key)
     .fetch_one(conn)
     .await
-    .attempt("read an idempotency key")?;
-    let fingerprint: String = row.try_get("fingerprint").attempt("read a column")?;
+    .context("read an idempotency key")?;
+    let fingerprint: String = row.try_get("fingerprint").context("read a column")?;
     if fingerprint != claim.fingerprint {
-        return Ok(Known::Reused);
+        return Ok(Claimed::Reused);
     }
-    row.try_get("made").map(Known::Before).attempt("read a column")
+    row.try_get("made").map(Claimed::Existing).context("read a column")
 }
 
-/// Forgets the requests to `route` that made this.
-pub(crate) async fn forget(conn: &mut Connection, route: &str, made: &str) -> Result<(), StoreError> {
+/// Removes the records of requests to `route` that created `made`.
+pub(crate) async fn remove(conn: &mut Connection, route: &str, made: &str) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM idempotency WHERE made = $1 AND route = $2")
         .bind(made)
         .bind(route)
         .execute(conn)
         .await
-        .attempt("forget an idempotency key")?;
+        .context("remove an idempotency key")?;
     Ok(())
 }
 
-/// Removes records that hold no more.
-pub(crate) async fn sweep(conn: &mut Connection, now: Timestamp) -> Result<(), StoreError> {
+/// Removes expired records.
+pub(crate) async fn purge(conn: &mut Connection, now: Timestamp) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM idempotency WHERE created_at <= $1")
-        .bind(now.plus_ms(-KEPT_MS).unix_ms())
+        .bind(now.plus_ms(-LIFE_MS).unix_ms())
         .execute(conn)
         .await
-        .attempt("sweep idempotency keys")?;
+        .context("purge idempotency keys")?;
     Ok(())
 }

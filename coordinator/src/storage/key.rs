@@ -1,4 +1,4 @@
-//! API keys: hashes only, with what each may do and has spent.
+//! API keys: their hashes, scopes, limits and spending.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -10,9 +10,9 @@ use island_protocol::{
 };
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, Pool, Row, StoreError, moment, parsed, to_text};
+use super::{Connection, Pool, QueryContext as _, Row, StoreError, moment, parsed, to_text};
 
-/// What a key may do.
+/// The scopes of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scopes {
     read: bool,
@@ -20,10 +20,10 @@ pub(crate) struct Scopes {
 }
 
 impl Scopes {
-    /// Everything.
+    /// All scopes.
     pub(crate) const ALL: Self = Self { read: true, write: true };
 
-    /// Whether `scope` is among them.
+    /// Whether `scope` is included.
     pub(crate) fn allow(self, scope: Scope) -> bool {
         match scope {
             Scope::Read => self.read,
@@ -31,16 +31,16 @@ impl Scopes {
         }
     }
 
-    /// Them, in their usual order.
+    /// The scopes in their usual order.
     pub(crate) fn list(self) -> Vec<Scope> {
-        Scope::ALL.into_iter().filter(|scope| self.allow(*scope)).collect()
+        Scope::ALL.iter().copied().filter(|scope| self.allow(*scope)).collect()
     }
 
-    /// `read,write` and its parts; none for anything else, the empty text too.
+    /// Parses `read,write` or a part of it. Returns `None` for other text, including the empty one.
     pub(crate) fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let mut scopes = Self { read: false, write: false };
         for name in names {
-            match Scope::from_name(name.trim())? {
+            match name.trim().parse().ok()? {
                 Scope::Read => scopes.read = true,
                 Scope::Write => scopes.write = true,
             }
@@ -53,7 +53,7 @@ impl Scopes {
     }
 
     fn read(row: &Row) -> Result<Self, StoreError> {
-        let text: String = row.try_get("scopes").attempt("read a column")?;
+        let text: String = row.try_get("scopes").context("read a column")?;
         Self::from_names(text.split(',')).ok_or(StoreError::Corrupt { what: "scopes" })
     }
 }
@@ -69,14 +69,14 @@ pub(crate) struct StoredKey<'a> {
     pub scopes: Scopes,
     pub expires_at: Option<Timestamp>,
     pub spend_cap: Option<MicroCredits>,
-    /// The capped key whose cap this one's comes out of.
+    /// The capped key whose cap contains this key's cap.
     pub parent: Option<ApiKeyId>,
     pub created_at: Timestamp,
 }
 
-/// Who a key speaks for, and how far.
+/// The account of a key and the key's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KeyOwner {
+pub(crate) struct KeyHolder {
     pub key: ApiKeyId,
     pub account: AccountId,
     pub operator: bool,
@@ -87,7 +87,7 @@ pub(crate) struct KeyOwner {
 }
 
 fn credits(row: &Row, column: &'static str) -> Result<Option<MicroCredits>, StoreError> {
-    let amount: Option<i64> = row.try_get(column).attempt("read a column")?;
+    let amount: Option<i64> = row.try_get(column).context("read a column")?;
     Ok(amount.map(MicroCredits))
 }
 
@@ -109,13 +109,13 @@ pub(crate) async fn insert(conn: &mut Connection, key: &StoredKey<'_>) -> Result
     .bind(key.created_at.unix_ms())
     .execute(conn)
     .await
-    .attempt("insert an API key")?;
+    .context("insert an API key")?;
     Ok(())
 }
 
-/// The owner of the unrevoked key of this prefix and hash. Asked for every request: a revocation that is committed
-/// holds from then on, wherever it was made.
-pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option<KeyOwner>, StoreError> {
+/// Finds the key of this prefix and hash that is not revoked. Called for every request: a committed revocation takes
+/// effect everywhere at once.
+pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option<KeyHolder>, StoreError> {
     let row = sqlx::query(
         "SELECT k.id, k.account_id, k.scopes, k.expires_at, k.last_used_at, k.spend_cap, a.operator \
          FROM api_keys k JOIN accounts a ON a.id = k.account_id \
@@ -125,12 +125,12 @@ pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option
     .bind(prefix)
     .fetch_optional(pool)
     .await
-    .attempt("look an API key up")?;
+    .context("find an API key")?;
     let Some(row) = row else { return Ok(None) };
-    Ok(Some(KeyOwner {
+    Ok(Some(KeyHolder {
         key: parsed(&row, "id")?,
         account: parsed(&row, "account_id")?,
-        operator: row.try_get::<i64, _>("operator").attempt("read a column")? != 0,
+        operator: row.try_get::<i64, _>("operator").context("read a column")? != 0,
         scopes: Scopes::read(&row)?,
         expires_at: moment(&row, "expires_at")?,
         last_used_at: moment(&row, "last_used_at")?,
@@ -141,8 +141,8 @@ pub(crate) async fn find(pool: &Pool, prefix: &str, hash: &str) -> Result<Option
 fn view(row: &Row) -> Result<KeyView, StoreError> {
     Ok(KeyView {
         id: parsed(row, "id")?,
-        name: row.try_get("name").attempt("read a column")?,
-        prefix: row.try_get("prefix").attempt("read a column")?,
+        name: row.try_get("name").context("read a column")?,
+        prefix: row.try_get("prefix").context("read a column")?,
         scopes: Scopes::read(row)?.list(),
         created_at: moment(row, "created_at")?.ok_or(StoreError::Corrupt { what: "created_at" })?,
         last_used_at: moment(row, "last_used_at")?,
@@ -161,7 +161,7 @@ pub(crate) async fn list(pool: &Pool, account: AccountId) -> Result<Vec<KeyView>
     .bind(account.to_string())
     .fetch_all(pool)
     .await
-    .attempt("list API keys")?;
+    .context("list API keys")?;
     rows.iter().map(view).collect()
 }
 
@@ -174,22 +174,22 @@ pub(crate) async fn get(pool: &Pool, id: ApiKeyId) -> Result<Option<KeyView>, St
     .bind(id.to_string())
     .fetch_optional(pool)
     .await
-    .attempt("read an API key")?;
+    .context("read an API key")?;
     row.as_ref().map(view).transpose()
 }
 
-/// How a key stands against its cap.
+/// Result of spending with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spending {
-    /// The amount is taken.
+    /// The amount is deducted.
     Taken,
-    /// The cap leaves less.
+    /// The cap leaves less than the amount.
     Capped { cap: MicroCredits, left: MicroCredits },
     /// The key was revoked meanwhile.
     Revoked,
 }
 
-/// Takes an amount out of a key's cap.
+/// Deducts an amount from a key's cap.
 pub(crate) async fn spend(
     conn: &mut Connection,
     id: ApiKeyId,
@@ -203,7 +203,7 @@ pub(crate) async fn spend(
     .bind(amount.0)
     .execute(&mut *conn)
     .await
-    .attempt("spend with an API key")?;
+    .context("spend with an API key")?;
     if done.rows_affected() == 1 {
         return Ok(Spending::Taken);
     }
@@ -211,30 +211,26 @@ pub(crate) async fn spend(
         .bind(id.to_string())
         .fetch_optional(conn)
         .await
-        .attempt("read the cap of an API key")?;
+        .context("read the cap of an API key")?;
     let Some(row) = row else { return Ok(Spending::Revoked) };
     let cap = credits(&row, "spend_cap")?.unwrap_or_default();
     let spent = credits(&row, "spent")?.unwrap_or_default();
     Ok(Spending::Capped { cap, left: MicroCredits((cap.0 - spent.0).max(0)) })
 }
 
-/// Gives an amount back to a key's cap.
-pub(crate) async fn give_back(
-    conn: &mut Connection,
-    id: &str,
-    amount: MicroCredits,
-) -> Result<(), StoreError> {
+/// Returns an amount to a key's cap.
+pub(crate) async fn refund(conn: &mut Connection, id: &str, amount: MicroCredits) -> Result<(), StoreError> {
     sqlx::query("UPDATE api_keys SET spent = spent - $2 WHERE id = $1")
         .bind(id)
         .bind(amount.0)
         .execute(conn)
         .await
-        .attempt("give back to the cap of an API key")?;
+        .context("refund the cap of an API key")?;
     Ok(())
 }
 
-/// What a job did not cost may be spent again with the key it came with.
-pub(crate) async fn give_back_of_job(
+/// Returns the part of a job's price that was not charged to the cap of its key.
+pub(crate) async fn refund_job(
     conn: &mut Connection,
     job: JobId,
     amount: MicroCredits,
@@ -249,12 +245,12 @@ pub(crate) async fn give_back_of_job(
     .bind(amount.0)
     .execute(conn)
     .await
-    .attempt("give back to the cap of an API key")?;
+    .context("refund the cap of an API key")?;
     Ok(())
 }
 
-/// Revokes an account's key; what it could still have spent goes back to the key that made it. False: there is no such
-/// key, or no more.
+/// Revokes an account's key; the rest of its cap returns to the key that created it. Returns `false` if there is no
+/// such key or it is revoked already.
 pub(crate) async fn revoke(
     conn: &mut Connection,
     account: AccountId,
@@ -270,22 +266,23 @@ pub(crate) async fn revoke(
     .bind(now.unix_ms())
     .fetch_optional(&mut *conn)
     .await
-    .attempt("revoke an API key")?;
+    .context("revoke an API key")?;
     let Some(row) = row else { return Ok(false) };
-    let parent: Option<String> = row.try_get("parent_id").attempt("read a column")?;
+    let parent: Option<String> = row.try_get("parent_id").context("read a column")?;
     let spent = credits(&row, "spent")?.unwrap_or_default();
     if let (Some(parent), Some(cap)) = (parent, credits(&row, "spend_cap")?) {
-        give_back(conn, &parent, cap - spent).await?;
+        refund(conn, &parent, cap - spent).await?;
     }
     Ok(true)
 }
 
-/// Notes when keys were last used.
+/// Records when keys were last used.
 pub(crate) async fn used(
     conn: &mut Connection,
     uses: &HashMap<ApiKeyId, Timestamp>,
 ) -> Result<(), StoreError> {
-    // In one order everywhere, younger before older as in a revocation, so that no two wait for each other.
+    // Rows are written in one order everywhere, newer before older as in a revocation, so that transactions cannot
+    // deadlock.
     let mut uses: Vec<_> = uses.iter().collect();
     uses.sort_unstable_by_key(|(id, _)| Reverse(**id));
     for (id, at) in uses {
@@ -296,7 +293,7 @@ pub(crate) async fn used(
         .bind(at.unix_ms())
         .execute(&mut *conn)
         .await
-        .attempt("note the use of an API key")?;
+        .context("record the use of an API key")?;
     }
     Ok(())
 }

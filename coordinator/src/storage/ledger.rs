@@ -1,7 +1,7 @@
-//! The books in SQL. Entries are append-only; the cached balance is written by the same transaction.
+//! The ledger in SQL. Entries are append-only; cached balances are written by the same transaction.
 
 use island_protocol::{
-    api::books::LedgerEntry,
+    api::ledger::LedgerEntry,
     credits::MicroCredits,
     ids::{AccountId, JobId},
     time::Timestamp,
@@ -9,10 +9,11 @@ use island_protocol::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{Attempt as _, Connection, Pool, Row, StoreError};
-use crate::ledger::{Ledger, Posting};
+use super::{Connection, Pool, QueryContext as _, Row, StoreError};
+use crate::ledger::{Book, Posting};
 
-/// Writes a posting that the books are known to cover. Fails, and with it the transaction, where they do not.
+/// Writes a posting that the books are known to cover. Returns an error, which rolls the transaction back, if they do
+/// not.
 pub(crate) async fn post(
     conn: &mut Connection,
     posting: &Posting,
@@ -25,8 +26,9 @@ pub(crate) async fn post(
     Err(StoreError::Corrupt { what: "balance" })
 }
 
-/// Writes a posting: two balances and two entries, in two statements. False: the first book has less than that, and nothing is
-/// written. The accounts are locked before, so that no two transactions write the same balances in turn.
+/// Writes a posting: two balances and two entries, in two statements. Returns `false`, and writes nothing, if the first
+/// book has less than the amount. The accounts must be locked, so that two transactions cannot deadlock on their
+/// balances.
 pub(crate) async fn try_post(
     conn: &mut Connection,
     posting: &Posting,
@@ -44,14 +46,14 @@ pub(crate) async fn try_post(
     .bind(taken.0)
     .bind(&to)
     .bind(given.0)
-    .bind(Ledger::Issue.to_string())
+    .bind(Book::Issue.to_string())
     .execute(&mut *conn)
     .await
-    .attempt("update two balances")?;
+    .context("update two balances")?;
     match moved.rows_affected() {
         0 => return Ok(false),
         2 => {}
-        // Both are opened with their account.
+        // Both are opened together with their account.
         _ => return Err(StoreError::Corrupt { what: "balance" }),
     }
     sqlx::query(
@@ -69,41 +71,42 @@ pub(crate) async fn try_post(
     .bind(given.0)
     .execute(conn)
     .await
-    .attempt("write two ledger entries")?;
+    .context("write two ledger entries")?;
     Ok(true)
 }
 
 /// Opens the books of a new account.
 pub(crate) async fn open(conn: &mut Connection, account: AccountId) -> Result<(), StoreError> {
     sqlx::query("INSERT INTO balances (ledger, amount) VALUES ($1, 0), ($2, 0)")
-        .bind(Ledger::Balance(account).to_string())
-        .bind(Ledger::Holds(account).to_string())
+        .bind(Book::Balance(account).to_string())
+        .bind(Book::Holds(account).to_string())
         .execute(conn)
         .await
-        .attempt("open the books of an account")?;
+        .context("open the books of an account")?;
     Ok(())
 }
 
-/// What an account may spend, as this transaction sees it.
+/// The spendable balance of an account, as this transaction sees it.
 pub(crate) async fn balance_in(
     conn: &mut Connection,
     account: AccountId,
 ) -> Result<MicroCredits, StoreError> {
     let row = sqlx::query("SELECT amount FROM balances WHERE ledger = $1")
-        .bind(Ledger::Balance(account).to_string())
+        .bind(Book::Balance(account).to_string())
         .fetch_optional(conn)
         .await
-        .attempt("read a balance")?;
-    row.map_or(Ok(MicroCredits::ZERO), |row| row.try_get("amount").map(MicroCredits).attempt("read a column"))
+        .context("read a balance")?;
+    row.map_or(Ok(MicroCredits::ZERO), |row| row.try_get("amount").map(MicroCredits).context("read a column"))
 }
 
-/// What an account may spend.
+/// The spendable balance of an account.
 pub(crate) async fn balance(pool: &Pool, account: AccountId) -> Result<MicroCredits, StoreError> {
-    let mut conn = pool.acquire().await.attempt("take a reader")?;
+    let mut conn = pool.acquire().await.context("acquire a connection")?;
     balance_in(&mut conn, account).await
 }
 
-/// What the books say all together: the sum of all entries, and the number of balances that differ from theirs.
+/// Returns the sum of all entries, which must be zero, and the number of balances that differ from the sum of their
+/// entries.
 pub(crate) async fn audit(pool: &Pool) -> Result<(MicroCredits, i64), StoreError> {
     let row = sqlx::query(
         "SELECT (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM ledger_entries) AS total, \
@@ -112,28 +115,28 @@ pub(crate) async fn audit(pool: &Pool) -> Result<(MicroCredits, i64), StoreError
     )
     .fetch_one(pool)
     .await
-    .attempt("audit the ledger")?;
+    .context("audit the ledger")?;
     Ok((
-        MicroCredits(row.try_get("total").attempt("read a column")?),
-        row.try_get("wrong").attempt("read a column")?,
+        MicroCredits(row.try_get("total").context("read a column")?),
+        row.try_get("wrong").context("read a column")?,
     ))
 }
 
-/// An account's entries in both of its books, newest first, and how many there are.
+/// A page of an account's entries in both of its books, newest first, and their total number.
 pub(crate) async fn page(
     pool: &Pool,
     account: AccountId,
     limit: u64,
     offset: u64,
 ) -> Result<(Vec<LedgerEntry>, u64), StoreError> {
-    let (balance, holds) = (Ledger::Balance(account).to_string(), Ledger::Holds(account).to_string());
+    let (balance, holds) = (Book::Balance(account).to_string(), Book::Holds(account).to_string());
     let total = sqlx::query("SELECT COUNT(*) AS n FROM ledger_entries WHERE ledger IN ($1, $2)")
         .bind(&balance)
         .bind(&holds)
         .fetch_one(pool)
         .await
         .and_then(|row| row.try_get::<i64, _>("n"))
-        .attempt("count ledger entries")?;
+        .context("count ledger entries")?;
     let rows = sqlx::query(
         "SELECT id, ledger, kind, job_id, amount, created_at FROM ledger_entries WHERE ledger IN ($1, $2) \
          ORDER BY created_at DESC, id DESC LIMIT $3 OFFSET $4",
@@ -144,20 +147,20 @@ pub(crate) async fn page(
     .bind(i64::try_from(offset).unwrap_or(i64::MAX))
     .fetch_all(pool)
     .await
-    .attempt("list ledger entries")?;
+    .context("list ledger entries")?;
     let entries = rows.iter().map(|row| entry(row, &holds)).collect::<Result<_, _>>()?;
     Ok((entries, total.max(0) as u64))
 }
 
 fn entry(row: &Row, holds: &str) -> Result<LedgerEntry, StoreError> {
-    let ledger: String = row.try_get("ledger").attempt("read a column")?;
-    let job: Option<String> = row.try_get("job_id").attempt("read a column")?;
+    let ledger: String = row.try_get("ledger").context("read a column")?;
+    let job: Option<String> = row.try_get("job_id").context("read a column")?;
     Ok(LedgerEntry {
-        id: row.try_get("id").attempt("read a column")?,
-        kind: row.try_get("kind").attempt("read a column")?,
+        id: row.try_get("id").context("read a column")?,
+        kind: row.try_get("kind").context("read a column")?,
         book: if ledger == holds { "holds" } else { "balance" }.to_owned(),
-        amount: MicroCredits(row.try_get("amount").attempt("read a column")?),
+        amount: MicroCredits(row.try_get("amount").context("read a column")?),
         job_id: job.map(|id| id.parse()).transpose().map_err(|_| StoreError::Corrupt { what: "job_id" })?,
-        created_at: Timestamp::from_unix_ms(row.try_get("created_at").attempt("read a column")?),
+        created_at: Timestamp::from_unix_ms(row.try_get("created_at").context("read a column")?),
     })
 }

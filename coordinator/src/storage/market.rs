@@ -1,10 +1,10 @@
-//! What Cargos cost and how much they are wanted, read from the books and the jobs.
+//! Prices of and demand for Cargos, read from the ledger and the jobs.
 
 use std::collections::HashMap;
 
 use island_protocol::{credits::MicroCredits, ids::Slug, time::Timestamp};
 
-use super::{Attempt as _, Pool, Row, StoreError, integer, parsed};
+use super::{Pool, QueryContext as _, Row, StoreError, integer, parsed};
 
 /// Milliseconds of an hour.
 pub(crate) const HOUR_MS: i64 = 3_600_000;
@@ -30,7 +30,7 @@ impl Prices {
     }
 }
 
-/// What completed jobs settled at since a moment, per Cargo.
+/// Settled prices of completed jobs since a time, for each Cargo.
 pub(crate) async fn prices(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug, Prices>, StoreError> {
     let rows = sqlx::query(
         "SELECT j.workload_slug AS slug, CAST(SUM(e.amount) AS BIGINT) AS total, MIN(e.amount) AS least, \
@@ -41,20 +41,20 @@ pub(crate) async fn prices(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug
     .bind(since.unix_ms())
     .fetch_all(pool)
     .await
-    .attempt("read settled prices")?;
+    .context("read settled prices")?;
     rows.iter().map(|row| Ok((parsed(row, "slug")?, Prices::read(row)?))).collect()
 }
 
-/// One hour of a Cargo.
+/// Settled prices of one Cargo in one hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hour {
     pub begins: Timestamp,
     pub prices: Prices,
-    /// Islands that completed a job in it.
+    /// Islands that completed a job of it.
     pub hosts: u64,
 }
 
-/// The hours since a moment in which jobs of a Cargo settled, oldest first.
+/// Hours since a time in which jobs of a Cargo settled, oldest first.
 pub(crate) async fn hours(pool: &Pool, slug: &Slug, since: Timestamp) -> Result<Vec<Hour>, StoreError> {
     let rows = sqlx::query(
         "SELECT e.created_at / 3600000 AS hour, CAST(SUM(e.amount) AS BIGINT) AS total, MIN(e.amount) AS least, \
@@ -67,7 +67,7 @@ pub(crate) async fn hours(pool: &Pool, slug: &Slug, since: Timestamp) -> Result<
     .bind(slug.as_str())
     .fetch_all(pool)
     .await
-    .attempt("read settled prices by the hour")?;
+    .context("read settled prices for each hour")?;
     rows.iter()
         .map(|row| {
             Ok(Hour {
@@ -79,23 +79,23 @@ pub(crate) async fn hours(pool: &Pool, slug: &Slug, since: Timestamp) -> Result<
         .collect()
 }
 
-/// How much a Cargo is wanted.
+/// Demand for a Cargo.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// Jobs that wait.
     pub queued: u64,
-    /// Jobs that completed lately.
+    /// Recently completed jobs.
     pub completed: u64,
 }
 
 impl Demand {
-    /// What recommendations are sorted by.
+    /// The key by which recommendations are sorted.
     pub(crate) fn score(self) -> u64 {
         self.queued.saturating_mul(10).saturating_add(self.completed.saturating_mul(2))
     }
 }
 
-/// Demand per Cargo; completions are counted since a moment.
+/// Demand for each Cargo; completions are counted since a time.
 pub(crate) async fn demand(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug, Demand>, StoreError> {
     let mut demand: HashMap<Slug, Demand> = HashMap::new();
     let waiting = sqlx::query(
@@ -104,7 +104,7 @@ pub(crate) async fn demand(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug
     )
     .fetch_all(pool)
     .await
-    .attempt("count waiting jobs")?;
+    .context("count waiting jobs")?;
     for row in &waiting {
         demand.entry(parsed(row, "slug")?).or_default().queued = integer(row, "n")?.max(0) as u64;
     }
@@ -115,18 +115,18 @@ pub(crate) async fn demand(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug
     .bind(since.unix_ms())
     .fetch_all(pool)
     .await
-    .attempt("count completed jobs")?;
+    .context("count completed jobs")?;
     for row in &completed {
         demand.entry(parsed(row, "slug")?).or_default().completed = integer(row, "n")?.max(0) as u64;
     }
     Ok(demand)
 }
 
-/// Jobs that ever completed.
+/// Number of completed jobs.
 pub(crate) async fn completed(pool: &Pool) -> Result<u64, StoreError> {
     let row = sqlx::query("SELECT COUNT(*) AS n FROM jobs WHERE only_host IS NULL AND status = 'completed'")
         .fetch_one(pool)
         .await
-        .attempt("count completed jobs")?;
+        .context("count completed jobs")?;
     Ok(integer(&row, "n")?.max(0) as u64)
 }

@@ -1,11 +1,11 @@
-//! Islands that wait for their owner to confirm a code.
+//! Islands that wait for their owner to confirm a pairing code.
 
 use island_protocol::{ids::HostId, time::Timestamp};
 use sqlx::Row as _;
 
-use super::{Attempt as _, Connection, StoreError, parsed, to_text};
+use super::{Connection, QueryContext as _, StoreError, parsed, to_text};
 
-/// An Island that waits.
+/// An Island that waits for confirmation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub host: HostId,
@@ -13,18 +13,18 @@ pub(crate) struct Waiting {
     pub name: String,
 }
 
-/// How many wait.
+/// Number of waiting Islands; expired ones are removed.
 pub(crate) async fn count(conn: &mut Connection, now: Timestamp) -> Result<i64, StoreError> {
     sqlx::query("DELETE FROM pairings WHERE expires_at <= $1")
         .bind(now.unix_ms())
         .execute(&mut *conn)
         .await
-        .attempt("forget old pairings")?;
+        .context("remove expired pairings")?;
     let row = sqlx::query("SELECT COUNT(*) AS waiting FROM pairings").fetch_one(conn).await;
-    row.attempt("count pairings")?.try_get("waiting").attempt("read a column")
+    row.context("count pairings")?.try_get("waiting").context("read a column")
 }
 
-/// Notes one under a code, in place of an earlier one of the same Island. False: the code is somebody else's.
+/// Stores an Island under a code and replaces its earlier one. Returns `false` if the code is in use.
 pub(crate) async fn insert(
     conn: &mut Connection,
     code: &str,
@@ -35,7 +35,7 @@ pub(crate) async fn insert(
         .bind(waiting.host.to_string())
         .execute(&mut *conn)
         .await
-        .attempt("forget an earlier pairing")?;
+        .context("remove an earlier pairing")?;
     let done = sqlx::query(
         "INSERT INTO pairings (code, host_id, public_key, name, expires_at) VALUES ($1, $2, $3, $4, $5) \
          ON CONFLICT (code) DO NOTHING",
@@ -47,11 +47,11 @@ pub(crate) async fn insert(
     .bind(expires_at.unix_ms())
     .execute(conn)
     .await
-    .attempt("note a pairing")?;
+    .context("store a pairing")?;
     Ok(done.rows_affected() == 1)
 }
 
-/// Takes the Island of a code; a code is good for once.
+/// Removes and returns the Island of a code, which is valid once.
 pub(crate) async fn take(
     conn: &mut Connection,
     code: &str,
@@ -64,12 +64,12 @@ pub(crate) async fn take(
     .bind(now.unix_ms())
     .fetch_optional(conn)
     .await
-    .attempt("take a pairing")?;
+    .context("take a pairing")?;
     let read = |row: super::Row| {
         Ok(Waiting {
             host: parsed(&row, "host_id")?,
-            public_key: row.try_get("public_key").attempt("read a column")?,
-            name: row.try_get("name").attempt("read a column")?,
+            public_key: row.try_get("public_key").context("read a column")?,
+            name: row.try_get("name").context("read a column")?,
         })
     };
     row.map(read).transpose()

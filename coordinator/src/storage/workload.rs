@@ -1,14 +1,14 @@
-//! Numbers of Cargos: given once per slug and kept.
+//! Numbers of Cargos: each slug gets one and retains it.
 
 use std::collections::HashMap;
 
 use island_protocol::ids::Slug;
 use sqlx::Row as _;
 
-use super::{Attempt as _, Pool, Store, StoreError, commit, parsed};
+use super::{Pool, QueryContext as _, Store, StoreError, commit, parsed};
 
-/// Numbers every slug that has none yet and returns all numbers. Coordinators may do it at the same time: whoever
-/// loses a number to another one takes the next.
+/// Gives every new slug a number and returns all numbers. Coordinators may do so concurrently: one that loses a number
+/// to another takes the next.
 pub(crate) async fn number(
     store: &Store,
     slugs: impl Iterator<Item = &Slug>,
@@ -29,7 +29,7 @@ pub(crate) async fn number(
             .bind(slug.as_str())
             .execute(&mut *tx)
             .await
-            .attempt("number a workload")?;
+            .context("number a workload")?;
             commit(tx).await?;
         }
     }
@@ -39,6 +39,6 @@ async fn numbers(pool: &Pool) -> Result<HashMap<Slug, i64>, StoreError> {
     let rows = sqlx::query("SELECT id, slug FROM workloads")
         .fetch_all(pool)
         .await
-        .attempt("list workload numbers")?;
-    rows.iter().map(|row| Ok((parsed(row, "slug")?, row.try_get("id").attempt("read a column")?))).collect()
+        .context("list workload numbers")?;
+    rows.iter().map(|row| Ok((parsed(row, "slug")?, row.try_get("id").context("read a column")?))).collect()
 }

@@ -215,11 +215,18 @@ async fn forms_and_functions_that_are_none_are_refused() {
         ("tool_choice", json!("required")),
     ] {
         let (status, problem) = problem(chat(&network, |body| body[param] = value.clone())).await;
-        assert_eq!((status, &problem["code"], &problem["param"]), (422, &json!("validation_error"), &json!(param)));
+        assert_eq!(
+            (status, &problem["code"], &problem["param"]),
+            (422, &json!("validation_error"), &json!(param))
+        );
     }
     for (path, tools, choice) in [
         ("tools.0.type", json!([{"type": "search"}]), json!("auto")),
-        ("tools.1.function.name", json!([function, {"type": "function", "function": {"name": "a b"}}]), json!("auto")),
+        (
+            "tools.1.function.name",
+            json!([function, {"type": "function", "function": {"name": "a b"}}]),
+            json!("auto"),
+        ),
         ("tool_choice", json!([function]), json!({"type": "function", "function": {"name": "g"}})),
     ] {
         let (status, problem) = problem(chat(&network, |body| {
@@ -252,13 +259,17 @@ async fn calls_reach_the_client() {
             let events = Events::of(answer).rest().await;
             let chunks: Vec<Value> = events[..events.len() - 1].iter().map(Event::json).collect();
             let told: Vec<&Value> = chunks.iter().map(|chunk| &chunk["choices"][0]).collect();
-            let calls = told.iter().find_map(|choice| choice["delta"]["tool_calls"].as_array()).expect("calls");
+            let calls =
+                told.iter().find_map(|choice| choice["delta"]["tool_calls"].as_array()).expect("calls");
             assert_eq!((&calls[0]["index"], &calls[0]["id"]), (&json!(0), &json!("call_1")));
             assert_eq!(told.last().expect("an end")["finish_reason"], "tool_calls");
         } else {
             let body: Value = answer.json().await.expect("json");
             let choice = &body["choices"][0];
-            assert_eq!((&choice["message"]["tool_calls"], &choice["message"]["content"]), (&json!([call]), &Value::Null));
+            assert_eq!(
+                (&choice["message"]["tool_calls"], &choice["message"]["content"]),
+                (&json!([call]), &Value::Null)
+            );
             assert_eq!(choice["finish_reason"], "tool_calls");
         }
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     answer,
-    island::{Island, completed, enrol},
+    island::{Island, completed, enroll},
     network::Network,
 };
 
@@ -164,11 +164,12 @@ async fn an_island_that_left_and_comes_back_keeps_what_it_earned() {
     assert!(before > 0.0, "{before}");
 
     let asker = Asker::of(&island);
-    let signature = STANDARD.encode(asker.key.sign(credentials_claim(asker.id, asker.sent_at).as_bytes()).expect("sign"));
+    let signature =
+        STANDARD.encode(asker.key.sign(credentials_claim(asker.id, asker.sent_at).as_bytes()).expect("sign"));
     let body = json!({ "host_id": asker.id, "sent_at": asker.sent_at, "signature": signature });
     let (status, body) = answer(network.http.post(format!("{}/island/leave", network.url)).json(&body)).await;
     assert_eq!(status, 200, "{body}");
-    let (status, body) = enrol(&network, &network.owner, island.id, &island.key).await;
+    let (status, body) = enroll(&network, &network.owner, island.id, &island.key).await;
     assert_eq!(status, 200, "{body}");
     assert!((karma().await - before).abs() < f64::EPSILON, "it came back with nothing");
 }

@@ -19,13 +19,15 @@ async fn the_document_names_every_method_of_every_route() {
         assert_eq!(refused.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
         let allow = refused.headers()[header::ALLOW].to_str().expect("text").to_lowercase();
         let mut allowed: Vec<&str> = allow.split(',').map(str::trim).filter(|name| *name != "head").collect();
-        let mut told: Vec<&str> = operations.as_object().expect("methods").keys().map(String::as_str).collect();
+        let mut told: Vec<&str> =
+            operations.as_object().expect("methods").keys().map(String::as_str).collect();
         allowed.sort_unstable();
         told.sort_unstable();
         assert_eq!(told, allowed, "{path}");
         for method in told {
             let method: Method = method.to_uppercase().parse().expect("method");
-            let open = operations[method.as_str().to_lowercase()]["security"].as_array().expect("list").is_empty();
+            let open =
+                operations[method.as_str().to_lowercase()]["security"].as_array().expect("list").is_empty();
             let status = network.http.request(method, &url).send().await.expect("answer").status();
             assert_eq!(status == StatusCode::UNAUTHORIZED, !open, "{path}: {status}");
         }
@@ -38,7 +40,12 @@ async fn the_page_needs_no_key_and_nothing_from_elsewhere() {
     let origin = network.url.trim_end_matches("/api/v1");
     let response = network.http.get(format!("{origin}/docs")).send().await.expect("answer");
     assert_eq!(response.status(), StatusCode::OK);
-    assert!(response.headers()[header::CONTENT_SECURITY_POLICY].to_str().expect("text").contains("default-src 'none'"));
+    assert!(
+        response.headers()[header::CONTENT_SECURITY_POLICY]
+            .to_str()
+            .expect("text")
+            .contains("default-src 'none'")
+    );
     let page = response.text().await.expect("text");
     assert!(page.contains("createChatCompletion") && !page.contains("<script") && !page.contains("src="));
 }

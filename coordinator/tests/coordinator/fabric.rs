@@ -20,7 +20,7 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::support::{
-    island::{Island, enrol},
+    island::{Island, enroll},
     network::Network,
     soon,
 };
@@ -212,11 +212,11 @@ async fn without_a_jwt_of_this_account_nobody_connects() {
 async fn an_id_belongs_to_one_key_of_one_account() {
     let network = Network::start().await;
     let (id, key, other) = (HostId(Uuid::new_v4()), KeyPair::new_user(), KeyPair::new_user());
-    assert_eq!(enrol(&network, &network.owner, id, &key).await.0, StatusCode::OK);
-    assert_eq!(enrol(&network, &network.owner, id, &key).await.0, StatusCode::OK, "again is no error");
-    let (status, body) = enrol(&network, &network.owner, id, &other).await;
+    assert_eq!(enroll(&network, &network.owner, id, &key).await.0, StatusCode::OK);
+    assert_eq!(enroll(&network, &network.owner, id, &key).await.0, StatusCode::OK, "again is no error");
+    let (status, body) = enroll(&network, &network.owner, id, &other).await;
     assert_eq!((status, &body["error"]["code"]), (StatusCode::CONFLICT, &"host_conflict".into()));
-    assert_eq!(enrol(&network, &network.consumer, id, &key).await.0, StatusCode::CONFLICT);
+    assert_eq!(enroll(&network, &network.consumer, id, &key).await.0, StatusCode::CONFLICT);
     let hosts = network.get("/hosts").await;
     assert_eq!(hosts["data"].as_array().expect("list").len(), 1);
     assert_eq!(network.get(&format!("/hosts/{id}")).await["data"]["status"], "offline");

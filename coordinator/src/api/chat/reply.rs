@@ -1,4 +1,4 @@
-//! From a job's events to a chat reply.
+//! Converts a job's events to a chat reply.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
@@ -18,25 +18,25 @@ use crate::{
         jobs::{follow::CancelOnDrop, stream::KEEP_ALIVE},
         slots::Slot,
     },
-    owner::{live::Live, log::Reader},
+    execution::{job_handle::JobHandle, log::Reader},
     sse,
 };
 
-/// A reply on its way. Dropped before its end, it cancels the job.
+/// A reply in progress. Dropped before its end, it cancels the job.
 #[derive(Debug)]
 pub(super) struct Reply {
-    live: Arc<Live>,
+    handle: Arc<JobHandle>,
     reader: Reader,
     guard: CancelOnDrop,
     id: String,
     model: String,
     created: i64,
-    /// Read and not used yet.
+    /// Read but not yet returned.
     ready: VecDeque<Piece>,
     wrote_text: bool,
 }
 
-/// What a chat client is told.
+/// A part of a reply.
 #[derive(Debug)]
 enum Piece {
     Text(String),
@@ -45,7 +45,7 @@ enum Piece {
     Failed { code: String, message: String },
 }
 
-/// How a job that failed is answered.
+/// The error for a failed job.
 pub(in crate::api) fn problem(code: &str, message: &str) -> ApiError {
     let code = match code {
         "context_length_exceeded" => Code::ContextLengthExceeded,
@@ -59,54 +59,57 @@ pub(in crate::api) fn problem(code: &str, message: &str) -> ApiError {
 
 impl Reply {
     pub(super) fn new(guard: CancelOnDrop, model: String, created: i64) -> Self {
-        let live = guard.live();
-        let reader = live.log.read(0);
-        let id = format!("chatcmpl-{}", live.id);
-        Self { live, reader, guard, id, model, created, ready: VecDeque::new(), wrote_text: false }
+        let handle = guard.handle();
+        let reader = handle.log.read(0);
+        let id = format!("chatcmpl-{}", handle.id);
+        Self { handle, reader, guard, id, model, created, ready: VecDeque::new(), wrote_text: false }
     }
 
-    /// Waits for the first piece. What goes wrong until then is a proper HTTP error.
+    /// Waits for the first piece. Errors until then are answered with their HTTP status.
     pub(super) async fn begin(&mut self, wait: Duration) -> Result<(), ApiError> {
-        let taken = {
-            let live = self.live.clone();
+        let ended = {
+            let handle = self.handle.clone();
             tokio::select! {
                 biased;
                 read = self.fill() => Some(read),
-                () = live.accepted() => None,
+                () = handle.accepted() => None,
                 () = tokio::time::sleep(wait) => {
                     return Err(ApiError::new(Code::NoIslandAvailable, "no Island can serve this model right now"));
                 }
             }
         };
-        if taken.is_none() {
+        if ended.is_none() {
             self.fill().await;
         }
         match self.ready.front() {
             Some(Piece::Failed { code, message }) => Err(problem(code, message)),
             Some(_) => Ok(()),
-            None => Err(ApiError::new(Code::ServiceUnavailable, "the job went on elsewhere; try again")),
+            None => Err(ApiError::new(
+                Code::ServiceUnavailable,
+                "the job moved to another coordinator; try again",
+            )),
         }
     }
 
-    /// From now on the job runs to its end whether or not somebody listens.
+    /// Lets the job run to its end even if the client disconnects.
     pub(super) fn outlive_client(&mut self) {
         self.guard.disarm();
     }
 
-    /// Reads until there is a piece, or the log has ended. Safe to drop.
+    /// Reads until there is a piece. Returns `false` if the log has ended. Cancel safe.
     async fn fill(&mut self) -> bool {
         while self.ready.is_empty() {
             let Some(entries) = self.reader.next().await else { return false };
             for entry in entries {
-                self.note(&entry.event.event);
+                self.record(&entry.event.event);
             }
         }
         true
     }
 
-    fn note(&mut self, event: &JobEvent) {
+    fn record(&mut self, event: &JobEvent) {
         match event {
-            // Tokens that became part of a call have no text.
+            // Tokens of a tool call have no text.
             JobEvent::Token { content } if content.is_empty() => {}
             JobEvent::Token { content } => {
                 self.wrote_text = true;
@@ -117,7 +120,7 @@ impl Reply {
                     self.ready.push_back(Piece::Text(text.clone()));
                 }
                 if let Some(calls) = output.as_ref().and_then(|output| output.get("tool_calls")) {
-                    // Checked against the Cargo's output schema when the job ended.
+                    // The output was checked against the Cargo's schema when the job ended.
                     let calls = serde_json::from_value(calls.clone()).unwrap_or_default();
                     self.ready.push_back(Piece::Calls(calls));
                 }
@@ -131,7 +134,7 @@ impl Reply {
         }
     }
 
-    /// The whole reply at once.
+    /// Waits for the whole reply.
     pub(super) async fn whole(mut self) -> Result<ChatCompletion, ApiError> {
         let (mut text, mut tool_calls) = (String::new(), None);
         while self.fill().await {
@@ -157,10 +160,10 @@ impl Reply {
                 }
             }
         }
-        Err(ApiError::new(Code::ServiceUnavailable, "the job went on elsewhere; try again"))
+        Err(ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator; try again"))
     }
 
-    /// The reply as Server-Sent Events; a failure on the way is told as one, and then there is no `[DONE]`.
+    /// Streams the reply as Server-Sent Events. An error is sent as an event and is not followed by `[DONE]`.
     pub(super) fn frames(
         self,
         include_usage: bool,
@@ -189,8 +192,8 @@ impl Reply {
     }
 }
 
-/// An error on the way, as the last event of a stream.
-fn broken(error: &ApiError) -> Bytes {
+/// An error as the last event of a stream.
+fn error_frame(error: &ApiError) -> Bytes {
     sse::data_frame(&error.body())
 }
 
@@ -203,7 +206,7 @@ struct Streaming {
 }
 
 impl Streaming {
-    /// The next bytes: everything that is there in one write, a comment after long silence, none at the end.
+    /// The next bytes: all available events in one write, a comment after a long silence, or `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         if self.over {
             return None;
@@ -216,7 +219,10 @@ impl Streaming {
         let mut bytes = BytesMut::new();
         if !more {
             self.over = true;
-            bytes.extend(broken(&ApiError::new(Code::ServiceUnavailable, "the job went on elsewhere")));
+            bytes.extend(error_frame(&ApiError::new(
+                Code::ServiceUnavailable,
+                "the job moved to another coordinator",
+            )));
         }
         if !self.begun {
             self.begun = true;
@@ -243,16 +249,16 @@ impl Streaming {
                     self.over = true;
                 }
                 Piece::Failed { code, message } => {
-                    bytes.extend(broken(&problem(&code, &message)));
+                    bytes.extend(error_frame(&problem(&code, &message)));
                     self.over = true;
                 }
             }
         }
-        // The slot is free before the client can know that the stream is over.
+        // The slot is released before the client can know that the stream has ended.
         if self.over
             && let Some(slot) = self.slot.take()
         {
-            slot.free().await;
+            slot.release().await;
         }
         Some(bytes.freeze())
     }

@@ -15,19 +15,19 @@ use crate::{
     storage::{self, host, pairing},
 };
 
-/// Ties the Island that shows this code to the caller's account.
+/// Adds the Island that shows this code to the caller's account.
 pub(in crate::api) async fn pair(
     State(api): State<Arc<Api>>,
     caller: Caller,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<HostView>>, ApiError> {
-    let wish: Pair = fields.into_type()?;
-    let context = api.owner.context();
+    let request: Pair = fields.into_type()?;
+    let context = api.execution.context();
     let now = context.clock.now();
     let mut tx = context.store.begin().await?;
-    // People type small letters, and dashes to keep their place.
+    // Users may type lower-case letters and dashes.
     let code: String =
-        wish.code.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_uppercase();
+        request.code.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_uppercase();
     let waiting = pairing::take(&mut tx, &code, now).await?;
     let waiting = waiting.ok_or_else(|| {
         ApiError::new(
@@ -35,16 +35,16 @@ pub(in crate::api) async fn pair(
             "no Island shows this code now: codes are good once, for ten minutes",
         )
     })?;
-    let enrolled = Enrolled::newcomer(waiting.host, caller.account, waiting.public_key, waiting.name);
-    if !host::enrol(&mut tx, &enrolled, now).await? {
+    let enrolled = Enrolled::new(waiting.host, caller.account, waiting.public_key, waiting.name);
+    if !host::enroll(&mut tx, &enrolled, now).await? {
         return Err(ApiError::new(
             Code::HostConflict,
             "this Island belongs to another account; let it leave there first",
         ));
     }
     storage::commit(tx).await?;
-    // With what it earned before it left, if it was here before.
+    // With the karma from before it left, if it was enrolled earlier.
     let stored = host::get(context.store.reader(), enrolled.id).await?;
-    context.fleet.enrol(stored.unwrap_or(enrolled));
+    context.fleet.enroll(stored.unwrap_or(enrolled));
     Ok(Json(Data { data: find(&api, &waiting.host.to_string())? }))
 }

@@ -1,4 +1,4 @@
-//! From a job's events to pictures.
+//! Converts a job's events to images.
 
 use std::convert::Infallible;
 
@@ -22,7 +22,7 @@ use crate::{
     sse,
 };
 
-/// An answer on its way.
+/// An answer in progress.
 #[derive(Debug)]
 pub(super) struct Reply {
     follower: Follower,
@@ -31,7 +31,7 @@ pub(super) struct Reply {
     as_url: bool,
 }
 
-/// What a Cargo that makes pictures gives; its output was checked against its schema when the job ended.
+/// Output of a Cargo that makes images. It was checked against the Cargo's schema when the job ended.
 #[derive(Debug, Deserialize)]
 struct Output {
     images: Vec<Picture>,
@@ -51,7 +51,7 @@ impl Reply {
         Self { follower, model: job.workload.to_string(), created: job.created_at.unix_ms() / 1000, as_url }
     }
 
-    /// All pictures at once.
+    /// Waits for all images.
     pub(super) async fn whole(mut self) -> Result<Images, ApiError> {
         let output = loop {
             match &self.follower.next().await?.event.event {
@@ -80,7 +80,7 @@ impl Reply {
         })
     }
 
-    /// Previews and pictures as Server-Sent Events; a failure on the way is told as one.
+    /// Streams previews and images as Server-Sent Events; an error is sent as an event.
     pub(super) fn frames(self, slot: Option<Slot>) -> impl Stream<Item = Result<Bytes, Infallible>> {
         let state = Streaming { reply: self, slot, previews: 0, is_over: false };
         stream::unfold(state, |mut state| async move {
@@ -105,13 +105,13 @@ impl Reply {
 struct Streaming {
     reply: Reply,
     slot: Option<Slot>,
-    /// Of the picture that is being made.
+    /// Previews sent of the current image.
     previews: u32,
     is_over: bool,
 }
 
 impl Streaming {
-    /// The next frame, a comment after long silence, none at the end.
+    /// The next frame, a comment after a long silence, or `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         while !self.is_over {
             let entry = tokio::select! {
@@ -120,23 +120,23 @@ impl Streaming {
                 () = tokio::time::sleep(KEEP_ALIVE) => return Some(sse::KEEP_ALIVE),
             };
             let failed = match entry.as_ref().map(|entry| &entry.event.event) {
-                Ok(JobEvent::Image(image)) => return Some(self.told(image)),
+                Ok(JobEvent::Image(image)) => return Some(self.frame(image)),
                 Ok(JobEvent::Done { .. }) => None,
                 Ok(JobEvent::Error { error, code }) => Some(sse::data_frame(&problem(code, error).body())),
                 Ok(_) => continue,
                 Err(error) => Some(sse::data_frame(&error.body())),
             };
             self.is_over = true;
-            // The slot is free before the client can know that the stream is over.
+            // The slot is released before the client can know that the stream has ended.
             if let Some(slot) = self.slot.take() {
-                slot.free().await;
+                slot.release().await;
             }
             return failed;
         }
         None
     }
 
-    fn told(&mut self, image: &Image) -> Bytes {
+    fn frame(&mut self, image: &Image) -> Bytes {
         let picture = self.reply.picture(image);
         let event = if image.preview {
             self.previews += 1;

@@ -1,4 +1,4 @@
-//! `POST /island/check`: one real job on the Island that asks, so that its owner sees whether it works.
+//! `POST /island/check`: runs a real job on the requesting Island, so that its owner learns whether it works.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,38 +25,39 @@ use crate::{
     },
     catalogue::Cargo,
     placement,
-    storage::{self, StoreError, job as jobs},
+    storage::{self, StoreError, jobs},
 };
 
-/// How long the job may take, its model's loading included.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// Between two checks of an Island.
-const EVERY_MS: i64 = 60_000;
+/// Maximum time of the job, including loading its model.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// Time between two checks of an Island.
+const INTERVAL_MS: i64 = 60_000;
 
-/// Runs the smallest job that the Island can run, there alone, and says how far it came. It costs nothing and earns nothing.
+/// Runs the smallest job that the Island can run, on that Island only, and reports its progress. It costs and earns
+/// nothing.
 pub(in crate::api) async fn check(
     State(api): State<Arc<Api>>,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<IslandCheck>>, ApiError> {
-    let wish: CheckIsland = fields.into_type()?;
-    let claim = check_claim(wish.host_id, wish.sent_at);
-    let (account, _) = signer(&api, wish.host_id, &claim, wish.sent_at, &wish.signature).await?;
+    let request: CheckIsland = fields.into_type()?;
+    let claim = check_claim(request.host_id, request.sent_at);
+    let (account, _) = signer(&api, request.host_id, &claim, request.sent_at, &request.signature).await?;
     if api.soft.is_cancelled() {
         return Err(stopping());
     }
-    let data = match choose(&api, wish.host_id) {
-        Ok(cargo) => run(&api, wish.host_id, account, cargo).await?,
+    let data = match choose(&api, request.host_id) {
+        Ok(cargo) => run(&api, request.host_id, account, cargo).await?,
         Err(reason) => not_placed(None, reason),
     };
     Ok(Json(Data { data }))
 }
 
 fn choose(api: &Api, host: HostId) -> Result<&Cargo, &'static str> {
-    let context = api.owner.context();
+    let context = api.execution.context();
     let cargos = context.catalogue.iter().map(|cargo| cargo.spec.as_ref());
     let chosen = context.fleet.consider(host, Instant::now(), |island| placement::quickest(cargos, island));
     match chosen {
-        None => Err("the coordinator never heard from it"),
+        None => Err("the Island has not registered"),
         Some(Err(None)) => Err("no_model_near"),
         Some(Err(Some(reason))) => Err(reason.as_str()),
         Some(Ok(spec)) => context.catalogue.get(spec.slug.as_str()).ok_or("no_model_near"),
@@ -71,21 +72,21 @@ async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Resu
     job.only = Some(host);
     job.price = island_protocol::credits::MicroCredits::ZERO;
     let begun = Instant::now();
-    let (id, since) = (job.id, job.created_at.plus_ms(-EVERY_MS));
-    let new = api.owner.prepare(job, &cargo.spec);
+    let (id, since) = (job.id, job.created_at.plus_ms(-INTERVAL_MS));
+    let new = api.execution.prepare(job, &cargo.spec);
     if !new.is_placed() {
-        return Ok(not_placed(Some(cargo), "its last place was taken meanwhile"));
+        return Ok(not_placed(Some(cargo), "its last free slot was taken meanwhile"));
     }
-    let owner = api.owner.clone();
-    let accepted = api.owner.shielded(async move {
-        let context = owner.context();
+    let execution = api.execution.clone();
+    let accepted = api.execution.shielded(async move {
+        let context = execution.context();
         let is_stored = jobs::accept_check(&context.store, &new.job, context.instance, since).await?;
-        // Dropped, for lack of time or because the Island has disconnected, it cancels the job.
-        Ok::<_, StoreError>(is_stored.then(|| CancelOnDrop::new(new.adopt(), OnDisconnect::Cancel)))
+        // Dropped after the timeout or when the Island disconnects, it cancels the job.
+        Ok::<_, StoreError>(is_stored.then(|| CancelOnDrop::new(new.start(), OnDisconnect::Cancel)))
     });
     let Some(guard) = accepted.await.ok_or_else(stopping)?? else {
         let message = "this Island was checked less than a minute ago";
-        return Err(ApiError::new(Code::RateLimited, message).after(EVERY_MS as u64 / 1000));
+        return Err(ApiError::new(Code::RateLimited, message).after(INTERVAL_MS as u64 / 1000));
     };
     let mut check = IslandCheck {
         passed: false,
@@ -96,48 +97,48 @@ async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Resu
         error: None,
     };
     let mut follower = Follower::new(guard);
-    let mut watch = Watch { begun, check: &mut check, tokens: None };
+    let mut observer = CheckObserver { begun, check: &mut check, tokens: None };
     loop {
-        let Ok(entry) = timeout_at(begun + PATIENCE, follower.next()).await else {
-            let message = format!("it had not ended after {} s", PATIENCE.as_secs());
-            watch.failed(FailureCode::DeadlineExceeded.as_str(), message);
+        let Ok(entry) = timeout_at(begun + TIMEOUT, follower.next()).await else {
+            let message = format!("it had not ended after {} s", TIMEOUT.as_secs());
+            observer.failed(FailureCode::DeadlineExceeded.as_str(), message);
             break;
         };
-        if watch.saw(&entry?.event.event) {
+        if observer.record(&entry?.event.event) {
             break;
         }
     }
     if cargo.spec.runtime_type != RuntimeType::Llmcpp {
-        // What a program prints are no tokens of a model.
+        // A program's output has no tokens of a model.
         check.tokens_per_second = None;
     }
     if let Some(speed) = check.tokens_per_second {
-        remember(api, host, speed).await?;
+        store_speed(api, host, speed).await?;
     }
     Ok(check)
 }
 
-/// Keeps the speed that placement goes by: seen from here, and not claimed.
-async fn remember(api: &Api, host: HostId, speed: f64) -> Result<(), ApiError> {
-    let context = api.owner.context();
+/// Stores the speed that placement uses; it is measured here, not reported by the Island.
+async fn store_speed(api: &Api, host: HostId, speed: f64) -> Result<(), ApiError> {
+    let context = api.execution.context();
     let mut tx = context.store.begin().await?;
     storage::host::measured(&mut tx, host, speed, context.clock.now()).await?;
     storage::commit(tx).await?;
-    context.fleet.measured(host, speed);
+    context.fleet.set_speed(host, speed);
     Ok(())
 }
 
-/// What is seen of a check's job.
-struct Watch<'a> {
+/// Observes the job of a check.
+struct CheckObserver<'a> {
     begun: Instant,
     check: &'a mut IslandCheck,
-    /// When its first and its newest text came.
+    /// When the first and the latest text arrived.
     tokens: Option<(Instant, Instant)>,
 }
 
-impl Watch<'_> {
-    /// Takes an event; true: it was the last.
-    fn saw(&mut self, event: &JobEvent) -> bool {
+impl CheckObserver<'_> {
+    /// Records an event. Returns `true` for the last one.
+    fn record(&mut self, event: &JobEvent) -> bool {
         let now = Instant::now();
         match event {
             JobEvent::Status { state } => self.step(state),
@@ -157,7 +158,7 @@ impl Watch<'_> {
         event.is_last()
     }
 
-    /// Notes what happens for the first time.
+    /// Records the first occurrence of a step.
     fn step(&mut self, name: &str) {
         if !self.check.steps.iter().any(|step| step.name == name) {
             let after_ms = self.begun.elapsed().as_millis() as u64;
@@ -189,7 +190,7 @@ fn not_placed(cargo: Option<&Cargo>, reason: &str) -> IslandCheck {
     }
 }
 
-/// Every Cargo has an example, which was checked when the catalogue was read.
+/// A bug: every Cargo has an example, which is checked when the catalogue is loaded.
 #[derive(Debug, thiserror::Error)]
 #[error("the Cargo has no example input")]
 struct NoExample;

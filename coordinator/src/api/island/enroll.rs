@@ -8,31 +8,31 @@ use island_protocol::{
     problem::Code,
 };
 
-use super::{check_newcomer, credentials_for};
+use super::{credentials_for, validate_enrollment};
 use crate::{
     api::{Api, ApiError, auth::Caller, body},
     fleet::Enrolled,
     storage::{self, host},
 };
 
-/// Ties an Island to the caller's account and hands out its first credentials. The same key may come again.
+/// Adds an Island to the caller's account and returns its first credentials. May be repeated with the same key.
 pub(in crate::api) async fn enroll(
     State(api): State<Arc<Api>>,
     caller: Caller,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<HostCredentials>>, ApiError> {
-    let wish: Enroll = fields.into_type()?;
-    check_newcomer(&api, &wish)?;
-    let enrolled = Enrolled::newcomer(wish.host_id, caller.account, wish.public_key.clone(), wish.name);
-    let context = api.owner.context();
+    let request: Enroll = fields.into_type()?;
+    validate_enrollment(&api, &request)?;
+    let enrolled = Enrolled::new(request.host_id, caller.account, request.public_key.clone(), request.name);
+    let context = api.execution.context();
     let mut tx = context.store.begin().await?;
-    if !host::enrol(&mut tx, &enrolled, context.clock.now()).await? {
+    if !host::enroll(&mut tx, &enrolled, context.clock.now()).await? {
         return Err(ApiError::new(Code::HostConflict, "this Island id belongs to another key or account"));
     }
     storage::commit(tx).await?;
-    let credentials = credentials_for(&api, wish.host_id, &wish.public_key)?;
-    // With what it earned before it left, if it was here before.
+    let credentials = credentials_for(&api, request.host_id, &request.public_key)?;
+    // With the karma from before it left, if it was enrolled earlier.
     let stored = host::get(context.store.reader(), enrolled.id).await?;
-    context.fleet.enrol(stored.unwrap_or(enrolled));
+    context.fleet.enroll(stored.unwrap_or(enrolled));
     Ok(Json(Data { data: credentials }))
 }

@@ -11,18 +11,19 @@ use crate::{
     storage::{self, host},
 };
 
-/// Takes an Island out of the network, proven by its own key. Its jobs go elsewhere, and its key may come back to any account.
+/// Removes an Island from the network, authenticated by its own key. Its jobs continue elsewhere, and it may enroll
+/// again with any account.
 pub(in crate::api) async fn leave(
     State(api): State<Arc<Api>>,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<()>>, ApiError> {
-    let wish: RenewCredentials = fields.into_type()?;
-    let claim = credentials_claim(wish.host_id, wish.sent_at);
-    signer(&api, wish.host_id, &claim, wish.sent_at, &wish.signature).await?;
-    let context = api.owner.context();
+    let request: RenewCredentials = fields.into_type()?;
+    let claim = credentials_claim(request.host_id, request.sent_at);
+    signer(&api, request.host_id, &claim, request.sent_at, &request.signature).await?;
+    let context = api.execution.context();
     let mut tx = context.store.begin().await?;
-    host::leave(&mut tx, wish.host_id, context.clock.now()).await?;
+    host::leave(&mut tx, request.host_id, context.clock.now()).await?;
     storage::commit(tx).await?;
-    context.fleet.forget(wish.host_id);
+    context.fleet.remove(request.host_id);
     Ok(Json(Data { data: () }))
 }

@@ -1,4 +1,4 @@
-//! `POST /island/pairings`: an Island without an account asks for a code that its owner confirms.
+//! `POST /island/pairings`: creates a code for an Island without an account, which its owner confirms.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use island_protocol::{
 };
 use rand::RngExt as _;
 
-use super::check_newcomer;
+use super::validate_enrollment;
 use crate::{
     api::{Api, ApiError, body},
     storage::{
@@ -18,28 +18,29 @@ use crate::{
     },
 };
 
-/// How long a code is good for.
+/// Life of a code.
 const LIFE_MS: i64 = 10 * 60 * 1000;
-/// Letters of a code: none that looks like another when read aloud or copied by hand.
-const LETTERS: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
-/// How many there are in one.
+/// Characters of a code. Those that look alike are left out.
+const CHARACTERS: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+/// Characters in a code.
 const LENGTH: usize = 6;
-/// Islands that may wait at once: among so few codes in a thousand million, nobody guesses one in ten minutes.
-const MOST: i64 = 10_000;
+/// Maximum waiting Islands. With this number of codes in a thousand million, guessing one within ten minutes is
+/// impractical.
+const MAX_WAITING: i64 = 10_000;
 
-/// Hands out a code. The Island proves its key, and asks for its credentials until the code was confirmed.
+/// Returns a code. The Island signs the request, and polls for its credentials until the code is confirmed.
 pub(in crate::api) async fn pairings(
     State(api): State<Arc<Api>>,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<Pairing>>, ApiError> {
-    let wish: Enroll = fields.into_type()?;
-    check_newcomer(&api, &wish)?;
-    let context = api.owner.context();
+    let request: Enroll = fields.into_type()?;
+    validate_enrollment(&api, &request)?;
+    let context = api.execution.context();
     let now = context.clock.now();
-    let waiting = Waiting { host: wish.host_id, public_key: wish.public_key, name: wish.name };
+    let waiting = Waiting { host: request.host_id, public_key: request.public_key, name: request.name };
     let expires_at = now.plus_ms(LIFE_MS);
     let mut tx = context.store.begin().await?;
-    if pairing::count(&mut tx, now).await? >= MOST {
+    if pairing::count(&mut tx, now).await? >= MAX_WAITING {
         return Err(ApiError::new(
             Code::ServiceUnavailable,
             "too many Islands wait for their codes; try again in ten minutes",
@@ -57,7 +58,7 @@ pub(in crate::api) async fn pairings(
 
 fn code() -> String {
     let mut random = rand::rng();
-    (0..LENGTH).map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())])).collect()
+    (0..LENGTH).map(|_| char::from(CHARACTERS[random.random_range(0..CHARACTERS.len())])).collect()
 }
 
 #[cfg(test)]
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_have_no_letters_that_look_alike() {
+    fn codes_have_no_characters_that_look_alike() {
         for _ in 0..1000 {
             let code = code();
             assert_eq!(code.len(), LENGTH);

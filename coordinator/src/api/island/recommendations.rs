@@ -16,23 +16,23 @@ use crate::{
     storage::market::{self, Demand, HOUR_MS},
 };
 
-/// The Cargos whose model an Island should have on disk, most wanted first. Needs no key.
+/// The Cargos whose models an Island should download, highest demand first. Needs no key.
 pub(in crate::api) async fn recommendations(
     State(api): State<Arc<Api>>,
     query: Query,
 ) -> Result<Json<Recommendations>, ApiError> {
-    let text = query.get("host_id").ok_or_else(|| {
-        ApiError::field(Code::InvalidRequest, "host_id", "host_id is missing: whose recommendations?")
-    })?;
+    let text = query
+        .get("host_id")
+        .ok_or_else(|| ApiError::field(Code::InvalidRequest, "host_id", "host_id is missing"))?;
     let host_id: HostId = text
         .parse()
         .map_err(|_| ApiError::field(Code::ValidationError, "host_id", "host_id must be a UUID"))?;
     let unknown = || ApiError::new(Code::HostNotFound, "there is no such Island");
-    api.owner.known(host_id).await?.ok_or_else(unknown)?;
-    let context = api.owner.context();
+    api.execution.account_and_key(host_id).await?.ok_or_else(unknown)?;
+    let context = api.execution.context();
     let able = context.fleet.inspect(host_id, |island| {
         let cargos = context.catalogue.iter().filter(|cargo| !cargo.spec.artifacts.is_empty());
-        // An Island that never said what it has can be recommended nothing.
+        // Without a registration the Island's hardware is unknown.
         let Some(island) = island else { return Vec::new() };
         cargos.filter(|cargo| placement::able(&cargo.spec, island).is_ok()).collect::<Vec<&Cargo>>()
     });
@@ -59,7 +59,7 @@ fn recommend(cargo: &Cargo, demand: Demand) -> Option<Recommendation> {
     })
 }
 
-/// Most wanted first; what is wanted alike by its name.
+/// Highest demand first, then by name.
 fn sorted(mut recommendations: Vec<Recommendation>) -> Vec<Recommendation> {
     recommendations
         .sort_by(|a, b| b.demand_score.cmp(&a.demand_score).then(a.workload_slug.cmp(&b.workload_slug)));

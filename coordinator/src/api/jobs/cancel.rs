@@ -12,17 +12,17 @@ use island_protocol::{
 use super::{own, unknown};
 use crate::{
     api::{Api, ApiError, auth::Caller, segment::Segment},
-    owner::Cancelled,
+    execution::Cancelled,
 };
 
-/// Cancels a job. Cancelling it again is no error; any other end is.
+/// Cancels a job. Repeating it is not an error; cancelling a job that ended otherwise is.
 pub(in crate::api) async fn cancel(
     State(api): State<Arc<Api>>,
     caller: Caller,
     Segment(id): Segment,
 ) -> Result<Json<Data<CancelledJob>>, ApiError> {
     let job = own(&api, &caller, &id).await?;
-    match api.owner.cancel(job.id).await? {
+    match api.execution.cancel(job.id).await? {
         Cancelled::Yes => Ok(Json(Data { data: CancelledJob { id: job.id, status: JobStatus::Cancelled } })),
         Cancelled::AlreadyFinal(status) => {
             Err(ApiError::new(Code::JobAlreadyFinal, format!("this job is {status} already")))

@@ -1,4 +1,4 @@
-//! A request that waits for the job it made.
+//! Waits for the end of a job on behalf of its request.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -8,35 +8,35 @@ use tokio::{
     time::timeout,
 };
 
-use super::submit::{OnDisconnect, Taken};
+use super::submit::{OnDisconnect, Submission};
 use crate::{
     api::{Api, ApiError},
-    job::Job,
-    owner::{
-        live::{Command, Live},
+    execution::{
+        job_handle::{Command, JobHandle},
         log::{Entry, Log, Reader},
     },
-    storage::job as jobs,
+    job::Job,
+    storage::jobs,
 };
 
-/// An accepted job of a client that waits. Dropped while armed, because the client has disconnected, it cancels the job.
+/// An accepted job whose client waits. Dropped while armed, because the client has disconnected, it cancels the job.
 #[derive(Debug)]
 pub(in crate::api) struct CancelOnDrop {
-    live: Arc<Live>,
+    handle: Arc<JobHandle>,
     is_armed: bool,
 }
 
 impl CancelOnDrop {
-    pub(in crate::api) fn new(live: Arc<Live>, on_disconnect: OnDisconnect) -> Self {
-        Self { live, is_armed: on_disconnect == OnDisconnect::Cancel }
+    pub(in crate::api) fn new(handle: Arc<JobHandle>, on_disconnect: OnDisconnect) -> Self {
+        Self { handle, is_armed: on_disconnect == OnDisconnect::Cancel }
     }
 
     /// The job.
-    pub(in crate::api) fn live(&self) -> Arc<Live> {
-        self.live.clone()
+    pub(in crate::api) fn handle(&self) -> Arc<JobHandle> {
+        self.handle.clone()
     }
 
-    /// From now on the job runs to its end.
+    /// Lets the job run to its end even if the client disconnects.
     pub(in crate::api) fn disarm(&mut self) {
         self.is_armed = false;
     }
@@ -45,59 +45,62 @@ impl CancelOnDrop {
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if self.is_armed {
-            // A job that has ended does not hear this.
+            // A job that has ended ignores the command.
             let (answer, _) = oneshot::channel();
-            self.live.send(Command::Cancel { answer });
+            self.handle.send(Command::Cancel { answer });
         }
     }
 }
 
-/// A job that was accepted, to be followed: one that the same request made before is as if it ended now.
-pub(in crate::api) async fn taken(api: &Api, taken: Taken) -> Result<(CancelOnDrop, Job, bool), ApiError> {
-    let job = match taken {
-        Taken::New(guard, job) => return Ok((guard, job, false)),
-        Taken::Before(job) => job,
+/// Follows an accepted job. One that an earlier, identical request created is replayed from its stored events.
+pub(in crate::api) async fn follow(
+    api: &Api,
+    submission: Submission,
+) -> Result<(CancelOnDrop, Job, bool), ApiError> {
+    let job = match submission {
+        Submission::New(guard, job) => return Ok((guard, job, false)),
+        Submission::Existing(job) => job,
     };
-    let events = jobs::events(api.owner.context().store.reader(), job.id).await?;
+    let events = jobs::events(api.execution.context().store.reader(), job.id).await?;
     let events = events.ok_or_else(|| {
         ApiError::new(Code::IdempotencyInProgress, "the first request with this Idempotency-Key still runs")
     })?;
     let (commands, _) = mpsc::unbounded_channel();
-    let live = Arc::new(Live::new(&job, Log::new(events), commands));
-    Ok((CancelOnDrop::new(live, OnDisconnect::Run), job, true))
+    let handle = Arc::new(JobHandle::new(&job, Log::new(events), commands));
+    Ok((CancelOnDrop::new(handle, OnDisconnect::Run), job, true))
 }
 
-/// A job's events, one after the other. Dropped before the last, it cancels the job.
+/// A job's events in order. Dropped before the last one, it cancels the job.
 #[derive(Debug)]
 pub(in crate::api) struct Follower {
-    live: Arc<Live>,
+    handle: Arc<JobHandle>,
     reader: Reader,
     guard: CancelOnDrop,
-    /// Read and not taken yet.
+    /// Read but not yet returned.
     ready: VecDeque<Entry>,
 }
 
 impl Follower {
     pub(in crate::api) fn new(guard: CancelOnDrop) -> Self {
-        let live = guard.live();
-        Self { reader: live.log.read(0), live, guard, ready: VecDeque::new() }
+        let handle = guard.handle();
+        Self { reader: handle.log.read(0), handle, guard, ready: VecDeque::new() }
     }
 
-    /// From now on the job runs to its end whether or not somebody listens.
+    /// Lets the job run to its end even if the client disconnects.
     pub(in crate::api) fn outlive_client(&mut self) {
         self.guard.disarm();
     }
 
-    /// Waits until an Island has taken the job, or it ended.
+    /// Waits until an Island has accepted the job, or the job has ended.
     pub(in crate::api) async fn begin(&mut self, wait: Duration) -> Result<(), ApiError> {
-        let live = self.live.clone();
+        let handle = self.handle.clone();
         let deadline = tokio::time::sleep(wait);
         tokio::pin!(deadline);
         while !self.has_ended() {
             tokio::select! {
                 biased;
-                is_more = self.fill() => if !is_more { return Err(gone()) },
-                () = live.accepted() => return Ok(()),
+                is_more = self.fill() => if !is_more { return Err(moved()) },
+                () = handle.accepted() => return Ok(()),
                 () = &mut deadline => {
                     return Err(ApiError::new(Code::NoIslandAvailable, "no Island can serve this model right now"));
                 }
@@ -106,29 +109,30 @@ impl Follower {
         Ok(())
     }
 
-    /// Waits, but no longer than `patience`, for a first event that passes: what is wrong until then can still be a proper answer.
-    pub(in crate::api) async fn settle(&mut self, patience: Duration, passes: impl Fn(&JobEvent) -> bool) {
-        let looked = async {
-            let mut seen = 0;
+    /// Waits up to `timeout` for an event that `passes`: an error until then can still be answered with its HTTP
+    /// status.
+    pub(in crate::api) async fn settle(&mut self, limit: Duration, passes: impl Fn(&JobEvent) -> bool) {
+        let search = async {
+            let mut checked = 0;
             loop {
-                if self.ready.iter().skip(seen).any(|entry| passes(&entry.event.event)) {
+                if self.ready.iter().skip(checked).any(|entry| passes(&entry.event.event)) {
                     return;
                 }
-                seen = self.ready.len();
+                checked = self.ready.len();
                 if !self.fill().await {
                     return;
                 }
             }
         };
-        let _ = timeout(patience, looked).await;
+        let _ = timeout(limit, search).await;
     }
 
-    /// The next event that was not taken, if one was read.
+    /// The first event that `passes` among those not yet returned.
     pub(in crate::api) fn first(&self, passes: impl Fn(&JobEvent) -> bool) -> Option<&JobEvent> {
         self.ready.iter().map(|entry| &entry.event.event).find(|event| passes(event))
     }
 
-    /// The next event. Safe to drop.
+    /// The next event. Cancel safe.
     pub(in crate::api) async fn next(&mut self) -> Result<Entry, ApiError> {
         loop {
             if let Some(entry) = self.ready.pop_front() {
@@ -138,7 +142,7 @@ impl Follower {
                 return Ok(entry);
             }
             if !self.fill().await {
-                return Err(gone());
+                return Err(moved());
             }
         }
     }
@@ -147,7 +151,7 @@ impl Follower {
         self.ready.iter().any(|entry| entry.event.event.is_last())
     }
 
-    /// Reads what is there; false: the log has ended. Safe to drop.
+    /// Reads the events that are available. Returns `false` if the log has ended. Cancel safe.
     async fn fill(&mut self) -> bool {
         match self.reader.next().await {
             Some(entries) => {
@@ -159,6 +163,6 @@ impl Follower {
     }
 }
 
-fn gone() -> ApiError {
-    ApiError::new(Code::ServiceUnavailable, "the job went on elsewhere; try again")
+fn moved() -> ApiError {
+    ApiError::new(Code::ServiceUnavailable, "the job moved to another coordinator; try again")
 }

@@ -17,9 +17,9 @@ pub(in crate::api) async fn get(
     caller: Caller,
     Segment(id): Segment,
 ) -> Result<Json<Data<JobView>>, ApiError> {
-    let standing = api.owner.standing(parse_id(&id)?);
+    let live_state = api.execution.live_state(parse_id(&id)?);
     let job = own(&api, &caller, &id).await?;
-    Ok(Json(Data { data: job.view(standing) }))
+    Ok(Json(Data { data: job.view(live_state) }))
 }
 
 /// The output of a completed job alone.

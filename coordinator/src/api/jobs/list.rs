@@ -7,7 +7,7 @@ use island_protocol::api::{JobSummary, Page, PageMeta};
 
 use crate::{
     api::{Api, ApiError, auth::Caller, query::Query},
-    storage::job,
+    storage::jobs,
 };
 
 /// The caller's jobs, newest first.
@@ -16,15 +16,16 @@ pub(in crate::api) async fn list(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Page<JobSummary>>, ApiError> {
-    let asked = query.page()?;
-    let standings = api.owner.standings(caller.account);
+    let requested = query.page()?;
+    let live_states = api.execution.live_states(caller.account);
     let page =
-        job::page(api.owner.context().store.reader(), caller.account, asked.limit, asked.offset).await?;
+        jobs::page(api.execution.context().store.reader(), caller.account, requested.limit, requested.offset)
+            .await?;
     let mut data = page.jobs;
     for job in &mut data {
-        if let Some(standing) = standings.get(&job.id) {
-            standing.overlay(job);
+        if let Some(live_state) = live_states.get(&job.id) {
+            live_state.overlay(job);
         }
     }
-    Ok(Json(Page { data, meta: PageMeta { total: page.total, ..asked } }))
+    Ok(Json(Page { data, meta: PageMeta { total: page.total, ..requested } }))
 }

@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 use super::own;
 use crate::{
     api::{Api, ApiError, auth::Caller, query::Query, segment::Segment, slots::Slot},
-    owner::{feed::Feed, log::Entry},
+    execution::{feed::Feed, log::Entry},
     sse,
 };
 
-/// Longest silence on a stream.
+/// Maximum silence on a stream.
 pub(in crate::api) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Streams a job's events from the one after `Last-Event-ID` to the last.
@@ -33,7 +33,7 @@ pub(in crate::api) async fn stream(
 ) -> Result<Response, ApiError> {
     let after = last_event_id(&headers, &query)?;
     let job = own(&api, &caller, &id).await?;
-    let feed = Feed::open(api.owner.clone(), job.id, after).await?;
+    let feed = Feed::open(api.execution.clone(), job.id, after).await?;
     // The events of an ended job are one answer and need no slot.
     let slot = if feed.is_stored() { None } else { Some(api.streams.take(caller.account).await?) };
     let reading = Reading { feed, soft: api.soft.clone(), slot };
@@ -51,7 +51,7 @@ fn last_event_id(headers: &HeaderMap, query: &Query) -> Result<u64, ApiError> {
     Ok(header.or(query).unwrap_or(0))
 }
 
-/// A response of Server-Sent Events that no proxy holds back.
+/// A response of Server-Sent Events that proxies do not buffer.
 pub(in crate::api) fn event_stream(
     frames: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static,
 ) -> Response {
@@ -63,7 +63,7 @@ pub(in crate::api) fn event_stream(
     response
 }
 
-/// A reader on its way through a job. Dropped with its connection, it gives its slot back.
+/// A reader of a job's events. It releases its stream slot on drop.
 struct Reading {
     feed: Feed,
     soft: CancellationToken,
@@ -76,25 +76,26 @@ impl Reading {
             let frame = tokio::select! {
                 biased;
                 () = reading.soft.cancelled() => return None,
-                entries = reading.feed.next() => reading.last_freed(&entries?).await,
+                entries = reading.feed.next() => reading.frame_of(&entries?).await,
                 () = tokio::time::sleep(KEEP_ALIVE) => sse::KEEP_ALIVE,
             };
             Some((Ok(frame), reading))
         })
     }
 
-    /// The bytes of what is new. The slot is free before a reader can know that the stream is over.
-    async fn last_freed(&mut self, entries: &[Entry]) -> Bytes {
+    /// The bytes of new events. Before the last one is sent the slot is released, so that it is free when the client
+    /// knows that the stream has ended.
+    async fn frame_of(&mut self, entries: &[Entry]) -> Bytes {
         if entries.iter().any(|entry| entry.event.event.is_last())
             && let Some(slot) = self.slot.take()
         {
-            slot.free().await;
+            slot.release().await;
         }
         joined(entries)
     }
 }
 
-/// Frames that are there already leave in one write.
+/// Available frames are sent in one write.
 fn joined(entries: &[Entry]) -> Bytes {
     if let [entry] = entries {
         return entry.frame.clone();

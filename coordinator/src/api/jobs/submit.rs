@@ -22,27 +22,27 @@ use crate::{
         Api, ApiError, MAX_INPUT,
         auth::Caller,
         body,
+        idempotency::{IdempotencyKey, Replayed, reused},
         jobs::follow::CancelOnDrop,
-        once::{self, Once, Replayed},
     },
     catalogue::Cargo,
     job::Job,
     storage::{
         StoreError,
         idempotency::JOBS,
-        job::{self as jobs, AcceptError, Accepted, Terms},
+        jobs::{self, AcceptError, Accepted, Terms},
         to_json,
     },
 };
 
-/// Accepts a job. Nothing is answered before the job and its hold are committed.
+/// Accepts a job. The answer is sent after the job and its hold are committed.
 pub(in crate::api) async fn submit(
     State(api): State<Arc<Api>>,
     caller: Caller,
     headers: HeaderMap,
     body::Json(mut fields): body::Json,
 ) -> Result<(StatusCode, Replayed, Json<Data<SubmittedJob>>), ApiError> {
-    let once = Once::read(&headers, JOBS, &fields)?;
+    let key = IdempotencyKey::read(&headers, JOBS, &fields)?;
     let invalid = |name: &str, must: &str| {
         ApiError::field(Code::ValidationError, name, format!("{name} must be {must}"))
     };
@@ -52,11 +52,11 @@ pub(in crate::api) async fn submit(
     let Value::Object(input) = fields.required("input")? else { return Err(invalid("input", "an object")) };
     let priority = fields.integer("priority", 0..=100)?.unwrap_or(0) as u8;
     fields.nothing_else()?;
-    let cargo = api.owner.context().catalogue.named(&slug);
+    let cargo = api.execution.context().catalogue.named(&slug);
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
-    let (job, replayed) = match accept(&api, caller, cargo, input, priority, once, OnDisconnect::Run).await? {
-        Taken::New(_, job) => (job, false),
-        Taken::Before(job) => (job, true),
+    let (job, replayed) = match accept(&api, caller, cargo, input, priority, key, OnDisconnect::Run).await? {
+        Submission::New(_, job) => (job, false),
+        Submission::Existing(job) => (job, true),
     };
     let data = SubmittedJob {
         id: job.id,
@@ -69,40 +69,44 @@ pub(in crate::api) async fn submit(
     Ok((StatusCode::CREATED, Replayed(replayed), Json(Data { data })))
 }
 
-/// What becomes of a job whose client has disconnected.
+/// What happens to a job whose client disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) enum OnDisconnect {
     /// It runs to its end: the client finds it in its list, or by its idempotency key.
     Run,
-    /// It is cancelled: nobody else can read its answer.
+    /// It is cancelled, as no other client can read its answer.
     Cancel,
 }
 
-/// A job that was accepted, now or before.
+/// An accepted job.
 #[derive(Debug)]
-pub(in crate::api) enum Taken {
-    /// It runs here.
+pub(in crate::api) enum Submission {
+    /// The job is new and runs here.
     New(CancelOnDrop, Job),
-    /// The same request made it before.
-    Before(Job),
+    /// An earlier, identical request created it.
+    Existing(Job),
 }
 
-/// Checks the input, commits the job with its hold and starts its runner; unless the same request came before. A client that
-/// disconnects meanwhile interrupts neither; `on_disconnect` decides what becomes of its job afterwards.
+/// Checks the input, commits the job with its hold and starts its runner, unless an earlier, identical request did so.
+/// A client that disconnects meanwhile does not interrupt this; `on_disconnect` decides what happens to its job
+/// afterwards.
 pub(in crate::api) async fn accept(
     api: &Api,
     caller: Caller,
     cargo: &Cargo,
     input: Map<String, Value>,
     priority: u8,
-    once: Option<Once>,
+    key: Option<IdempotencyKey>,
     on_disconnect: OnDisconnect,
-) -> Result<Taken, ApiError> {
+) -> Result<Submission, ApiError> {
     let input = Value::Object(input);
-    cargo.check_input(&input).map_err(|misfit| {
-        let param =
-            if misfit.field.is_empty() { "input".to_owned() } else { format!("input.{}", misfit.field) };
-        ApiError::field(Code::InvalidInput, param, misfit.message)
+    cargo.check_input(&input).map_err(|violation| {
+        let param = if violation.field.is_empty() {
+            "input".to_owned()
+        } else {
+            format!("input.{}", violation.field)
+        };
+        ApiError::field(Code::InvalidInput, param, violation.message)
     })?;
     if to_json(&input).len() > MAX_INPUT {
         return Err(ApiError::field(
@@ -118,29 +122,29 @@ pub(in crate::api) async fn accept(
         return Err(ApiError::new(Code::InvalidInput, "input must be an object"));
     };
     let job = new_job(api, caller.account, cargo, input, priority);
-    let new = api.owner.prepare(job.clone(), &cargo.spec);
-    let (owner, limit) = (api.owner.clone(), api.rules.concurrent_jobs);
-    let accepted = api.owner.shielded(async move {
-        let context = owner.context();
-        let claim = once.as_ref().map(|once| once.claim(caller.account));
-        let terms = Terms { owner: context.instance, key: caller.key, limit, claim };
+    let new = api.execution.prepare(job.clone(), &cargo.spec);
+    let (execution, limit) = (api.execution.clone(), api.rules.concurrent_jobs);
+    let accepted = api.execution.shielded(async move {
+        let context = execution.context();
+        let claim = key.as_ref().map(|key| key.claim(caller.account));
+        let terms = Terms { coordinator: context.instance, key: caller.key, limit, claim };
         match jobs::accept(&context.store, &new.job, &terms).await.map_err(refused)? {
-            Accepted::New => Ok(Taken::New(CancelOnDrop::new(new.adopt(), on_disconnect), job)),
-            Accepted::Before(id) => {
-                let before = jobs::get(context.store.reader(), id).await?;
-                before.map(Taken::Before).ok_or_else(|| StoreError::Corrupt { what: "made" }.into())
+            Accepted::New => Ok(Submission::New(CancelOnDrop::new(new.start(), on_disconnect), job)),
+            Accepted::Existing(id) => {
+                let existing = jobs::get(context.store.reader(), id).await?;
+                existing.map(Submission::Existing).ok_or_else(|| StoreError::Corrupt { what: "made" }.into())
             }
         }
     });
     accepted.await.unwrap_or_else(|| Err(stopping()))
 }
 
-/// Nothing is accepted any more.
+/// The answer while the coordinator stops.
 pub(in crate::api) fn stopping() -> ApiError {
     ApiError::new(Code::ServiceUnavailable, "this coordinator is stopping")
 }
 
-/// A job of `account`, not yet stored.
+/// A new job of `account`, not yet stored.
 pub(in crate::api) fn new_job(
     api: &Api,
     account: AccountId,
@@ -148,13 +152,13 @@ pub(in crate::api) fn new_job(
     input: Map<String, Value>,
     priority: u8,
 ) -> Job {
-    let now = api.owner.context().clock.now();
+    let now = api.execution.context().clock.now();
     let limits = &cargo.spec.limits;
-    let asked = input.get("max_tokens").and_then(Value::as_u64);
-    let most = Some(limits.max_tokens).filter(|most| *most > 0);
-    let max_tokens = match (asked, most) {
-        (Some(asked), Some(most)) => Some(asked.min(most)),
-        (asked, most) => asked.or(most),
+    let requested = input.get("max_tokens").and_then(Value::as_u64);
+    let limit = Some(limits.max_tokens).filter(|limit| *limit > 0);
+    let max_tokens = match (requested, limit) {
+        (Some(requested), Some(limit)) => Some(requested.min(limit)),
+        (requested, limit) => requested.or(limit),
     };
     let timeout_ms = i64::try_from(limits.timeout_s.saturating_mul(1000)).unwrap_or(i64::MAX / 4);
     Job {
@@ -192,7 +196,7 @@ fn refused(error: AcceptError) -> ApiError {
         AcceptError::Capped { needed, left, .. } => ApiError::credits(message, needed, left),
         AcceptError::Revoked => ApiError::new(Code::InvalidApiKey, message),
         AcceptError::TooMany { .. } => ApiError::new(Code::ConcurrentJobsExceeded, message),
-        AcceptError::Reused => once::reused(),
+        AcceptError::Reused => reused(),
         AcceptError::Store(error) => error.into(),
     }
 }

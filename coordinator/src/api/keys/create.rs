@@ -15,63 +15,65 @@ use island_protocol::{
 };
 use uuid::Uuid;
 
-use super::wish::Wish;
+use super::request::KeyRequest;
 use crate::{
     api::{
         Api, ApiError,
         auth::Caller,
         body,
-        once::{self, Once, Replayed},
+        idempotency::{IdempotencyKey, Replayed, reused},
     },
     secret::{self, NewKey},
     storage::{
         StoreError, account, commit,
-        idempotency::{self, KEYS, Known},
+        idempotency::{self, Claimed, KEYS},
         key::{self, Spending, StoredKey},
     },
 };
 
 type Answer = (StatusCode, Replayed, Json<CreatedKey>);
 
-/// Makes a key. The answer is the only one that carries the secret; a replay of it does not.
+/// Creates a key. Only the first answer contains the secret; a replay does not.
 pub(in crate::api) async fn create(
     State(api): State<Arc<Api>>,
     caller: Caller,
     headers: HeaderMap,
     body::Json(fields): body::Json,
 ) -> Result<Answer, ApiError> {
-    let once = Once::read(&headers, KEYS, &fields)?;
-    let context = api.owner.context();
+    let idempotency_key = IdempotencyKey::read(&headers, KEYS, &fields)?;
+    let context = api.execution.context();
     let now = context.clock.now();
-    let wish = Wish::parse(fields, &caller, now)?;
+    let request = KeyRequest::parse(fields, &caller, now)?;
     let NewKey { secret, prefix, hash } = secret::new_key();
     let id = ApiKeyId(Uuid::now_v7());
     let mut tx = context.store.begin().await?;
     account::lock(&mut tx, [caller.account]).await?;
-    if let Some(once) = &once {
-        match idempotency::claim(&mut tx, &once.claim(caller.account), &id.to_string(), now).await? {
-            Known::New => {}
-            Known::Before(made) => {
-                // It may be in the same group, and can be read once it is on disk.
+    if let Some(idempotency_key) = &idempotency_key {
+        match idempotency::claim(&mut tx, &idempotency_key.claim(caller.account), &id.to_string(), now)
+            .await?
+        {
+            Claimed::New => {}
+            Claimed::Existing(made) => {
+                // The key may be in the same commit group; it can be read after that is on disk.
                 commit(tx).await?;
                 return replay(&api, &made).await;
             }
-            Known::Reused => return Err(once::reused()),
+            Claimed::Reused => return Err(reused()),
         }
     }
     let parent = caller.spend_cap.map(|_| caller.key);
-    if let (Some(parent), Some(cap)) = (parent, wish.spend_cap) {
+    if let (Some(parent), Some(cap)) = (parent, request.spend_cap) {
         reserve(key::spend(&mut tx, parent, cap).await?, cap)?;
     }
     let stored = StoredKey {
         id,
         account: caller.account,
-        name: &wish.name,
+        name: &request.name,
         prefix: &prefix,
         hash: &hash,
-        scopes: wish.scopes,
-        expires_at: wish.expires_at,
-        spend_cap: wish.spend_cap,
+        scopes: request.scopes,
+        expires_at: request.expires_at,
+        spend_cap: request.spend_cap,
         parent,
         created_at: now,
     };
@@ -79,19 +81,19 @@ pub(in crate::api) async fn create(
     commit(tx).await?;
     let data = KeyView {
         id,
-        name: wish.name,
+        name: request.name,
         prefix,
-        scopes: wish.scopes.list(),
+        scopes: request.scopes.list(),
         created_at: now,
         last_used_at: None,
-        expires_at: wish.expires_at,
-        spend_cap: wish.spend_cap,
+        expires_at: request.expires_at,
+        spend_cap: request.spend_cap,
         spent: MicroCredits::ZERO,
     };
     Ok((StatusCode::CREATED, Replayed(false), Json(CreatedKey { data, key: Some(secret) })))
 }
 
-/// A capped key gives what it has not spent or given away, and no more.
+/// Checks the amount that a capped key passes on: at most what it has neither spent nor passed on before.
 fn reserve(spending: Spending, wanted: MicroCredits) -> Result<(), ApiError> {
     match spending {
         Spending::Taken => Ok(()),
@@ -103,11 +105,11 @@ fn reserve(spending: Spending, wanted: MicroCredits) -> Result<(), ApiError> {
     }
 }
 
-/// The first answer again, as it was, less the secret.
+/// The first answer again, without the secret.
 async fn replay(api: &Api, made: &str) -> Result<Answer, ApiError> {
     let corrupt = || StoreError::Corrupt { what: "made" };
     let id: ApiKeyId = made.parse().map_err(|_| corrupt())?;
-    let view = key::get(api.owner.context().store.reader(), id).await?.ok_or_else(corrupt)?;
+    let view = key::get(api.execution.context().store.reader(), id).await?.ok_or_else(corrupt)?;
     let data = KeyView { last_used_at: None, spent: MicroCredits::ZERO, ..view };
     Ok((StatusCode::CREATED, Replayed(true), Json(CreatedKey { data, key: None })))
 }

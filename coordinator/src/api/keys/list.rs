@@ -15,6 +15,6 @@ pub(in crate::api) async fn list(
     State(api): State<Arc<Api>>,
     caller: Caller,
 ) -> Result<Json<Data<Vec<KeyView>>>, ApiError> {
-    let data = key::list(api.owner.context().store.reader(), caller.account).await?;
+    let data = key::list(api.execution.context().store.reader(), caller.account).await?;
     Ok(Json(Data { data }))
 }

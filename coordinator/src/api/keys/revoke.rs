@@ -14,7 +14,7 @@ use crate::{
     storage::{account, commit, key},
 };
 
-/// Revokes a key of the account, the one in use too. It is refused everywhere from the answer on.
+/// Revokes a key of the account, also the one in use. It is refused everywhere as soon as this is answered.
 pub(in crate::api) async fn revoke(
     State(api): State<Arc<Api>>,
     caller: Caller,
@@ -22,7 +22,7 @@ pub(in crate::api) async fn revoke(
 ) -> Result<Json<Data<RevokedKey>>, ApiError> {
     let unknown = || ApiError::new(Code::ApiKeyNotFound, "there is no such API key");
     let id: ApiKeyId = id.parse().map_err(|_| unknown())?;
-    let context = api.owner.context();
+    let context = api.execution.context();
     let revoked_at = context.clock.now();
     let mut tx = context.store.begin().await?;
     account::lock(&mut tx, [caller.account]).await?;

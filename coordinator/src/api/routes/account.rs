@@ -3,8 +3,8 @@
 use island_protocol::{
     api::{
         AccountView, Data, Page, WatchCredentials,
-        books::LedgerEntry,
         key::{CreateKey, CreatedKey, KeyView, RevokedKey, Scope},
+        ledger::LedgerEntry,
     },
     problem::Code,
 };
@@ -45,9 +45,9 @@ pub(super) fn add(routes: Routes) -> Routes {
         .post(
             "/api-keys",
             keys::create::create,
-            Operation::keyed("Account", "createApiKey", "Make an API key", Scope::Write)
-                .about("A key gives no more than it has. The secret is in this one answer and nowhere else.")
-                .once()
+            Operation::keyed("Account", "createApiKey", "Create an API key", Scope::Write)
+                .about("A key cannot grant more than it has. The secret is in this answer only.")
+                .idempotent()
                 .takes::<CreateKey>(Some(json!({"name": "laptop", "scopes": ["read"]})))
                 .answers::<CreatedKey>(201, "The key, with its secret beside `data`"),
         )
@@ -57,7 +57,7 @@ pub(super) fn add(routes: Routes) -> Routes {
             Operation::keyed("Account", "revokeApiKey", "Revoke an API key", Scope::Write)
                 .segment("id", "The key.", &uuid())
                 .fails(&[Code::ApiKeyNotFound])
-                .answers::<Data<RevokedKey>>(200, "It is refused everywhere from now on"),
+                .answers::<Data<RevokedKey>>(200, "The key is revoked"),
         )
         .post(
             "/fabric/credentials",

@@ -21,9 +21,9 @@ pub(super) fn add(routes: Routes) -> Routes {
         .get(
             "/cargos",
             cargos::list,
-            Operation::open("Catalogue", "listCargos", "List the Cargos that can be used")
+            Operation::open("Catalogue", "listCargos", "List the Cargos")
                 .query("runtime_type", false, "Only those of this runtime.", &runtimes)
-                .query("category", false, "Only those of this use.", &categories)
+                .query("category", false, "Only those of this category.", &categories)
                 .fails(&[Code::ValidationError])
                 .answers::<CargoList>(200, "The Cargos, not wrapped in `data`"),
         )
@@ -45,7 +45,7 @@ pub(super) fn add(routes: Routes) -> Routes {
             "/market/rates",
             market::rates,
             Operation::keyed("Catalogue", "listRates", "What Cargos cost in the last 24 hours", Scope::Read)
-                .answers::<Data<Vec<MarketRate>>>(200, "A rate per Cargo"),
+                .answers::<Data<Vec<MarketRate>>>(200, "A rate for each Cargo"),
         )
         .get(
             "/market/rates/{slug}",

@@ -1,4 +1,4 @@
-//! What OpenAI clients speak.
+//! Endpoints of the OpenAI API.
 
 use island_protocol::{
     api::{
@@ -17,17 +17,18 @@ use crate::{
     openapi::operation::Operation,
 };
 
-const ABOUT: &str = "Well-known model names, slugs and aliases are all accepted; for any other name the best model that an \
-     Island can serve now is taken, and `model` in the answer names it. With `stream`, the answer is Server-Sent Events \
-     of `data` lines that end with `data: [DONE]`. A client that goes away cancels. Fields that are not known are ignored.";
+const ABOUT: &str = "`model` is a slug or alias of the catalogue, or one of five well-known names. A Cargo that no Island can serve \
+     now is answered with 503 and the reason. For any other name the best model that an Island can serve is used, and \
+     `model` in the answer names it. With `stream`, the answer is Server-Sent Events of `data` lines that end with \
+     `data: [DONE]`. If the client disconnects, the job is cancelled. Unknown fields are ignored.";
 
 const EMBEDDINGS: &str = "Served by the Cargos of the task feature-extraction. Vectors of different models cannot be compared, \
-     so `model` must be the slug or an alias of one of them, and nothing else is taken in its place. A client that goes away cancels.";
+     so `model` must be the slug or an alias of one of them, and no other model replaces it. If the client disconnects, the job is cancelled.";
 
-const IMAGES: &str = "Served by the Cargos that make pictures from a prompt. Without `model`, or with one of OpenAI's names, the \
-     nearest is taken that an Island can serve; any other name must be a slug or alias. Pictures are PNG files with their \
-     parameters inside, and the same seed makes the same ones. With `stream`, the answer is Server-Sent Events, previews as \
-     `partial_images` says and then each picture. A client that goes away cancels. Fields that are not known are ignored.";
+const IMAGES: &str = "Served by the Cargos that make images from a prompt. Without `model`, or with one of OpenAI's names, the \
+     nearest that an Island can serve is used; any other name must be a slug or alias. Images are PNG files that contain \
+     their parameters, and the same seed makes the same images. With `stream`, the answer is Server-Sent Events: up to \
+     `partial_images` previews before each image. If the client disconnects, the job is cancelled. Unknown fields are ignored.";
 
 pub(super) fn add(routes: Routes) -> Routes {
     let example = json!({"model": "llm-chat", "messages": [{"role": "user", "content": "What is an island?"}], "max_tokens": 64});
@@ -36,7 +37,7 @@ pub(super) fn add(routes: Routes) -> Routes {
         chat::complete,
         Operation::keyed("Chat", "createChatCompletion", "Complete a chat", Scope::Write)
             .about(ABOUT)
-            .once()
+            .idempotent()
             .takes::<ChatRequest>(Some(example))
             .fails(&[
                 Code::InvalidInput,
@@ -87,9 +88,9 @@ pub(super) fn add(routes: Routes) -> Routes {
         .post(
             "/images/generations",
             images::create,
-            Operation::keyed("Chat", "createImages", "Make pictures", Scope::Write)
+            Operation::keyed("Chat", "createImages", "Make images", Scope::Write)
                 .about(IMAGES)
-                .once()
+                .idempotent()
                 .takes::<ImagesRequest>(Some(
                     json!({"prompt": "a lighthouse at dusk, oil on canvas", "size": "512x512"}),
                 ))
@@ -103,6 +104,6 @@ pub(super) fn add(routes: Routes) -> Routes {
                     Code::NoIslandAvailable,
                     Code::JobTimeout,
                 ])
-                .answers_or_streams::<Images, ImageEvent>("The pictures"),
+                .answers_or_streams::<Images, ImageEvent>("The images"),
         )
 }

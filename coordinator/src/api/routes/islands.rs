@@ -38,42 +38,42 @@ pub(super) fn add(routes: Routes) -> Routes {
         .get(
             "/hosts/{id}/karma",
             hosts::karma,
-            Operation::keyed("Islands", "getKarma", "What an Island has earned in standing", Scope::Read)
+            Operation::keyed("Islands", "getKarma", "An Island's karma", Scope::Read)
                 .segment("id", "The Island.", &uuid())
                 .fails(&[Code::HostNotFound])
-                .answers::<Data<HostKarma>>(200, "Hours of successful compute"),
+                .answers::<Data<HostKarma>>(200, "Hours of successful computation"),
         )
         .get(
             "/artifacts/{digest}",
             artifacts::get,
-            Operation::open("Islands", "getArtifact", "A Cargo's file that lies at the coordinator")
-                .about("Files from elsewhere are not here: the Cargo says where they come from.")
+            Operation::open("Islands", "getArtifact", "A Cargo's file on the coordinator")
+                .about("Files from other places are not served here: the Cargo has their addresses.")
                 .segment(
                     "digest",
                     "SHA-256 of the file.",
                     &json!({"type": "string", "pattern": "^[0-9a-f]{64}$"}),
                 )
                 .fails(&[Code::NotFound])
-                .sends_file("The file, whole"),
+                .sends_file("The file"),
         )
         .get(
             "/network/stats",
             network::stats,
-            Operation::open("Islands", "getNetworkStats", "How large the network is")
+            Operation::open("Islands", "getNetworkStats", "Size of the network")
                 .answers::<Data<NetworkStats>>(200, "Counts"),
         )
         .get(
             "/island/recommendations",
             island::recommendations::recommendations,
-            Operation::open("Islands", "listRecommendations", "What an Island should have on disk")
+            Operation::open("Islands", "listRecommendations", "Models that an Island should download")
                 .query("host_id", true, "The Island.", &uuid())
                 .fails(&[Code::ValidationError, Code::HostNotFound])
-                .answers::<Recommendations>(200, "Most wanted first, only what its hardware can serve"),
+                .answers::<Recommendations>(200, "Highest demand first, restricted to what its hardware can serve"),
         )
         .post(
             "/island/enroll",
             island::enroll::enroll,
-            Operation::keyed("Islands", "enrollIsland", "Tie an Island to your account", Scope::Write)
+            Operation::keyed("Islands", "enrollIsland", "Add an Island to your account", Scope::Write)
                 .takes::<Enroll>(None)
                 .fails(&[Code::HostConflict])
                 .answers::<Data<HostCredentials>>(200, "Its first credentials for the fabric"),
@@ -81,8 +81,8 @@ pub(super) fn add(routes: Routes) -> Routes {
         .post(
             "/island/pairings",
             island::pairings::pairings,
-            Operation::open("Islands", "startPairing", "Ask for a code that ties an Island to an account")
-                .about("The Island shows the code; its owner confirms it with `POST /hosts/pair`, and the Island may then ask for credentials.")
+            Operation::open("Islands", "startPairing", "Create a code that adds an Island to an account")
+                .about("The Island shows the code; its owner confirms it with `POST /hosts/pair`, and the Island may then request credentials.")
                 .takes::<Enroll>(None)
                 .fails(&[Code::ServiceUnavailable])
                 .answers::<Data<Pairing>>(200, "The code"),
@@ -93,31 +93,31 @@ pub(super) fn add(routes: Routes) -> Routes {
             Operation::keyed("Islands", "pairHost", "Confirm the code that an Island shows", Scope::Write)
                 .takes::<Pair>(None)
                 .fails(&[Code::PairingNotFound, Code::HostConflict])
-                .answers::<Data<HostView>>(200, "The Island, which is yours now"),
+                .answers::<Data<HostView>>(200, "The Island"),
         )
         .post(
             "/island/leave",
             island::leave::leave,
             Operation::open("Islands", "leaveNetwork", "Take an Island out of the network")
-                .about("Proven by the Island's own key alone.")
+                .about("Authenticated by the Island's own key alone.")
                 .takes::<RenewCredentials>(None)
                 .fails(&[Code::HostNotFound])
-                .answers::<Data<()>>(200, "It has left"),
+                .answers::<Data<()>>(200, "The Island has left"),
         )
         .post(
             "/island/check",
             island::check::check,
-            Operation::open("Islands", "checkIsland", "Run a job on an Island to see whether it works")
-                .about("Proven by the Island's own key alone, once a minute. The job is the smallest that the Island can run, costs and earns nothing, and goes nowhere else.")
+            Operation::open("Islands", "checkIsland", "Run a job on an Island to check that it works")
+                .about("Authenticated by the Island's own key alone, once a minute. The job is the smallest that the Island can run, costs and earns nothing, and runs on this Island only.")
                 .takes::<CheckIsland>(None)
                 .fails(&[Code::HostNotFound, Code::RateLimited, Code::ServiceUnavailable])
-                .answers::<Data<IslandCheck>>(200, "How far it came"),
+                .answers::<Data<IslandCheck>>(200, "The steps that were reached"),
         )
         .post(
             "/island/credentials",
             island::credentials::credentials,
             Operation::open("Islands", "renewIslandCredentials", "Renew an Island's credentials")
-                .about("Proven by the Island's own key alone.")
+                .about("Authenticated by the Island's own key alone.")
                 .takes::<RenewCredentials>(None)
                 .fails(&[Code::HostNotFound])
                 .answers::<Data<HostCredentials>>(200, "Fresh credentials for the fabric"),

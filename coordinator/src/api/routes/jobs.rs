@@ -17,7 +17,7 @@ const EVENTS: &str = "id: 1\nevent: status\ndata: {\"type\":\"status\",\"state\"
      id: 3\nevent: done\ndata: {\"type\":\"done\",\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":1,\"total_tokens\":3}}\n\n";
 
 const STREAM: &str = "Each event has an `id`, counted from 1 without gaps, the event's name, and JSON data. The last one \
-     is `done` or `error`. Who was cut off sends `Last-Event-ID` and gets exactly what follows; ended jobs replay whole.";
+     is `done` or `error`. After a lost connection, send `Last-Event-ID` to get the events after it; an ended job is replayed from there to its end.";
 
 pub(super) fn add(routes: Routes) -> Routes {
     let one = |id, summary, scope| {
@@ -37,10 +37,8 @@ pub(super) fn add(routes: Routes) -> Routes {
             "/jobs",
             submit::submit,
             Operation::keyed("Jobs", "submitJob", "Submit a job", Scope::Write)
-                .about(
-                    "The price is held until the job ends: charged when it completes, given back otherwise.",
-                )
-                .once()
+                .about("The price is held until the job ends: charged if it completes, released otherwise.")
+                .idempotent()
                 .takes::<SubmitJob>(None)
                 .of_catalogue()
                 .fails(&[
@@ -49,7 +47,7 @@ pub(super) fn add(routes: Routes) -> Routes {
                     Code::InsufficientCredits,
                     Code::ConcurrentJobsExceeded,
                 ])
-                .answers::<Data<SubmittedJob>>(201, "The job, stored and paid for"),
+                .answers::<Data<SubmittedJob>>(201, "The job, stored, with its price held"),
         )
         .get(
             "/jobs/{id}",
@@ -60,16 +58,18 @@ pub(super) fn add(routes: Routes) -> Routes {
             "/jobs/{id}",
             cancel::cancel,
             one("cancelJob", "Cancel a job", Scope::Write)
-                .about("What was delivered is paid for as a share of what was asked for. Again is no error.")
+                .about(
+                    "The delivered share of the requested tokens is charged. Repeating it is not an error.",
+                )
                 .fails(&[Code::JobAlreadyFinal])
-                .answers::<Data<CancelledJob>>(200, "It is cancelled"),
+                .answers::<Data<CancelledJob>>(200, "The job is cancelled"),
         )
         .get(
             "/jobs/{id}/stream",
             stream::stream,
             one("streamJob", "Follow a job", Scope::Read)
                 .about(STREAM)
-                .header("Last-Event-ID", "Number of the last event that was read.", &after)
+                .header("Last-Event-ID", "Number of the last event received.", &after)
                 .query("last_event_id", false, "The same, for clients that cannot set headers.", &after)
                 .fails(&[Code::ConcurrentStreamsExceeded])
                 .streams("Server-Sent Events", EVENTS),

@@ -14,13 +14,13 @@ pub(super) fn add(routes: Routes) -> Routes {
         .get(
             "/health",
             health::health,
-            Operation::open("Service", "health", "Whether the service works")
-                .answers::<Health>(200, "`ok`, or what is away"),
+            Operation::open("Service", "health", "State of the service")
+                .answers::<Health>(200, "`ok`, or the part that is unreachable"),
         )
         .get(
             "/openapi.json",
             document::json,
             Operation::open("Service", "openapi", "This document")
-                .answers::<Value>(200, "OpenAPI 3.1; `/docs` shows it to people"),
+                .answers::<Value>(200, "OpenAPI 3.1; `/docs` renders it"),
         )
 }

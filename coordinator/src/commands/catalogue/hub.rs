@@ -1,4 +1,4 @@
-//! What a model hub says of a repository's files.
+//! Reads revisions, hashes and lengths of a repository's files from a model hub.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,9 +10,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::catalogue::pins::Pin;
 
-/// The hub that addresses mean when nothing else is said.
+/// The default hub.
 pub(super) const PUBLIC: &str = "https://huggingface.co";
-/// Longest file that is fetched for its hash: larger ones are stored by theirs, and the hub tells it.
+/// Maximum length of a file that is downloaded for its hash. Larger ones are stored by their hash, which the hub
+/// reports.
 const MAX_PLAIN_BYTES: u64 = 64 << 20;
 const TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -49,13 +50,13 @@ struct Lfs {
 impl Hub {
     pub(super) fn new(endpoint: &str) -> anyhow::Result<Self> {
         let endpoint =
-            Url::parse(endpoint).with_context(|| format!("{endpoint:?} is no address of a hub"))?;
+            Url::parse(endpoint).with_context(|| format!("{endpoint:?} is not an address of a hub"))?;
         let client = Client::builder().timeout(TIMEOUT).build().context("set up HTTP")?;
         Ok(Self { client, endpoint, token: std::env::var("HF_TOKEN").ok() })
     }
 
-    /// Pins of files of one repository; all of them or none.
-    pub(super) async fn look(
+    /// Returns the pins of files of one repository, or an error if one of them cannot be pinned.
+    pub(super) async fn pins(
         &self,
         owner: &str,
         repo: &str,
@@ -64,7 +65,7 @@ impl Hub {
     ) -> anyhow::Result<Vec<(HubAddress, Pin)>> {
         let mut url = self.url(&["api", "models", owner, repo, "revision"], revision.unwrap_or("main"));
         url.set_query(Some("blobs=true"));
-        let info: Info = self.get(url).await?.json().await.context("read what the hub says")?;
+        let info: Info = self.get(url).await?.json().await.context("read the hub's reply")?;
         ensure!(
             !info.sha.is_empty() && info.sha.bytes().all(|byte| byte.is_ascii_hexdigit()),
             "the hub names no commit"
@@ -78,19 +79,25 @@ impl Hub {
             let (sha256, size_bytes) = match &sibling.lfs {
                 Some(lfs) => {
                     let digest = format!("sha256:{}", lfs.sha256).parse();
-                    (digest.with_context(|| format!("the hub's hash of {file} is none"))?, lfs.size)
+                    (
+                        digest.with_context(|| format!("the hub returned an invalid hash for {file}"))?,
+                        lfs.size,
+                    )
                 }
                 None => self.measure(owner, repo, &info.sha, file, sibling.size).await?,
             };
-            let differs = artifact.sha256.is_some_and(|said| said != sha256)
-                || artifact.size_bytes.is_some_and(|said| said != size_bytes);
-            ensure!(!differs, "{file} is not what its entry says: the hub has {sha256}, {size_bytes} bytes");
+            let differs = artifact.sha256.is_some_and(|known| known != sha256)
+                || artifact.size_bytes.is_some_and(|known| known != size_bytes);
+            ensure!(
+                !differs,
+                "{file} differs from its catalogue entry: the hub has {sha256}, {size_bytes} bytes"
+            );
             pins.push((address.clone(), Pin { revision: info.sha.clone(), sha256, size_bytes }));
         }
         Ok(pins)
     }
 
-    /// Hash and length of a small file, which the hub keeps under another kind of hash.
+    /// Computes hash and length of a small file, for which the hub reports another kind of hash.
     async fn measure(
         &self,
         owner: &str,
@@ -106,7 +113,7 @@ impl Hub {
             ensure!(length <= MAX_PLAIN_BYTES, "{file} is longer than {MAX_PLAIN_BYTES} bytes");
             hash.update(&chunk);
         }
-        ensure!(size.is_none_or(|size| size == length), "{file} came with {length} bytes of {size:?}");
+        ensure!(size.is_none_or(|size| size == length), "{file}: received {length} bytes of {size:?}");
         Ok((Digest::from_bytes(hash.finalize().into()), length))
     }
 
@@ -116,13 +123,13 @@ impl Hub {
             Some(token) => request.bearer_auth(token),
             None => request,
         };
-        let answer = request.send().await.with_context(|| format!("ask {url}"))?;
+        let answer = request.send().await.with_context(|| format!("request {url}"))?;
         let status = answer.status();
         ensure!(
             status != StatusCode::UNAUTHORIZED && status != StatusCode::FORBIDDEN,
-            "the hub wants a token for it (HF_TOKEN), or it is not there"
+            "the repository requires a token (HF_TOKEN), or does not exist"
         );
-        answer.error_for_status().context("the hub refused")
+        answer.error_for_status().context("the hub returned an error")
     }
 
     fn url(&self, parts: &[&str], last: &str) -> Url {

@@ -49,7 +49,7 @@ pub(crate) struct Offer {
 }
 
 /// Enrols an Island of this key and returns the answer.
-pub(crate) async fn enrol(
+pub(crate) async fn enroll(
     network: &Network,
     account: &Account,
     id: HostId,
@@ -84,7 +84,7 @@ impl Island {
     /// Enrols, connects, registers and beats once: ready for work.
     pub(crate) async fn start(network: &Network) -> Self {
         let (id, key) = (HostId(Uuid::new_v4()), Arc::new(KeyPair::new_user()));
-        let (status, body) = enrol(network, &network.owner, id, &key).await;
+        let (status, body) = enroll(network, &network.owner, id, &key).await;
         assert_eq!(status, StatusCode::OK, "{body}");
         let credentials: HostCredentials = serde_json::from_value(body["data"].clone()).expect("credentials");
         let client = connect(&credentials, id, &key).await;

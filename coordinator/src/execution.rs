@@ -1,0 +1,252 @@
+//! Executes jobs: one task for each job (`runner`) and one that publishes its events to the fabric (`publisher`).
+//! Around them: `accept` stores new jobs, `placer` chooses Islands (`initial_placement` does so before a new job is
+//! stored), `inbox` receives what Islands send, `peers` takes over jobs of coordinators that are gone, `reconcile`
+//! finds open jobs without a runner, `recover` resumes them, `feed` reads a job's events wherever it is executed
+//! (`relay`: by another coordinator), `remote_cancel` cancels a job that another coordinator executes.
+//!
+//! Only its runner changes a job. Other tasks send the runner a command, or read the job's log and its [`JobHandle`].
+
+mod accept;
+pub(crate) mod feed;
+mod finish;
+pub(crate) mod inbox;
+mod initial_placement;
+pub(crate) mod job_handle;
+pub(crate) mod log;
+mod peers;
+mod placer;
+mod publisher;
+mod reconcile;
+mod recover;
+mod relay;
+mod remote_cancel;
+mod runner;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use island_protocol::{
+    ids::{AccountId, HostId, InstanceId, JobId},
+    job::JobStatus,
+};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    catalogue::Catalogue,
+    clock::Clock,
+    deferred_writes,
+    fabric::link::Link,
+    fleet::Fleet,
+    job::{Job, LiveState},
+    lease::LeaseTimeouts,
+    storage::{self, Store, StoreError, coordinator},
+};
+use accept::{Entry, Reservation};
+use initial_placement::PlacementClaim;
+use job_handle::JobHandle;
+use log::Log;
+
+/// Dependencies of job execution.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub store: Store,
+    pub link: Link,
+    pub fleet: Arc<Fleet>,
+    pub catalogue: Arc<Catalogue>,
+    pub clock: Clock,
+    pub instance: InstanceId,
+    pub deferred: deferred_writes::Sender,
+    pub timeouts: LeaseTimeouts,
+    pub heartbeat: Duration,
+    /// Attempts after the first one, while nothing was delivered.
+    pub retries: u32,
+    /// Time without a heartbeat after which another coordinator's jobs are taken over.
+    pub takeover: Duration,
+}
+
+/// The jobs that this coordinator executes.
+#[derive(Debug)]
+pub(crate) struct Execution {
+    context: Arc<Context>,
+    jobs: Mutex<HashMap<JobId, Entry>>,
+    placer: mpsc::UnboundedSender<placer::Request>,
+    /// Notified when jobs of another coordinator became this one's.
+    adopted: Notify,
+    tasks: TaskTracker,
+    hard: CancellationToken,
+    /// Triggered when one of the tasks panicked.
+    failed: CancellationToken,
+    /// Triggered when other coordinators have removed this one and taken its jobs over.
+    removed: CancellationToken,
+}
+
+/// Reports the panic of the task that holds it.
+struct PanicGuard(CancellationToken);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
+    }
+}
+
+/// Result of a cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cancelled {
+    /// The job is cancelled, now or earlier.
+    Yes,
+    /// The job had ended in another state.
+    AlreadyFinal(JobStatus),
+    /// The job is being moved between coordinators.
+    Moving,
+    /// The job does not exist.
+    Unknown,
+}
+
+impl Execution {
+    /// Starts the tasks and resumes the open jobs that no coordinator executes. The tasks stop when `hard` is
+    /// triggered.
+    pub(crate) async fn start(context: Context, hard: CancellationToken) -> Result<Arc<Self>, StoreError> {
+        let (placer, requests) = mpsc::unbounded_channel();
+        let context = Arc::new(context);
+        let tasks = TaskTracker::new();
+        let (failed, removed) = (CancellationToken::new(), CancellationToken::new());
+        coordinator::register(&context.store, context.instance).await?;
+        let execution = Arc::new(Self {
+            context: context.clone(),
+            jobs: Mutex::default(),
+            placer,
+            adopted: Notify::new(),
+            tasks,
+            hard,
+            failed,
+            removed,
+        });
+        execution.spawn_task(placer::run(context.fleet.clone(), requests, execution.hard.clone()));
+        peers::adopt(&execution).await?;
+        reconcile::round(&execution).await?;
+        execution.spawn_task(reconcile::run(execution.clone()));
+        if let Some(heartbeats) = context.store.heartbeats() {
+            execution.spawn_task(peers::run(execution.clone(), heartbeats.clone()));
+        }
+        Ok(execution)
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Entry>> {
+        self.jobs.lock()
+    }
+
+    fn spawn(
+        self: &Arc<Self>,
+        reservation: Reservation,
+        job: Job,
+        log: Log,
+        published: publisher::Published,
+        run: Option<job_handle::Run>,
+        claim: Option<PlacementClaim>,
+    ) -> Arc<JobHandle> {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let handle = Arc::new(JobHandle::new(&job, log, commands));
+        handle.state().run = run;
+        reservation.fill(handle.clone());
+        let runner = runner::Runner::new(self.clone(), handle.clone(), job, inbox);
+        self.spawn_task(runner.run(claim));
+        let (link, hard) = (self.context.link.clone(), self.hard.clone());
+        let dialect = self.context.store.dialect();
+        self.spawn_task(publisher::run(link, handle.clone(), published, dialect, hard));
+        handle
+    }
+
+    /// Runs a task that [`Self::stopped`] waits for and whose panic triggers [`Self::failed`].
+    pub(crate) fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let guard = PanicGuard(self.failed.clone());
+        self.tasks.spawn(async move {
+            let _guard = guard;
+            task.await;
+        });
+    }
+
+    /// Waits until one of the tasks has panicked. The program must stop then.
+    pub(crate) async fn failed(&self) {
+        self.failed.cancelled().await;
+    }
+
+    /// Waits until other coordinators have removed this one. Its writes about jobs have no effect then.
+    pub(crate) async fn removed(&self) {
+        self.removed.cancelled().await;
+    }
+
+    /// Lets other coordinators take the open jobs over at once. No job may run here any longer.
+    pub(crate) async fn unregister(&self) {
+        if let Err(error) = coordinator::unregister(&self.context.store, self.context.instance).await {
+            tracing::warn!(error = %island_daemon::chain::Chain(&error), "coordinator not unregistered; others take its jobs over after the timeout");
+        }
+    }
+
+    /// Account and public key of an Island, also if another coordinator enrolled it.
+    pub(crate) async fn account_and_key(
+        &self,
+        host: HostId,
+    ) -> Result<Option<(AccountId, String)>, StoreError> {
+        let fleet = &self.context.fleet;
+        if let Some(found) = fleet.account_and_key(host) {
+            return Ok(Some(found));
+        }
+        if let Some(enrolled) = storage::host::get(self.context.store.reader(), host).await? {
+            fleet.enroll(enrolled);
+        }
+        Ok(fleet.account_and_key(host))
+    }
+
+    /// Returns the handle of a job that this coordinator executes.
+    pub(crate) fn find(&self, job: JobId) -> Option<Arc<JobHandle>> {
+        match self.lock().get(&job)? {
+            Entry::Running(handle) => Some(handle.clone()),
+            Entry::Reserved => None,
+        }
+    }
+
+    /// State of an open job that this coordinator executes. Call it before reading the job's row: a runner ends a job
+    /// in SQL before it does so in memory. A row read afterwards therefore contains the end, or the job was open when
+    /// this function returned.
+    pub(crate) fn live_state(&self, job: JobId) -> Option<LiveState> {
+        self.find(job)?.live_state()
+    }
+
+    /// [`Self::live_state`] of every job of an account.
+    pub(crate) fn live_states(&self, account: AccountId) -> HashMap<JobId, LiveState> {
+        let handles = self.all().into_iter().filter(|handle| handle.account == account);
+        handles.filter_map(|handle| Some((handle.id, handle.live_state()?))).collect()
+    }
+
+    fn forget(&self, job: JobId) {
+        self.lock().remove(&job);
+    }
+
+    fn all(&self) -> Vec<Arc<JobHandle>> {
+        let jobs = self.lock();
+        let handles = jobs.values().filter_map(|entry| match entry {
+            Entry::Running(handle) => Some(handle.clone()),
+            Entry::Reserved => None,
+        });
+        handles.collect()
+    }
+
+    /// Waits until every task has ended; they do once `hard` is triggered.
+    pub(crate) async fn stopped(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Cancelled {
+    fn from_status(status: JobStatus) -> Self {
+        if status == JobStatus::Cancelled { Self::Yes } else { Self::AlreadyFinal(status) }
+    }
+}

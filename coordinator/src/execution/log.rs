@@ -1,0 +1,184 @@
+//! The numbered events of one job, from 1 without gaps, and readers that wait for more.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use island_daemon::latest::Latest;
+use island_protocol::event::{JobEvent, Numbered};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::watch;
+
+use crate::sse;
+
+/// One event, with its SSE frame built once for all readers.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub event: Arc<Numbered<JobEvent>>,
+    pub frame: Bytes,
+}
+
+/// Length of a log and whether it grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Up to this number; more may follow.
+    Open(u64),
+    /// Up to this number; nothing follows.
+    Ended(u64),
+    /// Another coordinator took the job over; what follows is not known here.
+    Abandoned,
+}
+
+/// The log. Only the job's runner appends.
+#[derive(Debug)]
+pub(crate) struct Log {
+    entries: Mutex<Vec<Entry>>,
+    extent: watch::Sender<Extent>,
+}
+
+impl Log {
+    /// A log that starts with `head`, which may be complete.
+    pub(crate) fn new(head: Vec<Numbered<JobEvent>>) -> Self {
+        let entries: Vec<Entry> = head.into_iter().map(Entry::new).collect();
+        let length = entries.len() as u64;
+        let ended = entries.last().is_some_and(|entry| entry.event.event.is_last());
+        let extent = watch::Sender::new(if ended { Extent::Ended(length) } else { Extent::Open(length) });
+        Self { entries: Mutex::new(entries), extent }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock()
+    }
+
+    /// Number of the next event.
+    pub(crate) fn next(&self) -> u64 {
+        self.lock().len() as u64 + 1
+    }
+
+    /// Appends events that are numbered from [`Self::next`] on, and wakes the readers once.
+    pub(crate) fn append(&self, events: impl IntoIterator<Item = JobEvent>) {
+        let mut entries = self.lock();
+        let mut last = false;
+        for event in events {
+            last |= event.is_last();
+            let n = entries.len() as u64 + 1;
+            entries.push(Entry::new(Numbered { n, event }));
+        }
+        let length = entries.len() as u64;
+        drop(entries);
+        self.extent.send_replace(if last { Extent::Ended(length) } else { Extent::Open(length) });
+    }
+
+    /// Ends every reader: another coordinator executes the job now.
+    pub(crate) fn abandon(&self) {
+        self.extent.send_replace(Extent::Abandoned);
+    }
+
+    /// Whether another coordinator executes the job now.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.extent.latest() == Extent::Abandoned
+    }
+
+    /// All events so far.
+    pub(crate) fn events(&self) -> Vec<Numbered<JobEvent>> {
+        self.lock().iter().map(|entry| entry.event.as_ref().clone()).collect()
+    }
+
+    /// The text of all tokens so far.
+    pub(crate) fn text(&self) -> String {
+        let entries = self.lock();
+        let tokens = entries.iter().filter_map(|entry| match &entry.event.event {
+            JobEvent::Token { content } => Some(content.as_str()),
+            _ => None,
+        });
+        tokens.collect()
+    }
+
+    /// Whether a consumer may have seen part of the result.
+    pub(crate) fn has_output(&self) -> bool {
+        self.lock().iter().any(|entry| entry.event.event.is_output())
+    }
+
+    /// Whether all output so far is text.
+    pub(crate) fn is_text_alone(&self) -> bool {
+        let entries = self.lock();
+        let mut output = entries.iter().map(|entry| &entry.event.event).filter(|event| event.is_output());
+        output.all(|event| matches!(event, JobEvent::Token { .. }))
+    }
+
+    /// A reader that starts with the event after `after`.
+    pub(crate) fn read(self: &Arc<Self>, after: u64) -> Reader {
+        Reader { extent: self.extent.subscribe(), log: self.clone(), after }
+    }
+}
+
+impl Entry {
+    /// Builds the event's frame.
+    pub(crate) fn new(event: Numbered<JobEvent>) -> Self {
+        let frame = sse::job_frame(&event);
+        Self { event: Arc::new(event), frame }
+    }
+}
+
+/// Reads a log from a given event to its end.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    log: Arc<Log>,
+    extent: watch::Receiver<Extent>,
+    after: u64,
+}
+
+impl Reader {
+    /// Waits for new events, at least one. Returns `None` when the log has ended and all were read. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<Vec<Entry>> {
+        loop {
+            self.extent.mark_unchanged();
+            let extent = self.extent.latest();
+            let new = self.take();
+            if !new.is_empty() {
+                return Some(new);
+            }
+            if !matches!(extent, Extent::Open(_)) || self.extent.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    /// Whether the log has ended and contains the end.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.extent.latest(), Extent::Ended(_))
+    }
+
+    fn take(&mut self) -> Vec<Entry> {
+        let entries = self.log.lock();
+        let from = usize::try_from(self.after).unwrap_or(usize::MAX);
+        let new = entries.get(from..).unwrap_or_default().to_vec();
+        self.after += new.len() as u64;
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(content: &str) -> JobEvent {
+        JobEvent::Token { content: content.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn readers_get_every_event_after_their_position() {
+        let log = Arc::new(Log::new(vec![Numbered { n: 1, event: token("a") }]));
+        let (mut whole, mut later) = (log.read(0), log.read(2));
+        let numbers = |entries: Option<Vec<Entry>>| -> Vec<u64> {
+            entries.unwrap_or_default().iter().map(|entry| entry.event.n).collect()
+        };
+        assert_eq!(numbers(whole.next().await), [1]);
+        log.append([token("b")]);
+        assert_eq!(numbers(whole.next().await), [2]);
+        log.append([token("c"), JobEvent::Error { error: "x".into(), code: "y".into() }]);
+        assert_eq!(numbers(whole.next().await), [3, 4]);
+        assert_eq!(numbers(later.next().await), [3, 4]);
+        assert!(whole.next().await.is_none() && later.next().await.is_none());
+        assert_eq!(log.text(), "abc");
+    }
+}

@@ -1,0 +1,102 @@
+//! The coordinator of a job: reads it, and takes over the jobs of coordinators that are gone.
+
+use island_protocol::{
+    ids::{InstanceId, JobId},
+    job::JobStatus,
+};
+use sqlx::{AssertSqlSafe, Row as _};
+
+use super::read;
+use crate::{
+    job::Job,
+    storage::{Pool, QueryContext as _, Store, StoreError, commit, parsed},
+};
+
+/// Status of a job and the coordinator that executes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AssignedCoordinator {
+    pub status: JobStatus,
+    pub coordinator: Option<InstanceId>,
+}
+
+/// Reads the status and the coordinator of a job.
+pub(crate) async fn assigned_coordinator(
+    pool: &Pool,
+    id: JobId,
+) -> Result<Option<AssignedCoordinator>, StoreError> {
+    let row = sqlx::query("SELECT status, coordinator_id FROM jobs WHERE id = $1")
+        .bind(id.to_string())
+        .fetch_optional(pool)
+        .await
+        .context("read the coordinator of a job")?;
+    let Some(row) = row else { return Ok(None) };
+    let coordinator: Option<String> = row.try_get("coordinator_id").context("read a column")?;
+    let coordinator = coordinator.map(|id| id.parse()).transpose();
+    let coordinator = coordinator.map_err(|_| StoreError::Corrupt { what: "coordinator_id" })?;
+    Ok(Some(AssignedCoordinator { status: read::status(&row)?, coordinator }))
+}
+
+/// Ids of the open jobs of a coordinator, in any order.
+pub(crate) async fn open(pool: &Pool, coordinator: InstanceId) -> Result<Vec<JobId>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT id FROM jobs WHERE coordinator_id = $1 AND status IN ('submitted', 'pending', 'queued', 'running')",
+    )
+    .bind(coordinator.to_string())
+    .fetch_all(pool)
+    .await
+    .context("list open jobs")?;
+    rows.iter().map(|row| parsed(row, "id")).collect()
+}
+
+/// A job, if it is open and `coordinator` executes it.
+pub(crate) async fn open_of(
+    pool: &Pool,
+    id: JobId,
+    coordinator: InstanceId,
+) -> Result<Option<Job>, StoreError> {
+    let row = sqlx::query(AssertSqlSafe(format!(
+        "SELECT {} FROM jobs WHERE id = $1 AND coordinator_id = $2 AND status IN ('submitted', 'pending', 'queued', 'running')",
+        read::COLUMNS
+    )))
+    .bind(id.to_string())
+    .bind(coordinator.to_string())
+    .fetch_optional(pool)
+    .await
+    .context("read an open job")?;
+    row.as_ref().map(read::read).transpose()
+}
+
+/// Takes over every open job whose coordinator was removed, and returns their number. If several coordinators try, one
+/// gets each job.
+pub(crate) async fn adopt(store: &Store, own: InstanceId) -> Result<u64, StoreError> {
+    let gone = sqlx::query(
+        "SELECT DISTINCT coordinator_id FROM jobs WHERE status IN ('submitted', 'pending', 'queued', 'running') \
+         AND coordinator_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM coordinators c WHERE c.id = jobs.coordinator_id)",
+    )
+    .fetch_all(store.reader())
+    .await
+    .context("list coordinators that were removed")?;
+    let mut jobs = 0;
+    for row in gone {
+        let coordinator = parsed(&row, "coordinator_id")?;
+        jobs += adopt_from(store, coordinator, own).await?;
+    }
+    Ok(jobs)
+}
+
+/// The statement names the former coordinator, so that it does not match a job that another coordinator takes over
+/// meanwhile.
+async fn adopt_from(store: &Store, gone: InstanceId, own: InstanceId) -> Result<u64, StoreError> {
+    let mut tx = store.begin().await?;
+    let done = sqlx::query(
+        "UPDATE jobs SET coordinator_id = $1 WHERE coordinator_id = $2 AND status IN ('submitted', 'pending', 'queued', 'running') \
+         AND NOT EXISTS (SELECT 1 FROM coordinators c WHERE c.id = $2)",
+    )
+    .bind(own.to_string())
+    .bind(gone.to_string())
+    .execute(&mut *tx)
+    .await
+    .context("take jobs over")?;
+    commit(tx).await?;
+    Ok(done.rows_affected())
+}

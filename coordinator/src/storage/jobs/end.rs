@@ -1,0 +1,111 @@
+//! The end of a job: status, output, usage, money and events in one transaction.
+
+use island_protocol::{
+    credits::MicroCredits,
+    event::{JobEvent, Numbered},
+    ids::{AccountId, HostId, InstanceId},
+    job::JobStatus,
+    time::Timestamp,
+};
+
+use crate::{
+    job::{End, Job},
+    ledger::{Kind, Posting},
+    storage::{
+        Connection, QueryContext as _, Store, StoreError, account, commit, host,
+        idempotency::{self, CHAT},
+        key, ledger, to_json, to_text,
+    },
+};
+
+/// The end of a job.
+#[derive(Debug)]
+pub(crate) struct Ending<'a> {
+    /// The job with its current attempt.
+    pub job: &'a Job,
+    /// The coordinator that executes the job.
+    pub coordinator: InstanceId,
+    pub status: JobStatus,
+    pub end: &'a End,
+    /// Charged part of the held price.
+    pub charged: MicroCredits,
+    /// Account of the Island's owner, who earns it.
+    pub earner: Option<AccountId>,
+    /// Karma for the Island that completed it, in milliseconds of computation.
+    pub karma: Option<(HostId, i64)>,
+    /// All events, including the last.
+    pub events: &'a [Numbered<JobEvent>],
+}
+
+/// Commits the end. Idempotent. Returns `false`, and writes nothing, if another coordinator executes the job or it
+/// ended otherwise.
+pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, StoreError> {
+    let Ending { job, end, .. } = ending;
+    let now = end.completed_at;
+    let mut tx = store.begin().await?;
+    account::lock(&mut tx, [job.account].into_iter().chain(ending.earner)).await?;
+    let done = sqlx::query(
+        "UPDATE jobs SET status = $4, completed_at = $5, started_at = $6, output = $7, usage = $8, error_code = $9, \
+         error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 AND coordinator_id = $11 \
+         AND status IN ('submitted', 'pending', 'queued', 'running')",
+    )
+    .bind(job.id.to_string())
+    .bind(i64::from(job.attempt))
+    .bind(job.epoch as i64)
+    .bind(ending.status.as_str())
+    .bind(now.unix_ms())
+    .bind(job.started_at.map(Timestamp::unix_ms))
+    .bind(end.output.as_ref().map(to_json))
+    .bind(to_json(&end.usage))
+    .bind(end.error.as_ref().map(|error| error.code.clone()))
+    .bind(end.error.as_ref().map(|error| to_text(&error.message)))
+    .bind(ending.coordinator.to_string())
+    .execute(&mut *tx)
+    .await
+    .context("end a job")?;
+    if done.rows_affected() == 0 {
+        let is_same = is_this_end(&mut tx, ending).await?;
+        // What was read may be in the same commit group, so the caller must not act on it before it is on disk.
+        commit(tx).await?;
+        return Ok(is_same);
+    }
+    let postings = Posting::close_hold(job.account, ending.earner, job.price, ending.charged);
+    for posting in &postings {
+        ledger::post(&mut tx, posting, Some(job.id), now).await?;
+    }
+    let released = postings.iter().filter(|posting| posting.kind == Kind::Release);
+    key::refund_job(&mut tx, job.id, released.map(|posting| posting.amount).sum()).await?;
+    // A chat request that was cancelled before any output may be repeated with the same key.
+    if ending.status == JobStatus::Cancelled && ending.charged == MicroCredits::ZERO {
+        idempotency::remove(&mut tx, CHAT, &job.id.to_string()).await?;
+    }
+    if let Some((island, ms)) = ending.karma {
+        host::credit_karma(&mut tx, island, ms, now).await?;
+    }
+    sqlx::query("INSERT INTO job_events (job_id, events) VALUES ($1, $2)")
+        .bind(job.id.to_string())
+        .bind(to_json(&ending.events))
+        .execute(&mut *tx)
+        .await
+        .context("store the events of a job")?;
+    commit(tx).await?;
+    Ok(true)
+}
+
+/// Whether a job that is not open has exactly this end: then an earlier try was committed and the reply was lost.
+async fn is_this_end(conn: &mut Connection, ending: &Ending<'_>) -> Result<bool, StoreError> {
+    let row = sqlx::query(
+        "SELECT id FROM jobs WHERE id = $1 AND attempt = $2 AND epoch = $3 AND coordinator_id = $4 AND status = $5 \
+         AND completed_at = $6",
+    )
+    .bind(ending.job.id.to_string())
+    .bind(i64::from(ending.job.attempt))
+    .bind(ending.job.epoch as i64)
+    .bind(ending.coordinator.to_string())
+    .bind(ending.status.as_str())
+    .bind(ending.end.completed_at.unix_ms())
+    .fetch_optional(conn)
+    .await
+    .context("read the end of a job")?;
+    Ok(row.is_some())
+}
