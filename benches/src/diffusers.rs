@@ -79,7 +79,7 @@ async fn load(folder: &Path, threads: usize) -> Result<Diffusers> {
         memory_limit_mb: 0,
         vram_limit_mb: 0,
     };
-    Diffusers::load(settings).await.map_err(|failure| anyhow::anyhow!(failure.message))
+    Ok(Diffusers::load(settings).await?)
 }
 
 /// The files of a repository by their path in it.

@@ -25,12 +25,8 @@ use island_protocol::{
     job::Outcome,
 };
 use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime as _, WorkCounter};
-use island_runtimes_onnx::{
-    graph::{Feeds, Graph, Threads, tensor_trace::TensorTrace},
-    library,
-    repository::GraphFiles,
-    runtime::{Onnx, Settings},
-};
+use island_runtimes_graph::{Feeds, Graph, Threads, files::GraphFiles, library, tensor_trace::TensorTrace};
+use island_runtimes_onnx::runtime::{Onnx, Settings};
 use ndarray::ArrayD;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
@@ -73,8 +69,7 @@ pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path) -> Result<R
     for (name, path, feeds) in graphs() {
         let files = GraphFiles { name: name.to_owned(), path: folder.join(path), weights: Vec::new() };
         let settings = Threads { threads, vram_limit_mb: 0 };
-        let graph =
-            Graph::load(environment, &files, settings).map_err(|failure| anyhow::anyhow!(failure.message))?;
+        let graph = Graph::load(environment, &files, settings)?;
         one_at_a_time(&mut report, rounds, name, &graph, &feeds, &mut peer)?;
     }
     for (name, graph) in [("minilm-int8", INT8), ("minilm", WHOLE)] {
@@ -128,7 +123,7 @@ fn one_at_a_time(
                     _ => made.floats(input, ArrayD::from_elem(shape.as_slice(), *value)),
                 };
             }
-            graph.run(made).map_err(|failure| anyhow::anyhow!(failure.message))?;
+            graph.run(made)?;
             times.push(begin.elapsed().as_secs_f64());
         }
         let answer = peer.ask(&json!({ "graph": name, "count": count, "feeds": feeds }))?;
@@ -159,7 +154,7 @@ async fn load(folder: &Path, graph: &str, threads: usize) -> Result<Arc<Onnx>> {
         vram_limit_mb: 0,
         watch: TensorTrace::default(),
     };
-    Onnx::load(settings).await.map(Arc::new).map_err(|failure| anyhow::anyhow!(failure.message))
+    Ok(Arc::new(Onnx::load(settings).await?))
 }
 
 fn cargo() -> CargoSpec {

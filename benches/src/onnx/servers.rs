@@ -9,7 +9,8 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use axum::{Json, Router, extract::State, http::StatusCode, routing::post, serve::ListenerExt as _};
-use island_runtimes_onnx::{library, runtime::Onnx};
+use island_runtimes_graph::library;
+use island_runtimes_onnx::runtime::Onnx;
 use serde_json::{Value, json};
 
 use super::{Cost, embed, processor};

@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use island_protocol::{
-    host::{NATIVE, PORTABLE},
-    job::{Failure, FailureCode},
-};
+use island_protocol::host::{NATIVE, PORTABLE};
 use island_runtimes_api::{Probe, Unavailable};
-use island_runtimes_onnx::{graph::Threads, library};
+use island_runtimes_graph::{Threads, library};
+use island_runtimes_kit::error::EngineError;
 
 use crate::{model::Model, package::Package, portable::Portable};
 
@@ -36,16 +34,16 @@ pub struct Chosen {
 }
 
 /// Loads a model with the first back end that takes it.
-pub fn load(ask: &Ask<'_>) -> Result<Chosen, Failure> {
+pub fn load(ask: &Ask<'_>) -> Result<Chosen, EngineError> {
     choose(native(ask), || portable(ask))
 }
 
-type Taken = Result<(Arc<dyn Model>, String), Failure>;
+type Taken = Result<(Arc<dyn Model>, String), EngineError>;
 
-fn choose(native: Option<Taken>, portable: impl FnOnce() -> Taken) -> Result<Chosen, Failure> {
+fn choose(native: Option<Taken>, portable: impl FnOnce() -> Taken) -> Result<Chosen, EngineError> {
     let refusal = match native {
         Some(Ok((model, version))) => return Ok(Chosen { model, engine: format!("{NATIVE}, {version}") }),
-        Some(Err(failure)) => Some(failure.message),
+        Some(Err(failure)) => Some(failure.message()),
         None => None,
     };
     if let Some(why) = &refusal {
@@ -58,15 +56,12 @@ fn choose(native: Option<Taken>, portable: impl FnOnce() -> Taken) -> Result<Cho
             engine: format!("{PORTABLE}, {version}, for the {NATIVE} one refused: {why}"),
         }),
         (Err(failure), None) => Err(failure),
-        (Err(failure), Some(why)) => {
-            Err(Failure { message: format!("{}; the {NATIVE} back end: {why}", failure.message), ..failure })
-        }
+        (Err(failure), Some(why)) => Err(failure.followed_by(format!("the {NATIVE} back end: {why}"))),
     }
 }
 
 fn portable(ask: &Ask<'_>) -> Taken {
-    let environment =
-        library::open().map_err(|error| Failure::of_host(FailureCode::InternalError, error.reason))?;
+    let environment = library::open().map_err(|error| EngineError::host(error.reason))?;
     let model = Portable::load(ask.package, ask.function, environment, ask.threads)?;
     Ok((Arc::new(model), portable_version()))
 }
@@ -80,8 +75,7 @@ fn portable_version() -> String {
 fn native(ask: &Ask<'_>) -> Option<Taken> {
     use crate::{native, package::find};
     let load = || {
-        native::system::check()
-            .map_err(|error| Failure::of_host(FailureCode::InternalError, error.reason))?;
+        native::system::check().map_err(|error| EngineError::host(error.reason))?;
         let found = find::find(ask.files, ask.wanted)?;
         let uses_gpu = ask.threads.vram_limit_mb > 0;
         let model = native::Native::load(ask.files, &found, ask.package, ask.function, uses_gpu)?;
@@ -147,7 +141,7 @@ mod tests {
         model::{State, Tensors},
         package::interface::Interface,
     };
-    use island_runtimes_onnx::run::invalid_model;
+    use island_runtimes_kit::error::invalid_model;
 
     /// A model that is only told from others by its name.
     #[derive(Debug)]
@@ -166,11 +160,11 @@ mod tests {
             None
         }
 
-        fn start(&self) -> Result<State, Failure> {
+        fn start(&self) -> Result<State, EngineError> {
             Err(invalid_model("it never runs"))
         }
 
-        fn run(&self, _inputs: Tensors, _state: &mut State) -> Result<Tensors, Failure> {
+        fn run(&self, _inputs: Tensors, _state: &mut State) -> Result<Tensors, EngineError> {
             Err(invalid_model("it never runs"))
         }
     }
@@ -182,10 +176,10 @@ mod tests {
 
     #[test]
     fn the_native_one_first_and_the_portable_one_with_the_reason() {
-        let said = |chosen: Result<Chosen, Failure>| {
+        let said = |chosen: Result<Chosen, EngineError>| {
             chosen
                 .map(|chosen| (chosen.model.name().to_owned(), chosen.engine))
-                .map_err(|failure| failure.message)
+                .map_err(|failure| failure.message())
         };
         let of = |name: &str, engine: &str| Ok((name.to_owned(), engine.to_owned()));
         assert_eq!(said(choose(Some(takes("a")), || panic!("not asked"))), of("a", "native, v1"));

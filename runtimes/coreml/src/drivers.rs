@@ -24,8 +24,12 @@ use std::{
     sync::Arc,
 };
 
-use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_onnx::{graph::Threads, repository::Repository, task::Pipeline};
+use island_runtimes_graph::Threads;
+use island_runtimes_kit::{
+    error::{EngineError, ErrorKind},
+    pipeline::Pipeline,
+    repository::Repository,
+};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -63,19 +67,19 @@ impl Models {
     }
 
     /// The files as a repository. What lies in this folder of it is seen as if it lay at its root.
-    pub fn repository(&self, folder: &str) -> Result<Repository, Failure> {
+    pub fn repository(&self, folder: &str) -> Result<Repository, EngineError> {
         let mut files = self.files.clone();
         let inner = self.files.iter().filter_map(|(name, path)| Some((name.strip_prefix(folder)?, path)));
         files.extend(inner.map(|(name, path)| (name.to_owned(), path.clone())));
-        Repository::open(files, self.threads.vram_limit_mb > 0)
+        Repository::open(files)
     }
 
     /// Loads the model of a path.
-    pub fn load(&self, path: &str) -> Result<Arc<dyn Model>, Failure> {
+    pub fn load(&self, path: &str) -> Result<Arc<dyn Model>, EngineError> {
         self.run(&Package::open(&self.files, Some(path))?, Some(path))
     }
 
-    fn run(&self, package: &Package, wanted: Option<&str>) -> Result<Arc<dyn Model>, Failure> {
+    fn run(&self, package: &Package, wanted: Option<&str>) -> Result<Arc<dyn Model>, EngineError> {
         let function = self.text("function").unwrap_or(&package.default_function);
         let ask = Ask { files: &self.files, wanted, package, function, threads: self.threads };
         let chosen = backend::load(&ask)?;
@@ -84,7 +88,7 @@ impl Models {
     }
 
     /// The only model, or the one that the settings name, with what is around it.
-    pub fn parts(&self) -> Result<Parts, Failure> {
+    pub fn parts(&self) -> Result<Parts, EngineError> {
         let wanted = self.text("model");
         let package = Package::open(&self.files, wanted)?;
         let model = self.run(&package, wanted)?;
@@ -137,7 +141,7 @@ impl Parts {
 }
 
 /// Makes a driver.
-type Load = fn(&Models) -> Result<Box<dyn Pipeline>, Failure>;
+type Load = fn(&Models) -> Result<Box<dyn Pipeline>, EngineError>;
 
 /// Every task there is, by its name in an entry: `[engine] task`.
 const TASKS: [(&str, Load); 8] = [
@@ -152,11 +156,11 @@ const TASKS: [(&str, Load); 8] = [
 ];
 
 /// Makes what answers an entry's task.
-pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, EngineError> {
     let task = models.text("task").unwrap_or_default();
     let Some((_, load)) = TASKS.iter().find(|(name, _)| *name == task) else {
         let message = format!("no driver answers the task {task:?}; those there are: {}", names().join(", "));
-        return Err(Failure::of_host(FailureCode::ModelRejected, message));
+        return Err(EngineError::new(ErrorKind::UnsupportedTask, message));
     };
     load(models)
 }

@@ -33,12 +33,11 @@ pub mod slice;
 pub mod tensor;
 pub mod unary;
 
-use island_protocol::job::Failure;
-
 use call::Call;
+use island_runtimes_kit::error::EngineError;
 
 /// Makes nodes of an operation and gives the names of its outputs.
-pub(crate) type Lower = fn(&mut Call<'_, '_>) -> Result<Vec<String>, Failure>;
+pub(crate) type Lower = fn(&mut Call<'_, '_>) -> Result<Vec<String>, EngineError>;
 
 /// Operations by name.
 pub(crate) type Table = &'static [(&'static str, Lower)];

@@ -2,8 +2,7 @@
 
 use std::{any::Any, fmt};
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_input;
+use island_runtimes_kit::error::{EngineError, invalid_input};
 use ndarray::ArrayD;
 
 use crate::package::interface::{Interface, Kind};
@@ -71,10 +70,10 @@ pub trait Model: Send + Sync + fmt::Debug {
     fn labels(&self) -> Option<(&str, &[String])>;
 
     /// A state that remembers nothing yet.
-    fn start(&self) -> Result<State, Failure>;
+    fn start(&self) -> Result<State, EngineError>;
 
     /// Runs it once. Blocks.
-    fn run(&self, inputs: Tensors, state: &mut State) -> Result<Tensors, Failure>;
+    fn run(&self, inputs: Tensors, state: &mut State) -> Result<Tensors, EngineError>;
 }
 
 /// The tensor of a name.
@@ -84,7 +83,7 @@ pub fn take(tensors: &mut Tensors, name: &str) -> Option<Tensor> {
 }
 
 /// Refuses dimensions that the model does not take, before the library says so in its own words.
-pub fn check(interface: &Interface, name: &str, given: &Tensor) -> Result<(), Failure> {
+pub fn check(interface: &Interface, name: &str, given: &Tensor) -> Result<(), EngineError> {
     let Some(Kind::Array { sizes, .. }) = interface.input(name).map(|feature| &feature.kind) else {
         return Ok(());
     };

@@ -19,17 +19,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_onnx::run::invalid_model;
+use find::{Form, Found};
+use interface::Interface;
+use island_runtimes_kit::error::{EngineError, ErrorKind, invalid_model};
+use weights::Weights;
 
 use crate::{
     program::Program,
     proto::{self, model::Older},
     text,
 };
-use find::{Form, Found};
-use interface::Interface;
-use weights::Weights;
 
 /// Largest file of a program, bytes: weights lie beside it, or else are small.
 const MAX_PROGRAM_BYTES: u64 = 128 << 20;
@@ -52,7 +51,7 @@ pub struct Package {
 
 impl Package {
     /// Reads the model among these files; `wanted` is its path where there are several.
-    pub fn open(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> Result<Self, Failure> {
+    pub fn open(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> Result<Self, EngineError> {
         let found = find::find(files, wanted)?;
         match found.form {
             Form::Package => Self::of_protobuf(found, files),
@@ -60,7 +59,7 @@ impl Package {
         }
     }
 
-    fn of_protobuf(found: Found, files: &BTreeMap<String, PathBuf>) -> Result<Self, Failure> {
+    fn of_protobuf(found: Found, files: &BTreeMap<String, PathBuf>) -> Result<Self, EngineError> {
         let model = proto::read::model(&read(&found.program, &found.name)?)?;
         if let Some(older) = &model.older {
             return Err(invalid_model(refusal(&found.name, older)));
@@ -89,12 +88,13 @@ impl Package {
         })
     }
 
-    fn of_text(found: Found, files: &BTreeMap<String, PathBuf>) -> Result<Self, Failure> {
+    fn of_text(found: Found, files: &BTreeMap<String, PathBuf>) -> Result<Self, EngineError> {
         let bytes = read(&found.program, &found.name)?;
         let text = String::from_utf8(bytes)
             .map_err(|_| invalid_model(format!("model.mil of {} is not text", found.name)))?;
-        let program = text::parse(&text)
-            .map_err(|error| invalid_model(format!("model.mil of {} cannot be read: {error}", found.name)))?;
+        let program = text::parse(&text).map_err(|error| {
+            invalid_model(format!("model.mil of {} cannot be read", found.name)).because(error)
+        })?;
         let default_function = default_of(&program);
         let metadata = found.metadata.as_ref().map(|path| read(path, &found.name)).transpose()?;
         let interfaces = match &metadata {
@@ -114,7 +114,7 @@ impl Package {
     }
 
     /// What a function takes and gives: as the model describes it, or else as its program declares it.
-    pub fn interface(&self, function: &str) -> Result<Interface, Failure> {
+    pub fn interface(&self, function: &str) -> Result<Interface, EngineError> {
         let Some(declared) = self.program.functions.get(function) else {
             let known: Vec<&str> = self.program.functions.keys().map(String::as_str).collect();
             let message = format!("{} has no function {function:?}; it has: {}", self.name, known.join(", "));
@@ -149,8 +149,9 @@ fn refusal(name: &str, older: &Older) -> String {
 }
 
 /// The bytes of a program's file.
-fn read(path: &Path, name: &str) -> Result<Vec<u8>, Failure> {
-    let unreadable = |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
+fn read(path: &Path, name: &str) -> Result<Vec<u8>, EngineError> {
+    let unreadable =
+        |error| EngineError::new(ErrorKind::ModelUnavailable, format!("read {name}")).because(error);
     let length = fs::metadata(path).map_err(unreadable)?.len();
     if length > MAX_PROGRAM_BYTES {
         return Err(invalid_model(format!(

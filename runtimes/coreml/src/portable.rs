@@ -1,10 +1,7 @@
 //! Models on any Island: lowered to an ONNX graph, run by ONNX Runtime.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::{
-    graph::{Feed, Feeds, Graph, Threads},
-    run::{invalid_input, invalid_model},
-};
+use island_runtimes_graph::{Feed, Feeds, Graph, Threads};
+use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
 use ndarray::{ArrayD, IxDyn};
 use ort::{
     environment::Environment,
@@ -36,12 +33,10 @@ impl Portable {
         function: &str,
         environment: &Environment,
         threads: Threads,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, EngineError> {
         let interface = package.interface(function)?;
-        let lowered =
-            graph::lower(&package.program.functions[function], &package.weights).map_err(|failure| {
-                Failure { message: format!("{}: {}", package.name, failure.message), ..failure }
-            })?;
+        let lowered = graph::lower(&package.program.functions[function], &package.weights)
+            .map_err(|error| error.within(&package.name))?;
         let Lowered { model, weights, inputs, outputs, states, labels } = lowered;
         let weights = vec![(graph::WEIGHTS.to_owned(), weights)];
         let graph = Graph::of_bytes(environment, &package.name, &model, weights, threads)?;
@@ -67,7 +62,7 @@ impl Model for Portable {
         self.labels.as_ref().map(|(output, labels)| (output.as_str(), labels.as_slice()))
     }
 
-    fn start(&self) -> Result<State, Failure> {
+    fn start(&self) -> Result<State, EngineError> {
         let empty = |(_, class, shape): &(String, Class, Vec<usize>)| {
             let shape = IxDyn(shape);
             Ok(match class {
@@ -77,11 +72,11 @@ impl Model for Portable {
             })
         };
         let values = self.states.iter().map(empty).collect::<ort::Result<Vec<DynValue>>>();
-        let values = values.map_err(|error| invalid_model(format!("its state cannot be made: {error}")))?;
+        let values = values.map_err(|error| invalid_model("its state cannot be made").because(error))?;
         Ok(State::new(Held(values)))
     }
 
-    fn run(&self, mut inputs: Tensors, state: &mut State) -> Result<Tensors, Failure> {
+    fn run(&self, mut inputs: Tensors, state: &mut State) -> Result<Tensors, EngineError> {
         let held = state.content::<Held>().ok_or_else(|| invalid_model("the state is of another model"))?;
         let mut feeds = Feeds::new();
         for name in &self.inputs {
@@ -101,21 +96,22 @@ impl Model for Portable {
         let mut take = |name: String| {
             let place = values.iter().position(|(known, _)| *known == name);
             let place = place.ok_or_else(|| invalid_model(format!("the graph gives no {name}")))?;
-            Ok::<_, Failure>(values.swap_remove(place).1)
+            Ok::<_, EngineError>(values.swap_remove(place).1)
         };
         let outputs = self
             .outputs
             .iter()
             .map(|name| Ok((name.clone(), tensor(&take(graph::output_name(name))?, name)?)));
-        let outputs = outputs.collect::<Result<Tensors, Failure>>()?;
+        let outputs = outputs.collect::<Result<Tensors, EngineError>>()?;
         let next = self.states.iter().map(|(name, ..)| take(graph::state_out(name)));
         held.0 = next.collect::<Result<_, _>>()?;
         Ok(outputs)
     }
 }
 
-fn tensor(value: &DynValue, name: &str) -> Result<Tensor, Failure> {
-    let unreadable = |error: ort::Error| invalid_model(format!("the output {name} cannot be read: {error}"));
+fn tensor(value: &DynValue, name: &str) -> Result<Tensor, EngineError> {
+    let unreadable =
+        |error: ort::Error| invalid_model(format!("the output {name} cannot be read")).because(error);
     let ValueType::Tensor { ty, .. } = value.dtype() else {
         return Err(invalid_model(format!("the output {name} is no tensor")));
     };

@@ -4,10 +4,15 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
-    job::{Failure, FailureCode, Outcome},
+    job::Outcome,
 };
 use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
-use island_runtimes_onnx::{graph::Threads, runtime::jobs::Jobs, task::Pipeline};
+use island_runtimes_graph::Threads;
+use island_runtimes_kit::{
+    error::EngineError,
+    jobs::{self, Jobs},
+    pipeline::Pipeline,
+};
 
 use crate::{
     backend,
@@ -32,18 +37,16 @@ pub struct Settings {
 /// A loaded model.
 #[derive(Debug)]
 pub struct CoreMl {
-    jobs: Jobs,
+    jobs: Jobs<dyn Pipeline>,
     /// The back end that runs it.
     engine: String,
 }
 
 impl CoreMl {
     /// Loads a model, on a thread of its own.
-    pub async fn load(settings: Settings) -> Result<Self, Failure> {
+    pub async fn load(settings: Settings) -> Result<Self, EngineError> {
         let slots = settings.slots;
-        let loading = tokio::task::spawn_blocking(move || load(settings));
-        let broke = |_| Failure::of_host(FailureCode::RuntimeCrashed, "the engine broke down while loading");
-        let (pipeline, engine) = loading.await.map_err(broke)??;
+        let (pipeline, engine) = jobs::load("the engine", move || load(settings)).await?;
         let jobs = Jobs::new(pipeline, slots);
         tracing::info!(models = ?jobs.graphs(), engine, "model loaded");
         Ok(Self { jobs, engine })
@@ -51,7 +54,7 @@ impl CoreMl {
 
     /// Jobs at once.
     pub fn slots(&self) -> u32 {
-        self.jobs.slots()
+        self.jobs.limit()
     }
 
     /// What runs it, and which model it is.
@@ -60,7 +63,7 @@ impl CoreMl {
     }
 }
 
-fn load(settings: Settings) -> Result<(Arc<dyn Pipeline>, String), Failure> {
+fn load(settings: Settings) -> Result<(Arc<dyn Pipeline>, String), EngineError> {
     let threads = Threads { threads: settings.threads as usize, vram_limit_mb: settings.vram_limit_mb };
     let models = Models::new(settings.files, settings.cargo.engine, threads);
     let pipeline = drivers::load(&models)?;
@@ -77,7 +80,7 @@ impl Runtime for CoreMl {
     }
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
-        self.jobs.run(request, context).await
+        self.jobs.answer(request, context).await
     }
 
     async fn shutdown(&self) {

@@ -5,7 +5,6 @@ use island_protocol::{
     job::{Failure, FailureCode},
 };
 use island_runtimes_api::{Probe, Unavailable};
-use island_runtimes_onnx::devices;
 use island_runtimes_worker::{
     inside::{EngineLoader, LoadProgress, Loaded},
     launch::Launch,
@@ -37,7 +36,7 @@ impl EngineLoader for CoreMlEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        devices::gpu_sandbox_profile(launch.vram_limit_mb)
+        Profile::gpu(launch.vram_limit_mb)
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<CoreMl>, Failure> {

@@ -11,7 +11,6 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use island_protocol::job::Failure;
 use island_runtimes_coreml::{
     lower::{self, graph},
     model::{Model as _, Tensor},
@@ -29,7 +28,8 @@ use island_runtimes_coreml::{
     runtime::{CoreMl, Settings},
     text,
 };
-use island_runtimes_onnx::{graph::Threads, library};
+use island_runtimes_graph::{Threads, library};
+use island_runtimes_kit::error::EngineError;
 use ndarray::{ArrayD, IxDyn};
 use prost::Message as _;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
@@ -119,17 +119,17 @@ impl Changed {
         known.map(|inside| (format!("{}/{inside}", self.name), self.path(inside))).collect()
     }
 
-    fn open(&self) -> Result<Package, Failure> {
+    fn open(&self) -> Result<Package, EngineError> {
         Package::open(&self.files(), None)
     }
 
     /// Read and lowered, every function of it.
-    fn lower(&self) -> Result<(), Failure> {
+    fn lower(&self) -> Result<(), EngineError> {
         lowered(&self.open()?)
     }
 }
 
-fn lowered(package: &Package) -> Result<(), Failure> {
+fn lowered(package: &Package) -> Result<(), EngineError> {
     for (name, function) in &package.program.functions {
         package.interface(name)?;
         let lowered = graph::lower(function, &package.weights)?;
@@ -139,10 +139,10 @@ fn lowered(package: &Package) -> Result<(), Failure> {
 }
 
 /// What a refusal says; it must say something.
-fn said<T>(result: Result<T, Failure>) -> Option<String> {
+fn said<T>(result: Result<T, EngineError>) -> Option<String> {
     let failure = result.err()?;
-    assert!(!failure.message.trim().is_empty());
-    Some(failure.message)
+    assert!(!failure.message().trim().is_empty());
+    Some(failure.message())
 }
 
 /// Some bytes changed: most often one is replaced, so that lengths still fit; else some are taken away or doubled.
@@ -549,7 +549,7 @@ fn deep_programs_are_refused() {
     let program = field(2, &[field(1, b"main"), field(2, &function)].concat());
     let model = [vec![0x08, 9], vec![0xb2, 0x1f], length(program.len()), program].concat();
     let refused = proto::read::model(&model).expect_err("refused");
-    assert!(refused.message.contains("no Core ML model"), "{}", refused.message);
+    assert!(refused.message().contains("no Core ML model"), "{}", refused.message());
     within_bounds();
 }
 
@@ -633,7 +633,7 @@ async fn inputs_that_claim_to_be_endless_are_refused() {
     within_bounds();
 }
 
-fn run(package: &Package, input: Tensor) -> Result<(), Failure> {
+fn run(package: &Package, input: Tensor) -> Result<(), EngineError> {
     let environment = library::open().expect("the library");
     let model = Portable::load(package, "main", environment, Threads { threads: 1, vram_limit_mb: 0 })?;
     let mut state = model.start()?;

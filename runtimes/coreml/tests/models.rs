@@ -10,7 +10,7 @@ use island_runtimes_coreml::{
     portable::Portable,
     text,
 };
-use island_runtimes_onnx::{graph::Threads, library};
+use island_runtimes_graph::{Threads, library};
 use support::{Case, Fixture, all, apart};
 
 /// The largest difference of a case's outputs.
@@ -19,13 +19,13 @@ fn difference(fixture: &Fixture, package: &Package, case: &Case) -> Result<f32, 
     let function = case.function.as_deref().unwrap_or(&package.default_function);
     let threads = Threads { threads: 1, vram_limit_mb: 0 };
     let model = Portable::load(package, function, environment, threads)
-        .map_err(|failure| format!("load: {}", failure.message))?;
-    let mut state = model.start().map_err(|failure| failure.message)?;
+        .map_err(|failure| format!("load: {}", failure.message()))?;
+    let mut state = model.start().map_err(|failure| failure.message())?;
     let (mut most, mut wrong) = (0.0_f32, Vec::new());
     for (index, step) in case.steps.iter().enumerate() {
         let mut given = model
             .run(fixture.given(step), &mut state)
-            .map_err(|failure| format!("run: {}", failure.message))?;
+            .map_err(|failure| format!("run: {}", failure.message()))?;
         for (name, wanted) in fixture.wanted(step) {
             let got = take(&mut given, &name).ok_or_else(|| format!("it gives no {name}"))?;
             let apart = apart(&wanted, &got);
@@ -44,7 +44,7 @@ fn difference(fixture: &Fixture, package: &Package, case: &Case) -> Result<f32, 
 
 fn open(fixture: &Fixture, case: &Case) -> Package {
     Package::open(&fixture.files(), case.model.as_deref())
-        .unwrap_or_else(|failure| panic!("{}: {}", fixture.name, failure.message))
+        .unwrap_or_else(|failure| panic!("{}: {}", fixture.name, failure.message()))
 }
 
 #[test]

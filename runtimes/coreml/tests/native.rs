@@ -8,6 +8,7 @@ use island_runtimes_coreml::{
     native::{Native, system},
     package::{Package, find},
 };
+use island_runtimes_kit::error::EngineError;
 use support::{Case, Fixture, all, apart};
 
 /// The Neural Engine computes in halves, whatever a model's numbers were.
@@ -16,7 +17,7 @@ const TOLERANCE: f32 = 2e-2;
 /// The largest difference of a case's outputs.
 fn difference(fixture: &Fixture, case: &Case) -> Result<f32, String> {
     let (files, wanted) = (fixture.files(), case.model.as_deref());
-    let said = |failure: island_protocol::job::Failure| failure.message;
+    let said = |error: EngineError| error.message();
     let package = Package::open(&files, wanted).map_err(said)?;
     let found = find::find(&files, wanted).map_err(said)?;
     let function = case.function.as_deref().unwrap_or(&package.default_function);

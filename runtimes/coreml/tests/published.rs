@@ -19,7 +19,8 @@ use island_runtimes_coreml::{
     portable::Portable,
     program::{Block, types::Class},
 };
-use island_runtimes_onnx::{graph::Threads, library};
+use island_runtimes_graph::{Threads, library};
+use island_runtimes_kit::error::EngineError;
 use ndarray::{ArrayD, IxDyn};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use support::apart;
@@ -95,7 +96,7 @@ fn given(interface: &Interface) -> Result<Tensors, String> {
 
 /// A model that was read: how many operations it has.
 fn read(folder: &Path) -> Result<(Package, usize), String> {
-    let package = Package::open(&files(folder), None).map_err(|failure| failure.message)?;
+    let package = Package::open(&files(folder), None).map_err(|failure| failure.message())?;
     let operations = count(&package.program.functions[&package.default_function].block);
     Ok((package, operations))
 }
@@ -110,7 +111,7 @@ fn has_weights(folder: &Path) -> bool {
 
 /// What a model gives for made-up numbers.
 fn run(package: &Package) -> Result<Tensors, String> {
-    let said = |failure: island_protocol::job::Failure| failure.message;
+    let said = |error: EngineError| error.message();
     let environment = library::open().map_err(|error| error.reason)?;
     let threads = Threads { threads: 1, vram_limit_mb: 0 };
     let model = Portable::load(package, &package.default_function, environment, threads).map_err(said)?;

@@ -20,7 +20,8 @@ use island_runtimes_coreml::{
     },
     runtime::{CoreMl, Settings},
 };
-use island_runtimes_onnx::{graph::Threads, library, media::sound, repository::Repository, speech::mel::Ear};
+use island_runtimes_graph::{Threads, library};
+use island_runtimes_kit::{media::sound, repository::Repository, speech::mel::LogMel};
 use prost::Message as _;
 use serde_json::{Value, json};
 use support::{Fixture, npy};
@@ -80,7 +81,9 @@ impl Changed {
 
     async fn load(&self) -> Result<CoreMl, Failure> {
         let (cargo, files) = (self.cargo(), self.files.clone());
-        CoreMl::load(Settings { files, cargo, slots: 2, threads: 1, vram_limit_mb: 0 }).await
+        CoreMl::load(Settings { files, cargo, slots: 2, threads: 1, vram_limit_mb: 0 })
+            .await
+            .map_err(Failure::from)
     }
 
     /// Why it does not load.
@@ -208,10 +211,10 @@ fn both_front_ends_hear_alike() {
     let environment = library::open().expect("the library");
     let model = Portable::load(&package, "main", environment, Threads { threads: 1, vram_limit_mb: 0 });
     let model = model.expect("loads");
-    let repository = Repository::open(BTreeMap::new(), false).expect("empty");
-    let ear = Ear::fitted(&repository, Some((20, 500))).expect("an ear");
+    let repository = Repository::open(BTreeMap::new()).expect("empty");
+    let features = LogMel::fitted(&repository, Some((20, 500))).expect("features");
     let samples = npy(&fixture.folder.join("spectrogram.0.in.audio.npy")).into_floats();
-    let ours = ear.hear(&samples.iter().copied().collect::<Vec<f32>>());
+    let ours = features.extract(&samples.iter().copied().collect::<Vec<f32>>());
     let given = vec![("audio".to_owned(), Tensor::Floats(samples))];
     let mut heard = model.run(given, &mut model.start().expect("starts")).expect("runs");
     let theirs = take(&mut heard, "melspectrogram_features").expect("features").into_floats();
@@ -425,9 +428,9 @@ async fn labels_that_nothing_spells_are_refused() {
 
 #[test]
 fn a_window_that_no_model_has_is_refused() {
-    let repository = Repository::open(BTreeMap::new(), false).expect("empty");
-    assert!(Ear::fitted(&repository, Some((80, 3000))).is_ok_and(|ear| ear.window == 480_000));
+    let repository = Repository::open(BTreeMap::new()).expect("empty");
+    assert!(LogMel::fitted(&repository, Some((80, 3000))).is_ok_and(|features| features.window == 480_000));
     for known in [(0, 3000), (80, 0), (80, usize::MAX), (1 << 40, 3000), (80, 1 << 20)] {
-        assert!(Ear::fitted(&repository, Some(known)).is_err(), "{known:?}");
+        assert!(LogMel::fitted(&repository, Some(known)).is_err(), "{known:?}");
     }
 }

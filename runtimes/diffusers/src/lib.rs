@@ -15,12 +15,13 @@
 //! | [`pipeline`] | the walk from noise to a picture |
 //! | [`picture`] | pictures in and out, and previews |
 //! | [`ops`] | the layers, each one pass over memory on processors |
-//! | [`run`] | what a running job may say and must obey |
+//! | [`error`] | errors of candle |
 //! | [`runtime`], [`worker`] | the seams to the rest |
 //!
 //! A picture is what diffusers makes of the same settings, weights and noise; `tests/fixtures` holds small models of each family with its
 //! answers. Noise itself is drawn otherwise, so that a seed means the same picture on every Island.
 
+pub mod error;
 pub mod lora;
 pub mod model;
 pub mod noise;
@@ -29,7 +30,6 @@ pub mod picture;
 pub mod pipeline;
 pub mod repository;
 pub mod request;
-pub mod run;
 pub mod runtime;
 pub mod schedule;
 pub mod text;

@@ -5,21 +5,22 @@ mod memory;
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use candle_core::DType;
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{
+    error::compute_error,
     lora::Adapters,
     repository::Repository,
     request::{Adapter, Defaults, Request},
-    run::{broke, invalid_input, invalid_model},
     schedule,
     text::prompt::{Encoder, Prompts},
     unet::{self, Unet},
     vae::{self, Vae},
     weights::{Place, Weights},
 };
+
 pub use memory::Need;
 
 /// Pipelines that this engine is, by the class a repository names.
@@ -98,10 +99,9 @@ impl Model {
         engine: &Value,
         place: Place,
         limit: Option<u64>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, EngineError> {
         let settings = if engine.is_null() { Ok(Settings::default()) } else { Settings::deserialize(engine) };
-        let settings =
-            settings.map_err(|error| invalid_model(format!("the Cargo's engine table: {error}")))?;
+        let settings = settings.map_err(|error| invalid_model("the Cargo's engine table").because(error))?;
         let index: Map<String, Value> = repository.settings("model_index.json")?;
         let class_name = index.get("_class_name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let family = family(&class_name)?;
@@ -151,7 +151,7 @@ impl Model {
     }
 
     /// Parts that do not fit each other would fail in the middle of a job.
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), EngineError> {
         let (unet, channels) = (self.unet.config(), self.vae.config().latent_channels);
         let is_xl = unet.addition_embed_type.is_some();
         if unet.out_channels != channels || ![channels, 2 * channels + 1].contains(&unet.in_channels) {
@@ -166,7 +166,7 @@ impl Model {
         let defaults = self.defaults();
         Request::read(&serde_json::json!({ "prompt": "" }), &defaults)
             .map(drop)
-            .map_err(|failure| invalid_model(format!("the Cargo's engine table: {}", failure.message)))
+            .map_err(|failure| invalid_model(format!("the Cargo's engine table: {}", failure.message())))
     }
 
     /// What holds where an input says nothing.
@@ -194,7 +194,7 @@ impl Model {
     }
 
     /// The adapters of a request, read from the Cargo's files, and a name for all of them together.
-    pub fn adapters(&self, wanted: &[Adapter]) -> Result<(Adapters, String), Failure> {
+    pub fn adapters(&self, wanted: &[Adapter]) -> Result<(Adapters, String), EngineError> {
         let mut adapters = Adapters::default();
         let mut named = String::new();
         for Adapter { name, scale } in wanted {
@@ -207,7 +207,7 @@ impl Model {
     }
 
     /// The file of an adapter: by its path, or by its name with or without the ending.
-    fn adapter(&self, name: &str) -> Result<&str, Failure> {
+    fn adapter(&self, name: &str) -> Result<&str, EngineError> {
         let files = || {
             let parts = ["unet/", "vae/", "text_encoder/", "text_encoder_2/"];
             self.repository.names().filter(move |file| {
@@ -245,23 +245,23 @@ impl Model {
         &self,
         values: Vec<f32>,
         shape: (usize, usize, usize, usize),
-    ) -> Result<candle_core::Tensor, Failure> {
+    ) -> Result<candle_core::Tensor, EngineError> {
         let made = candle_core::Tensor::from_vec(values, shape, &candle_core::Device::Cpu);
         let placed = made.and_then(|tensor| tensor.to_dtype(self.place.dtype)?.to_device(&self.place.device));
-        placed.map_err(broke("place a sample"))
+        placed.map_err(compute_error("place a sample"))
     }
 }
 
 /// The repository's schedule, with what the Cargo says in its place.
-fn schedule_of(repository: &Repository, settings: &Settings) -> Result<schedule::Config, Failure> {
+fn schedule_of(repository: &Repository, settings: &Settings) -> Result<schedule::Config, EngineError> {
     let mut config: Map<String, Value> = repository.settings("scheduler/scheduler_config.json")?;
     config.extend(settings.scheduler.clone());
     schedule::Config::deserialize(Value::Object(config)).map_err(|error| {
-        invalid_model(format!("scheduler/scheduler_config.json does not say what it should: {error}"))
+        invalid_model("scheduler/scheduler_config.json does not say what it should").because(error)
     })
 }
 
-fn family(class_name: &str) -> Result<Family, Failure> {
+fn family(class_name: &str) -> Result<Family, EngineError> {
     let found = PIPELINES.iter().find(|(name, _)| *name == class_name);
     found.map(|(_, family)| *family).ok_or_else(|| {
         let ours: Vec<&str> = PIPELINES.iter().map(|(name, _)| *name).collect();

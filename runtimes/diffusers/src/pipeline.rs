@@ -4,19 +4,20 @@ mod guide;
 mod source;
 
 use candle_core::{D, DType, Device, Tensor};
-use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_kit::error::{EngineError, ErrorKind, invalid_input};
+
+use guide::Guide;
+use source::Given;
 
 use crate::{
+    error::compute_error,
     lora::Adapters,
     model::Model,
     noise::{Noise, Purpose},
     request::Request,
-    run::{broke, invalid_input},
     schedule::{self, Scheduler},
     vae::Tiles,
 };
-use guide::Guide;
-use source::Given;
 
 /// A finished step.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +33,7 @@ pub struct Step<'s> {
 }
 
 /// What watches a walk; an error ends it.
-pub type Watch<'w> = dyn FnMut(Step<'_>) -> Result<(), Failure> + 'w;
+pub type Watch<'w> = dyn FnMut(Step<'_>) -> Result<(), EngineError> + 'w;
 
 /// A request with everything that is decided before the first picture.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ pub struct Plan<'p> {
 
 impl<'p> Plan<'p> {
     /// Encodes the prompt and refuses what the model cannot do. `tiled`: pictures pass the autoencoder in tiles.
-    pub fn new(model: &'p Model, request: &'p Request, tiled: bool) -> Result<Self, Failure> {
+    pub fn new(model: &'p Model, request: &'p Request, tiled: bool) -> Result<Self, EngineError> {
         let schedule = match &request.scheduler {
             Some(name) => model.schedule.chosen(name)?,
             None => model.schedule.clone(),
@@ -63,7 +64,7 @@ impl<'p> Plan<'p> {
         request: &'p Request,
         schedule: schedule::Config,
         tiled: bool,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, EngineError> {
         schedule::make(&schedule, request.steps, request.eta)?;
         let (adapters, named) = model.adapters(&request.adapters)?;
         let scale = model.vae.config().scale();
@@ -74,13 +75,13 @@ impl<'p> Plan<'p> {
     }
 
     /// Steps that each picture takes.
-    pub fn steps(&self) -> Result<usize, Failure> {
+    pub fn steps(&self) -> Result<usize, EngineError> {
         let scheduler = schedule::make(&self.schedule, self.request.steps, self.request.eta)?;
         Ok(scheduler.timesteps().len() - self.begin(scheduler.as_ref())?)
     }
 
     /// The step that a walk begins with: a given picture has only so much noise.
-    fn begin(&self, scheduler: &dyn Scheduler) -> Result<usize, Failure> {
+    fn begin(&self, scheduler: &dyn Scheduler) -> Result<usize, EngineError> {
         let Some(strength) = source::strength(self.request) else { return Ok(0) };
         let steps = self.request.steps;
         let begin = steps - ((steps as f64 * strength) as usize).min(steps);
@@ -96,7 +97,7 @@ impl<'p> Plan<'p> {
         picture: usize,
         noise: &dyn Noise,
         watch: &mut Watch<'_>,
-    ) -> Result<Vec<f32>, Failure> {
+    ) -> Result<Vec<f32>, EngineError> {
         let mut scheduler = schedule::make(&self.schedule, self.request.steps, self.request.eta)?;
         let begin = self.begin(scheduler.as_ref())?;
         let (height, width, channels) = self.size;
@@ -126,7 +127,7 @@ impl<'p> Plan<'p> {
             if latents.iter().any(|value| !value.is_finite()) {
                 let message =
                     format!("the model's numbers overflowed at step {} of this picture", index + 1 - begin);
-                return Err(Failure::of_job(FailureCode::InvalidOutput, message));
+                return Err(EngineError::new(ErrorKind::InvalidOutput, message));
             }
             let of = timesteps.len() - begin;
             watch(Step { picture, done: index + 1 - begin, of, latents: &latents })?;
@@ -135,33 +136,32 @@ impl<'p> Plan<'p> {
     }
 
     /// What the network predicts for a sample, guided.
-    fn predict(&self, input: &[f32], given: Option<&Given>, time: f64) -> Result<Vec<f32>, Failure> {
+    fn predict(&self, input: &[f32], given: Option<&Given>, time: f64) -> Result<Vec<f32>, EngineError> {
         let (height, width, channels) = self.size;
         let shown = self.model.tensor(input.to_vec(), (1, height, width, channels))?;
         let shown = match given.and_then(Given::shown_besides) {
             None => shown,
-            Some(others) => {
-                Tensor::cat(&[&shown, others], D::Minus1).map_err(broke("join what the network is shown"))?
-            }
+            Some(others) => Tensor::cat(&[&shown, others], D::Minus1)
+                .map_err(compute_error("join what the network is shown"))?,
         };
         let copies = vec![&shown; self.guide.batch()];
         let predicted = Tensor::cat(&copies, 0)
             .and_then(|batch| self.model.unet.forward(&batch, time, self.guide.told(), &self.adapters))
             .and_then(|out| out.to_dtype(DType::F32)?.to_device(&Device::Cpu)?.flatten_all()?.to_vec1())
-            .map_err(broke("compute a step"))?;
+            .map_err(compute_error("compute a step"))?;
         Ok(self.guide.mix(predicted))
     }
 
-    fn decode(&self, mut latents: Vec<f32>) -> Result<Vec<f32>, Failure> {
+    fn decode(&self, mut latents: Vec<f32>) -> Result<Vec<f32>, EngineError> {
         let factor = self.model.vae.config().scaling_factor;
         latents.iter_mut().for_each(|value| *value = (f64::from(*value) / factor) as f32);
         let (height, width, channels) = self.size;
         let made = Tensor::from_vec(latents, (1, height, width, channels), &self.model.place.device)
             .and_then(|latents| self.model.vae.decode(&latents, self.tiles))
             .and_then(|picture| picture.to_device(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>());
-        let mut pixels = made.map_err(broke("decode the picture"))?;
+        let mut pixels = made.map_err(compute_error("decode the picture"))?;
         if pixels.iter().any(|value| !value.is_finite()) {
-            return Err(Failure::of_job(FailureCode::InvalidOutput, "the autoencoder's numbers overflowed"));
+            return Err(EngineError::new(ErrorKind::InvalidOutput, "the autoencoder's numbers overflowed"));
         }
         pixels.iter_mut().for_each(|value| *value = (*value / 2.0 + 0.5).clamp(0.0, 1.0));
         Ok(pixels)

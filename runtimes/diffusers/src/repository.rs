@@ -3,47 +3,44 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
 };
 
-use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    repository::Files,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-use crate::run::invalid_model;
-
-/// Most bytes of a settings file or vocabulary.
-const MAX_TEXT_BYTES: u64 = 64 << 20;
 
 /// A repository's files on this Island.
 #[derive(Debug, Clone, Default)]
 pub struct Repository {
-    files: BTreeMap<String, PathBuf>,
+    files: Files,
 }
 
 impl Repository {
     /// The repository of these files.
     pub fn new(files: BTreeMap<String, PathBuf>) -> Self {
-        Self { files }
+        Self { files: Files::new(files) }
     }
 
     /// Paths of all its files.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.files.keys().map(String::as_str)
+        self.files.names()
     }
 
     /// Where a file lies.
     pub fn path(&self, name: &str) -> Option<&Path> {
-        self.files.get(name).map(PathBuf::as_path)
+        self.files.path(name)
     }
 
     /// A settings file in its own words, if the repository has it.
-    pub fn settings_if_there<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
-        let Some(bytes) = self.bytes(name)? else { return Ok(None) };
+    pub fn settings_if_there<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, EngineError> {
+        let Some(bytes) = self.files.bytes(name)? else { return Ok(None) };
         let text = String::from_utf8(bytes).map_err(|_| invalid_model(format!("{name} is not text")))?;
         let value: Value = serde_json::from_str(&without_infinities(&text))
-            .map_err(|error| invalid_model(format!("{name} is no JSON: {error}")))?;
+            .map_err(|error| invalid_model(format!("{name} is no JSON")).because(error))?;
         // A list would be taken for the settings in their order, and an empty one for the defaults.
         if !value.is_object() {
             return Err(invalid_model(format!("{name} is no JSON object")));
@@ -51,39 +48,29 @@ impl Repository {
         let settings = T::deserialize(without_nulls(value));
         settings
             .map(Some)
-            .map_err(|error| invalid_model(format!("{name} does not say what it should: {error}")))
+            .map_err(|error| invalid_model(format!("{name} does not say what it should")).because(error))
     }
 
     /// A settings file that must be there.
-    pub fn settings<T: DeserializeOwned>(&self, name: &str) -> Result<T, Failure> {
+    pub fn settings<T: DeserializeOwned>(&self, name: &str) -> Result<T, EngineError> {
         self.settings_if_there(name)?.ok_or_else(|| missing(name))
     }
 
     /// The bytes of a file that must be there.
-    pub fn text(&self, name: &str) -> Result<String, Failure> {
-        let bytes = self.bytes(name)?.ok_or_else(|| missing(name))?;
+    pub fn text(&self, name: &str) -> Result<String, EngineError> {
+        let bytes = self.files.bytes(name)?.ok_or_else(|| missing(name))?;
         String::from_utf8(bytes).map_err(|_| invalid_model(format!("{name} is not text")))
-    }
-
-    fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
-        let Some(path) = self.path(name) else { return Ok(None) };
-        let unreadable =
-            |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
-        let length = fs::metadata(path).map_err(unreadable)?.len();
-        if length > MAX_TEXT_BYTES {
-            return Err(invalid_model(format!("{name} has {length} bytes, more than {MAX_TEXT_BYTES}")));
-        }
-        fs::read(path).map(Some).map_err(unreadable)
     }
 
     /// The files that hold the weights of a part, in whole numbers if there is a choice: halves are exact in f32 either way, but were
     /// rounded once.
-    pub fn weights(&self, folder: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
+    pub fn weights(&self, folder: &str) -> Result<Vec<(String, PathBuf)>, EngineError> {
         for stem in ["diffusion_pytorch_model", "model"] {
             for variant in ["", ".fp16"] {
                 let whole = format!("{folder}/{stem}{variant}.safetensors");
-                if let Some(path) = self.files.get(&whole) {
-                    return Ok(vec![(whole, path.clone())]);
+                if let Some(path) = self.path(&whole) {
+                    let path = path.to_owned();
+                    return Ok(vec![(whole, path)]);
                 }
                 let shards = self.shards(&format!("{folder}/{stem}{variant}-"))?;
                 if !shards.is_empty() {
@@ -91,32 +78,32 @@ impl Repository {
                 }
             }
         }
-        let inside = |name: &&String| name.starts_with(&format!("{folder}/"));
-        let is_pickle =
-            |name: &&String| [".bin", ".ckpt", ".pt", ".pth"].iter().any(|end| name.ends_with(end));
-        Err(match self.files.keys().filter(inside).find(is_pickle) {
+        let inside = |name: &&str| name.starts_with(&format!("{folder}/"));
+        let is_pickle = |name: &&str| [".bin", ".ckpt", ".pt", ".pth"].iter().any(|end| name.ends_with(end));
+        Err(match self.names().filter(inside).find(is_pickle) {
             Some(name) => invalid_model(format!("{name} may hold programs; only safetensors are loaded")),
             None => invalid_model(format!("{folder} has no weights: no file is called *.safetensors")),
         })
     }
 
     /// `…-00001-of-00003.safetensors` and its siblings.
-    fn shards(&self, start: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
+    fn shards(&self, start: &str) -> Result<Vec<(String, PathBuf)>, EngineError> {
         let place = |name: &str| -> Option<(usize, usize)> {
             let (at, of) = name.strip_prefix(start)?.strip_suffix(".safetensors")?.split_once("-of-")?;
             Some((at.parse().ok()?, of.parse().ok()?))
         };
-        let found: Vec<_> = self.files.iter().filter_map(|file| Some((place(file.0)?, file))).collect();
+        let found: Vec<_> = self.names().filter_map(|name| Some((place(name)?, name))).collect();
         let is_whole =
             found.iter().enumerate().all(|(index, ((at, of), _))| *at == index + 1 && *of == found.len());
         if !is_whole {
             return Err(invalid_model(format!("some of the files {start}*.safetensors are missing")));
         }
-        Ok(found.into_iter().map(|(_, (name, path))| (name.clone(), path.clone())).collect())
+        let path = |name: &str| Some((name.to_owned(), self.path(name)?.to_owned()));
+        Ok(found.into_iter().filter_map(|(_, name)| path(name)).collect())
     }
 }
 
-fn missing(name: &str) -> Failure {
+fn missing(name: &str) -> EngineError {
     invalid_model(format!("the Cargo lacks the file {name}"))
 }
 
@@ -182,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_missing_shard_and_a_pickle_are_named() {
-        let why = |names: &[&str]| repository(names).weights("unet").expect_err("refused").message;
+        let why = |names: &[&str]| repository(names).weights("unet").expect_err("refused").message();
         assert!(why(&["unet/diffusion_pytorch_model-00002-of-00002.safetensors"]).contains("missing"));
         assert!(why(&["unet/diffusion_pytorch_model.bin"]).contains("may hold programs"));
         assert!(why(&["vae/diffusion_pytorch_model.safetensors"]).contains("no weights"));

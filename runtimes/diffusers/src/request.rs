@@ -2,13 +2,12 @@
 
 mod number;
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_input};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
     picture::{self, Source},
-    run::invalid_input,
     schedule::MAX_STEPS,
 };
 
@@ -173,9 +172,9 @@ pub struct Request {
 
 impl Request {
     /// Reads an input.
-    pub fn read(input: &Value, defaults: &Defaults) -> Result<Self, Failure> {
+    pub fn read(input: &Value, defaults: &Defaults) -> Result<Self, EngineError> {
         let sent = Sent::deserialize(input)
-            .map_err(|error| invalid_input(format!("the input does not fit: {error}")))?;
+            .map_err(|error| invalid_input("the input does not fit").because(error))?;
         let steps = within("num_inference_steps", sent.num_inference_steps, defaults.steps, (1, MAX_STEPS))?;
         let images = within("num_images", sent.num_images, 1, (1, MAX_IMAGES))?;
         let clip_skip =
@@ -268,14 +267,14 @@ fn within(
     value: Option<i64>,
     default: usize,
     (least, most): (usize, usize),
-) -> Result<usize, Failure> {
+) -> Result<usize, EngineError> {
     let Some(value) = value else { return Ok(default) };
     let fits = usize::try_from(value).ok().filter(|value| (least..=most).contains(value));
     fits.ok_or_else(|| invalid_input(format!("{name} is {value}; it may be {least} to {most}")))
 }
 
 /// Height and width: as asked for, as the given picture has them, or as the model was trained.
-fn size(sent: &Sent, task: &Task, defaults: &Defaults) -> Result<(usize, usize), Failure> {
+fn size(sent: &Sent, task: &Task, defaults: &Defaults) -> Result<(usize, usize), EngineError> {
     let multiple = defaults.multiple;
     let (height, width) = match task {
         Task::Image(source) => {

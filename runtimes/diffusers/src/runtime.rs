@@ -3,24 +3,24 @@
 mod device;
 mod make;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
-    job::{Failure, FailureCode, Outcome, Usage},
+    job::Outcome,
 };
-use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
-use parking_lot::Mutex;
+use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
+use island_runtimes_kit::{
+    error::EngineError,
+    job::{Answer, Job},
+    jobs::{self, Jobs},
+};
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use tokio::sync::Semaphore;
-use tokio_util::task::TaskTracker;
 
-use crate::{model::Model, repository::Repository, request::Request, run::Job};
+use crate::{model::Model, repository::Repository, request::Request};
+
 pub use device::{probe, profile};
 use make::Maker;
-
-/// How often a job that computes shows that it does.
-const BEAT: Duration = Duration::from_millis(500);
 
 /// How to run a model.
 #[derive(Debug, Clone)]
@@ -39,42 +39,29 @@ pub struct Settings {
     pub vram_limit_mb: u64,
 }
 
-/// A loaded model.
+/// A loaded model. Its jobs run one after the other, since one uses every thread.
+#[derive(Debug)]
 pub struct Diffusers {
-    /// Taken away by the shutdown: whoever runs still holds it.
-    maker: Mutex<Option<Arc<Maker>>>,
-    turn: Arc<Semaphore>,
+    jobs: Jobs<Maker>,
     slots: u32,
     vram_mb: u64,
     version: String,
-    /// The threads that run jobs.
-    threads: TaskTracker,
-}
-
-impl std::fmt::Debug for Diffusers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Diffusers").field("version", &self.version).finish_non_exhaustive()
-    }
 }
 
 impl Diffusers {
     /// Loads a model, on a thread of its own.
-    pub async fn load(settings: Settings) -> Result<Self, Failure> {
+    pub async fn load(settings: Settings) -> Result<Self, EngineError> {
         let slots = settings.slots.max(1);
-        let loading = tokio::task::spawn_blocking(move || load(settings));
-        let broke = |_| Failure::of_host(FailureCode::RuntimeCrashed, "the engine broke down while loading");
-        let maker = loading.await.map_err(broke)??;
+        let maker = jobs::load("the engine", move || load(settings)).await?;
         let model = &maker.model;
         let on_gpu = !model.place.device.is_cpu();
         let version = format!("candle, {} on {}", model.class_name(), device::name(&model.place.device));
         tracing::info!(bytes = model.weights_bytes(), version, "model loaded");
         Ok(Self {
             vram_mb: if on_gpu { model.weights_bytes() >> 20 } else { 0 },
-            maker: Mutex::new(Some(Arc::new(maker))),
-            turn: Arc::new(Semaphore::new(1)),
+            jobs: Jobs::new(Arc::new(maker), 1),
             slots,
             version,
-            threads: TaskTracker::new(),
         })
     }
 
@@ -92,20 +79,15 @@ impl Diffusers {
     pub fn version(&self) -> String {
         self.version.clone()
     }
-
-    fn maker(&self) -> Option<Arc<Maker>> {
-        self.maker.lock().clone()
-    }
 }
 
-fn load(settings: Settings) -> Result<Maker, Failure> {
+fn load(settings: Settings) -> Result<Maker, EngineError> {
     let threads = settings.threads.max(1) as usize;
-    let pool: ThreadPool =
-        ThreadPoolBuilder::new().num_threads(threads).thread_name(|at| format!("sd-{at}")).build().map_err(
-            |error| {
-                Failure::of_host(FailureCode::InternalError, format!("start the engine's threads: {error}"))
-            },
-        )?;
+    let pool: ThreadPool = ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(|index| format!("sd-{index}"))
+        .build()
+        .map_err(|error| EngineError::host("start the engine's threads").because(error))?;
     let place = device::place(settings.vram_limit_mb)?;
     let limit = if place.device.is_cpu() { settings.memory_limit_mb } else { settings.vram_limit_mb };
     let limit = (limit > 0).then_some(limit << 20);
@@ -125,51 +107,17 @@ impl Runtime for Diffusers {
     }
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
-        context.work.enter(Phase::Wait);
-        let gone = || Failure::of_host(FailureCode::RuntimeCrashed, "the model is no longer loaded");
-        let stopped = || Failure::interrupted(FailureCode::CancelledByUser, "the run was stopped");
-        let Some(maker) = self.maker() else { return Outcome::failed(gone()) };
-        // Nonsense is refused at once, not when its turn has come.
-        let wanted = match Request::read(&request.input, &maker.defaults()) {
+        // Invalid input is refused at once, not when its turn has come.
+        let read = self.jobs.model().and_then(|maker| Request::read(&request.input, &maker.defaults()));
+        let wanted = match read {
             Ok(wanted) => wanted,
-            Err(failure) => return Outcome::failed(failure),
+            Err(error) => return Outcome::failed(error.into()),
         };
-        let turn = tokio::select! {
-            biased;
-            () = context.cancel.cancelled() => return Outcome::failed(stopped()),
-            turn = Arc::clone(&self.turn).acquire_owned() => turn,
-        };
-        // A run that is dropped stops its thread too.
-        let cancel = context.cancel.child_token();
-        let _stop = cancel.clone().drop_guard();
-        let work = context.work.clone();
-        let job = Job::new(&RunContext { cancel, ..context });
-        let thread = self.threads.spawn_blocking(move || {
-            let _turn = turn;
-            job.begin();
-            maker.answer(wanted, &job)
-        });
-        let beats = async {
-            // A step of a large picture can take long; within it nothing can be counted.
-            loop {
-                tokio::time::sleep(BEAT).await;
-                work.advance(1);
-            }
-        };
-        let answered =
-            tokio::select! { answered = thread => answered, () = beats => unreachable!("it beats for ever") };
-        match answered {
-            Ok(Ok(output)) => {
-                Outcome::Completed { usage: Usage::default(), output: Some(output), finish_reason: None }
-            }
-            Ok(Err(failure)) => Outcome::failed(failure),
-            Err(_) => Outcome::failed(Failure::of_host(FailureCode::RuntimeCrashed, "the engine broke down")),
-        }
+        let answer = move |maker: &Maker, job: &Job| Ok(Answer::of(maker.answer(wanted, job)?, 0));
+        self.jobs.run(context, answer).await
     }
 
     async fn shutdown(&self) {
-        drop(self.maker.lock().take());
-        self.threads.close();
-        self.threads.wait().await;
+        self.jobs.shutdown().await;
     }
 }

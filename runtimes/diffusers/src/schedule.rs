@@ -17,9 +17,7 @@ mod unipc;
 
 pub use config::{Config, Kind, Prediction, Spacing};
 
-use island_protocol::job::Failure;
-
-use crate::run::invalid_input;
+use island_runtimes_kit::error::{EngineError, invalid_input};
 
 /// Most steps that anyone may ask for.
 pub const MAX_STEPS: usize = 500;
@@ -55,7 +53,7 @@ pub trait Scheduler: Send + std::fmt::Debug {
 }
 
 /// The walk of `steps` steps that a configuration describes; `eta` is DDIM's share of fresh noise.
-pub fn make(config: &Config, steps: usize, eta: f64) -> Result<Box<dyn Scheduler>, Failure> {
+pub fn make(config: &Config, steps: usize, eta: f64) -> Result<Box<dyn Scheduler>, EngineError> {
     config.check()?;
     if steps == 0 || steps > MAX_STEPS || steps > config.num_train_timesteps {
         let most = MAX_STEPS.min(config.num_train_timesteps);

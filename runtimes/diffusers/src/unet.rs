@@ -10,15 +10,16 @@ pub use config::Config;
 pub(crate) use resnet::{Norms, Resnet};
 
 use candle_core::{Result as Computed, Tensor};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
+
+use block::{Down, Middle, Up};
+use embedding::Embedding;
 
 use crate::{
     lora::Adapters,
     ops::{Conv, GroupNorm, Shape},
     weights::Weights,
 };
-use block::{Down, Middle, Up};
-use embedding::Embedding;
 
 /// What the network is told besides the sample, for a batch.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +49,7 @@ pub struct Unet {
 
 impl Unet {
     /// Loads the network.
-    pub fn load(config: Config, weights: &Weights) -> Result<Self, Failure> {
+    pub fn load(config: Config, weights: &Weights) -> Result<Self, EngineError> {
         config.check()?;
         let root = weights.root();
         let widths = &config.block_out_channels;

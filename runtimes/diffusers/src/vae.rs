@@ -5,11 +5,12 @@ mod coder;
 mod tile;
 
 use candle_core::{D, Result as Computed, Tensor};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 use serde::Deserialize;
 
-use crate::{lora::Adapters, ops::Linear, run::invalid_model, weights::Weights};
 use coder::{Decoder, Encoder};
+
+use crate::{lora::Adapters, ops::Linear, weights::Weights};
 pub use tile::Tiles;
 
 /// `vae/config.json`.
@@ -66,7 +67,7 @@ impl Default for Config {
 }
 
 impl Config {
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), EngineError> {
         let refused = |why: String| Err(invalid_model(format!("vae/config.json: {why}")));
         if !matches!(self.class_name.as_str(), "" | "AutoencoderKL") {
             return refused(format!("no autoencoder here is a {}", self.class_name));
@@ -117,7 +118,7 @@ pub struct Vae {
 
 impl Vae {
     /// Loads the autoencoder.
-    pub fn load(config: Config, weights: &Weights) -> Result<Self, Failure> {
+    pub fn load(config: Config, weights: &Weights) -> Result<Self, EngineError> {
         config.check()?;
         let root = weights.root();
         let channels = config.latent_channels;

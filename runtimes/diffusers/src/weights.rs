@@ -15,10 +15,11 @@ use std::{
 
 use candle_core::{DType, Device, Tensor};
 use half::{bf16, f16};
-use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_kit::error::{EngineError, ErrorKind, invalid_model};
 
-use crate::run::{broke, invalid_model};
 use header::{Entry, Number};
+
+use crate::error::compute_error;
 
 /// Where computing happens, and in which numbers.
 #[derive(Debug, Clone)]
@@ -47,7 +48,7 @@ pub struct Weights {
 
 impl Weights {
     /// Opens the files of a part and checks their headers.
-    pub fn open(part: &str, paths: &[(String, PathBuf)], place: &Place) -> Result<Self, Failure> {
+    pub fn open(part: &str, paths: &[(String, PathBuf)], place: &Place) -> Result<Self, EngineError> {
         let mut weights =
             Self { part: part.to_owned(), files: Vec::new(), tensors: BTreeMap::new(), place: place.clone() };
         for (name, path) in paths {
@@ -56,9 +57,9 @@ impl Weights {
         Ok(weights)
     }
 
-    fn add(&mut self, name: &str, path: &Path) -> Result<(), Failure> {
+    fn add(&mut self, name: &str, path: &Path) -> Result<(), EngineError> {
         let unreadable =
-            |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
+            |error| EngineError::new(ErrorKind::ModelUnavailable, format!("read {name}")).because(error);
         let file = File::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         let entries = header::read(&file, length).map_err(|error| match error {
@@ -97,14 +98,15 @@ impl Weights {
     }
 
     /// Reads a tensor.
-    pub fn tensor(&self, name: &str) -> Result<Tensor, Failure> {
+    pub fn tensor(&self, name: &str) -> Result<Tensor, EngineError> {
         let Some((index, entry)) = self.tensors.get(name) else {
             return Err(invalid_model(format!("{} lacks the tensor {name}", self.part)));
         };
         let (file_name, file) = &self.files[*index];
         let mut bytes = vec![0; entry.length];
         file.read_exact_at(&mut bytes, entry.offset).map_err(|error| {
-            Failure::of_host(FailureCode::ModelUnavailable, format!("read {name} of {file_name}: {error}"))
+            EngineError::new(ErrorKind::ModelUnavailable, format!("read {name} of {file_name}"))
+                .because(error)
         })?;
         let Some(values) = widened(&bytes, &entry.number) else {
             return Err(invalid_model(format!(
@@ -116,7 +118,7 @@ impl Weights {
         }
         let made = Tensor::from_vec(values, entry.shape.as_slice(), &Device::Cpu)
             .and_then(|tensor| tensor.to_dtype(self.place.dtype)?.to_device(&self.place.device));
-        made.map_err(broke("place a tensor"))
+        made.map_err(compute_error("place a tensor"))
     }
 }
 
@@ -172,12 +174,12 @@ impl Scope<'_> {
     }
 
     /// A tensor of this shape.
-    pub fn get(&self, name: &str, shape: &[usize]) -> Result<Tensor, Failure> {
+    pub fn get(&self, name: &str, shape: &[usize]) -> Result<Tensor, EngineError> {
         self.get_as(name, shape, &[])
     }
 
     /// A tensor of this shape, stored in this or another one.
-    pub fn get_as(&self, name: &str, shape: &[usize], stored: &[&[usize]]) -> Result<Tensor, Failure> {
+    pub fn get_as(&self, name: &str, shape: &[usize], stored: &[&[usize]]) -> Result<Tensor, EngineError> {
         let full = self.full(name);
         let found = self.weights.shape(&full);
         if let Some(found) = found.filter(|found| *found != shape && !stored.contains(found)) {
@@ -186,6 +188,6 @@ impl Scope<'_> {
                 "the tensor {full} of {part} is {found:?}, its settings say {shape:?}"
             )));
         }
-        self.weights.tensor(&full)?.reshape(shape).map_err(broke("shape a tensor"))
+        self.weights.tensor(&full)?.reshape(shape).map_err(compute_error("shape a tensor"))
     }
 }

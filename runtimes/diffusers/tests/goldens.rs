@@ -243,7 +243,7 @@ fn whole_pipelines_are_those_of_diffusers() {
             let name = format!("pipelines/{}", text(&case, "name"));
             let at = format!("{}/{name}", fixture.name);
             let request = Request::read(&input(&fixture, &case), &model.defaults());
-            let request = request.unwrap_or_else(|failure| panic!("{at}: {}", failure.message));
+            let request = request.unwrap_or_else(|failure| panic!("{at}: {}", failure.message()));
             let schedule = match &case["scheduler"] {
                 Value::Null => model.schedule.clone(),
                 settings => {
@@ -251,7 +251,7 @@ fn whole_pipelines_are_those_of_diffusers() {
                 }
             };
             let plan = Plan::with(&model, &request, schedule, case["tiling"] == true);
-            let plan = plan.unwrap_or_else(|failure| panic!("{at}: {}", failure.message));
+            let plan = plan.unwrap_or_else(|failure| panic!("{at}: {}", failure.message()));
             if !["latents", "noise"].iter().any(|start| fixture.has(&format!("{name}/{start}"))) {
                 println!("{at}: SKIPPED: the recording lacks the noise it began with");
                 continue;
@@ -268,7 +268,7 @@ fn whole_pipelines_are_those_of_diffusers() {
                     Ok(())
                 };
                 let got = plan.paint(picture, &noise, &mut watch);
-                let got = got.unwrap_or_else(|failure| panic!("{at}: {}", failure.message));
+                let got = got.unwrap_or_else(|failure| panic!("{at}: {}", failure.message()));
                 if let Some(image) = image {
                     pixels = worse(pixels, Apart::of(&got, &image.picture(picture)));
                 }
@@ -325,7 +325,7 @@ fn schedulers_are_those_of_diffusers() {
         let mut scheduler = match schedule::make(&config, steps, case["eta"].as_f64().unwrap_or(0.0)) {
             Ok(scheduler) => scheduler,
             // Nobody's repository asks for it; LCM's own settings make diffusers do it where a user takes PNDM instead.
-            Err(failure) if failure.message.contains("skip_prk_steps") => {
+            Err(failure) if failure.message().contains("skip_prk_steps") => {
                 assert_eq!(
                     (text(&case["config"], "_class_name"), &case["config"]["skip_prk_steps"]),
                     ("PNDMScheduler", &Value::Bool(false))
@@ -333,7 +333,7 @@ fn schedulers_are_those_of_diffusers() {
                 continue;
             }
             Err(failure) => {
-                table.wrong.push(format!("{name}: {}", failure.message));
+                table.wrong.push(format!("{name}: {}", failure.message()));
                 continue;
             }
         };

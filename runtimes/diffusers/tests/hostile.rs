@@ -60,6 +60,7 @@ impl Spoiled {
 
     fn load(&self) -> Result<Model, Failure> {
         Model::load(Repository::new(self.files.clone()), &Value::Null, Place::cpu(), None)
+            .map_err(Failure::from)
     }
 
     /// Why it is refused.
@@ -139,7 +140,7 @@ fn headers_that_claim_too_much_cost_nothing() {
     files.insert(UNET.to_owned(), path);
     let failure =
         Model::load(Repository::new(files), &Value::Null, Place::cpu(), Some(1 << 30)).expect_err("refused");
-    assert!(failure.message.contains("this Island lends 1024 MB"), "{}", failure.message);
+    assert!(failure.message().contains("this Island lends 1024 MB"), "{failure}");
 }
 
 #[test]
@@ -216,7 +217,7 @@ fn adapters_are_read_with_the_same_care() {
         let model = spoiled.load().expect("loads");
         let adapter = Adapter { name: "bad".to_owned(), scale: 1.0 };
         let failure = model.adapters(&[adapter]).expect_err("refused");
-        assert!(failure.message.contains(what), "{}", failure.message);
+        assert!(failure.message().contains(what), "{failure}");
     }
 }
 
@@ -229,11 +230,7 @@ fn what_no_memory_holds_is_refused_before_any_work() {
     let large = json!({ "prompt": "x", "width": 2048, "height": 2048 });
     let request = Request::read(&large, &model.defaults()).expect("it makes sense");
     let failure = model.need(&request).tiles(model.weights_bytes(), limit).expect_err("refused");
-    assert!(
-        failure.message.contains("needs") && failure.message.contains("lends 300 MB"),
-        "{}",
-        failure.message
-    );
+    assert!(failure.message().contains("needs") && failure.message().contains("lends 300 MB"), "{failure}");
 }
 
 /// Weights of a size that no rounding survives: the numbers overflow on the way, and no black picture is sold.

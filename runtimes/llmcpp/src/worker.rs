@@ -41,38 +41,7 @@ impl EngineLoader for LlmcppEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        if launch.vram_limit_mb == 0 {
-            return Profile::default();
-        }
-        // Drivers open their devices and load more libraries when a model is placed on them.
-        let paths = |paths: &[&str]| paths.iter().map(Into::into).collect();
-        Profile {
-            read: paths(&[
-                "/proc",
-                "/sys",
-                "/etc/ld.so.cache",
-                "/etc/vulkan",
-                "/usr/share/vulkan",
-                "/usr/share/nvidia",
-            ]),
-            libraries: paths(&["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/cuda"]),
-            devices: paths(&[
-                "/dev/nvidia0",
-                "/dev/nvidia1",
-                "/dev/nvidia2",
-                "/dev/nvidia3",
-                "/dev/nvidia4",
-                "/dev/nvidia5",
-                "/dev/nvidia6",
-                "/dev/nvidia7",
-                "/dev/nvidiactl",
-                "/dev/nvidia-uvm",
-                "/dev/nvidia-uvm-tools",
-                "/dev/dri",
-                "/dev/kfd",
-            ]),
-            ..Profile::default()
-        }
+        Profile::gpu(launch.vram_limit_mb)
     }
 
     async fn load(self, launch: Launch, progress: LoadProgress) -> Result<Loaded<Llmcpp>, Failure> {

@@ -6,14 +6,14 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_graph::{Feeds, Graph, lanes::Lane};
+use island_runtimes_kit::{
+    error::{EngineError, ErrorKind},
+    job::Job,
+};
 use ndarray::{Array2, ArrayD, ArrayViewD, Axis, Slice};
 use parking_lot::{Condvar, Mutex};
-
-use crate::{
-    graph::{Feeds, Graph, lanes::Lane},
-    run::Job,
-};
+use tokenizers::Encoding;
 
 /// Most texts of one run.
 const MAX_ROWS: usize = 64;
@@ -49,6 +49,16 @@ pub struct Row {
     pub types: Vec<i64>,
 }
 
+impl Row {
+    /// The tokens of a text.
+    pub fn of(encoding: &Encoding) -> Self {
+        Self {
+            ids: encoding.get_ids().iter().map(|&id| i64::from(id)).collect(),
+            types: encoding.get_type_ids().iter().map(|&kind| i64::from(kind)).collect(),
+        }
+    }
+}
+
 /// What a graph gives for one text, by the name of the output: without the batch's dimension and without padding.
 pub type RowResults = Vec<(String, ArrayD<f32>)>;
 
@@ -71,7 +81,7 @@ struct Queue {
 }
 
 /// Where a text's answer is put.
-type Answer = Arc<Mutex<Option<Result<RowResults, Failure>>>>;
+type Answer = Arc<Mutex<Option<Result<RowResults, EngineError>>>>;
 
 #[derive(Debug)]
 struct Waiting {
@@ -84,7 +94,7 @@ impl Drop for Waiting {
         // Whoever took it did not come to its end.
         self.answer.lock().get_or_insert_with(|| {
             let message = "the run that this text was part of broke down";
-            Err(Failure::of_host(FailureCode::RuntimeCrashed, message))
+            Err(EngineError::new(ErrorKind::Crashed, message))
         });
     }
 }
@@ -112,7 +122,7 @@ impl Batcher {
     }
 
     /// What the graph gives for each of these texts.
-    pub fn run(&self, rows: Vec<Row>, job: &Job) -> Result<Vec<RowResults>, Failure> {
+    pub fn run(&self, rows: Vec<Row>, job: &Job) -> Result<Vec<RowResults>, EngineError> {
         let answers: Vec<Answer> = rows.iter().map(|_| Answer::default()).collect();
         let waiting =
             rows.into_iter().zip(&answers).map(|(row, answer)| Waiting { row, answer: Arc::clone(answer) });
@@ -121,7 +131,7 @@ impl Batcher {
     }
 
     /// Runs what waits, whose ever it is, until this is answered.
-    fn answer(&self, answer: &Answer, job: &Job) -> Result<RowResults, Failure> {
+    fn answer(&self, answer: &Answer, job: &Job) -> Result<RowResults, EngineError> {
         loop {
             job.step()?;
             let mut queue = self.queue.lock();
@@ -178,7 +188,7 @@ impl Batcher {
         }
     }
 
-    fn run_together(&self, lane: &mut Lane<'_>, rows: &[&Row]) -> Result<Vec<RowResults>, Failure> {
+    fn run_together(&self, lane: &mut Lane<'_>, rows: &[&Row]) -> Result<Vec<RowResults>, EngineError> {
         let longest = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
         let shape = (rows.len(), longest);
         let at =

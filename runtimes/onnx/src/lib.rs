@@ -20,14 +20,8 @@
 //! Python pipelines of `transformers`; `tests/fixtures` holds small models of each family with theirs.
 
 pub mod batch;
-pub mod devices;
-pub mod generate;
-pub mod graph;
-pub mod library;
-pub mod media;
-pub mod repository;
-pub mod run;
 pub mod runtime;
+pub mod seq2seq;
 pub mod speech;
 pub mod task;
 pub mod text;

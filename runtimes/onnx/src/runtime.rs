@@ -4,21 +4,18 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
-    job::{Failure, FailureCode, Outcome},
+    job::Outcome,
 };
 use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
-
-use crate::{
-    devices,
-    graph::{Threads, tensor_trace::TensorTrace},
-    library,
+use island_runtimes_graph::{Threads, devices, library, tensor_trace::TensorTrace};
+use island_runtimes_kit::{
+    error::EngineError,
+    jobs::{self, Jobs},
+    pipeline::Pipeline,
     repository::Repository,
-    task::{self, Loader, Pipeline},
 };
 
-pub mod jobs;
-
-use jobs::Jobs;
+use crate::task::{self, Loader};
 
 /// How to run a model.
 #[derive(Debug, Clone)]
@@ -39,23 +36,20 @@ pub struct Settings {
 
 /// A loaded model.
 #[derive(Debug)]
-pub struct Onnx(Jobs);
+pub struct Onnx(Jobs<dyn Pipeline>);
 
 impl Onnx {
     /// Loads a model, on a thread of its own.
-    pub async fn load(settings: Settings) -> Result<Self, Failure> {
+    pub async fn load(settings: Settings) -> Result<Self, EngineError> {
         let slots = settings.slots;
-        let loading = tokio::task::spawn_blocking(move || load(settings));
-        let broke =
-            |_| Failure::of_host(FailureCode::RuntimeCrashed, "ONNX Runtime broke down while loading");
-        let jobs = Jobs::new(loading.await.map_err(broke)??, slots);
+        let jobs = Jobs::new(jobs::load("ONNX Runtime", move || load(settings)).await?, slots);
         tracing::info!(graphs = ?jobs.graphs(), "model loaded");
         Ok(Self(jobs))
     }
 
     /// Jobs at once.
     pub fn slots(&self) -> u32 {
-        self.0.slots()
+        self.0.limit()
     }
 
     /// Version of ONNX Runtime, and which graphs it runs.
@@ -64,12 +58,11 @@ impl Onnx {
     }
 }
 
-fn load(settings: Settings) -> Result<Arc<dyn Pipeline>, Failure> {
-    let environment =
-        library::open().map_err(|error| Failure::of_host(FailureCode::InternalError, error.reason))?;
+fn load(settings: Settings) -> Result<Arc<dyn Pipeline>, EngineError> {
+    let environment = library::open().map_err(|error| EngineError::host(error.reason))?;
     let loader = Loader {
         environment,
-        repository: Repository::open(settings.files, settings.vram_limit_mb > 0)?,
+        repository: Repository::open(settings.files)?,
         threads: Threads { threads: settings.threads as usize, vram_limit_mb: settings.vram_limit_mb },
         settings: settings.cargo.engine.clone(),
         watch: settings.watch,
@@ -97,7 +90,7 @@ impl Runtime for Onnx {
     }
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
-        self.0.run(request, context).await
+        self.0.answer(request, context).await
     }
 
     async fn shutdown(&self) {

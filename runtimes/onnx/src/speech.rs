@@ -1,18 +1,14 @@
-//! Tasks that hear or speak.
+//! Tasks that read or generate speech.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`recognise`] | speech to text: which kind of model a repository holds |
-//! | [`mel`] | what Whisper hears of a sound |
-//! | [`whisper`], [`times`] | Whisper, sound of any length, and the times it writes |
-//! | [`ctc`] | models that label every moment: wav2vec2, HuBERT |
-//! | [`raw`] | models that hear samples and write text: Moonshine |
+//! | [`transcribe`] | speech to text: the kind of model that a repository holds |
+//! | [`whisper`], [`ctc`] | Whisper and models that label every frame, as ONNX graphs |
+//! | [`raw`] | models that read samples and generate text: Moonshine |
 //! | [`tts`] | text to speech: VITS, SpeechT5 |
 
 pub mod ctc;
-pub mod mel;
 pub mod raw;
-pub mod recognise;
-pub mod times;
+pub mod transcribe;
 pub mod tts;
 pub mod whisper;

@@ -1,27 +1,16 @@
 //! The tasks, and which module answers each.
 
-use island_protocol::{
-    cargo::CargoSpec,
-    job::{Failure, FailureCode},
+use island_protocol::cargo::CargoSpec;
+use island_runtimes_graph::{Graph, Threads, files::GraphFiles, tensor_trace::TensorTrace};
+use island_runtimes_kit::{
+    error::{EngineError, ErrorKind},
+    pipeline::Pipeline,
+    repository::Repository,
 };
 use ort::environment::Environment;
 use serde_json::Value;
 
-use crate::{
-    graph::{Graph, Threads, tensor_trace::TensorTrace},
-    repository::{GraphFiles, Repository},
-    run::{Answer, Job},
-    speech, text, vision,
-};
-
-/// A loaded model that answers one task. Shared by jobs that run at once.
-pub trait Pipeline: Send + Sync + 'static {
-    /// Answers one input. Blocks; calls [`Job::step`] between steps.
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure>;
-
-    /// The graphs it runs, by their paths in the repository.
-    fn graphs(&self) -> Vec<String>;
-}
+use crate::{speech, text, vision};
 
 /// What a pipeline is loaded from.
 #[derive(Debug)]
@@ -39,24 +28,33 @@ pub struct Loader<'l> {
 }
 
 impl Loader<'_> {
+    /// The preferred file of a graph.
+    pub fn file(&self, stem: &str) -> Option<GraphFiles> {
+        GraphFiles::find(&self.repository, stem, self.threads.vram_limit_mb > 0)
+    }
+
+    fn first_file(&self, stems: &[&str]) -> Result<GraphFiles, EngineError> {
+        GraphFiles::first(&self.repository, stems, self.threads.vram_limit_mb > 0)
+    }
+
     /// Loads the first of these graphs that the repository has.
-    pub fn graph(&self, stems: &[&str]) -> Result<Graph, Failure> {
-        self.load(&self.repository.first_graph(stems)?)
+    pub fn graph(&self, stems: &[&str]) -> Result<Graph, EngineError> {
+        self.load(&self.first_file(stems)?)
     }
 
     /// The same for a graph that many ask small things of.
-    pub fn graph_for_many(&self, stems: &[&str]) -> Result<Graph, Failure> {
-        let files = self.repository.first_graph(stems)?;
+    pub fn graph_for_many(&self, stems: &[&str]) -> Result<Graph, EngineError> {
+        let files = self.first_file(stems)?;
         Ok(Graph::load_for_many(self.environment, &files, self.threads)?.watched(&self.watch))
     }
 
     /// Loads a graph that may be absent.
-    pub fn graph_if_there(&self, stem: &str) -> Result<Option<Graph>, Failure> {
-        self.repository.graph(stem).map(|files| self.load(&files)).transpose()
+    pub fn graph_if_there(&self, stem: &str) -> Result<Option<Graph>, EngineError> {
+        self.file(stem).map(|files| self.load(&files)).transpose()
     }
 
     /// Loads the graph of these files.
-    pub fn load(&self, files: &GraphFiles) -> Result<Graph, Failure> {
+    pub fn load(&self, files: &GraphFiles) -> Result<Graph, EngineError> {
         Ok(Graph::load(self.environment, files, self.threads)?.watched(&self.watch))
     }
 
@@ -67,7 +65,7 @@ impl Loader<'_> {
 }
 
 /// Makes a pipeline of a repository.
-type Load = fn(&Loader<'_>) -> Result<Box<dyn Pipeline>, Failure>;
+type Load = fn(&Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError>;
 
 /// Every task there is, by its name in the catalogue.
 const TASKS: [(&str, Load); 17] = [
@@ -86,17 +84,17 @@ const TASKS: [(&str, Load); 17] = [
     ("depth-estimation", vision::depth::load),
     ("image-to-text", vision::caption::load),
     ("ocr", vision::ocr::load),
-    ("automatic-speech-recognition", speech::recognise::load),
+    ("automatic-speech-recognition", speech::transcribe::load),
     ("text-to-speech", speech::tts::load),
 ];
 
 /// Loads what answers a Cargo's task.
-pub fn load(cargo: &CargoSpec, loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(cargo: &CargoSpec, loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let task = cargo.onnx_task_type.as_deref().unwrap_or_default();
     let Some((_, load)) = TASKS.iter().find(|(name, _)| *name == task) else {
         let message =
             format!("no engine here answers the task {task:?}; those there are: {}", names().join(", "));
-        return Err(Failure::of_host(FailureCode::ModelRejected, message));
+        return Err(EngineError::new(ErrorKind::UnsupportedTask, message));
     };
     load(loader)
 }

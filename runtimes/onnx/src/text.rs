@@ -5,8 +5,6 @@ pub mod embed;
 pub mod entities;
 pub mod gliner;
 pub mod mask;
-pub mod scores;
 pub mod seq2seq;
 pub mod span;
-pub mod tokens;
 pub mod zero_shot;

@@ -19,7 +19,7 @@ pub mod ocr;
 pub mod preprocess;
 pub mod segment;
 
-use crate::{repository::Repository, text::scores};
+use island_runtimes_kit::{repository::Repository, text::scores};
 
 /// Most classes of a model.
 const MAX_CLASSES: usize = 100_000;

@@ -5,18 +5,14 @@ use island_protocol::{
     job::{Failure, FailureCode},
 };
 use island_runtimes_api::{Probe, Unavailable};
+use island_runtimes_graph::{library, tensor_trace::TensorTrace};
 use island_runtimes_worker::{
     inside::{EngineLoader, LoadProgress, Loaded},
     launch::Launch,
     lockdown::Profile,
 };
 
-use crate::{
-    devices,
-    graph::tensor_trace::TensorTrace,
-    library,
-    runtime::{Onnx, Settings, probe},
-};
+use crate::runtime::{Onnx, Settings, probe};
 
 /// ONNX Runtime in a worker.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,7 +34,7 @@ impl EngineLoader for OnnxEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        devices::gpu_sandbox_profile(launch.vram_limit_mb)
+        Profile::gpu(launch.vram_limit_mb)
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Onnx>, Failure> {

@@ -4,12 +4,8 @@ mod support;
 
 use std::sync::Arc;
 
-use island_runtimes_onnx::{
-    graph::{Feeds, Graph, Threads},
-    library,
-    repository::GraphFiles,
-    runtime::{Onnx, Settings},
-};
+use island_runtimes_graph::{Feeds, Graph, Threads, files::GraphFiles, library};
+use island_runtimes_onnx::runtime::{Onnx, Settings};
 use ndarray::ArrayD;
 use support::{Fixture, agree, settings};
 use tokio::task::JoinSet;
@@ -62,7 +58,7 @@ fn every_session_of_a_graph_gives_the_same() {
         let files = GraphFiles { name, path, weights: Vec::new() };
         let threads = Threads { threads: 5, vram_limit_mb: 0 };
         let graph = Graph::load_for_many(library::open().expect("the library"), &files, threads);
-        let graph = graph.unwrap_or_else(|failure| panic!("{fixture}: {}", failure.message));
+        let graph = graph.unwrap_or_else(|failure| panic!("{fixture}: {}", failure.message()));
         let feeds = || {
             let ids = ArrayD::from_shape_fn(vec![1, 9], |place| 5 + 7 * place[1] as i64);
             Feeds::new().ints("input_ids", ids)

@@ -11,7 +11,7 @@ use support::{Fixture, settings};
 
 async fn load(fixture: &Fixture) -> Onnx {
     let loaded = Onnx::load(settings(fixture.cargo(&fixture.task), fixture.files())).await;
-    loaded.unwrap_or_else(|failure| panic!("{}: {}", fixture.name, failure.message))
+    loaded.unwrap_or_else(|failure| panic!("{}: {}", fixture.name, failure.message()))
 }
 
 fn suite(fixture: &Fixture, good: Vec<Value>, long: Value, bad: Vec<Value>) -> conformance::Fixture {

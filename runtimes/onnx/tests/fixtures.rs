@@ -2,7 +2,8 @@
 
 mod support;
 
-use island_runtimes_onnx::{graph::tensor_trace::TensorTrace, runtime::Onnx};
+use island_runtimes_graph::tensor_trace::TensorTrace;
+use island_runtimes_onnx::runtime::Onnx;
 use support::{Case, Fixture, agree, all, arrays::tensors_differ};
 
 #[tokio::test]

@@ -40,7 +40,9 @@ impl Mended {
     }
 
     async fn load(&self) -> Result<Onnx, Failure> {
-        Onnx::load(settings(self.fixture.cargo(&self.fixture.task), self.files.clone())).await
+        Onnx::load(settings(self.fixture.cargo(&self.fixture.task), self.files.clone()))
+            .await
+            .map_err(Failure::from)
     }
 
     /// Why it does not load.

@@ -39,7 +39,7 @@ async fn refused(fixture: &Fixture, engine: &Onnx, bytes: &[u8], why: &str) {
 async fn a_file_that_is_no_whole_picture_is_refused() {
     let fixture = Fixture::named("vit");
     let engine = fixture.load(&fixture.task).await.expect("loaded");
-    refused(&fixture, &engine, b"Once upon a time there was a picture.", "none that is known").await;
+    refused(&fixture, &engine, b"Once upon a time there was a picture.", "not in a known format").await;
     for format in [
         ImageFormat::Png,
         ImageFormat::Jpeg,
@@ -107,7 +107,8 @@ async fn a_repository_without_settings_for_pictures_does_not_load() {
         let fixture = Fixture::named(name);
         let mut files = fixture.files();
         files.remove("preprocessor_config.json").expect("there");
-        let failure = Onnx::load(settings(fixture.cargo(&fixture.task), files)).await.expect_err("refused");
+        let error = Onnx::load(settings(fixture.cargo(&fixture.task), files)).await.expect_err("refused");
+        let failure = Failure::from(error);
         assert_eq!(failure.code, FailureCode::ModelRejected);
         assert!(failure.message.contains("no preprocessor_config.json"), "{}", failure.message);
     }
@@ -128,7 +129,8 @@ async fn sizes_beyond_reason_in_settings_do_not_load() {
         fs::write(&path, settings_file.to_string()).expect("written");
         let mut files = fixture.files();
         files.insert("preprocessor_config.json".to_owned(), path.clone());
-        let failure = Onnx::load(settings(fixture.cargo(&fixture.task), files)).await.expect_err("refused");
+        let error = Onnx::load(settings(fixture.cargo(&fixture.task), files)).await.expect_err("refused");
+        let failure = Failure::from(error);
         assert_eq!(failure.code, FailureCode::ModelRejected, "{settings_file}: {}", failure.message);
     }
 }

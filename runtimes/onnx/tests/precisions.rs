@@ -4,7 +4,9 @@ mod support;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use island_runtimes_onnx::{repository::Repository, runtime::Onnx};
+use island_runtimes_graph::files::GraphFiles;
+use island_runtimes_kit::repository::Repository;
+use island_runtimes_onnx::runtime::Onnx;
 use support::{Fixture, agree, settings};
 
 const WHOLE: &str = "onnx/model.onnx";
@@ -30,7 +32,7 @@ async fn the_best_file_for_a_processor_is_taken_and_said() {
     ] {
         let fixture = Fixture::named(answers);
         let engine = Onnx::load(settings(fixture.cargo(&fixture.task), files(precisions))).await;
-        let engine = engine.unwrap_or_else(|failure| panic!("{taken}: {}", failure.message));
+        let engine = engine.unwrap_or_else(|failure| panic!("{taken}: {}", failure.message()));
         assert!(engine.version().ends_with(&format!(", {taken}")), "{} is not {taken}", engine.version());
         for case in &fixture.cases {
             let output = fixture.answer(&engine, case).await.expect("answered");
@@ -49,8 +51,8 @@ async fn the_best_file_for_a_processor_is_taken_and_said() {
 #[test]
 fn a_gpu_takes_another_file() {
     let chosen = |precisions: &[&str]| {
-        let repository = Repository::open(files(precisions), true).expect("a repository");
-        repository.graph("model").expect("a graph").name
+        let repository = Repository::open(files(precisions)).expect("a repository");
+        GraphFiles::find(&repository, "model", true).expect("a graph").name
     };
     assert_eq!(chosen(&[WHOLE, EIGHT, FOUR]), WHOLE);
     assert_eq!(chosen(&[EIGHT, FOUR]), FOUR);

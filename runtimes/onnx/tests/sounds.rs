@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use island_runtimes_onnx::media::sound;
+use island_runtimes_kit::media::sound;
 use support::{Fixture, npy};
 
 /// How far apart two sounds are, the second shifted by so many samples.
@@ -23,7 +23,7 @@ fn each_format_is_heard_as_others_hear_it() {
         let file = case.input["audio"]["file"].as_str().expect("a file");
         let bytes = fs::read(fixture.folder.join(file)).expect("readable");
         let ours = sound::decode(&STANDARD.encode(bytes), 16_000)
-            .unwrap_or_else(|why| panic!("{file}: {}", why.message));
+            .unwrap_or_else(|why| panic!("{file}: {}", why.message()));
         let theirs = npy(&fixture.folder.join(case.output["samples"]["file"].as_str().expect("a file")));
         // Decoders of mp3 differ in how much of its padding they drop.
         let most = if file.ends_with(".mp3") { 2500 } else { 1 };

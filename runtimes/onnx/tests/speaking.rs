@@ -5,8 +5,9 @@ mod support;
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use island_protocol::job::{Failure, FailureCode, Fault};
+use island_runtimes_kit::error::ErrorKind;
+use island_runtimes_kit::repository::Repository;
 use island_runtimes_onnx::{
-    repository::Repository,
     runtime::Onnx,
     speech::tts::{characters::Characters, numbers},
 };
@@ -43,7 +44,7 @@ fn readings(fixture: &Fixture) -> Readings {
 fn characters_are_those_of_the_reference() {
     for name in ["speecht5", "speecht5-split"] {
         let fixture = Fixture::named(name);
-        let repository = Repository::open(fixture.files(), false).expect("a repository");
+        let repository = Repository::open(fixture.files()).expect("a repository");
         let settings = repository.json("tokenizer_config.json").expect("readable").expect("settings");
         let characters = Characters::of(&repository, &settings).expect("characters");
         let texts = readings(&fixture).texts;
@@ -62,7 +63,7 @@ fn numbers_are_spelt_as_the_reference_spells_them() {
         assert_eq!(numbers::spell(&text).expect("spelt"), spelt, "{text:?}");
     }
     let long = "9".repeat(37);
-    assert_eq!(numbers::spell(&long).expect_err("too long").code, FailureCode::InvalidInput);
+    assert_eq!(numbers::spell(&long).expect_err("too long").kind(), ErrorKind::InvalidInput);
 }
 
 /// A voice whose files are not quite the fixture's.
@@ -106,7 +107,9 @@ impl Voice {
     }
 
     async fn load(&self) -> Result<Onnx, Failure> {
-        Onnx::load(settings(self.fixture.cargo("text-to-speech"), self.files.clone())).await
+        Onnx::load(settings(self.fixture.cargo("text-to-speech"), self.files.clone()))
+            .await
+            .map_err(Failure::from)
     }
 
     async fn say(&self, engine: &Onnx, input: Value) -> Result<Value, Failure> {

@@ -4,6 +4,7 @@
 
 #[cfg(target_os = "linux")]
 mod files;
+mod gpu;
 #[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]

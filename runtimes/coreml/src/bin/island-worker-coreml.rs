@@ -7,7 +7,7 @@ use std::{
 };
 
 use island_runtimes_coreml::worker::CoreMlEngine;
-use island_runtimes_onnx::library::SILENT;
+use island_runtimes_graph::library::SILENT;
 
 fn main() -> ExitCode {
     if env::var_os(SILENT).is_none() {

@@ -1,10 +1,10 @@
 //! Which label fits a picture.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::{
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    job::{Answer, Job, parse_input},
     media::picture,
-    run::{self, Answer, Job, invalid_model},
-    task::Pipeline,
+    pipeline::Pipeline,
     text::scores,
 };
 use serde::Deserialize;
@@ -35,7 +35,7 @@ struct Classifier {
 }
 
 /// Loads a classifier of pictures.
-pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let eye = Eye::of(&parts, Fit::Crop)?;
     let model = &parts.model;
     let (output, labels, is_raw) = if let Some((output, labels)) = model.labels() {
@@ -51,9 +51,9 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
 }
 
 impl Pipeline for Classifier {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { image, top_k } = run::input(input)?;
-        let picture = picture::read(&image)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { image, top_k } = parse_input(input)?;
+        let picture = picture::read(&image, "the image")?;
         job.step()?;
         let model = &self.parts.model;
         let mut given = model.run(vec![self.eye.see(&picture)], &mut model.start()?)?;

@@ -1,9 +1,9 @@
 //! Texts as vectors.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::{
-    run::{self, Answer, Job, invalid_input, invalid_model},
-    task::Pipeline,
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job, parse_input},
+    pipeline::Pipeline,
     text::tokens::{self, Tokens},
 };
 use ndarray::{Array1, ArrayD, Axis, Ix2, IxDyn};
@@ -64,7 +64,7 @@ struct Embedder {
 }
 
 /// Loads a model of embeddings.
-pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let interface = parts.model.interface();
     let mut inputs = Vec::new();
     let mut sizes = None;
@@ -121,7 +121,7 @@ fn asked(name: &str) -> Option<Asked> {
 
 impl Embedder {
     /// One vector of a text, and how many tokens it has.
-    fn embed(&self, text: &str) -> Result<(Array1<f32>, usize), Failure> {
+    fn embed(&self, text: &str) -> Result<(Array1<f32>, usize), EngineError> {
         tokens::check(text, "a text of input")?;
         let most = self
             .sizes
@@ -161,7 +161,7 @@ impl Embedder {
         Ok((self.pooled(states.into_floats(), count)?, count))
     }
 
-    fn pooled(&self, mut states: ArrayD<f32>, count: usize) -> Result<Array1<f32>, Failure> {
+    fn pooled(&self, mut states: ArrayD<f32>, count: usize) -> Result<Array1<f32>, EngineError> {
         if states.ndim() == 3 && states.shape()[0] == 1 {
             states.index_axis_inplace(Axis(0), 0);
         } else if states.ndim() == 2 && states.shape()[0] == 1 {
@@ -180,7 +180,7 @@ impl Embedder {
         })
     }
 
-    fn finished(&self, mut vector: Array1<f32>) -> Result<Array1<f32>, Failure> {
+    fn finished(&self, mut vector: Array1<f32>) -> Result<Array1<f32>, EngineError> {
         if vector.iter().any(|number| number.is_nan()) {
             return Err(invalid_model(format!("{} gives what is not a number", self.parts.model.name())));
         }
@@ -193,8 +193,8 @@ impl Embedder {
 }
 
 impl Pipeline for Embedder {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { input } = run::input(input)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { input } = parse_input(input)?;
         let texts = match input {
             Texts::One(text) => vec![text],
             Texts::Many(texts) => texts,

@@ -8,15 +8,16 @@ mod request;
 mod stops;
 mod template;
 
-use island_protocol::job::{Failure, FailureCode, FinishReason, Usage};
-use island_runtimes_onnx::{
+use island_protocol::job::{FinishReason, Usage};
+use island_runtimes_kit::{
+    error::{EngineError, ErrorKind, invalid_model},
     generate::{
         Decoder,
         options::Settings,
         search::{self, Task},
     },
-    run::{Answer, Job, invalid_model},
-    task::Pipeline,
+    job::{Answer, Job},
+    pipeline::Pipeline,
     text::tokens::Tokens,
 };
 use ndarray::{Array2, ArrayView2, Axis, Ix2};
@@ -45,7 +46,7 @@ struct Writer {
 }
 
 /// Loads a language model.
-pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let inputs = Inputs::of(parts.model.as_ref())?;
     let interface = parts.model.interface();
     let outputs = &interface.outputs;
@@ -79,7 +80,7 @@ struct Talk<'w> {
 
 impl Talk<'_> {
     /// The logits behind the last of some tokens.
-    fn say(&mut self, tokens: &[i64]) -> Result<Vec<f32>, Failure> {
+    fn say(&mut self, tokens: &[i64]) -> Result<Vec<f32>, EngineError> {
         let writer = self.writer;
         let model = &writer.parts.model;
         let mut last = Vec::new();
@@ -106,7 +107,7 @@ impl Talk<'_> {
 }
 
 /// The last row of `[1, n, words]` or `[1, words]`.
-fn row(logits: Tensor, name: &str) -> Result<Vec<f32>, Failure> {
+fn row(logits: Tensor, name: &str) -> Result<Vec<f32>, EngineError> {
     let mut logits = logits.into_floats();
     while logits.ndim() > 2 && logits.shape()[0] == 1 {
         logits.index_axis_inplace(Axis(0), 0);
@@ -122,14 +123,14 @@ fn row(logits: Tensor, name: &str) -> Result<Vec<f32>, Failure> {
 }
 
 impl Decoder for Talk<'_> {
-    fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, Failure> {
+    fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, EngineError> {
         let tokens: Vec<i64> = tokens.row(0).to_vec();
         let logits = self.say(&tokens)?;
         let count = logits.len();
         Array2::from_shape_vec((1, count), logits).map_err(|error| invalid_model(error.to_string()))
     }
 
-    fn reorder(&mut self, order: &[usize]) -> Result<(), Failure> {
+    fn reorder(&mut self, order: &[usize]) -> Result<(), EngineError> {
         if order == [0] {
             Ok(())
         } else {
@@ -139,20 +140,20 @@ impl Decoder for Talk<'_> {
 }
 
 impl Writer {
-    fn prompt(&self, request: &Request) -> Result<Vec<u32>, Failure> {
+    fn prompt(&self, request: &Request) -> Result<Vec<u32>, EngineError> {
         let rendered = self.frame.render(&request.messages)?;
         let prompt = self.tokens.encode_framed(&rendered)?;
         if prompt.is_empty() || prompt.len() >= self.context {
             let message =
                 format!("the prompt has {} tokens, the model takes {}", prompt.len(), self.context - 1);
-            return Err(Failure::of_job(FailureCode::ContextLengthExceeded, message));
+            return Err(EngineError::new(ErrorKind::ContextLength, message));
         }
         Ok(prompt)
     }
 }
 
 impl Pipeline for Writer {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
         let request = Request::of(input)?;
         let prompt = self.prompt(&request)?;
         let options = self.settings.with(&request.wishes)?;
@@ -188,14 +189,14 @@ struct Until<'t, 'w> {
 }
 
 impl Decoder for Until<'_, '_> {
-    fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, Failure> {
+    fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, EngineError> {
         if self.stopped.get() {
-            return Err(Failure::interrupted(FailureCode::InternalError, "a stop text was said"));
+            return Err(EngineError::interrupted());
         }
         self.talk.step(tokens)
     }
 
-    fn reorder(&mut self, order: &[usize]) -> Result<(), Failure> {
+    fn reorder(&mut self, order: &[usize]) -> Result<(), EngineError> {
         self.talk.reorder(order)
     }
 }

@@ -1,10 +1,9 @@
 //! Pictures into what models read.
 
 use image::{RgbImage, imageops};
-use island_protocol::job::Failure;
-use island_runtimes_onnx::{
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
     media::resize::{Filter, resize},
-    run::invalid_model,
 };
 use ndarray::{ArrayD, IxDyn};
 use serde_json::Value;
@@ -40,7 +39,7 @@ pub struct Eye {
 
 impl Eye {
     /// The eye of a model; `usual` fits pictures unless the settings say otherwise.
-    pub fn of(parts: &Parts, usual: Fit) -> Result<Self, Failure> {
+    pub fn of(parts: &Parts, usual: Fit) -> Result<Self, EngineError> {
         let fit = match parts.text("fit") {
             None => usual,
             Some("crop") => Fit::Crop,
@@ -99,7 +98,7 @@ impl Eye {
         eye.checked(parts.model.as_ref())
     }
 
-    fn checked(self, model: &dyn Model) -> Result<Self, Failure> {
+    fn checked(self, model: &dyn Model) -> Result<Self, EngineError> {
         if self.width == 0 || self.height == 0 || self.width > 8192 || self.height > 8192 {
             return Err(invalid_model(format!(
                 "{} takes pictures of {} × {} pixels",

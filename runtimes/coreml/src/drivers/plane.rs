@@ -1,15 +1,15 @@
 //! Depth maps, segments, pictures: an answer for every pixel.
 
 use image::{ExtendedColorType, ImageEncoder as _, RgbImage, codecs::png::PngEncoder};
-use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_onnx::{
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    job::{Answer, Job, parse_input},
     media::{
         base64, gray, picture,
         plane::{Kind as Way, interpolate},
+        segment::{Segment, small_enough},
     },
-    run::{self, Answer, Job, invalid_model},
-    task::Pipeline,
-    vision::segment::{Segment, small_enough},
+    pipeline::Pipeline,
 };
 use ndarray::{Array2, Array3, Axis, Ix3};
 use serde::Deserialize;
@@ -48,17 +48,17 @@ struct Planes {
 }
 
 /// Loads what judges depth.
-pub fn load_depth(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load_depth(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     load(parts, |_| Meaning::Depth)
 }
 
 /// Loads what divides pictures.
-pub fn load_segments(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load_segments(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     load(parts, |parts| Meaning::Segments(parts.labels()))
 }
 
 /// Loads what makes a picture of a picture.
-pub fn load_picture(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load_picture(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     load(parts, |parts| {
         let outputs = &parts.model.interface().outputs;
         let is_picture = outputs.first().is_some_and(|output| matches!(output.kind, Kind::Image { .. }));
@@ -66,7 +66,7 @@ pub fn load_picture(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
     })
 }
 
-fn load(parts: Parts, meaning: fn(&Parts) -> Meaning) -> Result<Box<dyn Pipeline>, Failure> {
+fn load(parts: Parts, meaning: fn(&Parts) -> Meaning) -> Result<Box<dyn Pipeline>, EngineError> {
     let eye = Eye::of(&parts, Fit::Fill)?;
     let outputs = &parts.model.interface().outputs;
     let named = parts.text("output").map(str::to_owned);
@@ -77,7 +77,7 @@ fn load(parts: Parts, meaning: fn(&Parts) -> Meaning) -> Result<Box<dyn Pipeline
 
 impl Planes {
     /// The output without a batch: `[channels, height, width]`.
-    fn planes(&self, picture: &RgbImage) -> Result<(Array3<f32>, bool), Failure> {
+    fn planes(&self, picture: &RgbImage) -> Result<(Array3<f32>, bool), EngineError> {
         let model = &self.parts.model;
         let mut given = model.run(vec![self.eye.see(picture)], &mut model.start()?)?;
         let output = take(&mut given, &self.output)
@@ -109,9 +109,9 @@ impl Planes {
 }
 
 impl Pipeline for Planes {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { image } = run::input(input)?;
-        let picture = small_enough(picture::read(&image)?)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { image } = parse_input(input)?;
+        let picture = small_enough(picture::read(&image, "the image")?)?;
         job.step()?;
         let (planes, is_whole) = self.planes(&picture)?;
         job.step()?;
@@ -163,7 +163,7 @@ impl Planes {
         height: usize,
         width: usize,
         job: &Job,
-    ) -> Result<Array2<u32>, Failure> {
+    ) -> Result<Array2<u32>, EngineError> {
         if planes.len_of(Axis(0)) > MAX_CLASSES {
             return Err(invalid_model(format!("{} has more than {MAX_CLASSES} classes", self.output)));
         }
@@ -197,7 +197,7 @@ fn nearest(plane: &Array2<f32>, height: usize, width: usize) -> Array2<u32> {
     })
 }
 
-fn segments(map: &Array2<u32>, labels: Option<&[String]>) -> Result<Vec<Segment>, Failure> {
+fn segments(map: &Array2<u32>, labels: Option<&[String]>) -> Result<Vec<Segment>, EngineError> {
     let mut present: Vec<u32> =
         map.iter().copied().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
     present.truncate(MAX_CLASSES);
@@ -211,10 +211,10 @@ fn segments(map: &Array2<u32>, labels: Option<&[String]>) -> Result<Vec<Segment>
     present.into_iter().map(segment).collect()
 }
 
-fn png(pixels: &[u8], width: usize, height: usize) -> Result<String, Failure> {
+fn png(pixels: &[u8], width: usize, height: usize) -> Result<String, EngineError> {
     let mut bytes = Vec::new();
     let written =
         PngEncoder::new(&mut bytes).write_image(pixels, width as u32, height as u32, ExtendedColorType::Rgb8);
-    written.map_err(|error| Failure::of_host(FailureCode::InternalError, format!("write a PNG: {error}")))?;
+    written.map_err(|error| EngineError::host("write a PNG").because(error))?;
     Ok(base64::encode(&bytes))
 }

@@ -12,12 +12,11 @@ pub mod whisper;
 
 use std::sync::Arc;
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::{
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    pipeline::Pipeline,
     repository::Repository,
-    run::invalid_model,
-    speech::{ctc::Ctc, mel::Ear, recognise::Recogniser, whisper::Whisper},
-    task::Pipeline,
+    speech::{ctc::Ctc, mel::LogMel, transcribe::SpeechRecognition, whisper::Whisper},
 };
 use ndarray::{ArrayD, IxDyn};
 
@@ -27,14 +26,14 @@ use crate::{
     package::interface::{Feature, Kind},
     program::types::Class,
 };
-use ctc::Labels;
+use ctc::CtcModel;
 use whisper::{DECODER, ENCODER, WhisperKit};
 
 /// What a package's own front end is called.
 const SPECTROGRAM: &str = "MelSpectrogram";
 
 /// Loads a recogniser of speech: whichever kind the models are.
-pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, EngineError> {
     let wanted = models.text("model").map(|path| path.trim_end_matches('/'));
     if let Some(path) = wanted.filter(|path| models.names().contains(path)) {
         return labeller(models, path);
@@ -46,7 +45,7 @@ pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, Failure> {
         let repository = models.repository(folder)?;
         let networks = WhisperKit::load(models, folder, &repository)?;
         let whisper = Whisper::of(&repository, Box::new(networks))?;
-        return Ok(Box::new(Recogniser::Whisper(Box::new(whisper))));
+        return Ok(Box::new(SpeechRecognition(whisper)));
     }
     let others =
         models.names().into_iter().filter(|path| path.starts_with(&inside) && stem(path) != SPECTROGRAM);
@@ -59,11 +58,11 @@ pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, Failure> {
     }
 }
 
-fn labeller(models: &Models, path: &str) -> Result<Box<dyn Pipeline>, Failure> {
+fn labeller(models: &Models, path: &str) -> Result<Box<dyn Pipeline>, EngineError> {
     let folder = folder(path);
     let repository = models.repository(folder)?;
-    let labels = Labels::load(models, path, folder, &repository)?;
-    Ok(Box::new(Recogniser::Ctc(Ctc::of(&repository, Box::new(labels))?)))
+    let labels = CtcModel::load(models, path, folder, &repository)?;
+    Ok(Box::new(SpeechRecognition(Ctc::of(&repository, Box::new(labels))?)))
 }
 
 /// The name of a model without its folder and its form.
@@ -78,7 +77,7 @@ fn folder(path: &str) -> &str {
 }
 
 /// The path of the model of this name in a folder or below it, if it is there.
-fn found<'m>(models: &'m Models, folder: &str, name: &str) -> Result<Option<&'m str>, Failure> {
+fn found<'m>(models: &'m Models, folder: &str, name: &str) -> Result<Option<&'m str>, EngineError> {
     let mut called = models.names().into_iter().filter(|path| path.starts_with(folder) && stem(path) == name);
     let first = called.next();
     match (first, called.next()) {
@@ -90,22 +89,22 @@ fn found<'m>(models: &'m Models, folder: &str, name: &str) -> Result<Option<&'m 
 }
 
 /// The model of this name in a folder, if it is there.
-fn model(models: &Models, folder: &str, name: &str) -> Result<Option<Arc<dyn Model>>, Failure> {
+fn model(models: &Models, folder: &str, name: &str) -> Result<Option<Arc<dyn Model>>, EngineError> {
     let found = found(models, folder, name)?;
     found.map(|path| models.load(path)).transpose()
 }
 
 /// Our front end for a model that takes so many pitches at so many moments.
-fn ear(repository: &Repository, model: &dyn Model, takes: (usize, usize)) -> Result<Ear, Failure> {
-    let ear = Ear::fitted(repository, Some(takes))?;
-    let hears = (ear.pitches(), ear.window / ear.hop);
-    if hears == takes {
-        return Ok(ear);
+fn log_mel(repository: &Repository, model: &dyn Model, takes: (usize, usize)) -> Result<LogMel, EngineError> {
+    let features = LogMel::fitted(repository, Some(takes))?;
+    let gives = (features.pitches(), features.window / features.hop);
+    if gives == takes {
+        return Ok(features);
     }
     Err(invalid_model(format!(
         "preprocessor_config.json speaks of {} pitches at {} moments, {} takes {} at {}",
-        hears.0,
-        hears.1,
+        gives.0,
+        gives.1,
         model.name(),
         takes.0,
         takes.1
@@ -113,7 +112,7 @@ fn ear(repository: &Repository, model: &dyn Model, takes: (usize, usize)) -> Res
 }
 
 /// Refuses logits that are not numbers.
-fn are_numbers<'l>(model: &dyn Model, mut logits: impl Iterator<Item = &'l f32>) -> Result<(), Failure> {
+fn are_numbers<'l>(model: &dyn Model, mut logits: impl Iterator<Item = &'l f32>) -> Result<(), EngineError> {
     if logits.any(|logit| logit.is_nan()) {
         return Err(invalid_model(format!(
             "the logits of {} are not numbers: its weights are broken",
@@ -152,7 +151,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn of(model: Arc<dyn Model>) -> Result<Self, Failure> {
+    fn of(model: Arc<dyn Model>) -> Result<Self, EngineError> {
         let interface = model.interface();
         let ([input], [output]) = (interface.inputs.as_slice(), interface.outputs.as_slice()) else {
             let count = |features: &[Feature]| features.len();
@@ -171,7 +170,7 @@ impl Stage {
     }
 
     /// What it makes of numbers, which it gets in its own dimensions.
-    fn run(&self, numbers: ArrayD<f32>) -> Result<ArrayD<f32>, Failure> {
+    fn run(&self, numbers: ArrayD<f32>) -> Result<ArrayD<f32>, EngineError> {
         let shape = numbers.shape().to_vec();
         let numbers = numbers.into_shape_with_order(IxDyn(&self.takes)).map_err(|_| {
             invalid_model(format!(
@@ -186,7 +185,7 @@ impl Stage {
 }
 
 /// What a model makes of one tensor.
-fn through(model: &dyn Model, input: &str, given: Tensor, output: &str) -> Result<ArrayD<f32>, Failure> {
+fn through(model: &dyn Model, input: &str, given: Tensor, output: &str) -> Result<ArrayD<f32>, EngineError> {
     let mut outputs = model.run(vec![(input.to_owned(), given)], &mut model.start()?)?;
     let output = given_as(model, &mut outputs, output)?;
     if output.iter().any(|number| number.is_nan()) {
@@ -203,7 +202,7 @@ fn given_as(
     model: &dyn Model,
     outputs: &mut Vec<(String, Tensor)>,
     name: &str,
-) -> Result<ArrayD<f32>, Failure> {
+) -> Result<ArrayD<f32>, EngineError> {
     let tensor =
         take(outputs, name).ok_or_else(|| invalid_model(format!("{} gives no {name}", model.name())))?;
     Ok(tensor.into_floats())

@@ -1,10 +1,10 @@
 //! Whatever goes in and comes out, as JSON: for models that no other driver knows.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::{
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job},
     media::picture,
-    run::{Answer, Job, invalid_input, invalid_model},
-    task::Pipeline,
+    pipeline::Pipeline,
 };
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
 use serde_json::{Map, Value, json};
@@ -33,7 +33,7 @@ struct Generic {
 }
 
 /// Loads a model for tensors.
-pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let has_picture = parts.model.interface().image().is_some();
     let eye = if has_picture { Some(Eye::of(&parts, Fit::Fill)?) } else { None };
     Ok(Box::new(Generic { parts, eye }))
@@ -41,7 +41,7 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, Failure> {
 
 impl Pipeline for Generic {
     /// `inputs` are arrays by name, or a list of such: the steps of one job, between which the model's states stay.
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
         let model = &self.parts.model;
         let inputs = input.get("inputs").ok_or_else(|| invalid_input("inputs are missing"))?;
         let (steps, is_list): (Vec<&Value>, bool) = match inputs {
@@ -67,7 +67,7 @@ impl Pipeline for Generic {
 }
 
 impl Generic {
-    fn read(&self, step: &Value) -> Result<Tensors, Failure> {
+    fn read(&self, step: &Value) -> Result<Tensors, EngineError> {
         let given = step.as_object().ok_or_else(|| invalid_input("inputs must be arrays by name"))?;
         let interface = self.parts.model.interface();
         if let Some(name) = given.keys().find(|name| interface.input(name).is_none()) {
@@ -82,7 +82,7 @@ impl Generic {
             let value = value
                 .ok_or_else(|| invalid_input(format!("the model's input {} is missing", feature.name)))?;
             if let (Some(eye), Some(text)) = (&self.eye, value.as_str()) {
-                return Ok(eye.see(&picture::read(text)?));
+                return Ok(eye.see(&picture::read(text, "the image")?));
             }
             let class = match &feature.kind {
                 Kind::Array { class, .. } => *class,
@@ -94,7 +94,7 @@ impl Generic {
     }
 }
 
-fn array(value: &Value, class: Class, name: &str) -> Result<Tensor, Failure> {
+fn array(value: &Value, class: Class, name: &str) -> Result<Tensor, EngineError> {
     let (mut shape, mut inner) = (Vec::new(), value);
     while let Value::Array(items) = inner {
         shape.push(items.len());
@@ -132,7 +132,7 @@ fn flatten(value: &Value, shape: &[usize], numbers: &mut Vec<f64>) -> Result<(),
     }
 }
 
-fn written(tensors: &Tensors, left: &mut usize) -> Result<Value, Failure> {
+fn written(tensors: &Tensors, left: &mut usize) -> Result<Value, EngineError> {
     let mut outputs = Map::new();
     for (name, tensor) in tensors {
         let count = tensor.shape().iter().product();

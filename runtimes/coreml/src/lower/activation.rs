@@ -1,6 +1,6 @@
 //! Activations.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use super::{
     Table,
@@ -27,12 +27,12 @@ pub(super) const OPERATIONS: Table = &[
     ("thresholded_relu", thresholded_relu),
 ];
 
-fn simple(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+fn simple(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     one(call.node(kind, &[&x.name], []))
 }
 
-fn clamped_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn clamped_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha) = (call.tensor("x")?, call.float("alpha", 0.0)?);
     let beta = call.float("beta", 0.0)?;
     let most = call.real(beta)?;
@@ -40,12 +40,12 @@ fn clamped_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("Min", &[&bent, &most], []))
 }
 
-fn elu(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn elu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha) = (call.tensor("x")?, call.float("alpha", 1.0)?);
     one(call.node("Elu", &[&x.name], [Set::Float("alpha", alpha)]))
 }
 
-fn gelu(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn gelu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     match call.word("mode", "EXACT")?.as_str() {
         "EXACT" => one(call.node("Gelu", &[&x.name], [])),
@@ -59,31 +59,31 @@ fn gelu(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     }
 }
 
-fn leaky_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn leaky_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha) = (call.tensor("x")?, call.float("alpha", 0.01)?);
     one(call.node("LeakyRelu", &[&x.name], [Set::Float("alpha", alpha)]))
 }
 
-fn linear_activation(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn linear_activation(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha, beta) = (call.tensor("x")?, call.float("alpha", 1.0)?, call.float("beta", 0.0)?);
     let (alpha, beta) = (call.real(alpha)?, call.real(beta)?);
     let scaled = call.node("Mul", &[&x.name, &alpha], []);
     one(call.node("Add", &[&scaled, &beta], []))
 }
 
-fn prelu(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn prelu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let slope = call.along("alpha", 1, x.rank())?.unwrap_or_default();
     one(call.node("PRelu", &[&x.name, &slope], []))
 }
 
-fn relu6(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn relu6(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let (least, most) = (call.real(0.0)?, call.real(6.0)?);
     one(call.node("Clip", &[&x.name, &least, &most], []))
 }
 
-fn scaled_tanh(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn scaled_tanh(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha, beta) = (call.tensor("x")?, call.float("alpha", 1.0)?, call.float("beta", 1.0)?);
     let (alpha, beta) = (call.real(alpha)?, call.real(beta)?);
     let scaled = call.node("Mul", &[&x.name, &beta], []);
@@ -91,23 +91,23 @@ fn scaled_tanh(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("Mul", &[&bent, &alpha], []))
 }
 
-fn sigmoid_hard(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn sigmoid_hard(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha, beta) = (call.tensor("x")?, call.float("alpha", 0.2)?, call.float("beta", 0.5)?);
     one(call.node("HardSigmoid", &[&x.name], [Set::Float("alpha", alpha), Set::Float("beta", beta)]))
 }
 
-fn silu(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn silu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let gate = call.node("Sigmoid", &[&x.name], []);
     one(call.node("Mul", &[&x.name, &gate], []))
 }
 
-fn softmax(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn softmax(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axis) = (call.tensor("x")?, call.int("axis", -1)?);
     one(call.node("Softmax", &[&x.name], [Set::Int("axis", axis)]))
 }
 
-fn softplus_parametric(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn softplus_parametric(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let alpha = call.along("alpha", 1, x.rank())?.unwrap_or_default();
     let beta = call.along("beta", 1, x.rank())?.unwrap_or_default();
@@ -116,7 +116,7 @@ fn softplus_parametric(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> 
     one(call.node("Mul", &[&bent, &alpha], []))
 }
 
-fn thresholded_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn thresholded_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha) = (call.tensor("x")?, call.float("alpha", 1.0)?);
     // ONNX's own leaves out the threshold itself.
     let (alpha, zero) = (call.real(alpha)?, call.real(0.0)?);

@@ -1,6 +1,6 @@
 //! Operations on two tensors, element by element.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use super::{
     Table,
@@ -30,7 +30,7 @@ pub(super) const OPERATIONS: Table = &[
 ];
 
 /// Both operands as elements of one class: real where one of them is.
-fn both(call: &mut Call<'_, '_>) -> Result<(String, String, Class), Failure> {
+fn both(call: &mut Call<'_, '_>) -> Result<(String, String, Class), EngineError> {
     let (x, y) = (call.tensor("x")?, call.tensor("y")?);
     let class = match (x.class(), y.class()) {
         (Class::Float, _) | (_, Class::Float) => Class::Float,
@@ -40,12 +40,12 @@ fn both(call: &mut Call<'_, '_>) -> Result<(String, String, Class), Failure> {
     Ok((call.cast(&x, class), call.cast(&y, class), class))
 }
 
-fn arithmetic(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+fn arithmetic(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let (x, y, _) = both(call)?;
     one(call.node(kind, &[&x, &y], []))
 }
 
-fn compare(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+fn compare(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let (x, y, class) = both(call)?;
     if class == Class::Bool && kind != "Equal" {
         let (x, y) = (call.cast_name(&x, Class::Int), call.cast_name(&y, Class::Int));
@@ -54,19 +54,19 @@ fn compare(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> 
     one(call.node(kind, &[&x, &y], []))
 }
 
-fn logic(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+fn logic(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let (x, y) = (call.tensor("x")?, call.tensor("y")?);
     let (x, y) = (call.cast(&x, Class::Bool), call.cast(&y, Class::Bool));
     one(call.node(kind, &[&x, &y], []))
 }
 
-fn not_equal(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn not_equal(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, y, _) = both(call)?;
     let same = call.node("Equal", &[&x, &y], []);
     one(call.node("Not", &[&same], []))
 }
 
-fn floor_div(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn floor_div(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, y, class) = both(call)?;
     if class == Class::Float {
         let share = call.node("Div", &[&x, &y], []);
@@ -79,7 +79,7 @@ fn floor_div(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 }
 
 /// The remainder has the sign of the divisor.
-fn modulo(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn modulo(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, y, class) = both(call)?;
     if class != Class::Float {
         return one(call.node("Mod", &[&x, &y], []));

@@ -1,7 +1,6 @@
 //! One operation: its parameters, and the nodes it becomes.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     graph::{Bound, Constant, Lowering, code},
@@ -47,7 +46,7 @@ impl Operand {
     }
 
     /// An axis counted from the front.
-    pub(super) fn axis(&self, axis: i64) -> Result<usize, Failure> {
+    pub(super) fn axis(&self, axis: i64) -> Result<usize, EngineError> {
         let rank = self.rank() as i64;
         let place = if axis < 0 { axis + rank } else { axis };
         usize::try_from(place)
@@ -57,7 +56,7 @@ impl Operand {
     }
 
     /// The size of an axis, which must be known.
-    pub(super) fn size(&self, axis: usize) -> Result<i64, Failure> {
+    pub(super) fn size(&self, axis: usize) -> Result<i64, EngineError> {
         let size = self.ty.shape.get(axis).copied().flatten().and_then(|size| i64::try_from(size).ok());
         size.ok_or_else(|| invalid_model(format!("the size of axis {axis} is not known before it runs")))
     }
@@ -108,20 +107,20 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// A parameter that must be there.
-    pub(super) fn tensor(&mut self, parameter: &str) -> Result<Operand, Failure> {
+    pub(super) fn tensor(&mut self, parameter: &str) -> Result<Operand, EngineError> {
         let given = self.maybe(parameter)?;
         given.ok_or_else(|| invalid_model(format!("its parameter {parameter} is missing")))
     }
 
     /// A parameter that may be absent.
-    pub(super) fn maybe(&mut self, parameter: &str) -> Result<Option<Operand>, Failure> {
+    pub(super) fn maybe(&mut self, parameter: &str) -> Result<Option<Operand>, EngineError> {
         let Some(argument) = self.argument(parameter) else { return Ok(None) };
         let (name, ty) = self.lowering.feed(argument)?;
         Ok(Some(Operand { name, ty }))
     }
 
     /// A parameter that is several.
-    pub(super) fn tensors(&mut self, parameter: &str) -> Result<Vec<Operand>, Failure> {
+    pub(super) fn tensors(&mut self, parameter: &str) -> Result<Vec<Operand>, EngineError> {
         let all = self.operation.inputs.get(parameter).map_or(&[][..], Vec::as_slice);
         let mut operands = Vec::with_capacity(all.len());
         for argument in all {
@@ -135,7 +134,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// A parameter's value, if it is there and known before anything runs.
-    pub(super) fn known(&self, parameter: &str) -> Result<Option<Constant>, Failure> {
+    pub(super) fn known(&self, parameter: &str) -> Result<Option<Constant>, EngineError> {
         let Some(argument) = self.argument(parameter) else { return Ok(None) };
         match self.lowering.bound(argument)? {
             Bound::Made { .. } | Bound::State | Bound::Label => Ok(None),
@@ -143,7 +142,7 @@ impl<'p> Call<'_, 'p> {
         }
     }
 
-    fn fixed(&self, parameter: &str) -> Result<Option<Data>, Failure> {
+    fn fixed(&self, parameter: &str) -> Result<Option<Data>, EngineError> {
         let constant = self.known(parameter)?;
         if constant.is_none() && self.argument(parameter).is_some() {
             return Err(invalid_model(format!("its parameter {parameter} is not known before it runs")));
@@ -152,7 +151,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// Whole numbers.
-    pub(super) fn ints(&self, parameter: &str) -> Result<Option<Vec<i64>>, Failure> {
+    pub(super) fn ints(&self, parameter: &str) -> Result<Option<Vec<i64>>, EngineError> {
         match self.fixed(parameter)? {
             None => Ok(None),
             Some(Data::Ints(ints)) => Ok(Some(ints)),
@@ -161,7 +160,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// Whole numbers that may be known only when it runs.
-    pub(super) fn ints_if_known(&self, parameter: &str) -> Result<Option<Vec<i64>>, Failure> {
+    pub(super) fn ints_if_known(&self, parameter: &str) -> Result<Option<Vec<i64>>, EngineError> {
         Ok(self.known(parameter)?.and_then(|constant| match constant.data {
             Data::Ints(ints) => Some(ints),
             _ => None,
@@ -169,7 +168,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// Whole numbers that sizes are worked out from: so small that what is worked out cannot grow beyond what numbers hold.
-    pub(super) fn steps(&self, parameter: &str) -> Result<Option<Vec<i64>>, Failure> {
+    pub(super) fn steps(&self, parameter: &str) -> Result<Option<Vec<i64>>, EngineError> {
         let ints = self.ints(parameter)?;
         match ints.iter().flatten().find(|&&int| int.unsigned_abs() > MAX_STEP) {
             Some(int) => {
@@ -180,17 +179,17 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// A whole number that sizes are worked out from.
-    pub(super) fn step(&self, parameter: &str, otherwise: i64) -> Result<i64, Failure> {
+    pub(super) fn step(&self, parameter: &str, otherwise: i64) -> Result<i64, EngineError> {
         Ok(self.steps(parameter)?.and_then(|ints| ints.first().copied()).unwrap_or(otherwise))
     }
 
     /// A whole number.
-    pub(super) fn int(&self, parameter: &str, otherwise: i64) -> Result<i64, Failure> {
+    pub(super) fn int(&self, parameter: &str, otherwise: i64) -> Result<i64, EngineError> {
         Ok(self.ints(parameter)?.and_then(|ints| ints.first().copied()).unwrap_or(otherwise))
     }
 
     /// A real number; a whole one is taken for one.
-    pub(super) fn float(&self, parameter: &str, otherwise: f32) -> Result<f32, Failure> {
+    pub(super) fn float(&self, parameter: &str, otherwise: f32) -> Result<f32, EngineError> {
         let number = match self.fixed(parameter)? {
             Some(Data::Floats(floats)) => floats.first().copied(),
             Some(Data::Ints(ints)) => ints.first().map(|&int| int as f32),
@@ -200,7 +199,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// Real numbers.
-    pub(super) fn floats(&self, parameter: &str) -> Result<Option<Vec<f32>>, Failure> {
+    pub(super) fn floats(&self, parameter: &str) -> Result<Option<Vec<f32>>, EngineError> {
         match self.fixed(parameter)? {
             None => Ok(None),
             Some(Data::Floats(floats)) => Ok(Some(floats)),
@@ -209,7 +208,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// Flags.
-    pub(super) fn flags(&self, parameter: &str) -> Result<Option<Vec<bool>>, Failure> {
+    pub(super) fn flags(&self, parameter: &str) -> Result<Option<Vec<bool>>, EngineError> {
         match self.fixed(parameter)? {
             None => Ok(None),
             Some(Data::Bools(flags)) => Ok(Some(flags)),
@@ -218,12 +217,12 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// A flag.
-    pub(super) fn flag(&self, parameter: &str, otherwise: bool) -> Result<bool, Failure> {
+    pub(super) fn flag(&self, parameter: &str, otherwise: bool) -> Result<bool, EngineError> {
         Ok(self.flags(parameter)?.and_then(|flags| flags.first().copied()).unwrap_or(otherwise))
     }
 
     /// A whole number from each of a parameter's parts.
-    pub(super) fn each_int(&self, parameter: &str) -> Result<Vec<i64>, Failure> {
+    pub(super) fn each_int(&self, parameter: &str) -> Result<Vec<i64>, EngineError> {
         let part = |data: Data| match data {
             Data::Ints(ints) => ints,
             _ => Vec::new(),
@@ -232,7 +231,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// A flag from each of a parameter's parts.
-    pub(super) fn each_flag(&self, parameter: &str) -> Result<Vec<bool>, Failure> {
+    pub(super) fn each_flag(&self, parameter: &str) -> Result<Vec<bool>, EngineError> {
         let part = |data: Data| match data {
             Data::Bools(flags) => flags,
             _ => Vec::new(),
@@ -240,7 +239,7 @@ impl<'p> Call<'_, 'p> {
         self.each(parameter).map(|all| all.into_iter().flat_map(part).collect())
     }
 
-    fn each(&self, parameter: &str) -> Result<Vec<Data>, Failure> {
+    fn each(&self, parameter: &str) -> Result<Vec<Data>, EngineError> {
         let all = self.operation.inputs.get(parameter).map_or(&[][..], Vec::as_slice);
         let constant = |argument: &'p Argument| {
             let bound = self.lowering.bound(argument)?;
@@ -255,12 +254,12 @@ impl<'p> Call<'_, 'p> {
             }
             self.lowering.constant(&bound).map(|constant| vec![constant.data])
         };
-        let parts = all.iter().map(constant).collect::<Result<Vec<Vec<Data>>, Failure>>()?;
+        let parts = all.iter().map(constant).collect::<Result<Vec<Vec<Data>>, EngineError>>()?;
         Ok(parts.into_iter().flatten().collect())
     }
 
     /// A word.
-    pub(super) fn word(&self, parameter: &str, otherwise: &str) -> Result<String, Failure> {
+    pub(super) fn word(&self, parameter: &str, otherwise: &str) -> Result<String, EngineError> {
         match self.fixed(parameter)? {
             None => Ok(otherwise.to_owned()),
             Some(Data::Texts(texts)) if texts.len() == 1 => Ok(texts[0].clone()),
@@ -269,7 +268,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// What the program says of an output.
-    pub(super) fn output(&self, index: usize) -> Result<&'p TensorType, Failure> {
+    pub(super) fn output(&self, index: usize) -> Result<&'p TensorType, EngineError> {
         match self.operation.outputs.get(index).map(|output| &output.ty) {
             Some(ValueType::Tensor(tensor)) => Ok(tensor),
             _ => Err(invalid_model(format!("its output {index} is no tensor"))),
@@ -294,25 +293,25 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// Whole numbers side by side.
-    pub(super) fn list(&mut self, numbers: &[i64]) -> Result<String, Failure> {
+    pub(super) fn list(&mut self, numbers: &[i64]) -> Result<String, EngineError> {
         let constant = Constant { shape: vec![numbers.len() as u64], data: Data::Ints(numbers.to_vec()) };
         self.lowering.initializer(&constant, Element::I64)
     }
 
     /// One whole number.
-    pub(super) fn whole(&mut self, number: i64) -> Result<String, Failure> {
+    pub(super) fn whole(&mut self, number: i64) -> Result<String, EngineError> {
         self.lowering
             .initializer(&Constant { shape: Vec::new(), data: Data::Ints(vec![number]) }, Element::I64)
     }
 
     /// One real number.
-    pub(super) fn real(&mut self, number: f32) -> Result<String, Failure> {
+    pub(super) fn real(&mut self, number: f32) -> Result<String, EngineError> {
         self.lowering
             .initializer(&Constant { shape: Vec::new(), data: Data::Floats(vec![number]) }, Element::F32)
     }
 
     /// One number of a class: what `number` is there.
-    pub(super) fn number(&mut self, class: Class, number: f32) -> Result<String, Failure> {
+    pub(super) fn number(&mut self, class: Class, number: f32) -> Result<String, EngineError> {
         let data = match class {
             Class::Float => Data::Floats(vec![number]),
             Class::Bool => Data::Bools(vec![number != 0.0]),
@@ -322,19 +321,19 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// Flags side by side.
-    pub(super) fn mask(&mut self, flags: &[bool]) -> Result<String, Failure> {
+    pub(super) fn mask(&mut self, flags: &[bool]) -> Result<String, EngineError> {
         let constant = Constant { shape: vec![flags.len() as u64], data: Data::Bools(flags.to_vec()) };
         self.lowering.initializer(&constant, Element::Bool)
     }
 
     /// Real numbers of a shape.
-    pub(super) fn array(&mut self, shape: &[u64], numbers: Vec<f32>) -> Result<String, Failure> {
+    pub(super) fn array(&mut self, shape: &[u64], numbers: Vec<f32>) -> Result<String, EngineError> {
         self.lowering
             .initializer(&Constant { shape: shape.to_vec(), data: Data::Floats(numbers) }, Element::F32)
     }
 
     /// The same real number all over a shape.
-    pub(super) fn filled(&mut self, shape: &[u64], number: f32) -> Result<String, Failure> {
+    pub(super) fn filled(&mut self, shape: &[u64], number: f32) -> Result<String, EngineError> {
         let count = weights::count(shape).filter(|&count| count <= MAX_MADE);
         let count =
             count.ok_or_else(|| invalid_model(format!("{shape:?} is more than {MAX_MADE} numbers")))?;
@@ -342,7 +341,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// Elements of a shape that are known.
-    pub(super) fn floats_of(&mut self, shape: Vec<u64>, data: Data) -> Result<String, Failure> {
+    pub(super) fn floats_of(&mut self, shape: Vec<u64>, data: Data) -> Result<String, EngineError> {
         self.lowering.initializer(&Constant { shape, data }, Element::F32)
     }
 
@@ -360,19 +359,19 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// With more axes of size one.
-    pub(super) fn unsqueeze(&mut self, name: &str, axes: &[i64]) -> Result<String, Failure> {
+    pub(super) fn unsqueeze(&mut self, name: &str, axes: &[i64]) -> Result<String, EngineError> {
         let axes = self.list(axes)?;
         Ok(self.node("Unsqueeze", &[name, &axes], []))
     }
 
     /// Without these axes, which are of size one.
-    pub(super) fn squeeze(&mut self, name: &str, axes: &[i64]) -> Result<String, Failure> {
+    pub(super) fn squeeze(&mut self, name: &str, axes: &[i64]) -> Result<String, EngineError> {
         let axes = self.list(axes)?;
         Ok(self.node("Squeeze", &[name, &axes], []))
     }
 
     /// In another shape.
-    pub(super) fn reshape(&mut self, name: &str, shape: &[i64]) -> Result<String, Failure> {
+    pub(super) fn reshape(&mut self, name: &str, shape: &[i64]) -> Result<String, EngineError> {
         let shape = self.list(shape)?;
         Ok(self.node("Reshape", &[name, &shape], []))
     }
@@ -388,7 +387,7 @@ impl<'p> Call<'_, 'p> {
         parameter: &str,
         axis: usize,
         rank: usize,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<String>, EngineError> {
         let Some(numbers) = self.floats(parameter)? else { return Ok(None) };
         let mut shape = vec![1; rank];
         if numbers.len() != 1 {
@@ -403,6 +402,6 @@ impl<'p> Call<'_, 'p> {
 
 /// One output.
 #[expect(clippy::unnecessary_wraps, reason = "it is what an operation gives")]
-pub(super) fn one(name: String) -> Result<Vec<String>, Failure> {
+pub(super) fn one(name: String) -> Result<Vec<String>, EngineError> {
     Ok(vec![name])
 }

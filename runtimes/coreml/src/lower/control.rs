@@ -1,7 +1,6 @@
 //! Branches and loops.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -17,7 +16,7 @@ use crate::program::{
 pub(super) const OPERATIONS: Table = &[("cond", cond), ("while_loop", while_loop)];
 
 /// A block's outputs, declared under their names in the graph.
-fn outputs<'p>(lowering: &mut Lowering<'p>, block: &'p Block) -> Result<Vec<ValueInfo>, Failure> {
+fn outputs<'p>(lowering: &mut Lowering<'p>, block: &'p Block) -> Result<Vec<ValueInfo>, EngineError> {
     let mut declared = Vec::with_capacity(block.outputs.len());
     for output in &block.outputs {
         let (name, ty) = lowering.feed_name(output)?;
@@ -28,14 +27,14 @@ fn outputs<'p>(lowering: &mut Lowering<'p>, block: &'p Block) -> Result<Vec<Valu
     Ok(declared)
 }
 
-fn branch<'p>(lowering: &mut Lowering<'p>, block: &'p Block) -> Result<Graph, Failure> {
+fn branch<'p>(lowering: &mut Lowering<'p>, block: &'p Block) -> Result<Graph, EngineError> {
     lowering.inner(Vec::new(), |lowering| {
         lowering.block(block)?;
         outputs(lowering, block)
     })
 }
 
-fn cond(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn cond(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let which = call.tensor("pred")?;
     let [yes, no] = call.operation.blocks.as_slice() else {
         return Err(invalid_model("it has not two branches"));
@@ -48,7 +47,7 @@ fn cond(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 }
 
 /// A block's inputs stand for these from here on.
-fn enter<'p>(lowering: &mut Lowering<'p>, block: &'p Block, names: &[String]) -> Result<(), Failure> {
+fn enter<'p>(lowering: &mut Lowering<'p>, block: &'p Block, names: &[String]) -> Result<(), EngineError> {
     if block.inputs.len() != names.len() {
         return Err(invalid_model("it goes on with more or fewer values than its loop has"));
     }
@@ -56,14 +55,18 @@ fn enter<'p>(lowering: &mut Lowering<'p>, block: &'p Block, names: &[String]) ->
 }
 
 /// Whether it goes on with these.
-fn goes_on<'p>(lowering: &mut Lowering<'p>, block: &'p Block, names: &[String]) -> Result<String, Failure> {
+fn goes_on<'p>(
+    lowering: &mut Lowering<'p>,
+    block: &'p Block,
+    names: &[String],
+) -> Result<String, EngineError> {
     enter(lowering, block, names)?;
     lowering.block(block)?;
     let output = block.outputs.first().ok_or_else(|| invalid_model("its condition gives nothing"))?;
     Ok(lowering.feed_name(output)?.0)
 }
 
-fn while_loop(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn while_loop(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let first = call.tensors("loop_vars")?;
     let [condition, body] = call.operation.blocks.as_slice() else {
         return Err(invalid_model("it has not a condition and a body"));

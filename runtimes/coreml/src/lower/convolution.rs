@@ -1,7 +1,6 @@
 //! Convolutions and pools.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -17,7 +16,7 @@ pub(super) const OPERATIONS: Table = &[
 ];
 
 /// Sizes along each axis of space: those given, or ones.
-fn along(call: &Call<'_, '_>, name: &str, count: usize) -> Result<Vec<i64>, Failure> {
+fn along(call: &Call<'_, '_>, name: &str, count: usize) -> Result<Vec<i64>, EngineError> {
     let sizes = call.steps(name)?.unwrap_or_else(|| vec![1; count]);
     if sizes.len() != count {
         return Err(invalid_model(format!(
@@ -29,7 +28,7 @@ fn along(call: &Call<'_, '_>, name: &str, count: usize) -> Result<Vec<i64>, Fail
 }
 
 /// Number of axes of space.
-fn space(x: &Operand) -> Result<usize, Failure> {
+fn space(x: &Operand) -> Result<usize, EngineError> {
     x.rank()
         .checked_sub(2)
         .filter(|&count| count > 0)
@@ -37,7 +36,7 @@ fn space(x: &Operand) -> Result<usize, Failure> {
 }
 
 /// How edges are filled: ONNX has all beginnings before all ends.
-fn edges(call: &Call<'_, '_>, count: usize) -> Result<Vec<Set>, Failure> {
+fn edges(call: &Call<'_, '_>, count: usize) -> Result<Vec<Set>, EngineError> {
     Ok(match call.word("pad_type", "valid")?.to_lowercase().as_str() {
         "same" => vec![text("auto_pad", "SAME_UPPER")],
         "same_lower" => vec![text("auto_pad", "SAME_LOWER")],
@@ -52,7 +51,7 @@ fn spread(
     x: &Operand,
     weight: &Operand,
     count: usize,
-) -> Result<Option<Vec<i64>>, Failure> {
+) -> Result<Option<Vec<i64>>, EngineError> {
     let (strides, dilations) = (along(call, "strides", count)?, along(call, "dilations", count)?);
     let mode = call.word("pad_type", "valid")?.to_lowercase();
     if !mode.starts_with("same") || dilations.iter().all(|&dilation| dilation == 1) {
@@ -71,7 +70,7 @@ fn spread(
     Ok(Some(pads))
 }
 
-fn custom(call: &Call<'_, '_>, count: usize) -> Result<Vec<i64>, Failure> {
+fn custom(call: &Call<'_, '_>, count: usize) -> Result<Vec<i64>, EngineError> {
     let pads = call.steps("pad")?.unwrap_or_else(|| vec![0; 2 * count]);
     if pads.len() != 2 * count {
         return Err(invalid_model(format!("its edges are {} for {count} axes", pads.len())));
@@ -81,7 +80,7 @@ fn custom(call: &Call<'_, '_>, count: usize) -> Result<Vec<i64>, Failure> {
     Ok(begins.into_iter().chain(ends).collect())
 }
 
-fn conv(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn conv(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, weight, bias) = (call.tensor("x")?, call.tensor("weight")?, call.maybe("bias")?);
     let count = space(&x)?;
     let mut set = vec![
@@ -98,7 +97,7 @@ fn conv(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("Conv", &inputs, set))
 }
 
-fn conv_transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn conv_transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, weight, bias) = (call.tensor("x")?, call.tensor("weight")?, call.maybe("bias")?);
     let count = space(&x)?;
     let (strides, dilations) = (along(call, "strides", count)?, along(call, "dilations", count)?);
@@ -140,7 +139,7 @@ fn conv_transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("ConvTranspose", &inputs, set))
 }
 
-fn one_pool(call: &mut Call<'_, '_>, kind: &str, mut set: Vec<Set>) -> Result<Vec<String>, Failure> {
+fn one_pool(call: &mut Call<'_, '_>, kind: &str, mut set: Vec<Set>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let count = space(&x)?;
     set.push(Set::Ints("kernel_shape", along(call, "kernel_sizes", count)?));
@@ -150,11 +149,11 @@ fn one_pool(call: &mut Call<'_, '_>, kind: &str, mut set: Vec<Set>) -> Result<Ve
     one(call.node(kind, &[&x.name], set))
 }
 
-fn avg_pool(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn avg_pool(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let counts_edges = !call.flag("exclude_padding_from_average", false)?;
     one_pool(call, "AveragePool", vec![Set::Int("count_include_pad", i64::from(counts_edges))])
 }
 
-fn l2_pool(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn l2_pool(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     one_pool(call, "LpPool", vec![Set::Int("p", 2)])
 }

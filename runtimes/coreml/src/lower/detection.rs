@@ -1,7 +1,6 @@
 //! Boxes that lie over each other.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -18,7 +17,7 @@ const LEAST: f32 = -1e38;
 const NEVER: f32 = -2e38;
 
 /// The best box and all that lie little over it, until there are enough. Only the best class of a box counts; one box is always kept.
-fn non_maximum_suppression(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn non_maximum_suppression(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (boxes, scores) = (call.tensor("boxes")?, call.tensor("scores")?);
     if boxes.rank() != 3 || scores.rank() != 3 || boxes.size(0)? != 1 {
         return Err(invalid_model("it looks at boxes of several pictures at once"));
@@ -78,7 +77,7 @@ fn of_class(
     classes: &str,
     best: &str,
     is_older: bool,
-) -> Result<String, Failure> {
+) -> Result<String, EngineError> {
     let count = scores.size(if is_older { 2 } else { 1 })?;
     if count > MAX_BOXES {
         return Err(invalid_model(format!("it has {count} classes, more than {MAX_BOXES}")));
@@ -91,7 +90,12 @@ fn of_class(
 }
 
 /// Places of the boxes that are kept, the best first, and how many these are.
-fn chosen(call: &mut Call<'_, '_>, kept: &str, best: &str, most: &str) -> Result<(String, String), Failure> {
+fn chosen(
+    call: &mut Call<'_, '_>,
+    kept: &str,
+    best: &str,
+    most: &str,
+) -> Result<(String, String), EngineError> {
     let column = call.whole(2)?;
     let places = call.node("Gather", &[kept, &column], [Set::Int("axis", 1)]);
     let flat = call.reshape(best, &[-1])?;
@@ -108,7 +112,7 @@ fn chosen(call: &mut Call<'_, '_>, kept: &str, best: &str, most: &str) -> Result
 }
 
 /// Rows at these places; where a place is below zero there are zeros.
-fn taken(call: &mut Call<'_, '_>, all: &str, places: &str) -> Result<String, Failure> {
+fn taken(call: &mut Call<'_, '_>, all: &str, places: &str) -> Result<String, EngineError> {
     let rows = call.squeeze(all, &[0])?;
     let (zero, nothing) = (call.whole(0)?, call.number(Class::Float, 0.0)?);
     let safe = call.node("Max", &[places, &zero], []);

@@ -1,7 +1,6 @@
 //! Compressed weights, expanded when a model is loaded.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::graph::{Bound, Constant, Lowering};
 use crate::{
@@ -29,7 +28,7 @@ pub(super) fn expand(
     lowering: &Lowering<'_>,
     operation: &Operation,
     depth: usize,
-) -> Result<Vec<Constant>, Failure> {
+) -> Result<Vec<Constant>, EngineError> {
     if depth > MAX_DEPTH {
         return Err(invalid_model(format!("its weights are compressed more than {MAX_DEPTH} times over")));
     }
@@ -43,10 +42,7 @@ pub(super) fn expand(
         "constexpr_sparse_blockwise_shift_scale" => parts.sparse_blockwise(),
         _ => parts.sparse().map(|dense| vec![dense]),
     };
-    expanded.map_err(|failure| Failure {
-        message: format!("{}: {}", operation.title(), failure.message),
-        ..failure
-    })
+    expanded.map_err(|error| error.within(operation.title()))
 }
 
 /// The parts of a compressed weight: attributes up to iOS 17, inputs since.
@@ -57,7 +53,7 @@ struct Parts<'l, 'p> {
 }
 
 impl Parts<'_, '_> {
-    fn maybe(&self, name: &str) -> Result<Option<Constant>, Failure> {
+    fn maybe(&self, name: &str) -> Result<Option<Constant>, EngineError> {
         if let Some(value) = self.operation.attributes.get(name) {
             return self.lowering.value(value).map(Some);
         }
@@ -77,16 +73,16 @@ impl Parts<'_, '_> {
         }
     }
 
-    fn part(&self, name: &str) -> Result<Constant, Failure> {
+    fn part(&self, name: &str) -> Result<Constant, EngineError> {
         self.maybe(name)?.ok_or_else(|| invalid_model(format!("its part {name} is missing")))
     }
 
-    fn numbers(&self, name: &str) -> Result<(Vec<u64>, Vec<f32>), Failure> {
+    fn numbers(&self, name: &str) -> Result<(Vec<u64>, Vec<f32>), EngineError> {
         let Constant { shape, data } = self.part(name)?;
         Ok((shape, floats(data)?))
     }
 
-    fn whole(&self, name: &str) -> Result<(Vec<u64>, Vec<i64>), Failure> {
+    fn whole(&self, name: &str) -> Result<(Vec<u64>, Vec<i64>), EngineError> {
         let Constant { shape, data } = self.part(name)?;
         match data {
             Data::Ints(ints) => Ok((shape, ints)),
@@ -95,7 +91,7 @@ impl Parts<'_, '_> {
         }
     }
 
-    fn affine(&self) -> Result<Constant, Failure> {
+    fn affine(&self) -> Result<Constant, EngineError> {
         let (shape, data) = self.numbers("quantized_data")?;
         let (_, scale) = self.numbers("scale")?;
         let zero = self.maybe("zero_point")?.map_or(Ok(vec![0.0]), |zero| floats(zero.data))?;
@@ -118,14 +114,14 @@ impl Parts<'_, '_> {
         Ok(Constant { data: Data::Floats(dense.collect()), shape })
     }
 
-    fn blockwise(&self) -> Result<Constant, Failure> {
+    fn blockwise(&self) -> Result<Constant, EngineError> {
         let (shape, data) = self.numbers("data")?;
         let blocks = self.blocks(&shape)?;
         let dense = data.iter().enumerate().map(|(at, number)| blocks.scaled(at, *number));
         Ok(Constant { data: Data::Floats(dense.collect()), shape })
     }
 
-    fn blocks(&self, shape: &[u64]) -> Result<Blocks, Failure> {
+    fn blocks(&self, shape: &[u64]) -> Result<Blocks, EngineError> {
         let (sizes, scale) = self.numbers("scale")?;
         let offset = self.maybe("offset")?.map(|offset| floats(offset.data)).transpose()?;
         let grid = Grid::new(shape, &sizes)?;
@@ -136,7 +132,7 @@ impl Parts<'_, '_> {
     }
 
     /// Codes that stand for the entries of a table, or of a table for each block.
-    fn table(&self) -> Result<Constant, Failure> {
+    fn table(&self) -> Result<Constant, EngineError> {
         if self.operation.attributes.contains_key("shape") || self.operation.inputs.contains_key("shape") {
             return self.flat_table();
         }
@@ -163,7 +159,7 @@ impl Parts<'_, '_> {
     }
 
     /// The older form: codes packed into bytes, one table, the shape beside.
-    fn flat_table(&self) -> Result<Constant, Failure> {
+    fn flat_table(&self) -> Result<Constant, EngineError> {
         let (_, packed) = self.whole("indices")?;
         let (_, table) = self.numbers("lut")?;
         let shape = self.shape()?;
@@ -188,13 +184,13 @@ impl Parts<'_, '_> {
         Ok(Constant { shape, data: Data::Floats(dense) })
     }
 
-    fn shape(&self) -> Result<Vec<u64>, Failure> {
+    fn shape(&self) -> Result<Vec<u64>, EngineError> {
         let (_, sizes) = self.whole("shape")?;
         let sizes: Option<Vec<u64>> = sizes.into_iter().map(|size| u64::try_from(size).ok()).collect();
         sizes.ok_or_else(|| invalid_model("its shape has a size below zero"))
     }
 
-    fn tables(&self, shape: &[u64]) -> Result<Tables, Failure> {
+    fn tables(&self, shape: &[u64]) -> Result<Tables, EngineError> {
         let (sizes, entries) = self.numbers("lut")?;
         let Some((grid, [count, vector])) = sizes.split_last_chunk::<2>() else {
             return Err(invalid_model("its table has too few dimensions"));
@@ -207,7 +203,7 @@ impl Parts<'_, '_> {
         Ok(Tables { grid: Grid::new(shape, grid)?, entries, count: *count, vector: *vector })
     }
 
-    fn vector_axis(&self, rank: usize) -> Result<usize, Failure> {
+    fn vector_axis(&self, rank: usize) -> Result<usize, EngineError> {
         let (_, axis) = self.whole("vector_axis")?;
         let axis = axis.first().copied().unwrap_or(0);
         let place = if axis < 0 { axis + rank as i64 } else { axis };
@@ -216,7 +212,7 @@ impl Parts<'_, '_> {
     }
 
     /// Places of what is not zero, in order.
-    fn places(mask: &[i64], count: usize) -> Result<Vec<usize>, Failure> {
+    fn places(mask: &[i64], count: usize) -> Result<Vec<usize>, EngineError> {
         let places: Vec<usize> = (0..mask.len()).filter(|&at| mask[at] != 0).collect();
         if places.len() != count {
             return Err(invalid_model(format!("its mask has {} places for {count} numbers", places.len())));
@@ -224,7 +220,7 @@ impl Parts<'_, '_> {
         Ok(places)
     }
 
-    fn sparse_table(&self) -> Result<Vec<Constant>, Failure> {
+    fn sparse_table(&self) -> Result<Vec<Constant>, EngineError> {
         let (shape, mask) = self.whole("indices_mask")?;
         let (_, codes) = self.whole("indices_nonzero_data")?;
         let tables = self.tables(&shape)?;
@@ -235,11 +231,11 @@ impl Parts<'_, '_> {
         }
         let places = Self::places(&mask, codes.len())?;
         let entry = |(&at, &code): (&usize, &i64)| tables.entry(at, code).map(|entry| entry[0]);
-        let numbers = places.iter().zip(&codes).map(entry).collect::<Result<Vec<f32>, Failure>>()?;
+        let numbers = places.iter().zip(&codes).map(entry).collect::<Result<Vec<f32>, EngineError>>()?;
         Ok(masked(shape, mask, numbers))
     }
 
-    fn sparse_blockwise(&self) -> Result<Vec<Constant>, Failure> {
+    fn sparse_blockwise(&self) -> Result<Vec<Constant>, EngineError> {
         let (shape, mask) = self.whole("data_mask")?;
         let (_, data) = self.numbers("nonzero_data")?;
         let blocks = self.blocks(&shape)?;
@@ -248,7 +244,7 @@ impl Parts<'_, '_> {
         Ok(masked(shape, mask, numbers))
     }
 
-    fn sparse(&self) -> Result<Constant, Failure> {
+    fn sparse(&self) -> Result<Constant, EngineError> {
         let (_, numbers) = self.numbers("nonzero_data")?;
         let (mut shape, mut mask) = self.whole("mask")?;
         if self.operation.attributes.contains_key("shape") || self.operation.inputs.contains_key("shape") {
@@ -278,7 +274,7 @@ fn masked(shape: Vec<u64>, mask: Vec<i64>, numbers: Vec<f32>) -> Vec<Constant> {
     vec![Constant { shape, data: Data::Ints(mask) }, data]
 }
 
-fn floats(data: Data) -> Result<Vec<f32>, Failure> {
+fn floats(data: Data) -> Result<Vec<f32>, EngineError> {
     match data {
         Data::Floats(floats) => Ok(floats),
         Data::Ints(ints) => Ok(ints.into_iter().map(|int| int as f32).collect()),
@@ -293,7 +289,7 @@ struct Grid {
 }
 
 impl Grid {
-    fn new(shape: &[u64], blocks: &[u64]) -> Result<Self, Failure> {
+    fn new(shape: &[u64], blocks: &[u64]) -> Result<Self, EngineError> {
         let fits = |(&size, &count): (&u64, &u64)| count > 0 && size % count == 0;
         if shape.is_empty() || shape.len() != blocks.len() || !shape.iter().zip(blocks).all(fits) {
             return Err(invalid_model(format!("{blocks:?} blocks do not divide {shape:?}")));
@@ -338,7 +334,7 @@ struct Tables {
 }
 
 impl Tables {
-    fn entry(&self, at: usize, code: i64) -> Result<&[f32], Failure> {
+    fn entry(&self, at: usize, code: i64) -> Result<&[f32], EngineError> {
         let code = u64::try_from(code).ok().filter(|&code| code < self.count);
         let code = code.ok_or_else(|| invalid_model(format!("a code is none of {} entries", self.count)))?;
         let first = ((self.grid.block(at) as u64 * self.count + code) * self.vector) as usize;

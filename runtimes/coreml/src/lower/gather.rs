@@ -1,7 +1,6 @@
 //! Elements by their places.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -19,13 +18,13 @@ pub(super) const OPERATIONS: Table = &[
 ];
 
 /// Places, as whole numbers whatever they are.
-fn places(call: &mut Call<'_, '_>) -> Result<Operand, Failure> {
+fn places(call: &mut Call<'_, '_>) -> Result<Operand, EngineError> {
     let indices = call.tensor("indices")?;
     let name = call.cast(&indices, Class::Int);
     Ok(Operand { name, ..indices })
 }
 
-fn gather(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn gather(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, indices) = (call.tensor("x")?, places(call)?);
     let (axis, shared) = (x.axis(call.int("axis", 0)?)?, call.int("batch_dims", 0)?);
     if shared == 0 {
@@ -51,18 +50,18 @@ fn gather(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.transpose(&found, order))
 }
 
-fn gather_along_axis(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn gather_along_axis(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, indices, axis) = (call.tensor("x")?, places(call)?, call.int("axis", 0)?);
     one(call.node("GatherElements", &[&x.name, &indices.name], [Set::Int("axis", axis)]))
 }
 
-fn gather_nd(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn gather_nd(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, indices, shared) = (call.tensor("x")?, places(call)?, call.int("batch_dims", 0)?);
     one(call.node("GatherND", &[&x.name, &indices.name], [Set::Int("batch_dims", shared)]))
 }
 
 /// What is scattered, and how it meets what is there.
-fn updates(call: &mut Call<'_, '_>) -> Result<(String, Option<Set>), Failure> {
+fn updates(call: &mut Call<'_, '_>) -> Result<(String, Option<Set>), EngineError> {
     let updates = call.tensor("updates")?;
     let mode = call.word("mode", "add")?;
     let reduction = |how: &str| Some(text("reduction", how));
@@ -76,7 +75,7 @@ fn updates(call: &mut Call<'_, '_>) -> Result<(String, Option<Set>), Failure> {
 }
 
 /// Places along one axis, the same for all others.
-fn scatter(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn scatter(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (data, indices) = (call.tensor("data")?, places(call)?);
     let axis = data.axis(call.int("axis", 0)?)?;
     let (updates, reduction) = updates(call)?;
@@ -89,14 +88,14 @@ fn scatter(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("ScatterElements", &[&data.name, &every, &updates], set))
 }
 
-fn scatter_along_axis(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn scatter_along_axis(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (data, indices, axis) = (call.tensor("data")?, places(call)?, call.int("axis", 0)?);
     let (updates, reduction) = updates(call)?;
     let set = [Some(Set::Int("axis", axis)), reduction].into_iter().flatten();
     one(call.node("ScatterElements", &[&data.name, &indices.name, &updates], set))
 }
 
-fn scatter_nd(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn scatter_nd(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (data, indices) = (call.tensor("data")?, places(call)?);
     let (updates, reduction) = updates(call)?;
     one(call.node("ScatterND", &[&data.name, &indices.name, &updates], reduction))

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 use prost::Message as _;
 
 use super::{
@@ -119,7 +118,7 @@ pub struct Lowering<'p> {
 }
 
 /// The graph of a function.
-pub fn lower(function: &Function, weights: &Weights) -> Result<Lowered, Failure> {
+pub fn lower(function: &Function, weights: &Weights) -> Result<Lowered, EngineError> {
     let mut lowering = Lowering {
         names: HashMap::new(),
         nodes: Vec::new(),
@@ -142,7 +141,7 @@ pub fn lower(function: &Function, weights: &Weights) -> Result<Lowered, Failure>
 }
 
 impl<'p> Lowering<'p> {
-    fn input(&mut self, named: &'p Named) -> Result<ValueInfo, Failure> {
+    fn input(&mut self, named: &'p Named) -> Result<ValueInfo, EngineError> {
         let (name, ty, bound) = match &named.ty {
             ValueType::State(ty) => {
                 let name = state_in(&named.name);
@@ -160,7 +159,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// How a graph declares an input or output.
-    pub(super) fn declare(&mut self, name: &str, ty: &TensorType) -> Result<ValueInfo, Failure> {
+    pub(super) fn declare(&mut self, name: &str, ty: &TensorType) -> Result<ValueInfo, EngineError> {
         let mut dims = Vec::with_capacity(ty.rank());
         for size in &ty.shape {
             self.count += 1;
@@ -177,7 +176,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// The nodes of a block, in order.
-    pub(super) fn block(&mut self, block: &'p Block) -> Result<(), Failure> {
+    pub(super) fn block(&mut self, block: &'p Block) -> Result<(), EngineError> {
         if self.depth > MAX_DEPTH {
             return Err(invalid_model(format!(
                 "its branches and loops lie in each other deeper than {MAX_DEPTH}"
@@ -191,7 +190,7 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    fn operation(&mut self, operation: &'p Operation) -> Result<(), Failure> {
+    fn operation(&mut self, operation: &'p Operation) -> Result<(), EngineError> {
         match operation.kind.as_str() {
             "const" => self.constant_operation(operation),
             "read_state" | "write_state" => self.state_operation(operation),
@@ -206,10 +205,8 @@ impl<'p> Lowering<'p> {
                 let lower = find(kind).ok_or_else(|| {
                     invalid_model(format!("its operation {kind:?} is none that runs without Apple's library"))
                 })?;
-                let made = lower(&mut Call { lowering: self, operation }).map_err(|failure| Failure {
-                    message: format!("{}: {}", operation.title(), failure.message),
-                    ..failure
-                })?;
+                let made = lower(&mut Call { lowering: self, operation })
+                    .map_err(|error| error.within(operation.title()))?;
                 for (output, name) in operation.outputs.iter().zip(made) {
                     self.bind(output, name)?;
                 }
@@ -219,7 +216,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// From here on a name of the program is this of the graph.
-    pub(super) fn bind(&mut self, named: &'p Named, name: String) -> Result<(), Failure> {
+    pub(super) fn bind(&mut self, named: &'p Named, name: String) -> Result<(), EngineError> {
         let ValueType::Tensor(ty) = &named.ty else {
             return Err(invalid_model(format!("{:?} is no tensor", named.name)));
         };
@@ -227,7 +224,7 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    fn constant_operation(&mut self, operation: &'p Operation) -> Result<(), Failure> {
+    fn constant_operation(&mut self, operation: &'p Operation) -> Result<(), EngineError> {
         let value = operation.attributes.get("val");
         let (Some(value), Some(output)) = (value, operation.outputs.first()) else {
             return Err(invalid_model(format!("{} has no value", operation.title())));
@@ -236,7 +233,7 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    fn state_operation(&mut self, operation: &'p Operation) -> Result<(), Failure> {
+    fn state_operation(&mut self, operation: &'p Operation) -> Result<(), EngineError> {
         let of = |name: &str| match operation.inputs.get(name).map(Vec::as_slice) {
             Some([Argument::Name(name)]) => Some(name.as_str()),
             _ => None,
@@ -260,7 +257,7 @@ impl<'p> Lowering<'p> {
         operation.outputs.first().map_or(Ok(()), |output| self.bind(output, name))
     }
 
-    fn classify(&mut self, operation: &'p Operation) -> Result<(), Failure> {
+    fn classify(&mut self, operation: &'p Operation) -> Result<(), EngineError> {
         let part = |name: &str| operation.inputs.get(name).and_then(|given| given.first());
         let (Some(shares), Some(classes)) = (part("probabilities"), part("classes")) else {
             return Err(invalid_model("classify lacks probabilities or classes"));
@@ -276,7 +273,7 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    fn labels(&self, classes: &'p Argument) -> Result<Vec<String>, Failure> {
+    fn labels(&self, classes: &'p Argument) -> Result<Vec<String>, EngineError> {
         let value = match classes {
             Argument::Value(value) => Some(value),
             Argument::Name(name) => match self.names.get(name.as_str()) {
@@ -290,7 +287,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// What an argument stands for.
-    pub(super) fn bound(&self, argument: &'p Argument) -> Result<Bound<'p>, Failure> {
+    pub(super) fn bound(&self, argument: &'p Argument) -> Result<Bound<'p>, EngineError> {
         match argument {
             Argument::Value(value) => Ok(Bound::Fixed(value)),
             Argument::Name(name) => self.by_name(name),
@@ -298,13 +295,13 @@ impl<'p> Lowering<'p> {
     }
 
     /// What a name stands for.
-    pub(super) fn by_name(&self, name: &str) -> Result<Bound<'p>, Failure> {
+    pub(super) fn by_name(&self, name: &str) -> Result<Bound<'p>, EngineError> {
         let bound = self.names.get(name).cloned();
         bound.ok_or_else(|| invalid_model(format!("{name:?} is used before anything gives it")))
     }
 
     /// The graph's name of an argument, and what it is.
-    pub(super) fn feed(&mut self, argument: &'p Argument) -> Result<(String, TensorType), Failure> {
+    pub(super) fn feed(&mut self, argument: &'p Argument) -> Result<(String, TensorType), EngineError> {
         match argument {
             Argument::Name(name) => self.feed_name(name),
             Argument::Value(value) => self.feed_constant(&Bound::Fixed(value)),
@@ -312,7 +309,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// The graph's name of what a name of the program stands for, and what it is.
-    pub(super) fn feed_name(&mut self, name: &'p str) -> Result<(String, TensorType), Failure> {
+    pub(super) fn feed_name(&mut self, name: &'p str) -> Result<(String, TensorType), EngineError> {
         let bound = self.by_name(name)?;
         if let Bound::Made { name, ty } = bound {
             return Ok((name, ty));
@@ -325,7 +322,7 @@ impl<'p> Lowering<'p> {
         Ok(made)
     }
 
-    fn feed_constant(&mut self, bound: &Bound<'p>) -> Result<(String, TensorType), Failure> {
+    fn feed_constant(&mut self, bound: &Bound<'p>) -> Result<(String, TensorType), EngineError> {
         let element = type_of(bound)?.element;
         let constant = self.constant(bound)?;
         let shape = constant.shape.iter().map(|&size| Some(size)).collect();
@@ -333,7 +330,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// What is known before anything runs.
-    pub(super) fn constant(&self, bound: &Bound<'p>) -> Result<Constant, Failure> {
+    pub(super) fn constant(&self, bound: &Bound<'p>) -> Result<Constant, EngineError> {
         match bound {
             Bound::Fixed(value) => self.value(value),
             Bound::Packed(operation, index) => {
@@ -348,7 +345,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// The elements of a value, wherever they lie.
-    pub(super) fn value(&self, value: &Value) -> Result<Constant, Failure> {
+    pub(super) fn value(&self, value: &Value) -> Result<Constant, EngineError> {
         let ty = value.ty.tensor().ok_or_else(|| invalid_model("a constant is no tensor"))?;
         let shape = ty.fixed().ok_or_else(|| invalid_model("a constant has an unknown dimension"))?;
         let data = match &value.data {
@@ -360,7 +357,11 @@ impl<'p> Lowering<'p> {
 
     /// A constant as a tensor of the graph. Of halves that are infinite the greatest that is not takes the place: masks are
     /// multiplied by zero, and infinity times zero is no number.
-    pub(super) fn initializer(&mut self, constant: &Constant, element: Element) -> Result<String, Failure> {
+    pub(super) fn initializer(
+        &mut self,
+        constant: &Constant,
+        element: Element,
+    ) -> Result<String, EngineError> {
         let is_half = element == Element::F16;
         let (class, bytes): (Class, Vec<u8>) = match &constant.data {
             Data::Floats(numbers) => {
@@ -430,15 +431,15 @@ impl<'p> Lowering<'p> {
     pub(super) fn inner(
         &mut self,
         inputs: Vec<ValueInfo>,
-        make: impl FnOnce(&mut Self) -> Result<Vec<ValueInfo>, Failure>,
-    ) -> Result<Graph, Failure> {
+        make: impl FnOnce(&mut Self) -> Result<Vec<ValueInfo>, EngineError>,
+    ) -> Result<Graph, EngineError> {
         let around = std::mem::take(&mut self.nodes);
         let outputs = make(self)?;
         let nodes = std::mem::replace(&mut self.nodes, around);
         Ok(Graph { nodes, name: Some(self.fresh()), initializers: Vec::new(), inputs, outputs })
     }
 
-    fn finish(mut self, function: &'p Function, inputs: Vec<ValueInfo>) -> Result<Lowered, Failure> {
+    fn finish(mut self, function: &'p Function, inputs: Vec<ValueInfo>) -> Result<Lowered, EngineError> {
         let (mut declared, mut outputs, mut labels) = (Vec::new(), Vec::new(), None);
         for output in &function.block.outputs {
             let bound = self.names.get(output.as_str()).cloned();
@@ -502,7 +503,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// A value under the name of an output. Its dimensions are not declared: the library finds them.
-    fn give(&mut self, from: String, name: &str, ty: &TensorType) -> Result<ValueInfo, Failure> {
+    fn give(&mut self, from: String, name: &str, ty: &TensorType) -> Result<ValueInfo, EngineError> {
         self.nodes.push(Node {
             inputs: vec![from],
             outputs: vec![name.to_owned()],
@@ -525,7 +526,7 @@ fn texts(value: &Value, into: &mut Vec<String>) {
 }
 
 /// What something is.
-fn type_of(bound: &Bound<'_>) -> Result<TensorType, Failure> {
+fn type_of(bound: &Bound<'_>) -> Result<TensorType, EngineError> {
     let ty = match bound {
         Bound::Made { ty, .. } => Some(ty),
         Bound::Fixed(value) => value.ty.tensor(),

@@ -1,7 +1,6 @@
 //! Products of matrices.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -17,7 +16,7 @@ pub(super) const OPERATIONS: Table = &[
     ("scaled_dot_product_attention", attention),
 ];
 
-fn linear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn linear(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let weight = if let Some(constant) = call.known("weight")? {
         let Constant { shape, data } = turned(&constant)?;
@@ -34,7 +33,7 @@ fn linear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 }
 
 /// Weights are stored by output; turned here, once, nothing is turned at each run.
-fn turned(constant: &Constant) -> Result<Constant, Failure> {
+fn turned(constant: &Constant) -> Result<Constant, EngineError> {
     let (&[rows, columns], Data::Floats(numbers)) = (constant.shape.as_slice(), &constant.data) else {
         return Err(invalid_model("its weight is no matrix of real numbers"));
     };
@@ -49,7 +48,7 @@ fn turned(constant: &Constant) -> Result<Constant, Failure> {
 }
 
 /// With the last two axes exchanged.
-fn flipped(call: &mut Call<'_, '_>, operand: &Operand) -> Result<String, Failure> {
+fn flipped(call: &mut Call<'_, '_>, operand: &Operand) -> Result<String, EngineError> {
     let rank = operand.rank() as i64;
     if rank < 2 {
         return Err(invalid_model("a vector has no axes to exchange"));
@@ -59,20 +58,20 @@ fn flipped(call: &mut Call<'_, '_>, operand: &Operand) -> Result<String, Failure
     Ok(call.transpose(&operand.name, order))
 }
 
-fn matmul(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn matmul(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, y) = (call.tensor("x")?, call.tensor("y")?);
     let left = if call.flag("transpose_x", false)? { flipped(call, &x)? } else { x.name.clone() };
     let right = if call.flag("transpose_y", false)? { flipped(call, &y)? } else { y.name.clone() };
     one(call.node("MatMul", &[&left, &right], []))
 }
 
-fn einsum(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn einsum(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (values, equation) = (call.tensors("values")?, call.word("equation", "")?);
     let names: Vec<&str> = values.iter().map(|value| value.name.as_str()).collect();
     one(call.node("Einsum", &names, [Set::Text("equation", equation)]))
 }
 
-fn attention(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn attention(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (query, key, value) = (call.tensor("query")?, call.tensor("key")?, call.tensor("value")?);
     let width = query.size(query.rank().saturating_sub(1))?;
     let scale = call.real(1.0 / (width as f32).sqrt())?;

@@ -1,6 +1,6 @@
 //! Normalisations.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use super::{
     Table,
@@ -16,7 +16,7 @@ pub(super) const OPERATIONS: Table = &[
 ];
 
 /// A parameter with a number for each channel: as given, or the same for all.
-fn channels(call: &mut Call<'_, '_>, name: &str, x: &Operand, usual: f32) -> Result<String, Failure> {
+fn channels(call: &mut Call<'_, '_>, name: &str, x: &Operand, usual: f32) -> Result<String, EngineError> {
     if let Some(given) = call.maybe(name)? {
         return Ok(given.name);
     }
@@ -24,21 +24,21 @@ fn channels(call: &mut Call<'_, '_>, name: &str, x: &Operand, usual: f32) -> Res
     call.filled(&[count], usual)
 }
 
-fn batch_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn batch_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, mean, variance) = (call.tensor("x")?, call.tensor("mean")?, call.tensor("variance")?);
     let (gamma, beta) = (channels(call, "gamma", &x, 1.0)?, channels(call, "beta", &x, 0.0)?);
     let epsilon = Set::Float("epsilon", call.float("epsilon", 1e-5)?);
     one(call.node("BatchNormalization", &[&x.name, &gamma, &beta, &mean.name, &variance.name], [epsilon]))
 }
 
-fn instance_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn instance_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let (gamma, beta) = (channels(call, "gamma", &x, 1.0)?, channels(call, "beta", &x, 0.0)?);
     let epsilon = Set::Float("epsilon", call.float("epsilon", 1e-5)?);
     one(call.node("InstanceNormalization", &[&x.name, &gamma, &beta], [epsilon]))
 }
 
-fn l2_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn l2_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, epsilon) = (call.tensor("x")?, call.float("epsilon", 1e-6)?);
     let (axes, epsilon) = (call.list(&[-3, -2, -1])?, call.real(epsilon)?);
     let sum = call.node("ReduceSumSquare", &[&x.name, &axes], [Set::Int("keepdims", 1)]);
@@ -47,10 +47,10 @@ fn l2_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("Div", &[&x.name, &length], []))
 }
 
-fn layer_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn layer_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, epsilon) = (call.tensor("x")?, call.float("epsilon", 1e-5)?);
     let axes = call.ints("axes")?.unwrap_or_else(|| (0..x.rank() as i64).collect());
-    let mut places = axes.iter().map(|&axis| x.axis(axis)).collect::<Result<Vec<usize>, Failure>>()?;
+    let mut places = axes.iter().map(|&axis| x.axis(axis)).collect::<Result<Vec<usize>, EngineError>>()?;
     places.sort_unstable();
     let first = places.first().copied().unwrap_or(0);
     let (gamma, beta) = (call.maybe("gamma")?, call.maybe("beta")?);
@@ -81,7 +81,7 @@ fn layer_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(result)
 }
 
-fn local_response_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn local_response_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let set = [
         Set::Int("size", call.int("size", 1)?),

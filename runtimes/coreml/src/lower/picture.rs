@@ -1,7 +1,6 @@
 //! Planes to another size.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -27,7 +26,7 @@ enum Match {
 }
 
 impl Match {
-    fn of(mode: &str) -> Result<Self, Failure> {
+    fn of(mode: &str) -> Result<Self, EngineError> {
         Ok(match mode {
             "STRICT_ALIGN_CORNERS" | "ALIGN_CORNERS" => Self::Corners,
             "DEFAULT" => Self::Edges,
@@ -53,7 +52,7 @@ fn resized(
     to: &str,
     is_factor: bool,
     how: &[Set],
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, EngineError> {
     let mut name = x.name.clone();
     // The library resizes pictures of three and four axes only.
     let lifts = x.rank() == 3;
@@ -81,17 +80,17 @@ fn linear(how: Match) -> [Set; 2] {
     [text("mode", "linear"), text("coordinate_transformation_mode", how.name())]
 }
 
-fn factors(call: &mut Call<'_, '_>) -> Result<[f32; 2], Failure> {
+fn factors(call: &mut Call<'_, '_>) -> Result<[f32; 2], EngineError> {
     Ok([call.float("scale_factor_height", 1.0)?, call.float("scale_factor_width", 1.0)?])
 }
 
-fn upsample_nearest(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn upsample_nearest(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, factors) = (call.tensor("x")?, factors(call)?);
     let to = call.array(&[2], factors.to_vec())?;
     resized(call, &x, &to, true, &nearest())
 }
 
-fn upsample_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn upsample_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, [height, width]) = (call.tensor("x")?, factors(call)?);
     let corners = call.flag("align_corners", true)?;
     let how = match (corners, call.flag("half_pixel_centers", !corners)?) {
@@ -112,17 +111,17 @@ fn upsample_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     }
 }
 
-fn target(call: &mut Call<'_, '_>) -> Result<[i64; 2], Failure> {
+fn target(call: &mut Call<'_, '_>) -> Result<[i64; 2], EngineError> {
     Ok([call.int("target_size_height", 1)?, call.int("target_size_width", 1)?])
 }
 
-fn resize_nearest(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn resize_nearest(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, sizes) = (call.tensor("x")?, target(call)?);
     let to = call.list(&sizes)?;
     resized(call, &x, &to, false, &nearest())
 }
 
-fn resize_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn resize_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, sizes) = (call.tensor("x")?, target(call)?);
     let mode = call.word("sampling_mode", "DEFAULT")?;
     let how = Match::of(&mode)?;
@@ -139,7 +138,7 @@ fn by_matrices(
     x: &Operand,
     how: Match,
     [height, width]: [i64; 2],
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, EngineError> {
     let first = x.rank().checked_sub(2).ok_or_else(|| invalid_model("it resizes something of one axis"))?;
     let (rows, columns) = (x.size(first)?, x.size(first + 1)?);
     let left = shares(how, rows, height)?;
@@ -152,7 +151,7 @@ fn by_matrices(
 }
 
 /// How much of each place in `x` is in each place of the result.
-fn shares(how: Match, from: i64, to: i64) -> Result<Vec<f32>, Failure> {
+fn shares(how: Match, from: i64, to: i64) -> Result<Vec<f32>, EngineError> {
     if from < 1 || to < 1 || from.saturating_mul(to) > 1 << 26 {
         return Err(invalid_model(format!("it resizes {from} to {to}")));
     }
@@ -174,7 +173,7 @@ fn shares(how: Match, from: i64, to: i64) -> Result<Vec<f32>, Failure> {
     Ok(weights)
 }
 
-fn resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     if call.int("resized_dims", 2)? != 2 {
         return Err(invalid_model("it resizes more or fewer than the last two axes"));

@@ -1,7 +1,6 @@
 //! Real numbers to small whole ones and back, while it runs.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -12,7 +11,7 @@ use crate::program::types::{Class, Element};
 pub(super) const OPERATIONS: Table = &[("dequantize", dequantize), ("quantize", quantize)];
 
 /// Scale and zero along the axis they belong to.
-fn scaling(call: &mut Call<'_, '_>, x: &Operand) -> Result<(String, Option<String>), Failure> {
+fn scaling(call: &mut Call<'_, '_>, x: &Operand) -> Result<(String, Option<String>), EngineError> {
     let axis = call.ints("axis")?.and_then(|axis| axis.first().copied()).unwrap_or(0);
     let axis = if x.rank() == 0 { 0 } else { x.axis(axis)? };
     let scale = call.along("scale", axis, x.rank())?.ok_or_else(|| invalid_model("its scale is missing"))?;
@@ -26,7 +25,7 @@ fn scaling(call: &mut Call<'_, '_>, x: &Operand) -> Result<(String, Option<Strin
     Ok((scale, Some(call.reshape(&name, &shape)?)))
 }
 
-fn dequantize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn dequantize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("input")?;
     let (scale, zero) = scaling(call, &x)?;
     let mut real = call.cast(&x, Class::Float);
@@ -36,7 +35,7 @@ fn dequantize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("Mul", &[&real, &scale], []))
 }
 
-fn quantize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn quantize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, name) = (call.tensor("input")?, call.word("output_dtype", "int8")?);
     let element =
         Element::of_name(&name).filter(|element| element.class() == Class::Int && element.bits() <= 8);

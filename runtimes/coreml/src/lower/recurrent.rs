@@ -1,7 +1,6 @@
 //! Layers that go through a sequence.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -32,7 +31,7 @@ fn activations(gates: &[&'static str], directions: i64) -> [Set; 3] {
 }
 
 /// ONNX's name of an activation.
-fn activation(call: &Call<'_, '_>, name: &str, usual: &str) -> Result<&'static str, Failure> {
+fn activation(call: &Call<'_, '_>, name: &str, usual: &str) -> Result<&'static str, EngineError> {
     Ok(match call.word(name, usual)?.as_str() {
         "sigmoid" => "Sigmoid",
         "tanh" => "Tanh",
@@ -49,7 +48,7 @@ fn blocks(
     given: &Operand,
     count: usize,
     order: &[usize],
-) -> Result<String, Failure> {
+) -> Result<String, EngineError> {
     let parts = call.nodes(
         "Split",
         &[&given.name],
@@ -62,12 +61,12 @@ fn blocks(
 }
 
 /// A vector of zeros with an axis for the direction before it.
-fn zeros(call: &mut Call<'_, '_>, size: i64) -> Result<String, Failure> {
+fn zeros(call: &mut Call<'_, '_>, size: i64) -> Result<String, EngineError> {
     call.filled(&[1, size as u64], 0.0)
 }
 
 /// States of all directions side by side, to one behind the other.
-fn parted(call: &mut Call<'_, '_>, given: &Operand, directions: i64) -> Result<String, Failure> {
+fn parted(call: &mut Call<'_, '_>, given: &Operand, directions: i64) -> Result<String, EngineError> {
     if directions == 1 {
         return call.unsqueeze(&given.name, &[0]);
     }
@@ -76,7 +75,7 @@ fn parted(call: &mut Call<'_, '_>, given: &Operand, directions: i64) -> Result<S
 }
 
 /// And back: `[directions, batch, hidden]` to `[batch, directions × hidden]`.
-fn together(call: &mut Call<'_, '_>, name: &str, directions: i64) -> Result<String, Failure> {
+fn together(call: &mut Call<'_, '_>, name: &str, directions: i64) -> Result<String, EngineError> {
     if directions == 1 {
         return call.squeeze(name, &[0]);
     }
@@ -86,7 +85,7 @@ fn together(call: &mut Call<'_, '_>, name: &str, directions: i64) -> Result<Stri
 
 /// Every step, or the last alone. What goes backwards alone gives its steps in the order it takes them; ONNX gives them in the
 /// order of the sequence.
-fn steps(call: &mut Call<'_, '_>, all: &str, last: &str) -> Result<String, Failure> {
+fn steps(call: &mut Call<'_, '_>, all: &str, last: &str) -> Result<String, EngineError> {
     if !call.flag("output_sequence", false)? {
         return call.unsqueeze(last, &[0]);
     }
@@ -96,17 +95,17 @@ fn steps(call: &mut Call<'_, '_>, all: &str, last: &str) -> Result<String, Failu
     if direction == "reverse" { backwards(call, &every, &[0]) } else { Ok(every) }
 }
 
-fn direction(call: &Call<'_, '_>) -> Result<(String, i64), Failure> {
+fn direction(call: &Call<'_, '_>) -> Result<(String, i64), EngineError> {
     let direction = call.word("direction", "forward")?;
     let count = if direction == "bidirectional" { 2 } else { 1 };
     Ok((direction, count))
 }
 
-fn hidden(weight: &Operand) -> Result<i64, Failure> {
+fn hidden(weight: &Operand) -> Result<i64, EngineError> {
     weight.size(1)
 }
 
-fn lstm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn lstm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     const ORDER: [usize; 4] = [0, 2, 1, 3];
     let (x, first_h, first_c) = (call.tensor("x")?, call.tensor("initial_h")?, call.tensor("initial_c")?);
     let (direction, directions) = direction(call)?;
@@ -155,12 +154,12 @@ fn lstm(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     Ok(vec![steps(call, &given[0], &last)?, last, memory])
 }
 
-fn hidden_of(call: &mut Call<'_, '_>) -> Result<i64, Failure> {
+fn hidden_of(call: &mut Call<'_, '_>) -> Result<i64, EngineError> {
     let weight = call.tensor("weight_hh")?;
     hidden(&weight)
 }
 
-fn gru(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn gru(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     const ORDER: [usize; 3] = [2, 0, 1];
     let (x, first) = (call.tensor("x")?, call.tensor("initial_h")?);
     let (of_input, of_hidden) = (call.tensor("weight_ih")?, call.tensor("weight_hh")?);
@@ -191,7 +190,7 @@ fn gru(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     Ok(vec![steps(call, &given[0], &last)?, last])
 }
 
-fn rnn(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn rnn(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, first) = (call.tensor("x")?, call.tensor("initial_h")?);
     let (of_input, of_hidden) = (call.tensor("weight_ih")?, call.tensor("weight_hh")?);
     let size = hidden(&of_hidden)?;

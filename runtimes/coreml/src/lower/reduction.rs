@@ -1,6 +1,6 @@
 //! Many elements to one.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use super::{
     Table,
@@ -23,7 +23,7 @@ pub(super) const OPERATIONS: Table = &[
     ("reduce_sum_square", |call| reduce(call, "ReduceSumSquare")),
 ];
 
-fn reduce(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+fn reduce(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let keeps = Set::Int("keepdims", i64::from(call.flag("keep_dims", false)?));
     // The library knows the mean of real numbers only.
@@ -39,7 +39,7 @@ fn reduce(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
     one(if is_whole_mean { call.cast_name(&reduced, Class::Int) } else { reduced })
 }
 
-fn position(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+fn position(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let set = [
         Set::Int("axis", call.int("axis", -1)?),

@@ -1,7 +1,6 @@
 //! Planes looked at in other places than their own.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -25,7 +24,7 @@ fn sampled(
     how: [&str; 2],
     corners: bool,
     fill: f32,
-) -> Result<String, Failure> {
+) -> Result<String, EngineError> {
     let [mode, edge] = how;
     let set = [text("mode", mode), text("padding_mode", edge), Set::Int("align_corners", i64::from(corners))];
     if fill == 0.0 || edge != "zeros" {
@@ -39,14 +38,14 @@ fn sampled(
 }
 
 /// Height and width of what is looked at.
-fn plane(x: &Operand) -> Result<(f32, f32), Failure> {
+fn plane(x: &Operand) -> Result<(f32, f32), EngineError> {
     if x.rank() != 4 {
         return Err(invalid_model(format!("it looks at something of {} axes, not four", x.rank())));
     }
     Ok((x.size(2)? as f32, x.size(3)? as f32))
 }
 
-fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, places) = (call.tensor("x")?, call.tensor("coordinates")?);
     let mut grid = call.cast(&places, Class::Float);
     let corners = call.flag("align_corners", true)?;
@@ -82,7 +81,7 @@ fn spread(count: i64) -> impl Iterator<Item = f32> {
 }
 
 /// Height and width of what is made.
-fn made(call: &Call<'_, '_>, names: [&str; 2]) -> Result<[i64; 2], Failure> {
+fn made(call: &Call<'_, '_>, names: [&str; 2]) -> Result<[i64; 2], EngineError> {
     let [height, width] = [call.int(names[0], 1)?, call.int(names[1], 1)?];
     if height < 1 || width < 1 || height.saturating_mul(width) > MAX_PLACES {
         return Err(invalid_model(format!("it makes a plane of {height} × {width}")));
@@ -90,7 +89,7 @@ fn made(call: &Call<'_, '_>, names: [&str; 2]) -> Result<[i64; 2], Failure> {
     Ok([height, width])
 }
 
-fn affine(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn affine(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, matrix) = (call.tensor("x")?, call.tensor("transform_matrix")?);
     plane(&x)?;
     let [height, width] = made(call, ["output_height", "output_width"])?;
@@ -114,7 +113,7 @@ fn affine(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 }
 
 /// Boxes as `[boxes, 4]`, and which picture each is cut from, if it is said.
-fn boxes(call: &mut Call<'_, '_>) -> Result<(String, Option<String>), Failure> {
+fn boxes(call: &mut Call<'_, '_>) -> Result<(String, Option<String>), EngineError> {
     if let Some(roi) = call.maybe("roi")? {
         let count = if roi.rank() == 5 { roi.size(2)? } else { 0 };
         let flat = call.reshape(&roi.name, &[-1, count])?;
@@ -143,7 +142,7 @@ fn boxes(call: &mut Call<'_, '_>) -> Result<(String, Option<String>), Failure> {
 }
 
 /// Where each box begins and how far it reaches, `[boxes, 1]` each, along the axis of this part of its numbers.
-fn reach(call: &mut Call<'_, '_>, parts: &[String], axis: usize) -> Result<[String; 2], Failure> {
+fn reach(call: &mut Call<'_, '_>, parts: &[String], axis: usize) -> Result<[String; 2], EngineError> {
     let mode = call.word("box_coordinate_mode", "CORNERS_HEIGHT_FIRST")?;
     let place = if mode.ends_with("HEIGHT_FIRST") { axis } else { 1 - axis };
     let (first, second) = (&parts[place], &parts[place + 2]);
@@ -155,7 +154,7 @@ fn reach(call: &mut Call<'_, '_>, parts: &[String], axis: usize) -> Result<[Stri
     Ok([first.clone(), call.node("Sub", &[second, first], [])])
 }
 
-fn crop_resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn crop_resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let (rows, columns) = plane(&x)?;
     let [height, width] = made(call, ["target_height", "target_width"])?;
@@ -203,7 +202,7 @@ fn every_box(
     grid: &str,
     [height, width]: [i64; 2],
     fill: f32,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, EngineError> {
     let (batch, channels, rows, columns) = (x.size(0)?, x.size(1)?, x.size(2)?, x.size(3)?);
     let shape = call.node("Shape", &[grid], []);
     let (first, second) = (call.list(&[0])?, call.list(&[1])?);

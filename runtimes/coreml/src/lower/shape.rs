@@ -1,7 +1,6 @@
 //! The same elements in another arrangement.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -29,24 +28,25 @@ pub(super) const OPERATIONS: Table = &[
     ("transpose", transpose),
 ];
 
-fn transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, order) = (call.tensor("x")?, call.ints("perm")?.unwrap_or_default());
     let order =
         order.into_iter().map(|axis| x.axis(axis).map(|place| place as i64)).collect::<Result<_, _>>()?;
     one(call.transpose(&x.name, order))
 }
 
-fn expand_dims(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn expand_dims(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axes) = (call.tensor("x")?, call.ints("axes")?.unwrap_or_default());
     one(call.unsqueeze(&x.name, &axes)?)
 }
 
-fn squeeze(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn squeeze(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     match call.ints("axes")? {
         // Axes that are longer than one are left as they are.
         Some(axes) => {
-            let places = axes.iter().map(|&axis| x.axis(axis)).collect::<Result<Vec<usize>, Failure>>()?;
+            let places =
+                axes.iter().map(|&axis| x.axis(axis)).collect::<Result<Vec<usize>, EngineError>>()?;
             let single = places.into_iter().filter(|&place| x.ty.shape[place].is_none_or(|size| size == 1));
             let axes: Vec<i64> = single.map(|place| place as i64).collect();
             one(call.squeeze(&x.name, &axes)?)
@@ -55,13 +55,13 @@ fn squeeze(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     }
 }
 
-fn flatten2d(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn flatten2d(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axis) = (call.tensor("x")?, call.int("axis", 1)?);
     one(call.node("Flatten", &[&x.name], [Set::Int("axis", axis)]))
 }
 
 /// A zero means the size that is there: counted from the last axis.
-fn reshape(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn reshape(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let Some(sizes) = call.ints_if_known("shape")? else {
         let shape = call.tensor("shape")?;
@@ -92,7 +92,7 @@ fn joined(call: &mut Call<'_, '_>, parts: &[String]) -> String {
     call.node("Concat", &parts, [Set::Int("axis", 0)])
 }
 
-fn reshape_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn reshape_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, models) = (call.tensor("x")?, call.tensors("ref_tensors")?);
     let all = |call: &Call<'_, '_>, name: &str| call.each_int(name);
     let (begins, ends) = (all(call, "begins")?, all(call, "ends")?);
@@ -114,21 +114,21 @@ fn reshape_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("Reshape", &[&x.name, &shape], []))
 }
 
-fn reverse(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn reverse(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let axes = call.ints("axes")?.unwrap_or_else(|| (0..x.rank() as i64).collect());
     one(backwards(call, &x.name, &axes)?)
 }
 
 /// The last first, along these axes.
-pub(super) fn backwards(call: &mut Call<'_, '_>, name: &str, axes: &[i64]) -> Result<String, Failure> {
+pub(super) fn backwards(call: &mut Call<'_, '_>, name: &str, axes: &[i64]) -> Result<String, EngineError> {
     let same = |number: i64| vec![number; axes.len()];
     let (begins, ends) = (call.list(&same(-1))?, call.list(&same(i64::MIN + 1))?);
     let (steps, axes) = (call.list(&same(-1))?, call.list(axes)?);
     Ok(call.node("Slice", &[name, &begins, &ends, &axes, &steps], []))
 }
 
-fn reverse_sequence(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn reverse_sequence(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, lengths) = (call.tensor("x")?, call.tensor("lengths")?);
     let (time, batch) = (x.axis(call.int("seq_axis", 0)?)?, x.axis(call.int("batch_axis", 0)?)?);
     if time + batch != 1 {
@@ -138,31 +138,31 @@ fn reverse_sequence(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("ReverseSequence", &[&x.name, &lengths.name], set))
 }
 
-fn spread(call: &mut Call<'_, '_>, parameter: &str, mode: &str) -> Result<Vec<String>, Failure> {
+fn spread(call: &mut Call<'_, '_>, parameter: &str, mode: &str) -> Result<Vec<String>, EngineError> {
     let (x, size) = (call.tensor("x")?, call.step(parameter, 1)?);
     one(call.node("DepthToSpace", &[&x.name], [Set::Int("blocksize", size), text("mode", mode)]))
 }
 
-fn space_to_depth(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn space_to_depth(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, size) = (call.tensor("x")?, call.step("block_size", 1)?);
     one(call.node("SpaceToDepth", &[&x.name], [Set::Int("blocksize", size)]))
 }
 
 /// Of sizes.
-fn product(sizes: &[i64]) -> Result<i64, Failure> {
+fn product(sizes: &[i64]) -> Result<i64, EngineError> {
     let product = sizes.iter().try_fold(1_i64, |product, &size| product.checked_mul(size));
     product.ok_or_else(|| invalid_model(format!("{sizes:?} multiplied are too large for a tensor")))
 }
 
 /// Sizes of a tensor of four axes, all known.
-fn four(x: &Operand) -> Result<[i64; 4], Failure> {
+fn four(x: &Operand) -> Result<[i64; 4], EngineError> {
     if x.rank() != 4 {
         return Err(invalid_model(format!("it works on {} axes, not four", x.rank())));
     }
     Ok([x.size(0)?, x.size(1)?, x.size(2)?, x.size(3)?])
 }
 
-fn pixel_unshuffle(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn pixel_unshuffle(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, by) = (call.tensor("x")?, call.step("downscale_factor", 1)?.max(1));
     let [batch, channels, height, width] = four(&x)?;
     let apart = call.reshape(&x.name, &[batch, channels, height / by, by, width / by, by])?;
@@ -171,14 +171,14 @@ fn pixel_unshuffle(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.reshape(&turned, &[batch, channels, height / by, width / by])?)
 }
 
-fn blocks(call: &Call<'_, '_>, edges: &str) -> Result<([i64; 2], [i64; 4]), Failure> {
+fn blocks(call: &Call<'_, '_>, edges: &str) -> Result<([i64; 2], [i64; 4]), EngineError> {
     let pair = call.steps("block_shape")?.and_then(|sizes| <[i64; 2]>::try_from(sizes).ok());
     let sides = call.steps(edges)?.and_then(|sizes| <[i64; 4]>::try_from(sizes).ok());
     let pair = pair.filter(|pair| pair.iter().all(|&size| size > 0));
     pair.zip(sides).ok_or_else(|| invalid_model("its blocks are not of two axes"))
 }
 
-fn space_to_batch(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn space_to_batch(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let ([down, across], [top, bottom, left, right]) = blocks(call, "paddings")?;
     let [batch, channels, height, width] = four(&x)?;
@@ -191,7 +191,7 @@ fn space_to_batch(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.reshape(&turned, &[batch, channels, height, width])?)
 }
 
-fn batch_to_space(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn batch_to_space(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let ([down, across], [top, bottom, left, right]) = blocks(call, "crops")?;
     let [batch, channels, height, width] = four(&x)?;

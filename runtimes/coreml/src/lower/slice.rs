@@ -1,7 +1,6 @@
 //! Parts of tensors, cut out or replaced.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -33,7 +32,7 @@ struct Range {
     cut: Vec<usize>,
 }
 
-fn range(call: &mut Call<'_, '_>, x: &Operand) -> Result<Range, Failure> {
+fn range(call: &mut Call<'_, '_>, x: &Operand) -> Result<Range, EngineError> {
     let rank = x.rank();
     let flags = |call: &Call<'_, '_>, name: &str| {
         let flags = call.flags(name)?.unwrap_or_else(|| vec![false; rank]);
@@ -105,7 +104,7 @@ fn all_axes(rank: usize) -> Vec<i64> {
     (0..rank as i64).collect()
 }
 
-fn slice_by_index(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn slice_by_index(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let range = range(call, &x)?;
     let (axes, strides) = (call.list(&all_axes(x.rank()))?, call.list(&range.strides)?);
@@ -113,7 +112,7 @@ fn slice_by_index(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(if range.squeezed.is_empty() { part } else { call.squeeze(&part, &range.squeezed)? })
 }
 
-fn slice_by_size(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn slice_by_size(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, begin, size) = (call.tensor("x")?, call.tensor("begin")?, call.tensor("size")?);
     let (minus, never) = (call.whole(-1)?, call.whole(END)?);
     let is_rest = call.node("Equal", &[&size.name, &minus], []);
@@ -124,7 +123,7 @@ fn slice_by_size(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 }
 
 /// What is before and behind the part stays: along each axis that is cut, the new part is joined to both.
-fn slice_update(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn slice_update(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, update) = (call.tensor("x")?, call.tensor("update")?);
     let range = range(call, &x)?;
     let mut part = update.name.clone();
@@ -161,7 +160,7 @@ fn scattered(
     x: &Operand,
     part: &str,
     range: &Range,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, EngineError> {
     let shape = call.node("Shape", &[&x.name], []);
     let count = call.node("Size", &[&x.name], []);
     let (zero, step) = (call.whole(0)?, call.whole(1)?);
@@ -175,7 +174,7 @@ fn scattered(
     one(call.node("Reshape", &[&whole, &shape], []))
 }
 
-fn crop(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn crop(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let pair = |call: &Call<'_, '_>, name: &str| {
         let sides = call.steps(name)?.and_then(|sides| <[i64; 2]>::try_from(sides).ok());
@@ -188,7 +187,7 @@ fn crop(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("Slice", &[&x.name, &begins, &ends, &axes], []))
 }
 
-fn sliding_windows(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn sliding_windows(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let (axis, size, stride) = (x.axis(call.int("axis", 0)?)?, call.int("size", 1)?, call.int("stride", 1)?);
     let length = x.size(axis)?;

@@ -1,7 +1,6 @@
 //! Tensors made, joined, split, sorted.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -28,12 +27,12 @@ pub(super) const OPERATIONS: Table = &[
 ];
 
 /// Operands as elements of one class: the first output's.
-fn alike(call: &mut Call<'_, '_>, operands: &[Operand]) -> Result<Vec<String>, Failure> {
+fn alike(call: &mut Call<'_, '_>, operands: &[Operand]) -> Result<Vec<String>, EngineError> {
     let class = call.output(0)?.element.class();
     Ok(operands.iter().map(|operand| call.cast(operand, class)).collect())
 }
 
-fn concat(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn concat(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let values = call.tensors("values")?;
     let axis = call.int("axis", 0)?;
     let mut names = alike(call, &values)?;
@@ -55,20 +54,22 @@ fn concat(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.reshape(&stacked, &shape)?)
 }
 
-fn stacked(call: &mut Call<'_, '_>, names: &[String], axis: i64) -> Result<String, Failure> {
-    let wide =
-        names.iter().map(|name| call.unsqueeze(name, &[axis])).collect::<Result<Vec<String>, Failure>>()?;
+fn stacked(call: &mut Call<'_, '_>, names: &[String], axis: i64) -> Result<String, EngineError> {
+    let wide = names
+        .iter()
+        .map(|name| call.unsqueeze(name, &[axis]))
+        .collect::<Result<Vec<String>, EngineError>>()?;
     let refs: Vec<&str> = wide.iter().map(String::as_str).collect();
     Ok(call.node("Concat", &refs, [Set::Int("axis", axis)]))
 }
 
-fn stack(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn stack(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (values, axis) = (call.tensors("values")?, call.int("axis", 0)?);
     let names = alike(call, &values)?;
     one(stacked(call, &names, axis)?)
 }
 
-fn split(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn split(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axis, sizes) = (call.tensor("x")?, call.int("axis", 0)?, call.ints("split_sizes")?);
     let count = call.operation.outputs.len();
     match sizes {
@@ -84,7 +85,7 @@ fn split(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     }
 }
 
-fn select(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn select(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (which, a, b) = (call.tensor("cond")?, call.tensor("a")?, call.tensor("b")?);
     let which = call.cast(&which, Class::Bool);
     let class = call.output(0)?.element.class();
@@ -97,12 +98,12 @@ fn select(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("Where", &[&which, &a, &b], []))
 }
 
-fn tile(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn tile(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, times) = (call.tensor("x")?, call.tensor("reps")?);
     one(call.node("Tile", &[&x.name, &times.name], []))
 }
 
-fn cumsum(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn cumsum(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axis) = (call.tensor("x")?, call.int("axis", 0)?);
     let axis = call.whole(axis)?;
     let set = [
@@ -112,39 +113,39 @@ fn cumsum(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("CumSum", &[&x.name, &axis], set))
 }
 
-fn fill(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn fill(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let shape = call.tensor("shape")?;
     let value = value(call)?;
     one(call.node("Expand", &[&value, &shape.name], []))
 }
 
-fn fill_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn fill_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let model = call.tensor("ref_tensor")?;
     let shape = call.node("Shape", &[&model.name], []);
     let value = value(call)?;
     one(call.node("Expand", &[&value, &shape], []))
 }
 
-fn value(call: &mut Call<'_, '_>) -> Result<String, Failure> {
+fn value(call: &mut Call<'_, '_>) -> Result<String, EngineError> {
     match call.maybe("value")? {
         Some(value) => Ok(value.name),
         None => call.real(0.0),
     }
 }
 
-fn range_1d(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn range_1d(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (start, end, step) = (call.tensor("start")?, call.tensor("end")?, call.tensor("step")?);
     let names = alike(call, &[start, end, step])?;
     one(call.node("Range", &[&names[0], &names[1], &names[2]], []))
 }
 
-fn non_zero(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn non_zero(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let places = call.node("NonZero", &[&x.name], []);
     one(call.transpose(&places, vec![1, 0]))
 }
 
-fn one_hot(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn one_hot(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (indices, size) = (call.tensor("indices")?, call.tensor("one_hot_vector_size")?);
     let axis = call.int("axis", -1)?;
     let class = call.output(0)?.element.class();
@@ -155,7 +156,7 @@ fn one_hot(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("OneHot", &[&indices.name, &size.name, &values], [Set::Int("axis", axis)]))
 }
 
-fn band_part(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn band_part(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, lower, upper) = (call.tensor("x")?, call.int("lower", -1)?, call.int("upper", -1)?);
     let mut name = x.name;
     if lower >= 0 {
@@ -170,7 +171,7 @@ fn band_part(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 }
 
 /// Edges are given for the last axes only, each with its beginning and its end.
-fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, mode) = (call.tensor("x")?, call.word("mode", "constant")?);
     let mode = match mode.as_str() {
         "replicate" => "edge",
@@ -201,7 +202,7 @@ fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.node("Pad", &[&x.name, &pads, &value], []))
 }
 
-fn argsort(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn argsort(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axis, ascending) = (call.tensor("x")?, call.int("axis", -1)?, call.flag("ascending", false)?);
     let count = length(call, &x, axis)?;
     let set = [Set::Int("axis", axis), Set::Int("largest", i64::from(!ascending))];
@@ -209,13 +210,13 @@ fn argsort(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
 }
 
 /// The size of an axis, as a list of one number.
-fn length(call: &mut Call<'_, '_>, x: &Operand, axis: i64) -> Result<String, Failure> {
+fn length(call: &mut Call<'_, '_>, x: &Operand, axis: i64) -> Result<String, EngineError> {
     let shape = call.node("Shape", &[&x.name], []);
     let place = call.list(&[x.axis(axis)? as i64])?;
     Ok(call.node("Gather", &[&shape, &place], []))
 }
 
-fn topk(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn topk(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axis, ascending) = (call.tensor("x")?, call.int("axis", -1)?, call.flag("ascending", false)?);
     let count = match call.ints_if_known("k")? {
         Some(count) if count.first() == Some(&-1) => length(call, &x, axis)?,

@@ -1,7 +1,6 @@
 //! Operations on one tensor, element by element.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
@@ -40,12 +39,12 @@ pub(super) const OPERATIONS: Table = &[
     ("threshold", threshold),
 ];
 
-fn simple(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, Failure> {
+fn simple(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     one(call.node(kind, &[&x.name], []))
 }
 
-fn cast(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn cast(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, name) = (call.tensor("x")?, call.word("dtype", "fp32")?);
     let element =
         Element::of_name(&name).ok_or_else(|| invalid_model(format!("{name:?} are no elements")))?;
@@ -53,56 +52,56 @@ fn cast(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
     one(call.cast(&x, element.class()))
 }
 
-fn clip(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn clip(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, least, most) = (call.tensor("x")?, call.float("alpha", 0.0)?, call.float("beta", 1.0)?);
     let (least, most) = (call.number(x.class(), least)?, call.number(x.class(), most)?);
     one(call.node("Clip", &[&x.name, &least, &most], []))
 }
 
-fn exp2(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn exp2(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let two = call.real(2.0)?;
     one(call.node("Pow", &[&two, &x.name], []))
 }
 
 /// With what keeps it from being zero.
-fn shifted(call: &mut Call<'_, '_>, x: &Operand, usual: f32) -> Result<String, Failure> {
+fn shifted(call: &mut Call<'_, '_>, x: &Operand, usual: f32) -> Result<String, EngineError> {
     let epsilon = call.float("epsilon", usual)?;
     let epsilon = call.real(epsilon)?;
     Ok(call.node("Add", &[&x.name, &epsilon], []))
 }
 
-fn inverse(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn inverse(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let shifted = shifted(call, &x, 1e-4)?;
     one(call.node("Reciprocal", &[&shifted], []))
 }
 
-fn log(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn log(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let shifted = shifted(call, &x, 1e-45)?;
     one(call.node("Log", &[&shifted], []))
 }
 
-fn rsqrt(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn rsqrt(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let shifted = shifted(call, &x, 1e-12)?;
     let root = call.node("Sqrt", &[&shifted], []);
     one(call.node("Reciprocal", &[&root], []))
 }
 
-fn logical_not(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn logical_not(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let x = call.cast(&x, Class::Bool);
     one(call.node("Not", &[&x], []))
 }
 
-fn square(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn square(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     one(call.node("Mul", &[&x.name, &x.name], []))
 }
 
-fn threshold(call: &mut Call<'_, '_>) -> Result<Vec<String>, Failure> {
+fn threshold(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha) = (call.tensor("x")?, call.float("alpha", 0.0)?);
     let least = call.number(x.class(), alpha)?;
     one(call.node("Max", &[&x.name, &least], []))

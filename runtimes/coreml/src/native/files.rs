@@ -8,8 +8,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use crate::package::find::{Form, Found};
 
@@ -54,7 +53,7 @@ impl Drop for Laid {
 
 /// Lays a model out in the folder for scratch files. Files are copied: where disks can, that takes neither time nor room, and what
 /// the library does to its copy never reaches the cache.
-pub fn lay_out(files: &BTreeMap<String, PathBuf>, found: &Found) -> Result<Laid, Failure> {
+pub fn lay_out(files: &BTreeMap<String, PathBuf>, found: &Found) -> Result<Laid, EngineError> {
     let inner = format!("{}/", found.name);
     let (prefix, name) = match found.form {
         Form::Compiled => (found.folder.as_str(), "Model.mlmodelc"),
@@ -68,27 +67,26 @@ pub fn lay_out(files: &BTreeMap<String, PathBuf>, found: &Found) -> Result<Laid,
     // The agent points this at the worker's own folder, which it removes whatever happens.
     let folder = env::temp_dir().join(unique);
     let laid = Laid { model: folder.join(name), folder, elsewhere: None };
-    fs::create_dir_all(&laid.folder).map_err(|error| failed(&found.name, &error))?;
+    fs::create_dir_all(&laid.folder).map_err(|error| failed(&found.name, error))?;
     if let Some(file) = files.get(prefix) {
-        fs::copy(file, &laid.model).map_err(|error| failed(prefix, &error))?;
+        fs::copy(file, &laid.model).map_err(|error| failed(prefix, error))?;
         return Ok(laid);
     }
     for (path, file) in files {
         let Some(inside) = path.strip_prefix(prefix) else { continue };
         let to = laid.model.join(checked(inside)?);
         let made = to.parent().map_or(Ok(()), fs::create_dir_all);
-        made.and_then(|()| fs::copy(file, &to)).map_err(|error| failed(path, &error))?;
+        made.and_then(|()| fs::copy(file, &to)).map_err(|error| failed(path, error))?;
     }
     Ok(laid)
 }
 
-fn failed(path: &str, error: &io::Error) -> Failure {
-    let message = format!("copy {path} to where the system's library reads it: {error}");
-    Failure::of_host(FailureCode::InternalError, message)
+fn failed(path: &str, error: io::Error) -> EngineError {
+    EngineError::host(format!("copy {path} to where the system's library reads it")).because(error)
 }
 
 /// A path that stays below where it begins.
-fn checked(path: &str) -> Result<&Path, Failure> {
+fn checked(path: &str) -> Result<&Path, EngineError> {
     let path = Path::new(path);
     if path.components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(path);
@@ -101,7 +99,7 @@ mod tests {
     use super::*;
     use crate::package::find;
 
-    fn laid(names: &[&str]) -> Result<Laid, Failure> {
+    fn laid(names: &[&str]) -> Result<Laid, EngineError> {
         let folder = tempfile::tempdir().expect("a folder");
         let mut files = BTreeMap::new();
         for (index, name) in names.iter().enumerate() {
@@ -174,7 +172,7 @@ mod tests {
 
     #[test]
     fn no_file_lies_outside_of_the_model() {
-        let why = laid(&["M.mlmodelc/model.mil", "M.mlmodelc/../../x"]).expect_err("refused").message;
+        let why = laid(&["M.mlmodelc/model.mil", "M.mlmodelc/../../x"]).expect_err("refused").message();
         assert!(why.contains("outside"), "{why}");
     }
 }

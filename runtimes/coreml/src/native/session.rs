@@ -6,8 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::{invalid_input, invalid_model};
+use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
 use objc2::{
     AnyThread as _,
     rc::{Retained, autoreleasepool},
@@ -74,7 +73,7 @@ impl Native {
         package: &Package,
         function: &str,
         uses_gpu: bool,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, EngineError> {
         let interface = package.interface(function)?;
         let is_newer = package.program.functions.len() > 1 || !interface.states.is_empty();
         if is_newer && !system::knows_states_and_functions() {
@@ -107,7 +106,7 @@ impl Native {
     }
 
     /// All inputs as the library takes them.
-    fn provided(&self, mut given: Tensors) -> Result<Retained<MLDictionaryFeatureProvider>, Failure> {
+    fn provided(&self, mut given: Tensors) -> Result<Retained<MLDictionaryFeatureProvider>, EngineError> {
         let (mut names, mut values) = (Vec::new(), Vec::new());
         for (input, wanted) in self.interface.inputs.iter().zip(&self.inputs) {
             let Some(tensor) = take(&mut given, &input.name) else {
@@ -138,7 +137,7 @@ impl Native {
     }
 
     /// All outputs by name.
-    fn read(&self, given: &ProtocolObject<dyn MLFeatureProvider>) -> Result<Tensors, Failure> {
+    fn read(&self, given: &ProtocolObject<dyn MLFeatureProvider>) -> Result<Tensors, EngineError> {
         let labels = self.labels.as_ref().map(|(_, labels)| labels.as_slice());
         let mut outputs = Tensors::new();
         for output in &self.interface.outputs {
@@ -187,7 +186,7 @@ impl Model for Native {
         self.labels.as_ref().map(|(output, labels)| (output.as_str(), labels.as_slice()))
     }
 
-    fn start(&self) -> Result<State, Failure> {
+    fn start(&self) -> Result<State, EngineError> {
         let engine = self.engine.lock();
         let has_states = !self.interface.states.is_empty();
         // SAFETY: models with states were loaded only where the system knows them.
@@ -195,7 +194,7 @@ impl Model for Native {
         Ok(State::new(Held { of: engine.place(), state }))
     }
 
-    fn run(&self, inputs: Tensors, state: &mut State) -> Result<Tensors, Failure> {
+    fn run(&self, inputs: Tensors, state: &mut State) -> Result<Tensors, EngineError> {
         // What the library makes on the way is let go at once: threads of the runtime have no pool of their own.
         autoreleasepool(|_| {
             let provider = self.provided(inputs)?;

@@ -6,8 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, ErrorKind, invalid_model};
 use serde_json::Value;
 
 /// Largest manifest, bytes.
@@ -38,7 +37,7 @@ pub struct Found {
 }
 
 /// Finds the model among these files; `wanted` is its path where there are several.
-pub fn find(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> Result<Found, Failure> {
+pub fn find(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> Result<Found, EngineError> {
     let models = models(files);
     let wanted = wanted.map(|name| name.trim_end_matches('/'));
     let chosen: Vec<(&str, Form)> =
@@ -94,7 +93,7 @@ fn nothing(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> String {
     }
 }
 
-fn locate(files: &BTreeMap<String, PathBuf>, name: &str, form: Form) -> Result<Found, Failure> {
+fn locate(files: &BTreeMap<String, PathBuf>, name: &str, form: Form) -> Result<Found, EngineError> {
     let prefix = if name.is_empty() { String::new() } else { format!("{name}/") };
     let shown = if name.is_empty() { "the repository" } else { name };
     let lacks = |what: &str| invalid_model(format!("{shown} lacks {what}"));
@@ -128,8 +127,9 @@ fn locate(files: &BTreeMap<String, PathBuf>, name: &str, form: Form) -> Result<F
 }
 
 /// The path in `Data` of the item that the manifest calls the model.
-fn root_model(manifest: &PathBuf, name: &str) -> Result<String, Failure> {
-    let unreadable = |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {name}: {error}"));
+fn root_model(manifest: &PathBuf, name: &str) -> Result<String, EngineError> {
+    let unreadable =
+        |error| EngineError::new(ErrorKind::ModelUnavailable, format!("read {name}")).because(error);
     if fs::metadata(manifest).map_err(unreadable)?.len() > MAX_MANIFEST_BYTES {
         return Err(invalid_model(format!(
             "the manifest of {name} has more than {MAX_MANIFEST_BYTES} bytes"
@@ -137,7 +137,7 @@ fn root_model(manifest: &PathBuf, name: &str) -> Result<String, Failure> {
     }
     let bytes = fs::read(manifest).map_err(unreadable)?;
     let manifest: Value = serde_json::from_slice(&bytes)
-        .map_err(|error| invalid_model(format!("the manifest of {name} is no JSON: {error}")))?;
+        .map_err(|error| invalid_model(format!("the manifest of {name} is no JSON")).because(error))?;
     let root = manifest.get("rootModelIdentifier").and_then(Value::as_str);
     let entry = root.and_then(|root| manifest.get("itemInfoEntries")?.get(root)?.get("path")?.as_str());
     let path = entry.ok_or_else(|| invalid_model(format!("the manifest of {name} names no model")))?;
@@ -168,14 +168,14 @@ mod tests {
     #[test]
     fn of_several_one_must_be_named() {
         let files = files(&["A.mlmodelc/model.mil", "B.mlmodelc/model.mil"]);
-        assert!(find(&files, None).expect_err("two").message.contains("A.mlmodelc, B.mlmodelc"));
+        assert!(find(&files, None).expect_err("two").message().contains("A.mlmodelc, B.mlmodelc"));
         assert_eq!(find(&files, Some("B.mlmodelc/")).expect("named").name, "B.mlmodelc");
-        assert!(find(&files, Some("C")).expect_err("none").message.contains("\"C\""));
+        assert!(find(&files, Some("C")).expect_err("none").message().contains("\"C\""));
     }
 
     #[test]
     fn what_is_not_run_is_named() {
-        let why = |names: &[&str]| find(&files(names), None).expect_err("refused").message;
+        let why = |names: &[&str]| find(&files(names), None).expect_err("refused").message();
         assert!(why(&["M.aimodel/main.bin"]).contains(".aimodel"));
         assert!(why(&["M.mlmodelc/model.espresso.net"]).contains("NeuralNetwork"));
         assert!(why(&["model.onnx"]).contains(".mlpackage"));

@@ -7,8 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use island_protocol::job::{Failure, FailureCode};
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, ErrorKind, invalid_model};
 
 use super::elements;
 use crate::program::{
@@ -46,10 +45,10 @@ impl Weights {
     }
 
     /// The elements of a blob, which must be of the type that the program says.
-    pub fn read(&self, file: &str, offset: u64, ty: &TensorType) -> Result<Data, Failure> {
+    pub fn read(&self, file: &str, offset: u64, ty: &TensorType) -> Result<Data, EngineError> {
         let path = self.path(file)?;
         let unreadable =
-            |error| Failure::of_host(FailureCode::ModelUnavailable, format!("read {file}: {error}"));
+            |error| EngineError::new(ErrorKind::ModelUnavailable, format!("read {file}")).because(error);
         let opened = File::open(path).map_err(unreadable)?;
         let length = opened.metadata().map_err(unreadable)?.len();
         blob(&opened, length, offset, ty).map_err(|wrong| match wrong {
@@ -58,7 +57,7 @@ impl Weights {
         })
     }
 
-    fn path(&self, file: &str) -> Result<&PathBuf, Failure> {
+    fn path(&self, file: &str) -> Result<&PathBuf, EngineError> {
         let inside = file.strip_prefix(MODEL_PATH).unwrap_or(file);
         let name = format!("{}{inside}", self.folder);
         self.files.get(&name).ok_or_else(|| {
@@ -161,7 +160,7 @@ mod tests {
 
     fn read(weights: &Weights, size: u64) -> Result<Data, String> {
         let ty = TensorType { element: Element::I8, shape: vec![Some(size)] };
-        weights.read("@model_path/weights/weight.bin", 64, &ty).map_err(|failure| failure.message)
+        weights.read("@model_path/weights/weight.bin", 64, &ty).map_err(|failure| failure.message())
     }
 
     #[test]
@@ -188,6 +187,6 @@ mod tests {
         assert!(read(&weights, u64::MAX).expect_err("refused").contains("too large"));
         let ty = TensorType { element: Element::I8, shape: vec![Some(3)] };
         let foreign = weights.read("@model_path/../../etc/passwd", 64, &ty).expect_err("refused");
-        assert!(foreign.message.contains("not among"), "{}", foreign.message);
+        assert!(foreign.message().contains("not among"), "{}", foreign.message());
     }
 }

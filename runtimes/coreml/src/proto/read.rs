@@ -1,7 +1,6 @@
 //! Messages to a program. What the messages hold is bounded by the size of their file; how deep they lie in each other, by their decoder.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 use prost::Message as _;
 
 use super::{
@@ -21,18 +20,18 @@ use crate::{
 const MAX_RANK: usize = 16;
 
 /// The model of a file.
-pub fn model(bytes: &[u8]) -> Result<Model, Failure> {
-    Model::decode(bytes).map_err(|error| invalid_model(format!("the model is no Core ML model: {error}")))
+pub fn model(bytes: &[u8]) -> Result<Model, EngineError> {
+    Model::decode(bytes).map_err(|error| invalid_model("the model is no Core ML model").because(error))
 }
 
 /// The program of a model.
-pub fn program(program: mil::Program) -> Result<Program, Failure> {
+pub fn program(program: mil::Program) -> Result<Program, EngineError> {
     let read = |(name, function): (String, mil::Function)| {
         let function =
             self::function(function).map_err(|why| invalid_model(format!("function {name:?}: {why}")))?;
         Ok((name, function))
     };
-    Ok(Program { functions: program.functions.into_iter().map(read).collect::<Result<_, Failure>>()? })
+    Ok(Program { functions: program.functions.into_iter().map(read).collect::<Result<_, EngineError>>()? })
 }
 
 fn function(mut function: mil::Function) -> Result<Function, String> {

@@ -3,15 +3,15 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use candle_core::{DType, Tensor};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Adapters, Delta,
     keys::{self, Part},
 };
 use crate::{
+    error::compute_error,
     ops,
-    run::{broke, invalid_model},
     weights::{Place, Weights},
 };
 
@@ -33,7 +33,7 @@ pub fn read(
     layers: &BTreeMap<String, Vec<usize>>,
     place: &Place,
     adapters: &mut Adapters,
-) -> Result<(), Failure> {
+) -> Result<(), EngineError> {
     let weights = Weights::open(name, &[(name.to_owned(), path)], &Place::cpu())?;
     let by_flat: BTreeMap<String, &String> = layers.keys().map(|layer| (keys::flat(layer), layer)).collect();
     let mut found: BTreeMap<&String, Stored> = BTreeMap::new();
@@ -70,7 +70,7 @@ fn delta(
     stored: &Stored,
     shape: &[usize],
     scale: f64,
-) -> Result<Delta, Failure> {
+) -> Result<Delta, EngineError> {
     let (Some(down), Some(up)) = (&stored.down, &stored.up) else {
         return Err(invalid_model(format!("an adapter has but one half of what it adds to {layer}")));
     };
@@ -93,9 +93,10 @@ fn delta(
     };
     let (down, up) = (weights.tensor(down)?, weights.tensor(up)?);
     let down = if down.dims().len() == 4 { ops::patches_first(&down) } else { Ok(down) };
-    let down =
-        down.and_then(|down| down.reshape((rank, inner(shape)))).map_err(broke("lay out an adapter"))?;
-    let up = up.reshape((shape[0], rank)).map_err(broke("lay out an adapter"))?;
+    let down = down
+        .and_then(|down| down.reshape((rank, inner(shape))))
+        .map_err(compute_error("lay out an adapter"))?;
+    let up = up.reshape((shape[0], rank)).map_err(compute_error("lay out an adapter"))?;
     Ok(Delta { down, up, scale: (scale * alpha / rank as f64) as f32 })
 }
 
@@ -103,10 +104,10 @@ fn number(tensor: &Tensor) -> Option<f64> {
     tensor.flatten_all().ok()?.to_vec1::<f32>().ok()?.first().map(|alpha| f64::from(*alpha))
 }
 
-fn placed(delta: Delta, place: &Place) -> Result<Delta, Failure> {
+fn placed(delta: Delta, place: &Place) -> Result<Delta, EngineError> {
     let dtype = if place.device.is_cpu() { DType::F32 } else { place.dtype };
     let move_to = |tensor: &Tensor| tensor.to_dtype(dtype)?.to_device(&place.device);
-    let failed = broke("place an adapter");
+    let failed = compute_error("place an adapter");
     Ok(Delta {
         down: move_to(&delta.down).map_err(&failed)?,
         up: move_to(&delta.up).map_err(&failed)?,

@@ -1,6 +1,6 @@
 //! What loading and running ask of memory, known before either.
 
-use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_kit::error::{EngineError, ErrorKind};
 
 use super::Model;
 use crate::{request::Request, vae::Tiles};
@@ -31,7 +31,7 @@ pub struct Need {
 
 impl Need {
     /// Whether to work in tiles with `room` bytes left beside the weights, or why not at all.
-    pub fn tiles(&self, weights: u64, limit: Option<u64>) -> Result<bool, Failure> {
+    pub fn tiles(&self, weights: u64, limit: Option<u64>) -> Result<bool, EngineError> {
         let fits = |bytes: u64| limit.is_none_or(|limit| weights + BASE + bytes <= limit);
         let least = self.steps.max(self.tiled);
         if !fits(least) {
@@ -39,19 +39,19 @@ impl Need {
             let limit = limit.unwrap_or(0) >> 20;
             let message =
                 format!("a picture of this size needs {need} MB of memory, and this Island lends {limit} MB");
-            return Err(Failure::of_host(FailureCode::OutOfMemory, message));
+            return Err(EngineError::new(ErrorKind::OutOfMemory, message));
         }
         Ok(self.pixels > WHOLE || !fits(self.whole))
     }
 }
 
 /// Refuses to load what cannot fit.
-pub(super) fn check_load(weights: u64, limit: Option<u64>) -> Result<(), Failure> {
+pub(super) fn check_load(weights: u64, limit: Option<u64>) -> Result<(), EngineError> {
     match limit {
         Some(limit) if weights + BASE > limit => {
             let (need, limit) = ((weights + BASE) >> 20, limit >> 20);
             let message = format!("the model needs {need} MB of memory, and this Island lends {limit} MB");
-            Err(Failure::of_host(FailureCode::OutOfMemory, message))
+            Err(EngineError::new(ErrorKind::OutOfMemory, message))
         }
         _ => Ok(()),
     }

@@ -1,7 +1,7 @@
 //! Convolutions: patches of the picture are laid out as rows, a block at a time, and multiplied.
 
 use candle_core::{Result as Computed, Tensor, bail};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 use rayon::prelude::*;
 
 use super::{
@@ -54,13 +54,13 @@ pub struct Conv {
 
 impl Conv {
     /// The layer at a place.
-    pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize, shape: Shape) -> Result<Self, Failure> {
+    pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize, shape: Shape) -> Result<Self, EngineError> {
         let kernel = shape.kernel;
         let weight = scope.get("weight", &[outputs, inputs, kernel, kernel])?;
         let weight = patches_first(&weight);
         let weight =
             weight.and_then(|weight| if weight.device().is_cpu() { turned(&weight) } else { Ok(weight) });
-        let weight = weight.map_err(crate::run::broke("lay out a convolution"))?;
+        let weight = weight.map_err(crate::error::compute_error("lay out a convolution"))?;
         let bias = scope.get("bias", &[outputs])?;
         Ok(Self { name: scope.name().to_owned(), weight, bias, inputs, shape })
     }

@@ -1,7 +1,7 @@
 //! Full connections, and what adapters add to them.
 
 use candle_core::{Result as Computed, Tensor, bail};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use super::{
     device,
@@ -21,11 +21,11 @@ pub struct Linear {
 
 impl Linear {
     /// The layer at a place, with a bias if the file has one there.
-    pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize) -> Result<Self, Failure> {
+    pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize) -> Result<Self, EngineError> {
         // A convolution over single pixels is the same thing, and is stored with two more dimensions.
         let weight = scope.get_as("weight", &[outputs, inputs], &[&[outputs, inputs, 1, 1]])?;
         let weight = if weight.device().is_cpu() { turned(&weight) } else { Ok(weight) };
-        let weight = weight.map_err(crate::run::broke("lay out a connection"))?;
+        let weight = weight.map_err(crate::error::compute_error("lay out a connection"))?;
         let bias = scope.has("bias").then(|| scope.get("bias", &[outputs])).transpose()?;
         Ok(Self { name: scope.name().to_owned(), weight, bias })
     }

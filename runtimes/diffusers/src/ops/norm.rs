@@ -1,12 +1,12 @@
 //! Normalisation over groups of channels, and over each row.
 
 use candle_core::{Result as Computed, Tensor, bail};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 use pulp::Arch;
 use rayon::prelude::*;
 
 use super::{device, floats::Floats, math};
-use crate::{run::invalid_model, weights::Scope};
+use crate::weights::Scope;
 
 /// Numbers that one task takes.
 const PIECE: usize = 1 << 15;
@@ -22,7 +22,12 @@ pub struct GroupNorm {
 
 impl GroupNorm {
     /// The layer at a place.
-    pub fn load(scope: &Scope<'_>, channels: usize, groups: usize, epsilon: f64) -> Result<Self, Failure> {
+    pub fn load(
+        scope: &Scope<'_>,
+        channels: usize,
+        groups: usize,
+        epsilon: f64,
+    ) -> Result<Self, EngineError> {
         if groups == 0 || !channels.is_multiple_of(groups) {
             return Err(invalid_model(format!(
                 "{}: {channels} channels are not {groups} groups",
@@ -144,7 +149,7 @@ pub struct LayerNorm {
 
 impl LayerNorm {
     /// The layer at a place.
-    pub fn load(scope: &Scope<'_>, width: usize, epsilon: f64) -> Result<Self, Failure> {
+    pub fn load(scope: &Scope<'_>, width: usize, epsilon: f64) -> Result<Self, EngineError> {
         Ok(Self { weight: scope.get("weight", &[width])?, bias: scope.get("bias", &[width])?, epsilon })
     }
 

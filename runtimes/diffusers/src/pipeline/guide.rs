@@ -1,13 +1,13 @@
 //! Guidance: the prompt and its absence in one pass, and how much more the prompt counts.
 
 use candle_core::Tensor;
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use crate::{
+    error::compute_error,
     lora::Adapters,
     model::{Family, Model},
     request::{Framing, Request},
-    run::broke,
     text::prompt::Prompt,
     unet::Told,
 };
@@ -27,7 +27,7 @@ impl Guide {
         request: &Request,
         adapters: &Adapters,
         named: &str,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, EngineError> {
         let encode = |prompt: &str, skip| model.prompts.encode(prompt, skip, adapters, named);
         let positive = encode(&request.prompt, request.clip_skip)?;
         let distilled = model.unet.config().time_cond_proj_dim.is_some();
@@ -47,7 +47,7 @@ impl Guide {
             let negative_sizes = if is_told { self::sizes(own, request) } else { sizes.clone() };
             sizes.splice(0..0, negative_sizes);
         }
-        let joined = |part: Vec<&Tensor>| Tensor::cat(&part, 0).map_err(broke("join prompts"));
+        let joined = |part: Vec<&Tensor>| Tensor::cat(&part, 0).map_err(compute_error("join prompts"));
         let states = joined(prompts.iter().map(|prompt| &prompt.states).collect())?;
         let pooled: Vec<&Tensor> = prompts.iter().filter_map(|prompt| prompt.pooled.as_ref()).collect();
         let is_xl = model.family == Family::Xl;

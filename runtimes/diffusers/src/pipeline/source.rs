@@ -1,13 +1,13 @@
 //! A given picture, and the part of it that is to be painted.
 
 use candle_core::{D, DType, Device, Tensor};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_input};
 
 use super::Plan;
 use crate::{
+    error::compute_error,
     noise::{Noise, Purpose},
     request::{Request, Task},
-    run::broke,
     schedule::Scheduler,
 };
 
@@ -31,7 +31,11 @@ pub(super) struct Given {
 }
 
 impl Given {
-    pub(super) fn new(plan: &Plan<'_>, picture: usize, noise: &dyn Noise) -> Result<Option<Self>, Failure> {
+    pub(super) fn new(
+        plan: &Plan<'_>,
+        picture: usize,
+        noise: &dyn Noise,
+    ) -> Result<Option<Self>, EngineError> {
         let (height, width) = (plan.request.height, plan.request.width);
         let (rows, columns, channels) = plan.size;
         let is_shown = plan.model.unet.config().in_channels != channels;
@@ -40,12 +44,12 @@ impl Given {
             encode(plan, pixels, &noise)
         };
         match &plan.request.task {
-            Task::Text if is_shown => Err(crate::run::invalid_input(
-                "this model paints into a picture: it needs an image and a mask_image",
-            )),
+            Task::Text if is_shown => {
+                Err(invalid_input("this model paints into a picture: it needs an image and a mask_image"))
+            }
             Task::Text => Ok(None),
             Task::Image(_) if is_shown => {
-                Err(crate::run::invalid_input("this model paints into a picture: it needs a mask_image"))
+                Err(invalid_input("this model paints into a picture: it needs a mask_image"))
             }
             Task::Image(source) => {
                 let original = encode(source.pixels(height, width), Purpose::Posterior)?;
@@ -72,7 +76,7 @@ impl Given {
                     let masked = plan.model.tensor(masked, (1, rows, columns, channels))?;
                     let mask = plan.model.tensor(given.mask.clone(), (1, rows, columns, 1))?;
                     let joined = Tensor::cat(&[&mask, &masked], D::Minus1);
-                    given.besides = Some(joined.map_err(broke("join the mask and its picture"))?);
+                    given.besides = Some(joined.map_err(compute_error("join the mask and its picture"))?);
                 }
                 if !is_shown || !is_all_noise {
                     given.original = Some(encode(pixels, Purpose::Posterior)?);
@@ -120,7 +124,7 @@ impl Given {
 }
 
 /// Latents of a picture: drawn from the range that the autoencoder gives.
-fn encode(plan: &Plan<'_>, pixels: Vec<f32>, noise: &[f32]) -> Result<Vec<f32>, Failure> {
+fn encode(plan: &Plan<'_>, pixels: Vec<f32>, noise: &[f32]) -> Result<Vec<f32>, EngineError> {
     let shape = (1, plan.request.height, plan.request.width, 3);
     let flat = |tensor: &Tensor| {
         tensor.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()
@@ -128,7 +132,7 @@ fn encode(plan: &Plan<'_>, pixels: Vec<f32>, noise: &[f32]) -> Result<Vec<f32>, 
     let (mean, variance) = Tensor::from_vec(pixels, shape, &plan.model.place.device)
         .and_then(|picture| plan.model.vae.encode(&picture, plan.tiles))
         .and_then(|(mean, variance)| Ok((flat(&mean)?, flat(&variance)?)))
-        .map_err(broke("encode the given picture"))?;
+        .map_err(compute_error("encode the given picture"))?;
     let factor = plan.model.vae.config().scaling_factor;
     let terms = mean.iter().zip(&variance).zip(noise);
     Ok(terms

@@ -1,5 +1,6 @@
 //! Inputs that make sense, and those that do not.
 
+use island_runtimes_kit::error::ErrorKind;
 use serde_json::json;
 
 use super::*;
@@ -55,7 +56,7 @@ fn nonsense_is_refused_with_its_name() {
         (json!({ "prompt": "x", "previews": 21 }), "previews is 21"),
         (json!({ "prompt": "x", "strength": 0.5 }), "no image"),
         (json!({ "prompt": "x", "mask_image": "aGVsbG8=" }), "no image"),
-        (json!({ "prompt": "x", "image": "aGVsbG8=" }), "image is no picture"),
+        (json!({ "prompt": "x", "image": "aGVsbG8=" }), "image is not in a known format"),
         (json!({ "prompt": "x", "image": "https://example.com/a.png" }), "address"),
         (json!({ "prompt": "x", "loras": [{ "name": "a", "scale": 1e9 }] }), "scale of the lora a"),
         (json!({ "prompt": "x", "clip_skip": -1 }), "clip_skip is -1"),
@@ -63,7 +64,7 @@ fn nonsense_is_refused_with_its_name() {
     ];
     for (input, named) in wrong {
         let failure = Request::read(&input, &defaults()).expect_err(&input.to_string());
-        assert_eq!(failure.fault, island_protocol::job::Fault::Job, "{input}");
-        assert!(failure.message.contains(named), "{input}: {}", failure.message);
+        assert_eq!(failure.kind(), ErrorKind::InvalidInput, "{input}");
+        assert!(failure.message().contains(named), "{input}: {}", failure.message());
     }
 }

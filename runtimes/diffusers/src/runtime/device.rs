@@ -1,8 +1,8 @@
 //! What a model computes on: the processor, or the GPU that this build has kernels for.
 
 use candle_core::{DType, Device};
-use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_api::Probe;
+use island_runtimes_kit::error::EngineError;
 use island_runtimes_worker::lockdown::Profile;
 
 use crate::weights::Place;
@@ -20,13 +20,11 @@ pub fn probe() -> Probe {
 }
 
 /// A GPU in halves where the owner lends memory of one and this build can use it, else the processor.
-pub(super) fn place(vram_limit_mb: u64) -> Result<Place, Failure> {
+pub(super) fn place(vram_limit_mb: u64) -> Result<Place, EngineError> {
     if vram_limit_mb == 0 {
         return Ok(Place::cpu());
     }
-    let failed = |error: candle_core::Error| {
-        Failure::of_host(FailureCode::InternalError, format!("open the GPU: {error}"))
-    };
+    let failed = |error: candle_core::Error| EngineError::host("open the GPU").because(error);
     if cfg!(feature = "cuda") {
         return Ok(Place { device: Device::new_cuda(0).map_err(failed)?, dtype: DType::F16 });
     }
@@ -45,16 +43,7 @@ pub(super) fn name(device: &Device) -> &'static str {
     }
 }
 
-/// What a worker must reach for its GPU: drivers open their devices and load more libraries when a model is placed on them.
+/// The sandbox profile of a worker with this GPU memory.
 pub fn profile(vram_limit_mb: u64) -> Profile {
-    if vram_limit_mb == 0 || !cfg!(feature = "cuda") {
-        return Profile::default();
-    }
-    let paths = |paths: &[&str]| paths.iter().map(std::path::PathBuf::from).collect();
-    Profile {
-        read: paths(&["/proc", "/sys", "/etc/ld.so.cache", "/usr/share/nvidia"]),
-        libraries: paths(&["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/cuda"]),
-        devices: paths(&["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]),
-        ..Profile::default()
-    }
+    if cfg!(feature = "cuda") { Profile::gpu(vram_limit_mb) } else { Profile::default() }
 }

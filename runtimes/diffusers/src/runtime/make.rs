@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use island_protocol::{event::Image, job::Failure};
+use island_protocol::event::Image;
+use island_runtimes_kit::{error::EngineError, job::Job, media};
 use rayon::ThreadPool;
 use serde_json::{Value, json};
 
@@ -12,7 +13,6 @@ use crate::{
     picture,
     pipeline::{Plan, Step},
     request::{Defaults, Request, Task},
-    run::Job,
 };
 
 /// Phase of the steps, as progress events name it.
@@ -37,11 +37,11 @@ impl Maker {
     }
 
     /// Makes what a request wants, and sends each picture as it is done.
-    pub(super) fn answer(&self, request: Request, job: &Job) -> Result<Value, Failure> {
+    pub(super) fn answer(&self, request: Request, job: &Job) -> Result<Value, EngineError> {
         self.pool.install(|| self.make(request, job))
     }
 
-    fn make(&self, mut request: Request, job: &Job) -> Result<Value, Failure> {
+    fn make(&self, mut request: Request, job: &Job) -> Result<Value, EngineError> {
         // Small enough that every program reads it as a whole number.
         let seed = *request.seed.get_or_insert_with(|| u64::from(rand::random::<u32>()));
         let tiled = self.model.need(&request).tiles(self.model.weights_bytes(), self.limit)?;
@@ -49,11 +49,11 @@ impl Maker {
         let plan = Plan::new(&self.model, &request, tiled)?;
         let steps = plan.steps()?;
         let total = steps * request.images;
-        job.progress(PHASE, 0, total);
+        job.progress(PHASE, 0, total as u64);
         let mut images = Vec::with_capacity(request.images);
         for index in 0..request.images {
             let mut watch = |step: Step<'_>| {
-                job.progress(PHASE, index * steps + step.done, total);
+                job.progress(PHASE, (index * steps + step.done) as u64, total as u64);
                 if is_preview_due(request.previews, step.done, step.of) {
                     self.preview(&request, step.latents, seed, job)?;
                 }
@@ -63,7 +63,7 @@ impl Maker {
             let bytes: Vec<u8> = pixels.iter().map(|value| (value * 255.0).round_ties_even() as u8).collect();
             let parameters = self.parameters(&request, seed, index);
             let file = picture::png(&bytes, request.height, request.width, &parameters)?;
-            let data = picture::base64(&file);
+            let data = media::base64::encode(&file);
             job.image(image(data.clone(), (request.height, request.width), seed));
             images.push(json!({
                 "index": index, "data": data, "format": "png", "width": request.width, "height": request.height,
@@ -76,12 +76,12 @@ impl Maker {
         }))
     }
 
-    fn preview(&self, request: &Request, latents: &[f32], seed: u64, job: &Job) -> Result<(), Failure> {
+    fn preview(&self, request: &Request, latents: &[f32], seed: u64, job: &Job) -> Result<(), EngineError> {
         let config = self.model.vae.config();
         let (height, width) = (request.height / config.scale(), request.width / config.scale());
         let bytes = picture::preview(latents, config.latent_channels, self.model.family == Family::Xl);
         let file = picture::png(&bytes, height, width, "")?;
-        job.image(Image { preview: true, ..image(picture::base64(&file), (height, width), seed) });
+        job.image(Image { preview: true, ..image(media::base64::encode(&file), (height, width), seed) });
         Ok(())
     }
 

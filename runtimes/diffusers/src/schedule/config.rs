@@ -1,9 +1,7 @@
 //! `scheduler_config.json`, with the defaults that each scheduler has for what is absent.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
 use serde::Deserialize;
-
-use crate::run::{invalid_input, invalid_model};
 
 /// The schedulers there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +156,7 @@ impl Default for Config {
 
 impl Config {
     /// Which scheduler it is of.
-    pub fn kind(&self) -> Result<Kind, Failure> {
+    pub fn kind(&self) -> Result<Kind, EngineError> {
         Ok(match self.class_name.as_str() {
             "PNDMScheduler" => Kind::Pndm,
             "DDIMScheduler" => Kind::Ddim,
@@ -172,7 +170,7 @@ impl Config {
     }
 
     /// The same settings for the scheduler of a consumer's choice: by its class, or as user interfaces call it.
-    pub fn chosen(&self, name: &str) -> Result<Self, Failure> {
+    pub fn chosen(&self, name: &str) -> Result<Self, EngineError> {
         let plain: String =
             name.to_lowercase().replace("++", "pp").chars().filter(char::is_ascii_alphanumeric).collect();
         let karras = plain.strip_suffix("karras");
@@ -203,7 +201,7 @@ impl Config {
     }
 
     /// Refuses what no scheduler here does, rather than to do something else.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), EngineError> {
         let on = |flag: Option<bool>| flag.unwrap_or(false);
         let one_of = |value: &Option<String>, known: &[&str]| {
             value.as_deref().is_none_or(|value| known.contains(&value))
@@ -250,7 +248,7 @@ impl Config {
     }
 
     /// The order of a solver that takes several earlier outputs into account.
-    pub(super) fn order(&self, most: usize) -> Result<usize, Failure> {
+    pub(super) fn order(&self, most: usize) -> Result<usize, EngineError> {
         match self.solver_order {
             order if (1..=most).contains(&order) => Ok(order),
             order => {

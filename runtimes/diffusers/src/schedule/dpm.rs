@@ -1,13 +1,12 @@
 //! DPM-Solver++ with one or two steps of memory, and its stochastic form.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Draw, Scheduler, combine,
     config::{Config, LastSigma, Prediction, Spacing},
     sigmas, spacing, table,
 };
-use crate::run::invalid_model;
 
 /// Walks shorter than this end with lower orders, or they overshoot.
 const SHORT: usize = 15;
@@ -27,7 +26,7 @@ pub(super) struct Dpm {
 }
 
 impl Dpm {
-    pub(super) fn new(config: &Config, steps: usize) -> Result<Self, Failure> {
+    pub(super) fn new(config: &Config, steps: usize) -> Result<Self, EngineError> {
         let is_stochastic = match config.algorithm_type.as_deref() {
             None | Some("dpmsolver++" | "deis") => false,
             Some("sde-dpmsolver++") => true,

@@ -1,13 +1,12 @@
 //! Latent consistency models: to the clean sample at once, then back to less noise.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_input};
 
 use super::{
     Draw, Scheduler, combine,
     config::{Config, Prediction},
     ddim, table,
 };
-use crate::run::invalid_input;
 
 /// Standard deviation of the data that the boundary condition was made for.
 const DATA_DEVIATION: f64 = 0.5;
@@ -22,7 +21,7 @@ pub(super) struct Lcm {
 }
 
 impl Lcm {
-    pub(super) fn new(config: &Config, steps: usize) -> Result<Self, Failure> {
+    pub(super) fn new(config: &Config, steps: usize) -> Result<Self, EngineError> {
         let (trained, distilled) = (config.num_train_timesteps, config.original_inference_steps);
         if steps > distilled.min(trained) {
             return Err(invalid_input(format!(

@@ -1,13 +1,12 @@
 //! PNDM without its Runge-Kutta start: linear multistep over the last four outputs.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Draw, Scheduler, combine,
     config::{Config, Prediction, Spacing},
     spacing, table,
 };
-use crate::run::invalid_model;
 
 #[derive(Debug)]
 pub(super) struct Pndm {
@@ -25,7 +24,7 @@ pub(super) struct Pndm {
 }
 
 impl Pndm {
-    pub(super) fn new(config: &Config, steps: usize) -> Result<Self, Failure> {
+    pub(super) fn new(config: &Config, steps: usize) -> Result<Self, EngineError> {
         if !config.skip_prk_steps {
             return Err(invalid_model(
                 "this engine runs PNDM only with skip_prk_steps, which the repository does not set",

@@ -96,7 +96,7 @@ fn schedulers_have_many_names() {
         assert_eq!(config.chosen(name).expect(name).kind().expect(name), kind);
     }
     assert!(config.chosen("ddim_karras").is_err());
-    assert!(config.chosen("heun").expect_err("none").message.contains("dpm++_2m_karras"));
+    assert!(config.chosen("heun").expect_err("none").message().contains("dpm++_2m_karras"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! UniPC: a predictor, corrected as soon as the model has seen where it led.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use super::{
     Draw, Scheduler, combine,
@@ -35,7 +35,7 @@ struct Update {
 }
 
 impl UniPc {
-    pub(super) fn new(config: &Config, steps: usize) -> Result<Self, Failure> {
+    pub(super) fn new(config: &Config, steps: usize) -> Result<Self, EngineError> {
         let trained = sigmas::trained(&table::alphas_cumprod(config));
         let (highest, lowest) = (trained[trained.len() - 1], trained[0]);
         let (timesteps, sigmas) = if let Some(levels) = sigmas::curve(config, highest, lowest, steps) {

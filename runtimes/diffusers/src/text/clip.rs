@@ -1,13 +1,13 @@
 //! CLIP's text encoder.
 
 use candle_core::{Result as Computed, Tensor};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 use serde::Deserialize;
 
 use crate::{
+    error::compute_error,
     lora::Adapters,
     ops::{Activation, LayerNorm, Linear, attention},
-    run::{broke, invalid_model},
     weights::{Place, Scope, Weights},
 };
 
@@ -51,7 +51,7 @@ impl Default for Config {
 }
 
 impl Config {
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), EngineError> {
         let known = ["CLIPTextModel", "CLIPTextModelWithProjection"];
         if let Some(other) = self.architectures.iter().find(|name| !known.contains(&name.as_str())) {
             return Err(invalid_model(format!("no text encoder here is a {other}")));
@@ -103,7 +103,7 @@ struct Layer {
 
 impl ClipText {
     /// Loads an encoder.
-    pub fn load(config: &Config, weights: &Weights) -> Result<Self, Failure> {
+    pub fn load(config: &Config, weights: &Weights) -> Result<Self, EngineError> {
         config.check()?;
         let root = weights.root();
         let model = root.at("text_model");
@@ -132,17 +132,17 @@ impl ClipText {
     }
 
     /// The final norm of a hidden state.
-    pub fn norm(&self, hidden: &Tensor) -> Result<Tensor, Failure> {
-        self.final_norm.forward(hidden).map_err(broke("encode a prompt"))
+    pub fn norm(&self, hidden: &Tensor) -> Result<Tensor, EngineError> {
+        self.final_norm.forward(hidden).map_err(compute_error("encode a prompt"))
     }
 
     /// Encodes one prompt's tokens.
-    pub fn encode(&self, ids: &[u32], adapters: &Adapters, place: &Place) -> Result<Encoded, Failure> {
+    pub fn encode(&self, ids: &[u32], adapters: &Adapters, place: &Place) -> Result<Encoded, EngineError> {
         let size = self.tokens.dim(0).unwrap_or(0);
         if ids.iter().any(|id| *id as usize >= size) {
             return Err(invalid_model("the tokeniser knows words that the text encoder does not"));
         }
-        self.forward(ids, adapters, place).map_err(broke("encode a prompt"))
+        self.forward(ids, adapters, place).map_err(compute_error("encode a prompt"))
     }
 
     fn forward(&self, ids: &[u32], adapters: &Adapters, place: &Place) -> Computed<Encoded> {
@@ -170,7 +170,7 @@ impl ClipText {
 }
 
 impl Layer {
-    fn load(config: &Config, scope: &Scope<'_>) -> Result<Self, Failure> {
+    fn load(config: &Config, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let (width, inner) = (config.hidden_size, config.intermediate_size);
         let norm = |name: &str| LayerNorm::load(&scope.at(name), width, config.layer_norm_eps);
         let attention = scope.at("self_attn");

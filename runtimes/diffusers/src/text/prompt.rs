@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use candle_core::{D, Tensor};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_input};
 use parking_lot::Mutex;
 
 use super::{
@@ -11,9 +11,9 @@ use super::{
     tokens::Tokens,
 };
 use crate::{
+    error::compute_error,
     lora::Adapters,
     repository::Repository,
-    run::{broke, invalid_input},
     weights::{Place, Weights},
 };
 
@@ -31,8 +31,8 @@ pub struct Prompt {
 
 impl Prompt {
     /// One of the same shape that says nothing at all.
-    pub fn silent(&self) -> Result<Self, Failure> {
-        let silent = |tensor: &Tensor| tensor.zeros_like().map_err(broke("encode a prompt"));
+    pub fn silent(&self) -> Result<Self, EngineError> {
+        let silent = |tensor: &Tensor| tensor.zeros_like().map_err(compute_error("encode a prompt"));
         Ok(Self { states: silent(&self.states)?, pooled: self.pooled.as_ref().map(silent).transpose()? })
     }
 }
@@ -68,13 +68,13 @@ impl Encoder {
         repository: &Repository,
         (folder, tokenizer): (&str, &str),
         weights: &Weights,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, EngineError> {
         let config: clip::Config = repository.settings(&format!("{folder}/config.json"))?;
         let tokens = Tokens::load(repository, tokenizer, config.max_position_embeddings)?;
         Ok(Self { tokens, model: ClipText::load(&config, weights)? })
     }
 
-    fn encode(&self, key: &Key, adapters: &Adapters, place: &Place) -> Result<Encoded, Failure> {
+    fn encode(&self, key: &Key, adapters: &Adapters, place: &Place) -> Result<Encoded, EngineError> {
         let (ids, _) = self.tokens.of(&key.prompt)?;
         let most = self.model.depth() - 1;
         if key.clip_skip.is_some_and(|skip| skip > most) {
@@ -102,7 +102,7 @@ impl Prompts {
         clip_skip: Option<usize>,
         adapters: &Adapters,
         named: &str,
-    ) -> Result<Arc<Prompt>, Failure> {
+    ) -> Result<Arc<Prompt>, EngineError> {
         let key = Key { prompt: prompt.to_owned(), clip_skip, adapters: named.to_owned() };
         let mut kept = self.kept.lock();
         if let Some(found) = kept.iter().position(|(other, _)| *other == key)
@@ -120,7 +120,7 @@ impl Prompts {
         Ok(encoded)
     }
 
-    fn encode_now(&self, key: &Key, adapters: &Adapters) -> Result<Prompt, Failure> {
+    fn encode_now(&self, key: &Key, adapters: &Adapters) -> Result<Prompt, EngineError> {
         let encode = |encoder: &Encoder| encoder.encode(key, adapters, &self.place);
         let all = self.encoders.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
         if let [alone] = all.as_slice() {
@@ -133,7 +133,7 @@ impl Prompts {
         // Both lack the final norm, and their last layer unless more are to be skipped.
         let skip = key.clip_skip.unwrap_or(0) + 1;
         let states: Vec<&Tensor> = all.iter().map(|one| &one.hidden[one.hidden.len() - 1 - skip]).collect();
-        let states = Tensor::cat(&states, D::Minus1).map_err(broke("encode a prompt"))?;
+        let states = Tensor::cat(&states, D::Minus1).map_err(compute_error("encode a prompt"))?;
         Ok(Prompt { states, pooled: all.last().map(|last| last.pooled.clone()) })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
 use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::{
@@ -16,10 +16,7 @@ use tokenizers::{
     },
 };
 
-use crate::{
-    repository::Repository,
-    run::{invalid_input, invalid_model},
-};
+use crate::repository::Repository;
 
 /// How a text falls into words: contractions, letters, single digits, signs.
 const WORDS: &str =
@@ -54,7 +51,7 @@ struct Settings {
 
 impl Tokens {
     /// The tokeniser of a folder; a model that reads at most `positions` tokens.
-    pub fn load(repository: &Repository, folder: &str, positions: usize) -> Result<Self, Failure> {
+    pub fn load(repository: &Repository, folder: &str, positions: usize) -> Result<Self, EngineError> {
         let vocabulary = format!("{folder}/vocab.json");
         let vocabulary: HashMap<String, u32> = repository.settings(&vocabulary)?;
         let merges = merges(&repository.text(&format!("{folder}/merges.txt"))?);
@@ -77,7 +74,8 @@ impl Tokens {
         let (start_id, end_id, padding_id) = (id(&start)?, id(&end)?, id(&padding)?);
         let wanted = settings.model_max_length.filter(|length| (2.0..1e6).contains(length));
         let length = wanted.map_or(positions, |length| (length as usize).min(positions));
-        let refused = |error| invalid_model(format!("the tokeniser of {folder} cannot be made: {error}"));
+        let refused =
+            |error| invalid_model(format!("the tokeniser of {folder} cannot be made")).because(error);
         let vocabulary: Vocab = vocabulary.into_iter().collect();
         let mut specials = vec![start, end];
         // Where "!" pads it stands for the padding in prompts too: so the model was trained.
@@ -87,7 +85,7 @@ impl Tokens {
     }
 
     /// Tokens of a prompt, as many as the model reads, and how many of them are the prompt's.
-    pub fn of(&self, prompt: &str) -> Result<(Vec<u32>, usize), Failure> {
+    pub fn of(&self, prompt: &str) -> Result<(Vec<u32>, usize), EngineError> {
         if prompt.len() > MAX_PROMPT_BYTES {
             return Err(invalid_input(format!(
                 "a prompt has {} bytes, more than {MAX_PROMPT_BYTES}",
@@ -95,7 +93,7 @@ impl Tokens {
             )));
         }
         let encoded = self.tokenizer.encode_fast(prompt, false);
-        let encoded = encoded.map_err(|error| invalid_input(format!("a prompt cannot be read: {error}")))?;
+        let encoded = encoded.map_err(|error| invalid_input("a prompt cannot be read").because(error))?;
         let words = encoded.get_ids().iter().copied().take(self.length - 2);
         let mut ids: Vec<u32> = [self.start].into_iter().chain(words).chain([self.end]).collect();
         let used = ids.len();

@@ -1,7 +1,7 @@
 //! The way down, the middle, and the way up again, where each layer sees what its counterpart kept.
 
 use candle_core::{D, Result as Computed, Tensor, bail};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use super::{
     Config,
@@ -37,7 +37,7 @@ fn norms(config: &Config) -> Norms {
 }
 
 impl Down {
-    pub(super) fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, Failure> {
+    pub(super) fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let widths = &config.block_out_channels;
         let (inputs, width) = (widths[at.saturating_sub(1)], widths[at]);
         let looks = config.down_block_types[at].starts_with("CrossAttn");
@@ -45,12 +45,12 @@ impl Down {
             let inputs = if layer == 0 { inputs } else { width };
             let resnet = Resnet::load(&scope.at("resnets").at(layer), inputs, width, norms(config))?;
             let scope = scope.at("attentions").at(layer);
-            Ok::<_, Failure>((resnet, looks.then(|| Transformer::load(config, at, &scope)).transpose()?))
+            Ok::<_, EngineError>((resnet, looks.then(|| Transformer::load(config, at, &scope)).transpose()?))
         });
         let shrinks = at + 1 < widths.len();
         let smaller =
             shrinks.then(|| Conv::load(&scope.at("downsamplers.0.conv"), width, width, Shape::HALF));
-        Ok(Self { layers: layers.collect::<Result<_, Failure>>()?, smaller: smaller.transpose()? })
+        Ok(Self { layers: layers.collect::<Result<_, EngineError>>()?, smaller: smaller.transpose()? })
     }
 
     pub(super) fn forward(
@@ -78,7 +78,7 @@ impl Down {
 }
 
 impl Middle {
-    pub(super) fn load(config: &Config, width: usize, scope: &Scope<'_>) -> Result<Self, Failure> {
+    pub(super) fn load(config: &Config, width: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let at = config.block_out_channels.len() - 1;
         let resnet = |index: usize| Resnet::load(&scope.at("resnets").at(index), width, width, norms(config));
         let layer = (Transformer::load(config, at, &scope.at("attentions").at(0))?, resnet(1)?);
@@ -102,7 +102,7 @@ impl Middle {
 }
 
 impl Up {
-    pub(super) fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, Failure> {
+    pub(super) fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let widths = &config.block_out_channels;
         let last = widths.len() - 1;
         let mirror = last - at;
@@ -116,11 +116,14 @@ impl Up {
             let inputs = if layer == 0 { below } else { width } + kept;
             let resnet = Resnet::load(&scope.at("resnets").at(layer), inputs, width, norms(config))?;
             let scope = scope.at("attentions").at(layer);
-            Ok::<_, Failure>((resnet, looks.then(|| Transformer::load(config, mirror, &scope)).transpose()?))
+            Ok::<_, EngineError>((
+                resnet,
+                looks.then(|| Transformer::load(config, mirror, &scope)).transpose()?,
+            ))
         });
         let larger =
             (mirror > 0).then(|| Conv::load(&scope.at("upsamplers.0.conv"), width, width, Shape::SAME));
-        Ok(Self { layers: layers.collect::<Result<_, Failure>>()?, larger: larger.transpose()? })
+        Ok(Self { layers: layers.collect::<Result<_, EngineError>>()?, larger: larger.transpose()? })
     }
 
     pub(super) fn forward(

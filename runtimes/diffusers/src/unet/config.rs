@@ -1,10 +1,8 @@
 //! `unet/config.json`.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::run::invalid_model;
 
 /// A number for all blocks, or one for each.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -149,7 +147,7 @@ impl Default for Config {
 
 impl Config {
     /// Refuses a network that this engine would compute otherwise than diffusers does.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), EngineError> {
         let refused = |why: String| Err(invalid_model(format!("unet/config.json: {why}")));
         if !matches!(self.class_name.as_str(), "" | "UNet2DConditionModel") {
             return refused(format!("no network here is a {}", self.class_name));

@@ -1,13 +1,12 @@
 //! The time of a step, and whatever else a network is told once for the whole picture.
 
 use candle_core::{Result as Computed, Tensor, bail};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{Config, Told};
 use crate::{
     lora::Adapters,
     ops::{Activation, Linear},
-    run::invalid_model,
     weights::Scope,
 };
 
@@ -31,9 +30,9 @@ struct Added {
 }
 
 impl Embedding {
-    pub(super) fn load(config: &Config, root: &Scope<'_>) -> Result<Self, Failure> {
+    pub(super) fn load(config: &Config, root: &Scope<'_>) -> Result<Self, EngineError> {
         let (width, out) = (config.block_out_channels[0], config.time_width());
-        let pair = |name: &str, inputs: usize| -> Result<[Linear; 2], Failure> {
+        let pair = |name: &str, inputs: usize| -> Result<[Linear; 2], EngineError> {
             let scope = root.at(name);
             Ok([
                 Linear::load(&scope.at("linear_1"), inputs, out)?,

@@ -1,7 +1,7 @@
 //! Two convolutions around which the picture also passes unchanged.
 
 use candle_core::{Result as Computed, Tensor};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use crate::{
     lora::Adapters,
@@ -33,7 +33,7 @@ impl Resnet {
         inputs: usize,
         outputs: usize,
         norms: Norms,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, EngineError> {
         let norm =
             |name: &str, width: usize| GroupNorm::load(&scope.at(name), width, norms.groups, norms.epsilon);
         let time = norms.time.map(|width| Linear::load(&scope.at("time_emb_proj"), width, outputs));

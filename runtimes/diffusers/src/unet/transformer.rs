@@ -1,7 +1,7 @@
 //! Where pixels look at each other and at the prompt.
 
 use candle_core::{Result as Computed, Tensor};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use super::Config;
 use crate::{
@@ -42,7 +42,7 @@ struct Attention {
 }
 
 impl Transformer {
-    pub(super) fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, Failure> {
+    pub(super) fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let width = config.block_out_channels[at];
         let blocks = (0..config.transformer_layers_per_block.at(at))
             .map(|block| Block::load(config, at, &scope.at("transformer_blocks").at(block)));
@@ -73,7 +73,7 @@ impl Transformer {
 }
 
 impl Block {
-    fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, Failure> {
+    fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let (width, heads) = (config.block_out_channels[at], config.heads(at));
         let norm = |name: &str| LayerNorm::load(&scope.at(name), width, BLOCK_EPSILON);
         Ok(Self {
@@ -94,7 +94,7 @@ impl Block {
 }
 
 impl Attention {
-    fn load(scope: &Scope<'_>, width: usize, states: usize, heads: usize) -> Result<Self, Failure> {
+    fn load(scope: &Scope<'_>, width: usize, states: usize, heads: usize) -> Result<Self, EngineError> {
         Ok(Self {
             query: Linear::load(&scope.at("to_q"), width, width)?,
             key: Linear::load(&scope.at("to_k"), states, width)?,

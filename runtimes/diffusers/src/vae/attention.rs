@@ -1,7 +1,7 @@
 //! The autoencoder's middle: two resnets, and pixels that look at each other between them.
 
 use candle_core::{Result as Computed, Tensor};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use super::coder::norms;
 use crate::{
@@ -28,7 +28,7 @@ struct Attention {
 }
 
 impl Middle {
-    pub(super) fn load(config: &Config, width: usize, scope: &Scope<'_>) -> Result<Self, Failure> {
+    pub(super) fn load(config: &Config, width: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let resnet = |at: usize| Resnet::load(&scope.at("resnets").at(at), width, width, norms(config));
         let inner = scope.at("attentions").at(0);
         let attention = config.mid_block_add_attention.then(|| Attention::load(config, width, &inner));
@@ -45,7 +45,7 @@ impl Middle {
 }
 
 impl Attention {
-    fn load(config: &Config, width: usize, scope: &Scope<'_>) -> Result<Self, Failure> {
+    fn load(config: &Config, width: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let layer = |names: &[&str]| Linear::load(&scope.first(names), width, width);
         let norm = norms(config);
         Ok(Self {

@@ -1,7 +1,7 @@
 //! The way from a picture to its latents, and back.
 
 use candle_core::{Result as Computed, Tensor};
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 
 use super::{Config, attention::Middle};
 use crate::{
@@ -31,7 +31,7 @@ impl Level {
         scope: &Scope<'_>,
         (inputs, width, count): (usize, usize, usize),
         resize: Option<(&str, Shape)>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, EngineError> {
         let resnets = (0..count).map(|at| {
             let inputs = if at == 0 { inputs } else { width };
             Resnet::load(&scope.at("resnets").at(at), inputs, width, norms(config))
@@ -55,7 +55,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    pub(super) fn load(config: &Config, scope: &Scope<'_>) -> Result<Self, Failure> {
+    pub(super) fn load(config: &Config, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let widths = &config.block_out_channels;
         let end = widths.len() - 1;
         let levels = (0..=end).map(|at| {
@@ -95,7 +95,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    pub(super) fn load(config: &Config, scope: &Scope<'_>) -> Result<Self, Failure> {
+    pub(super) fn load(config: &Config, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let widths = &config.block_out_channels;
         let end = widths.len() - 1;
         let levels = (0..=end).map(|at| {

@@ -23,6 +23,7 @@ use island_runtimes_diffusers::{
     runtime::{Diffusers, Settings},
     weights::Place,
 };
+use island_runtimes_kit::error::EngineError;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -133,7 +134,7 @@ impl Fixture {
         files
     }
 
-    pub(crate) fn model(&self) -> Result<Model, Failure> {
+    pub(crate) fn model(&self) -> Result<Model, EngineError> {
         Model::load(Repository::new(self.files()), &Value::Null, Place::cpu(), None)
     }
 

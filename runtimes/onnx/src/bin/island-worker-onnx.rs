@@ -6,7 +6,8 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use island_runtimes_onnx::{library::SILENT, worker::OnnxEngine};
+use island_runtimes_graph::library::SILENT;
+use island_runtimes_onnx::worker::OnnxEngine;
 
 fn main() -> ExitCode {
     if env::var_os(SILENT).is_none() {

@@ -1,48 +1,26 @@
-//! Models that label every moment of a sound: a letter, the gap between words, or nothing new.
-//!
-//! Long sounds are on_token in windows that overlap; of what two share, each labels the half it has more around.
+//! Models that label every frame of audio, as ONNX graphs.
 
-use std::collections::BTreeMap;
-
-use island_protocol::job::Failure;
-use ndarray::{Array2, Axis, Ix3};
-use serde_json::{Value, json};
-
-use super::recognise::{Asked, Timestamps};
-use crate::{
-    graph::{Feeds, Graph},
-    media::sound,
-    repository::Repository,
-    run::{Answer, Job, invalid_input, invalid_model},
-    task::Loader,
-    text::scores,
+use island_runtimes_graph::{Feeds, Graph};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    speech::ctc::{AcousticModel, Ctc},
 };
+use ndarray::{Array2, Axis, Ix3};
 
-/// Seconds of one window.
-const WINDOW_S: usize = 30;
-/// Of so many parts of it, the first and the last are only listened to.
-const MARGIN_OF: usize = 6;
-/// Labels that a window has at least.
-const LEAST_LABELS: usize = 25;
+use crate::task::Loader;
 
-/// What labels the moments of a sound, whatever runs it.
-pub trait Labeller: Send + Sync + std::fmt::Debug {
-    /// Its path in the repository.
-    fn name(&self) -> &str;
+/// A graph that labels frames.
+#[derive(Debug)]
+struct CtcGraph(Graph);
 
-    /// Most samples that it hears at once, where there is a bound.
-    fn longest(&self) -> Option<usize>;
-
-    /// Samples of one label, where it hears not samples but features of them.
-    fn of_features(&self) -> Option<usize>;
-
-    /// How likely each label is, `[moments, labels]`.
-    fn logits(&self, samples: &[f32]) -> Result<Array2<f32>, Failure>;
+/// Loads a repository.
+pub fn load(loader: &Loader<'_>) -> Result<Ctc, EngineError> {
+    Ctc::of(&loader.repository, Box::new(CtcGraph(loader.graph(&["model"])?)))
 }
 
-impl Labeller for Graph {
+impl AcousticModel for CtcGraph {
     fn name(&self) -> &str {
-        self.name()
+        self.0.name()
     }
 
     fn longest(&self) -> Option<usize> {
@@ -53,191 +31,15 @@ impl Labeller for Graph {
         None
     }
 
-    fn logits(&self, samples: &[f32]) -> Result<Array2<f32>, Failure> {
+    fn logits(&self, samples: &[f32]) -> Result<Array2<f32>, EngineError> {
         let samples = Array2::from_shape_fn((1, samples.len()), |(_, place)| samples[place]);
         let mask = Array2::from_elem(samples.dim(), 1_i64);
         let feeds =
             Feeds::new().floats("input_values", samples.into_dyn()).ints("attention_mask", mask.into_dyn());
-        let logits = self.run(feeds)?.floats("logits")?.into_dimensionality::<Ix3>();
+        let logits = self.0.run(feeds)?.floats("logits")?.into_dimensionality::<Ix3>();
         let logits = logits.ok().filter(|logits| logits.shape()[0] == 1);
         let logits =
             logits.ok_or_else(|| invalid_model("the graph's logits are not one row for each moment"))?;
         Ok(logits.index_axis_move(Axis(0), 0))
     }
-}
-
-/// A loaded model.
-#[derive(Debug)]
-pub struct Ctc {
-    labeller: Box<dyn Labeller>,
-    rate: u32,
-    normalises: bool,
-    letters: BTreeMap<u32, String>,
-    blank: u32,
-    /// The label of the gap between words.
-    gap: String,
-    /// Samples of one label.
-    stride: usize,
-}
-
-/// A word and its samples.
-#[derive(Debug, Clone, PartialEq)]
-struct Word {
-    text: String,
-    start: usize,
-    end: usize,
-}
-
-impl Ctc {
-    /// Loads a repository.
-    pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
-        Self::of(&loader.repository, Box::new(loader.graph(&["model"])?))
-    }
-
-    /// Of what labels moments, and what a repository says of letters.
-    pub fn of(repository: &Repository, labeller: Box<dyn Labeller>) -> Result<Self, Failure> {
-        let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
-        let tokens = repository.json("tokenizer_config.json")?.unwrap_or_default();
-        let letters = letters(repository)?;
-        let named = |name: &str, otherwise: &str| {
-            let token = tokens.get(name).map(|token| token.get("content").unwrap_or(token));
-            token.and_then(Value::as_str).unwrap_or(otherwise).to_owned()
-        };
-        let blank = named("pad_token", "<pad>");
-        let blank = letters.iter().find(|(_, letter)| **letter == blank).map(|(&id, _)| id);
-        let strides = repository.config.get("conv_stride").and_then(Value::as_array);
-        let strides =
-            strides.map(|all| all.iter().filter_map(Value::as_u64).map(|stride| stride as usize).product());
-        let hears_samples = labeller.of_features().is_none();
-        let stride = labeller.of_features().or(strides).unwrap_or(320).clamp(1, 1 << 16);
-        if labeller.longest().is_some_and(|longest| longest < LEAST_LABELS * stride) {
-            return Err(invalid_model(format!("{} hears too little at once for any word", labeller.name())));
-        }
-        Ok(Self {
-            labeller,
-            rate: settings.get("sampling_rate").and_then(Value::as_u64).unwrap_or(16_000) as u32,
-            normalises: settings.get("do_normalize").and_then(Value::as_bool).unwrap_or(hears_samples),
-            letters,
-            blank: blank.ok_or_else(|| invalid_model("the vocabulary has no token for silence"))?,
-            gap: named("word_delimiter_token", "|"),
-            stride,
-        })
-    }
-
-    /// The graphs it runs.
-    pub fn graphs(&self) -> Vec<String> {
-        vec![self.labeller.name().to_owned()]
-    }
-
-    /// Transcribes.
-    pub fn hear(&self, asked: &Asked, job: &Job) -> Result<Answer, Failure> {
-        if asked.language.is_some() || asked.task.as_deref().is_some_and(|task| task != "transcribe") {
-            return Err(invalid_input("this model transcribes one language: leave out language and task"));
-        }
-        let mut samples = sound::decode(&asked.audio, self.rate)?;
-        if self.normalises {
-            normalise(&mut samples);
-        }
-        let labels = self.labels(&samples, job)?;
-        let words = self.words(&labels);
-        let text: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
-        let mut output = json!({ "text": text.join(" ") });
-        if asked.timestamps != Timestamps::None {
-            let seconds = |samples: usize| (samples as f64 / f64::from(self.rate) * 1000.0).round() / 1000.0;
-            let time = |word: &Word| json!({ "start": seconds(word.start), "end": seconds(word.end), "text": word.text });
-            output["segments"] = words.iter().map(time).collect();
-        }
-        job.token(text.join(" "), labels.len() as u32);
-        Ok(Answer::of(output, labels.len() as u64))
-    }
-
-    /// The likeliest label of each moment.
-    fn labels(&self, samples: &[f32], job: &Job) -> Result<Vec<u32>, Failure> {
-        let window = WINDOW_S * self.rate as usize;
-        let window = self.labeller.longest().map_or(window, |longest| longest.min(window));
-        let margin = window / MARGIN_OF / self.stride * self.stride;
-        let step = (window - 2 * margin) / self.stride * self.stride;
-        let mut labels = Vec::new();
-        let mut begin = 0;
-        loop {
-            job.step()?;
-            let end = (begin + window).min(samples.len());
-            let is_last = end == samples.len();
-            let own = self.run(&samples[begin..end])?;
-            let from = if begin == 0 { 0 } else { margin / self.stride };
-            let until = if is_last { own.len() } else { (margin + step) / self.stride };
-            labels.extend(own.iter().copied().take(until).skip(from));
-            if is_last {
-                return Ok(labels);
-            }
-            job.progress("transcribe", end as u64, samples.len() as u64);
-            begin += step;
-        }
-    }
-
-    fn run(&self, samples: &[f32]) -> Result<Vec<u32>, Failure> {
-        let logits = self.labeller.logits(samples)?;
-        Ok(logits.rows().into_iter().map(|row| scores::argmax(row.to_vec()) as u32).collect())
-    }
-
-    /// The words that labels spell: a label that stays is one letter, and silence separates two of the same.
-    fn words(&self, labels: &[u32]) -> Vec<Word> {
-        let mut words: Vec<Word> = Vec::new();
-        let mut open = false;
-        let mut last = self.blank;
-        for (place, &label) in labels.iter().enumerate() {
-            let is_new = label != last;
-            last = label;
-            if label == self.blank {
-                continue;
-            }
-            let Some(letter) = self.letters.get(&label) else { continue };
-            if *letter == self.gap {
-                open = false;
-                continue;
-            }
-            let end = (place + 1) * self.stride;
-            if let Some(word) = words.last_mut().filter(|_| open) {
-                word.end = end;
-                if is_new {
-                    word.text.push_str(letter);
-                }
-            } else {
-                words.push(Word { text: letter.clone(), start: place * self.stride, end });
-                open = true;
-            }
-        }
-        words
-    }
-}
-
-/// The labels' letters: from the tokeniser, or from its older list of words.
-fn letters(repository: &Repository) -> Result<BTreeMap<u32, String>, Failure> {
-    let tokenizer = repository.json("tokenizer.json")?;
-    let list = match tokenizer.as_ref().and_then(|file| file.pointer("/model/vocab")) {
-        Some(list) => Some(list.clone()),
-        None => repository.json("vocab.json")?,
-    };
-    let list =
-        list.ok_or_else(|| invalid_model("the repository has neither tokenizer.json nor vocab.json"))?;
-    let ids = list.as_object().into_iter().flatten();
-    let mut letters: BTreeMap<u32, String> =
-        ids.filter_map(|(letter, id)| Some((id.as_u64()? as u32, letter.clone()))).collect();
-    let added =
-        tokenizer.as_ref().and_then(|file| file.get("added_tokens")?.as_array()).into_iter().flatten();
-    for token in added {
-        if let (Some(id), Some(letter)) = (token["id"].as_u64(), token["content"].as_str()) {
-            letters.insert(id as u32, letter.to_owned());
-        }
-    }
-    Ok(letters)
-}
-
-/// To a mean of nothing and a spread of one, as these models were taught.
-fn normalise(samples: &mut [f32]) {
-    let count = samples.len() as f64;
-    let mean = samples.iter().map(|&sample| f64::from(sample)).sum::<f64>() / count;
-    let spread = samples.iter().map(|&sample| (f64::from(sample) - mean).powi(2)).sum::<f64>() / count;
-    let scale = (spread + 1e-7).sqrt();
-    samples.iter_mut().for_each(|sample| *sample = ((f64::from(*sample) - mean) / scale) as f32);
 }

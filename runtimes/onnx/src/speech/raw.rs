@@ -1,22 +1,26 @@
 //! Models that hear samples and write text: Moonshine.
 
-use island_protocol::job::{Failure, FinishReason, Usage};
-use ndarray::Array2;
-use serde_json::{Value, json};
-
-use super::recognise::{Asked, Timestamps};
-use crate::{
+use island_protocol::job::{FinishReason, Usage};
+use island_runtimes_graph::{Feeds, Graph};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input},
     generate::{
         options::Settings,
         search::{self, Task},
-        seq2seq::{Encoded, Seq2Seq},
         stream::Stream,
     },
-    graph::{Feeds, Graph},
+    job::{Answer, Job},
     media::sound,
-    run::{Answer, Job, invalid_input},
+    speech::transcribe::{Request, Timestamps, Transcriber},
+    text::tokens::Tokens,
+};
+use ndarray::Array2;
+use serde_json::{Value, json};
+
+use crate::{
+    seq2seq::{Encoded, Seq2Seq},
     task::Loader,
-    text::{seq2seq::start, tokens::Tokens},
+    text::seq2seq::start,
 };
 
 /// Longest sound that such a model follows, seconds.
@@ -36,7 +40,7 @@ pub struct Raw {
 
 impl Raw {
     /// Loads a repository.
-    pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
+    pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let settings = loader.repository.json("preprocessor_config.json")?.unwrap_or_default();
         Ok(Self {
             encoder: loader.graph(&["encoder_model"])?,
@@ -46,21 +50,21 @@ impl Raw {
             rate: settings.get("sampling_rate").and_then(Value::as_u64).unwrap_or(16_000) as u32,
         })
     }
+}
 
-    /// The graphs it runs.
-    pub fn graphs(&self) -> Vec<String> {
+impl Transcriber for Raw {
+    fn graphs(&self) -> Vec<String> {
         std::iter::once(self.encoder.name().to_owned()).chain(self.decoder.names()).collect()
     }
 
-    /// Transcribes.
-    pub fn hear(&self, asked: &Asked, job: &Job) -> Result<Answer, Failure> {
-        if asked.language.is_some() || asked.task.as_deref().is_some_and(|task| task != "transcribe") {
+    fn transcribe(&self, request: &Request, job: &Job) -> Result<Answer, EngineError> {
+        if request.language.is_some() || request.task.as_deref().is_some_and(|task| task != "transcribe") {
             return Err(invalid_input("this model transcribes one language: leave out language and task"));
         }
-        if asked.timestamps != Timestamps::None {
+        if request.timestamps != Timestamps::None {
             return Err(invalid_input("this model gives no times"));
         }
-        let samples = sound::decode(&asked.audio, self.rate)?;
+        let samples = sound::decode(&request.audio, self.rate)?;
         let seconds = samples.len() as f32 / self.rate as f32;
         if samples.len() > MAX_SECONDS * self.rate as usize {
             return Err(invalid_input(format!(
@@ -72,10 +76,12 @@ impl Raw {
         let feeds =
             Feeds::new().floats("input_values", input.into_dyn()).ints("attention_mask", mask.into_dyn());
         let states = self.encoder.run(feeds)?.floats("last_hidden_state")?;
-        let mut options = self.settings.with(&asked.wishes)?;
+        let mut options = self.settings.with(&request.user_options)?;
         let begin = start(&options)?;
         let bound = ((seconds * TOKENS_PER_S) as usize).max(begin.len() + 1);
-        if asked.wishes.get("max_new_tokens").is_none() && asked.wishes.get("max_length").is_none() {
+        if request.user_options.get("max_new_tokens").is_none()
+            && request.user_options.get("max_length").is_none()
+        {
             options.max_new_tokens = None;
             options.max_length = bound;
         }

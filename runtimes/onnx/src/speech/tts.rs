@@ -7,16 +7,17 @@
 //! | [`speaker`] | the numbers that tell SpeechT5 who speaks |
 //! | [`characters`], [`numbers`] | what SpeechT5 reads: characters, and numbers as words |
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::parse_input,
+    media::sound,
+    pipeline::Pipeline,
+    text::tokens,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{
-    media::sound,
-    run::{self, invalid_input, invalid_model},
-    task::{Loader, Pipeline},
-    text::tokens,
-};
+use crate::task::Loader;
 
 pub mod characters;
 pub mod numbers;
@@ -35,7 +36,7 @@ struct Asked {
 }
 
 /// Loads a voice.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let kind = loader.repository.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     match kind {
         "vits" => Ok(Box::new(vits::Vits::load(loader)?)),
@@ -45,8 +46,8 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
 }
 
 /// An input whose text can be spoken at once.
-fn asked(input: &Value) -> Result<Asked, Failure> {
-    let asked: Asked = run::input(input)?;
+fn asked(input: &Value) -> Result<Asked, EngineError> {
+    let asked: Asked = parse_input(input)?;
     tokens::check(&asked.text, "text")?;
     let count = asked.text.chars().count();
     if count > MAX_CHARACTERS {

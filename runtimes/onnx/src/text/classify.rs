@@ -1,14 +1,20 @@
 //! Which of a model's labels fits a text.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    job::{Answer, Job, parse_input},
+    pipeline::Pipeline,
+    text::{
+        scores,
+        tokens::{self, Tokens},
+    },
+};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{scores, tokens, tokens::Tokens};
 use crate::{
-    batch::{Batcher, output},
-    run::{self, Answer, Job},
-    task::{Loader, Pipeline},
+    batch::{Batcher, Row, output},
+    task::Loader,
 };
 
 #[derive(Debug, Deserialize)]
@@ -29,7 +35,7 @@ struct Classifier {
 }
 
 /// Loads a classifier of texts.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
     let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
     let config = &loader.repository.config;
@@ -43,22 +49,22 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
 }
 
 impl Pipeline for Classifier {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { text, top_k, truncate } = run::input(input)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { text, top_k, truncate } = parse_input(input)?;
         tokens::check(&text, "text")?;
         let encoding = if truncate {
             self.tokens.encode_cut(&text, None, self.tokens.max_length, 0)?
         } else {
             self.tokens.encode_whole(&text)?
         };
-        let results = self.graph.run(vec![tokens::row(&encoding)], job)?;
-        let logits = output(&results[0], &["logits"])
-            .ok_or_else(|| run::invalid_model("the graph gives no logits"))?;
+        let results = self.graph.run(vec![Row::of(&encoding)], job)?;
+        let logits =
+            output(&results[0], &["logits"]).ok_or_else(|| invalid_model("the graph gives no logits"))?;
         let logits: Vec<f32> = logits.iter().copied().collect();
         if logits.len() != self.labels.len() {
             let message =
                 format!("the graph gives {} classes, config.json names {}", logits.len(), self.labels.len());
-            return Err(run::invalid_model(message));
+            return Err(invalid_model(message));
         }
         let shares = if self.is_multi_label {
             logits.iter().map(|&logit| scores::sigmoid(logit)).collect()

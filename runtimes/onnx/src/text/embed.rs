@@ -1,15 +1,18 @@
 //! Texts as vectors, pooled as the model's own settings say.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job, parse_input},
+    pipeline::Pipeline,
+    text::tokens::{self, Tokens},
+};
 use ndarray::{Array1, ArrayD, Axis, Ix2};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{tokens, tokens::Tokens};
 use crate::{
-    batch::{Batcher, RowResults, output},
-    run::{self, Answer, Job, invalid_input},
-    task::{Loader, Pipeline},
+    batch::{Batcher, Row, RowResults, output},
+    task::Loader,
 };
 
 /// Most texts of one job.
@@ -55,7 +58,7 @@ struct Embedder {
 }
 
 /// Loads a model of embeddings.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let repository = &loader.repository;
     let tokens = Tokens::load(repository)?;
     let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
@@ -63,7 +66,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     let kinds: Vec<&str> =
         modules.as_array().into_iter().flatten().filter_map(|module| module.get("type")?.as_str()).collect();
     if kinds.iter().any(|kind| kind.ends_with(".Dense")) {
-        return Err(run::invalid_model(
+        return Err(invalid_model(
             "modules.json asks for a dense layer behind the pool, which is in no ONNX file",
         ));
     }
@@ -91,7 +94,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     }))
 }
 
-fn by_name(name: &str) -> Result<Pooling, Failure> {
+fn by_name(name: &str) -> Result<Pooling, EngineError> {
     Ok(match name {
         "cls" => Pooling::Cls,
         "mean" => Pooling::Mean,
@@ -99,12 +102,12 @@ fn by_name(name: &str) -> Result<Pooling, Failure> {
         "mean_sqrt_len" | "mean_sqrt_len_tokens" => Pooling::MeanSqrt,
         "weightedmean" => Pooling::WeightedMean,
         "lasttoken" => Pooling::LastToken,
-        _ => return Err(run::invalid_model(format!("the setting pooling = {name:?} is none that exists"))),
+        _ => return Err(invalid_model(format!("the setting pooling = {name:?} is none that exists"))),
     })
 }
 
 /// Newer repositories name the mode, older ones have a flag for each.
-fn by_file(pool: &Value) -> Result<Pooling, Failure> {
+fn by_file(pool: &Value) -> Result<Pooling, EngineError> {
     if let Some(name) = pool.get("pooling_mode").and_then(Value::as_str) {
         return by_name(name);
     }
@@ -120,7 +123,7 @@ fn by_file(pool: &Value) -> Result<Pooling, Failure> {
 }
 
 impl Embedder {
-    fn prompt(&self, named: Option<&str>) -> Result<&str, Failure> {
+    fn prompt(&self, named: Option<&str>) -> Result<&str, EngineError> {
         let Some(name) = named.or(self.default_prompt.as_deref()) else { return Ok("") };
         let text = self.prompts.get(name).and_then(Value::as_str);
         text.ok_or_else(|| {
@@ -130,16 +133,16 @@ impl Embedder {
     }
 
     /// One vector of a text, whose first `skipped` tokens do not count.
-    fn pool(&self, results: &RowResults, skipped: usize) -> Result<Array1<f32>, Failure> {
+    fn pool(&self, results: &RowResults, skipped: usize) -> Result<Array1<f32>, EngineError> {
         if let Some(pooled) = output(results, &["sentence_embedding"]) {
             return Ok(flat(pooled));
         }
         let states = output(results, &["last_hidden_state", "token_embeddings", "hidden_states", "logits"])
             .or_else(|| results.first().map(|(_, array)| array))
-            .ok_or_else(|| run::invalid_model("the graph gives no hidden states"))?;
+            .ok_or_else(|| invalid_model("the graph gives no hidden states"))?;
         let Ok(states) = states.view().into_dimensionality::<Ix2>() else { return Ok(flat(states)) };
         if states.nrows() == 0 {
-            return Err(run::invalid_model("the graph gives no state for any token"));
+            return Err(invalid_model("the graph gives no state for any token"));
         }
         let states = states.slice_axis(Axis(0), (skipped.min(states.nrows().saturating_sub(1))..).into());
         let count = states.nrows().max(1) as f32;
@@ -159,8 +162,8 @@ impl Embedder {
 }
 
 impl Pipeline for Embedder {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { input, prompt, dimensions } = run::input(input)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { input, prompt, dimensions } = parse_input(input)?;
         let texts = match input {
             Texts::One(text) => vec![text],
             Texts::Many(texts) => texts,
@@ -182,7 +185,7 @@ impl Pipeline for Embedder {
             let whole = if self.lower_cases { whole.to_lowercase() } else { whole };
             encodings.push(self.tokens.encode_cut(&whole, None, self.max_length, 0)?);
         }
-        let results = self.graph.run(encodings.iter().map(tokens::row).collect(), job)?;
+        let results = self.graph.run(encodings.iter().map(Row::of).collect(), job)?;
         let mut embeddings = Vec::with_capacity(texts.len());
         for result in &results {
             let mut vector = self.pool(result, skipped)?;

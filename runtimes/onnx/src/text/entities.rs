@@ -3,17 +3,24 @@
 //! Tokens are judged one by one and then put together: `simple` joins neighbours of one label, the others first agree on one
 //! label for each word, by its first token, by the average, or by the surest.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job, parse_input},
+    pipeline::Pipeline,
+    text::{
+        scores,
+        tokens::{self, Tokens},
+    },
+};
 use ndarray::{Array2, Axis, Ix2};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokenizers::Encoding;
 
-use super::{gliner::Gliner, scores, tokens, tokens::Tokens};
+use super::gliner::Gliner;
 use crate::{
-    batch::{Batcher, output},
-    run::{self, Answer, Job, invalid_input},
-    task::{Loader, Pipeline},
+    batch::{Batcher, Row, output},
+    task::Loader,
 };
 
 /// Share of a piece of a long text that it has in common with the next: what stands at one's edge stands inside the other.
@@ -92,7 +99,7 @@ struct Labeller {
 }
 
 /// Loads a tagger of tokens.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     if let Some(settings) = loader.repository.json("gliner_config.json")? {
         return Ok(Box::new(Tagger::Asked(Gliner::load(loader, &settings)?)));
     }
@@ -101,7 +108,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
     let classes =
         loader.repository.config.get("id2label").and_then(Value::as_object).map_or(0, serde_json::Map::len);
     if classes == 0 {
-        return Err(run::invalid_model("config.json has no id2label: what do the classes mean?"));
+        return Err(invalid_model("config.json has no id2label: what do the classes mean?"));
     }
     let marks_continuation = matches!(tokens.inner().get_model(), tokenizers::ModelWrapper::WordPiece(_));
     let labels = scores::labels(&loader.repository, classes);
@@ -110,30 +117,30 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
 
 impl Labeller {
     /// Every token of a text that is not of its frame, long texts piece by piece.
-    fn judge(&self, text: &str, letters: &[char], job: &Job) -> Result<(Vec<Judged>, u64), Failure> {
+    fn judge(&self, text: &str, letters: &[char], job: &Job) -> Result<(Vec<Judged>, u64), EngineError> {
         let longest = self.tokens.max_length;
         let stride = (longest.saturating_sub(8) * OVERLAP_OF_4 / 4).max(1);
         let mut first = self.tokens.encode_cut(text, None, longest, stride)?;
         let mut pieces = first.take_overflowing();
         pieces.insert(0, first);
-        let results = self.graph.run(pieces.iter().map(tokens::row).collect(), job)?;
+        let results = self.graph.run(pieces.iter().map(Row::of).collect(), job)?;
         let mut judged: Vec<Judged> = Vec::new();
         for (piece, result) in pieces.iter().zip(&results) {
             let logits =
-                output(result, &["logits"]).ok_or_else(|| run::invalid_model("the graph gives no logits"))?;
+                output(result, &["logits"]).ok_or_else(|| invalid_model("the graph gives no logits"))?;
             let logits = logits.view().into_dimensionality::<Ix2>();
-            let logits = logits
-                .map_err(|_| run::invalid_model("the graph's logits are not one row for each token"))?;
+            let logits =
+                logits.map_err(|_| invalid_model("the graph's logits are not one row for each token"))?;
             if logits.ncols() != self.labels.len() {
                 let message = format!(
                     "the graph gives {} classes, config.json names {}",
                     logits.ncols(),
                     self.labels.len()
                 );
-                return Err(run::invalid_model(message));
+                return Err(invalid_model(message));
             }
             if logits.nrows() != piece.len() {
-                return Err(run::invalid_model("the graph's logits are not one row for each token"));
+                return Err(invalid_model("the graph's logits are not one row for each token"));
             }
             let own = self.of_piece(piece, &logits.to_owned(), letters);
             join(&mut judged, own);
@@ -209,7 +216,7 @@ impl Labeller {
         aggregation: Aggregation,
         threshold: f32,
         job: &Job,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, EngineError> {
         let letters: Vec<char> = text.chars().collect();
         let (judged, read) = self.judge(text, &letters, job)?;
         let pieces = self.pieces(&judged, aggregation);
@@ -241,8 +248,8 @@ impl Labeller {
 }
 
 impl Pipeline for Tagger {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { text, aggregation, threshold, labels } = run::input(input)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { text, aggregation, threshold, labels } = parse_input(input)?;
         tokens::check(&text, "text")?;
         if threshold.is_some_and(|threshold| !(0.0..=1.0).contains(&threshold)) {
             return Err(invalid_input("threshold must be 0 to 1"));

@@ -1,19 +1,16 @@
 //! Entities of kinds that the asker names: GLiNER, which reads the kinds before the text and scores every span for each.
 
-use island_protocol::job::Failure;
+use island_runtimes_graph::{Feed, Feeds, Graph};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job},
+    text::{scores::sigmoid, tokens::Tokens},
+};
 use ndarray::{Array2, Array3, Ix4};
 use serde_json::{Value, json};
 
-use super::{
-    entities::{Entity, Found},
-    scores::sigmoid,
-    tokens::Tokens,
-};
-use crate::{
-    graph::{Feed, Feeds, Graph},
-    run::{Answer, Job, invalid_input, invalid_model},
-    task::Loader,
-};
+use super::entities::{Entity, Found};
+use crate::task::Loader;
 
 /// Most kinds of one job.
 const MAX_LABELS: usize = 100;
@@ -43,7 +40,7 @@ struct Word {
 
 impl Gliner {
     /// Loads a repository, whose settings are in `gliner_config.json`.
-    pub fn load(loader: &Loader<'_>, settings: &Value) -> Result<Self, Failure> {
+    pub fn load(loader: &Loader<'_>, settings: &Value) -> Result<Self, EngineError> {
         let number = |name: &str, otherwise: u64| {
             settings.get(name).and_then(Value::as_u64).unwrap_or(otherwise) as usize
         };
@@ -75,7 +72,7 @@ impl Gliner {
         labels: &[String],
         threshold: Option<f32>,
         job: &Job,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, EngineError> {
         if labels.is_empty()
             || labels.len() > MAX_LABELS
             || labels.iter().any(|label| label.trim().is_empty())
@@ -102,7 +99,12 @@ impl Gliner {
         Ok(Answer::of(json!({ "entities": entities }), read))
     }
 
-    fn read(&self, words: &[Word], labels: &[String], threshold: f32) -> Result<(Vec<Found>, u64), Failure> {
+    fn read(
+        &self,
+        words: &[Word],
+        labels: &[String],
+        threshold: f32,
+    ) -> Result<(Vec<Found>, u64), EngineError> {
         let mut prompt: Vec<&str> = Vec::new();
         for label in labels {
             prompt.extend([self.marks[0].as_str(), label.as_str()]);

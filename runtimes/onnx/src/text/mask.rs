@@ -1,15 +1,21 @@
 //! Which words could stand where a text has a gap.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job, parse_input},
+    pipeline::Pipeline,
+    text::{
+        scores,
+        tokens::{self, Tokens},
+    },
+};
 use ndarray::Ix2;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{scores, tokens, tokens::Tokens};
 use crate::{
-    batch::{Batcher, output},
-    run::{self, Answer, Job, invalid_input},
-    task::{Loader, Pipeline},
+    batch::{Batcher, Row, output},
+    task::Loader,
 };
 
 #[derive(Debug, Deserialize)]
@@ -30,13 +36,13 @@ struct Filler {
 }
 
 /// Loads a model that fills gaps.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
     let named = tokens.special("mask_token").or_else(|| {
         ["[MASK]", "<mask>"].map(str::to_owned).into_iter().find(|mask| tokens.id(mask).is_some())
     });
     let mask = named.and_then(|mask| tokens.id(&mask).map(|id| (mask, id)));
-    let mask = mask.ok_or_else(|| run::invalid_model("the tokeniser has no mask token"))?;
+    let mask = mask.ok_or_else(|| invalid_model("the tokeniser has no mask token"))?;
     Ok(Box::new(Filler {
         graph: Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id),
         tokens,
@@ -45,8 +51,8 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
 }
 
 impl Pipeline for Filler {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { text, top_k } = run::input(input)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { text, top_k } = parse_input(input)?;
         tokens::check(&text, "text")?;
         let encoding = self.tokens.encode_whole(&text)?;
         let ids = encoding.get_ids();
@@ -54,13 +60,13 @@ impl Pipeline for Filler {
         let &[gap] = gaps.as_slice() else {
             return Err(invalid_input(format!("text must have one {}, it has {}", self.mask.0, gaps.len())));
         };
-        let results = self.graph.run(vec![tokens::row(&encoding)], job)?;
-        let logits = output(&results[0], &["logits"])
-            .ok_or_else(|| run::invalid_model("the graph gives no logits"))?;
+        let results = self.graph.run(vec![Row::of(&encoding)], job)?;
+        let logits =
+            output(&results[0], &["logits"]).ok_or_else(|| invalid_model("the graph gives no logits"))?;
         let logits =
             logits.view().into_dimensionality::<Ix2>().ok().filter(|logits| logits.nrows() == ids.len());
         let logits =
-            logits.ok_or_else(|| run::invalid_model("the graph's logits are not one row for each token"))?;
+            logits.ok_or_else(|| invalid_model("the graph's logits are not one row for each token"))?;
         let shares = scores::softmax(&logits.row(gap).to_vec());
         let mut order: Vec<usize> = (0..shares.len()).collect();
         order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));

@@ -1,22 +1,26 @@
 //! One text made of another: translations, summaries, corrections.
 
-use island_protocol::job::{Failure, FailureCode, FinishReason, Usage};
+use island_protocol::job::{FinishReason, Usage};
+use island_runtimes_graph::{Feeds, Graph};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    generate::{
+        options::{Options, Settings},
+        search::{self, Task},
+        stream::Stream,
+    },
+    job::{Answer, Job, parse_input},
+    pipeline::Pipeline,
+    text::tokens::{self, Tokens},
+};
 use ndarray::{Array2, ArrayD};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokenizers::Encoding;
 
-use super::{tokens, tokens::Tokens};
 use crate::{
-    generate::{
-        options::{Options, Settings},
-        search::{self, Task},
-        seq2seq::{Encoded, Seq2Seq},
-        stream::Stream,
-    },
-    graph::{Feeds, Graph},
-    run::{self, Answer, Job, invalid_input},
-    task::{Loader, Pipeline},
+    seq2seq::{Encoded, Seq2Seq},
+    task::Loader,
 };
 
 #[derive(Debug, Deserialize)]
@@ -67,21 +71,21 @@ enum Form {
 }
 
 /// Loads a model that translates.
-pub fn load_translation(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load_translation(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     load(loader, Some("translation"))
 }
 
 /// Loads a model that summarises.
-pub fn load_summarization(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load_summarization(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     load(loader, Some("summarization"))
 }
 
 /// Loads any other.
-pub fn load_text2text(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load_text2text(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     load(loader, None)
 }
 
-fn load(loader: &Loader<'_>, task: Option<&str>) -> Result<Box<dyn Pipeline>, Failure> {
+fn load(loader: &Loader<'_>, task: Option<&str>) -> Result<Box<dyn Pipeline>, EngineError> {
     let config = &loader.repository.config;
     let tokens = Tokens::load(&loader.repository)?;
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
@@ -110,8 +114,8 @@ fn load(loader: &Loader<'_>, task: Option<&str>) -> Result<Box<dyn Pipeline>, Fa
 
 impl Rewriter {
     /// The text as the model reads it, and the settings of the reply.
-    fn prepare(&self, input: &Value) -> Result<(Vec<u32>, Options), Failure> {
-        let Input { text, source, target, truncate } = run::input(input)?;
+    fn prepare(&self, input: &Value) -> Result<(Vec<u32>, Options), EngineError> {
+        let Input { text, source, target, truncate } = parse_input(input)?;
         tokens::check(&text, "text")?;
         let mut options = self.settings.with(input)?;
         let names_languages = source.is_some() || target.is_some();
@@ -139,7 +143,7 @@ impl Rewriter {
         }
     }
 
-    fn language(&self, form: Form, code: &str) -> Result<u32, Failure> {
+    fn language(&self, form: Form, code: &str) -> Result<u32, EngineError> {
         let token = match form {
             Form::Plain => code.to_owned(),
             Form::Underscores => format!("__{code}__"),
@@ -147,11 +151,11 @@ impl Rewriter {
         self.tokens.id(&token).ok_or_else(|| invalid_input(format!("the model knows no language {code:?}")))
     }
 
-    fn ids(&self, text: &str, truncate: bool) -> Result<Vec<u32>, Failure> {
+    fn ids(&self, text: &str, truncate: bool) -> Result<Vec<u32>, EngineError> {
         Ok(self.encode(text, truncate)?.get_ids().to_vec())
     }
 
-    fn encode(&self, text: &str, truncate: bool) -> Result<Encoding, Failure> {
+    fn encode(&self, text: &str, truncate: bool) -> Result<Encoding, EngineError> {
         if truncate {
             self.tokens.encode_cut(text, None, self.tokens.max_length, 0)
         } else {
@@ -160,7 +164,7 @@ impl Rewriter {
     }
 
     /// The text framed as these models were taught: the language, the text, its end.
-    fn in_language(&self, text: &str, language: u32, truncate: bool) -> Result<Vec<u32>, Failure> {
+    fn in_language(&self, text: &str, language: u32, truncate: bool) -> Result<Vec<u32>, EngineError> {
         let encoding = self.encode(text, truncate)?;
         let mut ids = encoding.get_ids().to_vec();
         if let Some(first) = ids.first_mut().filter(|first| self.is_language(**first)) {
@@ -185,7 +189,7 @@ impl Rewriter {
 }
 
 impl Pipeline for Rewriter {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
         let (source, options) = self.prepare(input)?;
         let ids = Array2::from_shape_fn((1, source.len()), |(_, place)| i64::from(source[place])).into_dyn();
         let mask: ArrayD<i64> = Array2::ones((1, source.len())).into_dyn();
@@ -212,11 +216,11 @@ impl Pipeline for Rewriter {
 }
 
 /// What decoding begins with.
-pub fn start(options: &Options) -> Result<Vec<u32>, Failure> {
+pub fn start(options: &Options) -> Result<Vec<u32>, EngineError> {
     let said = options.decoder_start_token_id.as_ref().and_then(|ids| ids.all().first().copied());
     let start = said.or(options.bos_token_id);
     start.map(|token| vec![token]).ok_or_else(|| {
         let message = "neither generation_config.json nor config.json says what decoding begins with";
-        Failure::of_job(FailureCode::ModelRejected, message)
+        invalid_model(message)
     })
 }

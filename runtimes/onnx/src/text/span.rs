@@ -2,16 +2,22 @@
 
 use std::cmp::Ordering;
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job, parse_input},
+    pipeline::Pipeline,
+    text::{
+        scores,
+        tokens::{self, Tokens},
+    },
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokenizers::Encoding;
 
-use super::{scores, tokens, tokens::Tokens};
 use crate::{
-    batch::{Batcher, RowResults, output},
-    run::{self, Answer, Job, invalid_input},
-    task::{Loader, Pipeline},
+    batch::{Batcher, Row, RowResults, output},
+    task::Loader,
 };
 
 /// Tokens of question and passage that are read at once, as the reference does.
@@ -48,7 +54,7 @@ struct Reader {
 }
 
 /// Loads a reader.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
     let cls = tokens.special("cls_token").and_then(|token| tokens.id(&token));
     Ok(Box::new(Reader {
@@ -59,8 +65,8 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
 }
 
 impl Pipeline for Reader {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { question, context, top_k } = run::input(input)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { question, context, top_k } = parse_input(input)?;
         tokens::check(&question, "question")?;
         tokens::check(&context, "context")?;
         if !(1..=100).contains(&top_k) {
@@ -79,7 +85,7 @@ impl Pipeline for Reader {
         let mut first = self.tokens.encode_cut(&question, Some(&context), window, stride)?;
         let mut windows = first.take_overflowing();
         windows.insert(0, first);
-        let results = self.graph.run(windows.iter().map(tokens::row).collect(), job)?;
+        let results = self.graph.run(windows.iter().map(Row::of).collect(), job)?;
         let mut found: Vec<Found> = Vec::new();
         for (window, result) in windows.iter().zip(&results) {
             // Spans that are one once they are aligned to words are one answer, so more are looked at than are asked for.
@@ -124,16 +130,16 @@ fn spans(
     result: &RowResults,
     cls: Option<u32>,
     most: usize,
-) -> Result<Vec<Found>, Failure> {
+) -> Result<Vec<Found>, EngineError> {
     let take = |name: &str| {
-        let logits = output(result, &[name])
-            .ok_or_else(|| run::invalid_model(format!("the graph gives no {name}")))?;
-        Ok::<Vec<f32>, Failure>(logits.iter().copied().collect())
+        let logits =
+            output(result, &[name]).ok_or_else(|| invalid_model(format!("the graph gives no {name}")))?;
+        Ok::<Vec<f32>, EngineError>(logits.iter().copied().collect())
     };
     let (starts, ends) = (take("start_logits")?, take("end_logits")?);
     let count = window.len();
     if starts.len() != count || ends.len() != count {
-        return Err(run::invalid_model("the graph's logits are not one for each token"));
+        return Err(invalid_model("the graph's logits are not one for each token"));
     }
     let is_context: Vec<bool> = (0..count).map(|place| window.token_to_sequence(place) == Some(1)).collect();
     // What goes to the token that stands for no answer is lost to the others.

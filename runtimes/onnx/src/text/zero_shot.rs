@@ -1,14 +1,20 @@
 //! Which of the asker's own labels fits a text: a model of inference judges "this example is about …" for each.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job, parse_input},
+    pipeline::Pipeline,
+    text::{
+        scores,
+        tokens::{self, Tokens},
+    },
+};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{scores, tokens, tokens::Tokens};
 use crate::{
-    batch::{Batcher, output},
-    run::{self, Answer, Job, invalid_input},
-    task::{Loader, Pipeline},
+    batch::{Batcher, Row, output},
+    task::Loader,
 };
 
 /// Most labels of one job.
@@ -37,12 +43,12 @@ struct ZeroShot {
 }
 
 /// Loads a model of inference.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
     let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
     let ids = loader.repository.config.get("label2id").and_then(Value::as_object);
     let ids =
-        ids.ok_or_else(|| run::invalid_model("config.json has no label2id: which class means entailment?"))?;
+        ids.ok_or_else(|| invalid_model("config.json has no label2id: which class means entailment?"))?;
     let entails = ids.iter().find(|(label, _)| label.to_lowercase().starts_with("entail"));
     let classes = ids.len();
     // As the reference does where no label says it: the last one.
@@ -52,8 +58,8 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
 }
 
 impl Pipeline for ZeroShot {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { text, labels, multi_label, hypothesis_template } = run::input(input)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { text, labels, multi_label, hypothesis_template } = parse_input(input)?;
         tokens::check(&text, "text")?;
         if labels.is_empty()
             || labels.len() > MAX_LABELS
@@ -69,14 +75,14 @@ impl Pipeline for ZeroShot {
             self.tokens.encode_pair_cut(&text, &hypothesis_template.replacen("{}", label, 1), longest)
         });
         let encodings = encodings.collect::<Result<Vec<_>, _>>()?;
-        let results = self.graph.run(encodings.iter().map(tokens::row).collect(), job)?;
+        let results = self.graph.run(encodings.iter().map(Row::of).collect(), job)?;
         let mut entailments = Vec::with_capacity(labels.len());
         for result in &results {
             let logits =
-                output(result, &["logits"]).ok_or_else(|| run::invalid_model("the graph gives no logits"))?;
+                output(result, &["logits"]).ok_or_else(|| invalid_model("the graph gives no logits"))?;
             let logits: Vec<f32> = logits.iter().copied().collect();
             if logits.len() != self.classes {
-                return Err(run::invalid_model(format!(
+                return Err(invalid_model(format!(
                     "the graph gives {} classes, not {}",
                     logits.len(),
                     self.classes

@@ -1,23 +1,28 @@
 //! What a picture shows, in words: an encoder of pictures and a decoder of text.
 
 use image::RgbImage;
-use island_protocol::job::{Failure, FinishReason, Usage};
+use island_protocol::job::{FinishReason, Usage};
+use island_runtimes_graph::Graph;
+use island_runtimes_kit::{
+    error::EngineError,
+    generate::{
+        options::{Options, Settings},
+        search::{self, Task},
+        stream::Stream,
+    },
+    job::{Answer, Job, parse_input},
+    media::picture,
+    pipeline::Pipeline,
+    text::tokens::Tokens,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::preprocess::Preprocessor;
 use crate::{
-    generate::{
-        options::{Options, Settings},
-        search::{self, Task},
-        seq2seq::{Encoded, Seq2Seq},
-        stream::Stream,
-    },
-    graph::Graph,
-    media::picture,
-    run::{self, Answer, Job},
-    task::{Loader, Pipeline},
-    text::{seq2seq::start, tokens::Tokens},
+    seq2seq::{Encoded, Seq2Seq},
+    task::Loader,
+    text::seq2seq::start,
 };
 
 /// Most tokens that a decoder takes, where the repository does not say.
@@ -52,13 +57,13 @@ pub struct Generated {
 }
 
 /// Loads a model of captions.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     Ok(Box::new(Writer::load(loader)?))
 }
 
 impl Writer {
     /// That of a repository.
-    pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
+    pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let config = &loader.repository.config;
         let settings = Settings::load(&loader.repository)?.by_default(1);
         let decoder = config.get("decoder").unwrap_or(config);
@@ -75,12 +80,12 @@ impl Writer {
     }
 
     /// How a job wants it written.
-    pub fn options(&self, input: &Value) -> Result<Options, Failure> {
+    pub fn options(&self, input: &Value) -> Result<Options, EngineError> {
         self.settings.with(input)
     }
 
     /// What a picture shows, or says. Tokens stream to the job.
-    pub fn write(&self, picture: &RgbImage, options: &Options, job: &Job) -> Result<Generated, Failure> {
+    pub fn write(&self, picture: &RgbImage, options: &Options, job: &Job) -> Result<Generated, EngineError> {
         let prepared = self.preprocessor.prepare(picture)?;
         let states = self.encoder.run(prepared.feeds(&self.encoder))?.floats("last_hidden_state")?;
         let begin = start(options)?;
@@ -112,10 +117,10 @@ impl Generated {
 }
 
 impl Pipeline for Writer {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { image } = run::input(input)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { image } = parse_input(input)?;
         let options = self.options(input)?;
-        let picture = picture::read(&image)?;
+        let picture = picture::read(&image, "the image")?;
         job.step()?;
         let written = self.write(&picture, &options, job)?;
         Ok(written.answer(json!({ "text": written.text })))

@@ -1,17 +1,18 @@
 //! Which of a model's labels fits a picture.
 
-use island_protocol::job::Failure;
+use island_runtimes_graph::Graph;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    job::{Answer, Job, parse_input},
+    media::picture,
+    pipeline::Pipeline,
+    text::scores,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::preprocess::Preprocessor;
-use crate::{
-    graph::Graph,
-    media::picture,
-    run::{self, Answer, Job, invalid_model},
-    task::{Loader, Pipeline},
-    text::scores,
-};
+use crate::task::Loader;
 
 /// Labels of an answer, unless the job wants more.
 const TOP_K: usize = 5;
@@ -31,7 +32,7 @@ struct Classifier {
 }
 
 /// Loads a classifier of pictures.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let config = &loader.repository.config;
     let labels = super::labels(&loader.repository);
     let problem = config.get("problem_type").and_then(Value::as_str);
@@ -44,9 +45,9 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
 }
 
 impl Pipeline for Classifier {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { image, top_k } = run::input(input)?;
-        let picture = picture::read(&image)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { image, top_k } = parse_input(input)?;
+        let picture = picture::read(&image, "the image")?;
         job.step()?;
         let prepared = self.preprocessor.prepare(&picture)?;
         let logits = self.graph.run(prepared.feeds(&self.graph))?.floats("logits")?;

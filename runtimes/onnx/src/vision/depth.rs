@@ -1,20 +1,22 @@
 //! How near things are.
 
-use island_protocol::job::Failure;
+use island_runtimes_graph::Graph;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    job::{Answer, Job, parse_input},
+    media::{
+        gray, picture,
+        plane::{Kind, interpolate},
+        segment::small_enough,
+    },
+    pipeline::Pipeline,
+};
 use ndarray::{Array2, Axis, Ix2};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{preprocess::Preprocessor, segment::small_enough};
-use crate::{
-    graph::Graph,
-    media::{
-        gray, picture,
-        plane::{Kind, interpolate},
-    },
-    run::{self, Answer, Job, invalid_model},
-    task::{Loader, Pipeline},
-};
+use super::preprocess::Preprocessor;
+use crate::task::Loader;
 
 #[derive(Debug, Deserialize)]
 struct Input {
@@ -27,15 +29,15 @@ struct Depth {
 }
 
 /// Loads what judges depth.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let graph = loader.graph(&["model"])?;
     Ok(Box::new(Depth { graph, preprocessor: Preprocessor::load(&loader.repository)? }))
 }
 
 impl Pipeline for Depth {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { image } = run::input(input)?;
-        let picture = small_enough(picture::read(&image)?)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { image } = parse_input(input)?;
+        let picture = small_enough(picture::read(&image, "the image")?)?;
         job.step()?;
         let prepared = self.preprocessor.prepare(&picture)?;
         let mut plane =

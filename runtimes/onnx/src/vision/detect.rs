@@ -4,20 +4,21 @@
 //! (RT-DETR, D-FINE), and grids of overlapping guesses (YOLOv8 and its kind), which [`grid`] reads and [`overlap`] thins out.
 
 use image::RgbImage;
-use island_protocol::job::Failure;
+use island_runtimes_graph::{Graph, Results};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    job::{Answer, Job, parse_input},
+    media::picture,
+    pipeline::Pipeline,
+    repository::Repository,
+    text::scores,
+};
 use ndarray::{Array2, ArrayD, Ix3};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::preprocess::Preprocessor;
-use crate::{
-    graph::{Graph, Results},
-    media::picture,
-    repository::Repository,
-    run::{self, Answer, Job, invalid_model},
-    task::{Loader, Pipeline},
-    text::scores,
-};
+use crate::task::Loader;
 
 pub mod grid;
 pub mod overlap;
@@ -78,7 +79,7 @@ struct Detector {
 }
 
 /// Loads a detector.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let graph = loader.graph(&["model"])?;
     let kind = loader.repository.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     let has_queries = graph.outputs().iter().any(|name| name == "pred_boxes");
@@ -109,7 +110,7 @@ fn grid_labels(graph: &Graph, repository: &Repository, labels: Vec<String>) -> V
 }
 
 impl Detector {
-    fn found(&self, picture: &RgbImage, threshold: Option<f32>) -> Result<Vec<Found>, Failure> {
+    fn found(&self, picture: &RgbImage, threshold: Option<f32>) -> Result<Vec<Found>, EngineError> {
         let threshold_or = |usual: f32| threshold.unwrap_or(usual);
         match &self.head {
             Head::OneOf(preprocessor) | Head::AnyOf(preprocessor) => {
@@ -138,9 +139,9 @@ impl Detector {
 }
 
 impl Pipeline for Detector {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { image, threshold } = run::input(input)?;
-        let picture = picture::read(&image)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { image, threshold } = parse_input(input)?;
+        let picture = picture::read(&image, "the image")?;
         job.step()?;
         let mut found = self.found(&picture, threshold)?;
         if found.len() > MAX_DETECTIONS {
@@ -170,12 +171,12 @@ impl<'l> Detection<'l> {
 }
 
 /// Logits and boxes of queries: `[Q, C]` and `[Q, 4]`.
-fn queries(results: &Results) -> Result<(Array2<f32>, Array2<f32>), Failure> {
+fn queries(results: &Results) -> Result<(Array2<f32>, Array2<f32>), EngineError> {
     let of_one = |array: ArrayD<f32>, name: &str| {
         let array = array.into_dimensionality::<Ix3>().ok().filter(|array| array.shape()[0] == 1);
         let array =
             array.ok_or_else(|| invalid_model(format!("{name} of the graph are not [1, queries, …]")))?;
-        Ok::<_, Failure>(array.index_axis_move(ndarray::Axis(0), 0).as_standard_layout().into_owned())
+        Ok::<_, EngineError>(array.index_axis_move(ndarray::Axis(0), 0).as_standard_layout().into_owned())
     };
     let logits = of_one(results.floats("logits")?, "logits")?;
     let boxes = of_one(results.floats("pred_boxes")?, "pred_boxes")?;

@@ -4,16 +4,14 @@
 //! knows those, [`size`] the ways to choose a size.
 
 use image::{RgbImage, imageops};
-use island_protocol::job::Failure;
-use ndarray::{Array4, ArrayD};
-use serde_json::Value;
-
-use crate::{
-    graph::{Feeds, Graph, filled},
+use island_runtimes_graph::{Feeds, Graph, filled};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
     media::resize::{Filter, resize},
     repository::Repository,
-    run::{invalid_input, invalid_model},
 };
+use ndarray::{Array4, ArrayD};
+use serde_json::Value;
 
 pub mod processor_defaults;
 pub mod size;
@@ -70,14 +68,14 @@ pub struct Prepared {
 
 impl Preprocessor {
     /// That of a repository, which must have one.
-    pub fn load(repository: &Repository) -> Result<Self, Failure> {
+    pub fn load(repository: &Repository) -> Result<Self, EngineError> {
         let file =
             repository.json(FILE)?.ok_or_else(|| invalid_model(format!("the repository has no {FILE}")))?;
         Self::of(&file)
     }
 
     /// That of a settings file.
-    pub fn of(file: &Value) -> Result<Self, Failure> {
+    pub fn of(file: &Value) -> Result<Self, EngineError> {
         // Processors for text and pictures keep the pictures' part apart.
         let file = file.get("image_processor").filter(|inner| inner.is_object()).unwrap_or(file);
         let processor_defaults = ProcessorDefaults::of(file);
@@ -112,7 +110,7 @@ impl Preprocessor {
     }
 
     /// A picture as the graph reads it.
-    pub fn prepare(&self, picture: &RgbImage) -> Result<Prepared, Failure> {
+    pub fn prepare(&self, picture: &RgbImage) -> Result<Prepared, EngineError> {
         let mut resized = None;
         if let Some(rule) = &self.rule {
             let (width, height) = rule.target(picture.dimensions());
@@ -177,7 +175,8 @@ impl Prepared {
 
 /// The name under which a graph takes its picture.
 pub fn input(graph: &Graph) -> &str {
-    let is_picture = |input: &&crate::graph::Input| input.shape.len() == 4 && input.name != "pixel_mask";
+    let is_picture =
+        |input: &&island_runtimes_graph::Input| input.shape.len() == 4 && input.name != "pixel_mask";
     let known = graph.inputs().iter().find(|input| input.name == "pixel_values");
     known.or_else(|| graph.inputs().iter().find(is_picture)).map_or("pixel_values", |input| &input.name)
 }
@@ -192,7 +191,7 @@ pub fn fixed(graph: &Graph) -> Option<(u32, u32)> {
 }
 
 /// Refuses what would be nothing, or far too large.
-fn fits((width, height): (u32, u32), picture: &RgbImage) -> Result<(u32, u32), Failure> {
+fn fits((width, height): (u32, u32), picture: &RgbImage) -> Result<(u32, u32), EngineError> {
     let is_small =
         width <= MAX_SIDE && height <= MAX_SIDE && u64::from(width) * u64::from(height) <= MAX_PIXELS;
     if width > 0 && height > 0 && is_small {
@@ -201,7 +200,7 @@ fn fits((width, height): (u32, u32), picture: &RgbImage) -> Result<(u32, u32), F
     Err(thin((width, height), picture))
 }
 
-fn thin((width, height): (u32, u32), picture: &RgbImage) -> Failure {
+fn thin((width, height): (u32, u32), picture: &RgbImage) -> EngineError {
     let (from_width, from_height) = picture.dimensions();
     invalid_input(format!(
         "the image has {from_width} × {from_height} pixels, which the model's settings make {width} × {height}: \
@@ -238,7 +237,7 @@ fn filled_up(pixels: Array4<f32>, pad: Option<(u32, u32)>) -> Array4<f32> {
     whole
 }
 
-fn channels(file: &Value, name: &str) -> Result<Option<[f32; 3]>, Failure> {
+fn channels(file: &Value, name: &str) -> Result<Option<[f32; 3]>, EngineError> {
     let Some(value) = file.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
     let numbers: Vec<f32> = match value {
         Value::Array(numbers) => {
@@ -254,7 +253,7 @@ fn channels(file: &Value, name: &str) -> Result<Option<[f32; 3]>, Failure> {
 }
 
 /// A side within what a graph may be given.
-fn bounded(name: &str, side: f64) -> Result<Side, Failure> {
+fn bounded(name: &str, side: f64) -> Result<Side, EngineError> {
     if side >= 1.0 && side <= f64::from(MAX_SIDE) {
         return Ok(side as Side);
     }

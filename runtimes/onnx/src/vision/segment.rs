@@ -8,26 +8,27 @@
 //! | [`points`] | the thing that was pointed at |
 
 use image::RgbImage;
-use island_protocol::job::Failure;
+use island_runtimes_graph::Graph;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    job::{Answer, Job, parse_input},
+    media::{
+        gray, picture,
+        segment::{Segment, small_enough},
+    },
+    pipeline::Pipeline,
+};
 use ndarray::Array2;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{
-    graph::Graph,
-    media::{gray, picture},
-    run::{self, Answer, Job, invalid_input, invalid_model},
-    task::{Loader, Pipeline},
-    vision::preprocess::Preprocessor,
-};
+use crate::{task::Loader, vision::preprocess::Preprocessor};
 
 pub mod foreground;
 pub mod panoptic;
 pub mod points;
 pub mod semantic;
 
-/// Most pixels of a picture: every mask has as many.
-pub const MAX_PIXELS: u64 = 16 << 20;
 /// Most segments of an answer.
 const MAX_SEGMENTS: usize = 256;
 
@@ -47,21 +48,9 @@ pub struct Input {
     boxes: Option<Vec<points::Frame>>,
 }
 
-/// A part of the picture.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Segment {
-    /// What it is.
-    pub label: String,
-    /// How sure the model is, 0 to 1, where it says so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub score: Option<f32>,
-    /// Gray PNG in base64, as large as the picture.
-    pub mask: String,
-}
-
 /// One kind of model.
 trait Head: Send + Sync + 'static {
-    fn segments(&self, picture: &RgbImage, input: &Input, job: &Job) -> Result<Vec<Segment>, Failure>;
+    fn segments(&self, picture: &RgbImage, input: &Input, job: &Job) -> Result<Vec<Segment>, EngineError>;
 
     fn graphs(&self) -> Vec<String>;
 }
@@ -69,7 +58,7 @@ trait Head: Send + Sync + 'static {
 struct Segmenter(Box<dyn Head>);
 
 /// Loads what divides pictures.
-pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     if let Some(encoder) = loader.graph_if_there("vision_encoder")? {
         return Ok(Box::new(Segmenter(Box::new(points::Points::load(loader, encoder)?))));
     }
@@ -88,9 +77,9 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, Failure> {
 }
 
 impl Pipeline for Segmenter {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let input: Input = run::input(input)?;
-        let picture = small_enough(picture::read(&input.image)?)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let input: Input = parse_input(input)?;
+        let picture = small_enough(picture::read(&input.image, "the image")?)?;
         job.step()?;
         let segments = self.0.segments(&picture, &input, job)?;
         if segments.len() > MAX_SEGMENTS {
@@ -109,19 +98,8 @@ impl Pipeline for Segmenter {
     }
 }
 
-/// The picture, if masks of its size can be made.
-pub fn small_enough(picture: RgbImage) -> Result<RgbImage, Failure> {
-    let pixels = u64::from(picture.width()) * u64::from(picture.height());
-    if pixels > MAX_PIXELS {
-        return Err(invalid_input(format!(
-            "the image has {pixels} pixels; this task takes at most {MAX_PIXELS}"
-        )));
-    }
-    Ok(picture)
-}
-
 /// The places where `plane` is `value`, as a segment.
-fn part(plane: &Array2<u32>, value: u32, label: String, score: Option<f32>) -> Result<Segment, Failure> {
+fn part(plane: &Array2<u32>, value: u32, label: String, score: Option<f32>) -> Result<Segment, EngineError> {
     Ok(Segment { label, score, mask: gray::mask(&plane.mapv(|other| other == value))? })
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use island_runtimes_onnx::graph::tensor_trace::Seen;
+use island_runtimes_graph::tensor_trace::Seen;
 use serde_json::Value;
 
 use super::{Case, Fixture};

@@ -17,10 +17,8 @@ use island_protocol::{
     job::{Failure, Outcome},
 };
 use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, WorkCounter};
-use island_runtimes_onnx::{
-    graph::tensor_trace::TensorTrace,
-    runtime::{Onnx, Settings},
-};
+use island_runtimes_graph::tensor_trace::TensorTrace;
+use island_runtimes_onnx::runtime::{Onnx, Settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -137,7 +135,7 @@ impl Fixture {
     }
 
     pub(crate) async fn load(&self, task: &str) -> Result<Onnx, Failure> {
-        Onnx::load(settings(self.cargo(task), self.files())).await
+        Onnx::load(settings(self.cargo(task), self.files())).await.map_err(Failure::from)
     }
 
     /// Loaded, with a look at what passes through its graphs.

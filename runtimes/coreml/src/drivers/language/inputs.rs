@@ -1,7 +1,6 @@
 //! What a decoder asks for at each step.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_model;
+use island_runtimes_kit::error::{EngineError, invalid_model};
 use ndarray::{ArrayD, IxDyn};
 
 use crate::{
@@ -36,7 +35,7 @@ pub(super) struct Inputs {
 
 impl Inputs {
     /// The inputs of a model, each of which must be one that is known.
-    pub(super) fn of(model: &dyn Model) -> Result<Self, Failure> {
+    pub(super) fn of(model: &dyn Model) -> Result<Self, EngineError> {
         let (mut all, mut ids, mut context) = (Vec::new(), None, None);
         for feature in &model.interface().inputs {
             let asked = asked(feature).ok_or_else(|| {
@@ -71,7 +70,7 @@ impl Inputs {
     }
 
     /// How many of so many tokens go in together.
-    pub(super) fn chunk(&self, count: usize) -> Result<usize, Failure> {
+    pub(super) fn chunk(&self, count: usize) -> Result<usize, EngineError> {
         let fits = |count: &usize| self.ids.holding(1, *count as u64) == Some(*count as u64);
         (1..=count)
             .rev()

@@ -1,7 +1,6 @@
 //! What a job asks a language model for, by the names that chat completions have.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::run::invalid_input;
+use island_runtimes_kit::error::{EngineError, invalid_input};
 use serde_json::{Map, Value, json};
 
 /// Most messages of a conversation.
@@ -24,7 +23,7 @@ pub(super) struct Request {
 
 impl Request {
     /// Reads a job's input.
-    pub(super) fn of(input: &Value) -> Result<Self, Failure> {
+    pub(super) fn of(input: &Value) -> Result<Self, EngineError> {
         let fields = input.as_object().ok_or_else(|| invalid_input("the input must be an object"))?;
         let asked =
             fields.get("max_completion_tokens").or(fields.get("max_tokens")).filter(|asked| !asked.is_null());
@@ -42,7 +41,7 @@ impl Request {
     }
 }
 
-fn messages(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, Failure> {
+fn messages(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, EngineError> {
     let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
     let Some(given) = fields.get("messages") else {
         let prompt = text("prompt").or(text("text")).filter(|prompt| !prompt.is_empty());
@@ -74,7 +73,7 @@ fn read(message: &Value) -> Option<(String, String)> {
     Some((role.to_owned(), content))
 }
 
-fn stops(fields: &Map<String, Value>) -> Result<Vec<String>, Failure> {
+fn stops(fields: &Map<String, Value>) -> Result<Vec<String>, EngineError> {
     let bad = || invalid_input(format!("stop must be a text, or up to {MAX_STOPS} texts"));
     let stops = match fields.get("stop") {
         None | Some(Value::Null) => Vec::new(),
@@ -88,7 +87,7 @@ fn stops(fields: &Map<String, Value>) -> Result<Vec<String>, Failure> {
 }
 
 /// No temperature, or one of 0, takes the likeliest token.
-fn wishes(fields: &Map<String, Value>) -> Result<Value, Failure> {
+fn wishes(fields: &Map<String, Value>) -> Result<Value, EngineError> {
     let mut wishes = Map::new();
     let number = |name: &str, low: f64, high: f64| match fields.get(name).filter(|value| !value.is_null()) {
         None => Ok(None),

@@ -2,8 +2,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::{run::Job, text::tokens::Tokens};
+use island_runtimes_kit::{error::EngineError, job::Job, text::tokens::Tokens};
 
 /// A reply that is being written.
 pub(super) struct Stops<'s> {
@@ -66,7 +65,7 @@ impl<'s> Stops<'s> {
     }
 
     /// Says what is left; gives all that was said.
-    pub(super) fn end(mut self) -> Result<String, Failure> {
+    pub(super) fn end(mut self) -> Result<String, EngineError> {
         let mut text = self.tokens.decode(&self.ids, true)?;
         if !self.stopped.get() {
             self.say(&text, text.len());

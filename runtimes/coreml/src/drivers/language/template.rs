@@ -2,9 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::{repository::Repository, run::invalid_model, text::tokens::Tokens};
-use island_runtimes_template::{Message, Template, defuse};
+use island_runtimes_kit::{
+    error::{EngineError, ErrorKind, invalid_model},
+    repository::Repository,
+    text::tokens::Tokens,
+};
+use island_runtimes_template::{Message, Template, TemplateError, defuse};
 
 /// A template with the control tokens that no text of a user may hold.
 #[derive(Debug)]
@@ -15,7 +18,7 @@ pub(super) struct Frame {
 
 impl Frame {
     /// Of `chat_template.jinja`, or else of `tokenizer_config.json`.
-    pub(super) fn load(repository: &Repository, tokens: &Tokens) -> Result<Self, Failure> {
+    pub(super) fn load(repository: &Repository, tokens: &Tokens) -> Result<Self, EngineError> {
         let file = repository.bytes("chat_template.jinja")?;
         let file = file.map(|bytes| {
             String::from_utf8(bytes).map_err(|_| invalid_model("chat_template.jinja is not text"))
@@ -23,18 +26,28 @@ impl Frame {
         let said = tokens.settings.get("chat_template").and_then(serde_json::Value::as_str);
         let source = file.transpose()?.or(said.map(str::to_owned));
         let named = |name: &str| tokens.special(name).unwrap_or_default();
-        let template = Template::compile(source, named("bos_token"), named("eos_token"))?;
+        let template =
+            Template::compile(source, named("bos_token"), named("eos_token")).map_err(template_error)?;
         let added = tokens.inner().get_added_tokens_decoder().into_values();
         let specials = added.filter(|token| token.special).map(|token| token.content).collect();
         Ok(Self { template, specials })
     }
 
     /// The text before the reply.
-    pub(super) fn render(&self, messages: &[(String, String)]) -> Result<String, Failure> {
+    pub(super) fn render(&self, messages: &[(String, String)]) -> Result<String, EngineError> {
         let harmless = |content: &str| defuse(content, self.specials.iter().map(String::as_str));
         let messages: Vec<Message> =
             messages.iter().map(|(role, content)| Message::new(role, harmless(content))).collect();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        Ok(self.template.render(&self.template.conversation(&messages, None), now)?)
+        self.template.render(&self.template.conversation(&messages, None), now).map_err(template_error)
     }
+}
+
+fn template_error(error: TemplateError) -> EngineError {
+    let kind = match error {
+        TemplateError::Compile(_) | TemplateError::Render(_) => ErrorKind::InvalidModel,
+        TemplateError::Limit => ErrorKind::TemplateLimit,
+        TemplateError::Refused(_) => ErrorKind::InvalidInput,
+    };
+    EngineError::new(kind, error.to_string())
 }

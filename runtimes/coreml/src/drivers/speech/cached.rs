@@ -1,8 +1,10 @@
 //! A decoder that takes one token at a time and whose cache lies with the host: the model gives the slice of each token, and the
 //! host writes it to the token's place.
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::{generate::Decoder, run::invalid_model};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    generate::Decoder,
+};
 use ndarray::{Array2, ArrayD, ArrayView2, IxDyn, s};
 
 use super::{are_numbers, fixed, given_as, tensor};
@@ -39,7 +41,7 @@ pub(super) struct Shape {
 
 impl Shape {
     /// As a model says, which must be one of this kind.
-    pub(super) fn of(model: &dyn Model) -> Result<Self, Failure> {
+    pub(super) fn of(model: &dyn Model) -> Result<Self, EngineError> {
         let interface = model.interface();
         let said = |name: &str| {
             let input = interface.input(name);
@@ -124,7 +126,7 @@ struct Row {
 
 impl Writing<'_> {
     /// The logits behind one more token of a row.
-    fn say(&mut self, row: usize, token: i64) -> Result<Vec<f32>, Failure> {
+    fn say(&mut self, row: usize, token: i64) -> Result<Vec<f32>, EngineError> {
         let (model, shape) = (self.model, self.shape);
         let row = &mut self.rows[row];
         let place = row.length;
@@ -171,7 +173,7 @@ impl Writing<'_> {
 }
 
 impl Decoder for Writing<'_> {
-    fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, Failure> {
+    fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, EngineError> {
         let expected = self.shape.states.as_slice();
         if self.states.shape() != expected {
             return Err(invalid_model(format!(
@@ -194,7 +196,7 @@ impl Decoder for Writing<'_> {
         logits.ok_or_else(|| invalid_model(format!("{} gives no logits for some tokens", self.model.name())))
     }
 
-    fn reorder(&mut self, order: &[usize]) -> Result<(), Failure> {
+    fn reorder(&mut self, order: &[usize]) -> Result<(), EngineError> {
         let is_same =
             order.len() == self.rows.len() && order.iter().enumerate().all(|(row, &from)| row == from);
         if !is_same {

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::{
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
     repository::Repository,
-    run::invalid_model,
-    speech::{ctc::Labeller, mel::Ear},
+    speech::{ctc::AcousticModel, mel::LogMel},
 };
 use ndarray::{Array1, Array2, ArrayD, Axis, Ix2, IxDyn, Slice};
 use serde_json::Value;
 
-use super::{SPECTROGRAM, Stage, are_numbers, ear, fixed, given_as, model, tensor};
+use super::{SPECTROGRAM, Stage, are_numbers, fixed, given_as, log_mel, model, tensor};
 use crate::{
     drivers::Models,
     model::{Model, Tensor},
@@ -24,10 +23,10 @@ const MAX_SAMPLES: usize = 1 << 24;
 
 /// A model of labels.
 #[derive(Debug)]
-pub struct Labels {
+pub struct CtcModel {
     model: Arc<dyn Model>,
     input: String,
-    hears: Hears,
+    frontend: Frontend,
     /// An input that says which samples count, with what its numbers are.
     mask: Option<(String, Class)>,
     output: String,
@@ -37,13 +36,13 @@ pub struct Labels {
 
 /// What a model is given of a sound.
 #[derive(Debug)]
-enum Hears {
+enum Frontend {
     /// Samples, in these dimensions, the last of which is time.
     Samples(Sizes),
     /// What the package's own front end hears.
     Spectrogram(Stage, Features),
     /// What ours hears.
-    Ear(Box<Ear>, Features),
+    LogMel(Box<LogMel>, Features),
 }
 
 /// Features of a window, and how many samples that is.
@@ -56,9 +55,14 @@ struct Features {
     stride: usize,
 }
 
-impl Labels {
+impl CtcModel {
     /// Loads a model, with the front end that lies beside it where it needs one.
-    pub fn load(models: &Models, path: &str, folder: &str, repository: &Repository) -> Result<Self, Failure> {
+    pub fn load(
+        models: &Models,
+        path: &str,
+        folder: &str,
+        repository: &Repository,
+    ) -> Result<Self, EngineError> {
         let model = models.load(path)?;
         let interface = model.interface();
         let (masks, inputs): (Vec<&Feature>, Vec<&Feature>) =
@@ -77,8 +81,8 @@ impl Labels {
             return Err(invalid_model(format!("{} takes {}, which is no sound", model.name(), input.name)));
         };
         let is_time_alone = (0..sizes.rank().saturating_sub(1)).all(|axis| sizes.holding(axis, 1) == Some(1));
-        let hears = if is_time_alone && *class == Class::Float {
-            Hears::Samples(sizes.clone())
+        let frontend = if is_time_alone && *class == Class::Float {
+            Frontend::Samples(sizes.clone())
         } else {
             let (class, takes) = fixed(input).ok_or_else(|| unknown(model.as_ref(), input))?;
             Self::features(models, folder, repository, model.as_ref(), (class, takes), output)?
@@ -101,7 +105,7 @@ impl Labels {
         };
         let convolutions = list("conv_kernel").into_iter().zip(list("conv_stride")).collect();
         let (input, output) = (input.name.clone(), output.name.clone());
-        Ok(Self { model, input, hears, mask, output, convolutions })
+        Ok(Self { model, input, frontend, mask, output, convolutions })
     }
 
     fn features(
@@ -111,7 +115,7 @@ impl Labels {
         own: &dyn Model,
         (class, takes): (Class, Vec<usize>),
         output: &Feature,
-    ) -> Result<Hears, Failure> {
+    ) -> Result<Frontend, EngineError> {
         let (&[1, pitches, 1, moments] | &[1, pitches, moments]) = takes.as_slice() else {
             return Err(invalid_model(format!(
                 "{} takes {takes:?}, where [1, pitches, moments] is known",
@@ -128,7 +132,7 @@ impl Labels {
         if let Some(spectrogram) = model(models, folder, SPECTROGRAM)? {
             let stage = Stage::of(spectrogram)?;
             let window = stage.takes.iter().product();
-            return Ok(Hears::Spectrogram(stage, features(window)));
+            return Ok(Frontend::Spectrogram(stage, features(window)));
         }
         let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
         if settings.get("feature_extractor_type").and_then(Value::as_str) != Some("WhisperFeatureExtractor") {
@@ -137,16 +141,16 @@ impl Labels {
                 own.name()
             )));
         }
-        let ear = ear(repository, own, (pitches, moments))?;
-        let window = ear.window;
-        Ok(Hears::Ear(Box::new(ear), features(window)))
+        let log_mel = log_mel(repository, own, (pitches, moments))?;
+        let window = log_mel.window;
+        Ok(Frontend::LogMel(Box::new(log_mel), features(window)))
     }
 
     /// How many samples go in for so many, silence behind them.
-    fn window(&self, count: usize) -> Result<usize, Failure> {
-        match &self.hears {
-            Hears::Spectrogram(_, features) | Hears::Ear(_, features) => Ok(features.window),
-            Hears::Samples(sizes) => {
+    fn window(&self, count: usize) -> Result<usize, EngineError> {
+        match &self.frontend {
+            Frontend::Spectrogram(_, features) | Frontend::LogMel(_, features) => Ok(features.window),
+            Frontend::Samples(sizes) => {
                 let length = sizes.holding(sizes.rank() - 1, count as u64);
                 let length = length.and_then(|length| usize::try_from(length).ok());
                 length.filter(|&length| length <= MAX_SAMPLES).ok_or_else(|| {
@@ -179,57 +183,59 @@ impl Labels {
     }
 
     /// A sound as the model takes it.
-    fn sound(&self, samples: Vec<f32>) -> Result<Tensor, Failure> {
+    fn sound(&self, samples: Vec<f32>) -> Result<Tensor, EngineError> {
         let flat = |samples: Vec<f32>| Array1::from_vec(samples).into_dyn();
-        let (heard, class, takes) = match &self.hears {
-            Hears::Samples(sizes) => {
+        let (features, class, takes) = match &self.frontend {
+            Frontend::Samples(sizes) => {
                 let mut takes = vec![1; sizes.rank()];
                 takes[sizes.rank() - 1] = samples.len();
                 (flat(samples), Class::Float, takes)
             }
-            Hears::Spectrogram(stage, features) => {
+            Frontend::Spectrogram(stage, features) => {
                 (stage.run(flat(samples))?, features.class, features.takes.clone())
             }
-            Hears::Ear(ear, features) => {
-                (ear.hear(&samples).into_dyn(), features.class, features.takes.clone())
+            Frontend::LogMel(log_mel, features) => {
+                (log_mel.extract(&samples).into_dyn(), features.class, features.takes.clone())
             }
         };
-        let count = heard.len();
-        let heard = heard.into_shape_with_order(IxDyn(&takes)).map_err(|_| {
+        let count = features.len();
+        let features = features.into_shape_with_order(IxDyn(&takes)).map_err(|_| {
             invalid_model(format!(
                 "{} takes {takes:?} as {}, not {count} numbers",
                 self.model.name(),
                 self.input
             ))
         })?;
-        Ok(tensor(class, heard))
+        Ok(tensor(class, features))
     }
 }
 
-fn unknown(model: &dyn Model, input: &Feature) -> Failure {
+fn unknown(model: &dyn Model, input: &Feature) -> EngineError {
     invalid_model(format!("{} asks for {}, and what that is is not known", model.name(), input.name))
 }
 
-impl Labeller for Labels {
+impl AcousticModel for CtcModel {
     fn name(&self) -> &str {
         self.model.name()
     }
 
     fn longest(&self) -> Option<usize> {
-        match &self.hears {
-            Hears::Samples(sizes) => sizes.most(sizes.rank() - 1).and_then(|most| usize::try_from(most).ok()),
-            Hears::Spectrogram(_, features) | Hears::Ear(_, features) => Some(features.window),
+        match &self.frontend {
+            Frontend::Samples(sizes) => {
+                sizes.most(sizes.rank() - 1).and_then(|most| usize::try_from(most).ok())
+            }
+            Frontend::Spectrogram(_, features) | Frontend::LogMel(_, features) => Some(features.window),
         }
     }
 
     fn of_features(&self) -> Option<usize> {
-        match &self.hears {
-            Hears::Samples(_) => None,
-            Hears::Spectrogram(_, features) | Hears::Ear(_, features) => Some(features.stride),
+        match &self.frontend {
+            Frontend::Samples(_) => None,
+            Frontend::Spectrogram(_, features) | Frontend::LogMel(_, features) => Some(features.stride),
         }
     }
 
-    fn logits(&self, samples: &[f32]) -> Result<Array2<f32>, Failure> {
+    fn logits(&self, samples: &[f32]) -> Result<Array2<f32>, EngineError> {
         let (model, window) = (self.model.as_ref(), self.window(samples.len())?);
         let mut padded = samples.to_vec();
         padded.resize(window, 0.0);

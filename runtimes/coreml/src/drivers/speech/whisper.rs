@@ -1,21 +1,20 @@
-//! Whisper in three models, as WhisperKit publishes it: `MelSpectrogram` hears samples, `AudioEncoder` listens to what it heard,
+//! Whisper in three models, as WhisperKit publishes it: `MelSpectrogram` computes features of samples, `AudioEncoder` encodes them,
 //! `TextDecoder` writes.
 
 use std::sync::Arc;
 
-use island_protocol::job::Failure;
-use island_runtimes_onnx::{
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
     generate::Decoder,
     repository::Repository,
-    run::invalid_model,
     speech::{
-        mel::Ear,
+        mel::LogMel,
         whisper::{Networks, Windows},
     },
 };
 use ndarray::{ArrayD, IxDyn};
 
-use super::{SPECTROGRAM, Stage, cached::Shape, ear, model};
+use super::{SPECTROGRAM, Stage, cached::Shape, log_mel, model};
 use crate::{drivers::Models, model::Model};
 
 /// What the model that listens is called.
@@ -26,7 +25,7 @@ pub(super) const DECODER: &str = "TextDecoder";
 /// The three models.
 #[derive(Debug)]
 pub struct WhisperKit {
-    ear: Ear,
+    features: LogMel,
     /// Absent where the repository leaves hearing to the host.
     spectrogram: Option<Stage>,
     encoder: Stage,
@@ -36,7 +35,7 @@ pub struct WhisperKit {
 
 impl WhisperKit {
     /// Loads the models of a folder, which must fit one another.
-    pub fn load(models: &Models, folder: &str, repository: &Repository) -> Result<Self, Failure> {
+    pub fn load(models: &Models, folder: &str, repository: &Repository) -> Result<Self, EngineError> {
         let wanted = |name: &str| {
             model(models, folder, name)?.ok_or_else(|| {
                 invalid_model(format!("the repository lacks {name}, one of the models of Whisper"))
@@ -52,25 +51,25 @@ impl WhisperKit {
                 encoder.takes
             )));
         };
-        let ear = ear(repository, encoder.model.as_ref(), (pitches, moments))?;
+        let features = log_mel(repository, encoder.model.as_ref(), (pitches, moments))?;
         if let Some(spectrogram) = &spectrogram
-            && spectrogram.takes.iter().product::<usize>() != ear.window
+            && spectrogram.takes.iter().product::<usize>() != features.window
         {
             return Err(invalid_model(format!(
                 "{} takes {:?}, a window has {} samples",
                 spectrogram.model.name(),
                 spectrogram.takes,
-                ear.window
+                features.window
             )));
         }
         let shape = Shape::of(decoder.as_ref())?;
-        Ok(Self { ear, spectrogram, encoder, decoder, shape })
+        Ok(Self { features, spectrogram, encoder, decoder, shape })
     }
 }
 
 impl Networks for WhisperKit {
-    fn ear(&self) -> &Ear {
-        &self.ear
+    fn features(&self) -> &LogMel {
+        &self.features
     }
 
     fn longest(&self) -> Option<usize> {
@@ -83,14 +82,16 @@ impl Networks for WhisperKit {
         all.map(|model| model.name().to_owned()).collect()
     }
 
-    fn hear(&self, samples: Vec<f32>) -> Windows<'_> {
+    fn windows(&self, samples: Vec<f32>) -> Windows<'_> {
         let Some(spectrogram) = &self.spectrogram else {
-            let heard = self.ear.hear(&samples);
-            return Box::new(move |begin| self.encoder.run(self.ear.window_of(&heard, begin).into_dyn()));
+            let log_mel = self.features.extract(&samples);
+            return Box::new(move |begin| {
+                self.encoder.run(self.features.window_of(&log_mel, begin).into_dyn())
+            });
         };
         Box::new(move |begin| {
-            let begin = begin * self.ear.hop;
-            let window = ArrayD::from_shape_fn(IxDyn(&[self.ear.window]), |place| {
+            let begin = begin * self.features.hop;
+            let window = ArrayD::from_shape_fn(IxDyn(&[self.features.window]), |place| {
                 samples.get(begin + place[0]).copied().unwrap_or(0.0)
             });
             self.encoder.run(spectrogram.run(window)?)

@@ -5,17 +5,16 @@
 
 use std::collections::HashMap;
 
-use island_protocol::job::{Failure, FailureCode};
+use island_runtimes_graph::fields::{self, Field};
+use island_runtimes_kit::{
+    error::{EngineError, ErrorKind, invalid_input, invalid_model},
+    repository::Repository,
+};
 use serde_json::Value;
 use tokenizers::{NormalizedString, Normalizer as _, normalizers::Precompiled};
 
 use super::numbers;
-use crate::{
-    graph::fields::{self, Field},
-    repository::Repository,
-    run::{invalid_input, invalid_model},
-    task::Loader,
-};
+use crate::task::Loader;
 
 /// Stands for a space.
 const SPACE: char = '▁';
@@ -55,7 +54,7 @@ struct Pieces {
 
 impl Characters {
     /// Those of a repository.
-    pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
+    pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let repository = &loader.repository;
         let settings = repository.json("tokenizer_config.json")?.unwrap_or_default();
         let spells = loader.setting("normalize", &settings).and_then(Value::as_bool).unwrap_or(false);
@@ -63,7 +62,7 @@ impl Characters {
     }
 
     /// Those of a repository, which leave numbers as they stand.
-    pub fn of(repository: &Repository, settings: &Value) -> Result<Self, Failure> {
+    pub fn of(repository: &Repository, settings: &Value) -> Result<Self, EngineError> {
         let pieces = match repository.bytes(FILE)? {
             Some(bytes) => Pieces::of_model(&bytes)?,
             None => Pieces::of_list(repository, settings)?,
@@ -79,7 +78,7 @@ impl Characters {
     }
 
     /// The ids of a text that the model takes whole.
-    pub fn read(&self, text: &str) -> Result<Vec<i64>, Failure> {
+    pub fn read(&self, text: &str) -> Result<Vec<i64>, EngineError> {
         let spelt = if self.spells_numbers { numbers::spell(text)? } else { text.to_owned() };
         let text = self.pieces.prepared(&spelt)?;
         if !text.chars().any(|letter| letter != SPACE && self.pieces.characters.contains_key(&letter)) {
@@ -89,13 +88,13 @@ impl Characters {
         if ids.len() > self.max_length {
             let message =
                 format!("the text has {} characters, the voice takes {}", ids.len() - 1, self.max_length - 1);
-            return Err(Failure::of_job(FailureCode::ContextLengthExceeded, message));
+            return Err(EngineError::new(ErrorKind::ContextLength, message));
         }
         Ok(ids)
     }
 
     /// The ids of any text at all.
-    pub fn read_any(&self, text: &str) -> Result<Vec<i64>, Failure> {
+    pub fn read_any(&self, text: &str) -> Result<Vec<i64>, EngineError> {
         Ok(self.ids(&self.pieces.prepared(text)?))
     }
 
@@ -118,7 +117,7 @@ impl Characters {
 
 impl Pieces {
     /// Those of a SentencePiece model; its fields are known by their numbers in `sentencepiece_model.proto`.
-    fn of_model(bytes: &[u8]) -> Result<Self, Failure> {
+    fn of_model(bytes: &[u8]) -> Result<Self, EngineError> {
         let fields = |message| {
             let broken = || invalid_model(format!("{FILE} is no SentencePiece model, or cut off"));
             fields::all(message).ok_or_else(broken)
@@ -170,7 +169,7 @@ impl Pieces {
     }
 
     /// Those that a `tokenizer.json` lists.
-    fn of_list(repository: &Repository, settings: &Value) -> Result<Self, Failure> {
+    fn of_list(repository: &Repository, settings: &Value) -> Result<Self, EngineError> {
         let file = repository.json("tokenizer.json")?;
         let file = file
             .ok_or_else(|| invalid_model(format!("the repository has neither {FILE} nor tokenizer.json")))?;
@@ -198,11 +197,11 @@ impl Pieces {
     }
 
     /// A text by the model's rules, its spaces as the model has them.
-    fn prepared(&self, text: &str) -> Result<String, Failure> {
+    fn prepared(&self, text: &str) -> Result<String, EngineError> {
         let mut normalized = NormalizedString::from(text);
         if let Some(rules) = &self.rules {
             let failed =
-                |error| invalid_input(format!("the text cannot be brought into the voice's form: {error}"));
+                |error| invalid_input("the text cannot be brought into the voice's form").because(error);
             rules.normalize(&mut normalized).map_err(failed)?;
         }
         let is_space = |letter: char| letter == ' ' || self.any_space && letter.is_whitespace();
@@ -228,7 +227,7 @@ impl Pieces {
     }
 }
 
-fn rules_of(map: &[u8]) -> Result<Precompiled, Failure> {
+fn rules_of(map: &[u8]) -> Result<Precompiled, EngineError> {
     Precompiled::from(map)
         .map_err(|error| invalid_model(format!("the rules of {FILE} cannot be read: {error:?}")))
 }

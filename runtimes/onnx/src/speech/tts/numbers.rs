@@ -3,9 +3,7 @@
 //! Words, their order and what is left as it stands are those of the library's own rules for SpeechT5, which speak of zero only
 //! behind a point.
 
-use island_protocol::job::Failure;
-
-use crate::run::invalid_input;
+use island_runtimes_kit::error::{EngineError, invalid_input};
 
 const SMALL: [&str; 20] = [
     "",
@@ -82,7 +80,7 @@ struct Number<'t> {
 }
 
 /// The text with its numbers in words.
-pub fn spell(text: &str) -> Result<String, Failure> {
+pub fn spell(text: &str) -> Result<String, EngineError> {
     let text: Vec<char> = without_commas(&text.chars().collect::<Vec<_>>());
     let mut spelt = String::new();
     let mut at = 0;
@@ -158,7 +156,7 @@ fn number(text: &[char]) -> Option<Number<'_>> {
     None
 }
 
-fn words(number: &Number<'_>) -> Result<String, Failure> {
+fn words(number: &Number<'_>) -> Result<String, EngineError> {
     let count = number.whole.len();
     if count > 3 * GROUPS.len() {
         return Err(invalid_input(format!(

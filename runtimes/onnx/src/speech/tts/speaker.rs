@@ -2,19 +2,16 @@
 //!
 //! They lie in a file of the Cargo, as raw little-endian floats (`speaker_embeddings.bin`) or in numpy's format, or come with a job.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
 use serde_json::Value;
 
-use crate::{
-    run::{invalid_input, invalid_model},
-    task::Loader,
-};
+use crate::task::Loader;
 
 /// Where they lie unless `[engine]` says otherwise.
 const USUAL: [&str; 2] = ["speaker_embeddings.bin", "speaker_embeddings.npy"];
 
 /// The Cargo's own speaker, if it has one.
-pub fn of_cargo(loader: &Loader<'_>, length: usize) -> Result<Option<Vec<f32>>, Failure> {
+pub fn of_cargo(loader: &Loader<'_>, length: usize) -> Result<Option<Vec<f32>>, EngineError> {
     let named = loader.settings.get("speaker_embeddings").map(Value::as_str);
     let name = match named {
         Some(Some(name)) => name,
@@ -35,7 +32,7 @@ pub fn of_cargo(loader: &Loader<'_>, length: usize) -> Result<Option<Vec<f32>>, 
 }
 
 /// A speaker that came with a job.
-pub fn of_input(numbers: Vec<f32>, length: usize) -> Result<Vec<f32>, Failure> {
+pub fn of_input(numbers: Vec<f32>, length: usize) -> Result<Vec<f32>, EngineError> {
     check(&numbers, length)
         .map_err(|why| invalid_input(format!("speaker_embeddings describe no speaker: {why}")))?;
     Ok(numbers)

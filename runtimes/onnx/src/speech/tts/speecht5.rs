@@ -4,17 +4,20 @@
 //! The decoder was taught with a dropout that stays when it speaks: without it, it writes the same for ever. The published graphs have
 //! it inside, with random numbers of their own, so nothing is added here, and a text sounds slightly different each time.
 
-use island_protocol::job::Failure;
+use island_runtimes_graph::{Feed, Feeds, Graph, Results, filled};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job},
+    pipeline::Pipeline,
+};
 use ndarray::{Array2, Array3, ArrayD};
 use ort::value::DynValue;
 use serde_json::Value;
 
 use super::{characters::Characters, speaker};
 use crate::{
-    generate::seq2seq::{Cache, Seq2Seq},
-    graph::{Feed, Feeds, Graph, Results, filled},
-    run::{Answer, Job, invalid_input, invalid_model},
-    task::{Loader, Pipeline},
+    seq2seq::{Cache, Seq2Seq},
+    task::Loader,
 };
 
 /// Where the vocoder lies: in the repository under its names there, or as a repository of its own in a folder.
@@ -58,7 +61,7 @@ struct Bounds {
 
 impl SpeechT5 {
     /// Loads a repository.
-    pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
+    pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let config = &loader.repository.config;
         let number = |name: &str, otherwise: u64, most: usize| {
             let number = config.get(name).and_then(Value::as_u64).unwrap_or(otherwise) as usize;
@@ -73,7 +76,7 @@ impl SpeechT5 {
             speaker: number("speaker_embedding_dim", 512, 1 << 16)?,
         };
         let graph = |stems: &[&str], what: &str| {
-            let found = stems.iter().find_map(|stem| loader.repository.graph(stem));
+            let found = stems.iter().find_map(|stem| loader.file(stem));
             let missing = || {
                 invalid_model(format!(
                     "the repository has no {what}: none of its files is the graph {}",
@@ -104,7 +107,7 @@ impl SpeechT5 {
     }
 
     /// The spectrogram of a text, `[spectra, pitches]`, before the postnet.
-    fn spectrogram(&self, ids: &[i64], speaker: &[f32], job: &Job) -> Result<Array2<f32>, Failure> {
+    fn spectrogram(&self, ids: &[i64], speaker: &[f32], job: &Job) -> Result<Array2<f32>, EngineError> {
         let Sizes { pitches, spectra, .. } = self.sizes;
         let text = Array2::from_shape_fn((1, ids.len()), |(_, place)| ids[place]);
         let encoded = self.encoder.run(Feeds::new().ints("input_ids", text.into_dyn()))?;
@@ -149,12 +152,12 @@ impl SpeechT5 {
             written = Some(others.swap_remove(place).1);
         }
         Array2::from_shape_vec((spectrogram.len() / pitches, pitches), spectrogram)
-            .map_err(|error| invalid_model(format!("the decoder's spectra do not fit together: {error}")))
+            .map_err(|error| invalid_model("the decoder's spectra do not fit together").because(error))
     }
 }
 
 impl Bounds {
-    fn of(settings: &Value, sizes: Sizes) -> Result<Self, Failure> {
+    fn of(settings: &Value, sizes: Sizes) -> Result<Self, EngineError> {
         let number = |name: &str, otherwise: f64, most: f64| {
             let number = settings.get(name).map_or(Some(otherwise), Value::as_f64);
             let fits = number.filter(|number| (0.0..=most).contains(number));
@@ -178,7 +181,7 @@ impl Bounds {
 }
 
 impl Pipeline for SpeechT5 {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
         let asked = super::asked(input)?;
         let speaker = match asked.speaker_embeddings {
             Some(numbers) => speaker::of_input(numbers, self.sizes.speaker)?,
@@ -201,7 +204,7 @@ impl Pipeline for SpeechT5 {
 }
 
 /// So many numbers of a result, every one of them finite.
-fn finite(results: &Results, name: &str, count: usize, graph: &Graph) -> Result<ArrayD<f32>, Failure> {
+fn finite(results: &Results, name: &str, count: usize, graph: &Graph) -> Result<ArrayD<f32>, EngineError> {
     let array = results.floats(name)?;
     if array.len() != count {
         return Err(invalid_model(format!(

@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 
-use island_protocol::job::Failure;
+use island_runtimes_graph::{Feeds, Graph};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job},
+    pipeline::Pipeline,
+    repository::Repository,
+};
 use ndarray::Array2;
 use serde_json::Value;
 
-use crate::{
-    graph::{Feeds, Graph},
-    repository::Repository,
-    run::{Answer, Job, invalid_input, invalid_model},
-    task::{Loader, Pipeline},
-};
+use crate::task::Loader;
 
 /// A loaded voice.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ struct Letters {
 
 impl Vits {
     /// Loads a repository.
-    pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
+    pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let rate = loader.repository.config.get("sampling_rate").and_then(Value::as_u64);
         Ok(Self {
             graph: loader.graph(&["model"])?,
@@ -45,7 +46,7 @@ impl Vits {
 }
 
 impl Letters {
-    fn load(repository: &Repository) -> Result<Self, Failure> {
+    fn load(repository: &Repository) -> Result<Self, EngineError> {
         let settings = repository.json("tokenizer_config.json")?.unwrap_or_default();
         let list = match repository.json("vocab.json")? {
             Some(list) => Some(list),
@@ -81,7 +82,7 @@ impl Letters {
         Ok(Self { unknown: named("unk_token"), lower_cases, filters, blank, ids })
     }
 
-    fn read(&self, text: &str) -> Result<Vec<i64>, Failure> {
+    fn read(&self, text: &str) -> Result<Vec<i64>, EngineError> {
         let text = if self.lower_cases { text.to_lowercase() } else { text.to_owned() };
         let known = |letter: char| self.ids.contains_key(&letter.to_string());
         // What is left out must not leave silence at the ends.
@@ -99,7 +100,7 @@ impl Letters {
 }
 
 impl Pipeline for Vits {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
         let asked = super::asked(input)?;
         if asked.speaker_embeddings.is_some() {
             return Err(invalid_input("this voice is one speaker's: leave out speaker_embeddings"));

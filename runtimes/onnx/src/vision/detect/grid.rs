@@ -1,15 +1,16 @@
 //! Grids of guesses: `[1, 4 + C, N]`, or `[1, N, 6]` where the graph has thinned them out itself.
 
 use image::{Rgb, RgbImage};
-use island_protocol::job::Failure;
+use island_runtimes_graph::{Feeds, Graph};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    media::resize::interpolated,
+};
 use ndarray::{ArrayView2, Axis, Ix3, s};
 use serde_json::Value;
 
 use super::{Found, overlap};
 use crate::{
-    graph::{Feeds, Graph},
-    media::resize::interpolated,
-    run::invalid_model,
     task::Loader,
     vision::preprocess::{Levels, fixed, input},
 };
@@ -47,7 +48,7 @@ struct Fit {
 
 impl Grid {
     /// That of a graph.
-    pub fn of(graph: &Graph, loader: &Loader<'_>) -> Result<Self, Failure> {
+    pub fn of(graph: &Graph, loader: &Loader<'_>) -> Result<Self, EngineError> {
         let said = graph.says("imgsz").and_then(|size| serde_json::from_str::<[u32; 2]>(&size).ok());
         let said = said.map(|[height, width]| (width, height));
         let size = fixed(graph).or(said).unwrap_or((USUAL_SIDE, USUAL_SIDE));
@@ -63,7 +64,7 @@ impl Grid {
     }
 
     /// What a graph finds in a picture.
-    pub fn find(&self, graph: &Graph, picture: &RgbImage, threshold: f32) -> Result<Vec<Found>, Failure> {
+    pub fn find(&self, graph: &Graph, picture: &RgbImage, threshold: f32) -> Result<Vec<Found>, EngineError> {
         let fit = Fit::of(picture.dimensions(), self.size);
         let pixels = Levels::UNIT.tensor(&fit.place(picture, self.size));
         let results = graph.run(Feeds::new().floats(input(graph), pixels.into_dyn()))?;
@@ -95,7 +96,7 @@ impl Grid {
 }
 
 /// Guesses above a score: each column is a middle, a size, and a score for each class.
-fn raw(guesses: ArrayView2<'_, f32>, threshold: f32) -> Result<Vec<Found>, Failure> {
+fn raw(guesses: ArrayView2<'_, f32>, threshold: f32) -> Result<Vec<Found>, EngineError> {
     if guesses.nrows() < 5 {
         return Err(invalid_model(format!(
             "the graph gives {} numbers for a guess, fewer than 5",

@@ -1,9 +1,12 @@
 //! A strip's likelihoods to its text: the likeliest letter of each column, repetitions and blanks left out.
 
-use island_protocol::job::Failure;
+use island_runtimes_graph::Graph;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    repository::Repository,
+    text::scores::argmax,
+};
 use ndarray::ArrayView2;
-
-use crate::{graph::Graph, repository::Repository, run::invalid_model, text::scores::argmax};
 
 /// Most letters of an alphabet.
 const MAX_LETTERS: usize = 100_000;
@@ -14,7 +17,7 @@ pub struct Alphabet(Vec<String>);
 
 impl Alphabet {
     /// That of the repository's list, one letter a line, or of the graph's own.
-    pub fn load(repository: &Repository, reader: &Graph) -> Result<Self, Failure> {
+    pub fn load(repository: &Repository, reader: &Graph) -> Result<Self, EngineError> {
         let is_list = |name: &&str| {
             let is_text = std::path::Path::new(name).extension().is_some_and(|ending| ending == "txt");
             is_text && ["dict", "keys"].iter().any(|word| name.contains(word))
@@ -44,7 +47,7 @@ impl Alphabet {
     }
 
     /// The text of `[T, letters]` shares, and the mean share of its letters.
-    pub fn read(&self, shares: ArrayView2<'_, f32>) -> Result<(String, f32), Failure> {
+    pub fn read(&self, shares: ArrayView2<'_, f32>) -> Result<(String, f32), EngineError> {
         let (known, given) = (self.0.len(), shares.ncols());
         // Graphs that know the space have it last, though lists do not name it.
         if given != known && given != known + 1 {

@@ -2,7 +2,13 @@
 //! sees whether a line stands on its head.
 
 use image::{RgbImage, imageops};
-use island_protocol::job::Failure;
+use island_runtimes_graph::{Feeds, Graph, files::GraphFiles};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    job::{Answer, Job, parse_input},
+    media::{picture, resize::interpolated},
+    pipeline::Pipeline,
+};
 use ndarray::{ArrayD, Axis, Ix2, Ix3, s};
 use serde_json::{Value, json};
 
@@ -12,10 +18,7 @@ use super::{
     regions::{self, Corners, Spot},
 };
 use crate::{
-    graph::{Feeds, Graph},
-    media::{picture, resize::interpolated},
-    run::{self, Answer, Job, invalid_model},
-    task::{Loader, Pipeline},
+    task::Loader,
     vision::preprocess::{Levels, input, processor_defaults},
 };
 
@@ -58,8 +61,8 @@ pub struct Page {
 
 impl Page {
     /// Those of a repository: files whose names have `det`, `rec` and `cls` in them.
-    pub fn load(loader: &Loader<'_>) -> Result<Self, Failure> {
-        let named = |word: &str| loader.repository.graph_with(word);
+    pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
+        let named = |word: &str| GraphFiles::with_word(&loader.repository, word);
         let needed = |word: &str| {
             named(word)
                 .ok_or_else(|| invalid_model(format!("none of its graphs has {word} in its name")))
@@ -75,7 +78,7 @@ impl Page {
     }
 
     /// The lines of a page, in reading order, by pixels of the picture.
-    fn lines(&self, picture: &RgbImage) -> Result<Vec<Corners>, Failure> {
+    fn lines(&self, picture: &RgbImage) -> Result<Vec<Corners>, EngineError> {
         let (width, height) = (picture.width() as f32, picture.height() as f32);
         let scale = (LONGEST / width.max(height)).min(1.0);
         let side = |side: f32| (((side * scale).floor() / STEP).round_ties_even() * STEP).max(STEP) as u32;
@@ -99,7 +102,7 @@ impl Page {
         Ok(lines)
     }
 
-    fn read(&self, line: RgbImage) -> Result<(String, f32), Failure> {
+    fn read(&self, line: RgbImage) -> Result<(String, f32), EngineError> {
         let line = self.upright(line)?;
         let ratio = line.width() as f32 / line.height() as f32;
         let full = (LINE_HEIGHT as f32 * ratio).clamp(LEAST_WIDTH, MOST_WIDTH).floor() as u32;
@@ -111,7 +114,7 @@ impl Page {
     }
 
     /// A line that stands on its head is turned.
-    fn upright(&self, line: RgbImage) -> Result<RgbImage, Failure> {
+    fn upright(&self, line: RgbImage) -> Result<RgbImage, EngineError> {
         let Some(turner) = &self.turner else { return Ok(line) };
         let shares = first(turner, strip(&line, TURN_WIDTH))?;
         let is_turned = shares.len() == 2 && shares.iter().nth(1).is_some_and(|&share| share > TURNED);
@@ -120,9 +123,9 @@ impl Page {
 }
 
 impl Pipeline for Page {
-    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, Failure> {
-        let Input { image } = run::input(input)?;
-        let picture = picture::read(&image)?;
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let Input { image } = parse_input(input)?;
+        let picture = picture::read(&image, "the image")?;
         job.step()?;
         let found = self.lines(&picture)?;
         let total = found.len() as u64;
@@ -148,7 +151,7 @@ impl Pipeline for Page {
 }
 
 /// What a graph gives first for a picture.
-fn first(graph: &Graph, pixels: ArrayD<f32>) -> Result<ArrayD<f32>, Failure> {
+fn first(graph: &Graph, pixels: ArrayD<f32>) -> Result<ArrayD<f32>, EngineError> {
     let name = graph.outputs().first().map(String::as_str).unwrap_or_default();
     graph.run(Feeds::new().floats(input(graph), pixels))?.floats(name)
 }

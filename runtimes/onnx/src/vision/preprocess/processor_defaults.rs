@@ -1,13 +1,15 @@
 //! What a class of preprocessors does where its settings say nothing.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    media::resize::Filter,
+};
 use serde_json::Value;
 
 use super::{
     FILE, bounded,
     size::{self, Rounding, Rule},
 };
-use crate::{media::resize::Filter, run::invalid_model};
 
 type Normal = ([f32; 3], [f32; 3]);
 
@@ -97,7 +99,7 @@ impl ProcessorDefaults {
     }
 
     /// How large pictures become.
-    pub fn rule(&self, file: &Value) -> Result<Rule, Failure> {
+    pub fn rule(&self, file: &Value) -> Result<Rule, EngineError> {
         let number = |name: &str| file.get(name).and_then(Value::as_f64);
         if self.sizing == Sizing::Divisor {
             return Ok(Rule::Divisor(bounded("size_divisor", number("size_divisor").unwrap_or(32.0))?));
@@ -149,7 +151,7 @@ impl ProcessorDefaults {
         }
     }
 
-    fn steps(&self, file: &Value, width: u32, height: u32) -> Result<Rule, Failure> {
+    fn steps(&self, file: &Value, width: u32, height: u32) -> Result<Rule, EngineError> {
         let keep_aspect = file.get("keep_aspect_ratio").and_then(Value::as_bool).unwrap_or(false);
         let multiple = file.get("ensure_multiple_of").and_then(Value::as_f64).unwrap_or(1.0);
         Ok(Rule::Steps { width, height, keep_aspect, multiple: bounded("ensure_multiple_of", multiple)? })

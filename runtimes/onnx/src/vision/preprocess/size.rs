@@ -1,6 +1,6 @@
 //! How large a picture becomes. The arithmetic, its rounding above all, is that of the reference.
 
-use island_protocol::job::Failure;
+use island_runtimes_kit::error::EngineError;
 use serde_json::Value;
 
 use super::bounded;
@@ -147,7 +147,7 @@ fn detr((width, height): (u32, u32), edge: Side, longest: Option<Side>, rounding
 }
 
 /// Width and height of a setting: one number, or `height` and `width`.
-pub fn pair(file: &Value, name: &str) -> Result<Option<(Side, Side)>, Failure> {
+pub fn pair(file: &Value, name: &str) -> Result<Option<(Side, Side)>, EngineError> {
     let Some(value) = file.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
     if let Some(both) = value.as_f64() {
         let both = bounded(name, both)?;
@@ -211,7 +211,7 @@ mod tests {
             [json!(0), json!(1e9), json!({"height": -3, "width": 5}), json!({"shortest_edge": 100_000})]
         {
             let failure = Preprocessor::of(&json!({"size": size})).expect_err("refused");
-            assert!(failure.message.contains("pixels"), "{}", failure.message);
+            assert!(failure.message().contains("pixels"), "{}", failure.message());
         }
     }
 }

@@ -1,19 +1,22 @@
 //! One soft mask of what stands in front: the background is what can be taken away.
 
 use image::RgbImage;
-use island_protocol::job::Failure;
-use ndarray::{Array2, Ix2};
-
-use super::{Head, Input, Segment};
-use crate::{
-    graph::Graph,
+use island_runtimes_graph::Graph;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    job::Job,
     media::{
         gray,
         resize::{Filter, resize_gray},
+        segment::Segment,
     },
-    run::{Job, invalid_model},
-    task::Loader,
     text::scores,
+};
+use ndarray::{Array2, Ix2};
+
+use super::{Head, Input};
+use crate::{
+    task::Loader,
     vision::preprocess::{Levels, Preprocessor, fixed, processor_defaults, size::Rule},
 };
 
@@ -27,7 +30,7 @@ pub(super) struct Foreground {
 }
 
 impl Foreground {
-    pub(super) fn load(loader: &Loader<'_>, graph: Graph) -> Result<Self, Failure> {
+    pub(super) fn load(loader: &Loader<'_>, graph: Graph) -> Result<Self, EngineError> {
         let preprocessor = match loader.repository.json("preprocessor_config.json")? {
             Some(file) => Preprocessor::of(&file)?,
             None => usual(&graph),
@@ -51,7 +54,7 @@ fn usual(graph: &Graph) -> Preprocessor {
 }
 
 impl Head for Foreground {
-    fn segments(&self, picture: &RgbImage, _input: &Input, _job: &Job) -> Result<Vec<Segment>, Failure> {
+    fn segments(&self, picture: &RgbImage, _input: &Input, _job: &Job) -> Result<Vec<Segment>, EngineError> {
         let prepared = self.preprocessor.prepare(picture)?;
         let results = self.graph.run(prepared.feeds(&self.graph))?;
         // Models that were taught at several depths give the finest mask first.

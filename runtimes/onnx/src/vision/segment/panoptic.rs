@@ -1,17 +1,20 @@
 //! Queries that each have a class and a mask; every pixel goes to the query that claims it most.
 
 use image::RgbImage;
-use island_protocol::job::Failure;
+use island_runtimes_graph::Graph;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    job::Job,
+    media::{
+        plane::{Kind, interpolate},
+        segment::Segment,
+    },
+    text::scores,
+};
 use ndarray::{Array2, Axis, Ix3, Ix4, Zip};
 
-use super::{Head, Input, Segment, part};
-use crate::{
-    graph::Graph,
-    media::plane::{Kind, interpolate},
-    run::{Job, invalid_model},
-    text::scores,
-    vision::preprocess::Preprocessor,
-};
+use super::{Head, Input, part};
+use crate::vision::preprocess::Preprocessor;
 
 /// Least score of a query, unless the job says otherwise.
 const THRESHOLD: f32 = 0.9;
@@ -36,7 +39,7 @@ struct Claims {
 }
 
 impl Head for Panoptic {
-    fn segments(&self, picture: &RgbImage, input: &Input, job: &Job) -> Result<Vec<Segment>, Failure> {
+    fn segments(&self, picture: &RgbImage, input: &Input, job: &Job) -> Result<Vec<Segment>, EngineError> {
         let prepared = self.preprocessor.prepare(picture)?;
         let results = self.graph.run(prepared.feeds(&self.graph))?;
         let logits = results.floats("logits")?.into_dimensionality::<Ix3>().ok();
@@ -96,7 +99,7 @@ impl Claims {
         kept: &[(usize, usize, f32)],
         overlap: f32,
         job: &Job,
-    ) -> Result<Vec<Segment>, Failure> {
+    ) -> Result<Vec<Segment>, EngineError> {
         let owners = self.best.mapv(|(rank, _)| rank);
         let mut taken = vec![0_usize; kept.len()];
         owners

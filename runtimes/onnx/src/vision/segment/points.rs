@@ -1,20 +1,23 @@
 //! The thing that was pointed at: a picture is encoded once, then a small graph answers to points.
 
 use image::RgbImage;
-use island_protocol::job::Failure;
-use ndarray::{Array2, Array3, ArrayD, Axis, IxDyn, s};
-use serde::Deserialize;
-
-use super::{Head, Input, Segment};
-use crate::{
-    graph::{Feeds, Graph, Results},
+use island_runtimes_graph::{Feeds, Graph, Results};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::Job,
     media::{
         gray,
         plane::{Kind, interpolate},
+        segment::Segment,
     },
-    run::{Job, invalid_input, invalid_model},
-    task::Loader,
     text::scores::argmax,
+};
+use ndarray::{Array2, Array3, ArrayD, Axis, IxDyn, s};
+use serde::Deserialize;
+
+use super::{Head, Input};
+use crate::{
+    task::Loader,
     vision::preprocess::{Prepared, Preprocessor},
 };
 
@@ -54,7 +57,7 @@ pub(super) struct Points {
 }
 
 impl Points {
-    pub(super) fn load(loader: &Loader<'_>, encoder: Graph) -> Result<Self, Failure> {
+    pub(super) fn load(loader: &Loader<'_>, encoder: Graph) -> Result<Self, EngineError> {
         let decoder = loader.graph(&["prompt_encoder_mask_decoder"])?;
         let mut preprocessor = Preprocessor::load(&loader.repository)?;
         // The encoder reads whole squares.
@@ -69,7 +72,7 @@ impl Points {
         input: &Input,
         picture: &RgbImage,
         prepared: &Prepared,
-    ) -> Result<Feeds<'static>, Failure> {
+    ) -> Result<Feeds<'static>, EngineError> {
         let points = input.points.as_deref().unwrap_or_default();
         let frames = input.boxes.as_deref().unwrap_or_default();
         if points.is_empty() && frames.is_empty() {
@@ -114,7 +117,7 @@ impl Points {
         results: &Results,
         picture: &RgbImage,
         prepared: &Prepared,
-    ) -> Result<(f32, Array2<bool>), Failure> {
+    ) -> Result<(f32, Array2<bool>), EngineError> {
         let scores = results.floats("iou_scores")?;
         let masks = results.floats("pred_masks")?;
         let sides: Vec<usize> = masks.shape().iter().rev().take(2).copied().collect();
@@ -140,7 +143,7 @@ impl Points {
 }
 
 impl Head for Points {
-    fn segments(&self, picture: &RgbImage, input: &Input, job: &Job) -> Result<Vec<Segment>, Failure> {
+    fn segments(&self, picture: &RgbImage, input: &Input, job: &Job) -> Result<Vec<Segment>, EngineError> {
         let prepared = self.preprocessor.prepare(picture)?;
         let mut question = self.question(input, picture, &prepared)?;
         // The square is filled up behind its content, which needs no mask.
@@ -160,7 +163,7 @@ impl Head for Points {
     }
 }
 
-fn shaped<T>(shape: &[usize], values: Vec<T>) -> Result<ArrayD<T>, Failure> {
+fn shaped<T>(shape: &[usize], values: Vec<T>) -> Result<ArrayD<T>, EngineError> {
     ArrayD::from_shape_vec(IxDyn(shape), values)
-        .map_err(|error| invalid_model(format!("the masks of the graph: {error}")))
+        .map_err(|error| invalid_model("the masks of the graph").because(error))
 }

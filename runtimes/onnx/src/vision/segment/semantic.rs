@@ -1,16 +1,19 @@
 //! A class for every pixel.
 
 use image::RgbImage;
-use island_protocol::job::Failure;
+use island_runtimes_graph::Graph;
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    job::Job,
+    media::{
+        plane::{Kind, interpolate},
+        segment::Segment,
+    },
+};
 use ndarray::{Array2, Axis, Ix4, Zip};
 
-use super::{Head, Input, MAX_SEGMENTS, Segment, part};
-use crate::{
-    graph::Graph,
-    media::plane::{Kind, interpolate},
-    run::{Job, invalid_model},
-    vision::preprocess::Preprocessor,
-};
+use super::{Head, Input, MAX_SEGMENTS, part};
+use crate::vision::preprocess::Preprocessor;
 
 /// A model that says of each pixel how likely each class is.
 pub(super) struct Semantic {
@@ -20,7 +23,7 @@ pub(super) struct Semantic {
 }
 
 impl Head for Semantic {
-    fn segments(&self, picture: &RgbImage, _input: &Input, job: &Job) -> Result<Vec<Segment>, Failure> {
+    fn segments(&self, picture: &RgbImage, _input: &Input, job: &Job) -> Result<Vec<Segment>, EngineError> {
         let prepared = self.preprocessor.prepare(picture)?;
         let logits = self.graph.run(prepared.feeds(&self.graph))?.floats("logits")?;
         let logits = logits.into_dimensionality::<Ix4>().ok().filter(|logits| logits.shape()[0] == 1);

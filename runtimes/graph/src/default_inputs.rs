@@ -1,0 +1,96 @@
+//! What a graph asks for beyond what its task feeds, where it can mean only one thing.
+
+use ndarray::{Array2, ArrayD, Axis};
+use ort::value::TensorElementType;
+
+use crate::{Feed, Feeds, Input, filled};
+
+/// What the task fed, as far as it shapes the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    batch: usize,
+    /// `[B, S]` of the tokens, or of the embeddings in their place.
+    tokens: Option<[usize; 2]>,
+    mask: Option<ArrayD<i64>>,
+    pixels: Option<Vec<usize>>,
+}
+
+impl Known {
+    pub(crate) fn of(feeds: &Feeds<'_>) -> Self {
+        let mut known = Self { batch: 1, ..Self::default() };
+        for (name, feed) in &feeds.0 {
+            let shape: Vec<usize> = match feed {
+                Feed::Ints(array) => array.shape().to_vec(),
+                Feed::Floats(array) => array.shape().to_vec(),
+                Feed::Bools(array) => array.shape().to_vec(),
+                Feed::Held(value) => value.shape().iter().map(|&side| side.max(0) as usize).collect(),
+            };
+            match (name.as_str(), feed) {
+                ("input_ids" | "inputs_embeds" | "decoder_input_ids", _) if shape.len() >= 2 => {
+                    known.batch = shape[0];
+                    known.tokens = Some([shape[0], shape[1]]);
+                }
+                ("attention_mask", Feed::Ints(mask)) => known.mask = Some(mask.clone()),
+                ("pixel_values", _) => {
+                    known.batch = shape.first().copied().unwrap_or(1);
+                    known.pixels = Some(shape);
+                }
+                _ => {}
+            }
+        }
+        known
+    }
+}
+
+pub(crate) fn feed<'v>(input: &Input, known: &Known) -> Option<Feed<'v>> {
+    let tokens = known.tokens.map(|shape| shape.to_vec());
+    match input.name.as_str() {
+        "token_type_ids" => Some(Feed::Ints(filled(&tokens?, 0))),
+        "attention_mask" => Some(Feed::Ints(filled(&tokens?, 1))),
+        "position_ids" => positions(known).map(Feed::Ints),
+        "pixel_mask" => {
+            let pixels = known.pixels.as_ref()?;
+            let mut shape = vec![pixels[0], *pixels.get(2)?, *pixels.get(3)?];
+            // Exports with fixed dimensions say how large the mask is.
+            for (side, &declared) in shape.iter_mut().zip(&input.shape).skip(1) {
+                if declared > 0 {
+                    *side = declared as usize;
+                }
+            }
+            Some(Feed::Ints(filled(&shape, 1)))
+        }
+        "use_cache_branch" => Some(Feed::Bools(filled(&[1], false))),
+        "num_logits_to_keep" => Some(Feed::Ints(filled(&[], 0))),
+        name if name.starts_with("past_") => Some(empty_cache(input, known.batch)),
+        _ => None,
+    }
+}
+
+/// Every token's place among those attended to.
+fn positions(known: &Known) -> Option<ArrayD<i64>> {
+    let [batch, length] = known.tokens?;
+    let mask = known.mask.as_ref().filter(|mask| mask.ndim() == 2 && mask.shape()[1] >= length);
+    let Some(mask) = mask else {
+        let count = Array2::from_shape_fn((batch, length), |(_, place)| place as i64);
+        return Some(count.into_dyn());
+    };
+    let mut sums = mask.clone();
+    sums.accumulate_axis_inplace(Axis(1), |&before, sum| *sum += before);
+    let places = sums.mapv(|sum| (sum - 1).max(0));
+    let skipped = mask.shape()[1] - length;
+    Some(places.slice_axis(Axis(1), (skipped..).into()).into_owned())
+}
+
+/// A cache of nothing: any dimension but the first and the fixed ones is empty.
+fn empty_cache<'v>(input: &Input, batch: usize) -> Feed<'v> {
+    let side = |(place, &declared): (usize, &i64)| match declared {
+        fixed if fixed >= 0 => fixed as usize,
+        _ if place == 0 => batch,
+        _ => 0,
+    };
+    let shape: Vec<usize> = input.shape.iter().enumerate().map(side).collect();
+    if input.kind == TensorElementType::Int64 {
+        return Feed::Ints(filled(&shape, 0));
+    }
+    Feed::Floats(filled(&shape, 0.0))
+}

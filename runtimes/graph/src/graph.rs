@@ -1,0 +1,407 @@
+//! One graph: what it asks for, what is made up for it, what it gives.
+//!
+//! Repositories differ in what their graphs ask for. A task feeds what it knows by name; what the graph does not ask for is left
+//! out, and what it asks for besides is made up where there is only one thing it can mean: no second segment, every place attended
+//! to, an empty cache.
+
+use std::{fs, sync::Arc};
+
+use half::f16;
+use island_runtimes_kit::error::{EngineError, ErrorKind, invalid_model};
+use ndarray::{ArrayD, ArrayViewD, IxDyn};
+use ort::{
+    environment::Environment,
+    session::{Session, SessionInputValue, builder::GraphOptimizationLevel},
+    value::{DynValue, Tensor, TensorElementType, ValueType},
+};
+
+use crate::{
+    default_inputs, devices,
+    files::GraphFiles,
+    inspect,
+    lanes::{self, Lane, Lanes},
+    tensor_trace::TensorTrace,
+    weights::{File, Weights},
+};
+
+/// Most bytes of weights that each lane may hold for itself.
+const MOST_UNSHARED: usize = 16 << 20;
+
+/// How to run graphs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads {
+    /// Processor threads of one run.
+    pub threads: usize,
+    /// GPU memory, megabytes; 0 keeps everything on the processor.
+    pub vram_limit_mb: u64,
+}
+
+/// A graph, ready to run.
+#[derive(Debug)]
+pub struct Graph {
+    name: String,
+    lanes: Lanes,
+    inputs: Vec<Input>,
+    outputs: Vec<String>,
+    scales_by_run: bool,
+    watch: TensorTrace,
+}
+
+/// Something a graph asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    /// Its name.
+    pub name: String,
+    /// What its elements are.
+    pub kind: TensorElementType,
+    /// Its dimensions, -1 where any will do.
+    pub shape: Vec<i64>,
+}
+
+/// A tensor for a graph.
+#[derive(Debug)]
+pub enum Feed<'v> {
+    /// Token ids, masks, positions.
+    Ints(ArrayD<i64>),
+    /// Pixels, samples, features.
+    Floats(ArrayD<f32>),
+    /// Flags.
+    Bools(ArrayD<bool>),
+    /// What another run gave: an encoder's states, a cache.
+    Held(&'v DynValue),
+}
+
+/// Tensors by name.
+#[derive(Debug, Default)]
+pub struct Feeds<'v>(pub(crate) Vec<(String, Feed<'v>)>);
+
+impl<'v> Feeds<'v> {
+    /// No tensors yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With whole numbers.
+    #[must_use]
+    pub fn ints(self, name: &str, array: impl Into<ArrayD<i64>>) -> Self {
+        self.with(name, Feed::Ints(array.into()))
+    }
+
+    /// With real numbers.
+    #[must_use]
+    pub fn floats(self, name: &str, array: impl Into<ArrayD<f32>>) -> Self {
+        self.with(name, Feed::Floats(array.into()))
+    }
+
+    /// With what another run gave.
+    #[must_use]
+    pub fn held(self, name: &str, value: &'v DynValue) -> Self {
+        self.with(name, Feed::Held(value))
+    }
+
+    /// With any tensor.
+    #[must_use]
+    pub fn with(mut self, name: &str, feed: Feed<'v>) -> Self {
+        self.0.push((name.to_owned(), feed));
+        self
+    }
+
+    fn take(&mut self, name: &str) -> Option<Feed<'v>> {
+        let place = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.swap_remove(place).1)
+    }
+}
+
+/// What a run gave, by name.
+#[derive(Debug)]
+pub struct Results {
+    graph: String,
+    values: Vec<(String, DynValue)>,
+}
+
+impl Results {
+    /// Real numbers that must be there and be numbers.
+    pub fn floats(&self, name: &str) -> Result<ArrayD<f32>, EngineError> {
+        let value = self.get(name).ok_or_else(|| invalid_model(format!("{} gives no {name}", self.graph)))?;
+        let array = floats(value)
+            .map_err(|error| invalid_model(format!("{name} of {}", self.graph)).because(error))?;
+        if array.iter().any(|number| number.is_nan()) {
+            return Err(invalid_model(format!(
+                "{name} of {} is not a number: its weights are broken",
+                self.graph
+            )));
+        }
+        Ok(array)
+    }
+
+    /// The first of these that the graph gives, as real numbers.
+    pub fn first_floats(&self, names: &[&str]) -> Result<ArrayD<f32>, EngineError> {
+        let there = names.iter().find(|name| self.get(name).is_some());
+        self.floats(there.copied().unwrap_or(names[0]))
+    }
+
+    /// A value that is there.
+    pub fn get(&self, name: &str) -> Option<&DynValue> {
+        self.values.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// All of them, to be held for the next run.
+    pub fn into_values(self) -> Vec<(String, DynValue)> {
+        self.values
+    }
+}
+
+impl Graph {
+    /// Loads a graph from memory, so that no name inside it can make the library open a file. It runs once at a time, with all threads.
+    pub fn load(
+        environment: &Environment,
+        files: &GraphFiles,
+        threads: Threads,
+    ) -> Result<Self, EngineError> {
+        let (bytes, weights) = read(files)?;
+        Self::open(environment, &files.name, &bytes, &weights, threads, 0)
+    }
+
+    /// The same for a graph that many ask small things of: several runs go on side by side where they share the weights.
+    pub fn load_for_many(
+        environment: &Environment,
+        files: &GraphFiles,
+        threads: Threads,
+    ) -> Result<Self, EngineError> {
+        let (bytes, weights) = read(files)?;
+        let lanes = if threads.vram_limit_mb > 0 { 0 } else { lanes::count(threads.threads) };
+        Self::open(environment, &files.name, &bytes, &weights, threads, lanes)
+    }
+
+    /// A graph that lies in memory, with its weights by the names it has for their files.
+    pub fn of_bytes(
+        environment: &Environment,
+        name: &str,
+        bytes: &[u8],
+        weights: Vec<(String, Vec<u8>)>,
+        threads: Threads,
+    ) -> Result<Self, EngineError> {
+        let weights: Vec<_> = weights.into_iter().map(|(name, bytes)| (name, bytes.into())).collect();
+        Self::open(environment, name, bytes, &weights, threads, 0)
+    }
+
+    fn open(
+        environment: &Environment,
+        name: &str,
+        bytes: &[u8],
+        files: &[File],
+        threads: Threads,
+        lanes: usize,
+    ) -> Result<Self, EngineError> {
+        let shared = if lanes > 0 { Weights::of(bytes, files) } else { None };
+        let shared = shared.filter(|weights| weights.left <= MOST_UNSHARED);
+        let lanes = if shared.is_some() { lanes } else { 0 };
+        let of_threads = |count| {
+            let threads = Threads { threads: count, ..threads };
+            session(environment, bytes, files, threads, shared.as_ref())
+                .map_err(|error| invalid_model(format!("{name} does not load")).because(error))
+        };
+        let wide = of_threads(threads.threads)?;
+        let each = |lane| threads.threads / lanes + usize::from(lane < threads.threads % lanes);
+        let narrow = (0..lanes).map(|lane| of_threads(each(lane))).collect::<Result<_, _>>()?;
+        Ok(Self {
+            name: name.to_owned(),
+            inputs: wide.inputs().iter().filter_map(Input::of).collect(),
+            outputs: wide.outputs().iter().map(|output| output.name().to_owned()).collect(),
+            lanes: Lanes::new(wide, narrow),
+            scales_by_run: inspect::scales_by_run(bytes),
+            watch: TensorTrace::default(),
+        })
+    }
+
+    /// The same, looked at.
+    #[must_use]
+    pub fn watched(mut self, watch: &TensorTrace) -> Self {
+        self.watch = watch.clone();
+        self
+    }
+
+    /// What the file itself says under a name.
+    pub fn says(&self, name: &str) -> Option<String> {
+        self.lanes.enter().session().metadata().ok()?.custom(name)
+    }
+
+    /// Its path in the repository.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether its numbers depend on everything that is in a run.
+    pub fn scales_by_run(&self) -> bool {
+        self.scales_by_run
+    }
+
+    /// What it asks for.
+    pub fn inputs(&self) -> &[Input] {
+        &self.inputs
+    }
+
+    /// Whether it asks for this.
+    pub fn takes(&self, name: &str) -> bool {
+        self.inputs.iter().any(|input| input.name == name)
+    }
+
+    /// Names of what it gives.
+    pub fn outputs(&self) -> &[String] {
+        &self.outputs
+    }
+
+    /// Its sessions.
+    pub fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// Runs it once.
+    pub fn run(&self, feeds: Feeds<'_>) -> Result<Results, EngineError> {
+        self.run_in(&mut self.lanes.enter(), feeds)
+    }
+
+    /// Runs it once in one of its sessions.
+    pub fn run_in(&self, lane: &mut Lane<'_>, mut feeds: Feeds<'_>) -> Result<Results, EngineError> {
+        let known = default_inputs::Known::of(&feeds);
+        let mut values = Vec::with_capacity(self.inputs.len());
+        for input in &self.inputs {
+            let feed = match feeds.take(&input.name) {
+                Some(feed) => feed,
+                None => default_inputs::feed(input, &known).ok_or_else(|| {
+                    invalid_model(format!(
+                        "{} asks for {}, which this task does not have",
+                        self.name, input.name
+                    ))
+                })?,
+            };
+            if self.watch.is_on() {
+                self.watch.given(&self.name, &input.name, &feed);
+            }
+            let value = feed.value(input.kind).map_err(|error| self.broke(error))?;
+            values.push((input.name.as_str(), value));
+        }
+        let mut given = lane.session().run(values).map_err(|error| self.broke(error))?;
+        let take = |name: &String| given.remove(name).map(|value| (name.clone(), value));
+        let values: Vec<_> = self.outputs.iter().filter_map(take).collect();
+        if self.watch.is_on() {
+            for (name, value) in &values {
+                floats(value)
+                    .iter()
+                    .for_each(|array| self.watch.keep(&self.name, name, array.view(), |&number| number));
+            }
+        }
+        Ok(Results { graph: self.name.clone(), values })
+    }
+
+    fn broke(&self, error: ort::Error) -> EngineError {
+        let is_memory = error.message().contains("llocat");
+        let kind = if is_memory { ErrorKind::OutOfMemory } else { ErrorKind::InvalidModel };
+        EngineError::new(kind, format!("{} could not be run", self.name)).because(error)
+    }
+}
+
+/// The graph of these files, and its weights that lie in others.
+fn read(files: &GraphFiles) -> Result<(Vec<u8>, Vec<File>), EngineError> {
+    let read = |path| {
+        let unreadable = |error| {
+            EngineError::new(ErrorKind::ModelUnavailable, format!("read {}", files.name)).because(error)
+        };
+        fs::read(path).map_err(unreadable)
+    };
+    let bytes = read(&files.path)?;
+    let listed = files.weights.iter().map(|(name, _)| name.as_str()).collect();
+    inspect::check(&bytes, &listed)
+        .map_err(|why| invalid_model(format!("{} is refused", files.name)).because(why))?;
+    let weights = files.weights.iter().map(|(name, path)| Ok((name.clone(), read(path)?.into())));
+    Ok((bytes, weights.collect::<Result<_, EngineError>>()?))
+}
+
+fn session(
+    environment: &Environment,
+    bytes: &[u8],
+    files: &[File],
+    threads: Threads,
+    shared: Option<&Weights>,
+) -> ort::Result<Session> {
+    let mut builder = Session::builder(environment)?
+        .with_optimization_level(GraphOptimizationLevel::All)?
+        .with_intra_threads(threads.threads.max(1))?
+        .with_inter_threads(1)?
+        // Threads spin within a run, where it saves a wake-up per node, and sleep between runs.
+        .with_intra_op_spinning(true)?
+        .with_config_entry("session.force_spinning_stop", "1")?
+        .with_execution_providers(devices::providers(threads.vram_limit_mb))?;
+    for (name, bytes) in files {
+        builder = builder.with_external_initializer_file_in_memory(name, Arc::clone(bytes))?;
+    }
+    if let Some(shared) = shared {
+        builder = shared.lend(builder)?;
+    }
+    builder.commit_from_memory(bytes)
+}
+
+impl Input {
+    fn of(outlet: &ort::value::Outlet) -> Option<Self> {
+        let ValueType::Tensor { ty, shape, .. } = outlet.dtype() else { return None };
+        Some(Self { name: outlet.name().to_owned(), kind: *ty, shape: shape.to_vec() })
+    }
+}
+
+impl<'v> Feed<'v> {
+    /// The tensor, its elements as the graph wants them.
+    fn value(self, kind: TensorElementType) -> ort::Result<SessionInputValue<'v>> {
+        use TensorElementType as Kind;
+        Ok(match (self, kind) {
+            (Self::Held(value), _) => value.into(),
+            (Self::Ints(array), Kind::Int32) => {
+                Tensor::from_array(array.mapv(|number| number as i32))?.into()
+            }
+            (Self::Ints(array), Kind::Bool) => Tensor::from_array(array.mapv(|number| number != 0))?.into(),
+            (Self::Ints(array), Kind::Float32) => {
+                Tensor::from_array(array.mapv(|number| number as f32))?.into()
+            }
+            (Self::Ints(array), _) => Tensor::from_array(standard(array))?.into(),
+            (Self::Floats(array), Kind::Float16) => Tensor::from_array(array.mapv(f16::from_f32))?.into(),
+            (Self::Floats(array), Kind::Float64) => Tensor::from_array(array.mapv(f64::from))?.into(),
+            (Self::Floats(array), Kind::Uint8) => {
+                Tensor::from_array(array.mapv(|number| number as u8))?.into()
+            }
+            (Self::Floats(array), _) => Tensor::from_array(standard(array))?.into(),
+            (Self::Bools(array), Kind::Int64) => Tensor::from_array(array.mapv(i64::from))?.into(),
+            (Self::Bools(array), _) => Tensor::from_array(standard(array))?.into(),
+        })
+    }
+}
+
+/// The same array, its elements in the order of its dimensions.
+fn standard<T: Clone>(array: ArrayD<T>) -> ArrayD<T> {
+    if array.is_standard_layout() { array } else { array.as_standard_layout().into_owned() }
+}
+
+/// Any kind of number as `f32`.
+pub fn floats(value: &DynValue) -> ort::Result<ArrayD<f32>> {
+    use TensorElementType as Kind;
+    let ValueType::Tensor { ty, .. } = value.dtype() else {
+        return Err(ort::Error::new("it is no tensor"));
+    };
+    Ok(match ty {
+        Kind::Float16 => value.try_extract_array::<f16>()?.mapv(f16::to_f32),
+        Kind::Float64 => value.try_extract_array::<f64>()?.mapv(|number| number as f32),
+        Kind::Int64 => value.try_extract_array::<i64>()?.mapv(|number| number as f32),
+        Kind::Int32 => value.try_extract_array::<i32>()?.mapv(|number| number as f32),
+        Kind::Uint8 => value.try_extract_array::<u8>()?.mapv(f32::from),
+        Kind::Bool => value.try_extract_array::<bool>()?.mapv(|flag| f32::from(u8::from(flag))),
+        _ => value.try_extract_array::<f32>()?.into_owned(),
+    })
+}
+
+/// Looks at `f32` elements without copying them, where they are such.
+pub fn view(value: &DynValue) -> Option<ArrayViewD<'_, f32>> {
+    value.try_extract_array::<f32>().ok()
+}
+
+/// A new tensor of `shape` with the same element everywhere.
+pub fn filled<T: Clone>(shape: &[usize], element: T) -> ArrayD<T> {
+    ArrayD::from_elem(IxDyn(shape), element)
+}

@@ -1,0 +1,205 @@
+//! What a graph's file says of other files, read before the library sees it, and of its operators.
+//!
+//! Weights may lie outside a graph, in files that it names. Names that are not among the Cargo's verified files are refused here:
+//! paths that lead out of the folder, absolute ones, devices. Only the few fields that can hold such names are looked at, by
+//! their numbers in `onnx.proto`.
+
+use std::collections::BTreeSet;
+
+use crate::fields::{self, Field};
+
+/// Deepest that graphs may lie in graphs.
+const MAX_DEPTH: usize = 16;
+
+/// Why a graph cannot be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    /// It is cut off, or no graph at all.
+    #[error("it is no ONNX graph, or cut off")]
+    Malformed,
+    /// Branches and loops in each other without end.
+    #[error("its graphs lie in each other deeper than {MAX_DEPTH}")]
+    TooDeep,
+    /// It wants a file that the Cargo does not list.
+    #[error("its weights lie in {0:?}, which is not among the Cargo's files")]
+    Foreign(String),
+}
+
+/// Fields of a message that are looked into, by what they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Model,
+    Graph,
+    Node,
+    Attribute,
+    Tensor,
+    SparseTensor,
+    Function,
+    /// Key and value; the key `location` names a file.
+    Entry,
+}
+
+impl Kind {
+    /// What lies in this field, if it can lead to a file's name.
+    fn inside(self, field: u64) -> Option<Self> {
+        match (self, field) {
+            (Self::Model, 7) | (Self::Attribute, 6 | 11) => Some(Self::Graph),
+            (Self::Model, 25) => Some(Self::Function),
+            (Self::Graph, 1) | (Self::Function, 7) => Some(Self::Node),
+            (Self::Graph, 5) | (Self::Attribute, 5 | 10) | (Self::SparseTensor, 1 | 2) => Some(Self::Tensor),
+            (Self::Graph, 15) | (Self::Attribute, 22 | 23) => Some(Self::SparseTensor),
+            (Self::Node, 5) | (Self::Function, 11) => Some(Self::Attribute),
+            (Self::Tensor, 13) => Some(Self::Entry),
+            _ => None,
+        }
+    }
+}
+
+/// Checks that a graph wants no files but these.
+pub fn check(graph: &[u8], listed: &BTreeSet<&str>) -> Result<(), Distrust> {
+    if graph.is_empty() {
+        return Err(Distrust::Malformed);
+    }
+    walk(graph, Kind::Model, listed, 0)
+}
+
+/// Whether a graph scales its numbers by everything that is in a run, as dynamically quantised weights ask for. One that cannot be
+/// read does, for all that is known.
+pub fn scales_by_run(graph: &[u8]) -> bool {
+    scales(graph, Kind::Model, 0).unwrap_or(true)
+}
+
+fn scales(mut bytes: &[u8], kind: Kind, depth: usize) -> Option<bool> {
+    if depth > MAX_DEPTH * 3 + 4 {
+        return None;
+    }
+    while !bytes.is_empty() {
+        let (number, Field::Bytes(content)) = fields::next(&mut bytes)? else { continue };
+        let does = match (kind, number) {
+            // The name of a node's operator: DynamicQuantizeLinear, DynamicQuantizeMatMul, DynamicQuantizeLSTM.
+            (Kind::Node, 4) => content.starts_with(b"DynamicQuantize"),
+            (_, number) => match kind.inside(number) {
+                // Weights say nothing of that.
+                None | Some(Kind::Tensor | Kind::SparseTensor) => false,
+                Some(inside) => scales(content, inside, depth + 1)?,
+            },
+        };
+        if does {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+fn walk(mut bytes: &[u8], kind: Kind, listed: &BTreeSet<&str>, depth: usize) -> Result<(), Distrust> {
+    // A graph in a graph is three messages deeper.
+    if depth > MAX_DEPTH * 3 + 4 {
+        return Err(Distrust::TooDeep);
+    }
+    let (mut key, mut value) = (&b""[..], &b""[..]);
+    while !bytes.is_empty() {
+        let (number, field) = fields::next(&mut bytes).ok_or(Distrust::Malformed)?;
+        match (kind, number, field) {
+            (Kind::Entry, 1, Field::Bytes(content)) => key = content,
+            (Kind::Entry, 2, Field::Bytes(content)) => value = content,
+            (_, number, Field::Bytes(content)) => {
+                if let Some(inside) = kind.inside(number) {
+                    walk(content, inside, listed, depth + 1)?;
+                }
+            }
+            _ => {}
+        }
+    }
+    if kind == Kind::Entry && key == b"location" {
+        let name = String::from_utf8_lossy(value);
+        if !listed.contains(name.trim_start_matches("./")) {
+            return Err(Distrust::Foreign(name.chars().take(200).collect()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A message of one field with this content.
+    fn field(number: u8, content: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![number << 3 | 2];
+        let mut length = content.len();
+        while length >= 0x80 {
+            bytes.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        bytes.push(length as u8);
+        bytes.extend(content);
+        bytes
+    }
+
+    fn entry(location: &str) -> Vec<u8> {
+        field(13, &[field(1, b"location"), field(2, location.as_bytes())].concat())
+    }
+
+    /// A graph whose weights lie there, in itself or in a branch.
+    fn graph(location: &str, in_branch: bool) -> Vec<u8> {
+        let weights = field(5, &entry(location));
+        let inner = if in_branch { field(1, &field(5, &field(6, &weights))) } else { weights };
+        field(7, &inner)
+    }
+
+    #[test]
+    fn only_listed_files_may_hold_weights() {
+        let listed = BTreeSet::from(["model.onnx_data"]);
+        for in_branch in [false, true] {
+            assert_eq!(check(&graph("model.onnx_data", in_branch), &listed), Ok(()));
+            assert_eq!(check(&graph("./model.onnx_data", in_branch), &listed), Ok(()));
+            for hostile in
+                ["../model.onnx_data", "/etc/passwd", "x/../../y", "", "model.onnx_data/..", "other"]
+            {
+                let why = check(&graph(hostile, in_branch), &listed);
+                assert_eq!(why, Err(Distrust::Foreign(hostile.to_owned())), "{hostile}");
+            }
+        }
+    }
+
+    #[test]
+    fn graphs_in_graphs_have_an_end() {
+        let mut deep = entry("x");
+        for _ in 0..200 {
+            deep = field(1, &field(5, &field(6, &deep)));
+        }
+        assert_eq!(check(&field(7, &deep), &BTreeSet::new()), Err(Distrust::TooDeep));
+    }
+
+    #[test]
+    fn operators_are_found_in_branches_and_functions() {
+        let node = |name: &[u8]| field(1, &field(4, name));
+        let model = |node: &[u8]| field(7, node);
+        assert!(scales_by_run(&model(&node(b"DynamicQuantizeLinear"))));
+        assert!(!scales_by_run(&model(&node(b"QuantizeLinear"))));
+        assert!(!scales_by_run(&model(&field(5, &field(8, b"DynamicQuantizeLinear")))));
+        let branch = field(1, &field(5, &field(6, &node(b"DynamicQuantizeMatMul"))));
+        assert!(scales_by_run(&model(&branch)));
+        let function = field(25, &field(7, &field(4, b"DynamicQuantizeLinear")));
+        assert!(scales_by_run(&function));
+        let whole = model(&node(b"MatMulNBits"));
+        assert!(scales_by_run(&whole[..whole.len() - 1]), "what is cut off is not trusted");
+    }
+
+    proptest! {
+        #[test]
+        fn anything_at_all_is_looked_at_safely(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = (check(&bytes, &BTreeSet::new()), scales_by_run(&bytes));
+        }
+
+        #[test]
+        fn what_is_cut_off_is_refused(cut in 1_usize..30) {
+            let whole = graph("model.onnx_data", true);
+            let listed = BTreeSet::from(["model.onnx_data"]);
+            prop_assume!(cut < whole.len());
+            prop_assert_eq!(check(&whole[..whole.len() - cut], &listed), Err(Distrust::Malformed));
+        }
+    }
+}

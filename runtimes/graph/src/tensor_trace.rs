@@ -1,0 +1,69 @@
+//! A look at what graphs are given and give, for tests that compare it with a reference.
+
+use std::sync::Arc;
+
+use ndarray::ArrayViewD;
+use parking_lot::Mutex;
+
+use crate::Feed;
+
+/// Most numbers that are kept of one tensor.
+const MAX_KEPT: usize = 1 << 22;
+
+/// Keeps what passes through graphs; does nothing unless it is switched on.
+#[derive(Debug, Clone, Default)]
+pub struct TensorTrace(Option<Arc<Mutex<Vec<Seen>>>>);
+
+/// A tensor that went into a graph or came out of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// The graph's path in the repository.
+    pub graph: String,
+    /// The tensor's name.
+    pub name: String,
+    /// Its dimensions.
+    pub shape: Vec<usize>,
+    /// Its numbers, the last dimension's beside each other.
+    pub values: Vec<f32>,
+}
+
+impl TensorTrace {
+    /// One that keeps.
+    pub fn on() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// What passed so far, in order; forgets it.
+    pub fn take(&self) -> Vec<Seen> {
+        let seen = self.0.as_ref().map(|seen| seen.lock().split_off(0));
+        seen.unwrap_or_default()
+    }
+
+    /// Whether it keeps.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn given(&self, graph: &str, name: &str, feed: &Feed<'_>) {
+        match feed {
+            Feed::Ints(array) => self.keep(graph, name, array.view(), |&number| number as f32),
+            Feed::Floats(array) => self.keep(graph, name, array.view(), |&number| number),
+            Feed::Bools(array) => self.keep(graph, name, array.view(), |&flag| f32::from(u8::from(flag))),
+            // It came out of another graph.
+            Feed::Held(_) => {}
+        }
+    }
+
+    pub(crate) fn keep<T>(
+        &self,
+        graph: &str,
+        name: &str,
+        array: ArrayViewD<'_, T>,
+        number: impl Fn(&T) -> f32,
+    ) {
+        let Some(seen) = self.0.as_ref().filter(|_| array.len() <= MAX_KEPT) else { return };
+        let (shape, values) = (array.shape().to_vec(), array.iter().map(number).collect());
+        let (graph, name) = (graph.to_owned(), name.to_owned());
+        seen.lock().push(Seen { graph, name, shape, values });
+    }
+}

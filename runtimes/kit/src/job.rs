@@ -1,0 +1,99 @@
+//! A running job as engine code sees it, and its result.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use island_protocol::{
+    event::Image,
+    job::{FinishReason, Usage},
+};
+use island_runtimes_api::{EventSink, Phase, RunContext, WorkCounter};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{EngineError, invalid_input};
+
+/// A running job: where its events go, and whether it is cancelled.
+#[derive(Debug, Clone)]
+pub struct Job {
+    events: EventSink,
+    cancel: CancellationToken,
+    work: WorkCounter,
+    /// Tokens read and generated so far: the usage of a job that ends without an answer.
+    used: Arc<[AtomicU64; 2]>,
+}
+
+/// The result of a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The output that the Cargo's output schema describes.
+    pub output: Value,
+    /// Tokens read and generated.
+    pub usage: Usage,
+    /// Why generation ended, for tasks that generate text.
+    pub finish_reason: Option<FinishReason>,
+}
+
+impl Answer {
+    /// The result of a task that read `tokens` tokens and generated none.
+    pub fn of(output: Value, tokens: u64) -> Self {
+        Self { output, usage: Usage::tokens(tokens, 0), finish_reason: None }
+    }
+}
+
+impl Job {
+    /// The job of a run.
+    pub fn new(context: &RunContext) -> Self {
+        let RunContext { events, cancel, work, .. } = context;
+        Self { events: events.clone(), cancel: cancel.clone(), work: work.clone(), used: Arc::default() }
+    }
+
+    /// Counts a step as done. Returns an error if the job is cancelled. Called between steps.
+    pub fn step(&self) -> Result<(), EngineError> {
+        self.work.advance(1);
+        if self.cancel.is_cancelled() {
+            return Err(EngineError::interrupted());
+        }
+        Ok(())
+    }
+
+    /// Marks the begin of the computation.
+    pub fn begin(&self) {
+        self.work.enter(Phase::Run);
+    }
+
+    /// Sends a piece of text that stands for `count` tokens.
+    pub fn token(&self, content: impl Into<String>, count: u32) {
+        self.used[1].fetch_add(u64::from(count), Ordering::Relaxed);
+        self.events.token(content, count);
+    }
+
+    /// Counts `count` tokens of the input as read.
+    pub fn read(&self, count: u64) {
+        self.used[0].fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Tokens read and generated so far.
+    pub fn used(&self) -> Usage {
+        let [read, generated] = &*self.used;
+        Usage::tokens(read.load(Ordering::Relaxed), generated.load(Ordering::Relaxed))
+    }
+
+    /// Reports that `done` of `total` steps are done.
+    pub fn progress(&self, phase: &str, done: u64, total: u64) {
+        self.events.progress(phase, done, total);
+    }
+
+    /// Sends an image, or a preview of one.
+    pub fn image(&self, image: Image) {
+        self.events.image(image);
+    }
+}
+
+/// Reads an input as the type of its task.
+pub fn parse_input<T: DeserializeOwned>(value: &Value) -> Result<T, EngineError> {
+    T::deserialize(value).map_err(|error| invalid_input("the input does not fit the task").because(error))
+}

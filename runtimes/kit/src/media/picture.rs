@@ -1,0 +1,138 @@
+//! Pictures in: within limits, the right way up, three channels of eight bits.
+//!
+//! The channels are what Pillow's `convert("RGB")` makes of a picture: transparency is dropped, not blended, and gray is repeated.
+
+use std::io::Cursor;
+
+use image::{
+    DynamicImage, ImageBuffer, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage,
+    metadata::Orientation,
+};
+
+use super::base64;
+use crate::error::{EngineError, invalid_input};
+
+/// Most bytes of a file.
+pub const MAX_BYTES: usize = 32 << 20;
+/// Most pixels; what the header says is enough to refuse.
+pub const MAX_PIXELS: u64 = 50_000_000;
+/// Longest side, pixels.
+pub const MAX_SIDE: u32 = 32_768;
+/// Most memory that decoding may take, bytes.
+const MAX_DECODING: u64 = 512 << 20;
+
+/// The picture of an input.
+pub fn read(text: &str, what: &str) -> Result<RgbImage, EngineError> {
+    decode(&base64::decode(text, what, MAX_BYTES)?, what)
+}
+
+/// The picture of a file.
+pub fn decode(bytes: &[u8], what: &str) -> Result<RgbImage, EngineError> {
+    let unreadable =
+        |error: image::ImageError| invalid_input(format!("{what} cannot be read")).because(error);
+    let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format();
+    let mut reader =
+        reader.map_err(|error| invalid_input(format!("{what} cannot be read")).because(error))?;
+    let Some(format) = reader.format() else {
+        return Err(invalid_input(format!(
+            "{what} is not in a known format: PNG, JPEG, WebP, GIF, BMP or TIFF"
+        )));
+    };
+    let mut limits = Limits::default();
+    limits.max_image_width = Some(MAX_SIDE);
+    limits.max_image_height = Some(MAX_SIDE);
+    limits.max_alloc = Some(MAX_DECODING);
+    reader.limits(limits);
+    let mut decoder = reader.into_decoder().map_err(unreadable)?;
+    let (width, height) = decoder.dimensions();
+    if width == 0 || height == 0 {
+        return Err(invalid_input(format!("{what} has {width} × {height} pixels")));
+    }
+    if u64::from(width) * u64::from(height) > MAX_PIXELS || decoder.total_bytes() > MAX_DECODING {
+        return Err(invalid_input(format!("{what} has {width} × {height} pixels, more than {MAX_PIXELS}")));
+    }
+    if format == ImageFormat::Jpeg && !jpeg_ends(bytes) {
+        return Err(invalid_input(format!("{what} cannot be read: its file is truncated")));
+    }
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let mut picture = DynamicImage::from_decoder(decoder).map_err(unreadable)?;
+    picture.apply_orientation(orientation);
+    Ok(rgb(picture))
+}
+
+/// Of sixteen bits the upper eight are kept. Pillow does so for colours; gray it would cut off at 255, which leaves nothing to see.
+fn rgb(picture: DynamicImage) -> RgbImage {
+    let high = |value: u16| (value >> 8) as u8;
+    let (width, height) = (picture.width(), picture.height());
+    let make = |pixels: Vec<u8>| ImageBuffer::from_raw(width, height, pixels);
+    let made = match &picture {
+        DynamicImage::ImageRgb16(wide) => make(wide.iter().map(|&value| high(value)).collect()),
+        DynamicImage::ImageRgba16(wide) => {
+            make(wide.pixels().flat_map(|pixel| [pixel[0], pixel[1], pixel[2]].map(high)).collect())
+        }
+        DynamicImage::ImageLuma16(wide) => make(wide.iter().flat_map(|&value| [high(value); 3]).collect()),
+        DynamicImage::ImageLumaA16(wide) => {
+            make(wide.pixels().flat_map(|pixel| [high(pixel[0]); 3]).collect())
+        }
+        _ => None,
+    };
+    made.unwrap_or_else(|| picture.into_rgb8())
+}
+
+/// Whether the picture itself has an end; the decoder would fill up what is missing with gray.
+fn jpeg_ends(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    // Segments say how long they are, until the one behind which the picture begins.
+    while let Some(&[0xff, marker, high, low]) =
+        bytes.get(at..at + 4).and_then(|head| head.first_chunk::<4>())
+    {
+        if marker == 0xff {
+            at += 1;
+            continue;
+        }
+        at += 2 + usize::from(u16::from_be_bytes([high, low]));
+        if marker == 0xda {
+            break;
+        }
+    }
+    bytes.get(at..).is_some_and(|picture| picture.windows(2).any(|pair| pair == [0xff, 0xd9]))
+}
+
+#[cfg(test)]
+mod tests {
+    use image::{GrayAlphaImage, Luma, Rgba, RgbaImage};
+
+    use super::*;
+
+    fn png(picture: &DynamicImage) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        picture.write_to(&mut Cursor::new(&mut bytes), ImageFormat::Png).expect("written");
+        bytes
+    }
+
+    #[test]
+    fn transparency_is_dropped_and_gray_repeated() {
+        let clear = RgbaImage::from_pixel(2, 1, Rgba([10, 20, 30, 0]));
+        assert_eq!(
+            decode(&png(&clear.into()), "the image").expect("read").as_raw(),
+            &[10, 20, 30, 10, 20, 30]
+        );
+        let gray = GrayAlphaImage::from_pixel(1, 1, image::LumaA([7, 3]));
+        assert_eq!(decode(&png(&gray.into()), "the image").expect("read").as_raw(), &[7, 7, 7]);
+        let wide = ImageBuffer::from_pixel(1, 1, Luma([0x12ff_u16]));
+        assert_eq!(
+            decode(&png(&DynamicImage::ImageLuma16(wide)), "the image").expect("read").as_raw(),
+            &[0x12; 3]
+        );
+    }
+
+    #[test]
+    fn a_huge_picture_is_refused_by_its_header() {
+        // A BMP whose header claims 30,000 × 30,000 pixels.
+        let picture = DynamicImage::from(RgbImage::new(1, 1));
+        let mut bytes = Vec::new();
+        picture.write_to(&mut Cursor::new(&mut bytes), ImageFormat::Bmp).expect("written");
+        bytes[18..26].copy_from_slice(&[0x30, 0x75, 0, 0, 0x30, 0x75, 0, 0]);
+        assert!(decode(&bytes, "the image").expect_err("refused").message().contains("more than"));
+    }
+}

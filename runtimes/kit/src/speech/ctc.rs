@@ -1,0 +1,212 @@
+//! Models that label every moment of a sound: a letter, the gap between words, or nothing new.
+//!
+//! Long sounds are on_token in windows that overlap; of what two share, each labels the half it has more around.
+
+use std::collections::BTreeMap;
+
+use ndarray::Array2;
+use serde_json::{Value, json};
+
+use super::transcribe::{Request, Timestamps, Transcriber};
+use crate::{
+    error::{EngineError, invalid_input, invalid_model},
+    job::{Answer, Job},
+    media::sound,
+    repository::Repository,
+    text::scores,
+};
+
+/// Seconds of one window.
+const WINDOW_S: usize = 30;
+/// Of so many parts of it, the first and the last are only listened to.
+const MARGIN_OF: usize = 6;
+/// Labels that a window has at least.
+const LEAST_LABELS: usize = 25;
+
+/// What labels the moments of a sound, whatever runs it.
+pub trait AcousticModel: Send + Sync + std::fmt::Debug {
+    /// Its path in the repository.
+    fn name(&self) -> &str;
+
+    /// Most samples that it hears at once, where there is a bound.
+    fn longest(&self) -> Option<usize>;
+
+    /// Samples of one label, where it hears not samples but features of them.
+    fn of_features(&self) -> Option<usize>;
+
+    /// How likely each label is, `[moments, labels]`.
+    fn logits(&self, samples: &[f32]) -> Result<Array2<f32>, EngineError>;
+}
+
+/// A loaded model.
+#[derive(Debug)]
+pub struct Ctc {
+    model: Box<dyn AcousticModel>,
+    rate: u32,
+    normalises: bool,
+    letters: BTreeMap<u32, String>,
+    blank: u32,
+    /// The label of the gap between words.
+    gap: String,
+    /// Samples of one label.
+    stride: usize,
+}
+
+/// A word and its samples.
+#[derive(Debug, Clone, PartialEq)]
+struct Word {
+    text: String,
+    start: usize,
+    end: usize,
+}
+
+impl Ctc {
+    /// Of what labels moments, and what a repository says of letters.
+    pub fn of(repository: &Repository, model: Box<dyn AcousticModel>) -> Result<Self, EngineError> {
+        let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
+        let tokens = repository.json("tokenizer_config.json")?.unwrap_or_default();
+        let letters = letters(repository)?;
+        let named = |name: &str, otherwise: &str| {
+            let token = tokens.get(name).map(|token| token.get("content").unwrap_or(token));
+            token.and_then(Value::as_str).unwrap_or(otherwise).to_owned()
+        };
+        let blank = named("pad_token", "<pad>");
+        let blank = letters.iter().find(|(_, letter)| **letter == blank).map(|(&id, _)| id);
+        let strides = repository.config.get("conv_stride").and_then(Value::as_array);
+        let strides =
+            strides.map(|all| all.iter().filter_map(Value::as_u64).map(|stride| stride as usize).product());
+        let hears_samples = model.of_features().is_none();
+        let stride = model.of_features().or(strides).unwrap_or(320).clamp(1, 1 << 16);
+        if model.longest().is_some_and(|longest| longest < LEAST_LABELS * stride) {
+            return Err(invalid_model(format!("{} hears too little at once for any word", model.name())));
+        }
+        Ok(Self {
+            model,
+            rate: settings.get("sampling_rate").and_then(Value::as_u64).unwrap_or(16_000) as u32,
+            normalises: settings.get("do_normalize").and_then(Value::as_bool).unwrap_or(hears_samples),
+            letters,
+            blank: blank.ok_or_else(|| invalid_model("the vocabulary has no token for silence"))?,
+            gap: named("word_delimiter_token", "|"),
+            stride,
+        })
+    }
+}
+
+impl Transcriber for Ctc {
+    fn graphs(&self) -> Vec<String> {
+        vec![self.model.name().to_owned()]
+    }
+
+    fn transcribe(&self, request: &Request, job: &Job) -> Result<Answer, EngineError> {
+        if request.language.is_some() || request.task.as_deref().is_some_and(|task| task != "transcribe") {
+            return Err(invalid_input("this model transcribes one language: leave out language and task"));
+        }
+        let mut samples = sound::decode(&request.audio, self.rate)?;
+        if self.normalises {
+            normalise(&mut samples);
+        }
+        let labels = self.labels(&samples, job)?;
+        let words = self.words(&labels);
+        let text: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
+        let mut output = json!({ "text": text.join(" ") });
+        if request.timestamps != Timestamps::None {
+            let seconds = |samples: usize| (samples as f64 / f64::from(self.rate) * 1000.0).round() / 1000.0;
+            let time = |word: &Word| json!({ "start": seconds(word.start), "end": seconds(word.end), "text": word.text });
+            output["segments"] = words.iter().map(time).collect();
+        }
+        job.token(text.join(" "), labels.len() as u32);
+        Ok(Answer::of(output, labels.len() as u64))
+    }
+}
+
+impl Ctc {
+    /// The likeliest label of each moment.
+    fn labels(&self, samples: &[f32], job: &Job) -> Result<Vec<u32>, EngineError> {
+        let window = WINDOW_S * self.rate as usize;
+        let window = self.model.longest().map_or(window, |longest| longest.min(window));
+        let margin = window / MARGIN_OF / self.stride * self.stride;
+        let step = (window - 2 * margin) / self.stride * self.stride;
+        let mut labels = Vec::new();
+        let mut begin = 0;
+        loop {
+            job.step()?;
+            let end = (begin + window).min(samples.len());
+            let is_last = end == samples.len();
+            let own = self.run(&samples[begin..end])?;
+            let from = if begin == 0 { 0 } else { margin / self.stride };
+            let until = if is_last { own.len() } else { (margin + step) / self.stride };
+            labels.extend(own.iter().copied().take(until).skip(from));
+            if is_last {
+                return Ok(labels);
+            }
+            job.progress("transcribe", end as u64, samples.len() as u64);
+            begin += step;
+        }
+    }
+
+    fn run(&self, samples: &[f32]) -> Result<Vec<u32>, EngineError> {
+        let logits = self.model.logits(samples)?;
+        Ok(logits.rows().into_iter().map(|row| scores::argmax(row.to_vec()) as u32).collect())
+    }
+
+    /// The words that labels spell: a label that stays is one letter, and silence separates two of the same.
+    fn words(&self, labels: &[u32]) -> Vec<Word> {
+        let mut words: Vec<Word> = Vec::new();
+        let mut open = false;
+        let mut last = self.blank;
+        for (place, &label) in labels.iter().enumerate() {
+            let is_new = label != last;
+            last = label;
+            if label == self.blank {
+                continue;
+            }
+            let Some(letter) = self.letters.get(&label) else { continue };
+            if *letter == self.gap {
+                open = false;
+                continue;
+            }
+            let end = (place + 1) * self.stride;
+            if let Some(word) = words.last_mut().filter(|_| open) {
+                word.end = end;
+                if is_new {
+                    word.text.push_str(letter);
+                }
+            } else {
+                words.push(Word { text: letter.clone(), start: place * self.stride, end });
+                open = true;
+            }
+        }
+        words
+    }
+}
+
+/// The labels' letters: from the tokeniser, or from its older list of words.
+fn letters(repository: &Repository) -> Result<BTreeMap<u32, String>, EngineError> {
+    let tokenizer = repository.json("tokenizer.json")?;
+    let list = match tokenizer.as_ref().and_then(|file| file.pointer("/model/vocab")) {
+        Some(list) => Some(list.clone()),
+        None => repository.json("vocab.json")?,
+    };
+    let list =
+        list.ok_or_else(|| invalid_model("the repository has neither tokenizer.json nor vocab.json"))?;
+    let ids = list.as_object().into_iter().flatten();
+    let mut letters: BTreeMap<u32, String> =
+        ids.filter_map(|(letter, id)| Some((id.as_u64()? as u32, letter.clone()))).collect();
+    let added =
+        tokenizer.as_ref().and_then(|file| file.get("added_tokens")?.as_array()).into_iter().flatten();
+    for token in added {
+        if let (Some(id), Some(letter)) = (token["id"].as_u64(), token["content"].as_str()) {
+            letters.insert(id as u32, letter.to_owned());
+        }
+    }
+    Ok(letters)
+}
+
+/// To a mean of nothing and a spread of one, as these models were taught.
+fn normalise(samples: &mut [f32]) {
+    let count = samples.len() as f64;
+    let mean = samples.iter().map(|&sample| f64::from(sample)).sum::<f64>() / count;
+    let spread = samples.iter().map(|&sample| (f64::from(sample) - mean).powi(2)).sum::<f64>() / count;
+    let scale = (spread + 1e-7).sqrt();
+    samples.iter_mut().for_each(|sample| *sample = ((f64::from(*sample) - mean) / scale) as f32);
+}

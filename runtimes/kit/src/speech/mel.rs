@@ -1,0 +1,163 @@
+//! What Whisper hears of a sound: how loud each of a number of pitches is, a hundred times a second, on a logarithmic scale.
+
+use std::sync::Arc;
+
+use ndarray::{Array2, Array3, s};
+use realfft::{RealFftPlanner, RealToComplex};
+use serde_json::Value;
+
+use crate::{
+    error::{EngineError, invalid_model},
+    repository::Repository,
+};
+
+/// Hears sounds as one model does.
+pub struct LogMel {
+    /// Samples a second.
+    pub rate: u32,
+    /// Samples between two moments.
+    pub hop: usize,
+    /// Samples of one window, which the model hears at once.
+    pub window: usize,
+    /// Samples of one moment.
+    frame: usize,
+    shape: Vec<f32>,
+    /// How much each frequency counts for each pitch.
+    filters: Array2<f32>,
+    transform: Arc<dyn RealToComplex<f32>>,
+}
+
+impl LogMel {
+    /// As `preprocessor_config.json` says.
+    pub fn load(repository: &Repository) -> Result<Self, EngineError> {
+        Self::fitted(repository, None)
+    }
+
+    /// As `preprocessor_config.json` says, or else with the pitches and the moments of a window that are known.
+    pub fn fitted(repository: &Repository, known: Option<(usize, usize)>) -> Result<Self, EngineError> {
+        let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
+        let number = |name: &str, otherwise: usize| {
+            settings.get(name).and_then(Value::as_u64).map_or(otherwise, |number| number as usize)
+        };
+        let (rate, hop, frame) =
+            (number("sampling_rate", 16_000), number("hop_length", 160), number("n_fft", 400));
+        let pitches = number("feature_size", known.map_or(80, |(pitches, _)| pitches));
+        let fits = (8000..=48_000).contains(&rate)
+            && (1..=rate).contains(&hop)
+            && (16..=8192).contains(&frame)
+            && (1..=512).contains(&pitches);
+        let window = match (settings.get("chunk_length").and_then(Value::as_u64), known) {
+            (Some(seconds), _) => (seconds as usize).saturating_mul(rate),
+            (None, Some((_, moments))) => moments.saturating_mul(hop),
+            (None, None) => 30 * rate,
+        };
+        if !fits || !(hop..=120 * rate).contains(&window) {
+            return Err(invalid_model("preprocessor_config.json asks for sizes that no model has"));
+        }
+        let turn = |n: usize| n as f64 / frame as f64 * std::f64::consts::TAU;
+        Ok(Self {
+            rate: rate as u32,
+            hop,
+            window,
+            frame,
+            shape: (0..frame).map(|n| (0.5 - 0.5 * turn(n).cos()) as f32).collect(),
+            filters: filters(pitches, frame / 2 + 1, rate as f64),
+            transform: RealFftPlanner::new().plan_fft_forward(frame),
+        })
+    }
+
+    /// Pitches that are told apart.
+    pub fn pitches(&self) -> usize {
+        self.filters.nrows()
+    }
+
+    /// `[pitches, moments]` of samples, of which there are whole windows or one sound of any length.
+    pub fn extract(&self, samples: &[f32]) -> Array2<f32> {
+        let moments = samples.len() / self.hop;
+        let half = self.frame / 2;
+        let mut spectrogram = Array2::<f32>::zeros((self.filters.nrows(), moments));
+        let (mut input, mut output) = (self.transform.make_input_vec(), self.transform.make_output_vec());
+        let mut power = ndarray::Array1::<f32>::zeros(output.len());
+        for moment in 0..moments {
+            for (place, value) in input.iter_mut().enumerate() {
+                let at = (moment * self.hop + place) as isize - half as isize;
+                *value = samples[reflected(at, samples.len())] * self.shape[place];
+            }
+            // The lengths are those the plan was made for.
+            let _ = self.transform.process(&mut input, &mut output);
+            power.iter_mut().zip(&output).for_each(|(power, value)| *power = value.norm_sqr());
+            let loudness = self.filters.dot(&power);
+            let mut column = spectrogram.column_mut(moment);
+            column.iter_mut().zip(&loudness).for_each(|(level, &loud)| *level = loud.max(1e-10).log10());
+        }
+        let loudest = spectrogram.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        spectrogram.mapv_inplace(|loud| (loud.max(loudest - 8.0) + 4.0) / 4.0);
+        spectrogram
+    }
+
+    /// The window `[1, pitches, moments]` that begins at a moment of what was spectrogram; what is missing at its end is zero.
+    pub fn window_of(&self, spectrogram: &Array2<f32>, begin: usize) -> Array3<f32> {
+        let moments = self.window / self.hop;
+        let end = (begin + moments).min(spectrogram.ncols());
+        let mut window = Array3::zeros((1, spectrogram.nrows(), moments));
+        window.slice_mut(s![0, .., ..end - begin]).assign(&spectrogram.slice(s![.., begin..end]));
+        window
+    }
+}
+
+impl std::fmt::Debug for LogMel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogMel")
+            .field("rate", &self.rate)
+            .field("window", &self.window)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A place inside a sound for one beyond its ends, as in a mirror that stands on the last sample.
+fn reflected(at: isize, count: usize) -> usize {
+    let period = 2 * (count as isize - 1).max(1);
+    let at = at.rem_euclid(period);
+    (if at < count as isize { at } else { period - at }) as usize
+}
+
+/// Triangles of equal area, evenly spaced on Slaney's scale of pitch up to 8 kHz.
+fn filters(pitches: usize, frequencies: usize, rate: f64) -> Array2<f32> {
+    let top = 8000.0_f64.min(rate / 2.0);
+    let corner = |n: usize| hertz(pitch(top) * n as f64 / (pitches + 1) as f64);
+    let corners: Vec<f64> = (0..pitches + 2).map(corner).collect();
+    Array2::from_shape_fn((pitches, frequencies), |(row, column)| {
+        let frequency = rate / 2.0 * column as f64 / (frequencies - 1) as f64;
+        let (low, middle, high) = (corners[row], corners[row + 1], corners[row + 2]);
+        let rising = (frequency - low) / (middle - low);
+        let falling = (high - frequency) / (high - middle);
+        (rising.min(falling).max(0.0) * 2.0 / (high - low)) as f32
+    })
+}
+
+/// Slaney's scale: even below 1 kHz, logarithmic above.
+fn pitch(hertz: f64) -> f64 {
+    if hertz < 1000.0 { 3.0 * hertz / 200.0 } else { 15.0 + (hertz / 1000.0).ln() * 27.0 / 6.4_f64.ln() }
+}
+
+fn hertz(pitch: f64) -> f64 {
+    if pitch < 15.0 { 200.0 * pitch / 3.0 } else { 1000.0 * ((pitch - 15.0) * 6.4_f64.ln() / 27.0).exp() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scale_of_pitch_goes_both_ways() {
+        for frequency in [0.0, 300.0, 999.0, 1000.0, 4000.0, 8000.0] {
+            assert!((hertz(pitch(frequency)) - frequency).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn a_mirror_stands_on_the_ends() {
+        let seen: Vec<usize> = (-3..8).map(|at| reflected(at, 5)).collect();
+        assert_eq!(seen, [3, 2, 1, 0, 1, 2, 3, 4, 3, 2, 1]);
+    }
+}

@@ -1,0 +1,68 @@
+//! Speech to text: the input of a job, and the pipeline around any kind of model.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    error::EngineError,
+    job::{Answer, Job, parse_input},
+    pipeline::Pipeline,
+};
+
+/// The input of a transcription.
+#[derive(Debug, Deserialize)]
+pub struct Request {
+    /// The audio file in base64.
+    pub audio: String,
+    /// Language code; absent, the language is detected.
+    pub language: Option<String>,
+    /// `transcribe` or `translate`.
+    pub task: Option<String>,
+    /// Which timestamps the output has.
+    #[serde(default)]
+    pub timestamps: Timestamps,
+    /// The other fields of the input: the user's generation options.
+    #[serde(skip)]
+    pub user_options: Value,
+}
+
+/// Which timestamps an output has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Timestamps {
+    /// None.
+    #[default]
+    None,
+    /// Of segments.
+    Segment,
+    /// Of words.
+    Word,
+}
+
+/// A model that transcribes audio.
+pub trait Transcriber: Send + Sync + std::fmt::Debug + 'static {
+    /// Transcribes or translates. Blocks; calls [`Job::step`] between steps.
+    fn transcribe(&self, request: &Request, job: &Job) -> Result<Answer, EngineError>;
+
+    /// Paths in the repository of the graphs it runs.
+    fn graphs(&self) -> Vec<String>;
+}
+
+/// The pipeline of a model that transcribes.
+#[derive(Debug)]
+pub struct SpeechRecognition<T>(pub T);
+
+impl<T: Transcriber> Pipeline for SpeechRecognition<T> {
+    fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
+        let mut request: Request = parse_input(input)?;
+        request.user_options = input.clone();
+        if let Some(fields) = request.user_options.as_object_mut() {
+            fields.remove("audio");
+        }
+        self.0.transcribe(&request, job)
+    }
+
+    fn graphs(&self) -> Vec<String> {
+        self.0.graphs()
+    }
+}

@@ -1,0 +1,292 @@
+//! Whisper: sound of any length to text, window by window, with the times of what was said if they are request for.
+
+use island_protocol::job::{FinishReason, Usage};
+use ndarray::{Array2, ArrayD, Axis};
+use serde_json::{Map, Value, json};
+
+use super::{
+    mel::LogMel,
+    times::{Segment, Times},
+    transcribe::{Request, Timestamps, Transcriber},
+};
+use crate::{
+    error::{EngineError, invalid_input, invalid_model},
+    generate::{
+        Decoder,
+        options::{Options, Settings},
+        search::{self, Rule, Task},
+        stream::Stream,
+    },
+    job::{Answer, Job},
+    media::sound,
+    repository::Repository,
+    text::{scores, tokens::Tokens},
+};
+
+/// Most tokens that decoding begins with: start, language, task, no times.
+const LONGEST_PROMPT: usize = 4;
+
+/// The encoder's states for the window of a sound that begins at a moment; what is missing at its end is silence.
+pub type Windows<'n> = Box<dyn Fn(usize) -> Result<ArrayD<f32>, EngineError> + 'n>;
+
+/// The networks of a Whisper, whatever runs them.
+pub trait Networks: Send + Sync + std::fmt::Debug {
+    /// What it hears of a sound, and how much at once.
+    fn features(&self) -> &LogMel;
+
+    /// Most tokens that its decoder takes, where it says so.
+    fn longest(&self) -> Option<usize>;
+
+    /// Their paths in the repository.
+    fn names(&self) -> Vec<String>;
+
+    /// A sound of at least one window.
+    fn windows(&self, samples: Vec<f32>) -> Windows<'_>;
+
+    /// Begins to write about what was total.
+    fn decoder(&self, states: ArrayD<f32>) -> Box<dyn Decoder + '_>;
+}
+
+/// What was transcribed so far.
+#[derive(Debug, Default)]
+struct Transcribed {
+    /// Tokens that decoding began with.
+    prompt_tokens: u64,
+    /// Tokens written.
+    written: u64,
+    /// Whether every window's text ended by itself.
+    has_ended: bool,
+    /// The language spoken, where the model tells.
+    language: Option<String>,
+}
+
+/// A loaded Whisper.
+#[derive(Debug)]
+pub struct Whisper {
+    networks: Box<dyn Networks>,
+    tokens: Tokens,
+    settings: Settings,
+    start: u32,
+    times: Times,
+    /// Tokens of languages by their codes; empty where the model knows only English.
+    languages: Map<String, Value>,
+    tasks: Map<String, Value>,
+    longest: usize,
+}
+
+impl Whisper {
+    /// Of networks, and what a repository says of tokens.
+    pub fn of(repository: &Repository, networks: Box<dyn Networks>) -> Result<Self, EngineError> {
+        let tokens = Tokens::load(repository)?;
+        let file = repository.json("generation_config.json")?.unwrap_or_default();
+        let config = &repository.config;
+        let id = |name: &str| {
+            file.get(name).or_else(|| config.get(name)).and_then(Value::as_u64).map(|id| id as u32)
+        };
+        let map = |name: &str| file.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
+        let start = id("decoder_start_token_id").or_else(|| tokens.id("<|startoftranscript|>"));
+        let none = id("no_timestamps_token_id").or_else(|| tokens.id("<|notimestamps|>"));
+        let end = id("eos_token_id").or_else(|| tokens.id("<|endoftext|>"));
+        let (Some(start), Some(none), Some(end)) = (start, none, end) else {
+            return Err(invalid_model(
+                "the repository does not name Whisper's tokens of start, end and no times",
+            ));
+        };
+        let is_multilingual = file.get("is_multilingual").and_then(Value::as_bool).unwrap_or(true);
+        let longest = config.get("max_target_positions").and_then(Value::as_u64).unwrap_or(448) as usize;
+        let longest = networks.longest().map_or(longest, |most| most.min(longest));
+        if longest <= LONGEST_PROMPT {
+            return Err(invalid_model(format!(
+                "the decoder takes {longest} tokens: no text can be begun in so few"
+            )));
+        }
+        Ok(Self {
+            settings: Settings::load(repository)?.by_default(1),
+            start,
+            times: Times { first: none + 1, none, end, latest_start: id("max_initial_timestamp_index") },
+            languages: if is_multilingual { map("lang_to_id") } else { Map::new() },
+            tasks: map("task_to_id"),
+            longest,
+            tokens,
+            networks,
+        })
+    }
+}
+
+impl Transcriber for Whisper {
+    fn graphs(&self) -> Vec<String> {
+        self.networks.names()
+    }
+
+    fn transcribe(&self, request: &Request, job: &Job) -> Result<Answer, EngineError> {
+        if request.timestamps == Timestamps::Word {
+            return Err(invalid_input("this model gives times of segments, not of words"));
+        }
+        let features = self.networks.features();
+        let mut samples = sound::decode(&request.audio, features.rate)?;
+        let window = features.window / features.hop;
+        let is_long = samples.len() > features.window;
+        let with_times = is_long || request.timestamps != Timestamps::None;
+        if !is_long {
+            samples.resize(features.window, 0.0);
+        }
+        let mut total = Transcribed { has_ended: true, ..Transcribed::default() };
+        let mut prompt = None;
+        let mut all = Vec::new();
+        let (mut seek, moments) = (0, samples.len() / features.hop);
+        let windows = self.networks.windows(samples);
+        let mut stream = Stream::new(&self.tokens, job);
+        while seek < moments {
+            if is_long {
+                job.progress("transcribe", seek as u64, moments as u64);
+            }
+            let length = window.min(moments - seek);
+            job.step()?;
+            let states = windows(seek)?;
+            let (begin, language) = match &prompt {
+                Some(known) => known,
+                None => prompt.insert(self.prompt(request, with_times, &states)?),
+            };
+            total.language.clone_from(language);
+            total.prompt_tokens += begin.len() as u64;
+            let (written, has_ended) = self.write(states, begin, with_times, request, job, &mut stream)?;
+            total.written += written.len() as u64;
+            total.has_ended &= has_ended;
+            // Two moments of the features are one of the times.
+            let (segments, done) = if with_times {
+                self.times.segments(&written, (length / 2) as u32)
+            } else {
+                (vec![Segment { start: 0.0, end: 0.0, tokens: written }], 0)
+            };
+            if with_times {
+                segments.iter().flat_map(|segment| &segment.tokens).for_each(|&token| stream.push(token));
+            }
+            let offset = (seek * features.hop) as f32 / features.rate as f32;
+            all.extend(segments.into_iter().map(|segment| Segment {
+                start: segment.start + offset,
+                end: segment.end + offset,
+                ..segment
+            }));
+            seek += match done as usize * 2 {
+                // Nothing was said that ends in this window: on to the next.
+                0 => length,
+                done => done.min(length),
+            };
+            if !with_times {
+                break;
+            }
+        }
+        let text = stream.finish()?;
+        self.answer(request, total, &all, text)
+    }
+}
+
+impl Whisper {
+    /// The tokens of one window, and whether they ended by themselves.
+    fn write(
+        &self,
+        states: ArrayD<f32>,
+        begin: &[u32],
+        with_times: bool,
+        request: &Request,
+        job: &Job,
+        stream: &mut Stream<'_>,
+    ) -> Result<(Vec<u32>, bool), EngineError> {
+        let options = Options { forced_bos_token_id: None, ..self.settings.with(&request.user_options)? };
+        let restrict =
+            |tokens: &[u32], scores: &mut [f32]| self.times.restrict(&tokens[begin.len()..], scores);
+        let rule: Option<&Rule<'_>> = if with_times { Some(&restrict) } else { None };
+        let task = Task { begin, source: &[], longest: options.longest(begin.len(), self.longest), rule };
+        let mut decoding = self.networks.decoder(states);
+        let said = |token: u32| token < self.times.end;
+        let written = search::write(decoding.as_mut(), &options, task, job, &mut |token| {
+            // What is written behind the last time is on_token again in the next window: it is not certain yet.
+            if said(token) && !with_times {
+                stream.push(token);
+            }
+        })?;
+        let mut tokens = written.tokens;
+        if tokens.last() == Some(&self.times.end) {
+            tokens.pop();
+        }
+        Ok((tokens, written.has_ended))
+    }
+
+    /// What decoding begins with, and the language.
+    fn prompt(
+        &self,
+        request: &Request,
+        with_times: bool,
+        states: &ArrayD<f32>,
+    ) -> Result<(Vec<u32>, Option<String>), EngineError> {
+        let mut prompt = vec![self.start];
+        let mut spoken = None;
+        if self.languages.is_empty() {
+            let is_english = request.language.as_deref().is_none_or(|code| code == "en");
+            if !is_english || request.task.as_deref() == Some("translate") {
+                return Err(invalid_input("this model only transcribes English"));
+            }
+        } else {
+            let token = match &request.language {
+                Some(code) => {
+                    let token = self.languages.get(&format!("<|{code}|>")).and_then(Value::as_u64);
+                    token.ok_or_else(|| invalid_input(format!("the model knows no language {code:?}")))?
+                        as u32
+                }
+                None => self.detect(states)?,
+            };
+            prompt.push(token);
+            let named = self.languages.iter().find(|(_, id)| id.as_u64() == Some(token.into()));
+            spoken = named.map(|(name, _)| name.trim_matches(['<', '|', '>']).to_owned());
+            let task = request.task.as_deref().unwrap_or("transcribe");
+            let task = self.tasks.get(task).and_then(Value::as_u64);
+            prompt.push(task.ok_or_else(|| invalid_input("task must be transcribe or translate"))? as u32);
+        }
+        if !with_times {
+            prompt.push(self.times.none);
+        }
+        Ok((prompt, spoken))
+    }
+
+    /// The likeliest language of a window.
+    fn detect(&self, states: &ArrayD<f32>) -> Result<u32, EngineError> {
+        let mut decoding = self.networks.decoder(states.clone());
+        let logits = decoding.step(Array2::from_elem((1, 1), i64::from(self.start)).view())?;
+        let logits = logits.index_axis(Axis(0), 0);
+        let ids: Vec<u32> = self.languages.values().filter_map(|id| Some(id.as_u64()? as u32)).collect();
+        let best = scores::argmax(
+            ids.iter().map(|&id| logits.get(id as usize).copied().unwrap_or(f32::NEG_INFINITY)),
+        );
+        ids.get(best).copied().ok_or_else(|| invalid_model("lang_to_id names no language"))
+    }
+
+    fn answer(
+        &self,
+        request: &Request,
+        total: Transcribed,
+        all: &[Segment],
+        text: String,
+    ) -> Result<Answer, EngineError> {
+        let mut output = json!({ "text": text });
+        if let Some(language) = total.language {
+            output["language"] = language.into();
+        }
+        if request.timestamps == Timestamps::Segment {
+            let mut segments = Vec::with_capacity(all.len());
+            for segment in all {
+                let text = self.tokens.decode(&segment.tokens, true)?;
+                let hundredths = |seconds: f32| (f64::from(seconds) * 100.0).round() / 100.0;
+                segments.push(json!({
+                    "start": hundredths(segment.start), "end": hundredths(segment.end), "text": text.trim(),
+                }));
+            }
+            output["segments"] = segments.into();
+        }
+        let finish = if total.has_ended { FinishReason::Stop } else { FinishReason::Length };
+        Ok(Answer {
+            output,
+            usage: Usage::tokens(total.prompt_tokens, total.written),
+            finish_reason: Some(finish),
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! A repository's tokeniser, and how long a text its model takes.
+
+use serde_json::Value;
+use tokenizers::{
+    Encoding, PostProcessor as _, PostProcessorWrapper, Tokenizer, TruncationDirection, TruncationParams,
+    TruncationStrategy, truncate_encodings,
+};
+
+use crate::{
+    error::{EngineError, ErrorKind, invalid_input, invalid_model},
+    repository::Repository,
+};
+
+/// Longest text that is tokenised at all, bytes.
+pub const MAX_TEXT_BYTES: usize = 2 << 20;
+
+/// Text to tokens and back.
+#[derive(Debug, Clone)]
+pub struct Tokens {
+    /// Without what frames a text: that is done once, when the text is cut.
+    tokenizer: Tokenizer,
+    frame: Option<PostProcessorWrapper>,
+    /// Most tokens the model takes, those that frame the text included.
+    pub max_length: usize,
+    /// What fills up shorter texts.
+    pub pad_id: i64,
+    /// `tokenizer_config.json`.
+    pub settings: Value,
+}
+
+impl Tokens {
+    /// The tokeniser of a repository.
+    pub fn load(repository: &Repository) -> Result<Self, EngineError> {
+        let Some(bytes) = repository.bytes("tokenizer.json")? else {
+            return Err(invalid_model("the repository has no tokenizer.json"));
+        };
+        let mut tokenizer = Tokenizer::from_bytes(bytes)
+            .map_err(|error| invalid_model("tokenizer.json is not one").because(error))?;
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|error| invalid_model("tokenizer.json").because(error))?;
+        let frame = tokenizer.get_post_processor().cloned();
+        tokenizer.with_post_processor(None::<PostProcessorWrapper>);
+        let settings = repository.json("tokenizer_config.json")?.unwrap_or_default();
+        let max_length = longest(&repository.config, &settings);
+        let pad = repository.config.get("pad_token_id").and_then(Value::as_i64);
+        let named = settings.get("pad_token").and_then(token_text);
+        let pad = named.and_then(|token| tokenizer.token_to_id(&token)).map(i64::from).or(pad);
+        Ok(Self { tokenizer, frame, max_length, pad_id: pad.unwrap_or(0), settings })
+    }
+
+    /// The tokeniser itself.
+    pub fn inner(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// All tokens of a text, with those that frame it; offsets count characters.
+    pub fn encode(&self, text: &str) -> Result<Encoding, EngineError> {
+        self.framed(self.bare(text)?, None)
+    }
+
+    /// The same of a text that must fit the model whole.
+    pub fn encode_whole(&self, text: &str) -> Result<Encoding, EngineError> {
+        let encoding = self.encode(text)?;
+        let tokens = encoding.len();
+        if tokens > self.max_length {
+            let message = format!("the text has {tokens} tokens, the model takes {}", self.max_length);
+            return Err(EngineError::new(ErrorKind::ContextLength, message));
+        }
+        Ok(encoding)
+    }
+
+    /// The tokens of a text that is framed already; texts of control tokens in it are those.
+    pub fn encode_framed(&self, text: &str) -> Result<Vec<u32>, EngineError> {
+        Ok(self.bare(text)?.get_ids().to_vec())
+    }
+
+    /// The tokens of words that were told apart already, with those that frame them; they know their words.
+    pub fn encode_words(&self, words: &[&str]) -> Result<Encoding, EngineError> {
+        let bare = self.tokenizer.encode(words, false).map_err(unreadable)?;
+        let framed = self.framed(bare, None)?;
+        let tokens = framed.len();
+        if tokens > self.max_length {
+            let message = format!("the text has {tokens} tokens, the model takes {}", self.max_length);
+            return Err(EngineError::new(ErrorKind::ContextLength, message));
+        }
+        Ok(framed)
+    }
+
+    /// A text, or a pair of texts, cut to at most `max_length` tokens. What does not fit goes into
+    /// [`Encoding::get_overflowing`], each piece sharing `stride` tokens with the one before.
+    ///
+    /// The cut is made here: the tokeniser's own stops reading where the first piece is full, and loses the rest.
+    pub fn encode_cut(
+        &self,
+        text: &str,
+        pair: Option<&str>,
+        max_length: usize,
+        stride: usize,
+    ) -> Result<Encoding, EngineError> {
+        let (first, second) = (self.bare(text)?, pair.map(|text| self.bare(text)).transpose()?);
+        let frame = self.frame.as_ref().map_or(0, |frame| frame.added_tokens(second.is_some()));
+        let too_small =
+            || invalid_input(format!("the model takes {max_length} tokens, too few for this text"));
+        let max_length = max_length.checked_sub(frame).ok_or_else(too_small)?;
+        let strategy = TruncationStrategy::OnlySecond;
+        let strategy = if second.is_some() { strategy } else { TruncationStrategy::OnlyFirst };
+        let cut = TruncationParams { max_length, stride, strategy, direction: TruncationDirection::Right };
+        let (first, second) = truncate_encodings(first, second, &cut).map_err(unreadable)?;
+        self.framed(first, second)
+    }
+
+    /// A pair of texts whose first is cut so that both fit.
+    pub fn encode_pair_cut(
+        &self,
+        first: &str,
+        second: &str,
+        max_length: usize,
+    ) -> Result<Encoding, EngineError> {
+        let (mut first, second) = (self.bare(first)?, self.bare(second)?);
+        let frame = self.frame.as_ref().map_or(0, |frame| frame.added_tokens(true));
+        let left = max_length.saturating_sub(frame + second.len());
+        if left == 0 {
+            return Err(invalid_input(format!("{} tokens leave no room for the text", second.len())));
+        }
+        first.truncate(left, 0, TruncationDirection::Right);
+        first.take_overflowing();
+        self.framed(first, Some(second))
+    }
+
+    fn framed(&self, first: Encoding, second: Option<Encoding>) -> Result<Encoding, EngineError> {
+        let framed = match &self.frame {
+            Some(frame) => frame.process(first, second, true),
+            None => self.tokenizer.post_process(first, second, true),
+        };
+        framed.map_err(unreadable)
+    }
+
+    /// A text's tokens without a frame, and without a place in a pair: one that is noted too early is noted twice.
+    #[expect(clippy::default_trait_access, reason = "a kind of map that only the tokenizer has")]
+    fn bare(&self, text: &str) -> Result<Encoding, EngineError> {
+        let found = self.tokenizer.encode_char_offsets(text, false).map_err(unreadable)?;
+        Ok(Encoding::new(
+            found.get_ids().to_vec(),
+            found.get_type_ids().to_vec(),
+            found.get_tokens().to_vec(),
+            found.get_word_ids().to_vec(),
+            found.get_offsets().to_vec(),
+            found.get_special_tokens_mask().to_vec(),
+            found.get_attention_mask().to_vec(),
+            Vec::new(),
+            Default::default(),
+        ))
+    }
+
+    /// The text of tokens.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, EngineError> {
+        let text = self.tokenizer.decode(ids, skip_special).map_err(unreadable)?;
+        Ok(if self.cleans_up() { clean_up(&text) } else { text })
+    }
+
+    /// The id of a token.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
+    }
+
+    /// A token that `tokenizer_config.json` names: `mask_token`, `unk_token`.
+    pub fn special(&self, name: &str) -> Option<String> {
+        self.settings.get(name).and_then(token_text)
+    }
+
+    fn cleans_up(&self) -> bool {
+        self.settings.get("clean_up_tokenization_spaces").and_then(Value::as_bool).unwrap_or(false)
+    }
+}
+
+/// Refuses texts that are empty or would take too long to tokenise.
+pub fn check(text: &str, what: &str) -> Result<(), EngineError> {
+    if text.trim().is_empty() {
+        return Err(invalid_input(format!("{what} is empty")));
+    }
+    if text.len() > MAX_TEXT_BYTES {
+        let message = format!("{what} has {} bytes, at most {MAX_TEXT_BYTES} are read", text.len());
+        return Err(invalid_input(message));
+    }
+    Ok(())
+}
+
+/// The least of what the model's and the tokeniser's settings say.
+fn longest(config: &Value, settings: &Value) -> usize {
+    let number =
+        |value: &Value, name: &str| value.get(name).and_then(Value::as_f64).filter(|&number| number >= 1.0);
+    let positions = number(config, "max_position_embeddings").or_else(|| number(config, "n_positions"));
+    // These count positions from behind the padding token.
+    let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    let offset = match kind {
+        "roberta" | "xlm-roberta" | "camembert" | "mpnet" | "longformer" | "xlm-roberta-xl" => {
+            number(config, "pad_token_id").unwrap_or(1.0) + 1.0
+        }
+        _ => 0.0,
+    };
+    // Models with relative positions have no such bound.
+    let bound =
+        positions.filter(|_| !matches!(kind, "t5" | "mt5" | "deberta-v2")).map(|count| count - offset);
+    let said = number(settings, "model_max_length").filter(|&said| said < 1e9);
+    let least = bound.into_iter().chain(said).fold(f64::INFINITY, f64::min);
+    if least.is_finite() { least.max(8.0) as usize } else { 8192 }
+}
+
+/// A token as settings write it: plain, or with its properties.
+fn token_text(value: &Value) -> Option<String> {
+    value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned)
+}
+
+/// Takes out the spaces that word-based tokenisers leave before punctuation and in English contractions.
+fn clean_up(text: &str) -> String {
+    const SPACED: [(&str, &str); 10] = [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ];
+    SPACED.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+fn unreadable(error: tokenizers::Error) -> EngineError {
+    invalid_input("the text cannot be tokenised").because(error)
+}

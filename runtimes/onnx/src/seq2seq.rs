@@ -1,0 +1,237 @@
+//! Decoders that look at an encoder's states. Their files come in three shapes: one graph with a switch for the cache
+//! (`decoder_model_merged`), two graphs, one for the beginning and one for the rest (`decoder_model`, `decoder_with_past_model`), or
+//! one without any cache, which reads everything again at each step.
+
+use island_runtimes_graph::{Feed, Feeds, Graph, filled, floats};
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    generate::Decoder,
+};
+use ndarray::{Array2, ArrayD, ArrayView2, Axis, Ix3};
+use ort::value::{DynValue, Tensor};
+
+use crate::task::Loader;
+
+/// The graphs of a decoder.
+#[derive(Debug)]
+pub struct Seq2Seq {
+    first: Graph,
+    /// For the steps behind the first; absent where one graph does both, or where there is no cache.
+    rest: Option<Graph>,
+    /// Whether the one graph has a cache.
+    is_merged: bool,
+}
+
+/// What an encoder gave for one input.
+#[derive(Debug, Clone)]
+pub struct Encoded {
+    /// `[1, E, H]`.
+    pub states: ArrayD<f32>,
+    /// `[1, E]`; absent where every place counts.
+    pub mask: Option<ArrayD<i64>>,
+}
+
+impl Seq2Seq {
+    /// The decoder of a repository.
+    pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
+        if let Some(first) = loader.graph_if_there("decoder_model_merged")? {
+            return Ok(Self {
+                is_merged: first.takes("use_cache_branch") || takes_cache(&first),
+                first,
+                rest: None,
+            });
+        }
+        let first = loader.graph(&["decoder_model", "text_decoder"])?;
+        Ok(Self {
+            is_merged: takes_cache(&first),
+            rest: loader.graph_if_there("decoder_with_past_model")?,
+            first,
+        })
+    }
+
+    /// Their paths in the repository.
+    pub fn names(&self) -> Vec<String> {
+        let all = [Some(&self.first), self.rest.as_ref()];
+        all.into_iter().flatten().map(|graph| graph.name().to_owned()).collect()
+    }
+
+    /// The graph of the first step, and that of the others; absent where none takes a cache.
+    pub fn steps(&self) -> Option<(&Graph, &Graph)> {
+        match &self.rest {
+            Some(rest) => Some((&self.first, rest)),
+            None => self.is_merged.then_some((&self.first, &self.first)),
+        }
+    }
+
+    /// Begins to decode one input.
+    pub fn begin(&self, encoded: Encoded) -> Decoding<'_> {
+        Decoding { graphs: self, encoded, rows: 1, read: Vec::new(), cache: Cache::default() }
+    }
+}
+
+fn takes_cache(graph: &Graph) -> bool {
+    graph.inputs().iter().any(|input| input.name.starts_with("past_key_values"))
+}
+
+/// What steps leave for the next one, by the names under which it is fed.
+#[derive(Debug, Default)]
+pub struct Cache {
+    /// Of what was written.
+    own: Vec<(String, DynValue)>,
+    /// Of the encoder's states, which do not change.
+    encoders: Vec<(String, DynValue)>,
+}
+
+impl Cache {
+    /// With what of it a graph takes.
+    pub fn feed<'f>(&'f self, mut feeds: Feeds<'f>, graph: &Graph) -> Feeds<'f> {
+        for (name, value) in self.own.iter().chain(&self.encoders) {
+            if graph.takes(name) {
+                feeds = feeds.held(name, value);
+            }
+        }
+        feeds
+    }
+
+    /// Keeps what a step gave for the next one, and hands back the rest.
+    pub fn keep(&mut self, values: Vec<(String, DynValue)>, is_first: bool) -> Vec<(String, DynValue)> {
+        let mut others = Vec::new();
+        for (name, value) in values {
+            match fed_as(&name) {
+                None => others.push((name, value)),
+                // Behind the first step the merged graphs give nothing for these.
+                Some(fed) if fed.contains(".encoder.") => {
+                    if is_first {
+                        self.encoders.push((fed, value));
+                    }
+                }
+                Some(fed) => replace(&mut self.own, fed, value),
+            }
+        }
+        others
+    }
+}
+
+/// One text on its way.
+#[derive(Debug)]
+pub struct Decoding<'g> {
+    graphs: &'g Seq2Seq,
+    encoded: Encoded,
+    rows: usize,
+    /// Everything fed so far, by row: for graphs without a cache.
+    read: Vec<Vec<i64>>,
+    cache: Cache,
+}
+
+impl Decoding<'_> {
+    fn feeds<'f>(&'f self, graph: &Graph, tokens: ArrayD<i64>, past: usize) -> Feeds<'f> {
+        let new = tokens.shape()[1];
+        let states = repeated(&self.encoded.states, self.rows);
+        let length = states.shape()[1];
+        let mask = match &self.encoded.mask {
+            Some(mask) => repeated(mask, self.rows),
+            None => filled(&[self.rows, length], 1),
+        };
+        let cache_position = ArrayD::from_shape_fn(vec![new], |place| (past + place[0]) as i64);
+        let feeds = Feeds::new()
+            .ints("input_ids", tokens)
+            .ints("encoder_attention_mask", mask)
+            .ints("cache_position", cache_position)
+            .floats("encoder_hidden_states", states)
+            .ints("decoder_attention_mask", filled(&[self.rows, past + new], 1))
+            .with("use_cache_branch", Feed::Bools(filled(&[1], past > 0)));
+        self.cache.feed(feeds, graph)
+    }
+}
+
+impl Decoder for Decoding<'_> {
+    fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, EngineError> {
+        let past = self.read.first().map_or(0, Vec::len);
+        self.read.resize(self.rows, Vec::new());
+        for (read, new) in self.read.iter_mut().zip(tokens.rows()) {
+            read.extend(new);
+        }
+        let has_cache = past > 0 && !self.cache.own.is_empty();
+        let graph = match (&self.graphs.rest, has_cache) {
+            (Some(rest), true) => rest,
+            _ => &self.graphs.first,
+        };
+        let whole =
+            Array2::from_shape_fn((self.rows, self.read[0].len()), |(row, place)| self.read[row][place]);
+        let results = if has_cache {
+            graph.run(self.feeds(graph, tokens.to_owned().into_dyn(), past))?
+        } else {
+            graph.run(self.feeds(graph, whole.into_dyn(), 0))?
+        };
+        let name = graph.name().to_owned();
+        let caches = self.graphs.is_merged || self.graphs.rest.is_some();
+        let values = results.into_values();
+        let values =
+            if caches { values } else { values.into_iter().filter(|(name, _)| name == "logits").collect() };
+        let others = self.cache.keep(values, !has_cache);
+        let logits = others.into_iter().find(|(name, _)| name == "logits").map(|(_, value)| value);
+        let logits = logits.ok_or_else(|| invalid_model(format!("{name} gives no logits")))?;
+        let logits =
+            floats(&logits).map_err(|error| invalid_model(format!("logits of {name}")).because(error))?;
+        let logits = logits.into_dimensionality::<Ix3>().ok();
+        let logits = logits
+            .filter(|logits| logits.shape()[0] == self.rows && logits.shape()[1] > 0 && logits.shape()[2] > 0)
+            .ok_or_else(|| {
+                invalid_model(format!("the logits of {name} are not [rows, tokens, vocabulary]"))
+            })?;
+        let last = logits.index_axis(Axis(1), logits.shape()[1] - 1).to_owned();
+        if last.iter().any(|logit| logit.is_nan()) {
+            return Err(invalid_model(format!(
+                "the logits of {name} are not numbers: its weights are broken"
+            )));
+        }
+        Ok(last)
+    }
+
+    fn reorder(&mut self, order: &[usize]) -> Result<(), EngineError> {
+        let broke =
+            |error: ort::Error| invalid_model("the decoder's cache cannot be reordered").because(error);
+        if order.len() == self.rows && order.iter().enumerate().all(|(row, &from)| row == from) {
+            return Ok(());
+        }
+        for (_, value) in &mut self.cache.own {
+            *value = rows(value, order).map_err(broke)?;
+        }
+        if order.len() != self.rows {
+            // All rows look at the same input.
+            for (_, value) in &mut self.cache.encoders {
+                *value = rows(value, &vec![0; order.len()]).map_err(broke)?;
+            }
+        }
+        if !self.read.is_empty() {
+            self.read = order.iter().map(|&from| self.read[from].clone()).collect();
+        }
+        self.rows = order.len();
+        Ok(())
+    }
+}
+
+/// The name under which a graph takes back what it gave: `present.0.decoder.key` is fed as `past_key_values.0.decoder.key`.
+fn fed_as(given: &str) -> Option<String> {
+    let rest = given.strip_prefix("present_key_values").or_else(|| given.strip_prefix("present"))?;
+    Some(format!("past_key_values{rest}"))
+}
+
+fn replace(values: &mut Vec<(String, DynValue)>, name: String, value: DynValue) {
+    match values.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, old)) => *old = value,
+        None => values.push((name, value)),
+    }
+}
+
+/// These rows of a tensor, in this order.
+fn rows(value: &DynValue, order: &[usize]) -> ort::Result<DynValue> {
+    if let Ok(halves) = value.try_extract_array::<half::f16>() {
+        return Ok(Tensor::from_array(halves.select(Axis(0), order))?.into_dyn());
+    }
+    Ok(Tensor::from_array(value.try_extract_array::<f32>()?.select(Axis(0), order))?.into_dyn())
+}
+
+fn repeated<T: Clone>(one: &ArrayD<T>, rows: usize) -> ArrayD<T> {
+    if rows == 1 { one.clone() } else { one.select(Axis(0), &vec![0; rows]) }
+}

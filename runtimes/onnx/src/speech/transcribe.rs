@@ -1,0 +1,29 @@
+//! Speech to text: the kind of model that a repository holds.
+
+use island_runtimes_kit::{
+    error::{EngineError, invalid_model},
+    pipeline::Pipeline,
+    speech::transcribe::SpeechRecognition,
+};
+use serde_json::Value;
+
+use super::{ctc, raw::Raw, whisper};
+use crate::task::Loader;
+
+/// Loads a model that transcribes speech.
+pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
+    let kind = loader.repository.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    Ok(match kind {
+        "whisper" => Box::new(SpeechRecognition(whisper::load(loader)?)),
+        "wav2vec2" | "wav2vec2-conformer" | "wav2vec2-bert" | "hubert" | "wavlm" | "unispeech"
+        | "unispeech-sat" | "data2vec-audio" | "sew" | "sew-d" | "mctct" => {
+            Box::new(SpeechRecognition(ctc::load(loader)?))
+        }
+        "moonshine" => Box::new(SpeechRecognition(Raw::load(loader)?)),
+        other => {
+            return Err(invalid_model(format!(
+                "models of the kind {other:?} are not known to recognise speech"
+            )));
+        }
+    })
+}
