@@ -3,8 +3,8 @@
 use island_protocol::{
     api::{
         AccountView, Page,
-        books::LedgerEntry,
         key::{CreateKey, CreatedKey, KeyView, RevokedKey},
+        ledger::LedgerEntry,
     },
     ids::ApiKeyId,
 };
@@ -28,7 +28,7 @@ impl Client {
         Request::data(self, Call::get("list the API keys", &["api-keys"]))
     }
 
-    /// `POST /api-keys`. The answer to a repeated request lacks the secret, which is told once only.
+    /// `POST /api-keys`. The answer to a repeated request lacks the secret, which is shown only once.
     pub fn create_api_key(&self, key: &CreateKey) -> Request<CreatedKey> {
         Request::plain(self, Call::post_once("create the API key", &["api-keys"], key))
     }

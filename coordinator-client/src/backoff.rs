@@ -1,17 +1,17 @@
-//! Waiting between tries: exponential with jitter, so that many clients do not come back together.
+//! Delays between tries: exponential with jitter, so that many clients do not retry at the same time.
 
 use std::time::Duration;
 
-/// When a failed request is sent again, and how often.
+/// When and how often a failed request is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// More tries after the first; 0 for none.
+    /// Tries after the first one; 0 for none.
     pub tries: u32,
-    /// Wait before the second try, less up to a half of it.
+    /// Delay before the second try; jitter reduces it by up to a half.
     pub first: Duration,
-    /// Longest wait of our own making.
+    /// Maximum delay without `Retry-After`.
     pub most: Duration,
-    /// Longest wait a server may ask for with `Retry-After`; when it asks for more, the error is returned at once.
+    /// Maximum `Retry-After` that is honored. If a server requires a longer delay, the error is returned at once.
     pub patience: Duration,
 }
 
@@ -20,7 +20,8 @@ impl RetryPolicy {
     pub const NONE: Self =
         Self { tries: 0, first: Duration::ZERO, most: Duration::ZERO, patience: Duration::ZERO };
 
-    /// For requests: three more tries within a few seconds, and up to half a minute if a server asks for it.
+    /// For requests: three more tries within a few seconds, and delays of up to half a minute if a server requires
+    /// them.
     pub const REQUESTS: Self = Self {
         tries: 3,
         first: Duration::from_millis(200),
@@ -28,10 +29,10 @@ impl RetryPolicy {
         patience: Duration::from_secs(30),
     };
 
-    /// For streams that broke off: long enough for a coordinator to restart. Every event received starts it anew.
+    /// For interrupted streams: long enough for a coordinator to restart. Every received event resets it.
     pub const STREAMS: Self = Self { tries: 12, ..Self::REQUESTS };
 
-    /// The waits of one request.
+    /// The delays of one request.
     pub fn start(&self) -> Backoff {
         Backoff { patience: self.patience, ..Backoff::new(self.first, self.most, self.tries) }
     }
@@ -48,28 +49,33 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// `tries` more tries, the first after about `first`, none after more than `most`.
+    /// `tries` more tries, the first after about `first`, none later than `most`.
     pub fn new(first: Duration, most: Duration, tries: u32) -> Self {
         Self { first, most, patience: Duration::MAX, tries_left: tries, tried: 0 }
     }
 
-    /// How long to wait before the next try, or `None` when there is none left. `asked` is a server's `Retry-After`,
-    /// which is kept to or, beyond our patience, given up for; `jitter` is a random number in 0..=1.
-    pub fn next_delay(&mut self, asked: Option<Duration>, jitter: f64) -> Option<Duration> {
-        if asked.is_some_and(|asked| asked > self.patience) {
+    /// Returns the delay before the next try, or `None` if there are no tries left. `retry_after` is the server's; if
+    /// it exceeds the maximum, there is no further try. `jitter` is a random number in 0..=1.
+    pub fn next_delay(&mut self, retry_after: Option<Duration>, jitter: f64) -> Option<Duration> {
+        if retry_after.is_some_and(|retry_after| retry_after > self.patience) {
             return None;
         }
         self.tries_left = self.tries_left.checked_sub(1)?;
         let grown = self.first.saturating_mul(1 << self.tried.min(16)).min(self.most);
         self.tried = self.tried.saturating_add(1);
         let jitter = jitter.clamp(0.0, 1.0) / 2.0;
-        // Jitter is added to what a server asks for: clients it turned away together must not come back together.
-        Some(asked.map_or_else(|| grown.mul_f64(0.5 + jitter), |asked| asked + grown.mul_f64(jitter)))
+        // Jitter is added to the server's delay, so that clients which were refused together do not retry together.
+        Some(
+            retry_after.map_or_else(
+                || grown.mul_f64(0.5 + jitter),
+                |retry_after| retry_after + grown.mul_f64(jitter),
+            ),
+        )
     }
 
-    /// Sleeps before the next try; false when there is none left.
-    pub async fn wait(&mut self, asked: Option<Duration>) -> bool {
-        match self.next_delay(asked, rand::random()) {
+    /// Sleeps before the next try. Returns `false` after the last one.
+    pub async fn wait(&mut self, retry_after: Option<Duration>) -> bool {
+        match self.next_delay(retry_after, rand::random()) {
             Some(delay) => {
                 tokio::time::sleep(delay).await;
                 true
@@ -103,16 +109,16 @@ mod tests {
             let patience = Duration::from_secs(30);
             let mut backoff = RetryPolicy { tries, first, most, patience }.start();
             let mut tried = 0;
-            for (asked, jitter) in steps {
-                let Some(delay) = backoff.next_delay(asked, jitter) else {
-                    prop_assert!(tried == tries || asked > Some(patience));
+            for (retry_after, jitter) in steps {
+                let Some(delay) = backoff.next_delay(retry_after, jitter) else {
+                    prop_assert!(tried == tries || retry_after > Some(patience));
                     continue;
                 };
                 tried += 1;
                 prop_assert!(tried <= tries);
                 let ceiling = first.saturating_mul(1 << (tried - 1).min(16)).min(most);
-                match asked {
-                    Some(asked) => prop_assert!(delay >= asked && delay <= asked + ceiling),
+                match retry_after {
+                    Some(retry_after) => prop_assert!(delay >= retry_after && delay <= retry_after + ceiling),
                     None => prop_assert!(delay <= ceiling && delay >= ceiling.mul_f64(0.499)),
                 }
             }
@@ -128,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_up_rather_than_sleep_for_long() {
+    fn gives_up_when_the_server_requires_a_long_delay() {
         let mut backoff = RetryPolicy::REQUESTS.start();
         assert_eq!(backoff.next_delay(Some(Duration::from_secs(7)), 0.0), Some(Duration::from_secs(7)));
         assert_eq!(backoff.next_delay(Some(Duration::from_secs(31)), 0.0), None);

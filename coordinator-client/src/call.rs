@@ -1,4 +1,4 @@
-//! One request, described so that it can be sent more than once, and the sending of it.
+//! One request, described so that it can be sent more than once, and how it is sent.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use crate::{
 /// Header that makes a POST safe to repeat.
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 
-/// Whether a request may be sent again when it is not known what became of it.
+/// Whether a request may be sent again when the result of the first try is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// It acts once, however often it is sent.
+    /// It has the same effect however often it is sent.
     Safe,
-    /// Its caller decides.
+    /// The caller decides.
     Never,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Repeat {
 pub(crate) struct Call {
     pub(crate) what: &'static str,
     pub(crate) repeat: Repeat,
-    /// Bound on one try, body included; none for streams.
+    /// Maximum time of one try including the body; `None` for streams.
     pub(crate) timeout: Option<Duration>,
     method: Method,
     path: Vec<String>,
@@ -64,24 +64,24 @@ impl Call {
         Self::new(what, Method::DELETE, path)
     }
 
-    /// A POST that its caller alone repeats.
+    /// A POST that only the caller repeats.
     pub(crate) fn post(what: &'static str, path: &[&str], body: &impl Serialize) -> Self {
-        let body = serde_json::to_vec(body).expect("wire types serialise into memory");
+        let body = serde_json::to_vec(body).expect("wire types serialize into memory");
         let repeat = Repeat::Never;
         Self { body: Some(body.into()), repeat, ..Self::new(what, Method::POST, path) }
     }
 
-    /// A POST that acts once however often it is sent, because it names itself.
+    /// A POST that acts once however often it is sent, because it carries an `Idempotency-Key`.
     pub(crate) fn post_once(what: &'static str, path: &[&str], body: &impl Serialize) -> Self {
         Self::post(what, path, body).named(Uuid::new_v4().to_string())
     }
 
-    /// Says that sending it twice changes nothing.
+    /// Marks the request as safe to repeat.
     pub(crate) fn harmless(self) -> Self {
         Self { repeat: Repeat::Safe, ..self }
     }
 
-    /// Sets the name by which the coordinator knows a repeated POST.
+    /// Sets the `Idempotency-Key` of a POST.
     pub(crate) fn named(mut self, key: String) -> Self {
         self.headers.retain(|(name, _)| *name != IDEMPOTENCY_KEY);
         self.repeat = Repeat::Safe;
@@ -98,7 +98,7 @@ impl Call {
         self
     }
 
-    /// The address under `base`; whatever a path segment holds, it stays one segment.
+    /// The address under `base`. Each path segment stays one segment, whatever its characters.
     fn url(&self, base: &Url) -> Url {
         let mut url = base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -140,14 +140,14 @@ impl Client {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            if !error.calls_for_a_repeat(call.repeat) || !backoff.wait(error.retry_after()).await {
+            if !error.should_retry(call.repeat) || !backoff.wait(error.retry_after()).await {
                 return Err(error);
             }
-            tracing::debug!(what = call.what, %error, "trying again");
+            tracing::debug!(what = call.what, %error, "request failed; will retry");
         }
     }
 
-    /// Sends a request; an answer that is not a success becomes an error.
+    /// Sends a request. An answer that is not successful becomes an error.
     pub(crate) async fn send_once(&self, call: &Call) -> Result<Response, ClientError> {
         let mut request = self.http().request(call.method.clone(), call.url(self.base()));
         if let Some(key) = self.key() {
@@ -200,7 +200,7 @@ pub(crate) fn failure(
     }
 }
 
-/// The first line of something foreign is more help than nothing.
+/// The first line of an unknown body helps more than nothing.
 pub(crate) fn excerpt(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("nothing");
     line.chars().take(120).collect()
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_may_name_a_request_itself() {
+    fn a_caller_may_set_the_idempotency_key() {
         let call = Call::post_once("submit", &["jobs"], &1).named("mine".into());
         assert_eq!(call.headers, [(IDEMPOTENCY_KEY, "mine".to_owned())]);
     }

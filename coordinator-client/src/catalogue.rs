@@ -7,12 +7,12 @@ use island_protocol::{
 
 use crate::{call::Call, client::Client, request::Request};
 
-/// Which Cargos to list; all unless narrowed.
+/// A filter of Cargos; all by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CargoFilter {
     /// Only those of one engine.
     pub runtime_type: Option<RuntimeType>,
-    /// Only those of one use.
+    /// Only those of one category.
     pub category: Option<Category>,
 }
 
@@ -35,7 +35,7 @@ impl Client {
         Request::data(self, Call::get("read the Cargo", &["workloads", slug]))
     }
 
-    /// `GET /models`: what chat requests may name.
+    /// `GET /models`: the models for chat requests.
     pub fn models(&self) -> Request<ModelList> {
         Request::plain(self, Call::get("list the models", &["models"]))
     }

@@ -1,4 +1,5 @@
-//! Chat, whole and streamed. A streamed reply is not resumable: whoever needs that submits a job and reads its events.
+//! Chat, at once or streamed. A streamed reply cannot be resumed: submit a job and read its events where that is
+//! required.
 
 use std::{fmt, time::Duration};
 
@@ -18,7 +19,7 @@ use crate::{
 
 const WHAT: &str = "chat";
 const PATH: [&str; 2] = ["chat", "completions"];
-/// Long replies of slow models take their time.
+/// Long replies of slow models take this long.
 const WHOLE_REPLY: Duration = Duration::from_mins(20);
 
 /// The chunks of one reply.
@@ -28,16 +29,16 @@ pub struct ChatStream {
 }
 
 impl Client {
-    /// `POST /chat/completions`, whole. Acts once even when it has to be sent again.
+    /// `POST /chat/completions`, at once. Acts once even if it is sent again.
     pub fn chat(&self, request: &ChatRequest) -> Request<ChatCompletion> {
         let request = ChatRequest { stream: false, ..request.clone() };
         Request::plain(self, Call::post_once(WHAT, &PATH, &request)).timeout(WHOLE_REPLY)
     }
 
-    /// `POST /chat/completions`, streamed. Tried again only until the reply begins; dropping the stream cancels the job.
+    /// `POST /chat/completions`, streamed. Retried only until the reply begins; dropping the stream cancels the job.
     ///
-    /// It carries no `Idempotency-Key`: with one, the job would go on after the stream was dropped, and be paid for. A try
-    /// that breaks off is cancelled before its first word, so that the next one is not paid for twice either.
+    /// It carries no `Idempotency-Key`: with one, the job would continue after the stream was dropped, and be charged.
+    /// A try that fails is cancelled before its first token, so that the next one is not charged twice either.
     pub async fn chat_stream(&self, request: &ChatRequest) -> Result<ChatStream, ClientError> {
         let request = ChatRequest { stream: true, ..request.clone() };
         let response = self.open(&Call::post(WHAT, &PATH, &request).harmless()).await?;
@@ -78,7 +79,7 @@ impl ChatStream {
         let frame = match self.frames.next().await {
             Some(Ok(frame)) => frame,
             Some(Err(broken)) => return Some(Err(ClientError::ReplyLost { source: broken.source() })),
-            // Without `[DONE]` the reply is not whole, whatever came before.
+            // Without `[DONE]` the reply is incomplete.
             None => return Some(Err(ClientError::ReplyLost { source: None })),
         };
         if frame.data == "[DONE]" {

@@ -1,4 +1,4 @@
-//! The client itself: an address, a key, and rules for waiting and trying again.
+//! The client: an address, a key, and timeouts and retries.
 
 mod builder;
 
@@ -25,10 +25,10 @@ struct Shared {
     rules: Rules,
 }
 
-/// How long to wait for what.
+/// Timeouts and retry policies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// One try of a request that is no stream.
+    /// One try of a request that is not a stream.
     pub(crate) timeout: Duration,
     /// Silence on a stream.
     pub(crate) idle: Duration,
@@ -39,7 +39,7 @@ pub(crate) struct Rules {
 }
 
 impl Client {
-    /// A client of the coordinator at `url`, with or without the version prefix, by the usual rules.
+    /// A client of the coordinator at `url`, with or without the version prefix, with default timeouts and retries.
     pub fn new(url: &str, key: Option<String>) -> Result<Self, ClientError> {
         let builder = Self::builder(url);
         match key {
@@ -48,7 +48,7 @@ impl Client {
         }
     }
 
-    /// A client by rules of your own.
+    /// A builder of a client with other timeouts and retries.
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder::new(url)
     }

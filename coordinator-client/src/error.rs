@@ -1,4 +1,4 @@
-//! What can go wrong between a client and the coordinator.
+//! Errors between a client and the coordinator.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use island_protocol::{
 
 use crate::call::Repeat;
 
-/// A request that did not succeed: what was attempted, and why it failed.
+/// A failed request: what was attempted, and why it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The coordinator's address cannot be used.
     #[error("'{0}' is not an http:// or https:// address")]
     BadUrl(String),
-    /// The key has characters that no header can carry.
-    #[error("the API key has characters that no key has")]
+    /// The key has characters that a header cannot contain.
+    #[error("the API key has invalid characters")]
     BadKey,
-    /// There is no HTTP client to be had, for example without certificates of the system.
+    /// The HTTP client cannot be created, for example because the system has no certificates.
     #[error("set up the HTTP client")]
     Setup(#[source] reqwest::Error),
-    /// The coordinator was not reached, was silent for too long, or the connection broke.
+    /// The coordinator was not reached, did not reply in time, or the connection broke.
     #[error("{what}: no answer from the coordinator at {url}")]
     Transport {
         /// What was attempted.
@@ -36,19 +36,19 @@ pub enum ClientError {
     /// The coordinator answered with an error.
     #[error("{0}")]
     Refused(Box<Refusal>),
-    /// Something answered that is not a coordinator: a proxy's page, say.
+    /// Another server answered, such as a proxy.
     #[error("{what}: HTTP {status}, and not from a coordinator: {excerpt}")]
     NotOurs {
         /// What was attempted.
         what: &'static str,
         /// HTTP status.
         status: u16,
-        /// Beginning of the answer.
+        /// Beginning of the body.
         excerpt: String,
-        /// Wait that was asked for.
+        /// The server's `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// A success that this version does not understand.
+    /// A successful answer that this version cannot parse.
     #[error("{what}: the answer is not understood")]
     Decode {
         /// What was attempted.
@@ -57,25 +57,25 @@ pub enum ClientError {
         #[source]
         source: serde_json::Error,
     },
-    /// A job's event stream broke off and could not be taken up again. The job itself goes on.
+    /// A job's event stream was interrupted and could not be resumed. The job itself continues.
     #[error("follow job {job}: the stream broke off after event {last} and could not be resumed")]
     StreamLost {
         /// The job.
         job: JobId,
-        /// Last event received: what to resume after.
+        /// Number of the last event received.
         last: u64,
-        /// The last try's failure, where it has one.
+        /// Error of the last try, if it had one.
         #[source]
         source: Option<Box<ClientError>>,
     },
-    /// A streamed chat reply broke off. What came until then is not the whole reply.
+    /// A streamed chat reply was interrupted; the part received is incomplete.
     #[error("read the streamed reply: it broke off")]
     ReplyLost {
-        /// What broke, where that is known.
+        /// The cause, if it is known.
         #[source]
         source: Option<reqwest::Error>,
     },
-    /// The message fabric was not reached, or refuses.
+    /// The message fabric was not reached, or refused the connection.
     #[error("use the message fabric at {url}")]
     Fabric {
         /// Its address.
@@ -86,7 +86,7 @@ pub enum ClientError {
     },
 }
 
-/// An error the coordinator answered with.
+/// An error that the coordinator returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// What was attempted.
@@ -95,17 +95,17 @@ pub struct Refusal {
     pub status: u16,
     /// Stable code.
     pub code: String,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// The field to blame, where there is one.
+    /// The field at fault, if there is one.
     pub param: Option<String>,
-    /// How long to wait before trying again, where that helps.
+    /// Time to wait before another try, if that may help.
     pub retry_after: Option<Duration>,
-    /// Credits that were needed, when they were not there.
+    /// Required credits, if there were too few.
     pub required: Option<MicroCredits>,
-    /// Credits that were there instead.
+    /// Available credits.
     pub available: Option<MicroCredits>,
-    /// Names the failure in the coordinator's log.
+    /// Id of the failure in the coordinator's log.
     pub request_id: Option<String>,
 }
 
@@ -124,7 +124,7 @@ impl Refusal {
         }
     }
 
-    /// The code, when this version knows it.
+    /// The code, if this version knows it.
     pub fn known_code(&self) -> Option<Code> {
         Code::ALL.iter().copied().find(|code| code.as_str() == self.code)
     }
@@ -134,9 +134,9 @@ impl Refusal {
         self.known_code() == Some(Code::IdempotencyInProgress) || matches!(self.status, 429 | 502 | 503 | 504)
     }
 
-    /// Whether it is for this client to try again. A chat request that found no Island or ran out of time has waited
-    /// long already: its caller decides.
-    fn calls_for_a_repeat(&self) -> bool {
+    /// Whether the client should retry automatically. A chat request that found no Island or ran out of time has
+    /// already waited long: its caller decides.
+    fn should_retry(&self) -> bool {
         let waited = matches!(self.known_code(), Some(Code::NoIslandAvailable | Code::JobTimeout));
         self.is_transient() && !waited
     }
@@ -168,16 +168,16 @@ impl ClientError {
         }
     }
 
-    /// Whether sending the same request again can neither harm nor be in vain from the start.
-    pub(crate) fn calls_for_a_repeat(&self, repeat: Repeat) -> bool {
+    /// Whether sending the same request again is safe and may succeed.
+    pub(crate) fn should_retry(&self, repeat: Repeat) -> bool {
         match (self, repeat) {
             (_, Repeat::Never) => false,
-            (Self::Refused(refusal), Repeat::Safe) => refusal.calls_for_a_repeat(),
+            (Self::Refused(refusal), Repeat::Safe) => refusal.should_retry(),
             (_, Repeat::Safe) => self.is_transient(),
         }
     }
 
-    /// How long the coordinator asked to wait.
+    /// The coordinator's `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused(refusal) => refusal.retry_after,
@@ -186,7 +186,7 @@ impl ClientError {
         }
     }
 
-    /// What the coordinator answered, when it did.
+    /// The error that the coordinator returned, if it did.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Refused(refusal) => Some(refusal),
@@ -195,12 +195,12 @@ impl ClientError {
         }
     }
 
-    /// The stable code, when the coordinator answered.
+    /// The stable code, if the coordinator returned an error.
     pub fn code(&self) -> Option<&str> {
         self.refusal().map(|refusal| refusal.code.as_str())
     }
 
-    /// What to do about it, for a person.
+    /// Advice for the user.
     pub fn advice(&self) -> Option<String> {
         Some(match self {
             Self::BadUrl(_) => "give the coordinator's address, such as https://example.org".into(),
@@ -236,7 +236,7 @@ fn advice(refusal: &Refusal) -> Option<String> {
             Some(param) => format!("correct '{param}'"),
             None => return None,
         },
-        (500.., _) => "try again; if it stays, tell the operator the request id".into(),
+        (500.., _) => "try again; if it persists, report the request id to the operator".into(),
         _ => return None,
     })
 }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated() {
+    fn only_safe_requests_are_retried() {
         for (status, code, wanted) in [
             (429, "rate_limited", true),
             (409, "idempotency_in_progress", true),
@@ -263,13 +263,13 @@ mod tests {
             (402, "insufficient_credits", false),
         ] {
             let error = refusal(status, code);
-            assert_eq!(error.calls_for_a_repeat(Repeat::Safe), wanted, "{code}");
-            assert!(!error.calls_for_a_repeat(Repeat::Never), "{code}");
+            assert_eq!(error.should_retry(Repeat::Safe), wanted, "{code}");
+            assert!(!error.should_retry(Repeat::Never), "{code}");
         }
     }
 
     #[test]
-    fn says_what_was_attempted_and_what_to_do() {
+    fn messages_name_the_attempt_and_advice_the_next_step() {
         let error = refusal(402, "insufficient_credits");
         assert_eq!(error.to_string(), "submit the job: no (insufficient_credits, HTTP 402)");
         assert!(error.advice().is_some_and(|advice| advice.contains("credits")));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn every_known_refusal_but_plain_bad_requests_comes_with_advice() {
+    fn every_refusal_except_bad_requests_has_advice() {
         for code in Code::ALL {
             let error = refusal(code.status(), code.as_str());
             let plain = matches!(code.status(), 400 | 404 | 405 | 409 | 413 | 415 | 422);

@@ -1,4 +1,4 @@
-//! Reading the message fabric with short-lived credentials from the coordinator.
+//! Reads the message fabric with short-lived credentials from the coordinator.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::error::ClientError;
 
-/// A read-only link to the fabric.
+/// A read-only connection to the fabric.
 #[derive(Debug)]
 pub struct FabricWatch {
     client: async_nats::Client,
@@ -17,13 +17,13 @@ pub struct FabricWatch {
     refusals: mpsc::UnboundedReceiver<String>,
 }
 
-/// Something the server does not allow with these credentials.
+/// An action that the server does not allow with these credentials.
 #[derive(Debug, thiserror::Error)]
 #[error("the fabric refuses: {0}")]
 pub struct Refused(String);
 
 impl FabricWatch {
-    /// Connects with `credentials`; `url` replaces the address in them when given.
+    /// Connects with `credentials`; `url`, if given, replaces the address in them.
     pub async fn connect(credentials: &WatchCredentials, url: Option<&str>) -> Result<Self, ClientError> {
         let url = url.unwrap_or(&credentials.nats_url).to_owned();
         let key = KeyPair::from_seed(&credentials.seed).map_err(|source| fabric_error(&url, source))?;
@@ -38,7 +38,7 @@ impl FabricWatch {
                 let refused = refused.clone();
                 async move {
                     if let Event::ServerError(error) = event {
-                        // A watch that was dropped is told nothing.
+                        // The receiver may have been dropped.
                         let _ = refused.send(error.to_string());
                     }
                 }
@@ -51,7 +51,7 @@ impl FabricWatch {
         Ok(Self { client, url, refusals })
     }
 
-    /// Messages on `subject`. The server refuses what the credentials do not allow.
+    /// Subscribes to `subject`. The server refuses what the credentials do not allow.
     pub async fn subscribe(&self, subject: &str) -> Result<Subscriber, ClientError> {
         let subscriber = self
             .client
@@ -62,7 +62,7 @@ impl FabricWatch {
         Ok(subscriber)
     }
 
-    /// Resolves when the server refuses a subscription, which it says apart from the subscription itself.
+    /// Resolves when the server refuses a subscription, which it reports separately from the subscription.
     pub async fn refused(&mut self) -> ClientError {
         match self.refusals.recv().await {
             Some(reason) => fabric_error(&self.url, Refused(reason)),

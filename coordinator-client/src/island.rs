@@ -1,4 +1,4 @@
-//! `/island` and `/fabric`: what Islands and watchers of the fabric ask for.
+//! `/island` and `/fabric`: requests of Islands, and of users who read the fabric.
 
 use island_protocol::{
     api::{
@@ -12,45 +12,45 @@ use serde_json::json;
 use crate::{call::Call, client::Client, request::Request};
 
 impl Client {
-    /// `GET /island/recommendations`: what to have on disk; needs no key.
+    /// `GET /island/recommendations`: models to download; needs no key.
     pub fn recommendations(&self, host: HostId) -> Request<Recommendations> {
-        let call = Call::get("ask what to preload", &["island", "recommendations"]);
+        let call = Call::get("read recommendations", &["island", "recommendations"]);
         Request::plain(self, call.query("host_id", Some(host)))
     }
 
-    /// `POST /island/enroll`. Signed with the time, so that its caller makes a new one to try again.
+    /// `POST /island/enroll`. The signature contains the time, so sign again to retry.
     pub fn enroll(&self, body: &Enroll) -> Request<HostCredentials> {
-        Request::data(self, Call::post("enrol the Island", &["island", "enroll"], body))
+        Request::data(self, Call::post("enroll the Island", &["island", "enroll"], body))
     }
 
-    /// `POST /island/pairings`: a code for the Island's owner. Signed with the time, so that its caller makes a new one to try again.
+    /// `POST /island/pairings`: a code for the Island's owner. The signature contains the time, so sign again to retry.
     pub fn start_pairing(&self, body: &Enroll) -> Request<Pairing> {
-        Request::data(self, Call::post("ask for a code", &["island", "pairings"], body))
+        Request::data(self, Call::post("request a code", &["island", "pairings"], body))
     }
 
-    /// `POST /hosts/pair`: ties the Island that shows the code to the key's account.
+    /// `POST /hosts/pair`: adds the Island that shows the code to the key's account.
     pub fn pair_host(&self, code: &str) -> Request<HostView> {
         Request::data(self, Call::post("pair the Island", &["hosts", "pair"], &json!({ "code": code })))
     }
 
-    /// `POST /island/leave`. Signed with the time, so that its caller makes a new one to try again.
+    /// `POST /island/leave`. The signature contains the time, so sign again to retry.
     pub fn leave(&self, body: &RenewCredentials) -> Request<()> {
         Request::data(self, Call::post("leave the network", &["island", "leave"], body))
     }
 
-    /// `POST /island/credentials`. Signed with the time, so that its caller makes a new one to try again.
+    /// `POST /island/credentials`. The signature contains the time, so sign again to retry.
     pub fn renew_credentials(&self, body: &RenewCredentials) -> Request<HostCredentials> {
         Request::data(self, Call::post("renew the Island's credentials", &["island", "credentials"], body))
     }
 
-    /// `POST /island/check`: runs one free job on the Island and says how far it came; takes up to a minute.
+    /// `POST /island/check`: runs one free job on the Island and returns its progress; takes up to a minute.
     pub fn check_island(&self, body: &CheckIsland) -> Request<IslandCheck> {
         Request::data(self, Call::post("run a job on this Island", &["island", "check"], body))
     }
 
     /// `POST /fabric/credentials`: short-lived access for [`FabricWatch`](crate::fabric::FabricWatch).
     pub fn watch_credentials(&self) -> Request<WatchCredentials> {
-        let call = Call::post("ask for fabric credentials", &["fabric", "credentials"], &json!({}));
+        let call = Call::post("request fabric credentials", &["fabric", "credentials"], &json!({}));
         Request::data(self, call.harmless())
     }
 }

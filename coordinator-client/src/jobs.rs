@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{call::Call, client::Client, request::Request, stream::EventStream};
 
-/// Any JSON may be tried as input; the coordinator says what is wrong with it.
+/// Any JSON is accepted as input; the coordinator validates it.
 #[derive(Serialize)]
 struct Submit<'a> {
     workload: &'a str,
@@ -18,7 +18,7 @@ struct Submit<'a> {
 }
 
 impl Client {
-    /// `POST /jobs`. Acts once even when it has to be sent again.
+    /// `POST /jobs`. Acts once even if it is sent again.
     pub fn submit_job(&self, workload: &str, input: Value, priority: u8) -> Request<SubmittedJob> {
         let body = Submit { workload, input, priority };
         Request::data(self, Call::post_once("submit the job", &["jobs"], &body))
@@ -35,7 +35,7 @@ impl Client {
         Request::data(self, Call::get("read the job", &["jobs", &id.to_string()]))
     }
 
-    /// `GET /jobs/:id/output`: the output of a completed job alone.
+    /// `GET /jobs/:id/output`: only the output of a completed job.
     pub fn job_output(&self, id: JobId) -> Request<JobOutput> {
         Request::data(self, Call::get("read the job's output", &["jobs", &id.to_string(), "output"]))
     }
@@ -45,7 +45,7 @@ impl Client {
         Request::data(self, Call::delete("cancel the job", &["jobs", &id.to_string()]))
     }
 
-    /// `GET /jobs/:id/stream`, taken up again by itself whenever the connection breaks. Starts after event `after`.
+    /// `GET /jobs/:id/stream`, resumed automatically after an interruption. Starts with the event after `after`.
     pub fn job_events(&self, id: JobId, after: Option<u64>) -> EventStream {
         EventStream::new(self.clone(), id, after.unwrap_or(0))
     }

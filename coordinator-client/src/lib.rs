@@ -1,7 +1,7 @@
-//! Typed client of the coordinator: what the command line and the agent use, and what others may.
+//! Typed client of the coordinator, for the command line, the agent and other programs.
 //!
-//! A [`Client`] has one method per endpoint. Each gives a [`Request`]: await it for the typed answer, or call
-//! [`answer`](Request::answer) to have the body as it came too.
+//! A [`Client`] has one method for each endpoint. Each returns a [`Request`]: await it for the typed answer, or call
+//! [`answer`](Request::answer) for the body as well.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), island_coordinator_client::ClientError> {
@@ -18,13 +18,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Trying again
+//! # Retries
 //!
-//! A request that failed for a passing reason (no connection, 429, 502, 503, 504) is sent again a few times, with
-//! jitter, and not before `Retry-After` is over. That is safe: reading and deleting repeat without harm, and a `POST`
-//! that acts carries an `Idempotency-Key` made for it, the same on every try. Nothing is repeated once a streamed reply
-//! has begun. A job's events are different: [`stream::EventStream`] takes a broken stream up after the last event it
-//! received, also on another coordinator.
+//! A request that failed for a temporary reason (no connection, 429, 502, 503, 504) is sent again a few times, with
+//! jitter, and not before `Retry-After` has passed. This is safe: reading and deleting are idempotent, and a `POST`
+//! that acts carries a generated `Idempotency-Key`, the same on every try. Nothing is repeated after a streamed reply
+//! has begun. A job's events can be resumed: [`stream::EventStream`] continues after the last event received, also on
+//! another coordinator.
 //!
 //! ```
 //! # fn main() -> Result<(), island_coordinator_client::ClientError> {
@@ -43,8 +43,8 @@
 //!
 //! # Errors
 //!
-//! A [`ClientError`] says what was attempted. What the coordinator refused is apart from what did not reach it, and
-//! carries the stable code; [`ClientError::advice`] says what to do.
+//! A [`ClientError`] names what was attempted. An error that the coordinator returned is a separate variant with the
+//! stable code; [`ClientError::advice`] names the next step.
 //!
 //! ```no_run
 //! # async fn example(client: island_coordinator_client::Client) {
@@ -60,16 +60,16 @@
 //!
 //! # Modules
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`client`] | the client: address, key, rules |
-//! | [`request`] | a request to be awaited, and its answer |
-//! | [`catalogue`] | which Cargos to list |
-//! | [`stream`] | a job's events, resumed after a dropped connection without a gap or a repeat |
+//! | [`client`] | the client: address, key, timeouts, retries |
+//! | [`request`] | a request and its answer |
+//! | [`catalogue`] | a filter of Cargos |
+//! | [`stream`] | a job's events, resumed after an interruption without a gap or a repeat |
 //! | [`chat`] | a streamed chat reply |
-//! | [`fabric`] | reading the message fabric with credentials from the coordinator |
-//! | [`backoff`] | waiting between tries |
-//! | [`error`] | what can go wrong, whether trying again can help, and what to do |
+//! | [`fabric`] | access to the message fabric with credentials from the coordinator |
+//! | [`backoff`] | delays between tries |
+//! | [`error`] | errors, whether a retry may help, and the next step |
 
 mod account;
 pub mod backoff;

@@ -14,12 +14,12 @@ use crate::{call::Call, client::Client, request::Request};
 impl Client {
     /// `GET /health`; needs no key.
     pub fn health(&self) -> Request<Health> {
-        Request::plain(self, Call::get("ask for the coordinator's health", &["health"]))
+        Request::plain(self, Call::get("read the coordinator's health", &["health"]))
     }
 
     /// `GET /network/stats`; needs no key.
     pub fn network_stats(&self) -> Request<NetworkStats> {
-        Request::data(self, Call::get("read the network's numbers", &["network", "stats"]))
+        Request::data(self, Call::get("read the network's statistics", &["network", "stats"]))
     }
 
     /// `GET /hosts`.
@@ -32,7 +32,7 @@ impl Client {
         Request::data(self, Call::get("read the Island", &["hosts", &id.to_string()]))
     }
 
-    /// `GET /hosts/:id/karma`: hours of successful compute.
+    /// `GET /hosts/:id/karma`: hours of successful computation.
     pub fn host_karma(&self, id: HostId) -> Request<HostKarma> {
         Request::data(self, Call::get("read the Island's karma", &["hosts", &id.to_string(), "karma"]))
     }
@@ -42,12 +42,12 @@ impl Client {
         Request::data(self, Call::get("read the market's rates", &["market", "rates"]))
     }
 
-    /// `GET /market/rates/:slug`: one entry, in a list as the others.
+    /// `GET /market/rates/:slug`: a list of one entry.
     pub fn market_rate(&self, slug: &str) -> Request<Vec<MarketRate>> {
         Request::data(self, Call::get("read the Cargo's rate", &["market", "rates", slug]))
     }
 
-    /// `GET /market/history/:slug`: one entry an hour.
+    /// `GET /market/history/:slug`: one entry for each hour.
     pub fn market_history(&self, slug: &str) -> Request<Vec<MarketRate>> {
         Request::data(self, Call::get("read the Cargo's prices", &["market", "history", slug]))
     }

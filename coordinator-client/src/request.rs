@@ -1,4 +1,5 @@
-//! A request that has not been sent yet: await it for the typed answer, or ask for the answer as it came too.
+//! A request that has not been sent yet: await it for the typed answer, or call [`Request::answer`] for the body as
+//! well.
 
 use std::{future::IntoFuture, time::Duration};
 
@@ -19,12 +20,12 @@ pub struct Request<T> {
     decode: fn(&[u8]) -> serde_json::Result<T>,
 }
 
-/// An answer, understood and as it came.
+/// An answer in typed form and as received.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer<T> {
-    /// What this version understands of it.
+    /// The answer in this version's type.
     pub value: T,
-    /// The whole body, with fields that this version does not know.
+    /// The whole body, including fields that this version does not know.
     pub body: Value,
 }
 
@@ -46,20 +47,20 @@ impl<T> Request<T> {
         Self { client: client.clone(), call, decode }.timeout(timeout)
     }
 
-    /// Bounds one try, the reading of the answer included.
+    /// Timeout of one try, including the answer's body.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.call.timeout = Some(timeout);
         self
     }
 
-    /// Names a POST instead of the name the client makes for each, so that it acts once even when the program that
-    /// sends it is started again.
+    /// Sets the `Idempotency-Key` of a POST instead of a generated one, so that it acts once even if the program that
+    /// sends it is restarted.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.call = self.call.named(key.into());
         self
     }
 
-    /// Sends it; gives the answer understood and as it came.
+    /// Sends the request and returns the answer in both forms.
     pub async fn answer(self) -> Result<Answer<T>, ClientError> {
         let bytes = self.send().await?;
         let value = self.understand(&bytes)?;

@@ -1,4 +1,4 @@
-//! Server-Sent Events of one response, and what is broken about them.
+//! Server-Sent Events of one response.
 
 use std::{pin::Pin, time::Duration};
 
@@ -10,17 +10,17 @@ use reqwest::{Response, header::CONTENT_TYPE};
 /// Frames in the order of arrival.
 pub(crate) type Frames = Pin<Box<dyn Stream<Item = Result<Event, Broken>> + Send>>;
 
-/// Why a stream of frames ended early. The cure is always the same: ask again.
+/// Why a stream of frames ended early. It may be resumed in each case.
 #[derive(Debug)]
 pub(crate) enum Broken {
     /// The connection broke.
     Connection(reqwest::Error),
-    /// Silent for too long, or not text.
+    /// No data arrived in time, or it was not text.
     Other,
 }
 
 impl Broken {
-    /// The error underneath, where there is one.
+    /// The cause, if there is one.
     pub(crate) fn source(self) -> Option<reqwest::Error> {
         match self {
             Self::Connection(source) => Some(source),
@@ -29,13 +29,13 @@ impl Broken {
     }
 }
 
-/// Whether a response is a stream of events at all.
+/// Whether a response is a stream of events.
 pub(crate) fn is_event_stream(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
 }
 
-/// The frames of a response; silence of more than `idle`, comments counted as sound, breaks it.
+/// The frames of a response. It counts as interrupted after `idle` without data; comments count as data.
 pub(crate) fn frames(response: Response, idle: Duration) -> Frames {
     frames_of(watched(Box::pin(response.bytes_stream()), idle))
 }
@@ -64,7 +64,7 @@ fn watched(body: Body, idle: Duration) -> impl Stream<Item = Result<Bytes, Broke
 
 impl std::fmt::Display for Broken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the stream broke off")
+        f.write_str("the stream was interrupted")
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
     proptest! {
         /// However the network cuts a stream into pieces, the same frames come out.
         #[test]
-        fn cuts_change_nothing(
+        fn frames_do_not_depend_on_how_data_is_split(
             texts in prop::collection::vec("(\\PC|: |data|\u{2028}){0,12}", 0..8),
             cuts in prop::collection::vec(1_usize..9, 1..40)
         ) {

@@ -14,7 +14,7 @@ use island_protocol::{
 };
 use serde::Deserialize;
 
-use self::position::{Position, Taken};
+use self::position::{Position, Step};
 use crate::{
     backoff::Backoff,
     call::{Call, excerpt},
@@ -23,7 +23,7 @@ use crate::{
     sse::{self, Frames},
 };
 
-/// What is attempted.
+/// What is attempted, for error messages.
 const WHAT: &str = "follow the job";
 
 /// The part of a job that shows whether more events can follow.
@@ -32,16 +32,16 @@ struct Standing {
     status: JobStatus,
 }
 
-/// The events of one job, in order. Ends after `done` or `error`, or, when the job has ended and has no event after the
-/// given one, without any event.
+/// The events of one job, in order. Ends after `done` or `error`, or without an event if the job has ended and has no
+/// event after the given one.
 ///
-/// An account may have a limited number of open streams. When the limit is reached before the first connection of this
-/// stream, the refusal is returned at once; while resuming it is tried again, because the slot of the broken connection
+/// The number of open streams of an account may be limited. If the limit is reached before the first connection of this
+/// stream, the error is returned at once; while resuming, it is retried, because the slot of the interrupted connection
 /// may be taken for a while.
 ///
-/// A dropped connection, a silent one, a coordinator that restarts or hands the job to another: each is met by asking
-/// again for what follows the last event received, by the policy given to
-/// [`ClientBuilder::resume`](crate::client::ClientBuilder::resume). Cancelling [`next`](Self::next) loses nothing.
+/// After an interruption, a timeout, a restart of the coordinator or a takeover by another one, the stream is resumed
+/// after the last event received, by the policy of [`ClientBuilder::resume`](crate::client::ClientBuilder::resume).
+/// Cancelling [`next`](Self::next) loses nothing.
 pub struct EventStream {
     client: Client,
     job: JobId,
@@ -50,9 +50,9 @@ pub struct EventStream {
     backoff: Backoff,
     /// Whether a connection was opened before.
     was_open: bool,
-    /// Whether the open connection brought no event yet.
+    /// Whether the open connection has returned no event yet.
     is_empty: bool,
-    /// Whether the job had ended before the open connection was made.
+    /// Whether the job had ended before the connection was opened.
     job_ended: bool,
     ended: bool,
 }
@@ -73,7 +73,7 @@ impl EventStream {
         }
     }
 
-    /// Number of the last event received: what to resume after.
+    /// Number of the last event received.
     pub fn last_event(&self) -> u64 {
         self.position.0
     }
@@ -109,13 +109,13 @@ impl EventStream {
             let frames = self.frames.as_mut().expect("connected above");
             let failure = match frames.next().await {
                 Some(Ok(frame)) => match self.position.take(&frame.id, &frame.data) {
-                    Ok(Taken::Event(event)) => {
+                    Ok(Step::Event(event)) => {
                         self.backoff = self.client.rules().resume.start();
                         self.is_empty = false;
                         return Ok(Some(event));
                     }
-                    Ok(Taken::Nothing) => continue,
-                    Ok(Taken::Gap) => None,
+                    Ok(Step::Nothing) => continue,
+                    Ok(Step::Gap) => None,
                     Err(source) => return Err(ClientError::Decode { what: WHAT, source }),
                 },
                 Some(Err(broken)) => broken.source().map(|source| self.client.transport(WHAT, source)),
@@ -123,7 +123,7 @@ impl EventStream {
                 None if self.is_empty => {
                     self.frames = None;
                     if has_ended(&self.client, self.job).await {
-                        // Its last events may have come between the two requests: read once more.
+                        // Its last events may have arrived between the two requests: read once more.
                         self.job_ended = true;
                         continue;
                     }
@@ -168,9 +168,9 @@ impl EventStream {
         Ok(sse::frames(response, idle))
     }
 
-    /// Waits before the next connection; fails when there have been enough.
+    /// Waits before the next connection, or returns an error if there are no tries left.
     async fn pause(&mut self, failure: Option<ClientError>) -> Result<(), ClientError> {
-        // A coordinator that accepts and stays silent is one more broken stream.
+        // A connection that returns no event counts as an interrupted one.
         let failure = failure.filter(|failure| !matches!(failure, ClientError::StreamLost { .. }));
         let asked = failure.as_ref().and_then(ClientError::retry_after);
         tracing::debug!(job = %self.job, after = self.position.0, ?failure, "resuming the stream");
@@ -185,7 +185,7 @@ impl EventStream {
     }
 }
 
-/// Whether a job has ended. Anything else than a clear answer is a no: its stream is then resumed.
+/// Whether a job has ended. Any error counts as no, so that the stream is resumed.
 async fn has_ended(client: &Client, job: JobId) -> bool {
     let mut call = Call::get(WHAT, &["jobs", &job.to_string()]);
     call.timeout = Some(client.rules().timeout);
@@ -194,7 +194,7 @@ async fn has_ended(client: &Client, job: JobId) -> bool {
     serde_json::from_slice::<Data<Standing>>(&body).is_ok_and(|job| job.data.status.is_final())
 }
 
-/// Whether the account has as many open streams as it may have.
+/// Whether the account has reached its limit of open streams.
 fn is_stream_limit(error: &ClientError) -> bool {
     error.code() == Some(Code::ConcurrentStreamsExceeded.as_str())
 }

@@ -60,7 +60,7 @@ pub(crate) const MAX_INPUT: usize = 8 << 20;
 /// Limits of each account, and times.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
-    /// 0 is no limit, as for the next two.
+    /// 0 means unlimited, as for the next two.
     pub requests_per_minute: u32,
     pub concurrent_jobs: u32,
     pub concurrent_streams: u32,

@@ -108,11 +108,11 @@ impl Default for CatalogueSettings {
     }
 }
 
-/// Bounds per account; 0 is no bound.
+/// Limits of each account; 0 means unlimited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Maximum requests in any minute; 0 is no limit, as for the others.
+    /// Maximum requests in any minute.
     pub requests_per_minute: u32,
     /// Maximum open jobs, including chat.
     pub concurrent_jobs: u32,

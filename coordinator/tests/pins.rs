@@ -1,4 +1,4 @@
-//! `catalogue pin`, against a stand-in for a hub.
+//! `catalogue pin` against a test double of a hub.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use axum::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// A commit, and the files in it.
+/// A commit and its files.
 type Repository = Arc<Mutex<(String, BTreeMap<String, Vec<u8>>)>>;
 
 fn hex(bytes: &[u8]) -> String {
@@ -48,8 +48,8 @@ async fn file(
     Segments((commit, name)): Segments<(String, String)>,
 ) -> Result<Vec<u8>, StatusCode> {
     let repository = repository.lock().expect("whole");
-    assert_eq!(commit, repository.0, "the commit that was looked at");
-    assert!(!name.ends_with(".onnx"), "the hub told the hash of {name}");
+    assert_eq!(commit, repository.0, "the pinned commit");
+    assert!(!name.ends_with(".onnx"), "the hub reported the hash of {name}");
     repository.1.get(&name).cloned().ok_or(StatusCode::NOT_FOUND)
 }
 
@@ -92,12 +92,12 @@ async fn pin(cargos: &Path, hub: &str, more: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().expect("run")).await.expect("ended")
 }
 
-fn said(output: &Output) -> String {
+fn output_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_entries_leave_out_is_asked_of_the_hub_once_and_holds() {
+async fn missing_hashes_are_read_from_the_hub_once_and_stay() {
     let (graph, settings) = (b"a graph".to_vec(), b"{}".to_vec());
     let files =
         BTreeMap::from([("onnx/a.onnx".to_owned(), graph.clone()), ("config.json".to_owned(), settings)]);
@@ -109,13 +109,13 @@ async fn what_entries_leave_out_is_asked_of_the_hub_once_and_holds() {
     let pins = || fs::read_to_string(path.join("pins.toml")).expect("pins");
 
     let first = pin(path, &url, &[]).await;
-    assert!(first.status.success() && said(&first).contains("2 files pinned"), "{}", said(&first));
+    assert!(first.status.success() && output_of(&first).contains("2 files pinned"), "{}", output_of(&first));
     assert!(
         pins().contains(&hex(&graph)) && pins().contains(&hex(b"{}")) && pins().contains("c0ffee"),
         "{}",
         pins()
     );
-    // The publisher changes the file: what was looked at stays.
+    // The publisher changes the file; the pin stays.
     *repository.lock().expect("whole") = (
         "beef".to_owned(),
         BTreeMap::from([
@@ -124,7 +124,11 @@ async fn what_entries_leave_out_is_asked_of_the_hub_once_and_holds() {
         ]),
     );
     let second = pin(path, &url, &["a"]).await;
-    assert!(second.status.success() && said(&second).contains("0 files pinned"), "{}", said(&second));
+    assert!(
+        second.status.success() && output_of(&second).contains("0 files pinned"),
+        "{}",
+        output_of(&second)
+    );
     assert!(pins().contains("c0ffee") && !pins().contains("beef"), "{}", pins());
     let again = pin(path, &url, &["--again"]).await;
     assert!(
@@ -133,31 +137,31 @@ async fn what_entries_leave_out_is_asked_of_the_hub_once_and_holds() {
         pins()
     );
 
-    // An entry that says what the hub does not have, and a file that is not there, are named, and the others stand.
+    // An entry that contradicts the hub and a file that does not exist are reported, and the others are pinned.
     let other = hex(b"what was meant");
     fs::write(path.join("b.toml"), entry("b", &format!(r#"{{ path = "onnx/a.onnx", sha256 = "{other}" }}"#)))
         .expect("written");
     fs::write(path.join("a.toml"), entry("a", r#""config.json""#)).expect("written");
     let wrong = pin(path, &url, &["b", "--again"]).await;
     assert!(
-        !wrong.status.success() && said(&wrong).contains("is not what its entry says"),
+        !wrong.status.success() && output_of(&wrong).contains("differs from its catalogue entry"),
         "{}",
-        said(&wrong)
+        output_of(&wrong)
     );
     fs::write(path.join("b.toml"), entry("b", r#""onnx/none.onnx""#)).expect("written");
     let missing = pin(path, &url, &[]).await;
     assert!(
-        !missing.status.success() && said(&missing).contains("no file onnx/none.onnx"),
+        !missing.status.success() && output_of(&missing).contains("no file onnx/none.onnx"),
         "{}",
-        said(&missing)
+        output_of(&missing)
     );
     assert!(pins().contains("config.json") && !pins().contains("a.onnx"), "{}", pins());
     let unknown = pin(path, &url, &["nothing"]).await;
     assert!(
-        !unknown.status.success() && said(&unknown).contains("there is no Cargo nothing"),
+        !unknown.status.success() && output_of(&unknown).contains("there is no Cargo nothing"),
         "{}",
-        said(&unknown)
+        output_of(&unknown)
     );
     let away = pin(path, "http://127.0.0.1:9", &[]).await;
-    assert!(!away.status.success() && said(&away).contains("not pinned: o/r"), "{}", said(&away));
+    assert!(!away.status.success() && output_of(&away).contains("not pinned: o/r"), "{}", output_of(&away));
 }

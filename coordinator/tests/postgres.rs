@@ -1,4 +1,4 @@
-//! Every story of the coordinator again, with PostgreSQL under it instead of SQLite.
+//! The tests of the coordinator with PostgreSQL instead of SQLite.
 
 include!("coordinator/stories.rs");
 

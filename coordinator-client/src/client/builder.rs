@@ -1,4 +1,4 @@
-//! Building a [`Client`].
+//! The builder of a [`Client`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,9 +8,9 @@ use reqwest::{Url, header::HeaderValue};
 use super::{Client, Rules, Shared};
 use crate::{backoff::RetryPolicy, error::ClientError};
 
-/// Rules for a [`Client`] to be made.
+/// Settings of a new [`Client`].
 #[derive(Debug, Clone)]
-#[must_use = "nothing is made until it is built"]
+#[must_use = "has no effect until it is built"]
 pub struct ClientBuilder {
     url: String,
     key: Option<String>,
@@ -28,7 +28,7 @@ impl ClientBuilder {
             connect_timeout: Duration::from_secs(10),
             rules: Rules {
                 timeout: Duration::from_mins(1),
-                // Streams carry a comment every 15 s: three missed ones mean that the other side is gone.
+                // Streams carry a comment every 15 s: after three missed ones the other side is gone.
                 idle: Duration::from_secs(50),
                 retry: RetryPolicy::REQUESTS,
                 resume: RetryPolicy::STREAMS,
@@ -48,37 +48,37 @@ impl ClientBuilder {
         self
     }
 
-    /// Bounds the opening of a connection; 10 s unless set.
+    /// Timeout for opening a connection; 10 s by default.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Bounds one try of a request that is no stream; 60 s unless set.
+    /// Timeout of one try of a request that is not a stream; 60 s by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.rules.timeout = timeout;
         self
     }
 
-    /// Longest silence on a stream before it counts as broken; 50 s unless set.
+    /// Maximum silence on a stream before it counts as interrupted; 50 s by default.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.rules.idle = timeout;
         self
     }
 
-    /// How requests that failed are tried again; [`RetryPolicy::REQUESTS`] unless set.
+    /// How failed requests are retried; [`RetryPolicy::REQUESTS`] by default.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.rules.retry = policy;
         self
     }
 
-    /// How streams that broke off are taken up again; [`RetryPolicy::STREAMS`] unless set.
+    /// How interrupted streams are resumed; [`RetryPolicy::STREAMS`] by default.
     pub fn resume(mut self, policy: RetryPolicy) -> Self {
         self.rules.resume = policy;
         self
     }
 
-    /// The client.
+    /// Builds the client.
     pub fn build(self) -> Result<Client, ClientError> {
         let base = self.url.trim_end_matches('/').trim_end_matches(PREFIX).trim_end_matches('/');
         let parsed = Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_prefix_may_be_there() {
+    fn the_version_prefix_is_optional() {
         for url in ["https://example.org", "https://example.org/", "https://example.org/api/v1/"] {
             assert_eq!(Client::new(url, None).expect("client").base_url(), "https://example.org");
         }

@@ -1,4 +1,4 @@
-//! Where a reader stands in a job's one sequence of events: decides what of a frame is new.
+//! A reader's position in a job's sequence of events: decides whether a frame is new.
 
 use island_protocol::event::{JobEvent, Numbered};
 use serde_json::Value;
@@ -7,41 +7,41 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position(pub(super) u64);
 
-/// What a frame is to a reader.
+/// The relation of a frame to the position.
 #[derive(Debug, PartialEq)]
-pub(super) enum Taken {
+pub(super) enum Step {
     /// The next event.
     Event(Numbered<JobEvent>),
-    /// Nothing: received before, empty, or of a kind newer than this version.
+    /// Nothing new: received before, empty, or of a kind unknown to this version.
     Nothing,
     /// Events before it are missing.
     Gap,
 }
 
 impl Position {
-    /// Takes a frame. Its place moves only with the next event in the sequence.
-    pub(super) fn take(&mut self, id: &str, data: &str) -> serde_json::Result<Taken> {
+    /// Processes a frame. Only the next event in the sequence advances the position.
+    pub(super) fn take(&mut self, id: &str, data: &str) -> serde_json::Result<Step> {
         if data.is_empty() {
-            return Ok(Taken::Nothing);
+            return Ok(Step::Nothing);
         }
         let next = self.0 + 1;
         let n = id.parse().unwrap_or(next);
         if n < next {
-            return Ok(Taken::Nothing);
+            return Ok(Step::Nothing);
         }
         if n > next {
-            return Ok(Taken::Gap);
+            return Ok(Step::Gap);
         }
         let event = match serde_json::from_str::<JobEvent>(data) {
             Ok(event) => event,
             Err(_) if is_newer(data) => {
                 self.0 = n;
-                return Ok(Taken::Nothing);
+                return Ok(Step::Nothing);
             }
             Err(error) => return Err(error),
         };
         self.0 = n;
-        Ok(Taken::Event(Numbered { n, event }))
+        Ok(Step::Event(Numbered { n, event }))
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
     }
 
     proptest! {
-        /// Connections begin anywhere up to the right place and break anywhere; the sequence comes out whole.
+        /// Connections start anywhere up to the position and break anywhere; the sequence is complete.
         #[test]
         fn no_gap_and_no_repeat(total in 1_u64..40, connections in prop::collection::vec((0_u64..5, 0_u64..10), 0..60)) {
             let mut position = Position(0);
@@ -71,9 +71,9 @@ mod tests {
                 let first = (position.0 + 1).saturating_sub(overlap).max(1);
                 for n in first..=(first + length).min(total) {
                     match position.take(&n.to_string(), &data(n)).expect("an event") {
-                        Taken::Event(event) => seen.push(event.n),
-                        Taken::Nothing => prop_assert!(seen.contains(&n)),
-                        Taken::Gap => prop_assert!(false, "a gap before {n}"),
+                        Step::Event(event) => seen.push(event.n),
+                        Step::Nothing => prop_assert!(seen.contains(&n)),
+                        Step::Gap => prop_assert!(false, "a gap before {n}"),
                     }
                 }
             }
@@ -83,12 +83,12 @@ mod tests {
         #[test]
         fn a_skipped_event_is_a_gap(at in 0_u64..1000, skip in 2_u64..1000) {
             let mut position = Position(at);
-            prop_assert_eq!(position.take(&(at + skip).to_string(), &data(1)).expect("an event"), Taken::Gap);
+            prop_assert_eq!(position.take(&(at + skip).to_string(), &data(1)).expect("an event"), Step::Gap);
             prop_assert_eq!(position, Position(at));
         }
 
         #[test]
-        fn garbage_moves_nothing(text in "\\PC{1,30}") {
+        fn malformed_frames_do_not_advance_the_position(text in "\\PC{1,30}") {
             let mut position = Position(3);
             let known = serde_json::from_str::<JobEvent>(&text).is_ok() || is_newer(&text);
             prop_assert_eq!(position.take("4", &text).is_ok(), known);
@@ -97,20 +97,20 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_tomorrow_are_passed_over() {
+    fn unknown_kinds_are_skipped() {
         let mut position = Position(0);
         assert_eq!(
             position.take("1", r#"{"type":"hologram","depth":3}"#).expect("passed over"),
-            Taken::Nothing
+            Step::Nothing
         );
-        assert!(matches!(position.take("2", &data(2)).expect("an event"), Taken::Event(_)));
+        assert!(matches!(position.take("2", &data(2)).expect("an event"), Step::Event(_)));
         assert!(position.take("3", r#"{"type":"token"}"#).is_err(), "a known kind must be whole");
     }
 
     #[test]
     fn frames_without_an_id_are_counted() {
         let mut position = Position(0);
-        assert!(matches!(position.take("", &data(1)).expect("an event"), Taken::Event(_)));
+        assert!(matches!(position.take("", &data(1)).expect("an event"), Step::Event(_)));
         assert_eq!(position, Position(1));
     }
 }

@@ -1,4 +1,4 @@
-//! Every endpoint: what is asked, and that the answer is understood.
+//! Every endpoint: the request, and that the answer is parsed.
 
 use std::future::IntoFuture;
 
@@ -19,7 +19,7 @@ const ID: uuid::Uuid = uuid::Uuid::nil();
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
 const NOW: &str = "2026-11-20T00:00:00.000Z";
 
-/// Asks for one thing; the answer must be understood. Gives the request line.
+/// Sends one request, whose answer must parse, and returns the request line.
 async fn line<T: std::fmt::Debug + 'static>(
     body: impl ToString,
     ask: impl FnOnce(&Client) -> Request<T>,

@@ -1,4 +1,4 @@
-//! The client against a scripted server that breaks off, refuses, is busy, slow, or somebody else entirely.
+//! The client against a scripted server that disconnects, refuses, is busy or slow, or is another program.
 
 mod endpoints;
 mod retries;

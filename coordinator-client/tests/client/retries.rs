@@ -1,4 +1,4 @@
-//! What is sent again, what is not, and what a caller is told.
+//! Which requests are retried, and the errors of the others.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ async fn reading_is_repeated_until_it_succeeds() {
 }
 
 #[tokio::test]
-async fn retry_after_is_kept_to() {
+async fn retry_after_is_honored() {
     let busy = Step::Answer(429, "retry-after: 1\r\n", problem("rate_limited"));
     let script = Script::play(vec![busy, ok(ACCOUNT)]).await;
     let begun = Instant::now();
@@ -44,7 +44,7 @@ async fn retry_after_is_kept_to() {
 }
 
 #[tokio::test]
-async fn a_wait_beyond_patience_is_the_callers() {
+async fn a_retry_after_beyond_the_maximum_is_returned_to_the_caller() {
     let script = Script::play(vec![Step::Answer(429, "retry-after: 60\r\n", problem("rate_limited"))]).await;
     let error = script.client().account().await.expect_err("busy");
     assert_eq!(error.retry_after(), Some(Duration::from_mins(1)));
@@ -53,7 +53,7 @@ async fn a_wait_beyond_patience_is_the_callers() {
 }
 
 #[tokio::test]
-async fn a_post_that_acts_carries_one_name_on_every_try() {
+async fn a_post_carries_one_idempotency_key_on_every_try() {
     let script = Script::play(vec![
         Step::Hangup,
         Step::Answer(409, "retry-after: 0\r\n", problem("idempotency_in_progress")),
@@ -112,7 +112,7 @@ async fn every_field_of_a_refusal_is_read() {
 }
 
 #[tokio::test]
-async fn somebody_elses_answers_are_told_apart() {
+async fn answers_of_other_servers_are_distinguished() {
     let page = Step::Answer(404, "", "\n  <html>welcome to nginx".into());
     let script = Script::play(vec![page, ok("<html>hello")]).await;
     let error = script.client().account().await.expect_err("no coordinator");
@@ -132,7 +132,7 @@ async fn slow_answers_time_out() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_a_transport_error() {
+async fn a_refused_connection_is_a_transport_error() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let url = format!("http://{}", listener.local_addr().expect("address"));
     drop(listener);

@@ -1,4 +1,4 @@
-//! A server on loopback that answers by a script: one step per connection, and everything it was asked is kept.
+//! A server on loopback that answers by a script, one step for each connection, and records every request.
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -10,22 +10,22 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What one connection is met with.
+/// How one connection is answered.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// An answer: status, extra header lines, body.
     Answer(u16, &'static str, String),
     /// An answer whose body is cut in the middle.
     Cut(String),
-    /// Frames of an event stream, then the connection is closed in the middle of the body.
+    /// Frames of an event stream, then the connection is closed inside the body.
     Stream(String),
-    /// Frames of an event stream, then silence until the client hangs up.
+    /// Frames of an event stream, then silence until the client disconnects.
     Silent(String),
     /// The connection is closed without an answer.
     Hangup,
 }
 
-/// One request as the server read it.
+/// One request as the server received it.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) line: String,
@@ -40,7 +40,7 @@ impl Asked {
     }
 }
 
-/// The server; it stops when dropped.
+/// The server, stopped on drop.
 pub(crate) struct Script {
     pub(crate) url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -48,7 +48,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Plays `steps`, one per connection; a connection beyond them finds nobody.
+    /// Plays `steps`, one for each connection; further connections are refused.
     pub(crate) async fn play(steps: Vec<Step>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let url = format!("http://{}", listener.local_addr().expect("address"));
@@ -111,7 +111,7 @@ async fn meet(mut socket: TcpStream, step: Step, kept: &Mutex<Vec<Asked>>) {
     };
     socket.write_all(sent.as_bytes()).await.expect("answer");
     if matches!(step, Step::Silent(_)) {
-        // Ends when the client hangs up.
+        // Ends when the client disconnects.
         let _ = socket.read(&mut [0; 1]).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Streams that break off are taken up again; what cannot be is said.
+//! Interrupted streams are resumed; those that cannot be return an error.
 
 use futures::StreamExt;
 use island_coordinator_client::{
@@ -31,13 +31,13 @@ async fn read(events: &mut EventStream) -> (Vec<u64>, Option<ClientError>) {
 #[tokio::test]
 async fn resumes_without_a_gap_or_a_repeat() {
     let script = Script::play(vec![
-        // Cut in the middle of a frame.
+        // Cut inside a frame.
         Step::Stream(frames(1, 3, TOTAL) + "id: 4\ndata: {\"type\":\"tok"),
-        // A coordinator that restarts: nobody, then starting, then a page of the proxy before it.
+        // A coordinator that restarts: connection refused, then starting, then a page of its proxy.
         Step::Hangup,
         Step::Answer(503, "retry-after: 0\r\n", problem("service_unavailable")),
         Step::Answer(502, "", "<html>".into()),
-        // One that repeats, one that leaves something out, one that falls silent.
+        // One that repeats events, one that leaves events out, one that sends nothing more.
         Step::Stream(frames(2, 5, TOTAL)),
         Step::Stream(frames(7, 8, TOTAL)),
         Step::Silent(frames(6, 7, TOTAL)),
@@ -56,7 +56,7 @@ async fn resumes_without_a_gap_or_a_repeat() {
 }
 
 #[tokio::test]
-async fn begins_where_it_is_told_to() {
+async fn starts_after_the_given_event() {
     let script = Script::play(vec![Step::Stream(frames(8, 9, TOTAL))]).await;
     let events = script.client().job_events(JOB, Some(7));
     let seen: Vec<u64> = events.into_stream().map(|event| event.expect("event").n).collect().await;
@@ -95,7 +95,7 @@ async fn an_ended_job_without_further_events_ends_the_stream() {
 }
 
 #[tokio::test]
-async fn the_end_between_an_empty_stream_and_the_question_is_read() {
+async fn an_end_after_an_empty_stream_is_read() {
     let steps = vec![complete(String::new()), job("completed"), complete(frames(TOTAL, TOTAL, TOTAL))];
     let script = Script::play(steps).await;
     let (seen, error) = read(&mut script.client().job_events(JOB, Some(TOTAL - 1))).await;
@@ -128,14 +128,14 @@ async fn the_limit_of_streams_is_returned_at_once_but_waited_for_while_resuming(
 }
 
 #[tokio::test]
-async fn a_job_that_is_not_there_is_no_reason_to_try_again() {
+async fn an_unknown_job_is_not_retried() {
     let script = Script::play(vec![Step::Answer(404, "", problem("job_not_found"))]).await;
     let (_, error) = read(&mut script.client().job_events(JOB, None)).await;
     assert_eq!(error.expect("refused").code(), Some("job_not_found"));
 }
 
 #[tokio::test]
-async fn garbage_is_an_error_and_a_page_is_no_stream() {
+async fn malformed_frames_and_html_are_errors() {
     let garbage = Step::Stream("id: 1\ndata: not json\n\n".into());
     let script = Script::play(vec![garbage, Step::Answer(200, "", "<html>".into())]).await;
     let (_, error) = read(&mut script.client().job_events(JOB, None)).await;
@@ -165,7 +165,7 @@ async fn chat(script: &Script) -> (String, Option<ClientError>) {
 }
 
 #[tokio::test]
-async fn a_reply_is_asked_for_again_until_it_begins() {
+async fn a_reply_is_requested_again_until_it_begins() {
     let script = Script::play(vec![
         Step::Hangup,
         Step::Answer(429, "retry-after: 0\r\n", problem("concurrent_streams_exceeded")),
@@ -181,7 +181,7 @@ async fn a_reply_is_asked_for_again_until_it_begins() {
 }
 
 #[tokio::test]
-async fn a_reply_that_has_begun_is_never_asked_for_again() {
+async fn a_reply_that_has_begun_is_never_requested_again() {
     let script = Script::play(vec![
         Step::Stream(chunk("Hel")),
         Step::Stream(chunk("Hel") + &format!("data: {}\n\n", problem("job_failed"))),

@@ -22,7 +22,7 @@ pub(crate) struct Slots {
     pub instance: InstanceId,
     pub clock: Clock,
     pub deferred: deferred_writes::Sender,
-    /// Slots of each account; 0 is no limit.
+    /// Slots of each account; 0 means unlimited.
     pub limit: u32,
 }
 

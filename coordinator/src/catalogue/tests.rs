@@ -53,7 +53,7 @@ fn loads_and_resolves_local_files() {
 }
 
 #[test]
-fn what_is_not_built_is_left_out_and_what_is_gets_its_hash() {
+fn unbuilt_cargos_are_left_out_and_built_files_get_their_hash() {
     let model = |name: &str| format!("model_url = \"file://built/{name}.wasm\"");
     let files = [
         ("Cargo.toml", "[workspace]".to_owned()),
@@ -69,7 +69,7 @@ fn what_is_not_built_is_left_out_and_what_is_gets_its_hash() {
     assert_eq!(artifact.size_bytes, Some(5));
     let hello = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     assert_eq!(artifact.sha256, Some(hello.parse().expect("digest")));
-    // What the build noted saves reading the file; what it noted of an older one does not count.
+    // The hash that the build wrote beside the file saves reading it; one of an older file is ignored.
     let (file, note) = (path.join("built/a.wasm"), path.join("built/a.wasm.sha256"));
     let other = "ab".repeat(32);
     fs::write(&note, format!("{other}\n")).expect("note");
@@ -82,11 +82,11 @@ fn what_is_not_built_is_left_out_and_what_is_gets_its_hash() {
 }
 
 #[test]
-fn every_problem_is_named_by_file_and_line() {
-    let unknown = cargo_toml("a", 1, "colour = \"red\"");
+fn every_problem_is_reported_with_file_and_line() {
+    let unknown = cargo_toml("a", 1, "tint = \"red\"");
     assert_eq!(faults(&[("a.toml", unknown)]).len(), 1);
-    let typo = faults(&[("a.toml", cargo_toml("a", 1, "colour = \"red\""))]);
-    assert!(typo[0].starts_with("a.toml:9: unknown field `colour`"), "{typo:?}");
+    let typo = faults(&[("a.toml", cargo_toml("a", 1, "tint = \"red\""))]);
+    assert!(typo[0].starts_with("a.toml:9: unknown field `tint`"), "{typo:?}");
 
     let wrong = cargo_toml("A b", 1, "onnx_task_type = \"x\"\nmodel_url = \"ftp://x\"\nmodel_hash = \"12\"")
         .replace("prompt = \"hello\"", "text = 1");
@@ -106,10 +106,10 @@ fn a_container_declares_hosts_and_ports_and_only_in_the_highest_tier() {
     let catalogue = Catalogue::load(&path, false).expect("valid");
     assert_eq!(catalogue.get("a").expect("there").spec.egress().expect("places").len(), 2);
     for (tier, egress, why) in [
-        (elevated, "[\"a.org\"]", "no host:port"),
-        (elevated, "[\"127.0.0.1:80\"]", "no name of a host"),
-        (elevated, "[\"localhost:80\"]", "no name of a host"),
-        (elevated, "[1]", "no host:port"),
+        (elevated, "[\"a.org\"]", "not a valid host:port"),
+        (elevated, "[\"127.0.0.1:80\"]", "not a valid host name"),
+        (elevated, "[\"localhost:80\"]", "not a valid host name"),
+        (elevated, "[1]", "not a valid host:port"),
         ("sandbox_tier = \"standard\"", "[\"a.org:443\"]", "needs sandbox_tier"),
         ("", "[\"a.org:443\"]", "needs sandbox_tier"),
     ] {
@@ -119,7 +119,7 @@ fn a_container_declares_hosts_and_ports_and_only_in_the_highest_tier() {
 }
 
 #[test]
-fn a_slug_or_alias_cannot_be_taken_twice() {
+fn slugs_and_aliases_are_unique() {
     let files = [
         ("a.toml", cargo_toml("a", 1, "aliases = [\"x\"]")),
         ("b.toml", cargo_toml("b", 1, "aliases = [\"x\"]")),
@@ -179,7 +179,7 @@ fn well_known_names_mean_models_by_size() {
 }
 
 #[test]
-fn the_best_usable_model_stands_in() {
+fn the_best_usable_model_replaces_an_unknown_name() {
     let (_folder, catalogue) = models();
     let near = |near| [("llm-chat", Nearness::Warm), ("seven-b", near), ("half-b", Nearness::Remote)];
     assert_eq!(choice(&catalogue, "whatever", &near(Nearness::Warm)), "seven-b");

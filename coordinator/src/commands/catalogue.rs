@@ -137,6 +137,6 @@ mod tests {
         let (wanted, unnamed) = wanted(artifacts.into_iter(), &Pins::default(), false);
         let files: Vec<String> = wanted.values().flatten().map(|(address, _)| address.to_string()).collect();
         assert_eq!(files, ["hf://o/r:loose", "hf://o/r:other@v1"]);
-        assert_eq!(unnamed, ["hf://o/s: it names no file"]);
+        assert_eq!(unnamed, ["hf://o/s: the address names no file"]);
     }
 }

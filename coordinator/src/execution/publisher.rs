@@ -35,7 +35,7 @@ const MAX_TRIES: u32 = 40;
 pub(super) struct Published {
     /// Number of the last published event.
     pub last_event: u64,
-    /// Stream sequence of the job's last message; 0 if there is none.
+    /// Stream sequence of the job's last message; 0 without one.
     pub sequence: u64,
 }
 

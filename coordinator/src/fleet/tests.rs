@@ -93,7 +93,7 @@ fn fleet() -> (Fleet, Instant) {
 }
 
 #[test]
-fn an_island_that_left_is_gone_and_not_taken_up_again() {
+fn an_island_that_left_is_removed_and_not_added_again() {
     let (fleet, now) = fleet();
     let left = || {
         let newcomer = Enrolled::new(HOST, AccountId(Uuid::from_u128(2)), String::new(), "one".into());
@@ -111,7 +111,7 @@ fn place(fleet: &Fleet, n: u128, now: Instant) -> bool {
 }
 
 #[test]
-fn slots_given_since_the_last_heartbeat_are_taken_and_ended_ones_are_free() {
+fn slots_assigned_since_the_last_heartbeat_are_taken_and_ended_ones_free() {
     let (fleet, now) = fleet();
     let at = Timestamp::from_unix_ms(0);
     assert!(!place(&fleet, 1, now), "no heartbeat yet");
@@ -128,7 +128,7 @@ fn slots_given_since_the_last_heartbeat_are_taken_and_ended_ones_are_free() {
 }
 
 #[test]
-fn silence_makes_an_island_offline_and_a_heartbeat_brings_it_back() {
+fn an_island_without_heartbeats_is_offline_until_the_next_one() {
     let (fleet, now) = fleet();
     fleet.heartbeat(beat(2, &[]), now, Timestamp::from_unix_ms(0));
     let later = now + Duration::from_secs(15);

@@ -85,7 +85,7 @@ fn warm_before_disk_before_download_and_fresh_before_tried() {
 }
 
 #[test]
-fn a_clearly_faster_island_comes_first_until_it_is_as_busy_as_it_is_fast() {
+fn a_clearly_faster_island_comes_first_until_its_speed_is_shared() {
     let caps = capabilities(Some(true));
     let fast = |running: u32| Candidate {
         tokens_per_second: Some(80.0),
@@ -106,7 +106,7 @@ fn a_clearly_faster_island_comes_first_until_it_is_as_busy_as_it_is_fast() {
 }
 
 #[test]
-fn what_an_owner_asks_is_paid_or_the_job_goes_elsewhere() {
+fn a_minimum_price_excludes_cheaper_jobs() {
     let mut caps = capabilities(Some(true));
     let paying = |micro: i64| CargoSpec { price_per_job: MicroCredits(micro), ..cargo(1_000, 0) };
     let reason = |caps: &Capabilities, cargo: &CargoSpec| usable(cargo, &candidate(1, caps, &[])).err();
@@ -114,8 +114,8 @@ fn what_an_owner_asks_is_paid_or_the_job_goes_elsewhere() {
     assert_eq!(reason(&caps, &paying(99)), Some(Reason::Price));
     assert_eq!(reason(&caps, &paying(100)), None);
     let of_this = [("m".parse().expect("a slug"), MicroCredits::ZERO)].into();
-    caps.asking = Some(Asking { cargos: of_this, ..caps.asking.clone().expect("said before") });
-    assert_eq!(reason(&caps, &paying(0)), None, "what is said of one Cargo goes before");
+    caps.asking = Some(Asking { cargos: of_this, ..caps.asking.clone().expect("set above") });
+    assert_eq!(reason(&caps, &paying(0)), None, "the price of one Cargo overrides the general one");
 }
 
 fn shipped(slug: &str, bytes: u64) -> CargoSpec {
@@ -129,7 +129,7 @@ fn shipped(slug: &str, bytes: u64) -> CargoSpec {
 }
 
 #[test]
-fn a_check_takes_what_is_near_and_small_and_fetches_nothing_from_elsewhere() {
+fn a_check_uses_a_near_and_small_model_and_downloads_none_from_elsewhere() {
     let caps = capabilities(Some(true));
     let island = candidate(1, &caps, &[]);
     let chosen = |cargos: &[CargoSpec]| quickest(cargos, &island).map(|cargo| cargo.slug.to_string());
@@ -192,7 +192,7 @@ fn reasons_are_counted() {
 }
 
 #[test]
-fn a_language_model_too_big_for_the_gpu_runs_in_main_memory_and_an_image_model_does_not() {
+fn a_language_model_too_large_for_the_gpu_runs_in_main_memory_and_an_image_model_does_not() {
     let caps = capabilities(Some(true));
     let mut island = candidate(1, &caps, &[]);
     island.free_vram_mb = 4_000;
@@ -203,7 +203,7 @@ fn a_language_model_too_big_for_the_gpu_runs_in_main_memory_and_an_image_model_d
 }
 
 #[test]
-fn what_an_owner_does_not_allow_containers_is_not_asked_of_the_island() {
+fn containers_beyond_the_owners_rules_are_not_offered() {
     let offer = |max_tier, egress: serde_json::Value| {
         let mut caps = capabilities(Some(true));
         caps.runtimes[0].kind = RuntimeType::Container;
@@ -217,7 +217,7 @@ fn what_an_owner_does_not_allow_containers_is_not_asked_of_the_island() {
     let (none, declared) = (serde_json::json!("none"), serde_json::json!("declared"));
     let low = offer(SandboxTier::Restricted, none.clone());
     let high = offer(SandboxTier::Elevated, none);
-    assert_eq!(found(&cargo, &low), None, "without a tier, the least is asked for");
+    assert_eq!(found(&cargo, &low), None, "without a tier, the lowest is required");
     cargo.sandbox_tier = Some(SandboxTier::Elevated);
     assert_eq!((found(&cargo, &low), found(&cargo, &high)), (Some(Reason::NoTier), None));
     cargo.engine = serde_json::json!({"egress": ["a.org:443"]});
@@ -236,7 +236,7 @@ fn what_an_owner_does_not_allow_containers_is_not_asked_of_the_island() {
 
 proptest! {
     #[test]
-    fn everybody_is_either_ranked_or_counted_and_nobody_beyond_capacity(
+    fn every_island_is_ranked_or_counted_and_none_beyond_capacity(
         islands in prop::collection::vec((any::<bool>(), any::<bool>(), -2_i64..4, 0_i64..10_000, 0_i64..10_000, 0_u8..3), 0..20),
         ram in 0_u64..10_000, vram in 0_u64..10_000,
     ) {
@@ -261,7 +261,7 @@ proptest! {
     }
 
     #[test]
-    fn of_equals_the_native_ones_come_first_and_nobody_is_left_out(natives in prop::collection::vec(any::<bool>(), 0..20)) {
+    fn among_equals_native_engines_come_first_and_none_is_left_out(natives in prop::collection::vec(any::<bool>(), 0..20)) {
         let says = |backend: &str| {
             let mut caps = capabilities(Some(true));
             caps.runtimes[0].backend = Some(backend.to_owned());

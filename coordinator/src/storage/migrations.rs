@@ -19,7 +19,7 @@ macro_rules! files {
     };
 }
 
-const SHARED: &[File] = files!["": "0001_start", "0002_keys_and_limits", "0006_coordinators", "0013_pairings", "0014_checks", "0015_books"];
+const SHARED: &[File] = files!["": "0001_start", "0002_keys_and_limits", "0006_coordinators", "0013_pairings", "0014_checks", "0015_books", "0016_coordinator_id"];
 const SQLITE: &[File] = files!["sqlite/": "0005_guards", "0012_counters"];
 const POSTGRES: &[File] = files!["postgres/": "0005_guards", "0012_counters"];
 

@@ -1,4 +1,4 @@
-//! What needs no job: health, catalogue, account.
+//! Requests without jobs: health, catalogue, account.
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ async fn the_catalogue_and_health_need_no_key() {
 }
 
 #[tokio::test]
-async fn an_account_shows_what_may_be_spent() {
+async fn an_account_shows_its_spendable_credits() {
     let network = Network::start().await;
     let account = network.get("/account").await;
     assert_eq!(
@@ -34,7 +34,7 @@ async fn an_account_shows_what_may_be_spent() {
 }
 
 #[tokio::test]
-async fn workloads_carry_schemas_and_numbers_that_stay() {
+async fn workloads_have_schemas_and_stable_numbers() {
     let mut network = Network::start().await;
     let before = network.get("/workloads/echo").await;
     assert_eq!(before["data"]["example"]["input"]["prompt"], "hello");
@@ -46,7 +46,7 @@ async fn workloads_carry_schemas_and_numbers_that_stay() {
 }
 
 #[tokio::test]
-async fn islands_are_listed_with_what_they_have() {
+async fn islands_are_listed_with_their_capabilities() {
     let network = Network::start().await;
     let island = Island::start(&network).await;
     let host = network.get(&format!("/hosts/{}", island.id)).await["data"].clone();

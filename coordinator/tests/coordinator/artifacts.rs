@@ -1,4 +1,4 @@
-//! Files of Cargos that lie at the coordinator, for Islands elsewhere.
+//! Files of Cargos on the coordinator's machine, for Islands elsewhere.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::support::network::{ECHO, Network};
 const HELLO: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
 
 #[tokio::test]
-async fn a_cargos_local_file_is_had_by_its_hash_and_nothing_else_is() {
+async fn only_local_files_of_cargos_are_served_by_their_hash() {
     let network = Network::start_with(|config| {
         let dir = &config.catalogue.dir;
         fs::create_dir_all(dir.join("built")).expect("folder");

@@ -30,7 +30,7 @@ async fn a_whole_reply() {
         body["top_k"] = json!(3);
         body["messages"] = json!([
             {"role": "system", "content": "Be short."},
-            {"role": "user", "content": [{"type": "text", "text": "Say "}, {"type": "text", "text": "hi."}]},
+            {"role": "user", "content": [{"type": "text", "text": "Write "}, {"type": "text", "text": "hi."}]},
         ]);
     });
     let (answer, ()) = tokio::join!(request.send(), async {
@@ -38,7 +38,7 @@ async fn a_whole_reply() {
         assert_eq!(
             assignment.input,
             json!({
-                "messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Say hi."}],
+                "messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Write hi."}],
                 "max_tokens": 100, "temperature": 0.5,
             }),
             "bounded by the Cargo, without what it does not know"
@@ -122,7 +122,7 @@ async fn bad_requests_name_the_field() {
 }
 
 #[tokio::test]
-async fn a_missing_key_is_told_in_the_words_of_the_chat_api() {
+async fn a_missing_key_is_reported_in_the_form_of_the_chat_api() {
     let network = Network::start().await;
     let request = network.http.post(format!("{}/chat/completions", network.url)).json(&json!({}));
     let (status, error) = problem(request).await;
@@ -130,7 +130,7 @@ async fn a_missing_key_is_told_in_the_words_of_the_chat_api() {
 }
 
 #[tokio::test]
-async fn an_unknown_model_is_no_error() {
+async fn an_unknown_model_is_not_an_error() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     for model in ["gpt-4o", "no such model", "parrot", ""] {
@@ -185,7 +185,7 @@ async fn a_failure_before_the_first_chunk_is_an_http_error_and_a_later_one_is_no
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_cancels_its_job() {
+async fn a_client_that_disconnects_cancels_its_job() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     let request = chat(&network, |body| body["stream"] = json!(true));
@@ -204,7 +204,7 @@ async fn a_client_that_goes_away_cancels_its_job() {
 }
 
 #[tokio::test]
-async fn forms_and_functions_that_are_none_are_refused() {
+async fn invalid_formats_and_functions_are_refused() {
     let network = Network::start().await;
     let function = json!({"type": "function", "function": {"name": "f"}});
     for (param, value) in [
@@ -239,7 +239,7 @@ async fn forms_and_functions_that_are_none_are_refused() {
 }
 
 #[tokio::test]
-async fn calls_reach_the_client() {
+async fn tool_calls_reach_the_client() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     let call = json!({"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}});

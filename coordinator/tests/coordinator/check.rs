@@ -1,4 +1,4 @@
-//! An Island that checks itself: one free job, there and nowhere else.
+//! An Island that checks itself: one free job, on this Island only.
 
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ use crate::support::{
     network::Network,
 };
 
-/// Asks for a check in the Island's name, over what it signs for it or something else.
-async fn ask(network: &Network, island: &Asker, claim: impl Fn(&Asker) -> String) -> (u16, Value) {
+/// Requests a check in the Island's name, signed over the given claim or its own.
+async fn ask(network: &Network, island: &Requester, claim: impl Fn(&Requester) -> String) -> (u16, Value) {
     let signature = STANDARD.encode(island.key.sign(claim(island).as_bytes()).expect("sign"));
     let body = json!({ "host_id": island.id, "sent_at": island.sent_at, "signature": signature });
     answer(network.http.post(format!("{}/island/check", network.url)).json(&body)).await
 }
 
-/// Who asks, apart from the Island, which is busy answering meanwhile.
-struct Asker {
+/// The requesting side of an Island, whose other side runs the job meanwhile.
+struct Requester {
     id: island_protocol::ids::HostId,
     key: std::sync::Arc<nkeys::KeyPair>,
     sent_at: island_protocol::time::Timestamp,
 }
 
-impl Asker {
+impl Requester {
     fn of(island: &Island) -> Self {
         Self { id: island.id, key: island.key.clone(), sent_at: Clock::System.now() }
     }
@@ -48,21 +48,21 @@ async fn job_of_owner(network: &Network, check: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_check_is_one_free_job_on_the_island_that_asks() {
+async fn a_check_is_one_free_job_on_the_requesting_island() {
     let network = Network::start().await;
     let (mut island, _other) = (Island::start(&network).await, Island::start(&network).await);
-    let (before, asker) = (network.credits(&network.owner).await, Asker::of(&island));
+    let (before, requester) = (network.credits(&network.owner).await, Requester::of(&island));
     let serve = async {
         let run = island.take().await;
         let running = AttemptEvent::Status { state: "running".to_owned() };
         let token = |text: &str| AttemptEvent::Token { content: text.to_owned(), count: 1 };
         island.send(run.key, run.first_event, vec![running, token("Hel")]).await;
-        // Between two texts lies the time that a speed is reckoned from.
+        // The time between two texts determines the measured speed.
         tokio::time::sleep(Duration::from_millis(20)).await;
         island.send(run.key, run.first_event + 2, vec![token("lo")]).await;
         island.end(run.key, run.first_event + 3, completed(1, 2)).await;
     };
-    let (asked, ()) = tokio::join!(ask(&network, &asker, Asker::claim), serve);
+    let (asked, ()) = tokio::join!(ask(&network, &requester, Requester::claim), serve);
     assert_eq!(asked.0, 200, "{}", asked.1);
     let check = &asked.1["data"];
     assert_eq!((&check["passed"], &check["error"]), (&json!(true), &json!(null)), "{check}");
@@ -77,36 +77,36 @@ async fn a_check_is_one_free_job_on_the_island_that_asks() {
     let stats = network.get("/network/stats").await["data"].clone();
     assert_eq!(stats["jobs_completed"], json!(0), "{stats}");
     let job = job_of_owner(&network, check).await;
-    assert_eq!(job["status"], "completed", "its owner can look at it: {job}");
+    assert_eq!(job["status"], "completed", "its owner can read it: {job}");
 
-    let (status, body) = ask(&network, &Asker::of(&island), Asker::claim).await;
+    let (status, body) = ask(&network, &Requester::of(&island), Requester::claim).await;
     assert_eq!((status, &body["error"]["code"]), (429, &json!("rate_limited")), "{body}");
     network.audit().await;
 }
 
 #[tokio::test]
-async fn what_the_island_does_not_do_is_said_and_nobody_else_does_it() {
+async fn a_failed_check_is_reported_and_not_retried_elsewhere() {
     let network = Network::start().await;
     let (mut refuses, mut fails) = (Island::start(&network).await, Island::start(&network).await);
 
-    let asker = Asker::of(&refuses);
+    let requester = Requester::of(&refuses);
     let refuse = async {
         let offer = refuses.offer().await;
         refuses.refuse(&offer).await;
     };
-    let (asked, ()) = tokio::join!(ask(&network, &asker, Asker::claim), refuse);
+    let (asked, ()) = tokio::join!(ask(&network, &requester, Requester::claim), refuse);
     let check = &asked.1["data"];
     assert_eq!(check["passed"], json!(false), "{check}");
     assert_eq!(check["error"]["message"], "the Island did not take the job: scripted");
 
-    let asker = Asker::of(&fails);
+    let requester = Requester::of(&fails);
     let fail = async {
         let run = fails.take().await;
         let failure = Failure::of_host(FailureCode::RuntimeCrashed, "the engine fell over");
         let outcome = Outcome::Failed { failure, usage: Usage::default() };
         fails.end(run.key, run.first_event, outcome).await;
     };
-    let (asked, ()) = tokio::join!(ask(&network, &asker, Asker::claim), fail);
+    let (asked, ()) = tokio::join!(ask(&network, &requester, Requester::claim), fail);
     let check = &asked.1["data"];
     assert_eq!(check["error"]["code"], "runtime_crashed", "{check}");
     let job = job_of_owner(&network, check).await;
@@ -115,14 +115,14 @@ async fn what_the_island_does_not_do_is_said_and_nobody_else_does_it() {
 }
 
 #[tokio::test]
-async fn an_island_that_can_run_nothing_is_told_why_and_a_strangers_word_counts_for_nothing() {
+async fn a_check_without_a_suitable_cargo_has_a_reason_and_needs_the_islands_signature() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     island.slots = 0;
     island.beat(&[]).await;
     let full = async {
         loop {
-            let (status, body) = ask(&network, &Asker::of(&island), Asker::claim).await;
+            let (status, body) = ask(&network, &Requester::of(&island), Requester::claim).await;
             assert_eq!(status, 200, "{body}");
             if body["data"]["error"]["message"] == "no_slot" {
                 return body;
@@ -132,20 +132,22 @@ async fn an_island_that_can_run_nothing_is_told_why_and_a_strangers_word_counts_
     let body = crate::support::soon("the heartbeat", full).await;
     assert_eq!(body["data"]["job_id"], json!(null), "no job was made: {body}");
 
-    let (status, body) =
-        ask(&network, &Asker::of(&island), |asker| credentials_claim(asker.id, asker.sent_at)).await;
+    let (status, body) = ask(&network, &Requester::of(&island), |requester| {
+        credentials_claim(requester.id, requester.sent_at)
+    })
+    .await;
     assert_eq!((status, &body["error"]["param"]), (422, &json!("signature")), "{body}");
-    let stranger = Asker {
+    let stranger = Requester {
         id: island_protocol::ids::HostId(uuid::Uuid::new_v4()),
         key: island.key.clone(),
         sent_at: Clock::System.now(),
     };
-    let (status, body) = ask(&network, &stranger, Asker::claim).await;
+    let (status, body) = ask(&network, &stranger, Requester::claim).await;
     assert_eq!((status, &body["error"]["code"]), (404, &json!("host_not_found")), "{body}");
 }
 
 #[tokio::test]
-async fn an_island_that_left_and_comes_back_keeps_what_it_earned() {
+async fn an_island_that_enrolls_again_retains_its_karma() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -163,10 +165,11 @@ async fn an_island_that_left_and_comes_back_keeps_what_it_earned() {
     let before = karma().await;
     assert!(before > 0.0, "{before}");
 
-    let asker = Asker::of(&island);
-    let signature =
-        STANDARD.encode(asker.key.sign(credentials_claim(asker.id, asker.sent_at).as_bytes()).expect("sign"));
-    let body = json!({ "host_id": asker.id, "sent_at": asker.sent_at, "signature": signature });
+    let requester = Requester::of(&island);
+    let signature = STANDARD.encode(
+        requester.key.sign(credentials_claim(requester.id, requester.sent_at).as_bytes()).expect("sign"),
+    );
+    let body = json!({ "host_id": requester.id, "sent_at": requester.sent_at, "signature": signature });
     let (status, body) = answer(network.http.post(format!("{}/island/leave", network.url)).json(&body)).await;
     assert_eq!(status, 200, "{body}");
     let (status, body) = enroll(&network, &network.owner, island.id, &island.key).await;

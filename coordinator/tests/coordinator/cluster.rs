@@ -52,7 +52,7 @@ impl Peer {
         self.call(network, Method::POST, "/jobs").json(&body).send().await.expect("answer")
     }
 
-    /// Stops without a word, as a killed process does.
+    /// Stops abruptly, as a killed process does.
     async fn kill(self) {
         self.hard.cancel();
         soon("the end", self.running).await.expect("no panic").expect("served");
@@ -86,7 +86,7 @@ async fn read_until(stream: &mut Events, seen: &mut Vec<Event>, expected: &str) 
 }
 
 #[tokio::test]
-async fn a_job_of_one_is_read_streamed_and_resumed_at_the_other() {
+async fn a_job_of_one_coordinator_is_read_and_streamed_at_the_other() {
     let (network, peer) = two().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -101,7 +101,7 @@ async fn a_job_of_one_is_read_streamed_and_resumed_at_the_other() {
     let resumed = peer.stream(&network, &id, seen.len() as u64 - 1).await;
     assert!(
         island.renew(key, "run", 2, first + 1).await.leases[0].held,
-        "the owner answers, the other is silent"
+        "only the job's coordinator replies"
     );
     island.send(key, first + 2, vec![token("c")]).await;
     assert!(island.end(key, first + 3, completed(1, 3)).await.committed);
@@ -111,14 +111,14 @@ async fn a_job_of_one_is_read_streamed_and_resumed_at_the_other() {
     let resumed = resumed.rest().await;
     assert_eq!(resumed, seen[seen.len() - resumed.len()..], "the same events under the same numbers");
     assert_eq!(text(&resumed), "bc");
-    assert_eq!(network.stream(&id, 0).await.rest().await, seen, "and the same at the owner");
+    assert_eq!(network.stream(&id, 0).await.rest().await, seen, "and the same at its coordinator");
     assert_eq!(peer.stream(&network, &id, 0).await.rest().await, seen, "and afterwards");
     assert_eq!(peer.get(&network, &format!("/jobs/{id}")).await["data"]["output"], "abc");
     network.audit().await;
 }
 
 #[tokio::test]
-async fn a_job_of_one_is_cancelled_at_the_other() {
+async fn a_job_of_one_coordinator_is_cancelled_at_the_other() {
     let (network, peer) = two().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -138,7 +138,7 @@ async fn a_job_of_one_is_cancelled_at_the_other() {
 }
 
 #[tokio::test]
-async fn when_the_owner_is_killed_the_other_goes_on_with_the_same_attempt_and_the_same_numbers() {
+async fn the_other_coordinator_continues_the_attempt_and_the_numbers_of_a_killed_one() {
     let (mut network, peer) = two().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -150,7 +150,7 @@ async fn when_the_owner_is_killed_the_other_goes_on_with_the_same_attempt_and_th
     let mut seen = Vec::new();
     read_until(&mut stream, &mut seen, "ab").await;
     network.kill().await;
-    // Nobody takes these two for now: the other coordinator hears them, but the job is not its own yet.
+    // No coordinator applies these two yet: the other one receives them, but the job is not its own.
     island.send(key, first + 2, vec![token("c"), token("d")]).await;
     let resumed = peer.stream(&network, &id, seen.len() as u64).await;
     let lease = island.renew_until_answered(key, "run", 4, first + 3).await.leases.remove(0);
@@ -171,7 +171,7 @@ async fn when_the_owner_is_killed_the_other_goes_on_with_the_same_attempt_and_th
 }
 
 #[tokio::test]
-async fn a_job_that_waits_is_taken_over_at_once_when_its_coordinator_leaves_in_order() {
+async fn a_waiting_job_is_taken_over_at_once_when_its_coordinator_stops_in_order() {
     let (mut network, peer) = two().await;
     let id = network.submit().await;
     network.down().await;
@@ -186,29 +186,31 @@ async fn a_job_that_waits_is_taken_over_at_once_when_its_coordinator_leaves_in_o
     network.audit().await;
 }
 
-/// Who owns a job, and how often each coordinator has counted.
-async fn owner_and_beats(network: &Network, id: &str) -> (String, Vec<(String, i64)>) {
+/// The coordinator of a job, and the heartbeat counter of each coordinator.
+async fn coordinator_and_heartbeats(network: &Network, id: &str) -> (String, Vec<(String, i64)>) {
     let pool = network.sql().await;
-    let owner =
-        sqlx::query("SELECT owner FROM jobs WHERE id = $1").bind(id.to_owned()).fetch_one(&pool).await;
+    let coordinator = sqlx::query("SELECT coordinator_id FROM jobs WHERE id = $1")
+        .bind(id.to_owned())
+        .fetch_one(&pool)
+        .await;
     let rows =
         sqlx::query("SELECT id, beats FROM coordinators ORDER BY id").fetch_all(&pool).await.expect("rows");
     let beats = rows.iter().map(|row| (row.get("id"), row.get("beats"))).collect();
     pool.close().await;
-    (owner.expect("job").get("owner"), beats)
+    (coordinator.expect("job").get("coordinator_id"), beats)
 }
 
 #[tokio::test]
-async fn a_living_coordinator_keeps_its_jobs() {
+async fn a_running_coordinator_retains_its_jobs() {
     let (network, _peer) = two().await;
     let id = network.submit().await;
-    let (owner, before) = owner_and_beats(&network, &id).await;
+    let (coordinator, before) = coordinator_and_heartbeats(&network, &id).await;
     assert_eq!(before.len(), 2);
     let counted = async {
         loop {
-            let (now, beats) = owner_and_beats(&network, &id).await;
-            assert_eq!(now, owner);
-            // More beats of both than it takes to be given up eight times over.
+            let (now, beats) = coordinator_and_heartbeats(&network, &id).await;
+            assert_eq!(now, coordinator);
+            // More heartbeats of both than eight takeover timeouts.
             if beats.iter().zip(&before).all(|(now, before)| now.1 > before.1 + 16) {
                 assert_eq!(beats.len(), 2);
                 return;
@@ -221,14 +223,18 @@ async fn a_living_coordinator_keeps_its_jobs() {
 }
 
 #[tokio::test]
-async fn a_coordinator_that_was_struck_off_stops_and_loses_its_jobs() {
+async fn a_removed_coordinator_stops_and_loses_its_jobs() {
     let (mut network, peer) = two().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
     let assignment = island.take().await;
-    let (owner, _) = owner_and_beats(&network, &id).await;
+    let (coordinator, _) = coordinator_and_heartbeats(&network, &id).await;
     let pool = network.sql().await;
-    sqlx::query("DELETE FROM coordinators WHERE id = $1").bind(owner).execute(&pool).await.expect("delete");
+    sqlx::query("DELETE FROM coordinators WHERE id = $1")
+        .bind(coordinator)
+        .execute(&pool)
+        .await
+        .expect("delete");
     pool.close().await;
     let running = network.running.take().expect("running");
     let ended = soon("the end of its own accord", running).await.expect("no panic");
@@ -242,7 +248,7 @@ async fn a_coordinator_that_was_struck_off_stops_and_loses_its_jobs() {
 }
 
 #[tokio::test]
-async fn an_island_enrolled_at_one_is_known_to_the_other_and_so_is_what_it_earns() {
+async fn an_island_and_its_earnings_are_known_to_both_coordinators() {
     let (network, peer) = two().await;
     let mut island = Island::start(&network).await;
     let host = format!("/hosts/{}", island.id);
@@ -271,10 +277,10 @@ async fn an_island_enrolled_at_one_is_known_to_the_other_and_so_is_what_it_earns
     let earned: i64 = sqlx::query_scalar("SELECT karma_ms FROM hosts").fetch_one(&pool).await.expect("karma");
     pool.close().await;
     let expected = earned as f64 / 3_600_000.0;
-    let told = async {
+    let known = async {
         while (network.get(&host).await["data"]["karma"].as_f64().expect("karma") - expected).abs() > 1e-12 {}
     };
-    soon("karma at the one that did not write it", told).await;
+    soon("karma at the one that did not write it", known).await;
 }
 
 /// Submits `count` jobs at once, half to each coordinator.
@@ -294,7 +300,7 @@ async fn ask_both(network: &Network, peer: &Peer, count: usize) -> Vec<StatusCod
 }
 
 #[tokio::test]
-async fn credit_for_ten_jobs_buys_ten_whoever_is_asked() {
+async fn credits_for_ten_jobs_buy_ten_at_both_coordinators_together() {
     let (network, peer) = {
         let network = Network::start_with(|config| config.limits.concurrent_jobs = 1_000).await;
         let peer = Peer::start(&network).await;
@@ -308,7 +314,7 @@ async fn credit_for_ten_jobs_buys_ten_whoever_is_asked() {
 }
 
 #[tokio::test]
-async fn three_jobs_at_once_are_three_whoever_is_asked() {
+async fn the_limit_on_open_jobs_holds_for_both_coordinators_together() {
     let network = Network::start_with(|config| config.limits.concurrent_jobs = 3).await;
     let peer = Peer::start(&network).await;
     let answers = ask_both(&network, &peer, 20).await;
@@ -317,7 +323,7 @@ async fn three_jobs_at_once_are_three_whoever_is_asked() {
 }
 
 #[tokio::test]
-async fn a_key_made_at_one_works_at_the_other_until_it_is_revoked() {
+async fn a_key_created_at_one_coordinator_works_at_the_other_until_it_is_revoked() {
     let (network, peer) = two().await;
     let body = json!({"name": "of one"});
     let made = network.call(Method::POST, "/api-keys").json(&body).send().await.expect("answer");
@@ -333,7 +339,7 @@ async fn a_key_made_at_one_works_at_the_other_until_it_is_revoked() {
 }
 
 #[tokio::test]
-async fn requests_and_streams_are_counted_together() {
+async fn requests_and_streams_of_both_coordinators_are_counted_together() {
     let network = Network::start_with(|config| {
         config.limits.requests_per_minute = 20;
         config.limits.concurrent_streams = 2;
@@ -360,6 +366,6 @@ async fn requests_and_streams_are_counted_together() {
     while let Some(answer) = answers.join_next().await {
         admitted += usize::from(answer.expect("no panic").expect("answer").status() == StatusCode::OK);
     }
-    // One submission and four streams came before.
+    // One submission and four streams were counted before.
     assert_eq!(admitted, 15);
 }

@@ -20,10 +20,10 @@ use crate::support::{
     soon,
 };
 
-/// Clients per test at least, and how many of them are connected at once.
+/// Minimum number of clients in a test, and how many of them are connected at once.
 const CLIENTS: u64 = 200;
 const AT_ONCE: usize = 8;
-/// Jobs that are accepted per test at least; a slow machine needs more clients for them, which stay longer.
+/// Minimum number of jobs accepted in a test; a slow machine needs more clients for them, which stay connected longer.
 const JOBS: i64 = 20;
 
 /// How long client `n` stays connected: 0 to 8 ms for the first [`CLIENTS`], the same in every run.
@@ -32,7 +32,7 @@ fn delay(n: u64) -> Duration {
     Duration::from_millis(ms * (1 + n / CLIENTS))
 }
 
-/// Sends a request over a connection of its own and closes it after `delay`, whatever was answered until then.
+/// Sends a request over its own connection and closes it after `delay`, whatever was received until then.
 async fn hang_up(url: String, path: &'static str, key: Option<String>, body: String, delay: Duration) {
     let (address, prefix) =
         url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("address");
@@ -71,8 +71,8 @@ async fn count(pool: &AnyPool, condition: &str) -> i64 {
     sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(pool).await.expect("count")
 }
 
-/// Waits until no job is open and none of the consumer's credits is held or spent. A last job may be stored after its client has gone
-/// and all others have ended.
+/// Waits until no job is open and none of the consumer's credits is held or spent. A last job may be stored after its
+/// client has gone and all others have ended.
 async fn settled(network: &Network, pool: &AnyPool) {
     let ended = async {
         while count(pool, "completed_at IS NULL").await > 0
@@ -85,7 +85,7 @@ async fn settled(network: &Network, pool: &AnyPool) {
 }
 
 #[tokio::test]
-async fn a_job_whose_client_disconnects_meanwhile_runs_to_its_end() {
+async fn a_job_whose_client_disconnects_runs_to_its_end() {
     let network = Network::start_with(|config| config.limits.concurrent_jobs = 0).await;
     let mut island = Island::start(&network).await;
     let pool = network.sql().await;
@@ -115,11 +115,11 @@ async fn a_job_whose_client_disconnects_meanwhile_runs_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_chat_whose_client_disconnects_meanwhile_is_cancelled_and_costs_nothing() {
+async fn a_chat_whose_client_disconnects_is_cancelled_and_free() {
     let network = Network::start_with(|config| config.limits.concurrent_jobs = 0).await;
     let mut island = Island::start(&network).await;
     let pool = network.sql().await;
-    // Whatever runs at the end, it is not because the Island ended it.
+    // If a job still runs at the end, it is not because the Island ended it.
     let serve = async {
         loop {
             island.take().await;
@@ -141,7 +141,7 @@ async fn a_chat_whose_client_disconnects_meanwhile_is_cancelled_and_costs_nothin
 }
 
 #[tokio::test]
-async fn a_check_whose_island_disconnects_meanwhile_ends() {
+async fn a_check_whose_island_disconnects_ends() {
     let network = Network::start().await;
     let pool = network.sql().await;
     let mut islands = Vec::new();
@@ -170,16 +170,16 @@ async fn a_check_whose_island_disconnects_meanwhile_ends() {
 }
 
 #[tokio::test]
-async fn an_open_job_of_a_living_coordinator_that_nothing_executes_is_taken_up() {
+async fn an_open_job_without_a_runner_is_resumed() {
     let network = Network::start().await;
     let waiting = network.submit().await;
     let pool = network.sql().await;
-    // As if its acceptance had been committed and the answer lost.
+    // As if its acceptance was committed and the reply of the database was lost.
     let lost = Uuid::now_v7().to_string();
     let copied = sqlx::query(
-        "INSERT INTO jobs (id, account_id, workload_id, workload_slug, status, input, priority, price, owner, head, \
+        "INSERT INTO jobs (id, account_id, workload_id, workload_slug, status, input, priority, price, coordinator_id, head, \
          first_event, deadline, created_at) \
-         SELECT $1, account_id, workload_id, workload_slug, 'submitted', input, priority, 0, owner, '[]', 1, deadline, \
+         SELECT $1, account_id, workload_id, workload_slug, 'submitted', input, priority, 0, coordinator_id, '[]', 1, deadline, \
          created_at FROM jobs WHERE id = $2",
     );
     copied.bind(lost.clone()).bind(waiting.clone()).execute(&pool).await.expect("insert");

@@ -35,7 +35,7 @@ async fn the_document_names_every_method_of_every_route() {
 }
 
 #[tokio::test]
-async fn the_page_needs_no_key_and_nothing_from_elsewhere() {
+async fn the_page_needs_no_key_and_no_external_resource() {
     let network = Network::start().await;
     let origin = network.url.trim_end_matches("/api/v1");
     let response = network.http.get(format!("{origin}/docs")).send().await.expect("answer");

@@ -1,5 +1,5 @@
-//! The table of errors: for each bad request its status, its code and the field to blame; the order of the checks; and
-//! that nothing is left behind.
+//! The table of errors: for each bad request its status, its code and its field; the order of the checks; and that
+//! nothing is left behind.
 
 mod order;
 
@@ -11,7 +11,7 @@ use crate::support::{
     network::Network,
 };
 
-/// Sends a request that must fail, checks the shape every error has, and returns status, code and field.
+/// Sends a request that must fail, checks the form of the error, and returns status, code and field.
 async fn problem(request: RequestBuilder) -> (u16, String, Option<String>) {
     let response = request.send().await.expect("answer");
     let status = response.status().as_u16();
@@ -47,7 +47,7 @@ async fn check_nothing_is_left(network: &Network) {
 }
 
 #[tokio::test]
-async fn bodies_that_are_no_json() {
+async fn bodies_that_are_not_json() {
     let network = Network::start().await;
     let raw = |body: Body| {
         let request = network.call(Method::POST, "/jobs").header(header::CONTENT_TYPE, "application/json");
@@ -86,7 +86,7 @@ async fn bodies_that_are_no_json() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_too_large_are_refused_whether_or_not_they_say_so() {
+async fn bodies_that_are_too_large_are_refused_with_and_without_a_length() {
     let network = Network::start().await;
     let request = || network.call(Method::POST, "/jobs").header(header::CONTENT_TYPE, "application/json");
     let chunks = (0..300).map(|_| Ok::<_, std::io::Error>(vec![b' '; 32 << 10]));
@@ -137,7 +137,7 @@ async fn fields_of_a_job() {
             "invalid_input",
             Some("input.max_tokens"),
         ),
-        (with(|body| body["input"]["colour"] = json!(1)), 422, "invalid_input", Some("input.colour")),
+        (with(|body| body["input"]["tint"] = json!(1)), 422, "invalid_input", Some("input.tint")),
     ];
     check("fields", cases).await;
     check_nothing_is_left(&network).await;
@@ -198,7 +198,7 @@ async fn queries_headers_and_paths() {
 }
 
 #[tokio::test]
-async fn what_has_no_body_says_so_by_its_status() {
+async fn routes_without_a_body_answer_with_their_status() {
     let network = Network::start().await;
     for (path, status) in [("/health", 200), ("/account", 200), ("/nowhere", 404)] {
         let response = network.call(Method::HEAD, path).send().await.expect("answer");
@@ -210,7 +210,7 @@ async fn what_has_no_body_says_so_by_its_status() {
 }
 
 #[tokio::test]
-async fn keys_that_are_none() {
+async fn invalid_keys() {
     let network = Network::start().await;
     let account = || network.http.get(format!("{}/account", network.url));
     let header = |value: &str| account().header(header::AUTHORIZATION, value);

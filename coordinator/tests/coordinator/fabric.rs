@@ -1,4 +1,4 @@
-//! Who may publish and subscribe to what, asked of the live server.
+//! Permissions to publish and subscribe, checked on the running server.
 
 use async_nats::ConnectOptions;
 use base64::{
@@ -25,7 +25,7 @@ use crate::support::{
     soon,
 };
 
-/// A bare connection. The server answers in order, so a PONG shows that it has judged everything before the PING.
+/// A raw connection. The server replies in order, so a PONG shows that it has processed everything before the PING.
 struct Probe(BufReader<TcpStream>);
 
 impl Probe {
@@ -49,7 +49,7 @@ impl Probe {
         line
     }
 
-    /// Whether the server took this without complaint.
+    /// Whether the server accepted this.
     async fn passes(&mut self, command: &str) -> bool {
         self.0.get_mut().write_all(format!("{command}PING\r\n").as_bytes()).await.expect("write");
         let mut fine = true;
@@ -110,7 +110,7 @@ async fn allowed(probe: &mut Probe, subjects: &[String]) -> (Vec<String>, Vec<St
 }
 
 #[tokio::test]
-async fn an_island_has_its_own_subjects_and_nothing_else() {
+async fn an_island_may_use_its_own_subjects_only() {
     let network = Network::start().await;
     let island = Island::start(&network).await;
     let inbox = subjects::inbox_prefix(island.id);
@@ -201,7 +201,7 @@ async fn a_watcher_reads_the_ordered_events_of_its_job() {
 }
 
 #[tokio::test]
-async fn without_a_jwt_of_this_account_nobody_connects() {
+async fn connecting_requires_a_jwt_of_this_account() {
     let network = Network::start().await;
     assert!(async_nats::connect(network.nats.url()).await.is_err());
     let seed = KeyPair::new_user().seed().expect("seed");
@@ -213,7 +213,11 @@ async fn an_id_belongs_to_one_key_of_one_account() {
     let network = Network::start().await;
     let (id, key, other) = (HostId(Uuid::new_v4()), KeyPair::new_user(), KeyPair::new_user());
     assert_eq!(enroll(&network, &network.owner, id, &key).await.0, StatusCode::OK);
-    assert_eq!(enroll(&network, &network.owner, id, &key).await.0, StatusCode::OK, "again is no error");
+    assert_eq!(
+        enroll(&network, &network.owner, id, &key).await.0,
+        StatusCode::OK,
+        "repeating it is not an error"
+    );
     let (status, body) = enroll(&network, &network.owner, id, &other).await;
     assert_eq!((status, &body["error"]["code"]), (StatusCode::CONFLICT, &"host_conflict".into()));
     assert_eq!(enroll(&network, &network.consumer, id, &key).await.0, StatusCode::CONFLICT);

@@ -59,7 +59,7 @@ async fn a_job_runs_streams_settles_and_replays() {
 }
 
 #[tokio::test]
-async fn an_end_that_comes_again_is_confirmed_again_and_changes_nothing() {
+async fn a_repeated_end_is_confirmed_again_and_changes_nothing() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -74,7 +74,7 @@ async fn an_end_that_comes_again_is_confirmed_again_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn an_object_result_is_checked_and_told_in_done() {
+async fn an_object_result_is_checked_and_part_of_done() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     let body = json!({"workload": "count", "input": {"text": "a b"}, "priority": 7});
@@ -107,7 +107,7 @@ async fn an_object_result_is_checked_and_told_in_done() {
 }
 
 #[tokio::test]
-async fn without_an_island_a_job_waits_and_says_why() {
+async fn without_an_island_a_job_waits_with_a_reason() {
     let network = Network::start().await;
     let id = network.submit().await;
     let mut stream = network.stream(&id, 0).await;
@@ -123,7 +123,7 @@ async fn without_an_island_a_job_waits_and_says_why() {
 }
 
 #[tokio::test]
-async fn cancelling_costs_what_was_delivered() {
+async fn cancelling_charges_the_delivered_share() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -139,7 +139,7 @@ async fn cancelling_costs_what_was_delivered() {
         answer.json::<Value>().await.expect("json"),
         json!({"data": {"id": id, "status": "cancelled"}})
     );
-    assert_eq!(cancel().await.expect("answer").status(), StatusCode::OK, "again is no error");
+    assert_eq!(cancel().await.expect("answer").status(), StatusCode::OK, "repeating it is not an error");
     assert_eq!(island.cancelled().await.key, assignment.key);
     assert_eq!(stream.next().await.expect("end").json()["code"], "cancelled_by_user");
     assert!(stream.next().await.is_none());
@@ -149,7 +149,7 @@ async fn cancelling_costs_what_was_delivered() {
 }
 
 #[tokio::test]
-async fn cancelling_before_anything_is_free_and_a_completed_job_cannot_be_cancelled() {
+async fn cancelling_before_any_output_is_free_and_a_completed_job_cannot_be_cancelled() {
     let network = Network::start().await;
     let waiting = network.submit().await;
     let cancel = |id: &str| network.call(Method::DELETE, &format!("/jobs/{id}")).send();

@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: a request that comes again gets the first answer, and nothing happens twice.
+//! `Idempotency-Key`: a repeated request gets the first answer and has no further effect.
 
 use island_protocol::job::{Failure, FailureCode, Outcome};
 use reqwest::{Method, RequestBuilder, Response};
@@ -32,7 +32,7 @@ async fn total(network: &Network) -> Value {
 }
 
 #[tokio::test]
-async fn fifty_parallel_twins_make_one_job() {
+async fn fifty_parallel_identical_requests_create_one_job() {
     let network = Network::start().await;
     let body = job("x");
     let posts = (0..50).map(|_| keyed(&network, "/jobs", "k", &body).send());
@@ -50,7 +50,7 @@ async fn fifty_parallel_twins_make_one_job() {
 }
 
 #[tokio::test]
-async fn a_key_means_one_body_of_one_account_at_one_route() {
+async fn a_key_is_bound_to_one_body_account_and_route() {
     let network = Network::start().await;
     let (status, first) = answer(keyed(&network, "/jobs", "k", &job("x"))).await;
     assert_eq!(status, 201);
@@ -70,7 +70,7 @@ async fn a_key_means_one_body_of_one_account_at_one_route() {
 }
 
 #[tokio::test]
-async fn what_was_refused_is_not_remembered() {
+async fn refused_requests_are_not_recorded() {
     let network = Network::start_with(|config| config.limits.concurrent_jobs = 1).await;
     let refused = async |body: &Value, status: u16| {
         assert_eq!(answer(keyed(&network, "/jobs", "k", body)).await.0, status);
@@ -96,7 +96,7 @@ async fn a_key_used_again_after_a_refund_starts_no_second_run() {
 }
 
 #[tokio::test]
-async fn after_a_day_a_key_is_new_again() {
+async fn a_key_expires_after_a_day() {
     let network = Network::start().await;
     let (_, first) = answer(keyed(&network, "/jobs", "k", &job("x"))).await;
     let pool = network.sql().await;
@@ -125,7 +125,7 @@ async fn malformed_keys_are_refused() {
 }
 
 #[tokio::test]
-async fn a_key_made_twice_is_one_key_and_its_secret_is_told_once() {
+async fn a_repeated_creation_is_one_api_key_and_its_secret_is_shown_once() {
     let network = Network::start().await;
     let body = json!({"name": "n", "spend_cap": 2});
     let (_, first) = answer(keyed(&network, "/api-keys", "k", &body)).await;
@@ -138,7 +138,7 @@ async fn a_key_made_twice_is_one_key_and_its_secret_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_chat_asked_again_waits_and_then_hears_the_same() {
+async fn a_repeated_chat_waits_and_gets_the_same_reply() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     let first = tokio::spawn(keyed(&network, "/chat/completions", "k", &chat(false)).send());
@@ -181,7 +181,7 @@ async fn a_streamed_chat_is_replayed_and_outlives_its_first_reader() {
 }
 
 #[tokio::test]
-async fn a_chat_that_failed_fails_alike_again_and_one_nobody_served_may_be_tried_again() {
+async fn a_failed_chat_is_replayed_and_one_that_was_not_served_may_be_repeated() {
     let network = Network::start_with(|config| config.jobs.chat_wait_s = 0).await;
     let ask = || answer(keyed(&network, "/chat/completions", "k", &chat(false)));
     let (status, body) = ask().await;

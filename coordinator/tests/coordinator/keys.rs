@@ -1,4 +1,4 @@
-//! API keys: scopes, ends, caps, revocation.
+//! API keys: scopes, expiry, caps, revocation.
 
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ async fn a_key_is_shown_once_and_listed_without_its_secret() {
 }
 
 #[tokio::test]
-async fn a_revoked_key_ends_with_the_answer_and_others_keys_do_not_exist() {
+async fn a_revoked_key_is_refused_at_once_and_keys_of_other_accounts_do_not_exist() {
     let network = Network::start().await;
     let (_, made) = make(&network, &network.consumer.key, json!({"name": "k"})).await;
     let (id, secret) = (made["data"]["id"].as_str().expect("id"), made["key"].as_str().expect("key"));
@@ -69,7 +69,7 @@ async fn a_revoked_key_ends_with_the_answer_and_others_keys_do_not_exist() {
 }
 
 #[tokio::test]
-async fn scopes_bound_what_a_key_may_do() {
+async fn scopes_restrict_a_key() {
     let network = Network::start().await;
     let key = async |scopes: Value| {
         let (_, made) = make(&network, &network.consumer.key, json!({"name": "k", "scopes": scopes})).await;
@@ -107,7 +107,7 @@ async fn a_key_that_has_expired_is_refused() {
 }
 
 #[tokio::test]
-async fn a_cap_is_never_passed_and_what_was_not_spent_comes_back() {
+async fn a_cap_is_never_exceeded_and_refunds_return_to_it() {
     let network = Network::start_with(|config| config.limits.concurrent_jobs = 0).await;
     let mut island = Island::start(&network).await;
     let body = json!({"name": "k", "spend_cap": 3});
@@ -138,7 +138,7 @@ async fn a_cap_is_never_passed_and_what_was_not_spent_comes_back() {
 }
 
 #[tokio::test]
-async fn a_capped_key_gives_away_its_own_cap_only() {
+async fn a_capped_key_passes_on_its_own_cap_only() {
     let network = Network::start().await;
     let (_, made) = make(&network, &network.consumer.key, json!({"name": "k", "spend_cap": 5})).await;
     let parent = made["key"].as_str().expect("key").to_owned();

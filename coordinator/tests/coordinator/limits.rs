@@ -1,4 +1,4 @@
-//! Requests a minute, streams and jobs at once: exact under parallel requests and after a restart.
+//! Limits on requests, streams and jobs: exact under parallel requests and after a restart.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn exactly_the_limit_is_admitted_in_a_minute_and_a_restart_forgets_nothing() {
+async fn exactly_the_limit_is_admitted_in_a_minute_also_across_a_restart() {
     let mut network = Network::start_with(|config| config.limits.requests_per_minute = 30).await;
     let ask = || network.call(Method::GET, "/account").send();
     let first = ask().await.expect("answer");
@@ -47,7 +47,7 @@ async fn exactly_the_limit_is_admitted_in_a_minute_and_a_restart_forgets_nothing
 }
 
 #[tokio::test]
-async fn a_refused_request_comes_before_its_media_type_and_after_its_key() {
+async fn the_rate_limit_is_checked_after_the_key_and_before_the_media_type() {
     let network = Network::start_with(|config| config.limits.requests_per_minute = 1).await;
     assert_eq!(answer(network.call(Method::GET, "/account")).await.0, 200);
     assert_eq!(answer(network.call(Method::POST, "/jobs").body("{")).await.0, 429);
@@ -85,7 +85,7 @@ async fn opens(network: &Network, path: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn a_slot_is_free_before_its_stream_ends() {
+async fn a_slot_is_released_before_its_stream_ends() {
     let network = Network::start_with(|config| config.limits.concurrent_streams = 1).await;
     let mut island = Island::start(&network).await;
     for _ in 0..3 {
@@ -96,7 +96,7 @@ async fn a_slot_is_free_before_its_stream_ends() {
         island.send(run.key, run.first_event, vec![token("a")]).await;
         island.end(run.key, run.first_event + 1, completed(1, 1)).await;
         while events.next().await.expect("event").name != "done" {}
-        // No pause: the next stream of this account begins while this connection still closes.
+        // No pause: the next stream of this account starts while this connection is still closing.
     }
     let chat = json!({"model": "echo", "stream": true, "messages": [{"role": "user", "content": "hi"}]});
     for _ in 0..2 {
@@ -111,7 +111,7 @@ async fn a_slot_is_free_before_its_stream_ends() {
 }
 
 #[tokio::test]
-async fn a_reader_that_goes_away_frees_its_slot() {
+async fn a_reader_that_disconnects_releases_its_slot() {
     let network = Network::start_with(|config| config.limits.concurrent_streams = 1).await;
     let id = network.submit().await;
     let path = format!("/jobs/{id}/stream");
@@ -127,7 +127,7 @@ async fn a_reader_that_goes_away_frees_its_slot() {
 }
 
 #[tokio::test]
-async fn the_slots_of_a_dead_coordinator_run_out() {
+async fn the_slots_of_a_killed_coordinator_expire() {
     let mut network = Network::start_with(|config| config.limits.concurrent_streams = 2).await;
     let id = network.submit().await;
     let path = format!("/jobs/{id}/stream");

@@ -1,4 +1,4 @@
-//! What happens when an Island, a run or a message is lost.
+//! Lost Islands, runs and messages.
 
 use island_protocol::{
     event::AttemptEvent,
@@ -15,7 +15,7 @@ use crate::support::{
     network::{Event, Network},
 };
 
-/// A network in which leases are short.
+/// A network with short leases.
 async fn hasty() -> Network {
     Network::start_with(|config| {
         config.jobs.heartbeat_ms = 300;
@@ -34,7 +34,7 @@ fn numbers(events: &[Event]) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn a_refusal_goes_to_the_next_island() {
+async fn a_refused_job_is_offered_to_the_next_island() {
     let network = Network::start().await;
     let mut one = Island::start(&network).await;
     let mut two = Island::start(&network).await;
@@ -46,7 +46,7 @@ async fn a_refusal_goes_to_the_next_island() {
     refuser.refuse(&offer).await;
     let assignment = taker.take().await;
     assert!(assignment.key.epoch > offer.assignment.key.epoch);
-    assert_eq!(assignment.first_event, offer.assignment.first_event, "nobody was told anything new");
+    assert_eq!(assignment.first_event, offer.assignment.first_event, "no event was published meanwhile");
     taker.end(assignment.key, assignment.first_event, completed(1, 0)).await;
     assert_eq!(network.job(&id).await["status"], "completed");
 }
@@ -76,7 +76,7 @@ async fn an_island_lost_before_any_output_is_replaced_silently() {
 }
 
 #[tokio::test]
-async fn a_reply_whose_island_is_lost_goes_on_behind_what_was_delivered() {
+async fn a_reply_whose_island_is_lost_continues_after_the_delivered_text() {
     let network = hasty().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -101,7 +101,7 @@ async fn a_reply_whose_island_is_lost_goes_on_behind_what_was_delivered() {
 }
 
 #[tokio::test]
-async fn an_island_lost_after_output_fails_the_job_in_the_end_and_refunds_it() {
+async fn an_island_lost_after_output_fails_the_job_and_refunds_it() {
     let network = hasty().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -122,7 +122,7 @@ async fn an_island_lost_after_output_fails_the_job_in_the_end_and_refunds_it() {
 }
 
 #[tokio::test]
-async fn attempts_that_owners_hand_back_are_nobodys_failure() {
+async fn attempts_handed_back_by_owners_do_not_count_as_failures() {
     let network = Network::start().await;
     let (one, two) = (Island::start(&network).await, Island::start(&network).await);
     let mut islands = [one, two];
@@ -156,7 +156,7 @@ async fn attempts_that_owners_hand_back_are_nobodys_failure() {
 }
 
 #[tokio::test]
-async fn a_renewed_lease_holds_and_a_frozen_decode_does_not() {
+async fn a_renewed_lease_is_valid_and_a_stalled_run_is_lost() {
     let network = hasty().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -205,7 +205,7 @@ async fn a_fault_of_the_job_is_final_and_one_of_the_host_is_retried_at_most_twic
 }
 
 #[tokio::test]
-async fn a_lost_message_is_asked_for_again_and_a_repeated_one_is_dropped() {
+async fn a_lost_message_is_requested_again_and_a_repeated_one_is_dropped() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -213,7 +213,7 @@ async fn a_lost_message_is_asked_for_again_and_a_repeated_one_is_dropped() {
     let (key, first) = (assignment.key, assignment.first_event);
     island.send(key, first, vec![token("a")]).await;
     island.send(key, first, vec![token("a"), token("b")]).await;
-    // Event first + 2 is lost on the way.
+    // Event first + 2 is lost.
     island.send(key, first + 3, vec![token("d")]).await;
     let reply = island.end(key, first + 4, completed(1, 4)).await;
     assert_eq!((reply.committed, reply.replay_from), (false, Some(first + 2)));
@@ -235,14 +235,14 @@ async fn another_island_another_epoch_or_another_job_changes_nothing() {
     let (key, first) = (assignment.key, assignment.first_event);
     let mut intruder = Island::start(&network).await;
     intruder.send(key, first, vec![token("forged")]).await;
-    assert!(intruder.end(key, first, completed(1, 0)).await.committed, "told to forget it");
+    assert!(intruder.end(key, first, completed(1, 0)).await.committed, "the attempt is reported as ended");
     assert!(!intruder.renew(key, "run", 1, 1).await.leases[0].held);
     for forged in [AttemptKey { epoch: key.epoch + 1, ..key }, AttemptKey { attempt: key.attempt + 1, ..key }]
     {
         island.send(forged, first, vec![token("forged")]).await;
         assert!(!island.renew(forged, "run", 1, 1).await.leases[0].held);
     }
-    // The fabric itself refuses other Islands' subjects.
+    // The fabric refuses subjects of other Islands.
     let payload = serde_json::to_vec(&output(key, first, vec![token("forged")])).expect("json");
     intruder.client.publish(HostTopic::Output.of(island.id), payload.into()).await.expect("queued locally");
     intruder.client.flush().await.expect("flush");
@@ -253,7 +253,7 @@ async fn another_island_another_epoch_or_another_job_changes_nothing() {
 }
 
 #[tokio::test]
-async fn an_answer_goes_to_the_senders_own_inbox_or_nowhere() {
+async fn a_reply_goes_only_to_the_senders_own_inbox() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -264,13 +264,13 @@ async fn an_answer_goes_to_the_senders_own_inbox_or_nowhere() {
         assignment.first_event,
         vec![AttemptEvent::Ended { outcome: completed(1, 0) }],
     );
-    // The committed end would be announced to the victim as if it were an assignment.
+    // The committed end would be sent to the victim as if it were an assignment.
     let payload = serde_json::to_vec(&ended).expect("json");
     let (subject, aim) = (HostTopic::Output.of(island.id), HostTopic::Jobs.of(victim.id));
     island.client.publish_with_reply(subject, aim, payload.into()).await.expect("publish");
     assert!(island.end(assignment.key, assignment.first_event, completed(1, 0)).await.committed);
     assert_eq!(network.job(&id).await["status"], "completed");
-    // The first thing the victim hears is a real assignment.
+    // The first message that the victim receives is a real assignment.
     drop(island);
     let next = network.submit().await;
     let heard = victim.offer().await;
@@ -305,7 +305,7 @@ async fn an_agent_that_restarted_without_the_attempt_has_lost_it() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_the_engine_meets_first_is_a_timeout_and_not_tried_again() {
+async fn a_deadline_reported_by_the_engine_is_a_timeout_and_not_retried() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     let faults: [fn(FailureCode, String) -> Failure; 2] = [Failure::of_job, Failure::interrupted];

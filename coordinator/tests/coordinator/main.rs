@@ -1,3 +1,3 @@
-//! The stories of the coordinator with a real nats-server, scripted Islands, and SQLite.
+//! Tests of the coordinator with a real nats-server, scripted Islands, and SQLite.
 
 include!("stories.rs");

@@ -1,4 +1,4 @@
-//! What Cargos cost, what Islands should have on disk, and the books of an account.
+//! Prices of Cargos, recommendations for Islands, and the ledger of an account.
 
 use std::fs;
 
@@ -50,10 +50,10 @@ async fn run_one(network: &Network, island: &mut Island) -> String {
 }
 
 #[tokio::test]
-async fn rates_are_those_of_settled_jobs_and_else_the_list_price() {
+async fn rates_are_settled_prices_or_the_list_price() {
     let network = start().await;
     let mut island = Island::start(&network).await;
-    // Nobody answers a heartbeat.
+    // A heartbeat has no reply.
     let able = async {
         loop {
             let count = network.get("/market/rates/count").await["data"][0].clone();
@@ -99,7 +99,7 @@ async fn rates_are_those_of_settled_jobs_and_else_the_list_price() {
 }
 
 #[tokio::test]
-async fn recommendations_are_what_the_hardware_serves_most_wanted_first() {
+async fn recommendations_fit_the_hardware_and_start_with_the_highest_demand() {
     let network = start().await;
     let island = Island::start(&network).await;
     let path = format!("/island/recommendations?host_id={}", island.id);

@@ -1,4 +1,4 @@
-//! What is read of a job while it changes is one state of it.
+//! A job that is read while it changes is shown in one consistent state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,7 @@ use crate::support::{
 /// Readers of each job.
 const READERS: usize = 6;
 
-/// Whether a job has ended; what an end consists of must be there then, and nothing of it before.
+/// Whether a job has ended. Checks that an ended job has all parts of an end and an open one none.
 fn has_ended(job: &Value) -> bool {
     let ended = job["status"] == "completed";
     for part in ["output", "usage", "completed_at", "started_at", "duration_ms"] {
@@ -26,7 +26,7 @@ fn has_ended(job: &Value) -> bool {
     ended
 }
 
-/// The same of an entry of the list.
+/// The same for an entry of the list.
 fn has_ended_in_list(job: &Value) -> bool {
     let ended = job["status"] == "completed";
     for part in ["completed_at", "duration_ms"] {
@@ -39,7 +39,7 @@ fn has_ended_in_list(job: &Value) -> bool {
 async fn a_completed_job_always_has_all_its_parts() {
     let network = Network::start_with(|config| config.limits.concurrent_jobs = 0).await;
     let mut island = Island::start(&network).await;
-    // What takes long to parse leaves time for an end between two reads.
+    // An input that takes long to parse leaves time for an end between two reads.
     let input = json!({"text": "a b", "list": vec![0; 20_000]});
     for _ in 0..20 {
         let body = json!({"workload": "count", "input": input});

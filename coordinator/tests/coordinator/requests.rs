@@ -1,4 +1,4 @@
-//! What bounds a request: credits, limits, whose job it is.
+//! Limits on requests: credits, limits, access to jobs.
 
 use reqwest::{Method, StatusCode, header};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ async fn a_401_says_how_to_authenticate() {
 }
 
 #[tokio::test]
-async fn credits_and_limits_bound_what_is_accepted() {
+async fn credits_and_limits_bound_accepted_jobs() {
     let network = Network::start_with(|config| {
         config.limits.concurrent_jobs = 3;
         config.limits.concurrent_streams = 2;
@@ -72,7 +72,7 @@ async fn parallel_submits_never_overspend() {
 }
 
 #[tokio::test]
-async fn somebody_elses_job_does_not_exist() {
+async fn a_job_of_another_account_does_not_exist() {
     let network = Network::start().await;
     let id = network.submit().await;
     for (method, path) in [

@@ -1,4 +1,4 @@
-//! A coordinator, or the fabric, that goes away and comes back.
+//! A coordinator or a fabric that restarts.
 
 use crate::support::{
     island::{Island, completed, token},
@@ -14,7 +14,7 @@ fn numbers(events: &[Event]) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn a_killed_coordinator_takes_the_job_up_and_the_client_resumes() {
+async fn a_killed_coordinator_resumes_its_job_and_the_client_its_stream() {
     let mut network = Network::start().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -27,7 +27,7 @@ async fn a_killed_coordinator_takes_the_job_up_and_the_client_resumes() {
         seen.push(stream.next().await.expect("event"));
     }
     network.kill().await;
-    // Nobody hears these two.
+    // Nothing receives these two.
     island.send(key, first + 2, vec![token("c"), token("d")]).await;
     network.up().await;
 
@@ -47,7 +47,7 @@ async fn a_killed_coordinator_takes_the_job_up_and_the_client_resumes() {
 }
 
 #[tokio::test]
-async fn a_job_nobody_took_survives_a_restart() {
+async fn a_waiting_job_survives_a_restart() {
     let mut network = Network::start().await;
     let id = network.submit().await;
     network.down().await;
@@ -62,7 +62,7 @@ async fn a_job_nobody_took_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn an_end_sent_while_nobody_listened_is_taken_later() {
+async fn an_end_sent_during_an_outage_is_received_later() {
     let mut network = Network::start().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -78,7 +78,7 @@ async fn an_end_sent_while_nobody_listened_is_taken_later() {
 }
 
 #[tokio::test]
-async fn a_restarted_fabric_leaves_no_gap_and_no_repeat() {
+async fn a_restart_of_the_fabric_leaves_no_gap_and_no_repeat() {
     let mut network = Network::start().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -92,7 +92,7 @@ async fn a_restarted_fabric_leaves_no_gap_and_no_repeat() {
     }
     network.nats.down();
     network.nats.up();
-    // Both sides come back on their own; what was sent meanwhile is sent again on request.
+    // Both sides reconnect; what was sent meanwhile is sent again on request.
     let lease = island.renew_until_answered(key, "run", 2, first + 2).await.leases.remove(0);
     assert_eq!((lease.held, lease.replay_from), (true, Some(first + 1)));
     island.send(key, first + 1, vec![token("b"), token("c")]).await;
@@ -100,4 +100,30 @@ async fn a_restarted_fabric_leaves_no_gap_and_no_repeat() {
     seen.extend(stream.rest().await);
     assert_eq!(text(&seen), "abc");
     assert_eq!(numbers(&seen), (1..=seen.len() as u64).collect::<Vec<_>>());
+}
+
+/// Reverts migration 16, as a coordinator of the version before would have left the database.
+const FORMER_SCHEMA: [&str; 4] = [
+    "DROP INDEX jobs_open_of_coordinator",
+    "ALTER TABLE jobs RENAME COLUMN coordinator_id TO owner",
+    "CREATE INDEX jobs_open_of_owner ON jobs (owner) WHERE status IN ('submitted', 'pending', 'queued', 'running')",
+    "DELETE FROM _sqlx_migrations WHERE version = 16",
+];
+
+#[tokio::test]
+async fn an_open_job_survives_the_migration_of_the_database() {
+    let mut network = Network::start().await;
+    let id = network.submit().await;
+    network.down().await;
+    let pool = network.sql().await;
+    for statement in FORMER_SCHEMA {
+        sqlx::query(statement).execute(&pool).await.expect(statement);
+    }
+    pool.close().await;
+    network.up().await;
+    let mut island = Island::start(&network).await;
+    let assignment = island.take().await;
+    assert_eq!(assignment.key.job_id.to_string(), id);
+    assert!(island.end(assignment.key, assignment.first_event, completed(1, 0)).await.committed);
+    assert_eq!(network.job(&id).await["status"], "completed");
 }

@@ -1,4 +1,4 @@
-// All stories, for the targets `coordinator` on SQLite and `postgres` on PostgreSQL.
+// All tests, for the targets `coordinator` on SQLite and `postgres` on PostgreSQL.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What the stories stand on.
+//! Support for the tests of whole coordinators.
 
 pub(crate) mod database;
 pub(crate) mod island;
@@ -8,10 +8,10 @@ mod postgres;
 
 use std::time::Duration;
 
-/// Longest wait for anything that must happen.
+/// Maximum wait for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits for something that must happen soon.
+/// Waits for an expected event.
 pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     let happened = tokio::time::timeout(PATIENCE, event).await;
     happened.unwrap_or_else(|_| panic!("{what} did not happen in {PATIENCE:?}"))

@@ -1,4 +1,4 @@
-//! The order of the checks: of two things that are wrong, which one is told.
+//! The order of the checks: which one of two errors is reported.
 
 use reqwest::{Method, RequestBuilder, StatusCode, header};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ async fn told(request: RequestBuilder) -> String {
 }
 
 #[tokio::test]
-async fn from_the_route_to_the_credits() {
+async fn from_route_to_credits() {
     let network = Network::start_with(|config| config.limits.concurrent_jobs = 1).await;
     let url = |path: &str| format!("{}{path}", network.url);
     let big = || vec![b' '; (9 << 20) + 1];
@@ -68,7 +68,7 @@ async fn from_the_route_to_the_credits() {
 }
 
 #[tokio::test]
-async fn requests_a_minute_between_key_and_scope() {
+async fn the_rate_limit_between_key_and_scope() {
     let network = Network::start_with(|config| config.limits.requests_per_minute = 2).await;
     let made = network.call(Method::POST, "/api-keys").json(&json!({"name": "r", "scopes": "read"}));
     let made: Value = made.send().await.expect("answer").json().await.expect("json");

@@ -1,4 +1,4 @@
-//! The books of one test: a file, or a database of a PostgreSQL server that this process runs.
+//! The database of one test: a file, or a database on a PostgreSQL server that this process runs.
 
 use std::{path::Path, sync::OnceLock};
 
@@ -7,7 +7,7 @@ use sqlx::AnyPool;
 
 use super::postgres::Server;
 
-/// Whether this is the target that runs the stories on PostgreSQL.
+/// Whether this target runs the tests on PostgreSQL.
 pub(crate) const ON_POSTGRES: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"postgres");
 
 static SERVER: OnceLock<Server> = OnceLock::new();
@@ -22,10 +22,10 @@ pub(crate) fn fresh(folder: &Path) -> Database {
     Database { url: Some(url.parse().expect("URL")), connections: 6, ..file }
 }
 
-/// A second way into the database.
+/// Another connection to the database.
 pub(crate) async fn connect(settings: &Database) -> AnyPool {
     sqlx::any::install_default_drivers();
-    // Without a password there is nothing to hide in the address as it is shown.
+    // The address has no password, so nothing of it is hidden.
     let url = settings.url.as_ref().map(ToString::to_string);
     let url = url.unwrap_or_else(|| format!("sqlite://{}", settings.path.display()));
     AnyPool::connect(&url).await.expect("database")

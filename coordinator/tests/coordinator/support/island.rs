@@ -1,4 +1,4 @@
-//! A scripted Island: it speaks the protocol and does what the test says.
+//! A scripted Island: it uses the real protocol and acts as the test directs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,13 +42,13 @@ pub(crate) struct Island {
     pub(crate) slots: u32,
 }
 
-/// An assignment and where its answer goes.
+/// An assignment and its reply subject.
 pub(crate) struct Offer {
     pub(crate) assignment: Assignment,
     message: Message,
 }
 
-/// Enrols an Island of this key and returns the answer.
+/// Enrolls an Island with this key and returns the answer.
 pub(crate) async fn enroll(
     network: &Network,
     account: &Account,
@@ -81,7 +81,7 @@ pub(crate) async fn connect(credentials: &HostCredentials, id: HostId, key: &Arc
 }
 
 impl Island {
-    /// Enrols, connects, registers and beats once: ready for work.
+    /// Enrolls, connects, registers and sends a heartbeat: ready for jobs.
     pub(crate) async fn start(network: &Network) -> Self {
         let (id, key) = (HostId(Uuid::new_v4()), Arc::new(KeyPair::new_user()));
         let (status, body) = enroll(network, &network.owner, id, &key).await;
@@ -224,7 +224,7 @@ impl Island {
             .await
     }
 
-    /// Renews until an answer comes: the fabric, or the coordinator's subscription, may be on its way back.
+    /// Renews until a reply arrives: the fabric or the coordinator's subscription may still be reconnecting.
     pub(crate) async fn renew_until_answered(
         &self,
         key: AttemptKey,
@@ -232,7 +232,7 @@ impl Island {
         work: u64,
         last_event: u64,
     ) -> LeaseReply {
-        let asked = async {
+        let renewed = async {
             loop {
                 let attempt = self.try_renew(key, phase, work, last_event);
                 if let Ok(Some(reply)) = tokio::time::timeout(Duration::from_millis(500), attempt).await {
@@ -240,7 +240,7 @@ impl Island {
                 }
             }
         };
-        soon("an answer to a renewal", asked).await
+        soon("an answer to a renewal", renewed).await
     }
 
     async fn try_renew(

@@ -1,4 +1,4 @@
-//! A nats-server of one test's own.
+//! A separate nats-server for each test.
 
 use std::{
     fs,
@@ -13,10 +13,10 @@ use island_protocol::time::Timestamp;
 
 use super::PATIENCE;
 
-/// Between two looks whether it answers: each is a chance to take its port.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Between two probes: each may occupy the server's port.
+const PROBE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A running server; dropped, it is killed.
+/// A running server, killed on drop.
 pub(crate) struct Nats {
     child: Option<Child>,
     conf: PathBuf,
@@ -37,7 +37,7 @@ fn binary() -> PathBuf {
 }
 
 impl Nats {
-    /// Sets a fabric up in `dir` and starts its server on a free port.
+    /// Creates a fabric in `dir` and starts its server on a free port.
     pub(crate) fn start(dir: &Path) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("free port").port();
         let fabric = Fabric {
@@ -52,15 +52,15 @@ impl Nats {
         nats
     }
 
-    /// Starts the server, again after [`Self::down`].
+    /// Starts the server, also after [`Self::down`].
     pub(crate) fn up(&mut self) {
         self.child = Some(self.spawn());
         let begin = Instant::now();
         while !self.answers() {
             let log = fs::read_to_string(self.conf.with_extension("log")).unwrap_or_default();
             assert!(begin.elapsed() < PATIENCE, "nats-server does not answer:\n{log}");
-            std::thread::sleep(LOOK_EVERY);
-            // Somebody's connection may have had the port for a moment.
+            std::thread::sleep(PROBE_INTERVAL);
+            // Another connection may have used the port for a moment.
             let child = self.child.as_mut().expect("it was started above");
             if child.try_wait().expect("look at nats-server").is_some() {
                 self.child = Some(self.spawn());
@@ -75,7 +75,7 @@ impl Nats {
         command.spawn().expect("nats-server starts")
     }
 
-    /// Whether somebody else is at the other end: a connection to a free port can be given that very port, and meets itself.
+    /// Whether the peer is another socket: a connection to a free port may get that port itself and connect to itself.
     fn answers(&self) -> bool {
         let connected = TcpStream::connect(("127.0.0.1", self.port));
         connected.is_ok_and(|stream| stream.local_addr().ok() != stream.peer_addr().ok())
@@ -89,7 +89,7 @@ impl Nats {
         }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub(crate) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }

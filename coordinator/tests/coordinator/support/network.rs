@@ -24,7 +24,7 @@ pub(crate) struct Account {
     pub(crate) key: String,
 }
 
-/// Everything of one test.
+/// The parts of one test.
 pub(crate) struct Network {
     pub(crate) nats: Nats,
     pub(crate) config: Config,
@@ -38,11 +38,11 @@ pub(crate) struct Network {
     folder: tempfile::TempDir,
 }
 
-/// A chat Cargo that scripted Islands can run: nothing to fetch, one credit.
+/// A chat Cargo that scripted Islands can run: no files, price 1 credit.
 pub(crate) const ECHO: &str = r#"
 slug = "echo"
 name = "Echo"
-description = "Says what the script says."
+description = "Repeats the script."
 category = "llm"
 runtime_type = "llmcpp"
 price_per_job = 1
@@ -66,7 +66,7 @@ type = ["string", "object"]
 input = { prompt = "hello" }
 "#;
 
-/// A Cargo whose result is an object.
+/// A Cargo whose output is an object.
 pub(crate) const COUNT: &str = r#"
 slug = "count"
 name = "Count"
@@ -94,7 +94,7 @@ impl Network {
         Self::start_with(|_| {}).await
     }
 
-    /// Starts everything, with other settings than the defaults.
+    /// Starts everything with changed settings.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = |name: &str| folder.path().join(name);
@@ -106,7 +106,7 @@ impl Network {
         let mut config = Config::default();
         config.http.listen = "127.0.0.1:0".parse().expect("address");
         config.http.drain_s = 1;
-        // Stories wait by asking again; those about limits set their own.
+        // Tests poll; those about limits set their own.
         config.limits.requests_per_minute = 0;
         config.database = database::fresh(folder.path());
         config.fabric.url = nats.url();
@@ -135,7 +135,7 @@ impl Network {
         network
     }
 
-    /// Starts the coordinator, again after [`Self::down`] or [`Self::kill`].
+    /// Starts the coordinator, also after [`Self::down`] or [`Self::kill`].
     pub(crate) async fn up(&mut self) {
         (self.soft, self.hard) = (CancellationToken::new(), CancellationToken::new());
         let built = App::build(&self.config, Clock::System, self.soft.clone(), self.hard.clone()).await;
@@ -162,7 +162,7 @@ impl Network {
         }
     }
 
-    /// A second way into the database.
+    /// Another connection to the database.
     pub(crate) async fn sql(&self) -> sqlx::AnyPool {
         database::connect(&self.config.database).await
     }
@@ -211,7 +211,7 @@ impl Network {
         body["data"]["credits"].as_f64().expect("credits")
     }
 
-    /// The books must always balance.
+    /// Checks that the ledger is balanced.
     pub(crate) async fn audit(&self) {
         let pool = self.sql().await;
         let sum: i64 =
@@ -279,7 +279,7 @@ impl Events {
         }
     }
 
-    /// Everything until the end.
+    /// All events until the end of the stream.
     pub(crate) async fn rest(mut self) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {

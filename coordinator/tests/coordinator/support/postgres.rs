@@ -1,5 +1,5 @@
-//! A PostgreSQL server that lives exactly as long as this process, however that ends. The stories of the whole network
-//! use this file, too.
+//! A PostgreSQL server that lives exactly as long as this process, however that ends. Tests of whole networks use this
+//! file as well.
 
 use std::{
     env, fs,
@@ -10,11 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest wait for its first answer.
+/// Maximum wait for its first reply.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Starts the server, waits until this process has gone, stops the server and removes its folder. The end of its
-/// standard input tells it, so that neither a panic nor a kill leaves anything behind.
+/// Starts the server, waits until this process has ended, stops the server and removes its folder. The end of its
+/// standard input is the signal, so that neither a panic nor a kill leaves anything behind.
 const GUARD: &str = r#"
 trap '' INT
 dir=$1; shift
@@ -24,7 +24,7 @@ kill -QUIT "$server"; wait "$server"
 rm -rf "$dir"
 "#;
 
-/// Kept small and fast: what it holds is thrown away.
+/// Small and fast settings, as the data is temporary.
 const SETTINGS: [&str; 6] = [
     "listen_addresses=",
     "fsync=off",
@@ -34,18 +34,18 @@ const SETTINGS: [&str; 6] = [
     "max_wal_senders=0",
 ];
 
-/// The server. It listens on a socket in its own folder and nowhere else.
+/// The server. It listens only on a socket in its own folder.
 #[derive(Debug)]
 pub(crate) struct Server {
     programs: PathBuf,
     folder: PathBuf,
     databases: AtomicU32,
-    /// Its standard input is what keeps the server alive.
+    /// The server stops when this standard input closes.
     _guard: Child,
 }
 
 impl Server {
-    /// Makes a cluster in a temporary folder and starts it.
+    /// Creates a cluster in a temporary folder and starts it.
     pub(crate) fn start() -> Self {
         let programs = programs();
         let user = user();
@@ -86,7 +86,7 @@ impl Server {
         command
     }
 
-    /// Makes an empty database; this is where it is.
+    /// Creates an empty database and returns its address.
     pub(crate) fn database(&self) -> String {
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         run(self.command("createdb").arg(&name));
@@ -125,7 +125,7 @@ fn programs() -> PathBuf {
     found.expect("PostgreSQL is missing: run `scripts/setup.sh test`, or set ISLAND_POSTGRES_BIN to the folder of initdb")
 }
 
-/// Whom to become: PostgreSQL refuses to run as root.
+/// The user to run as: PostgreSQL refuses to run as root.
 fn user() -> Option<(u32, u32)> {
     let own = fs::metadata("/proc/self").expect("own process").uid();
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
