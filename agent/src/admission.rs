@@ -1,4 +1,4 @@
-//! Does this job fit now? Pure: what is measured goes in, yes or the first reason against it comes out.
+//! Decides whether a job fits now. Pure: measured values in, acceptance or the first reason against it out.
 
 use island_protocol::{
     cargo::SandboxTier,
@@ -7,53 +7,53 @@ use island_protocol::{
     host::SandboxLevel,
 };
 
-/// What a job asks for.
+/// What a job requires.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// Main memory of its worker, megabytes; nothing where that worker runs already.
+    /// Main memory of its worker, megabytes; 0 if that worker already runs.
     pub ram_mb: u64,
     /// GPU memory of its worker, megabytes.
     pub vram_mb: u64,
-    /// Bytes still to be fetched, megabytes.
+    /// Bytes still to be downloaded, megabytes.
     pub disk_mb: u64,
     /// Tier of a container.
     pub tier: Option<SandboxTier>,
-    /// Places that a container's program wants to connect to.
+    /// Addresses that a container's program connects to.
     pub egress: Vec<Place>,
 }
 
-/// What there is.
+/// What this Island has free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supply {
-    /// Taking no new work.
+    /// Whether no new jobs are accepted.
     pub draining: bool,
     /// Whether the engine works here.
     pub has_runtime: bool,
-    /// Jobs here, waiting ones included.
+    /// Jobs here, including queued ones.
     pub jobs: u32,
-    /// Most jobs.
+    /// Maximum number of jobs.
     pub max_jobs: u32,
-    /// Main memory free for jobs, less what starting workers will take, plus what idle ones would give back.
+    /// Main memory free for jobs, minus what starting workers will use, plus what idle workers would free.
     pub ram_mb: u64,
     /// The same of GPU memory.
     pub vram_mb: u64,
     /// Disk free for the cache, plus what it may evict.
     pub disk_mb: u64,
-    /// Walls that workers reach; `None` as long as none has told.
+    /// Sandbox level that workers reach; `None` until one has reported.
     pub sandbox: Option<SandboxLevel>,
-    /// Whether the owner takes less than full walls.
+    /// Whether the owner allows less than a full sandbox.
     pub allow_weak_sandbox: bool,
     /// Highest tier of containers that the owner allows.
     pub max_tier: SandboxTier,
-    /// Where the owner lets them connect to.
+    /// Where the owner allows containers to connect.
     pub egress: Egress,
 }
 
-/// Whether the job fits.
+/// Returns `Ok` if the job fits, otherwise the first reason against it.
 pub fn admit(demand: &Demand, supply: &Supply) -> Result<(), Refusal> {
     let refuse = |reason, message: String| Err(Refusal { reason, message });
     if supply.draining {
-        return refuse(RefusalReason::Draining, "this Island takes no new work".into());
+        return refuse(RefusalReason::Draining, "this Island accepts no new jobs".into());
     }
     if !supply.has_runtime {
         return refuse(RefusalReason::NoRuntime, "the engine is not available here".into());
@@ -62,20 +62,20 @@ pub fn admit(demand: &Demand, supply: &Supply) -> Result<(), Refusal> {
     if weak && !supply.allow_weak_sandbox {
         return refuse(
             RefusalReason::WeakSandbox,
-            "this kernel cannot build every wall around a worker".into(),
+            "this kernel does not support every part of the worker sandbox".into(),
         );
     }
     if let Some(tier) = demand.tier.filter(|tier| *tier > supply.max_tier) {
-        let (asked, allowed) = (tier.as_str(), supply.max_tier.as_str());
-        let message = format!("a container of the tier {asked}, and the owner allows {allowed} at most");
+        let (required, allowed) = (tier.as_str(), supply.max_tier.as_str());
+        let message = format!("the container needs tier {required}, the owner allows at most {allowed}");
         return refuse(RefusalReason::NotAllowed, message);
     }
     if let Some(place) = supply.egress.refused(&demand.egress) {
-        let message = format!("the owner does not let containers connect to {place}");
+        let message = format!("the owner does not allow containers to connect to {place}");
         return refuse(RefusalReason::NotAllowed, message);
     }
     if supply.jobs >= supply.max_jobs {
-        return refuse(RefusalReason::NoSlot, format!("all {} job slots are taken", supply.max_jobs));
+        return refuse(RefusalReason::NoSlot, format!("all {} job slots are in use", supply.max_jobs));
     }
     let short = |what: &str, need: u64, have: u64| format!("needs {need} MB of {what}, {have} MB are free");
     if demand.ram_mb > supply.ram_mb {

@@ -1,4 +1,4 @@
-//! Build, spawn, and the order of stopping.
+//! Building the agent, starting its tasks, and the order in which they stop.
 
 use std::{
     convert::Infallible,
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     benchmark::Benchmark,
-    config::{Config, OtlpSection},
+    config::{ApiKeyError, Config, OtlpSection},
     control::{check::Checker, history::History, metrics::otlp, server, status::Sources},
     derived::Derived,
     earnings::Earnings,
@@ -54,10 +54,11 @@ use crate::{
     },
     pool::{Pool, PoolConfig},
     preload::Preloader,
+    state_lock::{LockError, StateLock},
     supervisor::{Parts, Supervisor},
 };
 
-/// Time for the last words after the drain limit: cancelled attempts, stopping workers.
+/// Time after the drain limit to report cancelled attempts and stop workers.
 const STOP_MARGIN: Duration = Duration::from_secs(15);
 
 /// An agent that cannot start.
@@ -68,33 +69,33 @@ pub enum StartError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be created.
         #[source]
         source: io::Error,
     },
-    /// Another agent uses the same state.
-    #[error("another agent runs on {0}")]
-    Locked(PathBuf),
-    /// No identity.
+    /// Another agent uses the state folder, or it cannot be locked.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The identity cannot be read or written.
     #[error("load this Island's identity")]
     Identity(#[from] IdentityError),
-    /// No cache.
+    /// The cache cannot be opened.
     #[error("open the cache")]
     Cache(#[from] OpenError),
-    /// No API key.
-    #[error("read the API key")]
-    ApiKey(#[source] io::Error),
-    /// No credentials.
+    /// The API key cannot be read.
+    #[error(transparent)]
+    ApiKey(#[from] ApiKeyError),
+    /// The coordinator gave no credentials.
     #[error("get credentials for the fabric")]
     Credentials(#[from] CredentialsError),
-    /// The coordinator's address is none.
-    #[error("speak with the coordinator")]
+    /// The coordinator's address is invalid.
+    #[error("create a client of the coordinator")]
     Coordinator(#[from] ClientError),
-    /// No thread can be started.
+    /// The watchdog's thread cannot be started.
     #[error("start the watchdog")]
     Watchdog(#[source] io::Error),
-    /// What an earlier start left cannot be read.
-    #[error("take up what the last start left")]
+    /// The journal or the workers of the last run cannot be read.
+    #[error("recover the attempts of the last run")]
     Recover(#[source] io::Error),
 }
 
@@ -117,13 +118,12 @@ pub struct Agent {
     log_dir: PathBuf,
     cache_dir: PathBuf,
     measure: bool,
-    /// One agent per state folder.
-    _lock: fs::File,
+    _lock: StateLock,
 }
 
 impl Agent {
-    /// Makes every part; starts nothing but the engines' answers to what they can do.
-    #[expect(clippy::too_many_lines, reason = "the list of what an agent is made of")]
+    /// Builds every part. Starts no task; engines are run once to query what they support.
+    #[expect(clippy::too_many_lines, reason = "the list of an agent's parts")]
     pub async fn build(mut config: Config) -> Result<Self, StartError> {
         config.api_url = coordinator_url(&config);
         let state = config.state_dir.clone();
@@ -133,13 +133,13 @@ impl Agent {
                 .map_err(|source| StartError::Folder { path: folder.clone(), source })?;
         }
         for folder in &folders {
-            // Prompts and replies lie in there, and ways to the outside.
+            // They contain prompts, replies and sockets of the egress proxy.
             let private = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
             private.map_err(|source| StartError::Folder { path: folder.clone(), source })?;
         }
         let [journal_dir, spool_dir, workers_dir, derived_dir, log_dir, egress_dir] = folders;
-        let lock = lock(&state)?;
-        let identity = Arc::new(Identity::load_or_make(&state, || HostId(uuid::Uuid::new_v4()))?);
+        let lock = StateLock::acquire(&state)?;
+        let identity = Arc::new(Identity::load_or_create(&state, || HostId(uuid::Uuid::new_v4()))?);
         let instance = InstanceId(uuid::Uuid::new_v4());
         let fabric = Fabric::new(Arc::clone(&identity), instance);
 
@@ -198,6 +198,7 @@ impl Agent {
         let sources = Sources {
             name: config.name.clone(),
             api_url: config.api_url.clone(),
+            state_dir: state.clone(),
             fabric: Arc::clone(&fabric),
             supervisor: Arc::clone(&supervisor),
             load: meter.latest(),
@@ -210,7 +211,7 @@ impl Agent {
             started: Instant::now(),
         };
         let enrollment = Enrollment {
-            api_key: config.read_api_key().map_err(StartError::ApiKey)?,
+            api_key: config.read_api_key()?,
             state_dir: state,
             api_url: config.api_url,
             name: config.name.clone(),
@@ -241,13 +242,13 @@ impl Agent {
         let life = Lifecycle::new(self.drain + STOP_MARGIN);
         tracing::info!(host_id = %self.identity.host_id(), "starting");
         self.supervisor.recover().await.map_err(StartError::Recover)?;
-        // An owner whose Island waits for its coordinator asks why it earns nothing.
+        // Before credentials are obtained, so that `status` shows that the Island waits for its coordinator.
         self.spawn_control(&life);
         let soft = life.soft();
         let obtain = Credentials::obtain(Arc::clone(&self.identity), &self.enrollment, &soft);
         let obtained = tokio::select! {
             biased;
-            () = asked_to_stop() => Ok(None),
+            () = stop_requested() => Ok(None),
             obtained = obtain => obtained,
         };
         let ended = match obtained {
@@ -265,10 +266,10 @@ impl Agent {
         Ok(ended.map(|()| code)?)
     }
 
-    /// The owner's socket and page, and what they show; they end with the first wish to stop.
+    /// Starts the owner's socket and page and the tasks that supply their data. They end with `soft`.
     fn spawn_control(&self, life: &Lifecycle) {
         let (sources, stop) = (Arc::clone(&self.sources), life.soft());
-        life.spawn("history", well(async move { sources.remember(stop).await }));
+        life.spawn("history", well(async move { sources.record_history(stop).await }));
         let (sources, state, stop) =
             (Arc::clone(&self.sources), self.enrollment.state_dir.clone(), life.soft());
         life.spawn("control", server::serve_socket(sources, state, stop));
@@ -280,8 +281,8 @@ impl Agent {
         life.spawn("policy", well(async move { policy.run(supervisor, stop).await }));
     }
 
-    /// Starts the tasks. Those of the link outlive `soft`: what runs must still be reported. Returns the watchdog over those of
-    /// them without which an Island is dead to its coordinator.
+    /// Starts the tasks. Those of the link outlive `soft`, because running attempts must still be reported. Returns the watchdog of the
+    /// tasks without which the coordinator would count this Island as offline.
     fn spawn(&self, life: &Lifecycle, credentials: Arc<Credentials>) -> io::Result<Watchdog> {
         let [metering, beating, dispatching] = ["meter", "heartbeat", "dispatch"].map(Progress::new);
         let watchdog = Watchdog::start([&metering, &beating, &dispatching])?;
@@ -328,7 +329,7 @@ impl Agent {
             models: self.cache_dir.clone(),
             sources: Arc::clone(&self.sources),
         };
-        // An Island that is stopping is not tried out any more.
+        // Ends with `soft`: an agent that stops is not benchmarked.
         if self.measure {
             life.spawn("benchmark", well(benchmark.run(life.soft())));
         }
@@ -340,7 +341,7 @@ impl Agent {
             link.clone(),
         );
         life.spawn("gpus", well(follow));
-        // Nobody waits for a preload: it ends with the first wish to stop.
+        // Ends with `soft`: no job waits for a preload.
         let (preloader, stop) = (Arc::clone(&self.preloader), life.soft());
         life.spawn("preload", well(async move { preloader.run(stop).await }));
         life.spawn("job-logs", well(job_logs::prune(self.log_dir.clone(), link.clone())));
@@ -350,7 +351,7 @@ impl Agent {
         life.spawn("supervisor", async move {
             soft.cancelled().await;
             governor.stop_accepting();
-            // Attempts first, then their workers; the link last, for it carries their reports.
+            // Attempts first, then their workers; the link last, because it carries their reports.
             supervisor.stop(drain, &hard).await;
             link.cancel();
             Ok::<_, Infallible>(())
@@ -359,20 +360,20 @@ impl Agent {
     }
 }
 
-/// What the owner allows, and the program that it takes: without one, nobody connects to anything, and nobody is told that they may.
+/// Returns the owner's rules for containers with the path of the forwarder. Without a forwarder no egress is possible, so none is offered.
 fn with_forwarder(rules: ContainerRules, bin_dir: &Path) -> (ContainerRules, PathBuf) {
     match egress::forwarder(bin_dir) {
         Ok(forwarder) => (rules, forwarder),
         Err(reason) => {
             if rules.egress != Egress::None {
-                tracing::warn!(reason, "containers have no way out");
+                tracing::warn!(reason, "containers cannot connect to any address");
             }
             (ContainerRules { egress: Egress::None, ..rules }, PathBuf::new())
         }
     }
 }
 
-/// What this Island has, and offers of it.
+/// Returns what this Island offers: its hardware and engines, restricted by the owner's rules.
 fn capabilities(
     containers: &ContainerRules,
     rules: &Rules,
@@ -391,16 +392,16 @@ fn capabilities(
     }
 }
 
-/// What the owner allows containers: they get all GPUs or none, so where he has rules for single ones they get none.
+/// Containers get all GPUs or none: with rules for single GPUs they get none.
 fn without_gpus(rules: ContainerRules, gpus: &[GpuRule]) -> ContainerRules {
     if rules.gpus && !gpus.is_empty() {
-        tracing::warn!("containers get no GPU, because [[policy.gpu]] has rules for single ones");
+        tracing::warn!("containers get no GPU, because [[policy.gpu]] has rules for single GPUs");
     }
     ContainerRules { gpus: rules.gpus && gpus.is_empty(), ..rules }
 }
 
-/// Resolves at a signal that comes before the lifecycle listens for them.
-pub(crate) async fn asked_to_stop() {
+/// Resolves at SIGTERM or SIGINT. For the time before the [`Lifecycle`] handles them.
+pub(crate) async fn stop_requested() {
     let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be handled");
     tokio::select! {
         _ = terminate.recv() => {}
@@ -413,14 +414,14 @@ async fn well(task: impl Future<Output = ()>) -> Result<(), Infallible> {
     Ok(())
 }
 
-/// The coordinator's address: the one that is set, or the one that this Island enrolled with.
+/// Returns the coordinator's address: the configured one, otherwise the one that this Island enrolled with.
 pub fn coordinator_url(config: &Config) -> String {
     let is_set = config.api_url != Config::default().api_url;
     let enrolled = || credentials::enrolled_with(&config.state_dir);
     if is_set { config.api_url.clone() } else { enrolled().unwrap_or_else(|| config.api_url.clone()) }
 }
 
-/// What the cache is told.
+/// Returns the settings of the cache.
 pub fn cache_config(config: &Config) -> CacheConfig {
     CacheConfig {
         dir: config.cache_dir(),
@@ -432,12 +433,4 @@ pub fn cache_config(config: &Config) -> CacheConfig {
         offline: config.cache.offline,
         max_bytes_per_second: config.cache.max_mbit_s.map(|mbit| mbit.saturating_mul(125_000)),
     }
-}
-
-fn lock(state: &Path) -> Result<fs::File, StartError> {
-    let path = state.join("lock");
-    let file = fs::File::create(&path).map_err(|source| StartError::Folder { path, source })?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| StartError::Locked(state.to_owned()))?;
-    Ok(file)
 }

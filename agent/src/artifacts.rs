@@ -1,4 +1,4 @@
-//! From a Cargo's artifacts to pinned files on this machine.
+//! Downloads and pins the artifacts of a Cargo.
 
 use std::{
     collections::BTreeMap,
@@ -16,35 +16,35 @@ use island_protocol::{
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// Verified files by artifact name, which stay while this lives.
+/// Verified files by artifact name. They are pinned until this is dropped.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// Where each lies, or what was derived from it.
+    /// Path of each file, or of the file derived from it.
     pub paths: BTreeMap<String, PathBuf>,
     pins: BTreeMap<String, Pinned>,
 }
 
 impl Files {
-    /// Hashes of the files as they were fetched, by artifact name.
+    /// Hashes of the files as they were downloaded, by artifact name.
     pub fn digests(&self) -> impl Iterator<Item = (&str, Digest)> {
         self.pins.iter().map(|(name, pin)| (name.as_str(), pin.digest()))
     }
 }
 
-/// Whether an engine fetches this itself: an image in a registry.
+/// Whether the engine downloads this artifact: an image in a registry.
 pub fn is_image_reference(artifact: &Artifact) -> bool {
     artifact.url.starts_with("docker://")
 }
 
-/// Bytes done of a file, and in all where known.
+/// Downloaded bytes of a file, and its size if known.
 type Share = (u64, Option<u64>);
 
-/// Bytes fetched of all files together.
+/// Downloaded bytes of all files together.
 #[derive(Debug, Clone, Default)]
 pub struct Fetched(Arc<Mutex<BTreeMap<String, Share>>>);
 
 impl Fetched {
-    /// Done, and of how many where every file's size is known.
+    /// The downloaded bytes, and the total if the size of every file is known.
     pub fn sum(&self) -> (u64, Option<u64>) {
         let files = self.0.lock();
         let done = files.values().map(|(done, _)| done).sum();
@@ -60,8 +60,8 @@ impl Fetched {
     }
 }
 
-/// A file that lies at the coordinator and not here, at an address that works from here: by its hash, so that whatever comes is what
-/// was meant.
+/// Returns the artifact with its address at the coordinator if it is a file there and not on this machine. Requires a hash, so that the
+/// content is verified.
 fn from_coordinator(artifact: &Artifact, api_url: &str) -> Option<Artifact> {
     let path = artifact.url.strip_prefix("file://")?;
     let digest = artifact.sha256.filter(|_| !Path::new(path).exists())?;
@@ -69,7 +69,7 @@ fn from_coordinator(artifact: &Artifact, api_url: &str) -> Option<Artifact> {
     Some(Artifact { url, ..artifact.clone() })
 }
 
-/// Fetches and pins all of `artifacts`. What lies at the coordinator comes from `api_url`.
+/// Downloads and pins all of `artifacts`; files on the coordinator's machine are downloaded from `api_url`.
 pub async fn fetch(
     cache: &Cache,
     api_url: &str,
@@ -91,7 +91,7 @@ pub async fn fetch(
     Ok(Files { paths, pins: pinned.into_iter().collect() })
 }
 
-/// Megabytes still to be fetched, as far as sizes are known.
+/// Megabytes still to be downloaded, as far as sizes are known.
 pub fn missing_mb(cache: &Cache, artifacts: &[Artifact]) -> u64 {
     let missing = artifacts
         .iter()
@@ -100,19 +100,19 @@ pub fn missing_mb(cache: &Cache, artifacts: &[Artifact]) -> u64 {
     missing.filter_map(|artifact| artifact.size_bytes).map(|bytes| bytes >> 20).sum()
 }
 
-/// What a failed fetch means for the job.
+/// Converts a failed download into the failure of the job.
 pub fn failure(error: &GetError) -> Failure {
     if error.is_disk_full() {
-        return Failure::of_host(FailureCode::DiskFull, "no room for the model's files");
+        return Failure::of_host(FailureCode::DiskFull, "no disk space for the model's files");
     }
     match error {
         GetError::Address(_) => Failure::of_job(FailureCode::ModelRejected, error.to_string()),
         GetError::HashMismatch { .. } => Failure::of_host(FailureCode::ModelHashMismatch, error.to_string()),
         GetError::Read { .. } | GetError::Write { .. } => Failure::of_host(
             FailureCode::ModelUnavailable,
-            "a file of the model cannot be read or stored here",
+            "a file of the model cannot be read or stored on this Island",
         ),
-        // What the server did; it names hosts and numbers of bytes, no addresses.
+        // The message contains hosts and numbers of bytes, no complete addresses.
         GetError::Fetch { source, .. } => {
             Failure::of_host(FailureCode::ModelUnavailable, format!("{error}: {source}"))
         }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_breaks_its_promise_fails_the_attempt_with_the_reason() {
+    fn an_invalid_download_fails_the_attempt_with_the_reason() {
         let host = || "files.example".to_owned();
         let sources = [
             (
@@ -143,14 +143,14 @@ mod tests {
         ];
         for (source, reason) in sources {
             let failure = failure(&GetError::Fetch { host: host(), source });
-            // Another Island may have another way to the file: this one's attempt is over.
+            // The Island's failure, not the job's: another Island may be able to download the file.
             assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::ModelUnavailable));
             assert_eq!(failure.message, format!("fetch the file from files.example: {reason}"));
         }
     }
 
     #[test]
-    fn only_hashed_files_that_are_not_here_come_from_the_coordinator() {
+    fn only_missing_files_with_a_hash_are_downloaded_from_the_coordinator() {
         let digest = island_cache::digest_of(b"a");
         let artifact =
             |url: &str, sha256| Artifact { name: "model".into(), url: url.into(), sha256, size_bytes: None };

@@ -1,4 +1,4 @@
-//! A running attempt as the rest of the agent sees it: what is shared of it, and the states that it goes through.
+//! An attempt as the rest of the agent uses it: its shared handle and its states.
 
 pub mod handle;
 pub mod state;

@@ -1,4 +1,4 @@
-//! Measures this machine at its first start: memory, the disk of the models, and a job of its own, whose speed the coordinator measures.
+//! Measures this machine at its first start: memory, the disk of the models, and the speed of a test job, which the coordinator measures.
 //! The speed of the network is estimated from preloads.
 
 use std::{
@@ -21,23 +21,23 @@ use crate::{
 };
 
 const FILE: &str = "measured.json";
-/// What one thread reads again and again: more than caches hold.
+/// Bytes that one thread reads repeatedly: more than caches hold.
 const MEMORY_BYTES: usize = 64 << 20;
-/// For how long.
+/// Duration of that.
 const MEMORY_TIME: Duration = Duration::from_millis(300);
 /// Length of the file that is read from disk.
 const DISK_BYTES: usize = 256 << 20;
-/// Megabytes that must stay free beside it.
+/// Megabytes that must stay free in addition.
 const DISK_FREE_MB: u64 = 1024;
 const CHUNK: usize = 4 << 20;
-/// Between the first registration and the trial: others may be starting up with us.
+/// Time between the first registration and the benchmark: other programs may be starting, too.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Between tries of a job: a coordinator runs one a minute.
+/// Time between tries of the test job: a coordinator runs one a minute.
 const AGAIN: Duration = Duration::from_secs(20);
-/// Tries of a job before the next start of the agent.
+/// Maximum number of tries until the next start of the agent.
 const TRIES: u32 = 5;
 
-/// What is kept, and of which machine it is.
+/// The stored result, with the machine that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     machine: String,
@@ -47,16 +47,16 @@ struct Kept {
 /// Measures the machine at its first start, and again after its hardware has changed.
 #[derive(Debug)]
 pub struct Benchmark {
-    /// Where the result is kept.
+    /// Folder in which the result is stored.
     pub state: PathBuf,
-    /// Where models lie.
+    /// Folder of the models.
     pub models: PathBuf,
-    /// Told the result, and asked for the job.
+    /// Receives the result, and runs the test job.
     pub sources: Arc<Sources>,
 }
 
 impl Benchmark {
-    /// Does so, when nothing else runs; ends when stopped.
+    /// Runs once this Island is idle, unless a stored result exists. Returns when stopped.
     pub async fn run(self, stop: CancellationToken) {
         let tried = async {
             if let Some(kept) = self.kept() {
@@ -67,7 +67,7 @@ impl Benchmark {
             let models = self.models.clone();
             let Ok(measured) = tokio::task::spawn_blocking(move || measure(&models)).await else { return };
             let Measured { memory_mb_s, disk_mb_s, .. } = measured;
-            tracing::info!(memory_mb_s, disk_mb_s, "tried this machine out");
+            tracing::info!(memory_mb_s, disk_mb_s, "measured this machine");
             self.sources.supervisor.set_measured(measured.clone());
             self.sources.fabric.request_registration();
             if self.job().await {
@@ -79,11 +79,11 @@ impl Benchmark {
             () = stop.cancelled() => return,
             () = tried => {}
         }
-        // Tasks live as long as the agent: one that ends before is taken for broken.
+        // Tasks run as long as the agent: the lifecycle treats one that returns earlier as failed.
         stop.cancelled().await;
     }
 
-    /// Waits until this Island is registered, may work, and does not.
+    /// Waits until this Island is registered, accepts jobs and has none.
     async fn quiet(&self) {
         loop {
             self.sources.fabric.up().await;
@@ -94,7 +94,7 @@ impl Benchmark {
         }
     }
 
-    /// Runs a job of its own; false: none could be run, and the next start tries again.
+    /// Runs a test job. Returns `false` if none could be run; the next start tries again.
     async fn job(&self) -> bool {
         for tried in 0..TRIES {
             tokio::time::sleep(if tried == 0 { PAUSE } else { AGAIN }).await;
@@ -107,15 +107,15 @@ impl Benchmark {
                     tracing::info!(
                         cargo,
                         tokens_per_second = check.tokens_per_second,
-                        "a job of its own came back"
+                        "the test job completed"
                     );
                     return true;
                 }
                 Ok(check) => {
                     let reason = check.error.map(|error| error.message);
-                    tracing::warn!(reason, "a job of its own did not come back: `island-agent doctor`");
+                    tracing::warn!(reason, "the test job failed; run `island-agent doctor`");
                 }
-                Err(error) => tracing::info!(error = %Chain(&error), "no job of its own yet"),
+                Err(error) => tracing::info!(error = %Chain(&error), "the test job could not be requested"),
             }
         }
         false
@@ -128,13 +128,13 @@ impl Benchmark {
 
     fn keep(&self, measured: Measured) {
         let kept = Kept { machine: self.machine(), measured };
-        let bytes = serde_json::to_vec(&kept).expect("numbers and text serialise");
+        let bytes = serde_json::to_vec(&kept).expect("numbers and text are valid JSON");
         if let Err(error) = write_atomic(&self.state.join(FILE), &bytes, 0o600) {
-            tracing::warn!(%error, "what was measured is not kept");
+            tracing::warn!(%error, "the measured speed cannot be stored");
         }
     }
 
-    /// What the figures depend on.
+    /// The hardware that the result depends on.
     fn machine(&self) -> String {
         let has = self.sources.supervisor.capabilities();
         let gpus: Vec<_> = has.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
@@ -142,18 +142,18 @@ impl Benchmark {
     }
 }
 
-/// Takes about a second, all processors and a bit of disk.
+/// Takes about a second, all processors and some disk space.
 fn measure(models: &Path) -> Measured {
     let disk_mb_s = match disk_mb(models) {
         Some((free, _)) if free > DISK_FREE_MB => disk(models)
-            .inspect_err(|error| tracing::info!(%error, "the models' disk cannot be tried out"))
+            .inspect_err(|error| tracing::info!(%error, "the speed of the models' disk cannot be measured"))
             .ok(),
         _ => None,
     };
     Measured { memory_mb_s: memory(cores()), disk_mb_s, link_mb_s: None, at: clock::now() }
 }
 
-/// All threads read memory of their own at once, megabytes a second.
+/// Measures memory bandwidth in megabytes per second: all threads read their own memory at once.
 fn memory(threads: u32) -> u64 {
     let read = || {
         let words = vec![1_u64; MEMORY_BYTES / 8];
@@ -171,7 +171,7 @@ fn memory(threads: u32) -> u64 {
     (all / 1e6) as u64
 }
 
-/// Writes a file, has the system forget it, and reads it, megabytes a second.
+/// Measures reading from disk in megabytes per second, with a file that is not in the page cache.
 fn disk(folder: &Path) -> io::Result<u64> {
     let path = folder.join(".measure");
     let _gone = Removed(&path);
@@ -194,7 +194,7 @@ fn disk(folder: &Path) -> io::Result<u64> {
     Ok((bytes as f64 / begin.elapsed().as_secs_f64() / 1e6) as u64)
 }
 
-/// Has the next reads come from the disk, not from what the system remembers of it.
+/// Removes a file from the page cache, so that it is read from disk.
 fn forget(file: &File) -> io::Result<()> {
     #[cfg(not(target_os = "macos"))]
     rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?;
@@ -203,7 +203,7 @@ fn forget(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the file, whatever happened.
+/// Removes the file on drop.
 struct Removed<'a>(&'a Path);
 
 impl Drop for Removed<'_> {
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_reads_its_memory_and_its_disk_and_leaves_nothing_behind() {
+    fn memory_and_disk_are_measured_and_no_file_remains() {
         let folder = tempfile::tempdir().expect("a folder");
         let measured = measure(folder.path());
         assert!(measured.memory_mb_s > 0, "{measured:?}");

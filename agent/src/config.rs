@@ -1,6 +1,7 @@
-//! Settings. Each section's defaults stand in its `Default`.
+//! Settings. The defaults of each section are in its `Default`.
 
 use std::{
+    error::Error,
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -16,53 +17,83 @@ use crate::policy::{Rules, gpus::GpuRule};
 /// Prefix of environment variables: `ISLAND_AGENT_WORKERS__MAX_JOBS`.
 pub const ENV_PREFIX: &str = "ISLAND_AGENT_";
 
+/// A file with an API key that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("read the API key from {file}")]
+pub struct ApiKeyError {
+    /// The file that `api_key_file` names.
+    pub file: PathBuf,
+    /// Why it cannot be read.
+    #[source]
+    pub source: io::Error,
+}
+
+/// What helps if an error was caused by missing permissions; `None` for all other errors.
+pub fn permission_hint(error: &(dyn Error + 'static), state_dir: &Path) -> Option<String> {
+    let is_refused = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+    };
+    let mut causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.any(|cause| cause.downcast_ref().is_some_and(is_refused)).then(|| {
+        format!(
+            "use sudo if the state folder {} belongs to the service, or a folder of your own: --state-dir \
+             ~/.local/state/island. Settings are read from options, {ENV_PREFIX}* variables and --config FILE, nowhere else",
+            state_dir.display()
+        )
+    })
+}
+
+fn is_http(url: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where identity, spools and workers' folders lie.
+    /// Folder of identity, spools and workers.
     pub state_dir: PathBuf,
     /// Address of the coordinator.
     pub api_url: String,
-    /// API key of the owner, for the first enrolment only. Better: `api_key_file`.
+    /// API key of the owner, only to enroll. Better: `api_key_file`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key: Option<String>,
-    /// File that holds the API key.
+    /// File that contains the API key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key_file: Option<PathBuf>,
-    /// Fabric address that replaces the one the coordinator tells.
+    /// Fabric address that overrides the one that the coordinator sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nats_url: Option<String>,
     /// Name that others see.
     pub name: String,
-    /// Where this Island is, in its owner's words.
+    /// Region of this Island, as its owner describes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// Run strangers' jobs even where this kernel cannot build every wall around a worker.
+    /// Run jobs of other accounts even if this kernel cannot sandbox workers completely.
     pub allow_weak_sandbox: bool,
-    /// Offer the scripted stand-in engine, for tests and demonstrations.
+    /// Offer the scripted engine, for tests and demonstrations.
     pub simulated: bool,
-    /// Try memory, disk and a job of its own at the first start, so that the network knows how fast this machine is.
+    /// Measure memory, disk and one test job at the first start, so that placement knows the speed of this machine.
     pub measure: bool,
-    /// Seconds that running jobs get to finish when the agent is asked to stop.
+    /// Seconds that running jobs have to finish when the agent is stopped.
     pub drain_s: u64,
-    /// How logs look.
+    /// Format of the log.
     pub log: LogFormat,
-    /// The store of models.
+    /// The model cache.
     pub cache: CacheSection,
     /// Engines.
     pub workers: WorkersSection,
-    /// What the owner keeps.
+    /// Memory that jobs never use.
     pub memory: MemorySection,
-    /// What the owner allows containers.
+    /// Rules for containers.
     pub containers: ContainerRules,
-    /// Models fetched before jobs ask for them.
+    /// Models downloaded before jobs need them.
     pub preload: PreloadSection,
-    /// When this machine works for others.
+    /// When this machine runs jobs.
     pub policy: Rules,
     /// The owner's page on this machine.
     pub page: PageSection,
-    /// Where numbers are sent.
+    /// Where metrics are sent.
     pub otlp: OtlpSection,
 }
 
@@ -70,25 +101,25 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PageSection {
-    /// Port on 127.0.0.1 where a browser and Prometheus find it; absent, there is none.
+    /// Port on 127.0.0.1 for a browser and Prometheus; absent, there is no page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
 
-/// Models fetched before jobs ask for them.
+/// Models downloaded before jobs need them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PreloadSection {
-    /// Whether to ask at all.
+    /// Whether models are preloaded.
     pub enabled: bool,
-    /// Seconds between two questions, give or take a tenth.
+    /// Seconds between two rounds, with a jitter of a tenth.
     pub every_s: u64,
-    /// Gigabytes that one round may fetch.
+    /// Gigabytes that one round may download.
     pub max_gb: u64,
 }
 
 impl PreloadSection {
-    /// Time between two questions.
+    /// Time between two rounds.
     pub fn every(&self) -> Duration {
         Duration::from_secs(self.every_s)
     }
@@ -100,30 +131,30 @@ impl Default for PreloadSection {
     }
 }
 
-/// The store of models.
+/// The model cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheSection {
     /// Its folder; absent, `cache` in the state folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
-    /// Gigabytes after which the least recently used files go.
+    /// Size in gigabytes; beyond it the least recently used files are removed.
     pub max_gb: u64,
-    /// Gigabytes of the disk that are never taken.
+    /// Gigabytes of the disk that stay free.
     pub keep_free_gb: u64,
-    /// Address of the model hub; absent, what `HF_ENDPOINT` says, or the public one.
+    /// Address of the model hub; absent, the variable `HF_ENDPOINT`, or the public hub.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hub_endpoint: Option<String>,
-    /// File with a token for the hub, for models that need one.
+    /// File with a token for the hub, for models that require one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hub_token_file: Option<PathBuf>,
-    /// Home of other programs' hub files, so that nothing is fetched twice; absent, what `HF_HOME` says, or the usual
-    /// place under the home folder.
+    /// Folder in which other programs store hub files, so that nothing is downloaded twice; absent, the variable `HF_HOME`, or the usual
+    /// folder in the home folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hf_home: Option<PathBuf>,
-    /// Never fetch.
+    /// Download nothing.
     pub offline: bool,
-    /// Megabits a second that all downloads together may take; absent, as fast as they come.
+    /// Megabits per second of all downloads together; absent, no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_mbit_s: Option<u64>,
 }
@@ -137,13 +168,13 @@ pub struct WorkersSection {
     pub bin_dir: Option<PathBuf>,
     /// Jobs at once in one loaded model.
     pub slots_per_model: u32,
-    /// Jobs at once on this Island, waiting ones included.
+    /// Jobs at once on this Island, including queued ones.
     pub max_jobs: u32,
-    /// Processor threads of one worker; 0 takes all.
+    /// Processor threads of one worker; 0 means all.
     pub threads: u32,
 }
 
-/// What the owner keeps.
+/// Memory that jobs never use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemorySection {
@@ -153,14 +184,14 @@ pub struct MemorySection {
     pub reserve_vram_mb: u64,
 }
 
-/// Where to send numbers.
+/// Where metrics are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OtlpSection {
     /// Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`; absent, nothing is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Seconds between two pages.
+    /// Seconds between two exports.
     pub every_s: u64,
 }
 
@@ -225,49 +256,76 @@ impl Default for MemorySection {
 }
 
 impl Config {
-    /// Whether the values make sense together.
+    /// Returns an error that lists all [`problems`](Self::problems).
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let require = |holds: bool, rule: &str| {
-            if holds { Ok(()) } else { Err(ConfigError::Invalid(rule.to_owned())) }
+        let problems = self.problems();
+        if problems.is_empty() { Ok(()) } else { Err(ConfigError::Invalid(problems.join("; "))) }
+    }
+
+    /// Every value that cannot be used, alone or together with others. Reads no file.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut require = |holds: bool, rule: &str| {
+            if !holds {
+                problems.push(rule.to_owned());
+            }
         };
-        require(!self.state_dir.as_os_str().is_empty(), "state_dir must not be empty")?;
-        require(
-            !self.name.trim().is_empty() && self.name.len() <= 100,
-            "name must have 1 to 100 characters",
-        )?;
-        require(self.workers.max_jobs > 0, "workers.max_jobs must be at least 1")?;
-        require(self.workers.slots_per_model > 0, "workers.slots_per_model must be at least 1")?;
-        require(self.preload.every_s > 0, "preload.every_s must be at least 1")?;
-        let known = |runtime: &RuntimeType| RuntimeType::ALL.contains(runtime);
-        require(self.policy.runtimes.iter().all(known), "policy.runtimes names an engine that there is not")?;
-        let says_nothing = |rule: &&GpuRule| {
-            let limits = (rule.max_vram_mb, rule.max_temperature_c, rule.max_power_w);
-            !rule.never && limits == (None, None, None)
-        };
-        if let Some(rule) = self.policy.gpu.iter().find(says_nothing) {
-            let gpu = &rule.gpu;
-            return Err(ConfigError::Invalid(format!("policy.gpu of {gpu} sets nothing: never, or a max_…")));
-        }
+        require(!self.state_dir.as_os_str().is_empty(), "state_dir must not be empty");
+        require(!self.name.trim().is_empty() && self.name.len() <= 100, "name must have 1 to 100 characters");
+        require(self.workers.max_jobs > 0, "workers.max_jobs must be at least 1");
+        require(self.workers.slots_per_model > 0, "workers.slots_per_model must be at least 1");
+        require(self.preload.every_s > 0, "preload.every_s must be at least 1");
+        require(self.otlp.every_s > 0, "otlp.every_s must be at least 1");
         require(
             self.cache.max_mbit_s != Some(0),
-            "cache.max_mbit_s must be at least 1; offline fetches nothing",
-        )?;
-        let asked = std::iter::once(&self.policy.asking.per_job).chain(self.policy.asking.cargos.values());
-        require(asked.min() >= Some(&MicroCredits::ZERO), "policy.asking must not be negative")?;
-        require(self.cache.max_gb > 0, "cache.max_gb must be at least 1")?;
+            "cache.max_mbit_s must be at least 1; cache.offline disables downloads",
+        );
+        let prices = std::iter::once(&self.policy.asking.per_job).chain(self.policy.asking.cargos.values());
+        require(prices.min() >= Some(&MicroCredits::ZERO), "policy.asking must not be negative");
+        require(self.cache.max_gb > 0, "cache.max_gb must be at least 1");
         require(
             self.api_key.is_none() || self.api_key_file.is_none(),
             "api_key and api_key_file exclude each other",
-        )
+        );
+        let addresses = [
+            ("api_url", Some(&self.api_url)),
+            ("cache.hub_endpoint", self.cache.hub_endpoint.as_ref()),
+            ("otlp.endpoint", self.otlp.endpoint.as_ref()),
+        ];
+        for (key, url) in addresses {
+            if let Some(url) = url.filter(|url| !is_http(url)) {
+                problems.push(format!("{key} must be an address such as https://example.org, not `{url}`"));
+            }
+        }
+        if let Some(url) = self.nats_url.as_ref().filter(|url| url.parse::<async_nats::ServerAddr>().is_err())
+        {
+            problems
+                .push(format!("nats_url must be an address such as nats://example.org:4222, not `{url}`"));
+        }
+        for runtime in &self.policy.runtimes {
+            if !RuntimeType::ALL.contains(runtime) {
+                let known = RuntimeType::ALL.map(|known| known.to_string()).join(", ");
+                problems.push(format!(
+                    "policy.runtimes: there is no engine `{runtime}`; the engines are {known}"
+                ));
+            }
+        }
+        let has_no_effect = |rule: &&GpuRule| {
+            let limits = (rule.max_vram_mb, rule.max_temperature_c, rule.max_power_w);
+            !rule.never && limits == (None, None, None)
+        };
+        for rule in self.policy.gpu.iter().filter(has_no_effect) {
+            problems.push(format!("[[policy.gpu]] for {} sets neither `never` nor a limit", rule.gpu));
+        }
+        problems
     }
 
-    /// The API key, wherever it stands.
-    pub fn read_api_key(&self) -> io::Result<Option<String>> {
-        match &self.api_key_file {
-            // A package lays an empty file where the owner may put a key.
-            Some(file) => Ok(Some(fs::read_to_string(file)?.trim().to_owned()).filter(|key| !key.is_empty())),
-            None => Ok(self.api_key.clone()),
-        }
+    /// The API key, from its file or from the settings. An error names the file.
+    pub fn read_api_key(&self) -> Result<Option<String>, ApiKeyError> {
+        let Some(file) = &self.api_key_file else { return Ok(self.api_key.clone()) };
+        let text = fs::read_to_string(file).map_err(|source| ApiKeyError { file: file.clone(), source })?;
+        // The package installs an empty file into which the owner may put a key.
+        Ok(Some(text.trim().to_owned()).filter(|key| !key.is_empty()))
     }
 
     /// The hub's token, if there is one that can be read.
@@ -277,29 +335,29 @@ impl Config {
         Some(text.trim().to_owned())
     }
 
-    /// These settings without their secret, for `config show`.
+    /// These settings without their secrets, for `config show`.
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
         self.api_key = self.api_key.map(|_| "(hidden)".to_owned());
         self
     }
 
-    /// The cache's folder.
+    /// The folder of the model cache.
     pub fn cache_dir(&self) -> PathBuf {
         self.cache.dir.clone().unwrap_or_else(|| self.state_dir.join("cache"))
     }
 
-    /// The model hub's address.
+    /// The address of the model hub.
     pub fn hub_endpoint(&self) -> String {
         let set = self.cache.hub_endpoint.clone().or_else(|| std::env::var("HF_ENDPOINT").ok());
         set.unwrap_or_else(|| "https://huggingface.co".to_owned())
     }
 
-    /// Where other programs keep hub files.
+    /// The folder in which other programs store hub files.
     pub fn hf_home(&self) -> Option<PathBuf> {
         let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/huggingface"));
-        let told = || std::env::var_os("HF_HOME").map(PathBuf::from);
-        self.cache.hf_home.clone().or_else(told).or_else(usual)
+        let variable = || std::env::var_os("HF_HOME").map(PathBuf::from);
+        self.cache.hf_home.clone().or_else(variable).or_else(usual)
     }
 
     /// The folder with the workers' programs.
@@ -327,10 +385,10 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_says_where_containers_connect_to() {
+    fn egress_is_none_declared_or_a_list() {
         use island_protocol::egress::Egress;
         let read = |text: &str| toml::from_str::<Config>(text).map(|config| config.containers.egress);
-        assert_eq!(read("").expect("nothing said"), Egress::None);
+        assert_eq!(read("").expect("empty"), Egress::None);
         assert_eq!(read("containers.egress = 'declared'").expect("all"), Egress::Declared);
         let listed = "containers.egress = ['a.org', 'b.org:80']";
         let config: Config = toml::from_str(listed).expect("some");
@@ -343,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_says_what_holds_for_single_gpus() {
+    fn rules_for_single_gpus_are_read() {
         let read = |text: &str| toml::from_str::<Config>(text);
         let config = read(
             "[[policy.gpu]]\ngpu = 1\nmax_vram_mb = 4000\n[[policy.gpu]]\ngpu = '0000:03:00.0'\nnever = true",
@@ -357,7 +415,55 @@ mod tests {
         {
             assert!(read(&format!("[[policy.gpu]]\n{wrong}")).is_err(), "{wrong}");
         }
-        assert!(read("[[policy.gpu]]\ngpu = 0").expect("syntax").validate().is_err(), "it sets nothing");
+        assert!(read("[[policy.gpu]]\ngpu = 0").expect("syntax").validate().is_err(), "it has no effect");
+    }
+
+    /// The package's file: its examples are valid settings, none of them a default, and they cover every section.
+    #[test]
+    fn the_examples_of_the_package_are_valid_and_change_something() {
+        const FILE: &str = include_str!("../../packaging/debian/settings/agent.toml");
+        let examples: String = FILE
+            .lines()
+            .map(|line| {
+                line.strip_prefix("# ")
+                    .filter(|line| line.starts_with('[') || line.contains(" = "))
+                    .unwrap_or(line)
+            })
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let config: Config =
+            toml::from_str(&examples).unwrap_or_else(|error| panic!("{error} in {examples}"));
+        assert_eq!(config.problems(), Vec::<String>::new());
+        let flat = |config: &Config| toml::Value::try_from(config).expect("TOML");
+        let (shown, defaults) = (flat(&config), flat(&Config::default()));
+        for (section, values) in examples.parse::<toml::Table>().expect("TOML") {
+            let Some(values) = values.as_table() else {
+                assert_ne!(shown.get(&section), defaults.get(&section), "{section} is a default");
+                continue;
+            };
+            for key in values.keys() {
+                let of =
+                    |config: &toml::Value| config.get(&section).and_then(|section| section.get(key)).cloned();
+                assert_ne!(of(&shown), of(&defaults), "{section}.{key} is a default");
+            }
+        }
+        for section in defaults.as_table().expect("a table").iter().filter(|(_, value)| value.is_table()) {
+            assert!(FILE.contains(&format!("\n[{}]\n", section.0)), "{} is missing", section.0);
+        }
+    }
+
+    #[test]
+    fn missing_permissions_have_a_hint() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("load")]
+        struct LoadError(#[source] io::Error);
+        let refused = |kind| LoadError(io::Error::from(kind));
+        let hint = |kind| permission_hint(&refused(kind), Path::new("/var/lib/island-agent"));
+        let text = hint(io::ErrorKind::PermissionDenied).expect("a hint");
+        for part in ["sudo", "/var/lib/island-agent", "--state-dir", "--config FILE", "ISLAND_AGENT_"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(hint(io::ErrorKind::NotFound), None);
     }
 
     #[test]
@@ -367,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_settings_are_rejected() {
         let mut config = Config::default();
         config.workers.max_jobs = 0;
         assert!(config.validate().is_err());

@@ -1,16 +1,16 @@
-//! How the owner sees and steers the running agent: a socket in its state folder, and a page on this machine for who wants one.
+//! How the owner observes and controls the running agent: a socket in its state folder, and an optional page on this machine.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`status`] | what there is to see |
+//! | [`status`] | the status |
 //! | [`history`] | the last hour, for plots |
 //! | [`server`] | the socket, and the page on 127.0.0.1 |
-//! | [`check`] | a job of the Island's own, through the whole network |
-//! | [`client`] | the other end of the socket: `status`, `pause`, `resume`, `drain`, `doctor` |
-//! | [`metrics`] | the same as numbers, for Prometheus and OpenTelemetry |
-//! | [`screen`] | the same for a terminal |
+//! | [`check`] | a test job through the whole network |
+//! | [`client`] | the client of the socket: `status`, `pause`, `resume`, `drain`, `doctor` |
+//! | [`metrics`] | the status as metrics, for Prometheus and OpenTelemetry |
+//! | [`screen`] | the status for a terminal |
 //!
-//! Whoever may open the socket may steer: its folder belongs to the owner. The page only shows.
+//! A process that can open the socket can control the agent: its folder belongs to the owner. The page is read-only.
 
 pub mod check;
 pub mod client;

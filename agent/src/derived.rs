@@ -1,7 +1,7 @@
-//! Files made from Cargos' files, such as compiled modules: made once for each file, engine version and setting, kept and reused.
+//! Files derived from Cargos' files, such as compiled modules: derived once per file, engine version and settings, then stored and reused.
 //!
-//! A worker's program makes them in a process of its own, behind the same walls as a run. They never come from elsewhere: a
-//! compiled module is machine code, and only what was made here is trusted to run here.
+//! A worker's program derives them in a separate process, in the same sandbox as a job. They are never downloaded: a compiled module is
+//! machine code, and only code that was compiled on this machine is trusted here.
 
 use std::{
     collections::HashMap,
@@ -21,11 +21,11 @@ use island_protocol::{
 use island_runtimes_worker::{host, launch::Launch};
 use parking_lot::Mutex;
 
-/// Memory of a process that derives, megabytes.
+/// Memory limit of a deriving process, megabytes.
 const MEMORY_MB: u64 = 512;
-/// Processor time of one, seconds.
+/// Limit of its processor time, seconds.
 const CPU_S: u64 = 10;
-/// Most bytes kept; past it the least recently used go.
+/// Maximum size of all stored files, bytes; beyond it the least recently used are removed.
 const KEPT_BYTES: u64 = 4 << 30;
 
 /// The store of derived files.
@@ -33,31 +33,31 @@ const KEPT_BYTES: u64 = 4 << 30;
 pub struct Derived {
     dir: PathBuf,
     allow_weak_sandbox: bool,
-    /// One derivation of a file at a time.
+    /// Held while a file is derived.
     busy: Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// The program that derives.
+/// The program that derives files.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    /// Where it lies.
+    /// Its path.
     pub binary: PathBuf,
-    /// Version of the engine underneath; another one cannot read what this one made.
+    /// Version of its engine; other versions cannot read the derived files.
     pub version: String,
 }
 
-/// Whether runs of this Cargo read a derived file instead of its own.
+/// Whether jobs of this Cargo read a derived file instead of the original.
 pub fn wanted(cargo: &CargoSpec) -> bool {
     cargo.runtime_type == RuntimeType::Wasm && !cargo.is_simulated()
 }
 
 impl Derived {
-    /// A store in `dir`, which exists.
+    /// Opens the store in `dir`, which must exist.
     pub fn new(dir: PathBuf, allow_weak_sandbox: bool) -> Self {
         Self { dir, allow_weak_sandbox, busy: Mutex::default() }
     }
 
-    /// What runs of `cargo` read instead of `source`, made if need be.
+    /// Returns the path that jobs of `cargo` read instead of `source`; derives the file if it does not exist.
     pub async fn get(
         &self,
         engine: &Engine,
@@ -72,18 +72,18 @@ impl Derived {
         let made = if found { Ok(()) } else { self.make(engine, cargo, source, &path).await };
         drop(held);
         drop(turn);
-        // Whoever waits still holds its own; the last one takes it off the list.
+        // Tasks that wait hold a reference; the last one removes the entry.
         self.busy().retain(|_, turn| Arc::strong_count(turn) > 1);
         made.map(|()| path)
     }
 
-    /// A place for `source` where shared workers may read it: they are walled in before they know whose files they will run.
+    /// Returns a path of `source` that shared workers may read: their sandbox is applied before it is known whose files they will run.
     pub async fn adopt(&self, source: &Path, digest: Digest) -> Result<PathBuf, Failure> {
         let (dir, source) = (self.dir.clone(), source.to_owned());
-        // From another file system it is copied, which takes as long as the file is large.
+        // Copied if it is on another file system, which takes long for a large file.
         let adopted = tokio::task::spawn_blocking(move || adopt(&dir, &source, digest)).await;
         adopted.unwrap_or_else(|_| {
-            Err(Failure::of_host(FailureCode::InternalError, "taking over the Cargo's file broke down"))
+            Err(Failure::of_host(FailureCode::InternalError, "storing the Cargo's file failed"))
         })
     }
 
@@ -109,11 +109,11 @@ impl Derived {
             Failure::of_host(FailureCode::RuntimeCrashed, "the engine could not prepare the Cargo's file")
         })??;
         keep(&made, path, &self.dir).map_err(|error| {
-            tracing::warn!(path = %path.display(), %error, "a derived file cannot be kept");
-            Failure::of_host(FailureCode::DiskFull, "no room for the Cargo's prepared file")
+            tracing::warn!(path = %path.display(), %error, "a derived file cannot be stored");
+            Failure::of_host(FailureCode::DiskFull, "no disk space for the Cargo's prepared file")
         })?;
         drop(cleaned);
-        tracing::info!(cargo = %cargo.slug, path = %path.display(), "prepared a Cargo's file");
+        tracing::info!(cargo = %cargo.slug, path = %path.display(), "derived a file from a Cargo's file");
         Ok(())
     }
 
@@ -131,26 +131,26 @@ fn adopt(dir: &Path, source: &Path, digest: Digest) -> Result<PathBuf, Failure> 
     let linked = fs::hard_link(source, &made).or_else(|_| fs::copy(source, &made).map(drop));
     linked.and_then(|()| keep(&made, &path, dir)).map_err(|error| {
         let _ = fs::remove_file(&made);
-        tracing::warn!(source = %source.display(), %error, "a local file cannot be taken over");
-        Failure::of_host(FailureCode::DiskFull, "no room for the Cargo's file")
+        tracing::warn!(source = %source.display(), %error, "a local file cannot be copied");
+        Failure::of_host(FailureCode::DiskFull, "no disk space for the Cargo's file")
     })?;
     Ok(path)
 }
 
-/// Everything that makes a difference to the file is in its name.
+/// The name depends on everything that the content depends on.
 fn name(engine: &Engine, cargo: &CargoSpec, digest: Digest) -> String {
     let what = (cargo.runtime_type.as_str(), &engine.version, &cargo.engine);
-    let what = serde_json::to_vec(&what).expect("plain values serialise");
+    let what = serde_json::to_vec(&what).expect("plain values are valid JSON");
     let settings = island_cache::digest_of(&what).hex();
     format!("{}-{}", digest.hex(), &settings[..16])
 }
 
-/// Whether the file is there; marks it as used.
+/// Whether the file exists; marks it as used.
 fn touch(path: &Path) -> bool {
     fs::File::open(path).and_then(|file| file.set_modified(SystemTime::now())).is_ok()
 }
 
-/// Moves a finished file to its place, read-only, and lets the least recently used go.
+/// Moves a finished file into the store, read-only, and removes the least recently used files beyond the limit.
 fn keep(made: &Path, path: &Path, dir: &Path) -> io::Result<()> {
     fs::rename(made, path)?;
     let mut files = Vec::new();
@@ -165,7 +165,7 @@ fn keep(made: &Path, path: &Path, dir: &Path) -> io::Result<()> {
     for (_, bytes, file) in files {
         kept += bytes;
         if kept > KEPT_BYTES {
-            // Whoever has it mapped goes on with it.
+            // Processes that have mapped it keep it.
             fs::remove_file(file)?;
         }
     }
@@ -186,7 +186,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn names_differ_with_all_that_matters() {
+    fn names_depend_on_everything_the_content_depends_on() {
         let engine = |version: &str| Engine { binary: "x".into(), version: version.into() };
         let mut cargo = testing::assignment(1, 1).cargo;
         let digest = island_cache::digest_of(b"a");
@@ -199,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_goes_first() {
+    fn the_least_recently_used_is_removed_first() {
         let dir = tempfile::tempdir().expect("a folder");
         let sparse = |name: &str, bytes: u64, age_s: u64| {
             let path = dir.path().join(name);
-            let file = fs::File::create(&path).expect("make a file");
-            file.set_len(bytes).expect("size it");
+            let file = fs::File::create(&path).expect("create a file");
+            file.set_len(bytes).expect("set its size");
             let used = SystemTime::now() - std::time::Duration::from_secs(age_s);
-            file.set_modified(used).expect("date it");
+            file.set_modified(used).expect("set its time");
             path
         };
         let (old, young) = (sparse("old", KEPT_BYTES / 2, 100), sparse("young", KEPT_BYTES / 2, 10));

@@ -1,6 +1,7 @@
-//! What works here, and why the rest does not: `island-agent doctor`.
+//! `island-agent doctor`: checks what works on this machine, and reports why the rest does not.
 
-mod trial;
+pub mod settings;
+mod test_job;
 
 use std::{fmt, time::Instant};
 
@@ -8,13 +9,17 @@ use island_coordinator_client::Client;
 use island_daemon::chain::Chain;
 use island_protocol::{
     egress::Egress,
-    host::{Capabilities, SandboxLevel},
+    host::{Capabilities, SandboxLevel, SandboxReport},
 };
 
 use crate::{
     agent::coordinator_url,
     config::Config,
-    control::client::{Control, ControlError},
+    control::{
+        client::{Control, ControlError},
+        screen::wrap,
+        status::Status,
+    },
     egress,
     inventory::{
         self,
@@ -25,29 +30,65 @@ use crate::{
     policy::gpus::{self, GpuRule},
 };
 
+/// Columns of a mark and its gap.
+const MARK: usize = 9;
+/// Columns of a name and its gap.
+const NAME: usize = 23;
+/// Columns from which details have a column of their own.
+const WIDE: usize = 100;
+
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub what: String,
-    /// Whether it is as it should be; `None` where it need not be.
+    /// Whether it works; `None` if it does not have to.
     pub good: Option<bool>,
     /// What was found.
     pub detail: String,
 }
 
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mark = match self.good {
+impl Finding {
+    fn mark(&self) -> &'static str {
+        match self.good {
             Some(true) => "ok",
             Some(false) => "PROBLEM",
             None => "-",
-        };
-        write!(f, "{mark:<8} {:<22} {}", self.what, self.detail)
+        }
     }
 }
 
-/// Looks at everything.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<MARK$}{:<NAME$}{}", self.mark(), self.what, self.detail)
+    }
+}
+
+/// Returns the findings as text: one line each, or wrapped to `width` columns.
+pub fn text(findings: &[Finding], width: Option<usize>) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let Some(width) = width else {
+            text.push_str(&finding.to_string());
+            text.push('\n');
+            continue;
+        };
+        let (first, indent, detail) = if width < WIDE {
+            (finding.mark().to_owned(), MARK, format!("{}: {}", finding.what, finding.detail))
+        } else {
+            let first = format!("{:<MARK$}{}", finding.mark(), finding.what);
+            (first, MARK + NAME, finding.detail.clone())
+        };
+        for (number, line) in wrap(&detail, width.saturating_sub(indent)).iter().enumerate() {
+            let first = if number == 0 { first.as_str() } else { "" };
+            text.push_str(format!("{first:<indent$}{line}").trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Checks everything.
 pub async fn examine(config: &Config) -> Vec<Finding> {
     let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
     let gpus = Gpus::here_read_only(&config.state_dir).poll(Instant::now());
@@ -60,10 +101,14 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
         findings.push(finding(&format!("engine {name}"), runtime.available.then_some(true), detail));
     }
     if !found.runtimes.iter().any(|runtime| runtime.available) {
-        findings.push(finding("engines", Some(false), "no engine works here, so no job can run".into()));
+        findings.push(finding(
+            "engines",
+            Some(false),
+            "no engine works on this machine, so no job can run".into(),
+        ));
     }
     findings.push(sandbox(&found.sandbox, config.allow_weak_sandbox));
-    findings.push(way_out(config));
+    findings.push(container_egress(config));
     findings.push(disk(config));
     findings.push(coordinator(config).await);
     findings.extend(agent(config).await);
@@ -82,15 +127,15 @@ fn machine(found: &Capabilities) -> Vec<Finding> {
     }
     let groups = Groups::default();
     if let Some(processors) = groups.processors() {
-        findings.push(finding("control group", None, format!("leaves {processors} processors")));
+        findings.push(finding("control group", None, format!("limited to {processors} processors")));
     }
-    if let Some(room) = groups.memory() {
-        findings.push(finding("control group", None, format!("leaves {} MB memory", room.limit >> 20)));
+    if let Some(memory) = groups.memory() {
+        findings.push(finding("control group", None, format!("limited to {} MB memory", memory.limit >> 20)));
     }
     findings
 }
 
-/// GPUs, what holds for each, and what is not told of them.
+/// GPUs with their rules and the values that are not measured, and rules without a GPU.
 fn graphics(rules: &[GpuRule], gpus: &View) -> Vec<Finding> {
     let mut findings: Vec<Finding> = gpus.cards.iter().map(|card| graphic(rules, card)).collect();
     findings.extend(gpus.none.clone().map(|reason| finding("GPU", None, reason)));
@@ -99,7 +144,7 @@ fn graphics(rules: &[GpuRule], gpus: &View) -> Vec<Finding> {
     }
     let unmet = rules.iter().filter(|rule| !gpus.cards.iter().any(|card| rule.gpu.means(card)));
     findings.extend(unmet.map(|rule| {
-        finding("[[policy.gpu]]", Some(false), format!("{} is none of the GPUs that are here", rule.gpu))
+        finding("[[policy.gpu]]", Some(false), format!("no GPU of this machine is {}", rule.gpu))
     }));
     findings
 }
@@ -107,21 +152,21 @@ fn graphics(rules: &[GpuRule], gpus: &View) -> Vec<Finding> {
 fn graphic(rules: &[GpuRule], card: &Card) -> Finding {
     let (seen, limits) = (&card.seen, gpus::limits(rules, card));
     let mut detail = format!("{}, {} MB, {}", seen.name, seen.vram_mb, seen.id);
-    let said = [
-        limits.max_vram_mb.map(|most| format!("at most {most} MB for jobs")),
-        limits.max_temperature_c.map(|most| format!("left alone at {most} °C")),
-        limits.max_power_w.map(|most| format!("left alone at {most} W")),
+    let rules = [
+        limits.max_vram_mb.map(|limit| format!("at most {limit} MB for jobs")),
+        limits.max_temperature_c.map(|limit| format!("paused at {limit} °C")),
+        limits.max_power_w.map(|limit| format!("paused at {limit} W")),
         limits.never.then(|| "never used for jobs".to_owned()),
     ];
     let missing = seen.missing();
-    let untold = (!missing.is_empty()).then(|| format!("not told: {}", missing.join("; ")));
-    for further in said.into_iter().flatten().chain(untold) {
+    let unmeasured = (!missing.is_empty()).then(|| format!("not measured: {}", missing.join("; ")));
+    for further in rules.into_iter().flatten().chain(unmeasured) {
         detail = format!("{detail}; {further}");
     }
     finding(&format!("GPU {}", card.index), (!limits.never).then_some(true), detail)
 }
 
-/// The agent that runs here: without one nothing works, however good all else is.
+/// The agent that runs here, and a test job through the network.
 async fn agent(config: &Config) -> Vec<Finding> {
     let away = |error: ControlError| vec![finding("agent", Some(false), Chain(&error).to_string())];
     let control = match Control::new(&config.state_dir) {
@@ -132,54 +177,68 @@ async fn agent(config: &Config) -> Vec<Finding> {
         Ok(status) => status,
         Err(error) => return away(error),
     };
-    let detail = match status.verdict.reason() {
-        _ if !status.connected => "runs, and the coordinator does not have it registered".to_owned(),
-        Some(reason) => format!("runs, registered, and takes no work: {reason}"),
-        None => "runs, registered, and takes work".to_owned(),
-    };
-    let mut findings = vec![finding("agent", Some(status.connected), detail)];
+    let mut findings = vec![running(&status)];
     findings.push(if status.connected && status.verdict.reason().is_none() {
-        trial::run(&control).await
+        test_job::run(&control).await
     } else {
-        finding(trial::WHAT, None, "not tried: this Island takes no work now".into())
+        finding(test_job::WHAT, None, "not run: this Island accepts no jobs now".into())
     });
     findings.extend(status.gpu_notes.into_iter().map(|note| finding("agent's GPUs", None, note)));
     findings
 }
 
-fn sandbox(report: &island_protocol::host::SandboxReport, allow_weak: bool) -> Finding {
-    let good = report.level == SandboxLevel::Full || allow_weak;
-    let mut detail = format!("{:?}: {}", report.level, report.walls.join(", ")).to_lowercase();
-    if !report.missing.is_empty() {
-        detail = format!("{detail}; missing: {}", report.missing.join(", "));
-    }
-    finding("walls around workers", Some(good), detail)
+fn running(status: &Status) -> Finding {
+    let detail = match status.verdict.reason() {
+        _ if status.left => {
+            "runs, but this Island has left the network; run `island-agent enroll --coordinator URL`, or stop the agent".to_owned()
+        }
+        _ if !status.connected => "runs, but is not registered with the coordinator".to_owned(),
+        Some(reason) => format!("runs, registered, accepts no jobs: {reason}"),
+        None => "runs, registered, accepts jobs".to_owned(),
+    };
+    finding("agent", Some(status.connected), detail)
 }
 
-/// What containers may connect to, and whether they can.
-fn way_out(config: &Config) -> Finding {
-    let wanted = config.containers.egress != Egress::None;
+fn sandbox(report: &SandboxReport, allow_weak: bool) -> Finding {
+    let good = report.level == SandboxLevel::Full || allow_weak;
+    let mut detail = format!("{:?}", report.level).to_lowercase();
+    for (name, parts) in [("", &report.walls), ("missing ", &report.missing)] {
+        if !parts.is_empty() {
+            detail = format!("{detail}; {name}{}", parts.join(", "));
+        }
+    }
+    if report.walls.is_empty() && report.missing.is_empty() {
+        detail = format!("{detail}; no worker program reported one");
+    }
+    finding("worker sandbox", Some(good), detail)
+}
+
+/// Where containers may connect, and whether they can.
+fn container_egress(config: &Config) -> Finding {
+    const WHAT: &str = "container egress";
     match egress::forwarder(&config.bin_dir()) {
-        _ if !wanted => finding("containers' way out", None, "none: [containers] egress = \"none\"".into()),
+        _ if config.containers.egress == Egress::None => {
+            finding(WHAT, None, "disabled: [containers] egress = \"none\"".into())
+        }
         Ok(forwarder) => {
             let allowed = serde_json::to_string(&config.containers.egress).unwrap_or_default();
-            finding("containers' way out", Some(true), format!("to {allowed}, by {}", forwarder.display()))
+            finding(WHAT, Some(true), format!("to {allowed}, through {}", forwarder.display()))
         }
-        Err(reason) => finding("containers' way out", Some(false), reason),
+        Err(reason) => finding(WHAT, Some(false), reason),
     }
 }
 
 fn disk(config: &Config) -> Finding {
     let dir = config.cache_dir();
-    // Before the first start the folder is not there yet: its nearest parent lies on the same disk.
-    let place = dir.ancestors().find(|place| place.exists());
-    match place.and_then(inventory::disk_mb) {
+    // Before the first start the folder does not exist; its nearest parent is on the same disk.
+    let parent = dir.ancestors().find(|parent| parent.exists());
+    match parent.and_then(inventory::disk_mb) {
         Some((free, total)) => {
             let detail =
                 format!("{} GB of {} GB free for models in {}", free >> 10, total >> 10, dir.display());
             finding("disk", Some(free > 1024), detail)
         }
-        None => finding("disk", Some(false), format!("{} cannot be looked at", dir.display())),
+        None => finding("disk", Some(false), format!("the disk of {} cannot be measured", dir.display())),
     }
 }
 
@@ -208,14 +267,32 @@ mod tests {
     use crate::{inventory::gpu::Vendor, policy::gpus::tests::card};
 
     #[test]
-    fn gpus_are_told_with_their_rules_and_rules_without_a_gpu_are_a_problem() {
+    fn wrapped_lines_fit_the_terminal() {
+        let findings = [
+            finding("coordinator", Some(true), "https://island.example.org ok (0.1.0)".into()),
+            finding("worker sandbox", Some(false), "one two three four five six seven ".repeat(9)),
+        ];
+        for width in [40, 80, 120] {
+            let text = text(&findings, Some(width));
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+            let marked = text.lines().filter(|line| !line.starts_with(' ')).count();
+            assert_eq!(marked, findings.len(), "continued lines are indented: {text}");
+        }
+        assert_eq!(text(&findings, None).lines().count(), 2, "programs read one line for each finding");
+    }
+
+    #[test]
+    fn a_sandbox_that_nothing_reported_has_a_reason() {
+        let report = SandboxReport { level: SandboxLevel::None, walls: Vec::new(), missing: Vec::new() };
+        assert_eq!(sandbox(&report, true).detail, "none; no worker program reported one");
+    }
+
+    #[test]
+    fn gpus_are_listed_with_their_rules_and_rules_without_a_gpu_are_a_problem() {
         let mut one = card(0, Vendor::Amd, 8000, Ok(100), None);
         one.seen.power_w = Err("the driver has no power1_input".into());
-        let view = View {
-            cards: vec![one],
-            problems: vec!["GPU 1 (Other) was here and is gone".into()],
-            none: None,
-        };
+        let view =
+            View { cards: vec![one], problems: vec!["GPU 1 (Other) has disappeared".into()], none: None };
         let rule = |name: &str| GpuRule {
             gpu: name.parse().expect("a name"),
             never: false,
@@ -223,9 +300,10 @@ mod tests {
             max_temperature_c: None,
             max_power_w: None,
         };
-        let told: Vec<_> = graphics(&[rule("0"), rule("1")], &view).iter().map(ToString::to_string).collect();
-        insta::assert_snapshot!(told.join("\n"));
-        let kept = graphics(&[GpuRule { never: true, ..rule("0") }], &view);
-        assert_eq!(kept[0].good, None, "what is not offered is neither good nor bad");
+        let lines: Vec<_> =
+            graphics(&[rule("0"), rule("1")], &view).iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(lines.join("\n"));
+        let excluded = graphics(&[GpuRule { never: true, ..rule("0") }], &view);
+        assert_eq!(excluded[0].good, None, "a GPU that is not offered does not have to work");
     }
 }

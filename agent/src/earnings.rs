@@ -1,5 +1,5 @@
-//! What this Island earned, day by day, as the coordinator said it when it committed the end of a job. The coordinator's books decide; this
-//! is what the owner sees without asking it.
+//! What this Island earned, day by day, as the coordinator reported it when it committed the end of a job. A copy for the owner; the
+//! coordinator's ledger decides.
 
 use std::{
     collections::BTreeMap,
@@ -8,18 +8,20 @@ use std::{
 };
 
 use island_daemon::files::write_atomic;
-use island_protocol::credits::MicroCredits;
+use island_protocol::{credits::MicroCredits, time::Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
+use crate::clock;
+
 const FILE: &str = "earnings.json";
-/// Days that are kept one by one.
+/// Days that are kept separately.
 const DAYS: usize = 90;
 
-/// Jobs and credits of some time.
+/// Jobs and credits of a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// Jobs whose end was committed, whether they completed or not.
+    /// Jobs whose end was committed, completed or not.
     pub jobs: u64,
     /// Jobs that were paid.
     pub paid: u64,
@@ -35,17 +37,21 @@ impl Share {
     }
 }
 
-/// Everything earned.
+/// All earnings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Book {
-    /// Since the Island exists.
+    /// Of all days.
     pub total: Share,
     /// By day in the owner's time zone, `2026-11-22`.
     pub days: BTreeMap<String, Share>,
+    /// When the end of the last job was committed.
+    #[serde(default)]
+    pub last: Option<Timestamp>,
 }
 
 impl Book {
-    fn add(&mut self, day: &str, earned: MicroCredits) {
+    fn add(&mut self, day: &str, now: Timestamp, earned: MicroCredits) {
+        self.last = Some(now);
         self.total.add(earned);
         self.days.entry(day.to_owned()).or_default().add(earned);
         while self.days.len() > DAYS {
@@ -54,7 +60,7 @@ impl Book {
     }
 }
 
-/// The book, kept on disk.
+/// The earnings, kept on disk.
 #[derive(Debug)]
 pub struct Earnings {
     file: PathBuf,
@@ -62,30 +68,30 @@ pub struct Earnings {
 }
 
 impl Earnings {
-    /// The book in `state`. One that cannot be read begins anew: the coordinator has the true one.
+    /// Loads the earnings from the folder `state`. A file that cannot be read is replaced: the coordinator's ledger decides.
     pub fn load(state: &Path) -> Self {
         let file = state.join(FILE);
         let read = fs::read(&file).and_then(|text| serde_json::from_slice(&text).map_err(io::Error::other));
         let book = read.unwrap_or_else(|error| {
             if error.kind() != io::ErrorKind::NotFound {
-                tracing::warn!(path = %file.display(), %error, "the book of earnings begins anew");
+                tracing::warn!(path = %file.display(), %error, "the earnings cannot be read and start at zero");
             }
             Book::default()
         });
         Self { file, book: Mutex::new(book) }
     }
 
-    /// Notes a job's end.
+    /// Records the end of a job.
     pub fn add(&self, earned: MicroCredits) {
         let mut book = self.lock();
-        book.add(&today(), earned);
+        book.add(&today(), clock::now(), earned);
         let kept = serde_json::to_vec(&*book).map_err(io::Error::other);
         if let Err(error) = kept.and_then(|text| write_atomic(&self.file, &text, 0o600)) {
-            tracing::warn!(path = %self.file.display(), %error, "earnings are not kept");
+            tracing::warn!(path = %self.file.display(), %error, "the earnings cannot be stored");
         }
     }
 
-    /// The book as it is.
+    /// Returns a copy of all earnings.
     pub fn book(&self) -> Book {
         self.lock().clone()
     }
@@ -95,7 +101,7 @@ impl Earnings {
     }
 }
 
-/// Today, where the owner is.
+/// The date in the time zone of this machine.
 pub fn today() -> String {
     jiff::Zoned::now().date().to_string()
 }
@@ -105,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_add_up_and_outlive_the_agent() {
+    fn days_are_summed_and_survive_a_restart() {
         let state = tempfile::tempdir().expect("a folder");
         let earnings = Earnings::load(state.path());
         for credits in [1000, 0, 2500] {
@@ -114,19 +120,20 @@ mod tests {
         let book = Earnings::load(state.path()).book();
         assert_eq!(book.total, Share { jobs: 3, paid: 2, credits: MicroCredits(3500) });
         assert_eq!(book.days[&today()], book.total);
+        assert!(book.last.is_some(), "the time of the last job");
     }
 
     #[test]
-    fn old_days_are_summed_up() {
+    fn old_days_remain_in_the_total() {
         let mut book = Book::default();
         for day in 0..200 {
-            book.add(&format!("2026-{day:04}"), MicroCredits(1));
+            book.add(&format!("2026-{day:04}"), Timestamp::from_unix_ms(day), MicroCredits(1));
         }
         assert_eq!((book.days.len(), book.total.jobs), (DAYS, 200));
     }
 
     #[test]
-    fn a_broken_book_stops_nobody() {
+    fn an_invalid_file_is_replaced() {
         let state = tempfile::tempdir().expect("a folder");
         fs::write(state.path().join(FILE), "nonsense").expect("write");
         assert_eq!(Earnings::load(state.path()).book(), Book::default());

@@ -1,5 +1,5 @@
-//! Ways out for containers whose Cargos declare where they connect to. Containers have no network, and workers may not open
-//! connections, so the agent does it for them: it alone decides, by name and address, what their programs reach.
+//! Egress of containers whose Cargos declare where they connect. Containers have no network and workers may not open connections, so the
+//! agent connects for them. It decides by name and address what their programs may reach.
 
 use std::{
     fs, io,
@@ -19,39 +19,39 @@ use island_runtimes_api::JobLog;
 use island_runtimes_egress::{Bounds, Gate, GateError, Internet, Outside};
 use island_runtimes_worker::launch::{egress_folder, log_file};
 
-/// Name of the program that carries connections out of a container; `make cargos` builds it.
+/// Name of the program that forwards connections out of a container; `make cargos` builds it.
 const FORWARDER: &str = "island-forwarder";
 
-/// The forwarder, beside the agent's programs or where `make cargos` puts it, or what to do about it.
+/// Returns the path of the forwarder, beside the agent's programs or where `make cargos` puts it; otherwise how to obtain it.
 pub fn forwarder(bin_dir: &Path) -> Result<PathBuf, String> {
     let places = [bin_dir.join(FORWARDER), bin_dir.join("../cargos/built").join(FORWARDER)];
     places.into_iter().find(|path| path.is_file()).ok_or_else(|| {
         format!(
-            "{FORWARDER} is not in {}: `make cargos` builds it; until then no container connects to anything",
+            "{FORWARDER} is not in {}: `make cargos` builds it; until then containers cannot connect to any address",
             bin_dir.display()
         )
     })
 }
 
-/// Makes ways out.
+/// Creates egress mounts.
 pub struct EgressMounts {
     dir: PathBuf,
     log_dir: PathBuf,
-    /// What the owner allows, and with what; nothing without a forwarder.
+    /// The owner's rule and the path of the forwarder; `None` without a forwarder.
     allowed: Egress,
     forwarder: PathBuf,
     outside: Arc<dyn Outside>,
 }
 
 impl EgressMounts {
-    /// Makes them in `dir`, for what the owner allows.
+    /// Creates mounts in `dir` for what the owner allows.
     pub fn new(dir: PathBuf, log_dir: PathBuf, allowed: Egress, forwarder: PathBuf) -> Self {
         Self { dir, log_dir, allowed, forwarder, outside: Arc::new(Internet) }
     }
 
-    /// One for an attempt whose Cargo declares places; whether it may have them all was asked when it was admitted.
+    /// Creates the mount of an attempt whose Cargo declares addresses. Admission has checked that the owner allows all of them.
     pub fn open(&self, key: AttemptKey, cargo: &CargoSpec) -> Result<Option<EgressMount>, Failure> {
-        // A Cargo that makes no sense is refused by its engine.
+        // An invalid Cargo is rejected by its engine.
         let mut places = cargo.egress().unwrap_or_default();
         places.retain(|place| self.allowed.allows(place));
         if places.is_empty() || cargo.is_simulated() {
@@ -71,7 +71,7 @@ impl EgressMounts {
         Ok(Some(EgressMount { gate, log, path: log_file(&self.log_dir, key) }))
     }
 
-    /// Removes those that an earlier agent left, but for the attempts that are still here.
+    /// Removes the mounts of an earlier agent, except those of attempts that still run.
     pub fn sweep(&self, holding: &[AttemptKey]) -> io::Result<()> {
         let kept: Vec<_> = holding.iter().map(|key| egress_folder(&self.dir, *key)).collect();
         for entry in fs::read_dir(&self.dir)? {
@@ -94,11 +94,11 @@ impl std::fmt::Debug for EgressMounts {
 }
 
 fn failure(key: AttemptKey, error: &GateError) -> Failure {
-    tracing::warn!(%key, error = %Chain(error), "a way out cannot be opened");
-    Failure::of_host(FailureCode::InternalError, "the container's way out could not be opened")
+    tracing::warn!(%key, error = %Chain(error), "an egress mount cannot be created");
+    Failure::of_host(FailureCode::InternalError, "the container's egress proxy could not be started")
 }
 
-/// The way out of one attempt. Dropping it closes it, and adds what went through it to the attempt's debug log.
+/// The egress mount of one attempt. On drop it is closed, and the list of connections is appended to the attempt's debug log.
 #[derive(Debug)]
 pub struct EgressMount {
     gate: Gate,
@@ -106,7 +106,7 @@ pub struct EgressMount {
     path: PathBuf,
 }
 
-/// Does `work`, with the way out open meanwhile.
+/// Runs `work` while the mount is open.
 pub async fn beside<T>(exit: Option<&mut EgressMount>, work: impl Future<Output = T>) -> T {
     let Some(exit) = exit else { return work.await };
     tokio::select! {
@@ -123,7 +123,7 @@ impl Drop for EgressMount {
         }
         let file = fs::File::options().create(true).append(true).open(&self.path);
         if let Err(error) = file.and_then(|mut file| file.write_all(self.log.text().as_bytes())) {
-            tracing::warn!(path = %self.path.display(), %error, "what went through a way out is not noted");
+            tracing::warn!(path = %self.path.display(), %error, "the list of connections cannot be stored");
         }
     }
 }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_declares_and_may_gets_one_and_it_goes_with_the_attempt() {
+    async fn only_declared_and_allowed_egress_is_mounted_and_ends_with_the_attempt() {
         let dir = tempfile::tempdir().expect("a folder");
         let key = testing::assignment(1, 1).key;
         let declares = cargo(json!({"egress": ["a.org:443"]}));
@@ -162,34 +162,31 @@ mod tests {
         for none in [json!({}), json!({"egress": []}), json!({"egress": ["127.0.0.1:80"]}), json!(null)] {
             assert!(exits.open(key, &cargo(none)).expect("no failure").is_none());
         }
-        let exit = exits.open(key, &declares).expect("no failure").expect("a way out");
+        let exit = exits.open(key, &declares).expect("no failure").expect("a mount");
         let folder = egress_folder(&dir.path().join("egress"), key);
         assert!(folder.join("s").exists() && folder.join("f").exists());
-        exit.log.note("somebody came");
+        exit.log.note("a connection");
         let log = exit.path.clone();
-        fs::write(&log, "what the program said\n").expect("the worker's part");
+        fs::write(&log, "output of the program\n").expect("the worker's part");
         drop(exit);
         assert!(!folder.exists());
-        assert_eq!(
-            fs::read_to_string(log).expect("a log"),
-            "what the program said\n[island] somebody came\n"
-        );
+        assert_eq!(fs::read_to_string(log).expect("a log"), "output of the program\n[island] a connection\n");
     }
 
     #[tokio::test]
-    async fn what_a_killed_agent_left_is_swept_or_taken_up() {
+    async fn mounts_of_a_killed_agent_are_removed_or_adopted() {
         let dir = tempfile::tempdir().expect("a folder");
         let exits = exits(dir.path(), Egress::Declared);
         let (held, gone) = (testing::assignment(1, 1).key, testing::assignment(2, 1).key);
         let declares = cargo(json!({"egress": ["a.org:443"]}));
         for key in [held, gone] {
-            // Killed: nothing is dropped.
+            // As if the process were killed: nothing is dropped.
             std::mem::forget(exits.open(key, &declares).expect("no failure"));
         }
         exits.sweep(&[held]).expect("swept");
         let folder = |key| egress_folder(&dir.path().join("egress"), key);
         assert!(folder(held).exists() && !folder(gone).exists());
         let again = exits.open(held, &declares).expect("no failure");
-        assert!(again.is_some(), "at the same place, which a container still sees");
+        assert!(again.is_some(), "at the path that a container still has mounted");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -10,33 +10,38 @@ use island_daemon::notify;
 use island_protocol::ids::HostId;
 
 use crate::{
-    agent::{asked_to_stop, coordinator_url},
-    config::Config,
-    identity::{Identity, IdentityError},
+    agent::{coordinator_url, stop_requested},
+    clock,
+    config::{ApiKeyError, Config},
+    identity::{self, Identity, IdentityError},
     link::credentials::{self, CredentialsError, Enrollment},
+    state_lock::{LockError, StateLock},
 };
 
-/// An Island that cannot be enrolled or taken out.
+/// An Island that cannot be enrolled or removed from the network.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollError {
-    /// The state folder.
+    /// The state folder cannot be created or its files not be handed over.
     #[error("use the state folder {0}")]
     Folder(PathBuf, #[source] io::Error),
-    /// No identity.
+    /// No agent can run on the state folder.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The identity cannot be read or written.
     #[error("load this Island's identity")]
     Identity(#[from] IdentityError),
-    /// No API key.
-    #[error("read the API key")]
-    ApiKey(#[source] io::Error),
-    /// The coordinator, or the credentials' file.
+    /// The API key cannot be read.
+    #[error(transparent)]
+    ApiKey(#[from] ApiKeyError),
+    /// The coordinator refused, or the credentials cannot be stored.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
 
-/// Shown where an Island is not enrolled.
+/// Shown if an Island is not enrolled.
 pub const NOT_ENROLLED: &str = "not enrolled; run `island-agent enroll --coordinator URL`";
 
-/// Whether this Island surely belongs to nobody: somebody who may not read its folder cannot tell.
+/// Whether this Island is certainly not enrolled; `false` if its folder cannot be read.
 pub fn is_not_enrolled(config: &Config) -> bool {
     let is_readable = match fs::read_dir(&config.state_dir) {
         Ok(_) => true,
@@ -46,76 +51,86 @@ pub fn is_not_enrolled(config: &Config) -> bool {
     is_readable && !has_key && credentials::enrolled_with(&config.state_dir).is_none()
 }
 
-/// Ties this Island to an account; `show` gets the lines for its owner while they wait. Gives the last one.
+/// Ties this Island to an account. `show` receives what the owner must read while this waits; returns the text for the end.
 pub async fn enroll(config: &Config, show: impl Fn(&str)) -> Result<String, EnrollError> {
-    let (identity, enrollment) = prepare(config)?;
+    let state = &config.state_dir;
+    if !state.exists() {
+        let created = fs::create_dir_all(state)
+            .and_then(|()| fs::set_permissions(state, fs::Permissions::from_mode(0o700)));
+        created.map_err(|error| EnrollError::Folder(state.clone(), error))?;
+    }
+    let identity = Identity::load_or_create(state, || HostId(uuid::Uuid::new_v4()))?;
+    let enrollment = enrollment(config)?;
     credentials::enroll(&identity, &enrollment, |pairing| {
-        let (code, until) = (spaced(&pairing.code), pairing.expires_at);
-        show(&format!("This Island's code is {code}, good until {until}. Confirm it with your account:\n\n    island hosts pair {code}\n\n"));
+        let (code, until) = (spaced(&pairing.code), clock::local(pairing.expires_at));
+        show(&format!("This Island's code is {code}, valid until {until}. Confirm it with your account:\n\n    island hosts pair {code}\n\n"));
     })
     .await?;
-    hand_over(&config.state_dir)?;
+    hand_over(state)?;
     let (name, url) = (&enrollment.name, &enrollment.api_url);
-    Ok(format!("{name} ({}) belongs to your account at {url} now.\n", identity.host_id()))
+    let next = if StateLock::is_held(state) { "" } else { START };
+    Ok(format!("{name} ({}) now belongs to your account at {url}.\n{next}", identity.host_id()))
 }
 
-/// Takes this Island out of the network. Gives a line for its owner.
+/// What is left to do after an enrollment if no agent runs.
+const START: &str =
+    "No agent runs on this machine. Start it: sudo systemctl start island-agent, or island-agent run.\n";
+
+/// Removes this Island from the network; returns a text for its owner. On a machine that never joined one it changes nothing.
 pub async fn leave(config: &Config) -> Result<String, EnrollError> {
-    let (identity, enrollment) = prepare(config)?;
+    let state = &config.state_dir;
+    if !Identity::exists(state)? {
+        return Ok(format!(
+            "This machine never joined a network: there is no identity in {}.\n",
+            state.display()
+        ));
+    }
+    let identity = Identity::load_or_create(state, || HostId(uuid::Uuid::new_v4()))?;
+    let enrollment = enrollment(config)?;
     credentials::leave(&identity, &enrollment).await?;
-    Ok(format!(
-        "{} ({}) has left. Stop the agent: without an account it gets no work.\n",
-        enrollment.name,
-        identity.host_id()
-    ))
+    let next = if StateLock::is_held(state) { " Stop the agent: it gets no jobs any more." } else { "" };
+    Ok(format!("{} ({}) has left the network.{next}\n", enrollment.name, identity.host_id()))
 }
 
-/// Waits until this Island is enrolled. Returns `false` if asked to stop first. Before anything else is made: `enroll` may name another coordinator.
-pub async fn awaited(config: &Config) -> Result<bool, EnrollError> {
+/// Waits until this Island is enrolled. Returns `false` if a signal to stop arrives first. Called before an agent is built, because
+/// `enroll` may name another coordinator.
+pub async fn wait_enrolled(config: &Config) -> Result<bool, EnrollError> {
     let enrolled = || credentials::enrolled_with(&config.state_dir) == Some(coordinator_url(config));
-    if enrolled() || config.read_api_key().map_err(EnrollError::ApiKey)?.is_some() {
+    if enrolled() || config.read_api_key()?.is_some() {
         return Ok(true);
     }
+    // Locked meanwhile, so that `enroll` can determine whether an agent runs.
+    let _lock = config.state_dir.is_dir().then(|| StateLock::acquire(&config.state_dir)).transpose()?;
     tracing::warn!("{NOT_ENROLLED}");
     notify::ready("not enrolled; run: island-agent enroll --coordinator URL");
     let owner = async {
         while !enrolled() {
             notify::watchdog();
-            tokio::time::sleep(credentials::ASK_EVERY).await;
+            tokio::time::sleep(credentials::POLL_EVERY).await;
         }
     };
     tokio::select! {
         biased;
-        () = asked_to_stop() => Ok(false),
+        () = stop_requested() => Ok(false),
         () = owner => Ok(true),
     }
 }
 
-fn prepare(config: &Config) -> Result<(Identity, Enrollment), EnrollError> {
-    let state = config.state_dir.clone();
-    if !state.exists() {
-        let made = fs::create_dir_all(&state)
-            .and_then(|()| fs::set_permissions(&state, fs::Permissions::from_mode(0o700)));
-        made.map_err(|error| EnrollError::Folder(state.clone(), error))?;
-    }
-    let identity = Identity::load_or_make(&state, || HostId(uuid::Uuid::new_v4()))?;
-    let enrollment = Enrollment {
-        api_key: config.read_api_key().map_err(EnrollError::ApiKey)?,
+fn enrollment(config: &Config) -> Result<Enrollment, EnrollError> {
+    Ok(Enrollment {
+        api_key: config.read_api_key()?,
         api_url: coordinator_url(config),
         name: config.name.clone(),
-        state_dir: state,
-    };
-    Ok((identity, enrollment))
+        state_dir: config.state_dir.clone(),
+    })
 }
 
-/// Gives what root wrote to whom the folder belongs to: the agent runs as somebody else.
+/// Hands over every file of the state folder that root wrote.
 fn hand_over(state: &Path) -> Result<(), EnrollError> {
     let failed = |error| EnrollError::Folder(state.to_owned(), error);
-    let owner = fs::metadata(state).map_err(failed)?;
     for entry in fs::read_dir(state).map_err(failed)?.flatten() {
-        let ours = entry.metadata().map_err(failed)?;
-        if ours.is_file() && ours.uid() != owner.uid() {
-            std::os::unix::fs::chown(entry.path(), Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
+        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            identity::hand_over(state, &[&entry.path()]).map_err(failed)?;
         }
     }
     Ok(())
@@ -125,4 +140,32 @@ fn hand_over(state: &Path) -> Result<(), EnrollError> {
 fn spaced(code: &str) -> String {
     let (first, rest) = code.split_at_checked(code.len() / 2).unwrap_or((code, ""));
     format!("{first}-{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn leaving_without_having_joined_creates_nothing() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for state in [folder.path().to_owned(), folder.path().join("absent")] {
+            let config = Config { state_dir: state, ..Config::default() };
+            let text = leave(&config).await.expect("nothing to do");
+            assert!(text.starts_with("This machine never joined a network"), "{text}");
+        }
+        assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_missing_key_file_is_named() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let config = Config {
+            state_dir: folder.path().to_owned(),
+            api_key_file: Some("/absent/key".into()),
+            ..Config::default()
+        };
+        let error = enroll(&config, |_| ()).await.expect_err("no key");
+        assert!(error.to_string().contains("/absent/key"), "{error}");
+    }
 }

@@ -1,8 +1,8 @@
-//! Which idle workers stop to make room. Pure.
+//! Chooses the idle workers to stop so that memory is freed. Pure.
 
 use std::time::Duration;
 
-/// Time a loaded model keeps its place, whatever else would like it.
+/// Minimum time for which a loaded model stays loaded.
 pub const MIN_RESIDENCY: Duration = Duration::from_secs(5);
 
 /// Main and GPU memory, megabytes.
@@ -15,13 +15,13 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { ram_mb: self.ram_mb + other.ram_mb, vram_mb: self.vram_mb + other.vram_mb }
     }
 
-    /// What is left of this without `other`, at least nothing.
+    /// This minus `other`, at least zero.
     #[must_use]
     pub fn less(self, other: Self) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl Amount {
         }
     }
 
-    /// Whether it holds `other`.
+    /// Whether this is at least `other` in both.
     pub fn covers(self, other: Self) -> bool {
         self.ram_mb >= other.ram_mb && self.vram_mb >= other.vram_mb
     }
@@ -42,20 +42,20 @@ impl std::iter::Sum for Amount {
     }
 }
 
-/// A worker, as the choice sees it.
+/// A worker that may be stopped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate<K> {
-    /// Which one.
+    /// Its identifier.
     pub id: K,
-    /// Jobs in it or waiting for it.
+    /// Running and queued jobs.
     pub jobs: u32,
-    /// What it would give back.
+    /// Memory that stopping it frees.
     pub memory: Amount,
-    /// Since it was loaded.
+    /// Time since it was loaded.
     pub resident: Duration,
-    /// What loading it took: what bringing it back would cost.
+    /// Time that loading took, and would take again.
     pub load: Duration,
-    /// Jobs for this model in about the last hour: how soon it may be wanted again.
+    /// Weighted jobs for this model in about the last hour: the expected demand.
     pub demand: f64,
 }
 
@@ -64,20 +64,20 @@ impl<K> Candidate<K> {
         self.jobs == 0 && self.resident >= MIN_RESIDENCY
     }
 
-    /// Cost of losing it for every megabyte that it gives back: demand times what a reload takes.
+    /// Cost of stopping it per freed megabyte: demand times load time.
     fn worth(&self) -> f64 {
         let megabytes = (self.memory.ram_mb + self.memory.vram_mb).max(1) as f64;
         self.demand * self.load.as_secs_f64().max(0.001) / megabytes
     }
 }
 
-/// Memory that stopping idle workers would give back.
+/// Memory that stopping all idle workers would free.
 pub fn reclaimable<K>(workers: &[Candidate<K>]) -> Amount {
     workers.iter().filter(|worker| worker.is_evictable()).map(|worker| worker.memory).sum()
 }
 
-/// The idle workers to stop so that `wanted` more is free, the least worth first. `None`: not even all
-/// of them are enough, so none should stop.
+/// Returns the idle workers to stop so that `wanted` is free, cheapest first. `None` if stopping all of them would not suffice; then none
+/// is stopped.
 pub fn choose<K: Copy>(workers: &[Candidate<K>], wanted: Amount) -> Option<Vec<K>> {
     let mut idle: Vec<&Candidate<K>> = workers.iter().filter(|worker| worker.is_evictable()).collect();
     idle.sort_by(|a, b| a.worth().total_cmp(&b.worth()));
@@ -95,7 +95,7 @@ pub fn choose<K: Copy>(workers: &[Candidate<K>], wanted: Amount) -> Option<Vec<K
     freed.covers(wanted).then(|| spared(chosen, freed, wanted))
 }
 
-/// The chosen without those that turn out not to be needed beside the others, the most worth first.
+/// Removes workers from the choice that are not needed given the others, the most expensive first.
 fn spared<K: Copy>(mut chosen: Vec<&Candidate<K>>, mut freed: Amount, wanted: Amount) -> Vec<K> {
     for at in (0..chosen.len()).rev() {
         let without = freed.less(chosen[at].memory);
@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_one_in_use_and_always_enough(
+        fn never_stops_a_busy_worker_and_always_frees_enough(
             mut workers in prop::collection::vec(any_worker(), 0..10),
             ram in 0_u64..1500,
             vram in 0_u64..1500,
@@ -144,7 +144,7 @@ mod tests {
                     for &index in &chosen {
                         let others: Amount =
                             chosen.iter().filter(|&&other| other != index).map(|&other| workers[other].memory).sum();
-                        prop_assert!(!others.covers(wanted), "none stops for nothing");
+                        prop_assert!(!others.covers(wanted), "every stopped worker is needed");
                         prop_assert_eq!(workers[index].jobs, 0);
                         prop_assert!(workers[index].resident >= MIN_RESIDENCY);
                     }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seldom_wanted_large_and_cheap_one_goes_first_and_alone_if_it_is_enough() {
+    fn the_cheapest_worker_per_megabyte_stops_first_and_alone_if_it_suffices() {
         let worker = |id, ram_mb, demand, load| Candidate {
             id,
             jobs: 0,
@@ -171,8 +171,8 @@ mod tests {
         let workers = [worker(0, 100, 9.0, 10), worker(1, 100, 1.0, 10), worker(2, 100, 1.0, 60)];
         assert_eq!(choose(&workers, some), Some(vec![1]));
         let workers = [worker(0, 100, 1.0, 10), worker(1, 1000, 1.0, 10)];
-        assert_eq!(choose(&workers, some), Some(vec![1]), "it gives more back for the same");
+        assert_eq!(choose(&workers, some), Some(vec![1]), "it frees more for the same cost");
         let workers = [worker(0, 20, 0.1, 1), worker(1, 100, 1.0, 10)];
-        assert_eq!(choose(&workers, some), Some(vec![1]), "the first would stop for nothing");
+        assert_eq!(choose(&workers, some), Some(vec![1]), "the first is not needed");
     }
 }

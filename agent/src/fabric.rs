@@ -22,42 +22,42 @@ use tokio::sync::{Notify, watch};
 
 use crate::identity::Identity;
 
-/// Share of a lease after which an Island that could not renew it falls silent, in tenths.
+/// Share of a lease, in tenths, after which an Island that could not renew it stops publishing.
 const FENCE_TENTHS: u64 = 8;
 
-/// A message that did not get through.
+/// A message that was not delivered.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
-    /// There is no connection now.
+    /// There is no connection.
     #[error("not connected")]
     NotConnected,
     /// The client refused the message.
     #[error("publish")]
     Publish(#[source] async_nats::PublishError),
-    /// No subscription for the answers.
+    /// Subscribing to the answers failed.
     #[error("subscribe to answers")]
     Subscribe(#[source] async_nats::SubscribeError),
-    /// Nobody listens there: the coordinator is away.
+    /// No coordinator listens on the subject.
     #[error("no coordinator answers")]
     NobodyThere,
     /// No answer in time.
     #[error("no answer in time")]
     TimedOut,
-    /// The request failed otherwise.
+    /// The request failed for another reason.
     #[error("request")]
     Request(#[source] async_nats::RequestError),
-    /// The message or its answer is no JSON of the kind expected.
+    /// The message or its answer is not valid JSON of the expected form.
     #[error("encode or decode a message")]
     Json(#[source] serde_json::Error),
 }
 
-/// Publishes and requests for this Island, whichever connection is the current one.
+/// Publishes and requests for this Island, on the current connection.
 #[derive(Debug)]
 pub struct Fabric {
     identity: Arc<Identity>,
     instance: InstanceId,
     client: watch::Sender<Option<Client>>,
-    /// Counts registrations; 0 while there is no registered connection.
+    /// Number of the current registration; 0 without a registered connection.
     registered: watch::Sender<u64>,
     registrations: AtomicU64,
     lease_ms: AtomicU64,
@@ -67,7 +67,7 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// A handle without a connection yet.
+    /// Creates a handle without a connection.
     pub fn new(identity: Arc<Identity>, instance: InstanceId) -> Arc<Self> {
         Arc::new(Self {
             identity,
@@ -82,22 +82,27 @@ impl Fabric {
         })
     }
 
-    /// Which Island this is.
+    /// The id of this Island.
     pub fn host_id(&self) -> HostId {
         self.identity.host_id()
     }
 
-    /// This run of the agent.
+    /// The id of this run of the agent.
     pub fn instance(&self) -> InstanceId {
         self.instance
     }
 
-    /// Follows registrations: a new number each time, 0 while there is none.
+    /// Follows registrations: a new number for each, 0 without a registration.
     pub fn registered(&self) -> watch::Receiver<u64> {
         self.registered.subscribe()
     }
 
-    /// Whether messages get through right now, as far as can be known.
+    /// Whether this process has ever registered.
+    pub fn was_registered(&self) -> bool {
+        self.registrations.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether there is a registered connection.
     pub fn is_up(&self) -> bool {
         self.registered.latest() != 0
     }
@@ -113,31 +118,31 @@ impl Fabric {
         self.lease_ms.load(Ordering::Relaxed) * FENCE_TENTHS / 10
     }
 
-    /// Time between heartbeats, as the coordinator asked.
+    /// Time between heartbeats, as the coordinator set it.
     pub fn heartbeat_every(&self) -> Duration {
         Duration::from_millis(self.heartbeat_ms.load(Ordering::Relaxed).clamp(200, 60_000))
     }
 
-    /// Time between lease renewals: several tries fit before the fence.
+    /// Time between lease renewals: several tries fit before publishing stops.
     pub fn renew_every(&self) -> Duration {
         Duration::from_millis((self.lease_ms.load(Ordering::Relaxed) / 6).clamp(100, 5_000))
     }
 
-    /// Publishes on one of this Island's own subjects.
+    /// Publishes on a subject of this Island.
     pub async fn publish(&self, topic: HostTopic, message: &impl Serialize) -> Result<(), FabricError> {
         let client = self.connected()?;
         let payload = encode(message)?;
         client.publish(topic.of(self.host_id()), payload).await.map_err(FabricError::Publish)
     }
 
-    /// Tells people and dashboards where an attempt stands. Losing it loses nothing else.
+    /// Publishes where an attempt stands, for people and dashboards. Jobs do not depend on it.
     pub async fn publish_status(&self, status: &Status) {
         if let Err(error) = self.publish(HostTopic::Status, status).await {
             tracing::debug!(%error, key = %status.key, "a status was not sent");
         }
     }
 
-    /// Asks on one of this Island's own subjects.
+    /// Sends a request on a subject of this Island.
     pub async fn request<T: DeserializeOwned>(
         &self,
         topic: HostTopic,
@@ -148,7 +153,7 @@ impl Fabric {
         self.send(topic.of(self.host_id()), request, timeout).await
     }
 
-    /// Asks with a signature on the message.
+    /// Sends a signed request.
     pub async fn request_signed<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -161,8 +166,8 @@ impl Fabric {
         self.send(subject.to_owned(), request, timeout).await
     }
 
-    /// Asks everybody who listens, with a signature on the message. Answers are taken until `take` has heard enough and
-    /// says so; fewer than that are no error, none at all is.
+    /// Sends a signed request to all subscribers. Collects answers until `take` returns `true` or `timeout` has passed; no answer at all is
+    /// an error.
     pub async fn ask_all<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -211,19 +216,19 @@ impl Fabric {
         client.publish(reply, encode(message)?).await.map_err(FabricError::Publish)
     }
 
-    /// Writes out what was published.
+    /// Flushes published messages.
     pub async fn flush(&self) {
         if let Ok(client) = self.connected() {
             let _ = tokio::time::timeout(Duration::from_secs(2), client.flush()).await;
         }
     }
 
-    /// The connection seems alive but nothing comes back: make a new one.
+    /// Reports that the connection seems alive but no answer arrives: it is replaced.
     pub fn report_unresponsive(&self) {
         self.unresponsive.notify_one();
     }
 
-    /// The coordinator may have forgotten us.
+    /// Requests a registration: the coordinator may have lost its state.
     pub fn request_registration(&self) {
         self.register_again.notify_one();
     }
@@ -253,7 +258,7 @@ impl Fabric {
 
     fn connected(&self) -> Result<Client, FabricError> {
         let client = self.client.latest().ok_or(FabricError::NotConnected)?;
-        // Anything given to a client without a connection would wait there and go out late, past any fence.
+        // Messages given to a client without a connection would be queued and sent late, after publishing had to stop.
         if client.connection_state() == State::Connected {
             Ok(client)
         } else {

@@ -1,4 +1,4 @@
-//! Evaluates the owner's rules and orders against the state of the machine, and has the supervisor enforce the result.
+//! Evaluates the owner's rules and orders against the state of the machine, and makes the supervisor enforce the result.
 
 use std::{
     fs, io,
@@ -20,7 +20,7 @@ use crate::policy::{
 };
 use crate::{inventory::meter::Sample, supervisor::Supervisor};
 
-/// Time between two evaluations if a person may come back to the machine, who is to have it within a second.
+/// Time between two evaluations if an owner may return to the machine, which must be free within a second.
 const QUICK: Duration = Duration::from_millis(400);
 /// Time between two evaluations otherwise.
 const SLOW: Duration = Duration::from_secs(5);
@@ -63,12 +63,12 @@ impl Governor {
         governor
     }
 
-    /// The owner's latest order.
+    /// Returns the owner's latest order.
     pub fn order(&self) -> OwnerOrder {
         *self.order.lock()
     }
 
-    /// Takes an order of the owner. When this returns, the order is on disk and no job is accepted against it.
+    /// Applies an order of the owner. When this returns, the order is on disk and no job is accepted against it.
     pub fn set_order(&self, order: OwnerOrder) -> io::Result<Verdict> {
         write_atomic(&self.file, &serde_json::to_vec(&order).map_err(io::Error::other)?, 0o600)?;
         *self.order.lock() = order;
@@ -77,17 +77,17 @@ impl Governor {
         Ok(self.stance.latest().verdict)
     }
 
-    /// Follows the stance.
+    /// Follows the result of the evaluation.
     pub fn stance(&self) -> watch::Receiver<Stance> {
         self.stance.subscribe()
     }
 
-    /// No job is accepted from now on: the agent is stopping.
+    /// Stops accepting jobs: the agent is stopping.
     pub fn stop_accepting(&self) {
         self.stance.send_modify(|stance| stance.is_stopping = true);
     }
 
-    /// Evaluates until stopped, and has the supervisor act on the result.
+    /// Evaluates until stopped, and makes the supervisor enforce the result.
     pub async fn run(&self, supervisor: Arc<Supervisor>, stop: CancellationToken) {
         let mut load = self.load.clone();
         loop {
@@ -98,7 +98,7 @@ impl Governor {
                 () = stop.cancelled() => return,
                 () = supervisor.enforce(&stance) => {}
             }
-            // A worker that was being started while the others were stopped is found the next time.
+            // A worker that was starting while the others were stopped is found by the next evaluation.
             let leaves = matches!(stance.verdict, Verdict::Leave { .. }) || !stance.paused_gpus.is_empty();
             let every = if leaves || self.rules.idle_minutes > 0 { QUICK } else { SLOW };
             tokio::select! {
@@ -111,7 +111,7 @@ impl Governor {
         }
     }
 
-    /// Computes the stance anew. Nothing is sent where nothing changed.
+    /// Evaluates once. Receivers are notified only if the result changed.
     fn evaluate(&self) {
         let idle =
             (self.rules.idle_minutes > 0).then(|| self.input_devices.idle(SystemTime::now())).flatten();
@@ -139,7 +139,7 @@ impl Governor {
         if let OwnerOrder::Pause { until: Some(until) } = order
             && moment.now >= until
         {
-            // The pause is over, and the file should say so too.
+            // The pause is over; its file is removed.
             *self.order.lock() = OwnerOrder::None;
             if let Err(error) = fs::remove_file(&self.file) {
                 tracing::warn!(path = %self.file.display(), error = %Chain(&error), "cannot remove a pause that is over");
@@ -158,31 +158,31 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_outlives_the_agent() {
+    fn a_pause_survives_a_restart() {
         let state = tempfile::tempdir().expect("a folder");
         let first = governor(state.path());
         assert_eq!(first.stance().latest().verdict, Verdict::Yes);
-        first.set_order(OwnerOrder::Pause { until: None }).expect("said");
+        first.set_order(OwnerOrder::Pause { until: None }).expect("stored");
         assert_eq!(first.stance().latest().verdict.cause(), Some(Cause::Paused), "at once");
         drop(first);
         let next = governor(state.path());
         assert_eq!(next.stance().latest().verdict.cause(), Some(Cause::Paused));
-        next.set_order(OwnerOrder::None).expect("said");
+        next.set_order(OwnerOrder::None).expect("stored");
         assert_eq!(governor(state.path()).stance().latest().verdict, Verdict::Yes);
     }
 
     #[test]
-    fn a_word_that_cannot_be_read_is_a_pause() {
+    fn an_order_that_cannot_be_read_is_a_pause() {
         let state = tempfile::tempdir().expect("a folder");
         fs::write(state.path().join(FILE), "{").expect("write");
         assert_eq!(governor(state.path()).stance().latest().verdict.cause(), Some(Cause::Paused));
     }
 
     #[test]
-    fn a_pause_that_is_over_is_forgotten() {
+    fn a_pause_that_is_over_is_removed() {
         let state = tempfile::tempdir().expect("a folder");
         let until = Some(island_protocol::time::Timestamp::from_unix_ms(1));
-        governor(state.path()).set_order(OwnerOrder::Pause { until }).expect("said");
+        governor(state.path()).set_order(OwnerOrder::Pause { until }).expect("stored");
         assert!(!state.path().join(FILE).exists());
     }
 }

@@ -1,7 +1,8 @@
-//! Who this Island is: an id and an Ed25519 key, made at the first start and kept for ever.
+//! The identity of this Island: an id and an Ed25519 key, generated at the first start and never replaced.
 
 use std::{
     fs, io,
+    os::unix::fs::{MetadataExt as _, chown},
     path::{Path, PathBuf},
 };
 
@@ -12,7 +13,7 @@ use nkeys::KeyPair;
 use serde::{Deserialize, Serialize};
 
 const FILE: &str = "identity.json";
-/// Held while an identity is made.
+/// Locked while an identity is generated.
 const LOCK: &str = "identity.lock";
 
 /// An identity that cannot be used.
@@ -23,25 +24,25 @@ pub enum IdentityError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be read.
         #[source]
         source: io::Error,
     },
-    /// The file does not hold an identity. It is never replaced: the account is tied to it.
-    #[error("{path} does not hold an identity")]
+    /// The file contains no identity. It is never replaced: the account is tied to it.
+    #[error("{path} contains no valid identity")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What is invalid.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A new one cannot be stored.
+    /// A new identity cannot be stored.
     #[error("write {path}")]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be written.
         #[source]
         source: io::Error,
     },
@@ -61,18 +62,25 @@ struct Stored {
 }
 
 impl Identity {
-    /// Reads the identity in `folder`, or makes one with `fresh` and stores it for its owner's eyes only.
-    pub fn load_or_make(folder: &Path, fresh: impl FnOnce() -> HostId) -> Result<Self, IdentityError> {
+    /// Reads the identity in `folder`, or generates one with the id that `fresh` returns. Its file is readable only by the user to
+    /// whom the folder belongs, also if root runs this program.
+    pub fn load_or_create(folder: &Path, fresh: impl FnOnce() -> HostId) -> Result<Self, IdentityError> {
         let path = folder.join(FILE);
         match fs::read(&path) {
             Ok(bytes) => Self::parse(&bytes).map_err(|source| IdentityError::Malformed { path, source }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::make(folder, path, fresh),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::create(folder, path, fresh),
             Err(source) => Err(IdentityError::Read { path, source }),
         }
     }
 
-    /// Makes one, unless another program has done so meanwhile: `enroll` may run beside the first start of the agent.
-    fn make(folder: &Path, path: PathBuf, fresh: impl FnOnce() -> HostId) -> Result<Self, IdentityError> {
+    /// Whether `folder` contains an identity: this machine was enrolled, or its agent was started.
+    pub fn exists(folder: &Path) -> Result<bool, IdentityError> {
+        let path = folder.join(FILE);
+        path.try_exists().map_err(|source| IdentityError::Read { path, source })
+    }
+
+    /// Generates an identity, unless another program has just done so: `enroll` may run beside the first start of the agent.
+    fn create(folder: &Path, path: PathBuf, fresh: impl FnOnce() -> HostId) -> Result<Self, IdentityError> {
         let failed = |source| IdentityError::Write { path: path.clone(), source };
         let lock = fs::File::create(folder.join(LOCK)).map_err(failed)?;
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
@@ -81,11 +89,11 @@ impl Identity {
             return Self::parse(&bytes).map_err(|source| IdentityError::Malformed { path, source });
         }
         let made = Self { host_id: fresh(), key: KeyPair::new_user() };
-        made.store(&path).map_err(failed)?;
+        made.store(&path).and_then(|()| hand_over(folder, &[&path, &folder.join(LOCK)])).map_err(failed)?;
         Ok(made)
     }
 
-    /// Which Island this is.
+    /// The id of this Island.
     pub fn host_id(&self) -> HostId {
         self.host_id
     }
@@ -97,7 +105,7 @@ impl Identity {
 
     /// Signs raw bytes, such as a server's nonce.
     pub fn sign(&self, bytes: &[u8]) -> Vec<u8> {
-        self.key.sign(bytes).expect("the key was made or loaded with its seed")
+        self.key.sign(bytes).expect("the key has its seed")
     }
 
     /// Base64 signature of a text.
@@ -105,7 +113,7 @@ impl Identity {
         BASE64.encode(self.sign(text.as_bytes()))
     }
 
-    /// Base64 signature of a message for the fabric.
+    /// Base64 signature of a message on the fabric.
     pub fn sign_message(&self, subject: &str, payload: &[u8]) -> String {
         BASE64.encode(self.sign(&signed_bytes(subject, payload)))
     }
@@ -122,7 +130,18 @@ impl Identity {
     }
 }
 
-/// Whether `signature` (base64) is `public_key`'s over a fabric message.
+/// Gives files that root wrote into `folder` to the user to whom the folder belongs: the agent runs as that user.
+pub fn hand_over(folder: &Path, files: &[&Path]) -> io::Result<()> {
+    let owner = fs::metadata(folder)?;
+    for file in files {
+        if fs::metadata(file)?.uid() != owner.uid() {
+            chown(file, Some(owner.uid()), Some(owner.gid()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether `signature` (base64) is `public_key`'s signature of a message on the fabric.
 pub fn verifies(public_key: &str, subject: &str, payload: &[u8], signature: &str) -> bool {
     let (Ok(key), Ok(signature)) = (KeyPair::from_public_key(public_key), BASE64.decode(signature)) else {
         return false;
@@ -136,21 +155,37 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn is_made_once_and_kept_private() {
+    fn is_created_once_and_private() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let id = HostId(uuid::Uuid::from_u128(7));
-        let made = Identity::load_or_make(folder.path(), || id).expect("make");
-        let again = Identity::load_or_make(folder.path(), || unreachable!("made already")).expect("load");
+        let made = Identity::load_or_create(folder.path(), || id).expect("create");
+        let again = Identity::load_or_create(folder.path(), || unreachable!("it exists")).expect("load");
         assert_eq!((again.host_id(), again.public_key()), (made.host_id(), made.public_key()));
         let permissions = fs::metadata(folder.path().join(FILE)).expect("metadata").permissions();
         assert_eq!(permissions.mode() & 0o777, 0o600);
     }
 
     #[test]
-    fn a_broken_file_is_an_error_and_stays() {
+    fn belongs_to_the_user_of_its_folder_from_the_start() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        if let Err(error) = chown(folder.path(), Some(65_534), Some(65_534)) {
+            return island_testing::skip(
+                "an identity that root generates for another user",
+                &error.to_string(),
+            );
+        }
+        Identity::load_or_create(folder.path(), || HostId(uuid::Uuid::nil())).expect("create");
+        for name in [FILE, LOCK] {
+            let owner = fs::metadata(folder.path().join(name)).expect("metadata").uid();
+            assert_eq!(owner, 65_534, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_file_is_an_error_and_is_not_replaced() {
         let folder = tempfile::tempdir().expect("temporary folder");
         fs::write(folder.path().join(FILE), "{").expect("write");
-        let error = Identity::load_or_make(folder.path(), || unreachable!("a file is there"));
+        let error = Identity::load_or_create(folder.path(), || unreachable!("a file exists"));
         assert!(matches!(error, Err(IdentityError::Malformed { .. })));
         assert_eq!(fs::read(folder.path().join(FILE)).expect("read"), b"{");
     }
@@ -158,7 +193,7 @@ mod tests {
     #[test]
     fn signatures_cover_the_subject() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let identity = Identity::load_or_make(folder.path(), || HostId(uuid::Uuid::nil())).expect("make");
+        let identity = Identity::load_or_create(folder.path(), || HostId(uuid::Uuid::nil())).expect("create");
         let signature = identity.sign_message("a", b"payload");
         assert!(verifies(&identity.public_key(), "a", b"payload", &signature));
         assert!(!verifies(&identity.public_key(), "b", b"payload", &signature));

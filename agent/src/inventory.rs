@@ -1,4 +1,4 @@
-//! What this host has: processor, memory, disk, GPUs, engines. Whatever is missing is a reason, never an error.
+//! Discovers what this machine has: processor, memory, disk, GPUs, engines. Missing parts have a reason; none is an error.
 
 pub mod cgroup;
 pub mod gpu;
@@ -14,7 +14,7 @@ use sysinfo::{CpuRefreshKind, RefreshKind, System};
 use self::gpu::View;
 pub use self::processor::cores;
 
-/// Looks at everything once, beside the GPUs that were seen. Blocks for some milliseconds.
+/// Discovers everything once, given the GPUs that were found. Blocks for some milliseconds.
 pub fn discover(gpus: &View, runtimes: Vec<RuntimeReport>, sandbox: SandboxReport) -> Capabilities {
     let wanted = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
     let system = System::new_with_specifics(wanted);
@@ -38,7 +38,7 @@ pub fn discover(gpus: &View, runtimes: Vec<RuntimeReport>, sandbox: SandboxRepor
     }
 }
 
-/// Megabytes free and in all on the disk that holds `path`.
+/// Free and total megabytes of the disk that contains `path`.
 pub fn disk_mb(path: &Path) -> Option<(u64, u64)> {
     let stat = rustix::fs::statvfs(path).ok()?;
     let mb = |blocks: u64| blocks.saturating_mul(stat.f_frsize) >> 20;

@@ -33,49 +33,49 @@ use crate::{
     worker::{Command, WorkerClaim, WorkerExit, WorkerHandle},
 };
 
-/// Time an engine gets to end a cancelled attempt.
+/// Time an engine has to end a cancelled attempt.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
-/// What an attempt's task works with.
+/// What the task of an attempt uses.
 #[derive(Debug)]
 pub struct JobContext {
     /// The attempt.
     pub attempt: Arc<AttemptHandle>,
-    /// The store of models.
+    /// The model cache.
     pub cache: Cache,
-    /// Address of the coordinator, for files that lie there.
+    /// Address of the coordinator, for files that it serves.
     pub api_url: Arc<str>,
-    /// What was made of the files in it.
+    /// The store of derived files.
     pub derived: Arc<Derived>,
-    /// Ways out for containers.
+    /// Creates egress mounts for containers.
     pub egress_mounts: Arc<EgressMounts>,
-    /// What its end earned.
+    /// Records earnings.
     pub earnings: Arc<Earnings>,
-    /// The workers.
+    /// The pool of workers.
     pub pool: Arc<Pool>,
-    /// The way out.
+    /// Reports events to the coordinator.
     pub fabric: Arc<Fabric>,
 }
 
-/// Where an attempt of an earlier start was found.
+/// Where an attempt of an earlier run of the agent was found.
 #[derive(Debug)]
 pub enum Held {
     /// In a worker that still runs.
     In(Arc<WorkerHandle>),
-    /// In the journal alone.
+    /// Only in the journal.
     Nowhere,
 }
 
-/// How one try in a worker ended without the worker saying so.
+/// Why a try in a worker ended without an event of the worker.
 #[derive(Debug)]
 enum Broken {
-    /// The attempt's own failure.
+    /// The attempt failed.
     Failed(Failure),
-    /// The worker's, before which nothing of the attempt is to blame.
+    /// The worker failed, for a reason that is not the attempt's.
     Worker { failure: Failure, retry: bool },
 }
 
-/// Runs an attempt until its end is committed or nobody wants it any more.
+/// Runs an attempt until its end is committed or the coordinator drops it.
 pub async fn run(context: JobContext, held: Option<Held>) {
     let attempt = Arc::clone(&context.attempt);
     let execute = async {
@@ -99,7 +99,7 @@ pub async fn run(context: JobContext, held: Option<Held>) {
 }
 
 impl JobContext {
-    /// Ends in `Ok` when the attempt's end is in its spool.
+    /// Returns `Ok` when the attempt's end is in its spool.
     async fn execute(&self, held: Option<Held>) -> Result<(), Failure> {
         if self.attempt.with_spool(|spool| spool.end().is_some()) {
             return Ok(());
@@ -127,7 +127,7 @@ impl JobContext {
                     if delivered || !retry || tries_left == 0 || self.attempt.cancelled().is_cancelled() {
                         return Err(self.attempt.reason().unwrap_or(failure));
                     }
-                    tracing::info!(key = %self.attempt.key(), code = %failure.code, "starting again in a fresh worker");
+                    tracing::info!(key = %self.attempt.key(), code = %failure.code, "retrying in a new worker");
                     self.attempt.step(AttemptStep::Retry);
                 }
                 None => {}
@@ -140,7 +140,7 @@ impl JobContext {
         }
     }
 
-    /// Prepares and runs in a worker of its own choice.
+    /// Prepares the attempt and runs it in a worker from the pool.
     async fn try_once(&self) -> Result<(), Broken> {
         self.attempt.step(AttemptStep::Prepare);
         self.publish_status("preparing", None).await;
@@ -163,7 +163,7 @@ impl JobContext {
             continues: assignment.continues.clone(),
             scope: assignment.scope.clone(),
         };
-        // Before the worker gets the attempt: it shows the folder to the container.
+        // Before the worker receives the attempt: it mounts the folder into the container.
         let mut exit = self.exit()?;
         let (sink, events) = mpsc::unbounded_channel();
         let command = Command::Run {
@@ -180,13 +180,13 @@ impl JobContext {
         done
     }
 
-    /// Goes on with an attempt that a worker still holds.
+    /// Follows an attempt that a worker still holds.
     async fn resume(&self, worker: Arc<WorkerHandle>) -> Result<(), Broken> {
         let visit = WorkerClaim::new(worker);
-        // Its place is taken already; what is left over is for others.
+        // The job already has its slot in the worker; the permit is released for others.
         let _place = visit.worker().slots.clone().try_acquire_owned().ok();
         self.attempt.step(AttemptStep::Start);
-        // Where the container looks for it.
+        // At the path that the container has mounted.
         let mut exit = self.exit()?;
         let (sink, events) = mpsc::unbounded_channel();
         let from = self.attempt.with_spool(Spool::next);
@@ -199,7 +199,7 @@ impl JobContext {
         self.egress_mounts.open(self.attempt.key(), &self.attempt.assignment().cargo).map_err(Broken::Failed)
     }
 
-    /// Takes a worker's events until the end.
+    /// Receives a worker's events until the end.
     async fn follow(
         &self,
         mut guard: RunGuard<'_>,
@@ -231,7 +231,7 @@ impl JobContext {
                     }
                 }
                 () = &mut grace, if told_to_end => {
-                    tracing::warn!(%key, instance = %worker.instance, "an engine does not end when told to");
+                    tracing::warn!(%key, instance = %worker.instance, "an engine did not end a cancelled attempt");
                     worker.send(Command::Kill(WorkerExit::Stalled));
                     return Err(Broken::Failed(self.attempt.reason().unwrap_or_else(deadline_failure)));
                 }
@@ -239,7 +239,7 @@ impl JobContext {
         }
     }
 
-    /// Spools a batch; true when the attempt has ended.
+    /// Appends a batch to the spool. Returns `true` when the attempt has ended.
     fn take(&self, worker: &WorkerHandle, batch: Vec<Numbered<AttemptEvent>>) -> Result<bool, Broken> {
         let key = self.attempt.key();
         self.attempt.append(batch).map_err(|error| Broken::Failed(spool_failure(&error)))?;
@@ -292,8 +292,8 @@ impl JobContext {
     }
 }
 
-/// An attempt in a worker, from the command that brings it there. Dropping it releases what the worker's task keeps for the attempt,
-/// and cancels the attempt in the worker unless it has ended there.
+/// An attempt in a worker, from the command that starts or adopts it. On drop, releases what the worker's task holds for the attempt, and
+/// cancels the attempt in the worker unless it has ended there.
 struct RunGuard<'a> {
     worker: &'a WorkerHandle,
     key: AttemptKey,
@@ -301,7 +301,7 @@ struct RunGuard<'a> {
 }
 
 impl<'a> RunGuard<'a> {
-    /// Sends the command, which must be one that brings the attempt into the worker.
+    /// Sends the command, which must start or adopt the attempt.
     fn begin(worker: &'a WorkerHandle, key: AttemptKey, command: Command) -> Self {
         let guard = Self { worker, key, ended: false };
         worker.send(command);
@@ -331,10 +331,10 @@ fn deadline_failure() -> Failure {
 }
 
 fn spool_failure(error: &SpoolError) -> Failure {
-    tracing::error!(error = %Chain(error), "an attempt's events cannot be kept");
+    tracing::error!(error = %Chain(error), "an attempt's events cannot be stored");
     if error.is_disk_full() {
-        Failure::of_host(FailureCode::DiskFull, "no room for the job's events")
+        Failure::of_host(FailureCode::DiskFull, "no disk space for the job's events")
     } else {
-        Failure::of_host(FailureCode::InternalError, "the job's events could not be kept")
+        Failure::of_host(FailureCode::InternalError, "the job's events could not be stored")
     }
 }

@@ -1,6 +1,6 @@
-//! Debug logs of jobs: what their programs wrote to standard error, one file for each run that wrote anything.
+//! Debug logs of jobs: what their programs wrote to standard error, one file for each attempt that wrote anything.
 //!
-//! Workers write them; the newest are kept, so that neither a talkative Cargo nor time fills the disk.
+//! Workers write them; only the newest are kept, so that they never fill the disk.
 
 use std::{
     fs, io,
@@ -12,8 +12,19 @@ use tokio_util::sync::CancellationToken;
 
 /// Logs that are kept; each is at most 64 KiB long.
 const KEPT: usize = 500;
-/// Time between two looks.
+/// Time between two removals of old logs.
 const EVERY: Duration = Duration::from_mins(1);
+
+/// A folder of logs that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("list {dir}")]
+pub struct ListError {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Why it cannot be read.
+    #[source]
+    pub source: io::Error,
+}
 
 /// Removes the oldest logs of `dir` until stopped.
 pub async fn prune(dir: PathBuf, stop: CancellationToken) {
@@ -28,10 +39,14 @@ pub async fn prune(dir: PathBuf, stop: CancellationToken) {
     }
 }
 
-/// Logs in `dir`, newest first: name of the run, time of writing, path.
+/// Logs in `dir`, newest first: name of the attempt, time of writing, path. Empty if the folder does not exist yet.
 pub fn list(dir: &Path) -> io::Result<Vec<(String, SystemTime, PathBuf)>> {
     let mut logs = Vec::new();
-    for entry in fs::read_dir(dir)? {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(logs),
+        entries => entries?,
+    };
+    for entry in entries {
         let path = entry?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".log")) else {
             continue;
@@ -51,12 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_stay() {
+    fn prune_keeps_the_newest_logs() {
         let dir = tempfile::tempdir().expect("a folder");
         for age in 0..10_u64 {
-            let file = fs::File::create(dir.path().join(format!("run-{age}.log"))).expect("make a log");
+            let file = fs::File::create(dir.path().join(format!("run-{age}.log"))).expect("create a log");
             let written = SystemTime::now() - Duration::from_secs(age * 60);
-            file.set_modified(written).expect("date it");
+            file.set_modified(written).expect("set its time");
         }
         fs::write(dir.path().join("other"), "").expect("write");
         prune_once(dir.path(), 3).expect("prune");

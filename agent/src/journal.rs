@@ -1,6 +1,6 @@
-//! What runs here, written down before it is promised: one small file per attempt, replaced whole.
+//! The accepted attempts, written before they are confirmed to the coordinator: one small file per attempt, replaced atomically.
 //!
-//! A file that cannot be read costs its attempt alone, never the agent's start.
+//! A file that cannot be read affects only its attempt, never the start of the agent.
 
 use std::{
     fs, io,
@@ -11,14 +11,14 @@ use std::{
 use island_protocol::{fabric::Assignment, ids::AttemptKey, time::Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// An attempt, as the next start of the agent must know it.
+/// An attempt, as the next start of the agent needs it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// What was promised.
+    /// What was accepted.
     pub assignment: Assignment,
-    /// When.
+    /// When it was accepted.
     pub accepted_at: Timestamp,
-    /// The machine's boot: after another one, no worker can still hold the attempt.
+    /// The boot of the machine: after another one, no worker can still hold the attempt.
     pub boot_id: String,
 }
 
@@ -38,12 +38,12 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The journal in `folder`, which must exist.
+    /// Opens the journal in `folder`, which must exist.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// Notes an attempt.
+    /// Records an attempt.
     pub fn write(&self, record: &Record) -> Result<(), JournalError> {
         let path = self.path(record.assignment.key);
         let temporary = path.with_extension("tmp");
@@ -55,7 +55,7 @@ impl Journal {
             .map_err(|source| JournalError { path, source })
     }
 
-    /// Forgets an attempt.
+    /// Removes the record of an attempt.
     pub fn remove(&self, key: AttemptKey) {
         let path = self.path(key);
         match fs::remove_file(&path) {
@@ -66,7 +66,7 @@ impl Journal {
         }
     }
 
-    /// Everything noted; what cannot be read is removed.
+    /// Returns all records; files that cannot be read are removed.
     pub fn read_all(&self) -> io::Result<Vec<Record>> {
         let mut records = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -91,11 +91,11 @@ impl Journal {
     }
 }
 
-/// Names the machine's current boot; the same text until the next one.
+/// Identifies the current boot of the machine.
 pub fn boot_id() -> String {
     static BOOT: LazyLock<String> = LazyLock::new(|| {
-        let told = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        told.map(|id| id.trim().to_owned()).unwrap_or_default()
+        let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        id.map(|id| id.trim().to_owned()).unwrap_or_default()
     });
     BOOT.clone()
 }
@@ -106,7 +106,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn what_is_written_is_read_and_rubbish_is_dropped() {
+    fn records_are_read_back_and_invalid_files_removed() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let journal = Journal::new(folder.path().to_owned());
         let record = Record {
@@ -116,7 +116,7 @@ mod tests {
         };
         journal.write(&record).expect("write");
         journal.write(&record).expect("write again");
-        fs::write(folder.path().join("rubbish.json"), "{\"assignment\": 3").expect("write rubbish");
+        fs::write(folder.path().join("invalid.json"), "{\"assignment\": 3").expect("write an invalid file");
         assert_eq!(journal.read_all().expect("read"), std::slice::from_ref(&record));
         assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 1);
         journal.remove(record.assignment.key);

@@ -3,31 +3,32 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`config`] | settings |
-//! | [`agent`] | build, spawn, and the order of stopping |
+//! | [`agent`] | building the agent, starting its tasks, and the order in which they stop |
 //! | [`identity`] | the Island's id and key |
 //! | [`enrollment`] | the commands `enroll` and `leave` |
 //! | [`fabric`] | publishing and signed requests over NATS, and whether the Island is connected |
 //! | [`link`] | the session with the fabric: credentials, registration, heartbeats, leases, dispatch |
-//! | [`inventory`] | what this host has and how loaded it is |
-//! | [`benchmark`] | what this host does in a second, measured at its first start |
+//! | [`inventory`] | the hardware and engines of this machine, and its load |
+//! | [`benchmark`] | the speed of this machine, measured at its first start |
 //! | [`policy`] | the owner's rules and orders, and what follows from them; pure |
-//! | [`governor`] | evaluates [`policy`] and has the supervisor act on the result |
-//! | [`admission`], [`eviction`], [`worker_placement`], [`vram_enforcement`], [`model_demand`] | does a job fit, where does its worker go, which worker makes room, which one exceeds its GPU memory; all pure |
+//! | [`governor`] | evaluates [`policy`] and makes the supervisor enforce the result |
+//! | [`admission`], [`eviction`], [`worker_placement`], [`vram_enforcement`], [`model_demand`] | does a job fit, which GPU does its worker get, which worker stops for it, which one exceeds its GPU memory; all pure |
 //! | [`supervisor`] | owns the attempts |
-//! | [`attempt`] | what is shared of an attempt, and its states |
+//! | [`attempt`] | the shared handle of an attempt, and its states |
 //! | [`job`] | the task of one attempt: prepare, run, report |
 //! | [`pool`] | owns the workers: one per loaded model |
 //! | [`worker`] | the task of one worker: frames, commands, stalls, its end |
 //! | [`egress`] | network access of containers |
 //! | [`artifacts`], [`derived`] | from a Cargo's files to pinned paths, and files compiled from them |
-//! | [`control`] | the socket and page with which the owner sees and steers the running agent |
+//! | [`control`] | the socket and page with which the owner observes and controls the running agent |
 //! | [`earnings`] | what this Island earned, day by day |
-//! | [`preload`] | models fetched before jobs ask for them |
+//! | [`preload`] | models downloaded before jobs need them |
 //! | [`spool`], [`journal`] | what survives a killed agent: events, and accepted attempts |
-//! | [`report`] | events on their way to the coordinator |
+//! | [`state_lock`] | one agent per state folder |
+//! | [`report`] | reports events to the coordinator |
 //! | [`job_logs`] | debug logs of jobs |
 //! | [`doctor`] | checks what works here, and why the rest does not |
-//! | [`clock`] | the wall clock, and one that counts suspend |
+//! | [`clock`] | wall-clock time, and a clock that counts suspended time |
 //!
 //! Tasks: the lifecycle owns those of [`link`] and the meter; the supervisor's tracker owns one per attempt; the
 //! pool's owns one per worker. An attempt's events go worker -> its sink -> the spool -> the fabric, and are kept in
@@ -64,6 +65,7 @@ pub mod pool;
 pub mod preload;
 pub mod report;
 pub mod spool;
+pub mod state_lock;
 pub mod supervisor;
 pub mod vram_enforcement;
 pub mod worker;

@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`credentials`] | enrolment, and short-lived credentials renewed in time |
+//! | [`credentials`] | enrollment, and short-lived credentials renewed in time |
 //! | [`session`] | connecting, registering, connecting again |
 //! | [`dispatch`] | what coordinators send: assignments, cancellations, hints, probes |
 //! | [`heartbeat`], [`lease`] | what is sent every few seconds, each by a task of its own |

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_fade_and_are_forgotten() {
+    fn the_weight_of_jobs_decays_until_they_are_dropped() {
         let (mut jobs, begin) = (ModelDemand::default(), Instant::now());
         let hours = |hours: u64| begin + Duration::from_hours(hours);
         jobs.note("often", begin);
@@ -53,10 +53,10 @@ mod tests {
         assert!((jobs.of(&"often", begin) - 2.0).abs() < 1e-9);
         assert!(
             jobs.of(&"late", hours(2)) > jobs.of(&"often", hours(2)),
-            "two jobs of two hours ago are a third of one"
+            "two jobs two hours ago weigh a third of one now"
         );
         jobs.note("late", hours(30));
-        assert_eq!(jobs.known.len(), 1, "a day later nobody remembers");
+        assert_eq!(jobs.known.len(), 1, "dropped after a day");
         assert!(jobs.of(&"often", hours(30)) < f64::EPSILON);
     }
 }

@@ -1,7 +1,7 @@
-//! When this machine works for others: the owner's rules and orders, and what follows from them now. Pure; [`crate::governor`] evaluates it,
-//! and [`sensors`] reads the machine.
+//! When this machine runs jobs: the owner's rules and orders, and what follows from them now. Pure; [`crate::governor`] evaluates it, and
+//! [`sensors`] reads the machine.
 //!
-//! The owner's own word (pause, drain) goes before the rules; of several reasons the one that asks for most is told.
+//! The owner's order (pause, drain) overrides the rules; of several reasons the first in the order of [`decide`] is shown.
 
 use std::{fmt, time::Duration};
 
@@ -12,39 +12,41 @@ pub mod gpus;
 pub mod schedule;
 pub mod sensors;
 
+use crate::clock;
+
 use gpus::{GpuRule, PausedGpus};
 use schedule::{Moment, Window};
 use sensors::SensorReadings;
 
-/// Degrees and watts below a limit at which work begins again, as a share of it: or it would begin and end every minute.
+/// Share of a limit below which work resumes, so that it does not stop and resume every minute.
 const RECOVERED: f32 = 0.92;
 
-/// What the owner allows, as `[policy]` says it.
+/// The owner's rules: `[policy]` in the settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
-    /// When to work, such as `mon-fri 18:00-08:00`; nothing said means always.
+    /// Hours in which jobs run, such as `mon-fri 18:00-08:00`; empty means always.
     pub schedule: Vec<Window>,
-    /// Minutes without anybody at keyboard, mouse or terminal before work begins; 0 works beside them.
+    /// Minutes without input at keyboard, mouse or terminal before jobs run; 0 ignores input.
     pub idle_minutes: u32,
-    /// Leave the machine as long as a program that is not ours computes on a GPU.
+    /// Run no jobs while another program computes on an offered GPU.
     pub yield_gpu: bool,
-    /// Degrees Celsius of a GPU at which the machine is left.
+    /// Degrees Celsius of a GPU at which all work stops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_gpu_temperature_c: Option<u32>,
-    /// Watts of a GPU at which it is left.
+    /// Watts of a GPU at which all work stops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_gpu_power_w: Option<u32>,
-    /// What becomes of running jobs when the schedule ends or somebody comes back.
+    /// What happens to running jobs when the schedule ends or a person returns.
     pub running_jobs: RunningJobs,
-    /// The only engines offered; nothing said means all.
+    /// The only engines offered; empty means all.
     pub runtimes: Vec<RuntimeType>,
     /// Cargos that are never run.
     pub refused_cargos: Vec<Slug>,
-    /// The least that jobs must pay.
+    /// The minimum price of jobs.
     #[serde(skip_serializing_if = "is_anything")]
     pub asking: Asking,
-    /// What holds for single GPUs.
+    /// Rules for single GPUs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu: Vec<GpuRule>,
 }
@@ -53,69 +55,69 @@ fn is_anything(asking: &Asking) -> bool {
     *asking == Asking::default()
 }
 
-/// What becomes of running jobs when the owner's rules say stop.
+/// What happens to running jobs when the rules stop work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunningJobs {
-    /// They are handed back at once and go on elsewhere; memory is free within about a second.
+    /// They are handed back at once and continue on other Islands; memory is free within about a second.
     #[default]
     HandBack,
     /// They may finish.
     Finish,
 }
 
-/// The owner's own word.
+/// The owner's last command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "order")]
 pub enum OwnerOrder {
     /// The rules decide.
     #[default]
     None,
-    /// No work until this moment, or until told otherwise.
+    /// No jobs until this time, or until `resume`.
     Pause {
-        /// When it ends by itself.
+        /// When the pause ends; `None` means never.
         until: Option<Timestamp>,
     },
-    /// No new work; what runs may finish.
+    /// No new jobs; running jobs may finish.
     Drain,
 }
 
-/// Why no work is done.
+/// Why no jobs run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The owner paused it.
+    /// The owner paused the Island.
     Paused,
-    /// The owner lets it drain.
+    /// The owner ordered it to drain.
     Draining,
     /// Outside the owner's hours.
     Schedule,
-    /// Somebody is at the machine.
+    /// A person uses the machine.
     InUse,
-    /// Whether somebody is at the machine, or at its GPUs, cannot be told.
+    /// Whether a person uses the machine, or other programs use its GPUs, is unknown.
     Unknown,
     /// Another program computes on a GPU.
     GpuInUse,
     /// A GPU is too hot.
     Temperature,
-    /// A GPU draws too much.
+    /// A GPU draws too much power.
     Power,
 }
 
-/// What follows from the rules now.
+/// The result of the rules and orders.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "work")]
 pub enum Verdict {
-    /// Take jobs.
+    /// Accept jobs.
     Yes,
-    /// Take none; what runs may finish.
+    /// Accept none; running jobs may finish.
     Finish {
         /// For programs.
         cause: Cause,
         /// For people.
         reason: String,
     },
-    /// Take none, hand back what runs, free the memory.
+    /// Accept none, hand back running jobs, free the memory.
     Leave {
         /// For programs.
         cause: Cause,
@@ -125,7 +127,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Why not, where it is not yes.
+    /// Why no jobs are accepted, for people.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Yes => None,
@@ -133,7 +135,7 @@ impl Verdict {
         }
     }
 
-    /// The cause, where it is not yes.
+    /// Why no jobs are accepted, for programs.
     pub fn cause(&self) -> Option<Cause> {
         match self {
             Self::Yes => None,
@@ -152,12 +154,12 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Whether this Island takes work now, in one value, so that no two answers to that question can differ.
+/// Whether this Island accepts jobs now: the one value that all parts of the agent read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stance {
     /// What follows from the owner's rules and orders.
     pub verdict: Verdict,
-    /// GPUs on which nothing is started, with the reason.
+    /// GPUs on which no worker is started, with the reason.
     pub paused_gpus: PausedGpus,
     /// Whether the agent is stopping.
     pub is_stopping: bool,
@@ -194,10 +196,10 @@ pub fn decide(
             return leave(Cause::Paused, "until `island-agent resume`".into());
         }
         OwnerOrder::Pause { until: Some(until) } if moment.now < until => {
-            return leave(Cause::Paused, format!("until {until}"));
+            return leave(Cause::Paused, format!("until {}", clock::local(until)));
         }
         OwnerOrder::Drain => {
-            return Verdict::Finish { cause: Cause::Draining, reason: "the owner asked for it".into() };
+            return Verdict::Finish { cause: Cause::Draining, reason: "requested by the owner".into() };
         }
         OwnerOrder::Pause { .. } | OwnerOrder::None => {}
     }
@@ -207,18 +209,18 @@ pub fn decide(
     if rules.yield_gpu && readings.gpu_in_use {
         return stop(Cause::GpuInUse, "another program computes on a GPU".into());
     }
-    if rules.yield_gpu && readings.gpu_untold {
-        return stop(Cause::Unknown, "nothing here tells whether another program computes on a GPU".into());
+    if rules.yield_gpu && readings.gpu_use_unknown {
+        return stop(Cause::Unknown, "it is unknown whether another program computes on a GPU".into());
     }
     if rules.idle_minutes > 0 {
         let wanted = Duration::from_mins(u64::from(rules.idle_minutes));
         match readings.idle {
             None => {
-                return stop(Cause::Unknown, "nothing here tells whether somebody is at the machine".into());
+                return stop(Cause::Unknown, "it is unknown whether a person uses the machine".into());
             }
             Some(idle) if idle < wanted => {
                 let minutes = rules.idle_minutes;
-                return stop(Cause::InUse, format!("somebody was here in the last {minutes} min"));
+                return stop(Cause::InUse, format!("there was input in the last {minutes} min"));
             }
             Some(_) => {}
         }
@@ -229,7 +231,7 @@ pub fn decide(
     Verdict::Yes
 }
 
-/// Heat and power: whatever runs ends at once, for it is what heats.
+/// Temperature and power: running jobs end at once, because they cause the heat.
 fn too_much(rules: &Rules, readings: &SensorReadings, before: &Verdict) -> Option<Verdict> {
     let over = |value: Option<f32>, limit: Option<u32>, cause| {
         let (value, limit) = (value?, limit? as f32);
@@ -267,18 +269,18 @@ mod tests {
     }
 
     #[test]
-    fn the_owners_word_goes_first_and_ends_by_itself() {
+    fn the_owners_order_overrides_the_rules_and_expires() {
         let (rules, readings) = (Rules::default(), SensorReadings::default());
         let until = |ms| OwnerOrder::Pause { until: Some(Timestamp::from_unix_ms(ms)) };
         assert_eq!(cause(&rules, OwnerOrder::Pause { until: None }, &readings), Some(Cause::Paused));
         assert_eq!(cause(&rules, until(1_000_001), &readings), Some(Cause::Paused));
         assert_eq!(cause(&rules, until(1_000_000), &readings), None);
         let drains = decide(&rules, OwnerOrder::Drain, at(0, 0), &readings, &Verdict::Yes);
-        assert!(matches!(drains, Verdict::Finish { cause: Cause::Draining, .. }), "what runs may finish");
+        assert!(matches!(drains, Verdict::Finish { cause: Cause::Draining, .. }), "running jobs may finish");
     }
 
     #[test]
-    fn whoever_asks_for_an_idle_machine_gets_one() {
+    fn no_jobs_run_unless_the_machine_is_idle() {
         let rules = Rules { idle_minutes: 5, ..Rules::default() };
         let idle = |idle| SensorReadings { idle, ..SensorReadings::default() };
         assert_eq!(
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn heat_ends_work_until_it_is_clearly_cooler() {
+    fn heat_stops_work_until_the_gpu_is_clearly_cooler() {
         let rules = Rules { max_gpu_temperature_c: Some(80), ..Rules::default() };
         let hot = |celsius| SensorReadings { gpu_temperature_c: Some(celsius), ..SensorReadings::default() };
         let then =
@@ -302,20 +304,20 @@ mod tests {
         let left = then(80.0, &Verdict::Yes);
         assert_eq!(left.cause(), Some(Cause::Temperature));
         assert_eq!(then(79.0, &Verdict::Yes), Verdict::Yes);
-        assert_eq!(then(79.0, &left).cause(), Some(Cause::Temperature), "hardly cooler");
+        assert_eq!(then(79.0, &left).cause(), Some(Cause::Temperature), "not cool enough");
         assert_eq!(then(73.0, &left), Verdict::Yes);
     }
 
     #[test]
-    fn whoever_yields_to_other_programs_must_see_them() {
-        let untold = SensorReadings { gpu_untold: true, ..SensorReadings::default() };
+    fn yielding_to_other_programs_requires_that_they_are_visible() {
+        let untold = SensorReadings { gpu_use_unknown: true, ..SensorReadings::default() };
         let yields = Rules { yield_gpu: true, ..Rules::default() };
         assert_eq!(cause(&yields, OwnerOrder::None, &untold), Some(Cause::Unknown));
         assert_eq!(cause(&Rules::default(), OwnerOrder::None, &untold), None);
     }
 
     #[test]
-    fn rules_are_read_and_nonsense_is_not() {
+    fn rules_are_read_and_invalid_ones_rejected() {
         let text = "schedule = ['mon-fri 18:00-08:00', 'sat-sun 00:00-24:00']\nidle_minutes = 10\nruntimes = ['llmcpp']";
         let rules: Rules = toml::from_str(text).expect("rules");
         assert_eq!((rules.schedule.len(), rules.idle_minutes, rules.runtimes.len()), (2, 10, 1));
@@ -329,12 +331,12 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is felt: a machine that is paused never works, and one without rules always does.
+        /// For all readings: a paused machine never accepts jobs, and one without rules always does.
         #[test]
-        fn no_feeling_overrules_the_owner(
+        fn owner_pause_wins_over_sensors(
             idle in proptest::option::of(0_u64..10_000),
             gpu_in_use in any::<bool>(),
-            gpu_untold in any::<bool>(),
+            gpu_use_unknown in any::<bool>(),
             celsius in proptest::option::of(0.0_f32..120.0),
             weekday in 0_u8..7,
             minute in 0_u16..1440,
@@ -342,7 +344,7 @@ mod tests {
             let readings = SensorReadings {
                 idle: idle.map(Duration::from_secs),
                 gpu_in_use,
-                gpu_untold,
+                gpu_use_unknown,
                 gpu_temperature_c: celsius,
                 gpu_power_w: None,
             };

@@ -1,4 +1,4 @@
-//! The workers of this Island: one per loaded model, started at its first job, stopped when its memory is needed.
+//! The workers of this Island: one per loaded model, started for its first job, stopped when its memory is needed.
 
 mod memory;
 
@@ -36,32 +36,32 @@ use crate::{
     worker_placement::Placement,
 };
 
-/// Time a worker that was told to stop gets before it is killed.
+/// Time a worker has to stop before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(10);
-/// The same where the owner wants the machine back.
+/// The same if the owner requires the machine at once.
 const LEAVE_GRACE: Duration = Duration::from_millis(400);
-/// GPU memory that a driver keeps for each process beside what its engine asks for, megabytes.
+/// GPU memory that a driver uses per process in addition to the engine's own, megabytes.
 const DRIVER_MB: u64 = 384;
-/// A worker found in its folder says this, next to what it was launched with.
+/// File in a worker's folder that contains its key, so that a restarted agent can identify the worker.
 const KEY_SUFFIX: &str = "key";
 
-/// Jobs of one key share a worker: same engine, same files, same context, same settings. Where the engine takes all its Cargos
-/// into one worker, the engine alone makes the key.
+/// Jobs with the same key share a worker: same engine, files, context and settings. If one worker runs all Cargos of an engine, only the
+/// engine is part of the key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModelKey(String);
 
 impl ModelKey {
-    /// The key of an attempt's worker.
+    /// Returns the key of an attempt's worker.
     pub fn of_attempt(assignment: &Assignment) -> Self {
         Self::of(&assignment.cargo, assignment.isolated.then_some(assignment.key))
     }
 
-    /// The key of a Cargo; an attempt that must be alone gets one of its own.
+    /// Returns the key of a Cargo. An isolated attempt gets a key of its own.
     pub fn of(cargo: &CargoSpec, alone: Option<AttemptKey>) -> Self {
         let alone = alone.map(|key| key.to_string()).unwrap_or_default();
         if cargo.is_shared() {
             let text = serde_json::to_string(&(cargo.runtime_type.as_str(), alone));
-            return Self(text.expect("plain values serialise"));
+            return Self(text.expect("plain values are valid JSON"));
         }
         let file = |artifact: &Artifact| match artifact.sha256 {
             Some(digest) => format!("{}={digest}", artifact.name),
@@ -71,63 +71,63 @@ impl ModelKey {
         let task = cargo.onnx_task_type.as_deref().unwrap_or_default();
         let parts =
             (cargo.runtime_type.as_str(), task, files, cargo.limits.context_tokens, &cargo.engine, alone);
-        Self(serde_json::to_string(&parts).expect("plain values serialise"))
+        Self(serde_json::to_string(&parts).expect("plain values are valid JSON"))
     }
 }
 
 /// Settings of the pool.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
-    /// Folder of the workers' folders.
+    /// Folder that contains the workers' folders.
     pub dir: PathBuf,
     /// Processor threads per worker.
     pub threads: u32,
     /// Jobs at once per worker.
     pub slots: u32,
-    /// Jobs at once in a worker that all Cargos of an engine share.
+    /// Jobs at once in a worker that runs all Cargos of an engine.
     pub shared_slots: u32,
-    /// Folders in which the files of their Cargos lie.
+    /// Folders that contain the files of their Cargos.
     pub folders: Vec<PathBuf>,
-    /// Folder of jobs' debug logs.
+    /// Folder of the jobs' debug logs.
     pub log_dir: PathBuf,
-    /// What the owner allows containers.
+    /// The owner's rules for containers.
     pub containers: ContainerRules,
-    /// Folder of their ways out.
+    /// Folder of their egress mounts.
     pub egress_dir: PathBuf,
-    /// Main memory that the owner keeps, megabytes.
+    /// Main memory that jobs never use, megabytes.
     pub reserve_ram_mb: u64,
-    /// GPU memory that the owner keeps, megabytes.
+    /// GPU memory that jobs never use, megabytes.
     pub reserve_vram_mb: u64,
-    /// What the owner says of single GPUs.
+    /// The owner's rules for single GPUs.
     pub gpu_rules: Vec<GpuRule>,
-    /// Go on where walls are missing.
+    /// Run workers even if the sandbox is incomplete.
     pub allow_weak_sandbox: bool,
 }
 
 /// A worker that cannot be provided.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
-    /// No engine for it here.
+    /// This Island has no engine for it.
     #[error("no engine: {0}")]
     NoRuntime(String),
-    /// Not now: other work takes the memory.
-    #[error("no room for a worker of {ram_mb} MB and {vram_mb} MB on a GPU")]
-    NoRoom {
-        /// Main memory wanted.
+    /// Other jobs use the memory now.
+    #[error("no free memory for a worker of {ram_mb} MB and {vram_mb} MB on a GPU")]
+    NoMemory {
+        /// Required main memory.
         ram_mb: u64,
-        /// GPU memory wanted.
+        /// Required GPU memory.
         vram_mb: u64,
     },
-    /// It did not start.
+    /// Its process could not be started.
     #[error("start a worker")]
     Start(#[source] HostError),
 }
 
 impl AcquireError {
-    /// What this means for the job that wanted it.
+    /// Converts this into the failure of the job.
     pub fn failure(&self) -> Failure {
         let code = match self {
-            Self::NoRoom { .. } => FailureCode::OutOfMemory,
+            Self::NoMemory { .. } => FailureCode::OutOfMemory,
             Self::NoRuntime(_) | Self::Start(_) => FailureCode::RuntimeCrashed,
         };
         Failure::of_host(code, self.to_string())
@@ -141,19 +141,19 @@ pub struct Pool {
     runtimes: Runtimes,
     load: tokio::sync::watch::Receiver<Arc<Sample>>,
     workers: Mutex<Vec<(ModelKey, Arc<WorkerHandle>)>>,
-    /// What was asked for lately, loaded or not.
+    /// Demand for each model, loaded or not.
     model_demand: Mutex<ModelDemand<ModelKey>>,
-    /// The latest report of a sandbox: every worker here reaches the same.
+    /// The latest report of a sandbox; all workers on this machine reach the same level.
     sandbox: Mutex<Option<SandboxReport>>,
-    /// What is paused.
+    /// The stance, for paused GPUs.
     stance: tokio::sync::watch::Receiver<Stance>,
-    /// Memory is freed and taken by one start at a time.
+    /// Held while memory is freed and allocated for one worker.
     starting: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
 }
 
 impl Pool {
-    /// An empty pool.
+    /// Creates an empty pool.
     pub fn new(
         config: PoolConfig,
         runtimes: Runtimes,
@@ -178,33 +178,33 @@ impl Pool {
         &self.runtimes
     }
 
-    /// What the owner allows containers.
+    /// The owner's rules for containers.
     pub fn containers(&self) -> &ContainerRules {
         &self.config.containers
     }
 
-    /// All workers that are not gone.
+    /// All workers whose processes have not ended.
     pub fn workers(&self) -> Vec<Arc<WorkerHandle>> {
         let workers = self.lock();
         workers.iter().filter(|(_, worker)| !worker.is_gone()).map(|(_, worker)| Arc::clone(worker)).collect()
     }
 
-    /// The walls that workers reach here, once one has told.
+    /// The sandbox that workers reach on this machine, once one has reported.
     pub fn sandbox(&self) -> Option<SandboxReport> {
-        let told = self.workers().iter().find_map(|worker| worker.sandbox());
+        let reported = self.workers().iter().find_map(|worker| worker.sandbox());
         let mut known = self.sandbox.lock();
-        if told.is_some() {
-            *known = told;
+        if reported.is_some() {
+            *known = reported;
         }
         known.clone()
     }
 
-    /// Just the level of [`Pool::sandbox`].
+    /// The level of [`Pool::sandbox`].
     pub fn sandbox_level(&self) -> Option<SandboxLevel> {
         self.sandbox().map(|report| report.level)
     }
 
-    /// Claims the worker of `key`, which is started if there is none. It may still be loading.
+    /// Returns a claim on the worker of `key`, which is started if it does not run. It may still be loading.
     pub async fn acquire(
         self: &Arc<Self>,
         key: &ModelKey,
@@ -219,13 +219,12 @@ impl Pool {
         if let Some(worker) = self.find(key) {
             return Ok(WorkerClaim::new(worker));
         }
-        let room = self.make_room(cargo).await?;
+        let room = self.free_memory_for(cargo).await?;
         let worker = self.start(key, cargo, artifacts, &room).await?;
         Ok(WorkerClaim::new(worker))
     }
 
-    /// Takes up the workers that an earlier agent left, and removes the folders of those that are gone. Gives the
-    /// attempts each holds.
+    /// Adopts the workers of an earlier agent, and removes the folders of those that have ended. Returns the attempts that each holds.
     pub async fn recover(self: &Arc<Self>) -> io::Result<Vec<(Arc<WorkerHandle>, Vec<HeldJob>)>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.config.dir)? {
@@ -241,13 +240,12 @@ impl Pool {
         Ok(found)
     }
 
-    /// The GPU that the worker of a key is kept to.
+    /// The GPU to which the worker of a key is restricted.
     pub fn gpu_of(&self, key: &ModelKey) -> Option<u32> {
         self.find(key)?.launch.gpu
     }
 
-    /// Stops these workers at once, for an owner who wants the machine or a GPU back. Those of containers get the time to remove
-    /// them.
+    /// Stops these workers at once, because the owner requires the machine or a GPU. Workers of containers have time to remove those.
     pub async fn stop_now(&self, which: impl Fn(&WorkerHandle) -> bool) {
         let workers: Vec<_> = self.workers().into_iter().filter(|worker| which(worker)).collect();
         for worker in &workers {
@@ -264,7 +262,7 @@ impl Pool {
         futures::future::join_all(gone).await;
     }
 
-    /// Stops every worker: no process is left.
+    /// Stops every worker; when this returns, no process remains.
     pub async fn stop_all(&self) {
         let workers = self.workers();
         for worker in &workers {
@@ -281,7 +279,7 @@ impl Pool {
         let running = host::attach(dir).await.ok()?;
         let (worker, mut task) = WorkerHandle::new(running, launch, dir.to_owned());
         let Some(held) = task.hello().await else {
-            tracing::warn!(dir = %dir.display(), "a process in a worker's folder does not say what it holds");
+            tracing::warn!(dir = %dir.display(), "a process in a worker's folder does not report its attempts");
             task.end().await;
             return None;
         };
@@ -301,7 +299,7 @@ impl Pool {
         let instance = InstanceId(uuid::Uuid::new_v4());
         let dir = self.config.dir.join(short_name(instance));
         let launch = self.launch(instance, cargo, artifacts, room);
-        let text = serde_json::to_vec(key).expect("a key serialises");
+        let text = serde_json::to_vec(key).expect("a key is valid JSON");
         let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
         noted.map_err(|source| AcquireError::Start(HostError::Prepare(dir.clone(), source)))?;
         let running = host::spawn(&binary, &dir, &launch).await.map_err(AcquireError::Start)?;
@@ -329,7 +327,7 @@ impl Pool {
         };
         if cargo.is_shared() {
             let folders = self.config.folders.clone();
-            // Each job has a limit of its own; this one is for the worker gone wrong.
+            // Each job has its own limit; this one is for a worker that leaks memory.
             return Launch {
                 folders,
                 memory_limit_mb: free.ram_mb,
@@ -342,13 +340,13 @@ impl Pool {
             memory_limit_mb: memory_limit(cargo.required_ram_mb, free.ram_mb),
             slots: self.config.slots,
             vram_limit_mb: free.vram_mb.saturating_sub(DRIVER_MB),
-            gpu: share.gpu.filter(|_| share.is_kept),
+            gpu: share.gpu.filter(|_| share.is_restricted),
             environment: share.environment.clone(),
             ..common
         }
     }
 
-    /// Runs the worker's task, and cleans up after the worker.
+    /// Runs the worker's task, and removes its folder afterwards.
     fn supervise(self: &Arc<Self>, key: ModelKey, worker: &Arc<WorkerHandle>, task: worker::WorkerTask) {
         self.lock().push((key, Arc::clone(worker)));
         let (pool, worker) = (Arc::clone(self), Arc::clone(worker));
@@ -379,12 +377,12 @@ impl Pool {
     }
 }
 
-/// Most memory of a worker: room for what its Cargo says and as much again, within what is free.
+/// Memory limit of a worker: twice the requirement of its Cargo, within free memory.
 fn memory_limit(required_mb: u64, free_mb: u64) -> u64 {
     if required_mb == 0 { free_mb } else { (required_mb * 2 + 512).min(free_mb).max(required_mb) }
 }
 
-/// Short, for a socket's path may have only 107 bytes.
+/// Short, because the path of a socket has at most 107 bytes.
 fn short_name(instance: InstanceId) -> String {
     instance.0.simple().to_string()[..12].to_owned()
 }
@@ -412,7 +410,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn a_key_is_the_files_and_the_settings() {
+    fn a_key_depends_on_files_and_settings() {
         let cargo = testing::assignment(1, 1).cargo;
         let key = ModelKey::of(&cargo, None);
         assert_eq!(key, ModelKey::of(&cargo.clone(), None));
@@ -437,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_generous_within_what_is_free() {
+    fn a_limit_is_twice_the_requirement_within_free_memory() {
         assert_eq!(memory_limit(0, 4000), 4000);
         assert_eq!(memory_limit(1000, 8000), 2512);
         assert_eq!(memory_limit(1000, 1200), 1200);

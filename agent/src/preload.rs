@@ -1,4 +1,4 @@
-//! Models fetched before anybody asks for them: the coordinator says what is wanted, [`plan`] what this Island makes room for.
+//! Downloads models before jobs need them: the coordinator recommends models, [`plan`] chooses what this Island downloads and removes.
 
 use std::{
     collections::BTreeMap,
@@ -26,25 +26,25 @@ pub mod plan;
 
 use plan::{FetchOption, Held};
 
-/// Bytes a second that are assumed until something was fetched.
+/// Bytes per second that are assumed until a download was measured.
 const ASSUMED_SPEED: f64 = 10e6;
-/// Smallest fetch from which the speed of the link is learned.
+/// Smallest download by which the speed of the link is measured.
 const TELLING: u64 = 8 << 20;
-/// Weight of the latest fetch in the speed of the link.
+/// Weight of the latest download in the speed of the link.
 const LATEST: f64 = 0.5;
 
-/// What is being fetched ahead, for the owner.
+/// The preload that is being downloaded, for the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fetching {
-    /// For which Cargo.
+    /// The Cargo.
     pub cargo: Slug,
-    /// Bytes done.
+    /// Downloaded bytes.
     pub done: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
 }
 
-/// Fetches what is recommended, round after round.
+/// Downloads recommended models, in rounds.
 #[derive(Debug)]
 pub struct Preloader {
     host: HostId,
@@ -53,12 +53,12 @@ pub struct Preloader {
     supervisor: Arc<Supervisor>,
     settings: PreloadSection,
     now: watch::Sender<Option<Fetching>>,
-    /// Bytes a second of the last fetches.
+    /// Bytes per second of the latest downloads.
     speed: Mutex<f64>,
     last: Mutex<Option<Round>>,
 }
 
-/// A Cargo that could be fetched.
+/// A Cargo that could be preloaded.
 #[derive(Debug, Clone)]
 struct Candidate {
     cargo: Slug,
@@ -68,7 +68,7 @@ struct Candidate {
     credits: f64,
 }
 
-/// What was chosen, to be judged by what came.
+/// The last choice, to be compared with the demand that followed.
 #[derive(Debug, Clone)]
 struct Round {
     offered: Vec<Candidate>,
@@ -77,7 +77,7 @@ struct Round {
 }
 
 impl Preloader {
-    /// One that asks at `client`.
+    /// Creates one that requests recommendations from `client`.
     pub fn new(
         host: HostId,
         client: Client,
@@ -90,17 +90,17 @@ impl Preloader {
         Self { host, client, cache, supervisor, settings, now, speed, last: Mutex::default() }
     }
 
-    /// Follows what is being fetched.
+    /// Follows the current download.
     pub fn now(&self) -> watch::Receiver<Option<Fetching>> {
         self.now.subscribe()
     }
 
-    /// Asks and fetches until stopped.
+    /// Requests recommendations and downloads, until stopped.
     pub async fn run(&self, stop: CancellationToken) {
         if !self.settings.enabled {
             return stop.cancelled().await;
         }
-        // Islands that started together must not ask together.
+        // With jitter, so that Islands that started together do not send requests together.
         let mut wait = self.settings.every().mul_f64(rand::random::<f64>() * 0.1);
         loop {
             tokio::select! {
@@ -113,13 +113,13 @@ impl Preloader {
                 biased;
                 () = stop.cancelled() => return,
                 done = self.round(&stop) => if let Err(error) = done {
-                    tracing::info!(error = %Chain(&error), "no recommendations");
+                    tracing::info!(error = %Chain(&error), "recommendations could not be obtained");
                 }
             }
         }
     }
 
-    /// Asks once, and fetches what is worth it.
+    /// Runs one round.
     async fn round(&self, stop: &CancellationToken) -> Result<(), ClientError> {
         if !self.supervisor.accepts_work() {
             return Ok(());
@@ -146,14 +146,14 @@ impl Preloader {
         let plan = plan::plan(&options, &held, room, self.settings.max_gb << 30);
         for &at in &plan.remove {
             if self.cache.remove(files[at].digest) {
-                tracing::info!(digest = %files[at].digest, mb = files[at].size >> 20, "made room for what is wanted more");
+                tracing::info!(digest = %files[at].digest, mb = files[at].size >> 20, "removed a model for one with more demand");
             }
         }
         tracing::info!(
             recommended = recommended.len(),
             missing = offered.len(),
             chosen = plan.fetch.len(),
-            "looked at what to preload"
+            "planned preloads"
         );
         for &at in &plan.fetch {
             self.fetch(&offered[at], stop).await;
@@ -162,8 +162,8 @@ impl Preloader {
         Ok(())
     }
 
-    /// What each file promises, and the Cargos of which something is missing. One without hashes or lengths is no candidate: what cannot be
-    /// verified is not fetched for anybody, and what has no length has no price.
+    /// Returns what each file promises, and the Cargos with missing files. A Cargo without hashes or lengths is skipped: such files cannot
+    /// be verified or compared.
     fn candidates(&self, recommended: &[Recommendation]) -> (BTreeMap<Digest, f64>, Vec<Candidate>) {
         let (mut worth, mut offered) = (BTreeMap::new(), Vec::new());
         for one in recommended {
@@ -226,7 +226,7 @@ impl Preloader {
         }
     }
 
-    /// Says what the last choice missed, now that what was asked for since is known.
+    /// Logs what the last choice missed, given the demand since.
     fn judge(&self, recommended: &[Recommendation]) {
         let last = self.last.lock().take();
         let Some(Round { offered, chosen, room }) = last else { return };
@@ -236,11 +236,15 @@ impl Preloader {
         };
         let realised: Vec<_> = offered.iter().map(realised).collect();
         let regret = plan::regret(&realised, &chosen, room);
-        tracing::info!(regret_credits_per_hour = regret, offered = offered.len(), "judged the last preloads");
+        tracing::info!(
+            regret_credits_per_hour = regret,
+            offered = offered.len(),
+            "evaluated the last preloads"
+        );
     }
 }
 
-/// Shows what is being fetched while it lives.
+/// Shows a download while this exists.
 struct Shown<'a>(&'a watch::Sender<Option<Fetching>>);
 
 impl<'a> Shown<'a> {

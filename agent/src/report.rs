@@ -1,7 +1,7 @@
-//! Brings an attempt's events to its owner coordinator.
+//! Reports an attempt's events to the coordinator that executes the job.
 //!
-//! Events go out the moment they are there; only while the connection cannot take more do they gather into larger
-//! messages. The last message is a request, repeated until the coordinator has committed the end.
+//! Events are sent as they arrive; while the connection accepts no more, they are collected into larger messages. The last message is a
+//! request, repeated until the coordinator has committed the end.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use island_protocol::{
 
 use crate::{attempt::handle::AttemptHandle, clock, earnings::Earnings, fabric::Fabric, spool::Spool};
 
-/// Most bytes of events in one message.
+/// Maximum bytes of events in one message.
 const MAX_BYTES: usize = 256 << 10;
-/// Time the coordinator gets to commit an end.
+/// Time the coordinator has to commit an end.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between tries to have an end committed.
+/// Time between tries to have an end committed.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MOST: Duration = Duration::from_secs(5);
-/// How often a silenced attempt looks whether it may speak again.
+/// Time after which an attempt without a confirmed lease checks whether it may publish again.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Reports until the end is committed.
+/// Reports events until the end is committed.
 pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) {
     let mut next = attempt.with_spool(Spool::first);
     let mut retry = RETRY_FIRST;
@@ -51,7 +51,7 @@ pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) 
             match fabric.publish(HostTopic::Output, &message).await {
                 Ok(()) => next = last_number + 1,
                 Err(error) => {
-                    tracing::debug!(key = %attempt.key(), %error, "events wait");
+                    tracing::debug!(key = %attempt.key(), %error, "events cannot be sent yet");
                     tokio::time::sleep(RETRY_FIRST).await;
                 }
             }
@@ -59,9 +59,8 @@ pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) 
         }
         match commit(fabric, &message).await {
             CommitOutcome::Committed(earned) => {
-                if let Some(earned) = earned {
-                    earnings.add(earned);
-                }
+                // A coordinator that reports no earnings has committed the end all the same.
+                earnings.add(earned.unwrap_or(MicroCredits::ZERO));
                 return;
             }
             CommitOutcome::Replay(from) => next = from.max(attempt.with_spool(Spool::first)).min(last_number),
@@ -73,9 +72,9 @@ pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) 
     }
 }
 
-/// What became of a last message.
+/// Result of sending the last message.
 enum CommitOutcome {
-    /// And what it earned.
+    /// With what the job earned.
     Committed(Option<MicroCredits>),
     Replay(u64),
     Again,
@@ -87,7 +86,7 @@ async fn commit(fabric: &Fabric, message: &Output) -> CommitOutcome {
         Ok(OutputReply { replay_from: Some(from), .. }) => CommitOutcome::Replay(from),
         Ok(_) => CommitOutcome::Again,
         Err(error) => {
-            tracing::debug!(key = %message.key, error = %Chain(&error), "the end is not committed yet");
+            tracing::debug!(key = %message.key, error = %Chain(&error), "the end is not yet committed");
             CommitOutcome::Again
         }
     }

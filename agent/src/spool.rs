@@ -1,8 +1,8 @@
-//! The events of one attempt, in a file of their own until the coordinator has committed the attempt's end.
+//! The events of one attempt, in a file until the coordinator has committed the attempt's end.
 //!
-//! One event per line, appended before it is sent anywhere, so that a killed agent finds everything again: a line that
-//! was cut by a crash is dropped, and its worker or the next run makes it anew. Not synced to disk: a machine that
-//! loses power loses the worker too, and then the attempt is not taken up again.
+//! One event per line, appended before it is sent, so that an agent that was killed finds all of them again. A line that a crash cut off is
+//! dropped; the worker or the next attempt emits it again. Not synced to disk: a machine that loses power loses the worker, too, and the
+//! attempt is not continued.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -19,12 +19,12 @@ use island_protocol::{
 /// A spool that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     #[error("open spool {path}")]
     Open {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be opened.
         #[source]
         source: io::Error,
     },
@@ -33,19 +33,19 @@ pub enum SpoolError {
     Append {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be written.
         #[source]
         source: io::Error,
     },
-    /// An event does not follow the one before.
-    #[error("event {found} arrived where {expected} was due")]
+    /// An event does not follow the previous one.
+    #[error("event {found} arrived instead of event {expected}")]
     OutOfOrder {
-        /// The next number.
+        /// The expected number.
         expected: u64,
-        /// The number given.
+        /// The number that arrived.
         found: u64,
     },
-    /// Something came after the end.
+    /// An event arrived after the end.
     #[error("the attempt has ended")]
     Ended,
 }
@@ -69,7 +69,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Opens the spool of an attempt whose first event is `first`, with what an earlier run left in it.
+    /// Opens the spool of an attempt whose first event is `first`, with the events of an earlier run of the agent.
     pub fn open(folder: &Path, key: AttemptKey, first: u64) -> Result<Self, SpoolError> {
         let path = folder.join(file_name(key));
         let failed = |source| SpoolError::Open { path: path.clone(), source };
@@ -95,7 +95,7 @@ impl Spool {
         self.first
     }
 
-    /// Whether a token or an image is among the events, so that starting anew is out.
+    /// Whether a token or an image was emitted, so that the attempt cannot start again from the beginning.
     pub fn has_output(&self) -> bool {
         self.has_output
     }
@@ -106,7 +106,7 @@ impl Spool {
         matches!(last.event, AttemptEvent::Ended { .. }).then_some(&last.event)
     }
 
-    /// Appends what an engine emitted. Events that are here already are skipped, for a worker repeats itself.
+    /// Appends events of an engine. Known events are skipped, because a worker repeats events that were not acknowledged.
     pub fn append(&mut self, events: Vec<Numbered<AttemptEvent>>) -> Result<(), SpoolError> {
         let next = self.next();
         let fresh: Vec<_> = events.into_iter().filter(|event| event.n >= next).collect();
@@ -124,19 +124,19 @@ impl Spool {
         self.write(fresh)
     }
 
-    /// Appends an event of the agent's own under the next number.
+    /// Appends an event of the agent under the next number.
     pub fn push(&mut self, event: AttemptEvent) -> Result<(), SpoolError> {
         let n = self.next();
         self.append(vec![Numbered { n, event }])
     }
 
-    /// Like [`Spool::push`], but in memory alone: an end that finds no room on the disk must still be told.
+    /// Like [`Spool::push`], but only in memory: an end must be reported even if the disk is full.
     pub fn push_unwritten(&mut self, event: AttemptEvent) {
         let numbered = Numbered { n: self.next(), event };
         self.events.push((numbered, 0));
     }
 
-    /// Events from number `from` on, as many as fit into `max_bytes`, at least one if there is one.
+    /// Returns events from number `from` on, as many as fit into `max_bytes`, but at least one if there is one.
     pub fn read(&self, from: u64, max_bytes: usize) -> Vec<Numbered<AttemptEvent>> {
         let start = (from.saturating_sub(self.first) as usize).min(self.events.len());
         let mut room = max_bytes;
@@ -148,7 +148,7 @@ impl Spool {
         fitting.map(|(_, (event, _))| event.clone()).collect()
     }
 
-    /// Forgets the attempt.
+    /// Deletes the spool.
     pub fn remove(&self) {
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove a spool");
@@ -177,7 +177,7 @@ pub fn file_name(key: AttemptKey) -> String {
     format!("{}-{}-{}.jsonl", key.job_id, key.attempt, key.epoch)
 }
 
-/// The whole lines that follow each other from `first` on, and how many bytes they take.
+/// Returns the complete lines with consecutive numbers from `first` on, and their length in bytes.
 fn parse(bytes: &[u8], first: u64) -> (Vec<(Numbered<AttemptEvent>, usize)>, usize) {
     let mut events = Vec::new();
     let mut good = 0;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever a crash cuts the file, what is left is a prefix, and writing goes on from there.
+        /// If a crash cuts the file anywhere, a prefix remains, and appending continues from there.
         #[test]
         fn survives_a_cut(count in 1_u64..20, cut in any::<prop::sample::Index>()) {
             let folder = tempfile::tempdir().expect("temporary folder");
@@ -268,7 +268,7 @@ mod tests {
             let next = again.next();
             prop_assert!(next <= 3 + count);
             again.append((next..3 + count).map(token).collect()).expect("append again");
-            let whole = Spool::open(folder.path(), key(), 3).expect("open at last");
+            let whole = Spool::open(folder.path(), key(), 3).expect("open the whole");
             prop_assert_eq!(whole.read(3, usize::MAX), (3..3 + count).map(token).collect::<Vec<_>>());
         }
     }

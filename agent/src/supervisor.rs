@@ -1,6 +1,6 @@
 //! Owns the running attempts.
 //!
-//! Every attempt is one task of the tracker in here, which [`Supervisor::stop`] awaits. What others see of it is its
+//! Each attempt is a task of the tracker in this struct, which [`Supervisor::stop`] awaits. Other parts access it through its
 //! [`AttemptHandle`].
 
 mod admit;
@@ -40,45 +40,45 @@ use crate::{
     worker::WorkerHandle,
 };
 
-/// Time that stopped attempts get to be reported.
+/// Time that stopped attempts have to be reported.
 const REPORT_GRACE: Duration = Duration::from_secs(5);
 
-/// What the supervisor works with.
+/// What the supervisor is built from.
 #[derive(Debug)]
 pub struct Parts {
-    /// What this Island has; the walls are filled in as workers tell.
+    /// Capabilities of this Island; the sandbox is added when workers report it.
     pub capabilities: Capabilities,
-    /// The store of models.
+    /// The model cache.
     pub cache: Cache,
-    /// Its folder, for the room on its disk.
+    /// Its folder, for the free space on its disk.
     pub cache_dir: PathBuf,
-    /// Address of the coordinator, for files that lie there.
+    /// Address of the coordinator, for files that it serves.
     pub api_url: Arc<str>,
-    /// What was made of the files in it.
+    /// The store of derived files.
     pub derived: Arc<Derived>,
-    /// Ways out for containers.
+    /// Egress mounts of containers.
     pub egress_mounts: Arc<EgressMounts>,
-    /// The workers.
+    /// The pool of workers.
     pub pool: Arc<Pool>,
-    /// The way out.
+    /// The connection to the fabric.
     pub fabric: Arc<Fabric>,
-    /// What runs, on disk.
+    /// Records of the running attempts.
     pub journal: Journal,
-    /// Events, on disk.
+    /// Folder of the spools.
     pub spool_dir: PathBuf,
-    /// Jobs at once.
+    /// Maximum number of jobs at once.
     pub max_jobs: u32,
-    /// Take less than full walls.
+    /// Accept jobs with less than a full sandbox.
     pub allow_weak_sandbox: bool,
-    /// What the owner allows.
+    /// The owner's rules.
     pub rules: Rules,
-    /// What follows from it now.
+    /// The result of the rules and orders now.
     pub stance: watch::Receiver<Stance>,
-    /// What this Island earned.
+    /// Records earnings.
     pub earnings: Arc<Earnings>,
 }
 
-/// The attempts of this Island.
+/// Accepts, cancels and stops attempts.
 #[derive(Debug)]
 pub struct Supervisor {
     parts: Parts,
@@ -89,12 +89,12 @@ pub struct Supervisor {
     changes: watch::Sender<u64>,
     hub_reachable: Mutex<Option<bool>>,
     measured: Mutex<Option<Measured>>,
-    /// GPUs that are offered, or why none is.
+    /// The GPUs that are offered, or why no GPU is.
     gpus: Mutex<(Vec<Gpu>, Option<String>)>,
 }
 
 impl Supervisor {
-    /// A supervisor of nothing yet.
+    /// Creates a supervisor without attempts.
     pub fn new(parts: Parts) -> Arc<Self> {
         let gpus = (parts.capabilities.gpus.clone(), parts.capabilities.no_gpu_reason.clone());
         Arc::new(Self {
@@ -110,7 +110,7 @@ impl Supervisor {
         })
     }
 
-    /// Takes an attempt, or says why not. Quick: nothing is fetched or loaded in here.
+    /// Accepts an attempt, or returns the reason against it. Fast: downloads and loads nothing.
     pub fn assign(self: &Arc<Self>, assignment: Assignment) -> Result<(), Refusal> {
         let key = assignment.key;
         let invalid = |message: &str| Refusal { reason: RefusalReason::Invalid, message: message.to_owned() };
@@ -131,7 +131,7 @@ impl Supervisor {
         })?;
         let older = {
             let mut attempts = self.lock();
-            // Checked under the lock: an attempt is either refused here or found by the one who enforces a new stance.
+            // Checked under the lock: an attempt is either refused here, or seen by the task that enforces a new stance.
             if !self.accepts_work() {
                 drop(attempts);
                 attempt.with_spool(Spool::remove);
@@ -149,7 +149,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Asks an attempt to end.
+    /// Cancels an attempt.
     pub fn cancel(&self, key: AttemptKey, failure: Failure) {
         if let Some(attempt) = self.find(key) {
             tracing::info!(%key, code = %failure.code, "cancelling");
@@ -157,7 +157,7 @@ impl Supervisor {
         }
     }
 
-    /// Stops an attempt that nobody wants any more, and says nothing about it.
+    /// Stops an attempt that the coordinator dropped, and reports nothing.
     pub fn forget(&self, key: AttemptKey, reason: &str) {
         if let Some(attempt) = self.find(key) {
             tracing::info!(%key, reason, "dropping an attempt");
@@ -165,7 +165,7 @@ impl Supervisor {
         }
     }
 
-    /// What a renewal sent at `sent_ms` said about one attempt.
+    /// Applies the answer about one attempt to a renewal sent at `sent_ms`.
     pub fn take_lease(&self, lease: &Lease, sent_ms: u64) {
         if !lease.held {
             return self.forget(lease.key, "its lease is gone");
@@ -178,7 +178,7 @@ impl Supervisor {
         }
     }
 
-    /// Fetches files before they are needed. Unverifiable ones are left alone.
+    /// Downloads files before they are needed. Files that cannot be verified are skipped.
     pub fn preload(self: &Arc<Self>, hint: Preload) {
         if self.stance().is_stopping {
             return;
@@ -196,12 +196,12 @@ impl Supervisor {
         });
     }
 
-    /// Whether new work is accepted.
+    /// Whether new jobs are accepted.
     pub fn accepts_work(&self) -> bool {
         self.stance().accepts_work()
     }
 
-    /// Whether this Island takes work, and what is paused.
+    /// The stance: whether this Island accepts jobs, and which GPUs are paused.
     pub fn stance(&self) -> Stance {
         self.parts.stance.latest()
     }
@@ -217,7 +217,7 @@ impl Supervisor {
         let paused_gpus = &stance.paused_gpus;
         if let Verdict::Leave { reason, .. } = &stance.verdict {
             for attempt in self.attempts() {
-                hand_back(&attempt, &format!("the Island's owner wants the machine back ({reason})"));
+                hand_back(&attempt, &format!("the Island's owner stopped it ({reason})"));
             }
             self.parts.pool.stop_now(|_| true).await;
         } else if !paused_gpus.is_empty() {
@@ -233,23 +233,23 @@ impl Supervisor {
         }
     }
 
-    /// What was asked of this Island and not taken.
+    /// Refused jobs by reason.
     pub fn refusals(&self) -> &Refusals {
         &self.refusals
     }
 
-    /// The workers.
+    /// The pool of workers.
     pub fn pool(&self) -> &Pool {
         &self.parts.pool
     }
 
-    /// Whether no attempt is here.
+    /// Whether there are no attempts.
     pub fn is_idle(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// Stops in order: lets attempts finish for `limit`, or until `hard`; ends the others and gives them a moment to
-    /// be reported; stops the workers.
+    /// Stops in order: lets attempts finish for `limit`, or until `hard`; cancels the others and gives them time to be reported; stops the
+    /// workers.
     pub async fn stop(&self, limit: Duration, hard: &CancellationToken) {
         self.stop_preloads.cancel();
         self.tasks.close();
@@ -297,10 +297,10 @@ impl Supervisor {
                 pool: Arc::clone(&supervisor.parts.pool),
                 fabric: Arc::clone(&supervisor.parts.fabric),
             };
-            // The guard forgets the attempt even if its task panics.
+            // The guard removes the attempt even if its task panics.
             let _guard = ForgetOnDrop { supervisor: &supervisor, attempt: &attempt };
             job::run(context, held).await;
-            tracing::info!(%key, "done with an attempt");
+            tracing::info!(%key, "an attempt is finished");
         });
     }
 
@@ -312,7 +312,7 @@ impl Supervisor {
         self.lock().all()
     }
 
-    /// Has the next heartbeat go out at once.
+    /// Makes the next heartbeat be sent at once.
     pub fn wake_heartbeat(&self) {
         self.changes.send_modify(|number| *number += 1);
     }
@@ -322,7 +322,7 @@ impl Supervisor {
     }
 }
 
-/// Has an attempt go on elsewhere.
+/// Cancels an attempt so that it continues on another Island.
 fn hand_back(attempt: &AttemptHandle, message: &str) {
     attempt.cancel(Failure::interrupted(FailureCode::HandedBack, message));
 }
@@ -334,7 +334,7 @@ struct ForgetOnDrop<'a> {
 
 impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
-        // An attempt cut off in the middle stays in the journal for the next start.
+        // An interrupted attempt stays in the journal for the next start.
         if self.attempt.state() == AttemptState::Reported {
             self.attempt.with_spool(Spool::remove);
             self.supervisor.parts.journal.remove(self.attempt.key());

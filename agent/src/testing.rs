@@ -1,4 +1,4 @@
-//! What several unit tests need.
+//! Shared by several unit tests.
 
 use std::{path::Path, sync::Arc};
 
@@ -28,12 +28,12 @@ use crate::{
     supervisor::{Parts, Supervisor},
 };
 
-/// A supervisor over a folder, without engines and without a connection.
+/// Creates a supervisor over a folder, without engines and without a connection.
 pub(crate) async fn supervisor(
     folder: &Path,
     load: watch::Receiver<Arc<Sample>>,
 ) -> (Arc<Fabric>, Arc<Supervisor>) {
-    let identity = Identity::load_or_make(folder, || HostId(uuid::Uuid::new_v4())).expect("an identity");
+    let identity = Identity::load_or_create(folder, || HostId(uuid::Uuid::new_v4())).expect("an identity");
     let fabric = Fabric::new(Arc::new(identity), InstanceId(uuid::Uuid::new_v4()));
     let cache = CacheConfig {
         dir: folder.join("cache"),
@@ -86,7 +86,7 @@ pub(crate) async fn supervisor(
     (fabric, Supervisor::new(parts))
 }
 
-/// An assignment of job number `job` with the given epoch.
+/// Returns an assignment of job number `job` with the given epoch.
 pub(crate) fn assignment(job: u128, epoch: u64) -> Assignment {
     Assignment {
         v: 1,

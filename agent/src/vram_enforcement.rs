@@ -7,9 +7,9 @@ use std::cmp::Reverse;
 /// A worker and the GPU memory that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VramUser<K> {
-    /// Which one.
+    /// Its identifier.
     pub id: K,
-    /// Jobs in it or waiting for it.
+    /// Running and queued jobs.
     pub jobs: u32,
     /// Measured GPU memory, megabytes.
     pub used_mb: u64,
@@ -23,8 +23,8 @@ impl<K> VramUser<K> {
     }
 }
 
-/// Returns the workers to stop so that the others use at most `most_mb`: idle ones first, and among them the one that exceeds its
-/// requirement the most.
+/// Returns the workers to stop so that the others use at most `most_mb`: idle ones first, then the one that exceeds its requirement by the
+/// largest amount.
 pub fn choose<K: Copy>(takers: &[VramUser<K>], most_mb: u64) -> Vec<K> {
     let used: u64 = takers.iter().map(|taker| taker.used_mb).sum();
     let mut over = used.saturating_sub(most_mb);
@@ -52,18 +52,18 @@ mod tests {
     }
 
     #[test]
-    fn who_kept_its_word_stays() {
+    fn workers_within_their_requirement_are_kept() {
         let honest = [taker(0, 1, 4000, 4000), taker(1, 1, 3000, 1000)];
-        assert!(choose(&honest, 7000).is_empty(), "together they keep within it");
+        assert!(choose(&honest, 7000).is_empty(), "together they are within the limit");
         assert_eq!(choose(&honest, 6999), [1]);
         let idle = [taker(0, 1, 4000, 1000), taker(1, 0, 3000, 3000)];
-        assert_eq!(choose(&idle, 6000), [1], "nobody loses a job while idle ones can go");
+        assert_eq!(choose(&idle, 6000), [1], "idle workers are stopped first");
         assert_eq!(choose(&idle, 3000), [1, 0]);
     }
 
     proptest! {
         #[test]
-        fn what_is_left_keeps_within_it(
+        fn the_remaining_workers_are_within_the_limit(
             takers in prop::collection::vec((0_u32..3, 0_u64..5000, 0_u64..5000), 0..8),
             most in 0_u64..12_000,
         ) {
@@ -78,7 +78,7 @@ mod tests {
             };
             prop_assert!(left(&chosen) <= most);
             if let Some((_, before)) = chosen.split_last() {
-                prop_assert!(left(before) > most, "nobody stops for nothing");
+                prop_assert!(left(before) > most, "every stopped worker was needed");
             }
             if chosen.iter().any(|&id| takers[id].jobs > 0) {
                 let idle_left = takers.iter().any(|taker| taker.jobs == 0 && taker.used_mb > 0 && !chosen.contains(&taker.id));

@@ -1,7 +1,7 @@
-//! A worker as the agent holds it: one task per worker reads its frames, writes its commands and judges its life.
+//! A worker as the agent sees it: one task per worker reads its frames, writes its commands and detects stalls.
 //!
-//! Ends of the task: the worker's process is gone (it says how in [`WorkerState::Gone`]), or the agent lets go of it
-//! ([`Command::Detach`]) and the worker lives on.
+//! The task ends when the process has ended (see [`WorkerState::Gone`]), or when the agent detaches from it ([`Command::Detach`]) and the
+//! worker continues to run.
 
 pub mod stall;
 mod task;
@@ -35,57 +35,57 @@ pub use task::{WorkerTask, run};
 pub enum Command {
     /// Run an attempt.
     Run {
-        /// Its attempt, for work seen.
+        /// Its attempt, for counting work.
         attempt: Arc<AttemptHandle>,
         /// Number of its first event.
         first_event: u64,
-        /// What to run.
+        /// The assignment.
         request: Box<RunRequest>,
-        /// Takes its events.
+        /// Receives its events.
         sink: Sink,
     },
-    /// Take up an attempt that the worker holds.
+    /// Adopt an attempt that the worker holds.
     Resume {
         /// Its attempt.
         attempt: Arc<AttemptHandle>,
-        /// First event wanted.
+        /// Number of the first event to send.
         from: u64,
-        /// Takes its events.
+        /// Receives its events.
         sink: Sink,
     },
-    /// End an attempt.
+    /// Cancel an attempt.
     Cancel(AttemptKey, Failure),
-    /// Events below a number are spooled.
+    /// Acknowledge events below a number: they are spooled.
     Spooled(AttemptKey, u64),
-    /// Drop the handle and sink of an attempt: its task takes no more events from this worker.
+    /// Drop the handle and sink of an attempt: its task receives no more events from this worker.
     Release(AttemptKey),
-    /// Stop: once no attempt is left, or at once.
+    /// Stop when no attempt is left, or at once.
     Stop {
         /// At once.
         now: bool,
     },
-    /// Kill, for this.
+    /// Kill it for this reason.
     Kill(WorkerExit),
-    /// Let go of it; it lives on.
+    /// Detach from it; it continues to run.
     Detach,
 }
 
-/// Where an attempt's events go. Closed when the worker is gone.
+/// Receives an attempt's events. Closed when the worker has ended.
 pub type Sink = mpsc::UnboundedSender<Vec<Numbered<AttemptEvent>>>;
 
-/// Where a worker stands.
+/// The state of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkerState {
     /// Loading its model.
     Loading {
-        /// Parts loaded.
+        /// Loaded parts.
         done: u64,
-        /// All parts; 0 while not known.
+        /// Total parts; 0 if unknown.
         total: u64,
     },
-    /// Taking jobs.
+    /// Accepting jobs.
     Ready,
-    /// Gone, and how.
+    /// Its process has ended.
     Gone(WorkerExit),
 }
 
@@ -94,21 +94,21 @@ pub enum WorkerState {
 pub enum WorkerExit {
     /// Its model could not be loaded.
     LoadFailed(Failure),
-    /// It was hung and killed.
+    /// It stalled and was killed.
     Stalled,
-    /// It took more of a GPU than jobs may have there, and was killed.
+    /// It used more memory of a GPU than jobs may, and was killed.
     VramExceeded {
-        /// What it took, megabytes.
+        /// Memory that it used, megabytes.
         used_mb: u64,
     },
-    /// It ended by itself.
+    /// It exited without a command.
     Exited(Exit),
-    /// It was told to.
+    /// It was stopped.
     Stopped,
 }
 
 impl WorkerExit {
-    /// What this means for a job that was in it.
+    /// Converts this into the failure of a job that ran in it.
     pub fn failure(&self) -> Failure {
         let of_host = |code, message: &str| Failure::of_host(code, message);
         match self {
@@ -118,7 +118,7 @@ impl WorkerExit {
             }
             Self::VramExceeded { used_mb } => of_host(
                 FailureCode::OutOfMemory,
-                &format!("the engine took {used_mb} MB of GPU memory, more than this Island has for it"),
+                &format!("the engine used {used_mb} MB of GPU memory, more than this Island allows"),
             ),
             Self::Exited(Exit::Code(EXIT_OUT_OF_MEMORY)) => {
                 of_host(FailureCode::OutOfMemory, "the engine ran out of memory")
@@ -132,41 +132,41 @@ impl WorkerExit {
         }
     }
 
-    /// Whether a fresh worker may do better.
+    /// Whether a new worker may succeed.
     pub fn is_worth_a_retry(&self) -> bool {
         !matches!(self, Self::LoadFailed(_) | Self::VramExceeded { .. })
     }
 }
 
-/// What was measured of a worker.
+/// Measurements of a worker.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerStats {
-    /// Jobs in it or waiting for it.
+    /// Running and queued jobs.
     pub jobs: u32,
     /// Resident memory, megabytes.
     pub rss_mb: u64,
     /// GPU memory, megabytes.
     pub vram_mb: u64,
-    /// Since when it is here.
+    /// When it was started or adopted.
     pub since: Instant,
     /// When it became idle.
     pub idle_since: Instant,
-    /// What loading took.
+    /// Duration of loading.
     pub load: Duration,
 }
 
 /// A handle on a worker.
 #[derive(Debug)]
 pub struct WorkerHandle {
-    /// Which one.
+    /// Its identifier.
     pub instance: InstanceId,
-    /// What was asked of it when it was started.
+    /// What it was launched with.
     pub launch: Launch,
     /// Its folder.
     pub dir: PathBuf,
-    /// Its process, for logs.
+    /// Its process id, for logs.
     pub pid: u32,
-    /// Free places; a place is held while a job is inside.
+    /// Free slots; a permit is held while a job runs.
     pub slots: Arc<Semaphore>,
     commands: mpsc::UnboundedSender<Command>,
     state: watch::Receiver<WorkerState>,
@@ -180,37 +180,37 @@ impl WorkerHandle {
         let _ = self.commands.send(command);
     }
 
-    /// Follows where it stands.
+    /// Follows its state.
     pub fn state(&self) -> watch::Receiver<WorkerState> {
         self.state.clone()
     }
 
-    /// Whether its process is gone.
+    /// Whether its process has ended.
     pub fn has_exited(&self) -> bool {
         matches!(self.state.latest(), WorkerState::Gone(_))
     }
 
-    /// Whether it takes no more commands: it is gone, or was let go of.
+    /// Whether it accepts no more commands: it has ended, or the agent detached from it.
     pub fn is_gone(&self) -> bool {
         self.has_exited() || self.commands.is_closed()
     }
 
-    /// Whether it takes jobs.
+    /// Whether it accepts jobs.
     pub fn is_ready(&self) -> bool {
         self.state.latest() == WorkerState::Ready
     }
 
-    /// What was measured.
+    /// The measurements.
     pub fn stats(&self) -> WorkerStats {
         *self.stats_mut()
     }
 
-    /// The walls around it, once it has told.
+    /// Its sandbox, once it has reported it.
     pub fn sandbox(&self) -> Option<SandboxReport> {
         self.sandbox.lock().clone()
     }
 
-    /// How it ended; waits for that.
+    /// Waits for its end and returns the reason.
     pub async fn death(&self) -> WorkerExit {
         let mut state = self.state();
         let gone =
@@ -235,12 +235,12 @@ impl WorkerHandle {
     }
 }
 
-/// A job's claim on a worker, counted from the moment it waits for a slot.
+/// A job's claim on a worker, counted from the moment at which it waits for a slot.
 #[derive(Debug)]
 pub struct WorkerClaim(Arc<WorkerHandle>);
 
 impl WorkerClaim {
-    /// Counts a job in.
+    /// Counts a job.
     pub fn new(worker: Arc<WorkerHandle>) -> Self {
         worker.stats_mut().jobs += 1;
         Self(worker)

@@ -10,7 +10,7 @@ use crate::{
 /// A GPU, or the processor alone, with the workers on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement<K> {
-    /// The GPU and what workers may use of it.
+    /// The GPU and the share that workers may use.
     pub share: Share,
     /// Free memory.
     pub free: Amount,
@@ -19,17 +19,17 @@ pub struct Placement<K> {
 }
 
 impl<K: Copy + PartialEq> Placement<K> {
-    /// What could be free.
+    /// Memory that could be free.
     fn all(&self) -> Amount {
         self.free.plus(eviction::reclaimable(&self.workers))
     }
 
-    /// What is free once these have left.
+    /// Free memory after these workers have stopped.
     pub fn without(&self, leaving: &[K]) -> Amount {
         self.free.plus(self.those(leaving).map(|worker| worker.memory).sum())
     }
 
-    /// What it costs to bring these back, by how soon they are wanted.
+    /// Cost of loading these workers again, weighted by demand.
     fn loss(&self, leaving: &[K]) -> f64 {
         self.those(leaving).map(|worker| worker.demand * worker.load.as_secs_f64()).sum()
     }
@@ -45,17 +45,17 @@ pub fn headroom<K: Copy + PartialEq>(placements: &[Placement<K>]) -> Amount {
     all.max_by_key(|amount| (amount.vram_mb, amount.ram_mb)).unwrap_or_default()
 }
 
-/// Returns the placement for a worker of this size and the workers to stop first: the one that loses the least, else the one with most
-/// free memory. Returns `None` if it fits nowhere.
+/// Returns the placement for a worker of this size and the workers to stop first: the cheapest, and among equals the one with the most free
+/// memory. `None` if it fits nowhere.
 pub fn choose<K: Copy + PartialEq>(
     placements: Vec<Placement<K>>,
     wanted: Amount,
 ) -> Option<(Placement<K>, Vec<K>)> {
-    let choices = placements.into_iter().filter_map(|room| {
-        let leaving = eviction::choose(&room.workers, wanted.less(room.free))?;
-        Some((room, leaving))
+    let choices = placements.into_iter().filter_map(|placement| {
+        let leaving = eviction::choose(&placement.workers, wanted.less(placement.free))?;
+        Some((placement, leaving))
     });
-    // Rooms come in the order of what is free, and the first of equals is taken.
+    // Placements are sorted by free memory, and the first of equals is chosen.
     choices.min_by(|(one, leaving), (other, others)| {
         let losses = (one.loss(leaving), other.loss(others));
         losses.0.total_cmp(&losses.1).then(leaving.len().cmp(&others.len()))
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    fn room(gpu: u32, free_vram_mb: u64, workers: Vec<Candidate<usize>>) -> Placement<usize> {
+    fn placement(gpu: u32, free_vram_mb: u64, workers: Vec<Candidate<usize>>) -> Placement<usize> {
         let share = Share { gpu: Some(gpu), free_mb: free_vram_mb, ..Share::default() };
         Placement { share, free: Amount { ram_mb: 1000, vram_mb: free_vram_mb }, workers }
     }
@@ -93,26 +93,27 @@ mod tests {
     #[test]
     fn memory_of_two_gpus_is_not_added_up() {
         let placements =
-            vec![room(0, 4000, vec![worker(0, 0, 1.0)]), room(1, 100, vec![worker(0, 6000, 1.0)])];
+            vec![placement(0, 4000, vec![worker(0, 0, 1.0)]), placement(1, 100, vec![worker(0, 6000, 1.0)])];
         assert_eq!(headroom(&placements).vram_mb, 6100);
         assert_eq!(choose(placements.clone(), vram(9000)), None);
-        let (chosen, leaving) = choose(placements.clone(), vram(6000)).expect("a room");
+        let (chosen, leaving) = choose(placements.clone(), vram(6000)).expect("a placement");
         assert_eq!(
             (chosen.share.gpu, &leaving[..], chosen.without(&leaving).vram_mb),
             (Some(1), &[0][..], 6100)
         );
-        let (chosen, leaving) = choose(placements, vram(3000)).expect("a room");
-        assert_eq!((chosen.share.gpu, leaving.len()), (Some(0), 0), "nobody leaves for what is free");
+        let (chosen, leaving) = choose(placements, vram(3000)).expect("a placement");
+        assert_eq!((chosen.share.gpu, leaving.len()), (Some(0), 0), "no worker stops if memory is free");
     }
 
     #[test]
-    fn where_the_least_is_lost() {
-        let placements = vec![room(0, 0, vec![worker(0, 5000, 9.0)]), room(1, 0, vec![worker(1, 5000, 1.0)])];
-        let (chosen, leaving) = choose(placements, vram(5000)).expect("a room");
+    fn the_cheapest_placement_is_chosen() {
+        let placements =
+            vec![placement(0, 0, vec![worker(0, 5000, 9.0)]), placement(1, 0, vec![worker(1, 5000, 1.0)])];
+        let (chosen, leaving) = choose(placements, vram(5000)).expect("a placement");
         assert_eq!((chosen.share.gpu, leaving), (Some(1), vec![1]));
     }
 
-    fn any_room() -> impl Strategy<Value = Placement<usize>> {
+    fn any_placement() -> impl Strategy<Value = Placement<usize>> {
         let worker = (0_u32..2, 0_u64..500, 0_u64..500, 0_u64..20, 0.0_f64..9.0);
         let workers = prop::collection::vec(worker, 0..6);
         (0_u64..500, 0_u64..500, workers).prop_map(|(ram_mb, vram_mb, workers)| {
@@ -130,19 +131,19 @@ mod tests {
     }
 
     proptest! {
-        /// What is told can be had, and what is had is really free once the others have left.
+        /// Reported headroom can be obtained, and is free once the others have stopped.
         #[test]
-        fn headroom_is_a_promise_that_holds(placements in prop::collection::vec(any_room(), 1..4), ram in 0_u64..1500, vram in 0_u64..1500) {
-            let told = headroom(&placements);
-            let (room, leaving) = choose(placements.clone(), told).expect("what is told can be had");
-            prop_assert!(room.without(&leaving).covers(told));
+        fn reported_headroom_can_be_obtained(placements in prop::collection::vec(any_placement(), 1..4), ram in 0_u64..1500, vram in 0_u64..1500) {
+            let reported = headroom(&placements);
+            let (placement, leaving) = choose(placements.clone(), reported).expect("reported headroom can be obtained");
+            prop_assert!(placement.without(&leaving).covers(reported));
             let wanted = Amount { ram_mb: ram, vram_mb: vram };
             match choose(placements.clone(), wanted) {
-                Some((room, leaving)) => {
-                    prop_assert!(room.without(&leaving).covers(wanted));
-                    prop_assert!(vram <= told.vram_mb);
+                Some((placement, leaving)) => {
+                    prop_assert!(placement.without(&leaving).covers(wanted));
+                    prop_assert!(vram <= reported.vram_mb);
                 }
-                None => prop_assert!(placements.iter().all(|room| !room.all().covers(wanted))),
+                None => prop_assert!(placements.iter().all(|placement| !placement.all().covers(wanted))),
             }
         }
     }

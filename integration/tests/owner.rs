@@ -69,7 +69,7 @@ async fn a_doctor_runs_a_real_job() {
 
     agent(&state, &["pause"]);
     let paused = looked();
-    assert!(paused.starts_with('-') && paused.contains("takes no work now"), "{paused}");
+    assert!(paused.starts_with('-') && paused.contains("accepts no jobs now"), "{paused}");
 }
 
 #[tokio::test]

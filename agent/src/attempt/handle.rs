@@ -30,9 +30,9 @@ pub struct AttemptHandle {
     state: Mutex<AttemptState>,
     spool: Mutex<Spool>,
     work: Mutex<(Phase, u64)>,
-    /// Send time of the last answered renewal, on the clock that counts suspend; 0 as long as there was none.
+    /// Send time of the last answered renewal, on the clock that counts suspended time; 0 before the first.
     confirmed_ms: AtomicU64,
-    /// Event number the coordinator asked to see again; `u64::MAX` for none.
+    /// Event number that the coordinator requested again; `u64::MAX` without a request.
     replay_from: AtomicU64,
     wake: Notify,
     cancel: CancellationToken,
@@ -41,7 +41,7 @@ pub struct AttemptHandle {
 }
 
 impl AttemptHandle {
-    /// A handle on an attempt accepted at `accepted_ms`, whose lease was last confirmed at `confirmed_ms`.
+    /// Creates the handle of an attempt accepted at `accepted_ms`, whose lease was last confirmed at `confirmed_ms`.
     pub fn new(assignment: Assignment, spool: Spool, accepted_ms: u64, confirmed_ms: u64) -> Arc<Self> {
         Arc::new(Self {
             assignment,
@@ -58,12 +58,12 @@ impl AttemptHandle {
         })
     }
 
-    /// Which attempt.
+    /// Its key.
     pub fn key(&self) -> AttemptKey {
         self.assignment.key
     }
 
-    /// The assignment.
+    /// Its assignment.
     pub fn assignment(&self) -> &Assignment {
         &self.assignment
     }
@@ -82,14 +82,14 @@ impl AttemptHandle {
         })
     }
 
-    /// Reads the spool.
+    /// Calls `read` with the spool.
     pub fn with_spool<T>(&self, look: impl FnOnce(&Spool) -> T) -> T {
         look(&lock(&self.spool))
     }
 
     /// Appends a worker's events and wakes the reporter.
     pub fn append(&self, mut events: Vec<Numbered<AttemptEvent>>) -> Result<(), SpoolError> {
-        // A worker that stops as its jobs are cancelled says only that it stopped; why is known here.
+        // A worker that stops because its jobs are cancelled reports only that it stopped; the reason is known here.
         if let (
             Some(Numbered {
                 event: AttemptEvent::Ended { outcome: Outcome::Failed { failure, .. } }, ..
@@ -105,38 +105,38 @@ impl AttemptHandle {
         done
     }
 
-    /// Appends an event of the agent's own and wakes the reporter.
+    /// Appends an event of the agent and wakes the reporter.
     pub fn push(&self, event: AttemptEvent) -> Result<(), SpoolError> {
         let done = lock(&self.spool).push(event);
         self.wake.notify_one();
         done
     }
 
-    /// Ends the attempt, on disk if there is room and otherwise in memory. Once it has ended, nothing happens.
+    /// Ends the attempt, on disk if there is space and otherwise in memory. Does nothing if it has ended.
     pub fn end(&self, event: AttemptEvent) {
         let mut spool = lock(&self.spool);
         if spool.end().is_none()
             && let Err(error) = spool.push(event.clone())
         {
-            tracing::error!(key = %self.key(), %error, "an end is kept in memory alone");
+            tracing::error!(key = %self.key(), %error, "the end of an attempt is kept only in memory");
             spool.push_unwritten(event);
         }
         drop(spool);
         self.wake.notify_one();
     }
 
-    /// Notes work seen in a worker.
+    /// Records work reported by a worker.
     pub fn note_work(&self, phase: Phase, work: u64) {
         *lock(&self.work) = (phase, work);
     }
 
-    /// Notes work of the agent's own.
+    /// Records work of the agent itself.
     pub fn note_counter(&self, counter: &WorkCounter) {
         let (phase, work) = counter.read();
         self.note_work(phase, work);
     }
 
-    /// The lease was confirmed by the answer to a request sent at `sent_ms`.
+    /// Records that the answer to a request sent at `sent_ms` confirmed the lease.
     pub fn confirm(&self, sent_ms: u64) {
         self.confirmed_ms.fetch_max(sent_ms, Ordering::Relaxed);
         self.wake.notify_one();
@@ -147,24 +147,24 @@ impl AttemptHandle {
         now_ms.saturating_sub(self.confirmed_ms.load(Ordering::Relaxed)) > limit_ms
     }
 
-    /// Events from `from` on are wanted again.
+    /// Requests that events from number `from` are sent again.
     pub fn replay(&self, from: u64) {
         self.replay_from.fetch_min(from, Ordering::Relaxed);
         self.wake.notify_one();
     }
 
-    /// Takes what was asked for by [`AttemptHandle::replay`].
+    /// Takes the request of [`AttemptHandle::replay`].
     pub fn take_replay(&self) -> Option<u64> {
         let from = self.replay_from.swap(u64::MAX, Ordering::Relaxed);
         (from != u64::MAX).then_some(from)
     }
 
-    /// Resolves when there may be something new to report. For one waiter, which loses nothing between two waits.
+    /// Resolves when there may be something new to report. For one waiter; a wake between two waits is kept.
     pub async fn woken(&self) {
         self.wake.notified().await;
     }
 
-    /// Asks the attempt to end with `failure`; the first reason counts.
+    /// Cancels the attempt with `failure`; the first reason counts.
     pub fn cancel(&self, failure: Failure) {
         let _ = self.reason.set(failure);
         self.cancel.cancel();
@@ -175,7 +175,7 @@ impl AttemptHandle {
         &self.cancel
     }
 
-    /// Why it was cancelled.
+    /// The reason for which it was cancelled.
     pub fn reason(&self) -> Option<Failure> {
         self.reason.get().cloned()
     }
@@ -190,7 +190,7 @@ impl AttemptHandle {
         &self.dropped
     }
 
-    /// The line about it in a renewal.
+    /// Its entry in a lease renewal.
     pub fn leased(&self) -> LeasedJob {
         let (phase, work) = *lock(&self.work);
         let spool = lock(&self.spool);
@@ -198,7 +198,7 @@ impl AttemptHandle {
         LeasedJob { key: self.key(), phase: phase.to_owned(), work, last_event: spool.next() - 1 }
     }
 
-    /// The line about it in a heartbeat.
+    /// Its entry in a heartbeat.
     pub fn running(&self, now_ms: u64) -> RunningJob {
         RunningJob {
             key: self.key(),
@@ -210,7 +210,7 @@ impl AttemptHandle {
     }
 }
 
-/// Locks what no panic can leave half-changed.
+/// No panic happens while one of these locks is held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
@@ -235,7 +235,7 @@ mod tests {
         attempt.confirm(20_000);
         assert!(!attempt.is_fenced(25_001, 24_000));
         attempt.confirm(10_000);
-        assert!(!attempt.is_fenced(44_000, 24_000), "an older answer takes nothing back");
+        assert!(!attempt.is_fenced(44_000, 24_000), "an older answer does not revoke the confirmation");
     }
 
     #[test]

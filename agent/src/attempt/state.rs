@@ -1,34 +1,34 @@
-//! Where an attempt stands on this Island. Pure.
+//! The states of an attempt on this Island. Pure.
 
-/// The five states, in their only order; `Reported` may be reached from each, when nobody wants the attempt any more.
+/// The five states, in their only order. `Reported` can be reached from each if the coordinator drops the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttemptState {
-    /// Promised to the coordinator.
+    /// The coordinator received the acceptance.
     Accepted,
-    /// Its files are fetched, its model is loaded.
+    /// Its files are downloaded, its model is loaded.
     Preparing,
-    /// It is in a worker.
+    /// A worker runs it.
     Running,
-    /// Its end is known and on its way.
+    /// It has ended; the end is being reported.
     Finishing,
-    /// The coordinator has committed its end, or does not want it.
+    /// The coordinator has committed its end, or dropped it.
     Reported,
 }
 
-/// What happens to an attempt.
+/// A change of an attempt's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptStep {
     /// Its task began.
     Prepare,
-    /// A worker took it.
+    /// A worker accepted it.
     Start,
     /// Its worker died before the first output: it starts again.
     Retry,
     /// Its last event is written.
     End,
-    /// Its end is committed.
+    /// The coordinator committed its end.
     Commit,
-    /// The coordinator does not want it any more.
+    /// The coordinator dropped it.
     Drop,
 }
 

@@ -1,4 +1,4 @@
-//! A job of the Island's own, through the whole network: what `doctor` asks the running agent for.
+//! A test job through the whole network, requested by `doctor` from the running agent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,16 +16,16 @@ use crate::{clock, identity::Identity};
 /// The coordinator gives up after a minute.
 const PATIENCE: Duration = Duration::from_secs(75);
 
-/// A check and its age.
+/// The result of a test job and its age.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Checked {
-    /// What came of it.
+    /// The result.
     pub check: IslandCheck,
-    /// Seconds since it ended, where it is not this one that was asked for.
+    /// Seconds since it ended; `None` if it ran for this request.
     pub ago_s: Option<u64>,
 }
 
-/// Asks for checks, and remembers the last.
+/// Requests test jobs, and keeps the last result.
 #[derive(Debug)]
 pub struct Checker {
     identity: Arc<Identity>,
@@ -34,12 +34,12 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// One that asks this coordinator in the Island's name.
+    /// Creates one that sends requests to this coordinator, signed with the Island's key.
     pub fn new(identity: Arc<Identity>, http: Client) -> Self {
         Self { identity, http, last: Mutex::default() }
     }
 
-    /// Runs one, which takes up to a minute; or gives that of a moment ago, where the coordinator runs no other so soon.
+    /// Runs a test job, which takes up to a minute; returns the last result if the coordinator allows no other one yet.
     pub async fn check(&self) -> Result<Checked, ClientError> {
         let (host_id, sent_at) = (self.identity.host_id(), clock::now());
         let signature = self.identity.sign_text(&check_claim(host_id, sent_at));

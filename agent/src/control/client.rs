@@ -1,4 +1,4 @@
-//! The other end of the owner's socket.
+//! The client of the owner's socket.
 
 use std::path::{Path, PathBuf};
 
@@ -8,20 +8,20 @@ use serde::de::DeserializeOwned;
 use super::{check::Checked, server::SOCKET, status::Status};
 use crate::policy::{OwnerOrder, Verdict};
 
-/// An agent that cannot be spoken with.
+/// A command that the agent did not carry out.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Nobody answers.
-    #[error("no agent answers at {0}: is it running, and may you open this?")]
+    /// No agent listens, or the socket may not be opened.
+    #[error("no agent answers at {0}")]
     Away(PathBuf, #[source] reqwest::Error),
-    /// It answers something else.
-    #[error("the agent at {0} answers what is not understood")]
-    Nonsense(PathBuf, #[source] reqwest::Error),
-    /// It refuses.
-    #[error("the agent says: {0}")]
+    /// The answer has another form: the agent has another version.
+    #[error("the agent at {0} sent an answer of an unknown form")]
+    Malformed(PathBuf, #[source] reqwest::Error),
+    /// The agent refused.
+    #[error("the agent refused: {0}")]
     Refused(String),
-    /// It ran a check a moment ago.
-    #[error("the agent says: {0}")]
+    /// The agent ran a test job less than a minute ago.
+    #[error("the agent refused: {0}")]
     TooSoon(String),
 }
 
@@ -33,24 +33,24 @@ pub struct Control {
 }
 
 impl Control {
-    /// The agent of a state folder.
+    /// Returns the client for the agent of a state folder; connects at the first command.
     pub fn new(state: &Path) -> Result<Self, ControlError> {
         let path = state.join(SOCKET);
         let http = Client::builder().unix_socket(path.as_path()).build();
         http.map(|http| Self { http, path: path.clone() }).map_err(|error| ControlError::Away(path, error))
     }
 
-    /// What there is to see.
+    /// Returns the status.
     pub async fn status(&self) -> Result<Status, ControlError> {
         self.answer(self.http.get("http://agent/status")).await
     }
 
-    /// Says what the owner wants; gives what follows from it.
+    /// Sends the owner's order; returns the verdict that follows from it.
     pub async fn set_order(&self, order: OwnerOrder) -> Result<Verdict, ControlError> {
         self.answer(self.http.post("http://agent/order").json(&order)).await
     }
 
-    /// Has a job run on this Island, through the whole network, which takes up to a minute; or tells of that of a moment ago.
+    /// Runs a test job through the whole network, which takes up to a minute; returns the last result if one ran in the last minute.
     pub async fn check(&self) -> Result<Checked, ControlError> {
         self.answer(self.http.post("http://agent/check")).await
     }
@@ -62,6 +62,6 @@ impl Control {
             let text = answer.text().await.unwrap_or_default().trim().to_owned();
             return Err(if is_soon { ControlError::TooSoon(text) } else { ControlError::Refused(text) });
         }
-        answer.json().await.map_err(|error| ControlError::Nonsense(self.path.clone(), error))
+        answer.json().await.map_err(|error| ControlError::Malformed(self.path.clone(), error))
     }
 }

@@ -1,4 +1,4 @@
-//! The last hour, for plots.
+//! The load of the last hour, for plots.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -6,27 +6,27 @@ use island_protocol::time::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// Between two points.
+/// Time between two points.
 pub const STEP: Duration = Duration::from_secs(15);
-/// Points kept: an hour.
+/// Number of points: an hour.
 const POINTS: usize = 240;
 
 /// The load at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// When.
+    /// When it was measured.
     pub at: Timestamp,
     /// Processors, percent.
     pub cpu: f32,
     /// Main memory, percent.
     pub memory: f32,
-    /// The busiest GPU, percent; absent where none tells.
+    /// The busiest GPU, percent; `None` if no GPU reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<f32>,
     /// Memory of the fullest GPU, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_memory: Option<f32>,
-    /// Jobs here.
+    /// Number of jobs.
     pub jobs: u32,
 }
 
@@ -35,7 +35,7 @@ pub struct Point {
 pub struct History(Mutex<VecDeque<Point>>);
 
 impl History {
-    /// Adds one and forgets the oldest.
+    /// Adds a point and removes the oldest.
     pub fn push(&self, point: Point) {
         let mut points = self.0.lock();
         if points.len() == POINTS {
@@ -44,7 +44,7 @@ impl History {
         points.push_back(point);
     }
 
-    /// All of them, the oldest first.
+    /// All points, oldest first.
     pub fn points(&self) -> Vec<Point> {
         self.0.lock().iter().copied().collect()
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_hour_and_no_more() {
+    fn keeps_one_hour() {
         let history = History::default();
         for at in 0..300 {
             let at = Timestamp::from_unix_ms(at);

@@ -1,4 +1,4 @@
-//! The status as numbers over time, whoever they are for: [`prometheus`] asks for them, to [`otlp`] they are sent.
+//! The status as metrics: [`prometheus`] serves them, [`otlp`] sends them.
 
 pub mod otlp;
 pub mod prometheus;
@@ -7,34 +7,34 @@ use island_protocol::host::GpuLoad;
 
 use super::status::Status;
 
-/// One number that changes, of one or several things.
+/// A metric, of one or several things.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// What it is, such as `memory_used`.
+    /// Its name, such as `memory_used`.
     pub name: &'static str,
-    /// For people.
+    /// Its description.
     pub help: &'static str,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: Unit,
     /// Whether it only grows.
     pub is_counter: bool,
-    /// Its values now.
+    /// Its current values.
     pub points: Vec<Point>,
 }
 
-/// A value, and of what.
+/// A value with its labels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Which one of several.
+    /// The labels; empty if there is only one value.
     pub labels: Vec<(&'static str, String)>,
-    /// In the unit of its series.
+    /// The value, in the unit of its series.
     pub value: f64,
 }
 
-/// What a series is counted in.
+/// The unit of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Things, or yes and no.
+    /// Counts and booleans.
     None,
     /// Seconds.
     Seconds,
@@ -50,7 +50,7 @@ pub enum Unit {
     Credits,
 }
 
-/// All of it.
+/// Returns all metrics.
 pub fn series(status: &Status) -> Vec<Series> {
     let yes = |yes: bool| f64::from(u8::from(yes));
     let works = status.verdict.cause().is_none();
@@ -58,7 +58,7 @@ pub fn series(status: &Status) -> Vec<Series> {
         one("up", "Seconds since the agent started.", Unit::Seconds, status.up_s as f64),
         one("connected", "1 while registered with the coordinator.", Unit::None, yes(status.connected)),
         one("working", "1 while the owner's rules allow work.", Unit::None, yes(works)),
-        one("jobs", "Jobs here.", Unit::None, status.jobs.len() as f64),
+        one("jobs", "Attempts of jobs on this Island.", Unit::None, status.jobs.len() as f64),
         one("workers", "Processes of engines.", Unit::None, status.workers.len() as f64),
         one("cpu", "Load of the processors.", Unit::Percent, f64::from(status.system.cpu_percent)),
         one("memory_used", "Main memory in use.", Unit::Bytes, bytes(status.system.memory_used_mb)),
@@ -78,12 +78,12 @@ pub fn series(status: &Status) -> Vec<Series> {
         let reason = reason.as_str().unwrap_or("other").to_owned();
         Point { labels: vec![("reason", reason)], value: count.times as f64 }
     });
-    let refusals = many("refusals", "Jobs that were offered and not taken.", Unit::None, refusals.collect());
+    let refusals = many("refusals", "Jobs that this Island refused.", Unit::None, refusals.collect());
     all.push(counted(refusals));
     all
 }
 
-/// What a GPU does not report has no value.
+/// A value that a GPU does not report is absent.
 fn gpus(status: &Status) -> [Series; 4] {
     type Value = fn(&GpuLoad) -> Option<f64>;
     let series: [(_, _, _, Value); 4] = [

@@ -29,10 +29,10 @@ use crate::policy::OwnerOrder;
 
 /// Name of the socket in the state folder.
 pub const SOCKET: &str = "control.sock";
-/// The page, whole.
+/// The HTML of the page.
 const PAGE: &str = include_str!("page.html");
 
-/// A door that cannot be opened.
+/// An address that cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The socket.
@@ -41,12 +41,12 @@ pub enum ServeError {
     /// The page.
     #[error("listen on 127.0.0.1:{0}")]
     Page(u16, #[source] io::Error),
-    /// Serving broke down.
-    #[error("serve the owner")]
+    /// Serving failed.
+    #[error("serve the control socket or page")]
     Serve(#[source] io::Error),
 }
 
-/// Serves the socket until stopped. Its folder is the owner's, and so is it.
+/// Serves the socket until stopped. It is accessible only to the user to whom its folder belongs.
 pub async fn serve_socket(
     sources: Arc<Sources>,
     state: PathBuf,
@@ -66,8 +66,7 @@ pub async fn serve_socket(
     served.map_err(ServeError::Serve)
 }
 
-/// Serves the page until stopped; without a port it only waits. It shows and takes no orders: whoever can open a port on this machine is
-/// not thereby its owner.
+/// Serves the page until stopped; without a port it only waits. The page is read-only: any user of this machine can open it.
 pub async fn serve_page(
     sources: Arc<Sources>,
     port: Option<u16>,
@@ -80,7 +79,7 @@ pub async fn serve_page(
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
     let listener = listener.map_err(|error| ServeError::Page(port, error))?;
     let at = listener.local_addr().map_or(port, |address| address.port());
-    tracing::info!("the owner's page is at http://127.0.0.1:{at}/");
+    tracing::info!("the page is served at http://127.0.0.1:{at}/");
     let router = page().with_state(sources);
     axum::serve(listener, router)
         .with_graceful_shutdown(stop.cancelled_owned())
@@ -96,7 +95,7 @@ fn page() -> Router<Arc<Sources>> {
         .layer(middleware::from_fn(known_host))
 }
 
-/// A page elsewhere whose name is made to lead here must not read it: the name that the browser asked for tells.
+/// Rejects requests with another host name, so that a page elsewhere cannot read this one by DNS rebinding.
 async fn known_host(headers: HeaderMap, request: Request, next: Next) -> Response {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
@@ -121,13 +120,13 @@ async fn order(State(sources): State<Arc<Sources>>, Json(order): Json<OwnerOrder
     match sources.governor.set_order(order) {
         Ok(verdict) => Json(verdict).into_response(),
         Err(error) => {
-            let message = format!("the order cannot be kept: {error}\n");
+            let message = format!("the order cannot be stored: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
         }
     }
 }
 
-/// Whoever waits for a check does not keep the agent from stopping.
+/// A request that waits for a test job does not delay stopping.
 async fn check(State(sources): State<Arc<Sources>>, stop: CancellationToken) -> Response {
     let checked = tokio::select! {
         biased;
@@ -147,7 +146,7 @@ async fn check(State(sources): State<Arc<Sources>>, stop: CancellationToken) -> 
 }
 
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    // The agent holds the lock of its state folder: what lies here is a dead one's.
+    // The agent holds the lock of its state folder, so an existing socket is that of an agent that has ended.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,6 +1,6 @@
-//! What there is to see of the running agent, gathered when somebody asks.
+//! The status of the running agent, gathered at each request.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use island_cache::Cache;
 use island_daemon::latest::Latest;
@@ -9,6 +9,7 @@ use island_protocol::{
     fabric::RefusalReason,
     host::{GpuLoad, Measured, RunningJob, SystemLoad},
     ids::HostId,
+    time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{sync::watch, time::Instant};
@@ -24,6 +25,7 @@ use crate::{
     fabric::Fabric,
     governor::Governor,
     inventory::{gpu::View, meter::Sample},
+    link::credentials,
     policy::{OwnerOrder, Verdict, gpus::PausedGpus},
     preload::{Fetching, Preloader},
     supervisor::{Supervisor, refusals::Count},
@@ -33,7 +35,7 @@ use crate::{
 /// Days of earnings that are shown one by one.
 const DAYS: usize = 14;
 
-/// Everything that an owner may want to know.
+/// The status of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// This Island.
@@ -46,20 +48,23 @@ pub struct Status {
     pub api_url: String,
     /// Whether it is registered there now.
     pub connected: bool,
+    /// Whether it was removed from the network by `island-agent leave` since the agent started.
+    #[serde(default)]
+    pub left: bool,
     /// Seconds since the agent started.
     pub up_s: u64,
-    /// Whether it works now, and why not.
+    /// Whether it works now, otherwise why not.
     pub verdict: Verdict,
-    /// What the owner said last.
+    /// The owner's last command.
     pub order: OwnerOrder,
-    /// What the machine was measured to do.
+    /// Measured speed of the machine.
     #[serde(default)]
     pub measured: Option<Measured>,
     /// Load of the machine.
     pub system: SystemLoad,
     /// Load of its GPUs.
     pub gpus: Vec<GpuLoad>,
-    /// What is not as it could be with them: one that went away or rests, what a driver does not tell.
+    /// Problems of GPUs: one that disappeared or is paused, values that a driver does not report.
     #[serde(default)]
     pub gpu_notes: Vec<String>,
     /// Jobs here.
@@ -68,39 +73,42 @@ pub struct Status {
     pub workers: Vec<Worker>,
     /// Gigabytes of models on disk.
     pub models_gb: f64,
-    /// Gigabytes that more models may take.
+    /// Gigabytes that further models may occupy.
     pub room_gb: f64,
-    /// What is fetched ahead now.
+    /// The preload that is being downloaded.
     pub fetching: Option<Fetching>,
-    /// What was asked of this Island and not taken, since the agent started.
+    /// Jobs that this Island refused since the agent started, by reason.
     pub refusals: BTreeMap<RefusalReason, Count>,
-    /// What it earned.
+    /// When the coordinator committed the end of the last job.
+    #[serde(default)]
+    pub last_job: Option<Timestamp>,
+    /// Earnings.
     pub earned: Earned,
     /// Load of the last hour.
     pub history: Vec<Point>,
 }
 
-/// What it earned.
+/// Earnings of this Island.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Earned {
     /// Credits today.
     pub today: MicroCredits,
     /// Paid jobs today.
     pub jobs_today: u64,
-    /// Credits since the Island exists.
+    /// Credits of all days.
     pub total: MicroCredits,
-    /// Paid jobs since then.
+    /// Paid jobs of all days.
     pub jobs: u64,
-    /// Credits of the last days that had any job, the oldest first.
+    /// Credits of the latest days with jobs, oldest first.
     pub days: Vec<(String, MicroCredits)>,
 }
 
-/// An engine's process.
+/// A worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worker {
     /// The Cargo it was started for.
     pub cargo: String,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
     /// `loading` or `ready`.
     pub state: String,
@@ -114,13 +122,15 @@ pub struct Worker {
     pub idle_s: u64,
 }
 
-/// Where the answers are.
+/// The parts of the agent that the status is gathered from.
 #[derive(Debug)]
 pub struct Sources {
     /// Name of the Island.
     pub name: String,
     /// Its coordinator.
     pub api_url: String,
+    /// State folder, whose credentials show whether the Island is enrolled.
+    pub state_dir: PathBuf,
     /// Its connection.
     pub fabric: Arc<Fabric>,
     /// Its jobs.
@@ -129,33 +139,37 @@ pub struct Sources {
     pub load: watch::Receiver<Arc<Sample>>,
     /// Its models.
     pub cache: Cache,
-    /// What it fetches ahead.
+    /// Downloads recommended models.
     pub preloader: Arc<Preloader>,
-    /// What its owner allows.
+    /// Evaluates the owner's rules.
     pub governor: Arc<Governor>,
-    /// What it earned.
+    /// Its earnings.
     pub earnings: Arc<Earnings>,
-    /// Asks for jobs of its own.
+    /// Requests test jobs.
     pub checker: Checker,
-    /// The last hour.
+    /// Load of the last hour.
     pub history: History,
     /// When the agent started.
     pub started: Instant,
 }
 
 impl Sources {
-    /// Looks at everything.
+    /// Gathers the status.
     pub fn status(&self) -> Status {
         let sample = self.load.latest();
         let stance = self.supervisor.stance();
         let held: u64 = self.cache.own_files().iter().map(|file| file.size).sum();
         let gigabytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        let book = self.earnings.book();
+        // `leave` removes the credentials, and the coordinator renews none for a host that left.
+        let left = self.fabric.was_registered() && credentials::enrolled_with(&self.state_dir).is_none();
         Status {
             host_id: self.fabric.host_id(),
             name: self.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             api_url: self.api_url.clone(),
-            connected: self.fabric.is_up(),
+            connected: self.fabric.is_up() && !left,
+            left,
             up_s: self.started.elapsed().as_secs(),
             verdict: stance.verdict,
             order: self.governor.order(),
@@ -169,13 +183,14 @@ impl Sources {
             room_gb: gigabytes(self.cache.room()),
             fetching: self.preloader.now().latest(),
             refusals: self.supervisor.refusals().all(),
-            earned: earned(&self.earnings.book()),
+            last_job: book.last,
+            earned: earned(&book),
             history: self.history.points(),
         }
     }
 
-    /// Keeps the history until stopped.
-    pub async fn remember(&self, stop: CancellationToken) {
+    /// Records the load until stopped.
+    pub async fn record_history(&self, stop: CancellationToken) {
         loop {
             self.history.push(self.point());
             tokio::select! {
@@ -204,8 +219,8 @@ impl Sources {
 }
 
 fn notes(gpus: &View, paused_gpus: &PausedGpus) -> Vec<String> {
-    let rests = paused_gpus.iter().map(|(index, reason)| format!("GPU {index} is paused: {reason}"));
-    rests.chain(gpus.notes()).collect()
+    let paused = paused_gpus.iter().map(|(index, reason)| format!("GPU {index} is paused: {reason}"));
+    paused.chain(gpus.notes()).collect()
 }
 
 fn shown(worker: &WorkerHandle) -> Worker {
@@ -213,7 +228,7 @@ fn shown(worker: &WorkerHandle) -> Worker {
     let is_ready = worker.is_ready();
     let idle = if stats.jobs > 0 { Duration::ZERO } else { stats.idle_since.elapsed() };
     let cargo = &worker.launch.cargo;
-    // A shared worker was started for one Cargo and runs all of its engine.
+    // A shared worker runs all Cargos of its engine.
     let name =
         if cargo.is_shared() { format!("{} engine", cargo.runtime_type) } else { cargo.slug.to_string() };
     Worker {

@@ -1,4 +1,4 @@
-//! What control groups leave this process: limits of its unit, its container, and every group around them.
+//! Limits of this process by control groups: its own, and all that contain it.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 /// The control groups of this process.
 #[derive(Debug, Clone)]
 pub struct Groups {
-    /// Where they are mounted.
+    /// Mount point.
     root: PathBuf,
     /// The file that names this process's groups.
     own: PathBuf,
@@ -25,17 +25,17 @@ impl Default for Groups {
 pub struct GroupMemory {
     /// The limit.
     pub limit: u64,
-    /// What is left below it, with what the kernel only caches.
+    /// What remains of it, cached files counted as free.
     pub free: u64,
 }
 
 impl Groups {
-    /// Processors' worth of time: the narrowest limit from this process's group up. Absent, there is none.
+    /// Processor limit, as a number of processors: the lowest from this process's group up to the root. `None` without a limit.
     pub fn processors(&self) -> Option<f64> {
         self.on_the_way("cpu").iter().filter_map(|dir| processors(dir)).reduce(f64::min)
     }
 
-    /// Memory: the narrowest limit and the least that is left, which need not be the same group's. Absent, there is none.
+    /// Memory: the lowest limit, and the lowest remainder, possibly of different groups. `None` without a limit.
     pub fn memory(&self) -> Option<GroupMemory> {
         let placements = self.on_the_way("memory").into_iter().filter_map(|dir| memory(&dir));
         placements.reduce(|one, other| GroupMemory {
@@ -44,7 +44,7 @@ impl Groups {
         })
     }
 
-    /// This process's group and all around it, as far as it sees them: a container sees its own as the root.
+    /// This process's group and all that contain it, as far as they are visible: a container sees its own as the root.
     fn on_the_way(&self, controller: &str) -> Vec<PathBuf> {
         let own = fs::read_to_string(&self.own).unwrap_or_default();
         let groups = own.lines().filter_map(|line| {
@@ -56,7 +56,7 @@ impl Groups {
         groups.collect::<Vec<Vec<_>>>().concat()
     }
 
-    /// The second version has one hierarchy and names no controllers; the first has one for each, or for some together.
+    /// Version 2 has one hierarchy and names no controllers; version 1 has hierarchies for one or several controllers.
     fn hierarchy(&self, controllers: &str, wanted: &str) -> Option<PathBuf> {
         if controllers.is_empty() {
             return Some(self.root.clone());
@@ -75,12 +75,12 @@ fn processors(dir: &Path) -> Option<f64> {
         }
         None => (read(dir, "cpu.cfs_quota_us")?, read(dir, "cpu.cfs_period_us")?),
     };
-    // Without a limit the one version says `max`, the other -1.
+    // Without a limit, version 2 has `max` and version 1 has -1.
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
     Some(number(&quota)? / number(&period)?)
 }
 
-/// The second version's alone: the first is left to what the system's own reading tells.
+/// Version 2 only: limits of version 1 are part of what the system reports.
 fn memory(dir: &Path) -> Option<GroupMemory> {
     let number = |file: &str| read(dir, file)?.trim().parse::<u64>().ok();
     let limit = number("memory.max")?;
@@ -89,7 +89,7 @@ fn memory(dir: &Path) -> Option<GroupMemory> {
         let value = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.and_then(|value| value.parse().ok()).unwrap_or(0)
     };
-    // Files that are cached give way; memory that is shared is counted among them and does not.
+    // Cached files can be reclaimed; shared memory is counted as cached but cannot.
     let cached = part("file").saturating_sub(part("shmem"));
     let held = number("memory.current")?.saturating_sub(cached);
     Some(GroupMemory { limit, free: limit.saturating_sub(held) })
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_group_on_the_way_up_counts() {
+    fn the_lowest_limit_up_to_the_root_counts() {
         let machine = Machine::new(OWN);
         assert_eq!(machine.processors(), None);
         machine.write("cgroup/system.slice/island-agent.service/cpu.max", "max 100000");
@@ -140,7 +140,7 @@ mod tests {
         machine.write("cgroup/system.slice/island-agent.service/cpu.max", "150000 100000");
         assert_eq!(machine.processors(), Some(1.5));
         machine.write("cgroup/other.slice/cpu.max", "10000 100000");
-        assert_eq!(machine.processors(), Some(1.5), "that of others does not");
+        assert_eq!(machine.processors(), Some(1.5), "limits of other groups do not count");
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_of_groups_is_read_too() {
+    fn version_1_is_read() {
         let machine = Machine::new("4:memory:/a\n3:cpu,cpuacct:/docker/x\n0::/");
         machine.write("cgroup/cpu,cpuacct/docker/x/cpu.cfs_quota_us", "-1");
         machine.write("cgroup/cpu,cpuacct/docker/x/cpu.cfs_period_us", "100000");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_cached_is_free_and_the_fullest_group_counts() {
+    fn cached_files_are_free_and_the_fullest_group_counts() {
         let machine = Machine::new(OWN);
         let unit = "cgroup/system.slice/island-agent.service";
         assert_eq!(machine.groups().memory(), None);

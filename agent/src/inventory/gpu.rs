@@ -1,10 +1,10 @@
-//! GPUs of every maker: which there are, how loaded they are, and why the rest is not told.
+//! GPUs of all vendors: which exist, their load, and the reasons for values that are not measured.
 //!
-//! A [`Probe`] looks at one maker's GPUs; [`Gpus`] asks them all and gives each GPU a number that stays with it. What cannot be read is
-//! a reason, never zero. A GPU may come and go while the agent runs: [`follow`] tells the coordinator.
+//! A [`Probe`] polls the GPUs of one vendor; [`Gpus`] polls all probes and assigns each GPU a stable number. A value that cannot be read
+//! has a reason and is never zero. GPUs may appear and disappear while the agent runs: [`follow`] reports it to the coordinator.
 
 mod amd;
-// Elsewhere its tests alone need it.
+// On other systems only its tests use it.
 #[cfg(any(target_os = "macos", test))]
 mod apple;
 mod clients;
@@ -30,18 +30,18 @@ use island_protocol::host::{Gpu, GpuLoad};
 use self::{clients::Clients, numbers::Numbers};
 
 const MB: u64 = 1 << 20;
-/// Why nothing is measured of a GPU that is switched off for want of work: looking would wake it.
-const ASLEEP: &str = "the GPU is asleep";
-/// Why what is a difference of two looks is not told at the first.
-const TWICE: &str = "it takes two looks";
+/// Reason for the values of a GPU that is suspended: reading them would wake it.
+const ASLEEP: &str = "the GPU is suspended";
+/// Reason for a value that is the difference between two polls, at the first.
+const TWICE: &str = "it needs two polls";
 
-/// A value, or why it is not told.
+/// A value, or why it is not measured.
 pub type Reading<T> = Result<T, String>;
 
-/// A maker of GPUs.
+/// A vendor of GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vendor {
-    /// Asked through NVML.
+    /// Read through NVML.
     Nvidia,
     /// Read from sysfs.
     Amd,
@@ -63,14 +63,14 @@ impl Vendor {
     }
 }
 
-/// A GPU at one look.
+/// A GPU at one poll.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuReadings {
-    /// Which one it is: a UUID of its driver, or its PCI address.
+    /// Its identity: the UUID of its driver, or its PCI address.
     pub id: String,
-    /// Where it is: its PCI address.
+    /// Its PCI address.
     pub address: String,
-    /// Its maker.
+    /// Its vendor.
     pub vendor: Vendor,
     /// Marketing name.
     pub name: String,
@@ -78,68 +78,69 @@ pub struct GpuReadings {
     pub vram_mb: u64,
     /// Memory in use, megabytes.
     pub used_mb: Reading<u64>,
-    /// Busy share, 0 to 100.
+    /// Load, 0 to 100.
     pub busy_percent: Reading<u32>,
     /// Degrees Celsius.
     pub temperature_c: Reading<u32>,
     /// Watts.
     pub power_w: Reading<f32>,
-    /// Processes that compute on it, with the memory that each takes there, megabytes, where that is told.
+    /// Processes that compute on it, each with its memory there in megabytes if that is reported.
     pub computing: Reading<BTreeMap<u32, Option<u64>>>,
-    /// The name by which an engine is told to use this GPU alone, where its maker has one.
+    /// The name by which an engine can be restricted to this GPU, if the vendor has one.
     pub handle: Option<String>,
 }
 
 impl GpuReadings {
-    /// What is not measured of it, each with the reason. What the next look may tell is not missing.
+    /// The values that are not measured, each with the reason. A value that the next poll may have is not missing.
     pub fn missing(&self) -> Vec<String> {
         let readings = [
             ("memory in use", self.used_mb.as_ref().err()),
-            ("busy share", self.busy_percent.as_ref().err()),
+            ("load", self.busy_percent.as_ref().err()),
             ("temperature", self.temperature_c.as_ref().err()),
             ("power", self.power_w.as_ref().err()),
             ("other programs", self.computing.as_ref().err()),
         ];
-        let told = readings.into_iter().filter_map(|(what, reason)| Some((what, reason?)));
-        told.filter(|(_, reason)| is_lasting(reason))
+        let reported = readings.into_iter().filter_map(|(what, reason)| Some((what, reason?)));
+        reported
+            .filter(|(_, reason)| is_lasting(reason))
             .map(|(what, reason)| format!("{what}: {reason}"))
             .collect()
     }
 }
 
-/// Whether what is not told now will not be told at the next look, either.
+/// Whether the value will also be missing at the next poll.
 pub fn is_lasting(reason: &str) -> bool {
     ![ASLEEP, TWICE].contains(&reason)
 }
 
-/// What a probe saw.
+/// What a probe found.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProbeReport {
     /// The GPUs.
     pub seen: Vec<GpuReadings>,
-    /// Why there is none, where there need not be any.
+    /// Why no GPU was found, if that is not a problem.
     pub none: Option<String>,
-    /// What should not be so.
+    /// Problems.
     pub problems: Vec<String>,
 }
 
-/// Looks at the GPUs of one maker.
+/// Polls the GPUs of one vendor.
 pub trait Probe: fmt::Debug + Send {
-    /// All of them, now. May block for as long as a driver does.
+    /// Returns all of them. May block as long as a driver does.
     fn poll(&mut self, moment: &Moment<'_>) -> ProbeReport;
 }
 
-/// When, and what is looked at once for all probes.
+/// The time of a poll, and what is read once for all probes.
 #[derive(Debug)]
 pub struct Moment<'a> {
-    /// Now.
+    /// A poll now.
     pub now: Instant,
     proc: &'a Path,
     clients: OnceCell<Clients>,
 }
 
 impl<'a> Moment<'a> {
-    /// Now, with processes under `proc`.
+    /// A poll now, with the processes in `proc`.
     pub fn new(now: Instant, proc: &'a Path) -> Self {
         Self { now, proc, clients: OnceCell::new() }
     }
@@ -149,7 +150,7 @@ impl<'a> Moment<'a> {
     }
 }
 
-/// Where the kernel tells about the machine. Other folders in tests.
+/// Where the kernel describes the machine. Other folders in tests.
 #[derive(Debug, Clone)]
 pub struct Roots {
     /// `/sys`
@@ -169,29 +170,29 @@ impl Default for Roots {
 /// A GPU with its number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Card {
-    /// The number, which stays with it.
+    /// Its number, which never changes.
     pub index: u32,
-    /// What was seen of it.
+    /// The values of the poll.
     pub seen: GpuReadings,
-    /// Programs that compute on it and are no workers of an Island.
+    /// Programs that compute on it and are not workers of an Island.
     pub foreign: Option<u32>,
-    /// Memory that workers take there, megabytes.
+    /// Memory used by workers, megabytes.
     pub ours_mb: Option<u64>,
 }
 
-/// All GPUs at one look.
+/// All GPUs at one poll.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct View {
-    /// Those that are there.
+    /// The GPUs that exist.
     pub cards: Vec<Card>,
-    /// Why there is none, where there is none.
+    /// Why no GPU was found, if so.
     pub none: Option<String>,
-    /// What the owner should know: GPUs that went away, drivers that do not answer.
+    /// Problems for the owner: GPUs that disappeared, drivers that do not answer.
     pub problems: Vec<String>,
 }
 
 impl View {
-    /// What there is, for registration.
+    /// The GPUs, for registration.
     pub fn list(&self) -> Vec<Gpu> {
         let gpu = |card: &Card| Gpu {
             index: card.index,
@@ -204,7 +205,7 @@ impl View {
         self.cards.iter().map(gpu).collect()
     }
 
-    /// How loaded they are, for heartbeats.
+    /// Their load, for heartbeats.
     pub fn loads(&self) -> Vec<GpuLoad> {
         let load = |card: &Card| GpuLoad {
             index: card.index,
@@ -217,33 +218,33 @@ impl View {
         self.cards.iter().map(load).collect()
     }
 
-    /// All that is not as it could be, for the owner.
+    /// All problems and missing values, for the owner.
     pub fn notes(&self) -> Vec<String> {
         let missing = self.cards.iter().flat_map(|card| {
             let index = card.index;
-            card.seen.missing().into_iter().map(move |what| format!("GPU {index} does not tell its {what}"))
+            card.seen.missing().into_iter().map(move |what| format!("GPU {index} reports no {what}"))
         });
         self.problems.iter().cloned().chain(missing).collect()
     }
 }
 
-/// The GPUs of this machine, looked at again and again.
+/// The GPUs of this machine, polled repeatedly.
 #[derive(Debug)]
 pub struct Gpus {
     probes: Vec<Box<dyn Probe>>,
     numbers: Numbers,
     proc: PathBuf,
-    /// Names of all that were there since the start.
+    /// Names of all GPUs found since the start.
     known: BTreeMap<u32, String>,
 }
 
 impl Gpus {
-    /// Those of this machine, with the numbers kept in `state`.
+    /// The GPUs of this machine, with the numbers stored in `state`.
     pub fn here(state: &Path) -> Self {
         Self::under(&Roots::default(), Box::new(nvml::open), Numbers::load(state))
     }
 
-    /// The same for somebody who only looks, and writes nothing.
+    /// The same for a process that writes nothing.
     pub fn here_read_only(state: &Path) -> Self {
         Self::under(&Roots::default(), Box::new(nvml::open), Numbers::load(state).read_only())
     }
@@ -262,14 +263,14 @@ impl Gpus {
         Self { probes, numbers, proc, known: BTreeMap::new() }
     }
 
-    /// Looks at all of them. May block for as long as a driver does.
+    /// Polls all of them. May block as long as a driver does.
     pub fn poll(&mut self, now: Instant) -> View {
         let moment = Moment::new(now, &self.proc);
         let looks: Vec<ProbeReport> = self.probes.iter_mut().map(|probe| probe.poll(&moment)).collect();
         let none: Vec<String> = looks.iter().filter_map(|look| look.none.clone()).collect();
         let mut problems: Vec<String> = looks.iter().flat_map(|look| look.problems.clone()).collect();
         let mut seen: Vec<GpuReadings> = looks.into_iter().flat_map(|look| look.seen).collect();
-        // New ones get their numbers in the order in which they are plugged in, whoever made them.
+        // New GPUs get their numbers in the order in which they appear, whatever their vendor.
         seen.sort_by(|one, other| (&one.address, &one.id).cmp(&(&other.address, &other.id)));
         let mut cards: Vec<Card> = seen.into_iter().map(|seen| self.card(seen)).collect();
         cards.sort_by_key(|card| card.index);
@@ -277,7 +278,7 @@ impl Gpus {
             self.known.insert(card.index, card.seen.name.clone());
         }
         let gone = self.known.iter().filter(|(index, _)| !cards.iter().any(|card| card.index == **index));
-        problems.extend(gone.map(|(index, name)| format!("GPU {index} ({name}) was here and is gone")));
+        problems.extend(gone.map(|(index, name)| format!("GPU {index} ({name}) has disappeared")));
         let none =
             cards.is_empty().then(|| none.into_iter().chain(problems.iter().cloned()).collect::<Vec<_>>());
         View { cards, none: none.map(|reasons| reasons.join("; ")), problems }
@@ -306,7 +307,7 @@ fn of_macos() -> Option<Box<dyn Probe>> {
     None
 }
 
-/// Whether a process is a worker, by its name: an agent that was restarted is not its parent. One that is gone is nobody's.
+/// Whether a process is a worker, by its name: a restarted agent is not its parent. `false` for a process that has ended.
 fn is_worker(proc: &Path, pid: u32) -> bool {
     let name = std::fs::read_to_string(proc.join(pid.to_string()).join("comm"));
     name.map_or(true, |name| name.starts_with("island-worker"))

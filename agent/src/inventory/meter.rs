@@ -1,4 +1,4 @@
-//! How loaded this host is. Sampled by a task of its own, so that a driver that hangs delays no heartbeat.
+//! Samples the load of this machine in a separate task, so that a driver that hangs delays no heartbeat.
 
 use std::{
     path::PathBuf,
@@ -25,19 +25,19 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// Time between two samples after which this process counts as deadlocked, or a GPU driver as hung.
 const STUCK_AFTER: Duration = Duration::from_mins(1);
 
-/// Main memory now, megabytes. Limits of the unit or the container count.
+/// Main memory now, megabytes, within the limits of the unit or container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All of it.
+    /// Total.
     pub total_mb: u64,
-    /// What programs may still take without swapping.
+    /// What programs can still use without swapping.
     pub available_mb: u64,
 }
 
 impl Memory {
-    /// Reads it. Nothing is free where it cannot be read.
+    /// Reads the values. Nothing counts as free if they cannot be read.
     pub fn read() -> Self {
-        // Made once: it begins with reading what never changes.
+        // Created once, because creation reads values that never change.
         static SYSTEM: LazyLock<Mutex<Option<System>>> = LazyLock::new(|| Mutex::new(System::new().ok()));
         let mut system = SYSTEM.lock();
         let Some(system) = system.as_mut() else {
@@ -58,31 +58,31 @@ impl Memory {
     }
 }
 
-/// How long after a sample its reading of the memory still counts as now.
+/// Age up to which the memory of a sample counts as current.
 const STILL_NOW: Duration = Duration::from_millis(100);
 
-/// One look at the load.
+/// One sample of the load.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
-    /// When; never, before the first.
+    /// When it was taken; `None` before the first.
     pub taken: Option<tokio::time::Instant>,
     /// The machine.
     pub system: SystemLoad,
-    /// Its main memory: what `system` tells, in parts.
+    /// Its main memory: the parts of the value in `system`.
     pub memory: Memory,
     /// Its GPUs.
     pub gpus: View,
 }
 
 impl Sample {
-    /// Main memory now. Who looks because there is a new sample does not have it read twice.
+    /// Main memory now. The value of a fresh sample is not read again.
     pub fn memory_now(&self) -> Memory {
         let is_now = self.taken.is_some_and(|taken| taken.elapsed() < STILL_NOW);
         if is_now { self.memory } else { Memory::read() }
     }
 }
 
-/// The latest sample, and the task that takes it.
+/// The latest sample, and the task that takes samples.
 #[derive(Debug)]
 pub struct Meter {
     system: Arc<Mutex<Option<System>>>,
@@ -92,7 +92,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that also watches the disk under `disk`.
+    /// Creates a meter that also measures the disk under `disk`.
     pub fn new(gpus: Gpus, disk: PathBuf) -> Self {
         let (latest, _) = watch::channel(Arc::new(Sample::default()));
         let system = Arc::new(Mutex::new(System::new().ok()));
@@ -104,14 +104,14 @@ impl Meter {
         self.latest.subscribe()
     }
 
-    /// Takes one sample. A processor share needs two.
+    /// Takes one sample. The processor share is the difference between two.
     pub async fn sample(&self) {
         let (system, gpus, disk) = (Arc::clone(&self.system), Arc::clone(&self.gpus), self.disk.clone());
         let taken = tokio::task::spawn_blocking(move || {
             let mut system = system.lock();
             let mut gpus = gpus.lock();
             let taken = Some(tokio::time::Instant::now());
-            // The GPUs first: a driver may take long, and memory is what changes fastest.
+            // GPUs first: a driver may take long, and memory changes fastest.
             let (gpus, memory) = (gpus.poll(Instant::now()), Memory::read());
             Sample { taken, system: load(system.as_mut(), memory, &disk), memory, gpus }
         });
@@ -132,7 +132,7 @@ impl Meter {
                 _ = ticks.tick() => {
                     progress.next_within(STUCK_AFTER);
                     self.sample().await;
-                    // A driver that hangs takes the whole process for hung, and a fresh one does without it.
+                    // A driver that hangs makes the watchdog end the whole process; a new process continues without that driver.
                     island_daemon::notify::watchdog();
                 }
             }

@@ -1,10 +1,10 @@
-//! The processor: what this process may use of it, what it can do, and how its memory lies.
+//! The processor: what this process may use, its features, its NUMA nodes.
 
 use std::{fs, path::Path};
 
 use super::cgroup::Groups;
 
-/// What matters to engines, as Linux names it in `/proc/cpuinfo`: the rest every processor of the kind has.
+/// Features that matter to engines, as named in `/proc/cpuinfo`. Others are common to all processors of an architecture.
 const FEATURES: [&str; 20] = [
     "avx",
     "avx2",
@@ -28,23 +28,23 @@ const FEATURES: [&str; 20] = [
     "sve2",
 ];
 
-/// Logical processors that this process may use: what it is pinned to, and what its control groups leave it.
+/// Logical processors that this process may use: its affinity, within the limits of its control groups.
 pub fn cores() -> u32 {
     let available = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     within(available, Groups::default().processors())
 }
 
-/// What it can do beyond the ordinary.
+/// Features of this processor, of those that matter.
 pub fn features() -> Vec<String> {
     fs::read_to_string("/proc/cpuinfo").map(|text| features_in(&text)).unwrap_or_default()
 }
 
-/// NUMA nodes; absent where the kernel does not tell.
+/// NUMA nodes; `None` if the kernel does not report them.
 pub fn numa_nodes() -> Option<u32> {
     nodes(Path::new("/sys/devices/system/node"))
 }
 
-/// Whole processors within a quota: a part of one more is no thread more, and there is always one.
+/// Whole processors within a quota, at least one.
 fn within(available: u32, quota: Option<f64>) -> u32 {
     let whole = quota.map_or(available, |quota| quota.floor().clamp(1.0, f64::from(u32::MAX)) as u32);
     whole.min(available).max(1)
@@ -55,8 +55,8 @@ fn features_in(cpuinfo: &str) -> Vec<String> {
         let (key, value) = line.split_once(':')?;
         matches!(key.trim(), "flags" | "Features").then_some(value)
     });
-    let told: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
-    FEATURES.iter().filter(|name| told.contains(name)).map(|name| (*name).to_owned()).collect()
+    let features: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
+    FEATURES.iter().filter(|name| features.contains(name)).map(|name| (*name).to_owned()).collect()
 }
 
 fn nodes(dir: &Path) -> Option<u32> {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_are_those_that_matter_and_exact() {
+    fn features_are_matched_exactly() {
         let x86 =
             "processor\t: 0\nflags\t\t: fpu sse2 avx avx2 avx512f amx_tile avx512_vnni_x\n\nprocessor\t: 1\n";
         assert_eq!(features_in(x86), ["avx", "avx2", "avx512f", "amx_tile"]);
@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_quota_never_gives_more_and_never_nothing(available in 1_u32..512, quota in prop::option::of(0.0_f64..1000.0)) {
+        fn a_quota_leaves_at_least_one_and_never_adds_processors(available in 1_u32..512, quota in prop::option::of(0.0_f64..1000.0)) {
             let cores = within(available, quota);
             prop_assert!(cores >= 1 && cores <= available);
             if let Some(quota) = quota {

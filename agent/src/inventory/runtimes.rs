@@ -1,4 +1,4 @@
-//! Which engines work here: one program per engine, in one folder, each asked once what it can do.
+//! Which engines work on this machine: one program per engine in one folder, each probed once.
 
 use std::{
     collections::BTreeMap,
@@ -15,12 +15,12 @@ use island_runtimes_worker::launch::{ContainerRules, ProbeReport};
 
 use crate::derived;
 
-/// Time a program gets to say what it can do.
+/// Time a program has to answer a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Name under which the scripted stand-in is kept.
+/// Name of the scripted engine.
 const SIMULATED: &str = "simulated";
 
-/// The engines' programs and what they said.
+/// The engines' programs and their answers.
 #[derive(Debug, Clone)]
 pub struct Runtimes {
     engines: BTreeMap<String, Result<Engine, String>>,
@@ -33,7 +33,7 @@ struct Engine {
 }
 
 impl Runtimes {
-    /// Asks the programs in `bin_dir`; `simulated` offers the scripted stand-in, too, and `containers` says where Docker listens.
+    /// Probes the programs in `bin_dir`. `simulated` includes the scripted engine; `containers` contains the socket of Docker.
     pub async fn probe(bin_dir: &Path, simulated: bool, containers: &ContainerRules) -> Self {
         let real = RuntimeType::ALL.into_iter().map(|kind| kind.as_str().to_owned());
         let names = real.chain(simulated.then(|| SIMULATED.to_owned()));
@@ -44,20 +44,20 @@ impl Runtimes {
         Self { engines: futures::future::join_all(probes).await.into_iter().collect() }
     }
 
-    /// The program that runs a Cargo, or why there is none.
+    /// Returns the program that runs a Cargo, or the reason why none can.
     pub fn binary(&self, cargo: &CargoSpec) -> Result<PathBuf, String> {
         let name = if cargo.is_simulated() { SIMULATED } else { cargo.runtime_type.as_str() };
         match self.engines.get(name) {
             Some(Ok(engine)) => Ok(engine.binary.clone()),
             Some(Err(reason)) => Err(reason.clone()),
             None if name == SIMULATED => {
-                Err("the stand-in engine is not offered (setting `simulated`)".to_owned())
+                Err("the scripted engine is not offered (setting `simulated`)".to_owned())
             }
             None => Err(format!("this version knows no engine '{name}'")),
         }
     }
 
-    /// The program that derives files for a Cargo, with its engine's version.
+    /// Returns the program that derives files for a Cargo, with its engine's version.
     pub fn deriver(&self, cargo: &CargoSpec) -> Result<derived::Engine, String> {
         let binary = self.binary(cargo)?;
         let version = match self.engines.get(cargo.runtime_type.as_str()) {
@@ -67,7 +67,7 @@ impl Runtimes {
         Ok(derived::Engine { binary, version })
     }
 
-    /// All of them, those that do not work here with the reason.
+    /// All engines; those that do not work have a reason.
     pub fn report(&self) -> Vec<RuntimeReport> {
         let report = |(name, engine): (&String, &Result<Engine, String>)| RuntimeReport {
             kind: if name == SIMULATED { RuntimeType::Llmcpp } else { name.clone().into() },
@@ -80,7 +80,7 @@ impl Runtimes {
         self.engines.iter().map(report).collect()
     }
 
-    /// The walls around a worker here: the lowest that any engine reported.
+    /// The lowest sandbox level that any engine reported.
     pub fn sandbox(&self) -> SandboxReport {
         let reports = self.engines.values().flatten().map(|engine| &engine.report.sandbox);
         reports.min_by_key(|report| report.level).cloned().unwrap_or_default()
@@ -95,17 +95,17 @@ async fn probe(bin_dir: &Path, name: &str, containers: &ContainerRules) -> Resul
     }
     let mut command = tokio::process::Command::new(&binary);
     command.arg("--probe").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    // Asked of the daemon that runs will use, which the agent's own environment does not name.
+    // The probe must use the daemon that jobs will use, which may differ from that of the agent's environment.
     match &containers.socket {
         Some(socket) => command.env("DOCKER_HOST", format!("unix://{}", socket.display())),
         None => command.env_remove("DOCKER_HOST"),
     };
     let output = tokio::time::timeout(PROBE_TIMEOUT, command.output()).await;
     let output = output
-        .map_err(|_| format!("{program} does not say what it can do"))?
+        .map_err(|_| format!("{program} did not answer the probe in time"))?
         .map_err(|error| format!("{program} cannot be started: {error}"))?;
     let report: ProbeReport = serde_json::from_slice(&output.stdout)
-        .map_err(|_| format!("{program} ended with {} instead of saying what it can do", output.status))?;
+        .map_err(|_| format!("{program} ended with {} instead of answering the probe", output.status))?;
     match report.unavailable {
         Some(reason) => Err(reason),
         None => Ok(Engine { binary, report }),
@@ -126,10 +126,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_engine_is_there_or_has_a_reason() {
+    async fn each_engine_is_available_or_has_a_reason() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let said = r#"{"kind":"llmcpp","version":"b1","devices":[],"sandbox":{"level":"full"}}"#;
-        program(folder.path(), "island-worker-llmcpp", &format!("echo '{said}'"));
+        let full = r#"{"kind":"llmcpp","version":"b1","devices":[],"sandbox":{"level":"full"}}"#;
+        program(folder.path(), "island-worker-llmcpp", &format!("echo '{full}'"));
         let portable =
             r#"{"kind":"coreml","version":"1","devices":[],"backend":"portable","sandbox":{"level":"full"}}"#;
         program(folder.path(), "island-worker-coreml", &format!("echo '{portable}'"));
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(report.available, report.reason.is_none());
         }
         let mut cargo = testing::assignment(1, 1).cargo;
-        assert!(runtimes.binary(&cargo).is_err(), "the stand-in is not offered");
+        assert!(runtimes.binary(&cargo).is_err(), "the scripted engine is not offered");
         cargo.engine = serde_json::Value::Null;
         assert!(runtimes.binary(&cargo).is_ok());
     }

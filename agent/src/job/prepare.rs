@@ -1,4 +1,4 @@
-//! Files and a loaded worker for an attempt, with progress told on the way.
+//! Obtains the files and a loaded worker for an attempt, and reports progress.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use crate::{
     worker::{WorkerClaim, WorkerState},
 };
 
-/// Time between two words on progress.
-const TELL_EVERY: Duration = Duration::from_millis(250);
-/// Time between two looks for room.
+/// Time between two progress events.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+/// Time between two tries to obtain a worker.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks for room before the attempt is given back.
+/// Number of tries before the attempt is given back.
 const LOOKS: u32 = 30;
 
 impl JobContext {
-    /// Fetches the files, makes of them what runs read, finds or starts a worker and waits until its model is loaded.
+    /// Downloads the files, derives what the engine needs, finds or starts a worker, and waits until its model is loaded.
     pub(super) async fn prepare(&self) -> Result<(Files, WorkerClaim), Broken> {
         let mut files = self.fetch().await?;
         self.derive(&mut files).await?;
@@ -41,9 +41,9 @@ impl JobContext {
         let fetch =
             artifacts::fetch(&self.cache, &self.api_url, artifacts, &fetched, self.attempt.cancelled());
         tokio::pin!(fetch);
-        let mut ticks = tokio::time::interval_at(Instant::now() + TELL_EVERY, TELL_EVERY);
+        let mut ticks = tokio::time::interval_at(Instant::now() + PROGRESS_EVERY, PROGRESS_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut told = 0;
+        let mut reported = 0;
         loop {
             tokio::select! {
                 biased;
@@ -51,8 +51,8 @@ impl JobContext {
                 _ = ticks.tick() => {
                     let (done, total) = fetched.sum();
                     self.attempt.note_work(Phase::Fetch, done);
-                    if done != told {
-                        told = done;
+                    if done != reported {
+                        reported = done;
                         self.progress(Phase::Fetch, done, total.unwrap_or(0))?;
                     }
                 }
@@ -60,7 +60,7 @@ impl JobContext {
         }
     }
 
-    /// Replaces the files by what the engine makes of them, where it does, and by what a shared worker can reach.
+    /// Replaces files by those derived from them, if the engine needs that, and by copies that a shared worker can read.
     async fn derive(&self, files: &mut Files) -> Result<(), Broken> {
         let cargo = &self.attempt.assignment().cargo;
         if !cargo.is_shared() {
@@ -85,7 +85,7 @@ impl JobContext {
     }
 
     fn not_fetched(&self, error: &GetError) -> Broken {
-        tracing::warn!(key = %self.attempt.key(), error = %Chain(error), "an artifact cannot be had");
+        tracing::warn!(key = %self.attempt.key(), error = %Chain(error), "an artifact cannot be obtained");
         Broken::Failed(self.attempt.reason().unwrap_or_else(|| artifacts::failure(error)))
     }
 
@@ -95,34 +95,34 @@ impl JobContext {
         for looks_left in (0..LOOKS).rev() {
             match self.pool.acquire(&model, &assignment.cargo, &files.paths).await {
                 Ok(visit) => return Ok(visit),
-                Err(AcquireError::NoRoom { .. }) if looks_left > 0 => tokio::time::sleep(LOOK_EVERY).await,
+                Err(AcquireError::NoMemory { .. }) if looks_left > 0 => tokio::time::sleep(LOOK_EVERY).await,
                 Err(error) => {
-                    tracing::warn!(key = %self.attempt.key(), error = %Chain(&error), "no worker to be had");
+                    tracing::warn!(key = %self.attempt.key(), error = %Chain(&error), "no worker can be obtained");
                     return Err(Broken::Failed(error.failure()));
                 }
             }
         }
-        unreachable!("the last look answers either way")
+        unreachable!("the last try returns")
     }
 
     async fn loaded(&self, visit: &WorkerClaim) -> Result<(), Broken> {
         let worker = visit.worker();
         let mut state = worker.state();
-        let mut told: Option<Instant> = None;
+        let mut reported: Option<Instant> = None;
         loop {
             state.mark_unchanged();
             let now = state.latest();
             match now {
                 WorkerState::Ready => return Ok(()),
                 WorkerState::Gone(death) => {
-                    tracing::warn!(key = %self.attempt.key(), log = worker.log_tail(), "a worker did not load its model");
+                    tracing::warn!(key = %self.attempt.key(), log = worker.log_tail(), "the worker did not load its model");
                     return Err(Broken::Worker { failure: death.failure(), retry: death.is_worth_a_retry() });
                 }
                 WorkerState::Loading { done, total } => {
                     self.attempt.note_work(Phase::Load, done);
-                    // A load has thousands of steps; nobody reads them all.
-                    if total > 0 && told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-                        told = Some(Instant::now());
+                    // Loading reports thousands of steps; most are omitted.
+                    if total > 0 && reported.is_none_or(|at| at.elapsed() >= PROGRESS_EVERY) {
+                        reported = Some(Instant::now());
                         self.progress(Phase::Load, done, total)?;
                     }
                 }

@@ -1,4 +1,4 @@
-//! Enrollment, and the short-lived credentials that follow from it, kept so that a restart needs no coordinator.
+//! Enrollment and the short-lived credentials that result from it. They are stored, so that a restart needs no coordinator.
 
 use std::{
     fs, io,
@@ -21,43 +21,43 @@ use tokio_util::sync::CancellationToken;
 use crate::{clock, identity::Identity};
 
 const FILE: &str = "credentials.json";
-/// How long at most until the wall clock is looked at again: a machine that slept must notice.
+/// Maximum time between two reads of the wall-clock time: renewal must not be late after the machine was suspended.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// Age up to which credentials count as fresh.
 const FRESH_MS: i64 = 10_000;
-/// Between two questions to a coordinator that does not know this Island.
+/// Time between two renewals if the coordinator does not know this Island.
 const WHEN_UNKNOWN: Duration = Duration::from_mins(1);
-/// Between two looks whether the owner has confirmed.
-pub const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Time between two polls whether the owner has confirmed the code.
+pub const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// Credentials that cannot be had.
+/// Credentials that cannot be obtained.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// The coordinator did not give any.
+    /// The coordinator refused.
     #[error("{0} this Island")]
     Refused(&'static str, #[source] ClientError),
-    /// Not enrolled, and no API key to do it with.
+    /// Not enrolled, and there is no API key to enroll with.
     #[error("not enrolled; run `island-agent enroll --coordinator URL`")]
     NoApiKey,
-    /// Nobody confirmed the code.
-    #[error("nobody confirmed the code in its ten minutes")]
+    /// The code was not confirmed.
+    #[error("the code was not confirmed within ten minutes")]
     NotPaired,
     /// The API key cannot be read.
     #[error("read the API key")]
     ReadKey(#[source] io::Error),
-    /// They cannot be stored.
+    /// The credentials cannot be stored.
     #[error("write {path}")]
     Store {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be written.
         #[source]
         source: io::Error,
     },
 }
 
 impl CredentialsError {
-    /// Whether the coordinator does not know this Island: it left, or was never there.
+    /// Whether the coordinator does not know this Island: it left, or never enrolled.
     fn is_unknown_here(&self) -> bool {
         matches!(self, Self::Refused(_, error) if error.code() == Some("host_not_found"))
     }
@@ -67,7 +67,7 @@ impl CredentialsError {
     }
 }
 
-/// What is stored: the credentials, and since when they are here.
+/// The stored credentials, and the time at which they were obtained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     api_url: String,
@@ -86,22 +86,22 @@ pub struct Credentials {
     due: Notify,
 }
 
-/// What an Island says of itself when it enrolls.
+/// What an Island sends when it enrolls.
 #[derive(Debug, Clone)]
 pub struct Enrollment {
-    /// Where credentials are kept.
+    /// Folder in which credentials are stored.
     pub state_dir: PathBuf,
     /// Address of the coordinator.
     pub api_url: String,
-    /// The owner's API key, needed once.
+    /// The owner's API key, needed only to enroll.
     pub api_key: Option<String>,
     /// Name of the Island.
     pub name: String,
 }
 
 impl Credentials {
-    /// Credentials for this Island: those kept, renewed if the coordinator can be reached, or those of a first
-    /// enrollment. Waits for the coordinator as long as only its absence stands in the way.
+    /// Obtains credentials: the stored ones, renewed if the coordinator can be reached, or new ones by enrolling. Waits as long as the
+    /// coordinator cannot be reached. Returns `None` if stopped.
     pub async fn obtain(
         identity: Arc<Identity>,
         enrollment: &Enrollment,
@@ -124,7 +124,7 @@ impl Credentials {
                 Err(error) => error,
             };
             if let Some(kept) = kept.clone().filter(|kept| kept.credentials.expires_at > clock::now()) {
-                tracing::warn!(error = %Chain(&error), "using the credentials of the last start");
+                tracing::warn!(error = %Chain(&error), "using the stored credentials");
                 return Ok(Some(Self::new(identity, http, path, kept)));
             }
             if !error.is_transient() {
@@ -141,29 +141,29 @@ impl Credentials {
         }
     }
 
-    /// The current ones.
+    /// The current credentials.
     pub fn current(&self) -> HostCredentials {
         self.lock().credentials.clone()
     }
 
-    /// Changes whenever they do.
+    /// Changes with each renewal.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Asks for new ones at once.
+    /// Requests a renewal now.
     pub fn renew_now(&self) {
         self.due.notify_one();
     }
 
-    /// Renews them in time until stopped.
+    /// Renews the credentials before they expire, until stopped.
     pub async fn run(&self, stop: CancellationToken) {
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 () = self.due.notified() => {
-                    // A fabric that is away asks again and again; fresh ones are not what it lacks.
+                    // A fabric that cannot be reached causes repeated requests; credentials that are still fresh would not help.
                     if clock::now() < self.lock().since.plus_ms(FRESH_MS) {
                         continue;
                     }
@@ -203,7 +203,7 @@ impl Credentials {
         LOOK_EVERY.min(Duration::from_millis(left_ms.max(0) as u64))
     }
 
-    /// At four fifths of their life.
+    /// When four fifths of their validity have passed.
     fn renewal_due(&self) -> Timestamp {
         let kept = self.lock();
         let life = kept.credentials.expires_at.unix_ms() - kept.since.unix_ms();
@@ -220,7 +220,7 @@ impl Credentials {
     }
 }
 
-/// Enrolls with the owner's API key, or shows a code and waits until its owner has confirmed it; what comes of it is kept for the agent.
+/// Enrolls with the owner's API key, or shows a code and waits until it is confirmed. Stores the credentials for the agent.
 pub async fn enroll(
     identity: &Identity,
     enrollment: &Enrollment,
@@ -240,12 +240,12 @@ pub async fn enroll(
     store(&enrollment.state_dir.join(FILE), &kept)
 }
 
-/// Takes this Island out of the network, and forgets its credentials.
+/// Removes this Island from the network, and deletes its credentials.
 pub async fn leave(identity: &Identity, enrollment: &Enrollment) -> Result<(), CredentialsError> {
-    let refused = |error| CredentialsError::Refused("take out of the network", error);
+    let refused = |error| CredentialsError::Refused("remove from the network", error);
     let http = Client::new(&enrollment.api_url, None).map_err(refused)?;
     match http.leave(&renewal(identity)).await {
-        // It left before.
+        // It has already left.
         Err(error) if error.code() != Some("host_not_found") => return Err(refused(error)),
         _ => {}
     }
@@ -263,7 +263,7 @@ pub fn enrolled_with(state: &Path) -> Option<String> {
     Some(read(&state.join(FILE))?.api_url)
 }
 
-/// Asks for credentials until the code was confirmed or has run out.
+/// Polls for credentials until the code is confirmed or has expired.
 async fn confirmed(
     http: &Client,
     identity: &Identity,
@@ -278,11 +278,11 @@ async fn confirmed(
         if clock::now() > pairing.expires_at {
             return Err(CredentialsError::NotPaired);
         }
-        tokio::time::sleep(ASK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }
 
-/// Renews where the Island is known, and enrolls where it is not or not any more.
+/// Renews if the Island is enrolled; otherwise, or if the coordinator does not know it any more, enrolls.
 async fn ask(
     http: &Client,
     identity: &Identity,
@@ -304,7 +304,7 @@ async fn ask(
         .map_err(|error| CredentialsError::Refused("enroll", error))
 }
 
-/// What an Island says of itself when it comes.
+/// The body of an enrollment.
 fn introduction(identity: &Identity, enrollment: &Enrollment) -> Enroll {
     let sent_at = clock::now();
     Enroll {

@@ -1,4 +1,4 @@
-//! What coordinators send to this Island.
+//! Handles the messages of coordinators to this Island.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
     supervisor::Supervisor,
 };
 
-/// Time in which the connection must take an answer. The coordinator does not wait longer for one.
+/// Time in which the connection must accept an answer. The coordinator does not wait longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Messages on this Island's subjects.
@@ -34,13 +34,13 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Messages(SelectAll<Subscriber>);
 
 impl Messages {
-    /// The next message; `None` once the connection is closed.
+    /// Returns the next message; `None` once the connection is closed.
     pub async fn recv(&mut self) -> Option<Message> {
         self.0.next().await
     }
 }
 
-/// Subscribes to everything that is sent to `host`.
+/// Subscribes to all subjects of `host`.
 pub async fn subscribe(client: &Client, host: HostId) -> Result<Messages, SubscribeError> {
     let mut all = SelectAll::new();
     for topic in HostTopic::TO_HOST {
@@ -49,19 +49,19 @@ pub async fn subscribe(client: &Client, host: HostId) -> Result<Messages, Subscr
     Ok(Messages(all))
 }
 
-/// Hands messages on.
+/// Dispatches messages.
 #[derive(Debug, Clone, Copy)]
 pub struct Dispatch<'a> {
-    /// For answers.
+    /// Sends the answers.
     pub fabric: &'a Fabric,
-    /// Takes the work.
+    /// Accepts and cancels attempts.
     pub supervisor: &'a Arc<Supervisor>,
-    /// Names the coordinators' key.
+    /// Contains the coordinators' public key.
     pub credentials: &'a Credentials,
 }
 
 impl Dispatch<'_> {
-    /// Takes one message; nothing in here waits for work to be done.
+    /// Handles one message. Never waits for a job.
     pub async fn take(&self, message: Message) {
         let Some((_, topic)) = parse_host(&message.subject) else { return };
         match topic {
@@ -85,7 +85,7 @@ impl Dispatch<'_> {
         self.answer(message, &reply).await;
     }
 
-    /// The assignment in a message that a coordinator has signed just now for this Island.
+    /// Returns the assignment in a message; an error if no coordinator has just signed it for this Island.
     fn verified(&self, message: &Message) -> Result<Assignment, &'static str> {
         let headers = message.headers.as_ref();
         let signature = headers.and_then(|headers| headers.get(SIGNATURE_HEADER)).ok_or("unsigned")?;
@@ -124,7 +124,7 @@ impl Dispatch<'_> {
         let Some(reply) = message.reply else { return };
         let sent = timeout(ANSWER_TIMEOUT, self.fabric.answer(reply, answer)).await;
         if let Err(error) = sent.unwrap_or(Err(FabricError::TimedOut)) {
-            tracing::warn!(error = %Chain(&error), subject = %message.subject, "an answer was not sent");
+            tracing::warn!(error = %Chain(&error), subject = %message.subject, "the answer was not sent");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Heartbeats: a task of their own. Where a sample of the load comes about when one is due they leave together, which wakes an idle
-//! machine once instead of twice; no sample delays one for long.
+//! Heartbeats, in a separate task. If a sample of the load is due at about the same time, both happen together, which wakes an idle machine
+//! once instead of twice; a sample never delays a heartbeat for long.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,13 +19,13 @@ use crate::{
     supervisor::Supervisor,
 };
 
-/// So much of the time between two heartbeats, one part in so many, may the next one come early or late to go with a sample.
+/// A heartbeat may be early or late by one part in this number of the interval, to coincide with a sample.
 const LEEWAY: u32 = 4;
 
 /// Time beyond twice the interval that a heartbeat may take before this process counts as deadlocked.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
-/// Sends heartbeats until stopped; at once when registered or when something in them changed.
+/// Sends heartbeats until stopped; immediately after registering and when something in them changes.
 pub async fn run(
     fabric: Arc<Fabric>,
     supervisor: Arc<Supervisor>,
@@ -41,7 +41,7 @@ pub async fn run(
         if fabric.is_up() {
             seq += 1;
             let message = compose(&fabric, &supervisor, &load.latest(), seq);
-            // A connection that takes nothing holds this one up, and the next one is as good.
+            // A connection that accepts no messages blocks this one; a later one replaces it.
             let sent =
                 timeout(fabric.heartbeat_every(), fabric.publish(HostTopic::Heartbeat, &message)).await;
             if let Err(error) = sent.unwrap_or(Err(FabricError::TimedOut)) {
@@ -62,11 +62,11 @@ pub async fn run(
     }
 }
 
-/// Waits for a sample no older than this.
+/// Waits for a sample that is not older than this.
 async fn sampled_after(load: &mut watch::Receiver<Arc<Sample>>, moment: Instant) {
     let is_new = |sample: &Arc<Sample>| sample.taken.is_some_and(|taken| taken >= moment);
     if load.wait_for(is_new).await.is_err() {
-        // No more samples come, and the clock alone counts.
+        // No more samples arrive; only the interval counts.
         std::future::pending::<()>().await;
     }
 }
@@ -107,9 +107,9 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    /// Heartbeats and samples of the load come about independently of each other, so one must never wait for the other.
+    /// Heartbeats and samples of the load are independent, so neither may wait for the other.
     #[test]
-    fn heartbeats_go_on_while_the_load_is_sampled() {
+    fn heartbeats_continue_while_the_load_is_sampled() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -140,7 +140,7 @@ mod tests {
         if finished.recv_timeout(Duration::from_mins(1)).is_err() {
             // A deadlocked thread of the runtime cannot be waited for.
             runtime.shutdown_background();
-            panic!("heartbeats stopped for good");
+            panic!("heartbeats have stopped");
         }
         stop.cancel();
         done.store(true, Ordering::Relaxed);

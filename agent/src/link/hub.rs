@@ -1,4 +1,4 @@
-//! Polls the model hub, and registers anew when its reachability changes.
+//! Polls the model hub, and registers again when its reachability changes.
 
 use std::{sync::Arc, time::Duration};
 

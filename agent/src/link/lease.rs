@@ -1,8 +1,8 @@
-//! Lease renewals: every few seconds, and at once after registering.
+//! Lease renewals: every few seconds, and immediately after registering.
 //!
-//! An answer confirms attempts from the moment its request was sent. Each coordinator answers for its own jobs, so
-//! answers are taken until every attempt has one. Renewals go out without attempts, too, now and
-//! then: a connection on which no answer comes back is deaf and is made anew.
+//! An answer confirms attempts from the moment at which its request was sent. Each coordinator answers for its own jobs, so answers are
+//! collected until every attempt has one. Renewals without attempts are sent now and then, too: a connection on which no answer arrives is
+//! replaced.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -21,11 +21,11 @@ use crate::{
     supervisor::Supervisor,
 };
 
-/// Time between renewals when there is nothing to renew.
+/// Time between renewals if there is nothing to renew.
 const IDLE_EVERY: Duration = Duration::from_secs(15);
-/// Time an answer gets.
+/// Time to wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Answers missed in a row after which the connection counts as deaf.
+/// Number of consecutive missing answers after which the connection is replaced.
 const MISSED: u32 = 3;
 
 /// Renews until stopped.
@@ -34,9 +34,9 @@ pub async fn run(fabric: Arc<Fabric>, supervisor: Arc<Supervisor>, stop: Cancell
     let (mut missed, mut nobody_there) = (0, false);
     let (mut last, mut busy_since) = (Instant::now(), None);
     loop {
-        // The first of several jobs came with a fresh lease.
+        // The first of several jobs has a fresh lease.
         busy_since = if supervisor.is_idle() { None } else { busy_since.or_else(|| Some(Instant::now())) };
-        // However many short ones follow each other, they do not put off the next renewal for ever.
+        // A series of short jobs does not postpone the next renewal.
         let latest = last + IDLE_EVERY;
         let due = busy_since.map_or(latest, |since| latest.min(last.max(since) + fabric.renew_every()));
         tokio::select! {
@@ -58,7 +58,7 @@ pub async fn run(fabric: Arc<Fabric>, supervisor: Arc<Supervisor>, stop: Cancell
         match answer {
             Ok(()) => {
                 missed = 0;
-                // It was away, and what it knew may be gone.
+                // The coordinator was unreachable and may have lost its state.
                 if std::mem::take(&mut nobody_there) {
                     fabric.request_registration();
                 }

@@ -1,4 +1,4 @@
-//! Connecting, registering, and connecting again when that is what it takes.
+//! Connects, registers, and reconnects.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,42 +24,42 @@ use crate::{
     supervisor::Supervisor,
 };
 
-/// Registering again now and then tells a coordinator that restarted what this Island has.
+/// Time between registrations: a coordinator that restarted needs one.
 const REGISTER_EVERY: Duration = Duration::from_secs(30);
-/// Time that handling one message may take before this process counts as deadlocked. Nothing in it waits for work to be done.
+/// Time that handling one message may take before this process counts as deadlocked. No handler waits for a job.
 const DISPATCH_LIMIT: Duration = Duration::from_mins(1);
-/// Time a registration gets.
+/// Time to wait for the answer to a registration.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a session needs.
+/// What a session is built from.
 #[derive(Debug)]
 pub struct Session {
-    /// The key that answers the server's challenge.
+    /// The key that signs the server's challenge.
     pub identity: Arc<Identity>,
-    /// The token it goes with.
+    /// Supplies the token.
     pub credentials: Arc<Credentials>,
-    /// Everybody's handle, filled here.
+    /// Receives the connection for all other tasks.
     pub fabric: Arc<Fabric>,
-    /// Takes what coordinators send.
+    /// Handles what coordinators send.
     pub supervisor: Arc<Supervisor>,
-    /// Fabric address that replaces the coordinator's.
+    /// Fabric address that overrides the coordinator's.
     pub nats_url: Option<String>,
-    /// What is said at registration.
+    /// Description of this Island for the registration.
     pub about: About,
-    /// Steps of handling messages.
+    /// Progress of message handling, for the watchdog.
     pub progress: Progress,
 }
 
-/// What an Island says of itself at registration.
+/// How an Island describes itself when it registers.
 #[derive(Debug, Clone)]
 pub struct About {
-    /// Name its owner gave it.
+    /// The name that its owner chose.
     pub name: String,
-    /// Where it is.
+    /// The region that its owner set.
     pub region: Option<String>,
 }
 
-/// A session that could not go on.
+/// Why a session ended.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     #[error("connect to the fabric at {0}")]
@@ -72,7 +72,7 @@ enum SessionError {
     Unresponsive,
 }
 
-/// Keeps a session until stopped.
+/// Keeps a session open until stopped.
 pub async fn run(session: Session, stop: CancellationToken) {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(4), u32::MAX);
     loop {
@@ -84,8 +84,8 @@ pub async fn run(session: Session, stop: CancellationToken) {
         session.fabric.set_down();
         session.fabric.set_client(None);
         let Err(error) = lost;
-        tracing::warn!(error = %Chain(&error), "lost the fabric");
-        // Only new credentials help against a refusal, and they hurt nothing otherwise.
+        tracing::warn!(error = %Chain(&error), "lost the connection to the fabric");
+        // A refused connection needs new credentials; in other cases they do no harm.
         if matches!(error, SessionError::Connect(..) | SessionError::Closed) {
             session.credentials.renew_now();
         }
@@ -120,7 +120,7 @@ impl Session {
                     Some(Event::Disconnected) => self.fabric.set_down(),
                     Some(Event::Connected) => self.fabric.request_registration(),
                     Some(Event::Closed) | None => return Err(SessionError::Closed),
-                    Some(event) => tracing::warn!(%event, "the fabric says"),
+                    Some(event) => tracing::warn!(%event, "event of the fabric connection"),
                 },
                 message = messages.recv() => match message {
                     Some(message) => {
@@ -132,12 +132,12 @@ impl Session {
                 },
                 () = self.fabric.unresponsive() => return Err(SessionError::Unresponsive),
                 Ok(()) = fresh_token.changed() => {
-                    // The server ends a connection whose token runs out; this way nothing waits for that.
+                    // The server closes a connection whose token expires; reconnecting first avoids that interruption.
                     if client.force_reconnect().await.is_err() {
                         return Err(SessionError::Closed);
                     }
                 }
-                () = &mut register => unreachable!("registering goes on for ever"),
+                () = &mut register => unreachable!("registering never ends"),
             }
         }
     }
@@ -169,7 +169,7 @@ impl Session {
             .map_err(|error| SessionError::Connect(url, error))
     }
 
-    /// Registers whenever asked to and now and then.
+    /// Registers when requested, and periodically.
     async fn keep_registered(&self) {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2), u32::MAX);
         loop {
@@ -203,7 +203,7 @@ impl Session {
         };
         let answer: Registered = self.fabric.request_signed(REGISTER, &message, REGISTER_TIMEOUT).await?;
         for key in &answer.drop {
-            self.supervisor.forget(*key, "nobody waits for it");
+            self.supervisor.forget(*key, "the coordinator dropped it");
         }
         let was_up = self.fabric.is_up();
         self.fabric.set_registered(&answer);
@@ -221,7 +221,7 @@ impl From<async_nats::SubscribeError> for SessionError {
     }
 }
 
-/// Quick at first, and never together with everybody else.
+/// Grows with the number of tries, with jitter so that Islands do not reconnect all at once.
 fn reconnect_delay(tries: usize) -> Duration {
     let grown = Duration::from_millis(50 << tries.min(6)).min(Duration::from_secs(2));
     if tries == 0 { Duration::ZERO } else { grown.mul_f64(0.5 + rand::random::<f64>() / 2.0) }

@@ -1,4 +1,4 @@
-//! What the owner says of single GPUs, and what follows for jobs. Pure.
+//! The owner's rules for single GPUs, and what follows from them for jobs. Pure.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 use super::RECOVERED;
 use crate::inventory::gpu::{Card, Reading, Vendor, View, is_lasting};
 
-/// GPUs that rest for now, and why.
+/// GPUs that are paused, with the reason.
 pub type PausedGpus = BTreeMap<u32, String>;
 
-/// By these, engines are told which GPU to use. The last is for an engine that cannot be told so by name: it gets none.
+/// Variables that restrict engines to one GPU. The last is for engines that cannot be restricted by name: they get no GPU.
 const CUDA: &str = "CUDA_VISIBLE_DEVICES";
 const ROCM: &str = "ROCR_VISIBLE_DEVICES";
 const VULKAN: &str = "GGML_VK_VISIBLE_DEVICES";
 
-/// What the owner says of one GPU, as `[[policy.gpu]]`.
+/// The owner's rule for one GPU, as in `[[policy.gpu]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuRule {
-    /// Which one: its number, its UUID or its PCI address.
+    /// The GPU: its number, UUID or PCI address.
     pub gpu: GpuName,
     /// Never used for jobs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub never: bool,
-    /// Megabytes of its memory that jobs may take together.
+    /// Megabytes of its memory that all jobs together may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_vram_mb: Option<u64>,
-    /// Degrees Celsius at which it is left alone, and only it.
+    /// Degrees Celsius at which this GPU is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_temperature_c: Option<u32>,
-    /// Watts at which it is left alone.
+    /// Watts at which this GPU is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_power_w: Option<u32>,
 }
@@ -42,7 +42,7 @@ pub struct GpuRule {
 pub enum GpuName {
     /// By its number on this Island.
     Index(u32),
-    /// By its UUID or its PCI address, in small letters.
+    /// By its UUID or its PCI address, in lower case.
     Id(String),
 }
 
@@ -53,7 +53,7 @@ enum Written {
     Text(String),
 }
 
-/// Text that names no GPU.
+/// A text that does not name a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' names no GPU: wanted is its number, its UUID such as GPU-8f6b1c2e-4a5d-4e0f-9b7a-3c2d1e0f5a6b, or its PCI address such \
@@ -92,7 +92,7 @@ fn is_address(name: &str) -> bool {
     is_hex(domain, &[4, 8]) && is_hex(bus, &[2]) && is_hex(device, &[2]) && is_hex(function, &[1])
 }
 
-/// NVIDIA's for a GPU or an instance of one, or AMD's, which has sixteen digits.
+/// A UUID of NVIDIA for a GPU or a MIG instance, or of AMD, which has sixteen digits.
 fn is_uuid(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("gpu-").or_else(|| name.strip_prefix("mig-")) else { return false };
     let is_number = rest.len() == 16 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -131,7 +131,7 @@ impl fmt::Display for GpuName {
 }
 
 impl GpuName {
-    /// Whether it is this one. The address of a GPU that is split means all of its instances.
+    /// Whether it is this GPU. The address of a GPU that is split matches all of its instances.
     pub fn means(&self, card: &Card) -> bool {
         let seen = &card.seen;
         match self {
@@ -145,7 +145,7 @@ impl GpuName {
     }
 }
 
-/// What holds for one GPU: the strictest of all that is said of it.
+/// The limits of one GPU: the strictest of all rules for it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Never used for jobs.
@@ -158,7 +158,7 @@ pub struct Limits {
     pub max_power_w: Option<u32>,
 }
 
-/// What holds for this GPU.
+/// Returns the limits of this GPU.
 pub fn limits(rules: &[GpuRule], card: &Card) -> Limits {
     fn strictest<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
         one.into_iter().chain(other).min()
@@ -171,7 +171,7 @@ pub fn limits(rules: &[GpuRule], card: &Card) -> Limits {
     })
 }
 
-/// The GPUs that the owner offers, each with the memory that jobs may have; the reason where there is none.
+/// Returns the GPUs that the owner offers, each with the memory that jobs may use; the reason if no GPU is offered.
 pub fn offered(rules: &[GpuRule], view: &View) -> (Vec<Gpu>, Option<String>) {
     let offered = |(card, gpu): (&Card, Gpu)| {
         let limits = limits(rules, card);
@@ -179,13 +179,13 @@ pub fn offered(rules: &[GpuRule], view: &View) -> (Vec<Gpu>, Option<String>) {
         (!limits.never).then_some(Gpu { vram_mb, ..gpu })
     };
     let gpus: Vec<Gpu> = view.cards.iter().zip(view.list()).filter_map(offered).collect();
-    let kept = || "the owner keeps every GPU to himself".to_owned();
-    let none = gpus.is_empty().then(|| view.none.clone().unwrap_or_else(kept));
+    let excluded = || "the owner excludes every GPU".to_owned();
+    let none = gpus.is_empty().then(|| view.none.clone().unwrap_or_else(excluded));
     (gpus, none)
 }
 
-/// GPUs that are too hot or draw too much, by what is said of each; `before` is what followed a moment ago. One with a limit that
-/// nothing measures rests, too: too little work is better than work that was forbidden.
+/// Returns the GPUs that exceed a limit of temperature or power; `before` is the previous result. A GPU whose limit is not measured is
+/// paused, too: no work is better than forbidden work.
 pub fn paused_gpus(rules: &[GpuRule], view: &View, before: &PausedGpus) -> PausedGpus {
     let rests = |card: &Card| {
         let limits = limits(rules, card);
@@ -215,26 +215,26 @@ fn as_number<T: Copy>(reading: &Reading<T>, number: impl Fn(T) -> f32) -> Result
     reading.as_ref().map(|value| number(*value))
 }
 
-/// What a new worker may take of one GPU.
+/// What a new worker may use of one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Share {
-    /// The GPU; none where there is none to use.
+    /// The GPU; `None` if no GPU can be used.
     pub gpu: Option<u32>,
-    /// Whether a worker is kept to it: where the owner has rules for GPUs.
-    pub is_kept: bool,
-    /// Memory that it may still take, megabytes.
+    /// Whether the worker is restricted to it: if the owner has rules for GPUs.
+    pub is_restricted: bool,
+    /// Memory that it may use, megabytes.
     pub free_mb: u64,
-    /// What keeps its engine to that GPU.
+    /// Variables that restrict its engine to that GPU.
     pub environment: BTreeMap<String, String>,
 }
 
-/// The shares of all GPUs that may be used, that with most memory left first; one of nothing where there are none. Where the owner
-/// has rules for GPUs, a worker sees one alone, so that no engine spreads over one that is not meant.
+/// Returns the shares of all usable GPUs, those with the most free memory first; one empty share without GPUs. If the owner has rules
+/// for GPUs, a worker sees only one, so that no engine uses another.
 pub fn shares(rules: &[GpuRule], paused_gpus: &PausedGpus, view: &View) -> Vec<Share> {
     let (has_rules, is_only_one) = (!rules.is_empty(), view.cards.len() == 1);
     let share = |card: &Card| {
         let limits = limits(rules, card);
-        // Beside others, one that engines cannot be told to use alone is not used.
+        // Beside others, a GPU to which engines cannot be restricted is not used.
         let can_be_kept_to = is_only_one || card.seen.handle.is_some();
         if has_rules && (limits.never || paused_gpus.contains_key(&card.index) || !can_be_kept_to) {
             return None;
@@ -242,7 +242,7 @@ pub fn shares(rules: &[GpuRule], paused_gpus: &PausedGpus, view: &View) -> Vec<S
         let hides_others = has_rules && !is_only_one;
         Some(Share {
             gpu: Some(card.index),
-            is_kept: has_rules,
+            is_restricted: has_rules,
             free_mb: free_mb(&limits, card),
             environment: if hides_others { visible(Some(card)) } else { BTreeMap::new() },
         })
@@ -256,23 +256,23 @@ pub fn shares(rules: &[GpuRule], paused_gpus: &PausedGpus, view: &View) -> Vec<S
     shares
 }
 
-/// What jobs may take of a GPU together, megabytes.
+/// Memory of a GPU that jobs together may use, megabytes.
 pub fn most_mb(rules: &[GpuRule], card: &Card, reserve_mb: u64) -> u64 {
     let without_reserve = card.seen.vram_mb.saturating_sub(reserve_mb);
     limits(rules, card).max_vram_mb.map_or(without_reserve, |most| most.min(without_reserve))
 }
 
-/// Memory that jobs may still take of a GPU, megabytes.
+/// Memory of a GPU that jobs may still use, megabytes.
 fn free_mb(limits: &Limits, card: &Card) -> u64 {
-    // Where nothing tells what is in use, nothing is known to be free.
+    // If the use is unknown, no memory is known to be free.
     let Ok(used) = card.seen.used_mb else { return 0 };
     let free = card.seen.vram_mb.saturating_sub(used);
-    // Where nothing tells what is ours, all of it may be.
+    // If the use by workers is unknown, all of it may be theirs.
     let ours = card.ours_mb.unwrap_or(used);
     limits.max_vram_mb.map_or(free, |most| free.min(most.saturating_sub(ours)))
 }
 
-/// What makes one GPU the only one that engines see.
+/// Returns the variables that make one GPU the only one that engines see.
 fn visible(card: Option<&Card>) -> BTreeMap<String, String> {
     let name = |vendor| {
         let card = card.filter(|card| card.seen.vendor == vendor);

@@ -9,10 +9,10 @@ const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 /// Minutes of a day.
 const DAY: u16 = 24 * 60;
 
-/// A moment as the owner's clock on the wall shows it.
+/// A moment in local time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// In itself.
+    /// The time.
     pub now: Timestamp,
     /// Day of the week, 0 for Monday.
     pub weekday: u8,
@@ -42,13 +42,13 @@ pub struct Window {
     end: u16,
 }
 
-/// A text that is no window.
+/// A text that is not a window.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' are no hours of the week, such as 'mon-fri 18:00-08:00' or 'sun 00:00-24:00'")]
+#[error("'{0}' is not a window of hours; write them as 'mon-fri 18:00-08:00' or 'sun 00:00-24:00'")]
 pub struct WindowError(String);
 
 impl Window {
-    /// Whether the moment lies within.
+    /// Whether the moment is inside the window.
     pub fn covers(&self, moment: &Moment) -> bool {
         let (day, minute) = (moment.weekday, moment.minute);
         let yesterday = (day + 6) % 7;
@@ -84,7 +84,7 @@ fn parse(text: &str) -> Option<Window> {
     };
     let (begin, end) = hours.trim().split_once('-')?;
     let (begin, end) = (minute(begin)?, minute(end)?);
-    // A day begins before it is over, and nothing is no window.
+    // A window starts within its day and is not empty.
     (begin < DAY && begin != end).then_some(Window { first, last, begin, end })
 }
 
@@ -141,7 +141,7 @@ mod tests {
     fn a_night_ends_on_the_next_day() {
         assert!(covers("mon-fri 18:00-08:00", 0, "18:00"));
         assert!(covers("mon-fri 18:00-08:00", 5, "07:59"), "Friday's night");
-        assert!(!covers("mon-fri 18:00-08:00", 0, "07:59"), "Sunday has none");
+        assert!(!covers("mon-fri 18:00-08:00", 0, "07:59"), "there is no window on Sunday");
         assert!(!covers("mon-fri 18:00-08:00", 2, "12:00"));
         assert!(covers("sun 00:00-24:00", 6, "23:59"));
         assert!(covers("sat-mon 00:00-24:00", 0, "10:00"), "over the end of the week");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_none() {
+    fn invalid_windows_are_rejected() {
         for text in
             ["", "mon", "mon 8-9", "mon 08:00-08:00", "mon 24:00-25:00", "mon 08:60-09:00", "my 08:00-09:00"]
         {
@@ -159,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(first in 0_u8..7, last in 0_u8..7, begin in 0_u16..1440, end in 0_u16..=1440) {
+        fn windows_survive_formatting_and_parsing(first in 0_u8..7, last in 0_u8..7, begin in 0_u16..1440, end in 0_u16..=1440) {
             prop_assume!(begin != end);
             let made = Window { first, last, begin, end };
             prop_assert_eq!(window(&made.to_string()), made);

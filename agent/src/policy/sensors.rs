@@ -17,7 +17,7 @@ pub struct SensorReadings {
     /// Whether a program that is not ours computes on a GPU.
     pub gpu_in_use: bool,
     /// Whether a GPU does not report the programs that use it.
-    pub gpu_untold: bool,
+    pub gpu_use_unknown: bool,
     /// Temperature of the hottest GPU.
     pub gpu_temperature_c: Option<f32>,
     /// Highest power of a GPU.
@@ -34,7 +34,7 @@ impl SensorReadings {
         Self {
             idle,
             gpu_in_use: cards.iter().any(|card| card.foreign.is_some_and(|count| count > 0)),
-            gpu_untold: cards.iter().any(|card| card.foreign.is_none()),
+            gpu_use_unknown: cards.iter().any(|card| card.foreign.is_none()),
             gpu_temperature_c: most(|card| Some(*card.seen.temperature_c.as_ref().ok()? as f32)),
             gpu_power_w: most(|card| card.seen.power_w.as_ref().ok().copied()),
         }
@@ -95,16 +95,16 @@ mod tests {
     }
 
     #[test]
-    fn the_last_touch_of_any_seat_counts_and_other_devices_do_not() {
+    fn the_last_input_on_any_terminal_counts_and_other_devices_do_not() {
         let dev = tempfile::tempdir().expect("a folder");
         let now = SystemTime::now();
         let ago = |minutes| now - Duration::from_mins(minutes);
-        assert_eq!(InputDevices::under(dev.path()).idle(now), None, "nothing tells");
+        assert_eq!(InputDevices::under(dev.path()).idle(now), None, "nothing is measured");
         device(dev.path(), "tty1", ago(50));
         device(dev.path(), "ttyS0", ago(1));
         device(dev.path(), "null", ago(0));
         device(dev.path(), "pts/ptmx", ago(0));
-        let idle = || InputDevices::under(dev.path()).idle(now).expect("told").as_secs() / 60;
+        let idle = || InputDevices::under(dev.path()).idle(now).expect("reported").as_secs() / 60;
         assert_eq!(idle(), 50);
         device(dev.path(), "pts/3", ago(20));
         assert_eq!(idle(), 20);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_gpu_counts_and_those_that_the_owner_keeps_do_not() {
+    fn the_hottest_gpu_counts_and_excluded_gpus_do_not() {
         let gpu = |index, celsius: Option<u32>, watts: Option<f32>, foreign| {
             let mut card = card(index, crate::inventory::gpu::Vendor::Amd, 1, Ok(0), None);
             card.seen.temperature_c = celsius.ok_or_else(String::new);
@@ -129,7 +129,7 @@ mod tests {
         let all = SensorReadings {
             idle: None,
             gpu_in_use: true,
-            gpu_untold: true,
+            gpu_use_unknown: true,
             gpu_temperature_c: Some(81.0),
             gpu_power_w: Some(120.0),
         };

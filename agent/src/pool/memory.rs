@@ -1,4 +1,4 @@
-//! The memory ledger: what is free beside each GPU, what workers will still take, and who leaves to make room.
+//! Memory of workers: what is free on each GPU, what workers will allocate, and which workers stop to free memory.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ use crate::{
     worker_placement::{self, Placement},
 };
 
-/// Memory of a worker that all Cargos of an engine share, before any job, megabytes.
+/// Memory of a worker that runs all Cargos of an engine, before any job, megabytes.
 const SHARED_MB: u64 = 64;
 
 impl Pool {
-    /// Whether a job of this key takes no more memory: where its worker runs, unless each job takes its own.
+    /// Whether a job with this key needs no additional memory: its worker runs, and jobs do not allocate their own.
     pub fn has_place(&self, key: &ModelKey, cargo: &CargoSpec) -> bool {
         !cargo.is_shared() && self.find(key).is_some()
     }
 
-    /// What a job of this key would take of this headroom.
+    /// The headroom that a job with this key would use.
     pub fn demand(&self, key: &ModelKey, cargo: &CargoSpec, headroom: Amount) -> Demand {
         if self.has_place(key, cargo) {
             return Demand::default();
@@ -38,40 +38,43 @@ impl Pool {
         Demand { ram_mb: need.ram_mb, vram_mb: need.vram_mb, ..Demand::default() }
     }
 
-    /// Memory that one more job may use, with what starting workers will take taken off and what idle ones would give back added.
-    /// Measured now, which takes some reading of files.
+    /// Memory that one more job may use: minus what starting workers will allocate, plus what idle ones would free. Measured now, which
+    /// reads some files.
     pub fn headroom(&self) -> Amount {
         worker_placement::headroom(&self.placements())
     }
 
     /// Returns the placement for a worker of this Cargo once the workers that are stopped for it have ended.
-    pub(super) async fn make_room(&self, cargo: &CargoSpec) -> Result<Placement<InstanceId>, AcquireError> {
-        // Where each job takes its own memory, admission has seen to it; the worker itself is small.
+    pub(super) async fn free_memory_for(
+        &self,
+        cargo: &CargoSpec,
+    ) -> Result<Placement<InstanceId>, AcquireError> {
+        // If each job allocates its own memory, admission has checked it; the worker itself is small.
         let (placements, is_small) = (self.placements(), cargo.is_shared());
         let wanted = if is_small {
             Amount::default()
         } else {
             need(cargo, worker_placement::headroom(&placements).vram_mb)
         };
-        let no_room = AcquireError::NoRoom { ram_mb: wanted.ram_mb, vram_mb: wanted.vram_mb };
-        let (room, leaving) = worker_placement::choose(placements, wanted).ok_or(no_room)?;
+        let no_memory = AcquireError::NoMemory { ram_mb: wanted.ram_mb, vram_mb: wanted.vram_mb };
+        let (placement, leaving) = worker_placement::choose(placements, wanted).ok_or(no_memory)?;
         if leaving.is_empty() {
-            return Ok(room);
+            return Ok(placement);
         }
         let workers = self.workers();
         for worker in workers.iter().filter(|worker| leaving.contains(&worker.instance)) {
-            tracing::info!(instance = %worker.instance, "stopping an idle worker to make room");
+            tracing::info!(instance = %worker.instance, "stopping an idle worker to free memory");
             self.lock().retain(|(_, other)| other.instance != worker.instance);
             worker.send(Command::Stop { now: false });
             await_stop(worker).await;
         }
-        let ram_mb = self.free_beside(&room.share, &self.load.latest(), Memory::read()).ram_mb;
-        // The latest look at the GPU may be of before they left.
-        let vram_mb = room.without(&leaving).vram_mb;
-        Ok(Placement { free: Amount { ram_mb, vram_mb }, ..room })
+        let ram_mb = self.free_beside(&placement.share, &self.load.latest(), Memory::read()).ram_mb;
+        // The latest sample of the GPU may be older than their end.
+        let vram_mb = placement.without(&leaving).vram_mb;
+        Ok(Placement { free: Amount { ram_mb, vram_mb }, ..placement })
     }
 
-    /// Ends workers that together take more of a GPU than jobs may have there, by what its driver measures.
+    /// Ends workers that together use more of a GPU than jobs may, as measured by its driver.
     pub fn enforce_vram_limits(&self) {
         let sample = self.load.latest();
         for card in &sample.gpus.cards {
@@ -90,28 +93,28 @@ impl Pool {
                 let used_mb = taker.used_mb;
                 tracing::warn!(
                     instance = %worker.instance, cargo = %worker.launch.cargo.slug, gpu = card.index, used_mb, most_mb,
-                    "workers take more of a GPU than they may: ending one"
+                    "workers use more GPU memory than allowed: ending one"
                 );
                 worker.send(Command::Kill(WorkerExit::VramExceeded { used_mb }));
             }
         }
     }
 
-    /// The places for a worker, that with most memory left on its GPU first.
+    /// The possible placements of a worker, those with the most free GPU memory first.
     fn placements(&self) -> Vec<Placement<InstanceId>> {
         let sample = self.load.latest();
         let memory = sample.memory_now();
         let paused_gpus = self.stance.latest().paused_gpus;
         let shares = gpus::shares(&self.config.gpu_rules, &paused_gpus, &sample.gpus);
-        let room = |share: Share| Placement {
+        let placement = |share: Share| Placement {
             free: self.free_beside(&share, &sample, memory),
             workers: self.candidates(&share, &sample),
             share,
         };
-        shares.into_iter().map(room).collect()
+        shares.into_iter().map(placement).collect()
     }
 
-    /// Free memory, less what was not yet in use when it was measured.
+    /// Free memory, minus what workers have not allocated yet when it was measured.
     fn free_beside(&self, share: &Share, sample: &Sample, memory: Memory) -> Amount {
         let due = |worker: &Arc<WorkerHandle>| {
             let (stats, cargo) = (worker.stats(), &worker.launch.cargo);
@@ -131,7 +134,7 @@ impl Pool {
         measured.less(reserve).less(due)
     }
 
-    /// The workers that are loaded, with what each would give back beside this GPU.
+    /// The loaded workers, each with the memory that stopping it would free in addition to this GPU's.
     fn candidates(&self, share: &Share, sample: &Sample) -> Vec<Candidate<InstanceId>> {
         let cards = &sample.gpus.cards;
         let card = cards.iter().find(|card| Some(card.index) == share.gpu);
@@ -141,8 +144,8 @@ impl Pool {
             let stats = worker.stats();
             let vram_mb = card.map_or(0, |card| {
                 let is_here = worker.launch.gpu.map_or(is_only_one, |gpu| gpu == card.index);
-                let told = if is_here { stats.vram_mb } else { 0 };
-                measured_mb(card, worker.pid).unwrap_or(told)
+                let reported = if is_here { stats.vram_mb } else { 0 };
+                measured_mb(card, worker.pid).unwrap_or(reported)
             });
             Candidate {
                 id: worker.instance,
@@ -157,24 +160,24 @@ impl Pool {
     }
 }
 
-/// What a process takes of a GPU, where its driver tells.
+/// Memory of a GPU that a process uses, if its driver reports it.
 fn measured_mb(card: &Card, pid: u32) -> Option<u64> {
     *card.seen.computing.as_ref().ok()?.get(&pid)?
 }
 
-/// Whether something came after this look at the machine.
+/// Whether something was started after this sample of the machine.
 fn is_since(sample: &Sample, moment: Instant) -> bool {
     sample.taken.is_none_or(|taken| taken < moment)
 }
 
-/// What a worker of this Cargo takes: no GPU memory where there is too little of it and the engine can do without.
+/// Memory that a worker of this Cargo uses; no GPU memory if too little is free and the engine also runs on the processor.
 fn need(cargo: &CargoSpec, free_vram_mb: u64) -> Amount {
     let does_without = cargo.runtime_type.gpu_is_optional() && cargo.required_vram_mb > free_vram_mb;
     let vram_mb = if does_without { 0 } else { cargo.required_vram_mb };
     Amount { ram_mb: cargo.required_ram_mb, vram_mb }
 }
 
-/// Memory that a worker itself takes, apart from what its jobs take one by one.
+/// Memory that a worker itself uses, without that of its jobs.
 fn own_mb(cargo: &CargoSpec) -> u64 {
     if cargo.is_shared() { SHARED_MB } else { cargo.required_ram_mb }
 }
@@ -185,7 +188,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn gpu_memory_is_a_wish_for_engines_that_do_without() {
+    fn gpu_memory_is_optional_for_engines_that_also_run_on_processors() {
         let mut cargo = testing::assignment(1, 1).cargo;
         (cargo.required_ram_mb, cargo.required_vram_mb) = (4000, 6000);
         cargo.runtime_type = island_protocol::cargo::RuntimeType::Llmcpp;

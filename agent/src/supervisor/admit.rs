@@ -1,4 +1,4 @@
-//! What is measured for admission.
+//! Measures what admission needs.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ use crate::{
 };
 
 impl Supervisor {
-    /// Whether an attempt fits beside the `jobs` that are here.
+    /// Whether an attempt fits in addition to the `jobs` that run here.
     pub(super) fn admit(&self, assignment: &Assignment, jobs: u32) -> Result<(), Refusal> {
         if let Some(refusal) = self.forbidden(assignment) {
             return Err(refusal);
         }
         let pool = &self.parts.pool;
         let model = ModelKey::of_attempt(assignment);
-        // Nothing is measured for a job whose engine runs: it takes no more.
+        // Nothing is measured for a job whose worker runs: it needs no more memory.
         let (memory, room) = if pool.has_place(&model, &assignment.cargo) {
             (Demand::default(), Amount::default())
         } else {
@@ -37,7 +37,7 @@ impl Supervisor {
             disk_mb: artifacts::missing_mb(&self.parts.cache, &assignment.cargo.artifacts),
             tier: (assignment.cargo.runtime_type == RuntimeType::Container)
                 .then(|| assignment.cargo.sandbox_tier.unwrap_or_default()),
-            // What makes no sense is for the engine to say.
+            // An invalid Cargo is rejected by the engine.
             egress: assignment.cargo.egress().unwrap_or_default(),
             ..memory
         };
@@ -67,24 +67,24 @@ impl Supervisor {
         })
     }
 
-    /// Why the owner does not allow this Cargo, if so.
+    /// Returns why the owner does not allow this Cargo, if so.
     fn forbidden(&self, assignment: &Assignment) -> Option<Refusal> {
         let (rules, cargo) = (&self.parts.rules, &assignment.cargo);
         let message = if !rules.runtimes.is_empty() && !rules.runtimes.contains(&cargo.runtime_type) {
-            format!("the owner does not offer the engine {}", cargo.runtime_type)
+            format!("the owner's rules do not offer the engine {}", cargo.runtime_type)
         } else if rules.refused_cargos.contains(&cargo.slug) {
-            format!("the owner does not run {}", cargo.slug)
+            format!("the owner's rules refuse {}", cargo.slug)
         } else if !rules.asking.is_met(cargo) {
             let (asked, paid) = (rules.asking.of(&cargo.slug), cargo.price_per_job);
-            format!("the owner asks {asked} credits for {}, and it pays {paid}", cargo.slug)
+            format!("the owner's minimum price for {} is {asked} credits, and it pays {paid}", cargo.slug)
         } else {
             return None;
         };
         Some(Refusal { reason: RefusalReason::NotAllowed, message })
     }
 
-    /// Memory promised to attempts: to those whose worker is not started yet, other than one of this model, and to each that
-    /// takes its own in a shared worker, where nothing tells how much of it is in use already.
+    /// Memory promised to attempts whose worker is not started yet, except one of this model, and to each that allocates its own in a
+    /// shared worker, where its use cannot be measured.
     fn promised(&self, model: &ModelKey, headroom: Amount) -> Amount {
         let mut models = BTreeMap::new();
         let mut own = Vec::new();

@@ -9,7 +9,7 @@ use island_protocol::ids::{AttemptKey, JobId};
 
 use crate::attempt::{handle::AttemptHandle, state::AttemptState};
 
-/// Ended jobs whose epochs are remembered, so that a late copy of an assignment starts nothing.
+/// Number of ended jobs whose epochs are kept, so that a late copy of an assignment starts nothing.
 const REMEMBERED: usize = 4096;
 
 /// The attempts, one per job, and the epochs of those that ended.
@@ -36,7 +36,7 @@ impl AttemptTable {
         self.jobs.values().cloned().collect()
     }
 
-    /// Attempts that still need a place.
+    /// Attempts that have no slot yet.
     pub(super) fn live(&self) -> u32 {
         self.jobs.values().filter(|attempt| attempt.state() < AttemptState::Finishing).count() as u32
     }
@@ -46,7 +46,7 @@ impl AttemptTable {
         self.jobs.is_empty()
     }
 
-    /// Why an assignment of this attempt makes no sense, or returns it if it is here already.
+    /// Returns why an assignment of this attempt is invalid, or the attempt if it is here already.
     pub(super) fn known(&self, key: AttemptKey) -> Result<Option<Arc<AttemptHandle>>, &'static str> {
         match self.jobs.get(&key.job_id) {
             Some(attempt) if attempt.key() == key => return Ok(Some(Arc::clone(attempt))),
@@ -57,7 +57,7 @@ impl AttemptTable {
         if is_newer { Ok(None) } else { Err("of an epoch that has ended here") }
     }
 
-    /// An attempt is done with; its epoch is remembered.
+    /// Removes an attempt; its epoch is kept.
     pub(super) fn forget(&mut self, key: AttemptKey) {
         if self.jobs.get(&key.job_id).is_some_and(|attempt| attempt.key() == key) {
             self.jobs.remove(&key.job_id);
@@ -101,17 +101,17 @@ mod tests {
         assert!(books.is_empty());
         assert!(
             books.known(second.key()).is_err(),
-            "it has ended, and the late end of an older one changes nothing"
+            "it has ended, and a late end of an older one changes nothing"
         );
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_kept_epochs_is_bounded() {
         let mut books = AttemptTable::default();
         for job in 0..(REMEMBERED as u128 + 10) {
             books.forget(testing::assignment(job, 1).key);
         }
         assert_eq!((books.ended.len(), books.ended_order.len()), (REMEMBERED, REMEMBERED));
-        assert!(books.known(testing::assignment(0, 1).key).is_ok(), "long forgotten");
+        assert!(books.known(testing::assignment(0, 1).key).is_ok(), "removed long ago");
     }
 }

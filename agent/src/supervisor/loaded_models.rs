@@ -7,7 +7,7 @@ use island_protocol::host::HostModel;
 
 use crate::worker::WorkerHandle;
 
-/// Files on disk, and files loaded in workers with the places free there.
+/// Files on disk, and files loaded in workers with their free slots.
 pub(super) fn list(entries: &[Entry], workers: &[Arc<WorkerHandle>]) -> Vec<HostModel> {
     let on_disk = entries.iter().map(|entry| HostModel {
         url: entry.url.clone(),

@@ -1,4 +1,4 @@
-//! After a restart: what the journal, the spools and the workers that still run say is put together again.
+//! Recovers attempts after a restart from the journal, the spools and the workers that still run.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Supervisor {
-    /// Takes up what an earlier agent left. Called once, before anything is assigned.
+    /// Recovers the attempts of an earlier agent. Called once, before any assignment.
     pub async fn recover(self: &Arc<Self>) -> io::Result<()> {
         let mut held: BTreeMap<AttemptKey, Arc<WorkerHandle>> = BTreeMap::new();
         for (worker, jobs) in self.parts.pool.recover().await? {
@@ -28,12 +28,13 @@ impl Supervisor {
         for record in self.parts.journal.read_all()? {
             let worker = held.remove(&record.assignment.key);
             if let Err(error) = self.take_up(record, worker, &boot) {
-                tracing::warn!(error, "an attempt of the last start is lost");
+                tracing::warn!(error, "an attempt of the last run is lost");
             }
         }
         for (key, worker) in held {
-            tracing::info!(%key, instance = %worker.instance, "a worker holds an attempt that nobody knows");
-            let failure = Failure::interrupted(FailureCode::IslandLost, "the attempt is not known any more");
+            tracing::info!(%key, instance = %worker.instance, "a worker holds an unknown attempt");
+            let failure =
+                Failure::interrupted(FailureCode::IslandLost, "the attempt is unknown to the agent");
             worker.send(Command::Cancel(key, failure));
             worker.send(Command::Spooled(key, u64::MAX));
         }
@@ -56,15 +57,15 @@ impl Supervisor {
             .map_err(|error| error.to_string())?;
         let age_ms = (clock::now().unix_ms() - record.accepted_at.unix_ms()).max(0) as u64;
         let now = clock::boot_ms();
-        // Silent until the coordinator has confirmed that the attempt is still ours.
+        // Publishes nothing until the coordinator has confirmed that this Island still holds the attempt.
         let attempt = AttemptHandle::new(record.assignment, spool, now.saturating_sub(age_ms), 0);
-        tracing::info!(%key, in_worker = worker.is_some(), "taking up an attempt");
+        tracing::info!(%key, in_worker = worker.is_some(), "continuing an attempt");
         self.lock().insert(&attempt);
         self.spawn(attempt, Some(worker.map_or(Held::Nowhere, Held::In)));
         Ok(())
     }
 
-    /// Removes spools that no record names.
+    /// Removes spools without a record.
     fn sweep_spools(&self) -> io::Result<()> {
         let known: Vec<String> = self.holding().into_iter().map(crate::spool::file_name).collect();
         for entry in std::fs::read_dir(&self.parts.spool_dir)? {

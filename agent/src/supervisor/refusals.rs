@@ -1,4 +1,4 @@
-//! What was asked of this Island and not taken, by reason: why it gets no work.
+//! Refused jobs, by reason.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use island_protocol::fabric::{Refusal, RefusalReason};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// How often a reason came up, and its latest words.
+/// How often a reason occurred, and its latest message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// How often since the agent started.
     pub times: u64,
-    /// What was said last.
+    /// The latest message.
     pub latest: String,
 }
 
@@ -20,7 +20,7 @@ pub struct Count {
 pub struct Refusals(Mutex<BTreeMap<RefusalReason, Count>>);
 
 impl Refusals {
-    /// One more.
+    /// Counts a refusal.
     pub fn note(&self, refusal: &Refusal) {
         let mut counts = self.0.lock();
         let count = counts.entry(refusal.reason).or_insert_with(|| Count { times: 0, latest: String::new() });
@@ -28,7 +28,7 @@ impl Refusals {
         count.latest.clone_from(&refusal.message);
     }
 
-    /// All of them.
+    /// All refusals by reason.
     pub fn all(&self) -> BTreeMap<RefusalReason, Count> {
         self.0.lock().clone()
     }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_and_keeps_the_latest_words() {
+    fn counts_and_keeps_the_latest_message() {
         let refusals = Refusals::default();
         for message in ["one", "two"] {
             refusals.note(&Refusal { reason: RefusalReason::NoRam, message: message.to_owned() });

@@ -13,12 +13,12 @@ use super::{Supervisor, loaded_models};
 use crate::{clock, inventory::gpu::View, policy::gpus};
 
 impl Supervisor {
-    /// Changes when a heartbeat is due at once.
+    /// Changes when a heartbeat must be sent at once.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// What this Island has, for registration.
+    /// The capabilities, for registration.
     pub fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.parts.capabilities.clone();
         if let Some(report) = self.parts.pool.sandbox() {
@@ -30,25 +30,25 @@ impl Supervisor {
         capabilities
     }
 
-    /// Notes which GPUs there are; true if what is offered of them is news.
+    /// Records the GPUs that were found; returns `true` if the offered ones changed.
     pub fn set_gpus(&self, view: &View) -> bool {
         let offered = gpus::offered(&self.parts.rules.gpu, view);
         let mut known = self.gpus();
         let (now, before) = (names(&offered.0), names(&known.0));
         if now != before {
-            tracing::info!(gpus = ?now, ?before, reason = offered.1, "other GPUs are here");
+            tracing::info!(gpus = ?now, ?before, reason = offered.1, "the offered GPUs changed");
         }
         let changed = *known != offered;
         *known = offered;
         changed
     }
 
-    /// Notes what the machine was measured to do.
+    /// Records the measured speed of the machine.
     pub fn set_measured(&self, measured: Measured) {
         *self.measured.lock() = Some(measured);
     }
 
-    /// Notes how fast its link turned out to be; told at the next registration.
+    /// Records the measured speed of the link; sent with the next registration.
     pub fn set_link_mb_s(&self, speed: u64) {
         let mut measured = self.measured.lock();
         if let Some(measured) = measured.as_mut() {
@@ -56,38 +56,38 @@ impl Supervisor {
         }
     }
 
-    /// What the machine was measured to do.
+    /// The measured speed of the machine.
     pub fn measured(&self) -> Option<Measured> {
         self.measured.lock().clone()
     }
 
-    /// Notes whether the hub answers; true if that is news.
+    /// Records whether the hub answers; returns `true` if that changed.
     pub fn set_hub_reachable(&self, reachable: bool) -> bool {
         self.hub().replace(reachable) != Some(reachable)
     }
 
-    /// Attempts here, for registration.
+    /// Running attempts, for registration.
     pub fn holding(&self) -> Vec<AttemptKey> {
         self.attempts().iter().map(|attempt| attempt.key()).collect()
     }
 
-    /// Attempts here, for heartbeats.
+    /// Running attempts, for heartbeats.
     pub fn running(&self) -> Vec<RunningJob> {
         let now = clock::boot_ms();
         self.attempts().iter().map(|attempt| attempt.running(now)).collect()
     }
 
-    /// Attempts here, for renewals.
+    /// Running attempts, for renewals.
     pub fn leased(&self) -> Vec<LeasedJob> {
         self.attempts().iter().map(|attempt| attempt.leased()).collect()
     }
 
-    /// Models here, for heartbeats.
+    /// Models on disk, for heartbeats.
     pub fn models(&self) -> Vec<HostModel> {
         loaded_models::list(&self.parts.cache.list(), &self.parts.pool.workers())
     }
 
-    /// What may still be started, for heartbeats.
+    /// Memory and slots for further jobs, for heartbeats.
     pub fn headroom(&self) -> Headroom {
         let live = self.lock().live();
         let room = self.parts.pool.headroom();

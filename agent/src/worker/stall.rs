@@ -1,7 +1,7 @@
-//! Is a worker hung? Pure: pulses and the time they came at go in.
+//! Detects workers that hang. Pure: pulses and their times are arguments.
 //!
-//! A worker that says nothing at all is judged by its pulses; a job that produces output by its work counter. Fetching,
-//! loading and reading a long prompt may take as long as they like.
+//! A worker that sends nothing is judged by the time since its last frame; a job that produces output by its work counter. Downloading,
+//! loading and reading a long prompt have no limit.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,16 +10,16 @@ use island_runtimes_api::Phase;
 use island_runtimes_worker::frame::JobWork;
 use tokio::time::Instant;
 
-/// Time between two judgements while jobs run.
+/// Time between two checks while jobs run.
 const JUDGE_EVERY: Duration = Duration::from_millis(500);
-/// Time without any frame after which a worker counts as hung.
+/// Time without any frame after which a worker counts as stalled.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Time that output may stand still.
+/// Time that output may make no progress.
 const FROZEN: Duration = Duration::from_secs(3);
-/// Pulses that must agree that it does, so that an agent which slept blames nobody.
+/// Number of pulses that must show no progress, so that an agent that was suspended does not end its workers.
 const FROZEN_PULSES: u32 = 3;
 
-/// What was seen of a worker.
+/// Observations of a worker.
 #[derive(Debug)]
 pub struct StallDetector {
     last_frame: Instant,
@@ -34,27 +34,27 @@ struct Seen {
     pulses: u32,
 }
 
-/// Why a worker counts as hung.
+/// Why a worker counts as stalled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stall {
-    /// It says nothing.
+    /// It sends nothing.
     Silent,
-    /// This attempt produces nothing.
+    /// This attempt makes no progress.
     Frozen(AttemptKey),
 }
 
 impl StallDetector {
-    /// A watch over a worker just met.
+    /// Creates the observations of a new worker.
     pub fn new(now: Instant) -> Self {
         Self { last_frame: now, jobs: BTreeMap::new() }
     }
 
-    /// Any frame came.
+    /// Records any frame.
     pub fn frame_received(&mut self, now: Instant) {
         self.last_frame = now;
     }
 
-    /// A pulse came.
+    /// Records a pulse.
     pub fn pulse(&mut self, now: Instant, work: &[JobWork]) {
         self.frame_received(now);
         let before = std::mem::take(&mut self.jobs);
@@ -70,12 +70,12 @@ impl StallDetector {
         }
     }
 
-    /// When to judge it, last having done so then. Nothing but silence can come over a worker without jobs.
+    /// When to check next, after a check at the given time. A worker without jobs can only stop sending.
     pub fn due(&self, judged: Instant) -> Instant {
         if self.jobs.is_empty() { self.last_frame + SILENCE } else { judged + JUDGE_EVERY }
     }
 
-    /// Whether it is hung.
+    /// Whether it has stalled.
     pub fn check(&self, now: Instant) -> Option<Stall> {
         if now.duration_since(self.last_frame) >= SILENCE {
             return Some(Stall::Silent);
@@ -116,23 +116,23 @@ mod tests {
     }
 
     #[test]
-    fn a_long_load_or_prompt_is_none() {
+    fn a_long_load_or_prompt_is_not_a_stall() {
         for phase in [Phase::Wait, Phase::Fetch, Phase::Load, Phase::Prompt] {
             assert_eq!(watch_of(phase, |_| 5, 60), None);
         }
     }
 
     #[test]
-    fn silence_is_one_after_10_s() {
+    fn no_frames_for_10_s_are_a_stall() {
         let start = Instant::now();
         let watch = StallDetector::new(start);
-        assert_eq!(watch.due(start), start + Duration::from_secs(10), "nobody looks before");
+        assert_eq!(watch.due(start), start + Duration::from_secs(10), "no earlier check");
         assert_eq!(watch.check(start + Duration::from_secs(9)), None);
         assert_eq!(watch.check(start + Duration::from_secs(10)), Some(Stall::Silent));
     }
 
     #[test]
-    fn an_agent_that_slept_blames_nobody() {
+    fn an_agent_that_was_suspended_ends_no_worker() {
         let start = Instant::now();
         let mut watch = StallDetector::new(start);
         let work = [JobWork { key: key(), phase: Phase::Run, work: 1 }];

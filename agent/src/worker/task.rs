@@ -16,9 +16,9 @@ use tokio::{
 use super::{Command, Sink, WorkerExit, WorkerHandle, WorkerState, WorkerStats, stall::StallDetector};
 use crate::attempt::handle::AttemptHandle;
 
-/// Time a worker that was told to end gets before it is killed.
+/// Time a worker has to exit before it is killed.
 const TERM_GRACE: Duration = Duration::from_secs(2);
-/// Time a worker that does not read its commands gets before it counts as hung.
+/// Time a worker may leave commands unread before it counts as stalled.
 const WRITE_GRACE: Duration = Duration::from_secs(5);
 
 /// A worker's task before it runs.
@@ -30,14 +30,14 @@ pub struct WorkerTask {
     frames: Frames,
     inbox: mpsc::UnboundedReceiver<Command>,
     state: watch::Sender<WorkerState>,
-    /// What commands brought here and [`Command::Release`] has not taken away yet.
+    /// Handles and sinks of attempts, from the command that brought them until [`Command::Release`].
     jobs: BTreeMap<AttemptKey, (Arc<AttemptHandle>, Sink)>,
     watch: StallDetector,
     exit_reason: Option<WorkerExit>,
 }
 
 impl WorkerHandle {
-    /// A handle on a running worker and the task that must be run for it.
+    /// Returns a handle on a running worker and the task that must be run for it.
     pub fn new(worker: Worker, launch: Launch, dir: PathBuf) -> (Arc<Self>, WorkerTask) {
         let now = Instant::now();
         let (sender, inbox) = mpsc::unbounded_channel();
@@ -72,7 +72,7 @@ impl WorkerHandle {
 }
 
 impl WorkerTask {
-    /// Reads the first frame of a worker found running: the attempts it holds. `None`: it is no worker of ours.
+    /// Reads the first frame of a worker that was found running: the attempts it holds. `None` if it is not a worker of this agent.
     pub async fn hello(&mut self) -> Option<Vec<HeldJob>> {
         let first = tokio::time::timeout(Duration::from_secs(5), self.frames.next()).await.ok()??;
         let Ok(FromWorker::Hello { instance, jobs, sandbox, ready, .. }) = first else { return None };
@@ -125,7 +125,7 @@ impl WorkerTask {
             FromWorker::LoadFailed { failure } => self.exit_reason = Some(WorkerExit::LoadFailed(failure)),
             FromWorker::Events { key, events } => {
                 if let Some((_, sink)) = self.jobs.get(&key) {
-                    // A closed sink belongs to an attempt whose release is among the commands.
+                    // A closed sink belongs to an attempt whose release is a later command.
                     let _ = sink.send(events);
                 }
             }
@@ -141,7 +141,7 @@ impl WorkerTask {
         }
     }
 
-    /// Carries out a command.
+    /// Executes a command.
     async fn apply(&mut self, command: Command) -> Next {
         let frame = match command {
             Command::Run { attempt, first_event, request, sink } => {
@@ -170,7 +170,7 @@ impl WorkerTask {
             }
             Command::Detach => return Next::Detach,
         };
-        // A closed connection shows in the frames, too.
+        // A closed connection is detected by reading frames, too.
         if tokio::time::timeout(WRITE_GRACE, self.commands.send(frame)).await.is_ok() {
             return Next::Go;
         }
@@ -178,10 +178,10 @@ impl WorkerTask {
         Next::End
     }
 
-    /// Makes sure the process is gone, and tells how it ended.
+    /// Makes sure that the process has ended, and returns how.
     pub async fn end(mut self) {
         let told_to = self.exit_reason.is_some();
-        // A crash closes the socket a moment before the process can be waited for.
+        // After a crash the socket closes a moment before the process can be waited for.
         let grace = if told_to { Duration::ZERO } else { TERM_GRACE };
         let exit = match tokio::time::timeout(grace, self.process.wait()).await {
             Ok(exit) => exit,
@@ -189,7 +189,7 @@ impl WorkerTask {
         };
         let exit = exit.unwrap_or(Exit::Gone);
         let death = self.exit_reason.take().unwrap_or(WorkerExit::Exited(exit));
-        tracing::info!(instance = %self.handle.instance, pid = self.handle.pid, ?death, ?exit, "a worker is gone");
+        tracing::info!(instance = %self.handle.instance, pid = self.handle.pid, ?death, ?exit, "a worker has ended");
         self.handle.slots.close();
         self.state.send_replace(WorkerState::Gone(death));
     }
@@ -210,7 +210,7 @@ enum Next {
     Detach,
 }
 
-/// Runs a worker's task until the worker is gone or let go of.
+/// Runs a worker's task until the worker has ended or is detached.
 pub async fn run(mut task: WorkerTask) {
     let mut judged = Instant::now();
     loop {
@@ -223,7 +223,7 @@ pub async fn run(mut task: WorkerTask) {
                     Next::Go
                 }
                 Some(Err(error)) => {
-                    tracing::warn!(instance = %task.handle.instance, %error, "a worker's connection broke");
+                    tracing::warn!(instance = %task.handle.instance, %error, "a worker's connection failed");
                     Next::End
                 }
                 None => Next::End,
@@ -236,7 +236,7 @@ pub async fn run(mut task: WorkerTask) {
                 judged = Instant::now();
                 match task.watch.check(judged) {
                     Some(stall) => {
-                        tracing::warn!(instance = %task.handle.instance, ?stall, "a worker is hung");
+                        tracing::warn!(instance = %task.handle.instance, ?stall, "a worker has stalled");
                         task.exit_reason = Some(WorkerExit::Stalled);
                         Next::End
                     }

@@ -1,4 +1,4 @@
-//! Which files are fetched ahead, and which go for them.
+//! Which files are preloaded, and which are removed for them.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use island_agent::preload::plan::{self, FetchOption, Held};
 
 use crate::{Day, MODELS};
 
-/// Placement for files, megabytes: about a quarter of all of them.
+/// Disk space for files, megabytes: about a quarter of all of them.
 const ROOM: u64 = 30_000;
-/// Between two rounds.
+/// Time between two rounds.
 const ROUND: Duration = Duration::from_mins(15);
-/// Megabytes a second of the link.
+/// Speed of the link, megabytes per second.
 const SPEED: f64 = 12.5;
-/// Most that a round fetches, megabytes.
+/// Maximum download of one round, megabytes.
 const BUDGET: u64 = 20_000;
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Cost {
     fetched_mb: u64,
-    /// Fetched again within two hours of having been given up.
+    /// Downloaded again within two hours of being removed.
     back_and_forth: u64,
-    /// Credits of jobs whose file was there.
+    /// Credits of jobs whose file was on disk.
     earned: f64,
 }
 
@@ -39,7 +39,7 @@ struct File {
     given_up: Option<Duration>,
 }
 
-/// Whether files are chosen by what they promise, or simply as they are asked for, the least recently used going.
+/// Whether files are chosen by what they promise, or in the order of demand with removal of the least recently used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Governor {
     Promise,
@@ -106,7 +106,7 @@ fn promise(day: &Day, files: &mut [File; MODELS], cost: &mut Cost, jobs: &[u64; 
     }
 }
 
-/// The most asked for first, pushing out whatever was used longest ago.
+/// Files in the order of demand; the least recently used are removed.
 fn popular(day: &Day, files: &mut [File; MODELS], cost: &mut Cost, jobs: &[u64; MODELS], now: Duration) {
     let mut order: Vec<usize> = (0..MODELS).filter(|&at| !files[at].here && jobs[at] > 0).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(jobs[at]));
@@ -121,14 +121,14 @@ fn popular(day: &Day, files: &mut [File; MODELS], cost: &mut Cost, jobs: &[u64; 
         };
         while held(files) + day.models[at].mb > ROOM {
             let oldest = (0..MODELS).filter(|&one| files[one].here).min_by_key(|&one| files[one].used);
-            give_up(&mut files[oldest.expect("something takes the room")], now);
+            give_up(&mut files[oldest.expect("a file occupies the space")], now);
         }
         fetch(day, &mut files[at], at, cost, now);
     }
 }
 
 #[test]
-fn preloads_fetch_less_go_not_back_and_forth_and_earn_more_than_chasing_what_is_popular() {
+fn preloads_download_less_oscillate_less_and_earn_more_than_popularity() {
     let (mut our, mut their) = (Cost::default(), Cost::default());
     for seed in 0..20 {
         let day = Day::made(seed);

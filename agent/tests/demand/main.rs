@@ -1,6 +1,6 @@
-//! A day of demand, replayed in virtual time: what the choices of an Island cost it, beside those of a cache that gives up what was used
-//! longest ago. The day is made up, the same for both, and says so: model_demand falls like 1/rank, every model has its hour, and once
-//! an hour something becomes the fashion for twenty minutes.
+//! A day of demand, replayed in virtual time: the cost of an Island's choices, compared with a cache that removes the least recently used.
+//! The day is artificial and the same for both: demand falls like 1/rank, every model has a peak hour, and once an hour one model is
+//! popular for twenty minutes.
 
 mod disk;
 mod memory;
@@ -11,25 +11,25 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
 /// A day, in seconds.
 const DAY: u64 = 24 * 3600;
-/// Models that are asked for.
+/// Number of models.
 const MODELS: usize = 24;
 
 /// A model, as demand and both policies see it.
 #[derive(Debug, Clone, Copy)]
 struct Model {
-    /// Memory it takes, and room on disk, megabytes.
+    /// Memory and disk space that it uses, megabytes.
     mb: u64,
-    /// What loading it takes.
+    /// Time to load it.
     load: Duration,
-    /// Credits for a job.
+    /// Credits per job.
     price: f64,
-    /// Jobs an hour, on average over the day.
+    /// Jobs per hour, averaged over the day.
     rate: f64,
-    /// Hour of the day at which it is wanted most.
+    /// Hour of the day with the highest demand.
     peak: f64,
 }
 
-/// A job that comes to this Island.
+/// A job that arrives at this Island.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
     at: Duration,
@@ -58,7 +58,7 @@ impl Day {
                 let swing = 1.0 + ((hour - model.peak) / 24.0 * std::f64::consts::TAU).cos();
                 let fashionable = if number == fashion && minute % 60 < 20 { 6.0 } else { 1.0 };
                 let wanted = model.rate * swing * fashionable / 60.0;
-                // At most one a minute of each: close enough to chance at these rates.
+                // At most one per minute and model: a good approximation at these rates.
                 if random.random::<f64>() < wanted {
                     let at = Duration::from_secs(minute * 60 + random.random_range(0..60));
                     arrivals.push(Arrival {
@@ -77,7 +77,7 @@ impl Day {
 impl Model {
     fn made(rank: usize, random: &mut StdRng) -> Self {
         let mb = random.random_range(400..9000);
-        // From a disk that reads a gigabyte a second, and a second of making ready.
+        // From a disk that reads a gigabyte per second, plus one second of preparation.
         let load = Duration::from_millis(1000 + mb);
         let price = mb as f64 / 4000.0 * random.random_range(0.5..2.0);
         Self { mb, load, price, rate: 30.0 / rank as f64, peak: random.random_range(0.0..24.0) }

@@ -1,4 +1,4 @@
-//! Which loaded models give way.
+//! Which loaded models are unloaded.
 
 use std::time::Duration;
 
@@ -21,17 +21,17 @@ struct Loaded {
     busy_until: Duration,
 }
 
-/// What a day cost.
+/// The cost of a day.
 #[derive(Debug, Default, Clone, Copy)]
 struct Cost {
     jobs: u64,
     loads: u64,
     loading: Duration,
-    /// Jobs for which nothing could give way: another Island has them.
+    /// Jobs for which nothing could be unloaded; they run on other Islands.
     refused: u64,
 }
 
-/// What is known when room must be made.
+/// What is known when memory must be freed.
 #[derive(Debug)]
 struct View<'a> {
     day: &'a Day,
@@ -62,13 +62,13 @@ fn replay(day: &Day, choice: Choice) -> Cost {
             };
             loaded.retain(|one| !give_way.contains(&one.model));
             let taken: u64 = loaded.iter().map(|one| day.models[one.model].mb).sum();
-            assert!(taken + day.models[model].mb <= ROOM, "room was made for it");
+            assert!(taken + day.models[model].mb <= ROOM, "memory was freed for it");
             loaded.push(Loaded { model, since: at, busy_until: at });
             cost.loads += 1;
             cost.loading += day.models[model].load;
             ready += day.models[model].load;
         }
-        let one = loaded.iter_mut().find(|one| one.model == model).expect("it is loaded by now");
+        let one = loaded.iter_mut().find(|one| one.model == model).expect("it is loaded");
         one.busy_until = one.busy_until.max(ready + takes);
     }
     cost
@@ -104,7 +104,7 @@ fn least_recent(view: &View<'_>) -> Option<Vec<usize>> {
 }
 
 #[test]
-fn a_day_costs_less_loading_than_with_what_was_used_longest_ago() {
+fn a_day_costs_less_loading_than_with_least_recently_used() {
     let (mut our, mut their) = (Cost::default(), Cost::default());
     for seed in 0..20 {
         let day = Day::made(seed);
@@ -116,15 +116,15 @@ fn a_day_costs_less_loading_than_with_what_was_used_longest_ago() {
             sum.refused += cost.refused;
         }
     }
-    let told = |name: &str, cost: Cost| {
+    let print = |name: &str, cost: Cost| {
         let Cost { jobs, loads, loading, refused } = cost;
         println!(
             "{name}: {jobs} jobs, {loads} loads, {} s of loading, {refused} sent elsewhere",
             loading.as_secs()
         );
     };
-    told("Island", our);
-    told("least recently used", their);
+    print("Island", our);
+    print("least recently used", their);
     assert!(our.loading * 20 <= their.loading * 19, "loading: {our:?} against {their:?}");
     assert!(our.loads * 20 <= their.loads * 19, "loads: {our:?} against {their:?}");
     assert!(our.refused <= their.refused, "sent elsewhere: {our:?} against {their:?}");

@@ -1,4 +1,4 @@
-//! A coordinator of a few lines: it enrols, confirms leases and remembers what Islands send.
+//! A minimal coordinator: it enrolls, confirms leases and records what Islands send.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,7 +38,7 @@ use nkeys::KeyPair;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::watch, task::JoinSet};
 
-/// Longest wait for anything.
+/// Maximum time to wait for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What Islands sent, and how to answer.
@@ -50,19 +50,19 @@ pub(crate) struct Seen {
     pub(crate) renewals: usize,
     /// Events per attempt, in order, each once.
     pub(crate) events: BTreeMap<AttemptKey, Vec<Numbered<AttemptEvent>>>,
-    /// Messages with output, repeated ones included.
+    /// Number of output messages, including repeated ones.
     pub(crate) outputs: usize,
-    /// Attempts whose lease is gone.
+    /// Attempts whose lease is denied.
     pub(crate) denied: BTreeSet<AttemptKey>,
-    /// No lease is answered.
+    /// Whether lease renewals stay unanswered.
     pub(crate) is_silent: bool,
-    /// The next so many output messages get lost.
+    /// The number of further output messages that are lost.
     pub(crate) lose_outputs: usize,
-    /// What is recommended to whoever asks.
+    /// What is recommended.
     pub(crate) recommended: Vec<Recommendation>,
-    /// How often somebody asked.
+    /// Number of requests for recommendations.
     pub(crate) asked: usize,
-    /// Files that lie here, and how often each was fetched.
+    /// Files that are served, and how often each was downloaded.
     pub(crate) files: BTreeMap<String, (Vec<u8>, usize)>,
 }
 
@@ -158,6 +158,7 @@ impl Coordinator {
             .route("/api/v1/island/enroll", post(give.clone()))
             .route("/api/v1/island/credentials", post(give))
             .route("/api/v1/island/recommendations", get(recommendations))
+            .route("/api/v1/island/leave", post(async || Json(Data { data: () })))
             .route("/files/{name}", get(file))
             .with_state((Arc::clone(&seen), changed.clone()));
         let listener =
@@ -167,17 +168,17 @@ impl Coordinator {
         Self { url, key, fabric, seen, changed, given, _tasks: tasks }
     }
 
-    /// How often credentials were given.
+    /// How often credentials were issued.
     pub(crate) fn given(&self) -> usize {
         self.given.load(Ordering::Relaxed)
     }
 
-    /// What was seen so far.
+    /// What was received so far.
     pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().expect("no panic under this lock")
     }
 
-    /// Waits until `look` finds something in what was seen.
+    /// Waits until `look` returns a value.
     pub(crate) async fn wait<T>(&self, what: &str, look: impl Fn(&Seen) -> Option<T>) -> T {
         let mut changed = self.changed.subscribe();
         let found = tokio::time::timeout(PATIENCE, async {
@@ -192,7 +193,7 @@ impl Coordinator {
         found.await.unwrap_or_else(|_| panic!("waited in vain for {what}: {:#?}", self.seen()))
     }
 
-    /// Waits for the end of an attempt and gives all its events.
+    /// Waits for the end of an attempt and returns all its events.
     pub(crate) async fn end(&self, key: AttemptKey) -> Vec<Numbered<AttemptEvent>> {
         self.wait(&format!("the end of {key}"), |seen| {
             let events = seen.events.get(&key)?;
@@ -215,7 +216,7 @@ impl Coordinator {
         self.assign_signed(host, assignment, &self.key).await
     }
 
-    /// Sends an assignment signed by a key of one's choice.
+    /// Sends an assignment signed by the given key.
     pub(crate) async fn assign_signed(
         &self,
         host: HostId,

@@ -4,7 +4,7 @@ use std::{
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     sync::OnceLock,
     time::{Duration, Instant},
 };
@@ -24,7 +24,7 @@ use crate::{
 
 const AGENT: &str = env!("CARGO_BIN_EXE_island-agent");
 
-/// A process that is killed when the story is over.
+/// A process that is killed on drop.
 pub(crate) struct Running(Child);
 
 impl Running {
@@ -49,7 +49,7 @@ impl Drop for Running {
     }
 }
 
-/// nats-server on one port, which it keeps over restarts.
+/// nats-server, on one port that it keeps over restarts.
 pub(crate) struct Nats {
     port: u16,
     process: Option<Running>,
@@ -69,7 +69,7 @@ impl Nats {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Kills it, if it runs, and starts it again.
+    /// Kills it if it runs, and starts it again.
     pub(crate) async fn restart(&mut self) {
         self.process = None;
         let mut command = Command::new(nats_server());
@@ -103,7 +103,7 @@ impl Island {
         Self::run_by(Command::new(AGENT), lease_ms, credentials_ms).await
     }
 
-    /// One with a GPU, and these settings.
+    /// Starts one with a GPU and these settings.
     pub(crate) async fn with_gpu(gpu: &Gpu, settings: &str) -> Self {
         let mut agent = gpu.around(AGENT.as_ref());
         agent.arg("--config").arg(gpu.settings(settings));
@@ -119,7 +119,7 @@ impl Island {
         Self { nats, coordinator, host, agent, folder }
     }
 
-    /// Kills the agent alone.
+    /// Kills only the agent.
     pub(crate) fn kill_agent(&mut self) {
         self.agent.take().expect("the agent runs").kill();
     }
@@ -131,12 +131,12 @@ impl Island {
         self.coordinator.wait("registration", |seen| (seen.registers.len() > before).then_some(())).await;
     }
 
-    /// Stops the agent in order.
+    /// Stops the agent with SIGTERM.
     pub(crate) async fn stop_agent(&mut self) -> ExitStatus {
         self.agent.take().expect("the agent runs").terminate().await
     }
 
-    /// Assigns and expects it to be taken.
+    /// Assigns, and expects that it is accepted.
     pub(crate) async fn run(&self, assignment: &Assignment) -> AttemptKey {
         let reply = self.coordinator.assign(self.host, assignment).await;
         assert!(reply.accepted, "{reply:?}");
@@ -156,15 +156,26 @@ impl Island {
         processes.filter_map(worker).collect()
     }
 
-    /// What `island-agent` says to or about it.
+    /// Runs `island-agent` on its folder and returns the output; panics if it fails.
     pub(crate) fn agent(&self, command: &[&str]) -> String {
-        let ran = Command::new(AGENT).args(command).arg("--state-dir").arg(self.folder.path()).output();
-        let ran = ran.expect("run island-agent");
+        let ran = self.try_agent(command);
         assert!(ran.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ran.stderr));
         String::from_utf8_lossy(&ran.stdout).into_owned()
     }
 
-    /// Names of what lies in one of its folders.
+    /// Runs `island-agent` on its folder.
+    pub(crate) fn try_agent(&self, command: &[&str]) -> Output {
+        let mut agent = Command::new(AGENT);
+        agent.args(command).arg("--state-dir").arg(self.folder.path());
+        agent.output().expect("run island-agent")
+    }
+
+    /// Process id of the agent.
+    pub(crate) fn pid(&self) -> u32 {
+        self.agent.as_ref().expect("the agent runs").0.id()
+    }
+
+    /// Names of the files in one of its folders.
     pub(crate) fn files(&self, name: &str) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path().join(name)).expect("list").flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -186,7 +197,7 @@ pub(crate) async fn kill_worker(worker: Pid) {
     wait_for("the worker's end", || test_kill_process(worker).is_err().then_some(())).await;
 }
 
-/// An assignment of a fresh job to the scripted engine.
+/// Returns an assignment of a new job to the scripted engine.
 pub(crate) fn assignment(input: Value) -> Assignment {
     Assignment {
         v: 1,
@@ -213,7 +224,7 @@ pub(crate) fn assignment(input: Value) -> Assignment {
     }
 }
 
-/// Looks again and again: for what happens outside of any program that could tell.
+/// Polls, for changes that no program can report.
 pub(crate) async fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -236,7 +247,7 @@ fn spawn(mut command: Command, folder: &Path, api_url: &str) -> Running {
     Running(command.spawn().expect("start the agent"))
 }
 
-/// The folder with the scripted worker, built if it is not there: it belongs to another crate.
+/// The folder with the scripted worker; builds it if it does not exist, because it belongs to another crate.
 fn workers_dir() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

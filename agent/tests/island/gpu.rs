@@ -1,4 +1,4 @@
-//! A GPU as the kernel tells of one, on a machine that has none: the agent runs where `/sys/class` is a folder of ours.
+//! A GPU as the kernel describes one, on a machine without: the agent runs with an artificial `/sys/class`.
 
 use std::{
     ffi::OsStr,
@@ -11,7 +11,7 @@ use std::{
 use rustix::process::Pid;
 
 const ADDRESS: &str = "0000:03:00.0";
-/// What the kernel's part for ROCm calls it.
+/// Its number in the kernel's ROCm driver.
 const NODE: &str = "4711";
 
 /// The folder, and how to run a program that sees it.
@@ -22,7 +22,7 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// One of AMD's with this much memory. Nothing where this system lets nobody mount, and says so.
+    /// An AMD GPU with this much memory. `None`, with a notice, on systems that do not allow mounting.
     pub(crate) fn of_mb(vram_mb: u64) -> Option<Self> {
         let owner = tempfile::tempdir().expect("temporary folder");
         let gpu = Self { class: owner.path().join("class"), owner };
@@ -47,7 +47,7 @@ impl Gpu {
         mounts.then_some(gpu)
     }
 
-    /// A program that sees it.
+    /// Returns a command that sees it.
     pub(crate) fn around(&self, program: &OsStr) -> Command {
         let mut command = Command::new("unshare");
         let mount = r#"mount --bind "$0" /sys/class && exec "$@""#;
@@ -58,14 +58,14 @@ impl Gpu {
         command
     }
 
-    /// Has its driver tell that a process takes so much of its memory.
+    /// Makes its driver report that a process uses this many megabytes.
     pub(crate) fn take(&self, process: Pid, used_mb: u64) {
         let folder = self.class.join(format!("kfd/kfd/proc/{}", process.as_raw_nonzero()));
         put(&folder.join(format!("vram_{NODE}")), &(used_mb << 20).to_string());
         put(&self.class.join("pci").join(ADDRESS).join("mem_info_vram_used"), &(used_mb << 20).to_string());
     }
 
-    /// A file with the agent's settings, beside it.
+    /// A file with the agent's settings.
     pub(crate) fn settings(&self, text: &str) -> PathBuf {
         let path = self.owner.path().join("agent.toml");
         put(&path, text);

@@ -1,5 +1,6 @@
-//! The real agent with real workers and a real fabric, against a coordinator that says what each story needs.
+//! The real agent with real workers and a real fabric, against a coordinator scripted by each test.
 
+mod commands;
 mod coordinator;
 mod fixture;
 mod gpu;

@@ -1,4 +1,4 @@
-//! The stories.
+//! Tests of whole attempts.
 
 use island_protocol::{
     api::recommendation::Recommendation,
@@ -50,7 +50,7 @@ fn assert_completed(events: &[Numbered<AttemptEvent>], prompt: &str, tokens: u64
 }
 
 #[tokio::test]
-async fn registers_with_what_it_has_and_beats() {
+async fn registers_its_capabilities_and_sends_heartbeats() {
     let island = Island::start().await;
     let beats = island.coordinator.wait("heartbeats", |seen| seen.heartbeats.get(1).cloned()).await;
     assert_eq!((beats.host_id, beats.status.as_str()), (island.host, "online"));
@@ -62,7 +62,7 @@ async fn registers_with_what_it_has_and_beats() {
 }
 
 #[tokio::test]
-async fn a_job_streams_to_its_end_and_leaves_nothing() {
+async fn a_job_streams_to_its_end_and_leaves_no_files() {
     let island = Island::start().await;
     let key = island.run(&assignment(json!({"prompt": "one two three", "max_tokens": 20}))).await;
     let events = island.coordinator.end(key).await;
@@ -104,7 +104,7 @@ async fn the_same_assignment_twice_runs_once_and_an_older_one_never() {
     let refused = island.coordinator.assign(island.host, &older).await.refusal.expect("refused");
     assert_eq!(refused.reason, RefusalReason::Invalid);
     assert_completed(&island.coordinator.end(twice.key).await, "a", 5);
-    wait_for("the end to be noted", || island.files("journal").is_empty().then_some(())).await;
+    wait_for("the record to be removed", || island.files("journal").is_empty().then_some(())).await;
     let late = island.coordinator.assign(island.host, &twice).await;
     assert!(!late.accepted, "a late copy starts nothing");
 }
@@ -159,7 +159,7 @@ async fn a_crash_after_the_first_token_fails_the_job_and_the_next_one_runs() {
 }
 
 #[tokio::test]
-async fn a_worker_killed_before_the_first_token_is_replaced_unseen() {
+async fn a_worker_killed_before_the_first_token_is_replaced_unnoticed() {
     let island = Island::start().await;
     let key = island.run(&assignment(json!({"prompt": "a b", "max_tokens": 4, "delay_ms": 1500}))).await;
     island
@@ -173,7 +173,7 @@ async fn a_worker_killed_before_the_first_token_is_replaced_unseen() {
 }
 
 #[tokio::test]
-async fn a_frozen_worker_is_killed_and_its_job_fails() {
+async fn a_stalled_worker_is_killed_and_its_job_fails() {
     let island = Island::start().await;
     let key = island.run(&assignment(json!({"prompt": "a", "max_tokens": 9, "hang_after": 2}))).await;
     let events = island.coordinator.end(key).await;
@@ -182,7 +182,7 @@ async fn a_frozen_worker_is_killed_and_its_job_fails() {
 }
 
 #[tokio::test]
-async fn a_killed_agent_finds_its_worker_again_and_the_stream_goes_on() {
+async fn a_killed_agent_finds_its_worker_again_and_the_stream_continues() {
     let mut island = Island::start().await;
     let key = island.run(&assignment(json!({"prompt": "x y z", "max_tokens": 150, "delay_ms": 20}))).await;
     island.coordinator.tokens(key, 10).await;
@@ -196,7 +196,7 @@ async fn a_killed_agent_finds_its_worker_again_and_the_stream_goes_on() {
 }
 
 #[tokio::test]
-async fn a_killed_agent_whose_worker_died_too_says_so() {
+async fn a_killed_agent_whose_worker_also_died_fails_the_attempt() {
     let mut island = Island::start().await;
     let key = island.run(&assignment(json!({"prompt": "x", "max_tokens": 1000, "delay_ms": 20}))).await;
     island.coordinator.tokens(key, 3).await;
@@ -217,7 +217,7 @@ async fn a_restarted_fabric_costs_no_event() {
 }
 
 #[tokio::test]
-async fn credentials_are_renewed_before_they_end_and_the_stream_goes_on() {
+async fn credentials_are_renewed_before_they_end_and_the_stream_continues() {
     let island = Island::with(30_000, 1500).await;
     let key = island.run(&assignment(json!({"prompt": "x y", "max_tokens": 200, "delay_ms": 20}))).await;
     assert_completed(&island.coordinator.end(key).await, "x y", 200);
@@ -225,7 +225,7 @@ async fn credentials_are_renewed_before_they_end_and_the_stream_goes_on() {
 }
 
 #[tokio::test]
-async fn lost_messages_are_sent_again_when_asked_for() {
+async fn lost_messages_are_sent_again_on_request() {
     let island = Island::start().await;
     let key = island.run(&assignment(json!({"prompt": "x", "max_tokens": 60, "delay_ms": 10}))).await;
     island.coordinator.tokens(key, 5).await;
@@ -234,7 +234,7 @@ async fn lost_messages_are_sent_again_when_asked_for() {
 }
 
 #[tokio::test]
-async fn an_attempt_without_a_lease_is_dropped_in_silence() {
+async fn an_attempt_without_a_lease_is_dropped_without_an_event() {
     let island = Island::with_lease(1500).await;
     let key = island.run(&assignment(json!({"prompt": "x", "max_tokens": 100_000, "delay_ms": 10}))).await;
     island.coordinator.tokens(key, 3).await;
@@ -248,12 +248,12 @@ async fn an_attempt_without_a_lease_is_dropped_in_silence() {
 }
 
 #[tokio::test]
-async fn an_island_that_cannot_renew_falls_silent_until_it_can() {
+async fn an_island_that_cannot_renew_publishes_nothing_until_it_can() {
     let island = Island::with_lease(1500).await;
     let key = island.run(&assignment(json!({"prompt": "x", "max_tokens": 300, "delay_ms": 20}))).await;
     island.coordinator.tokens(key, 3).await;
     island.coordinator.seen().is_silent = true;
-    // Heartbeats go on, and are the clock: after five of them the lease has not been confirmed for over 2 s.
+    // Heartbeats continue and serve as a clock: after five of them the lease has not been confirmed for over 2 s.
     beats(&island, 5).await;
     let before = island.coordinator.seen().outputs;
     beats(&island, 2).await;
@@ -269,7 +269,7 @@ async fn beats(island: &Island, count: usize) {
 }
 
 #[tokio::test]
-async fn stopping_finishes_what_it_can_hands_back_the_rest_and_leaves_no_process() {
+async fn stopping_lets_short_jobs_finish_fails_the_rest_and_leaves_no_process() {
     let mut island = Island::start().await;
     let short = island.run(&assignment(json!({"prompt": "s", "max_tokens": 30, "delay_ms": 20}))).await;
     let long = island.run(&assignment(json!({"prompt": "l", "max_tokens": 100_000, "delay_ms": 20}))).await;
@@ -307,12 +307,12 @@ fn recommended(island: &Island, slug: &str, bytes: &[u8], demand_score: u64, pin
 }
 
 #[tokio::test]
-async fn what_is_wanted_is_fetched_ahead_once_and_what_nobody_pinned_never() {
+async fn recommended_models_are_preloaded_once_and_unpinned_ones_never() {
     let island = Island::start().await;
     let wanted = vec![
-        recommended(&island, "wanted", b"a model that many ask for", 40, true),
-        recommended(&island, "unwanted", b"a model that nobody asks for", 0, true),
-        recommended(&island, "unpinned", b"whatever this may be", 400, false),
+        recommended(&island, "wanted", b"a model in demand", 40, true),
+        recommended(&island, "unwanted", b"a model without demand", 0, true),
+        recommended(&island, "unpinned", b"a file without a hash", 400, false),
     ];
     island.coordinator.seen().recommended = wanted;
     let beat = island.coordinator.wait("the model in a heartbeat", |seen| {
@@ -328,13 +328,13 @@ async fn what_is_wanted_is_fetched_ahead_once_and_what_nobody_pinned_never() {
 }
 
 #[tokio::test]
-async fn a_paused_island_is_free_refuses_with_its_reason_and_stays_paused() {
+async fn a_paused_island_frees_memory_refuses_with_its_reason_and_stays_paused() {
     let mut island = Island::start().await;
     let key = island.run(&assignment(json!({"prompt": "long", "max_tokens": 5000, "delay_ms": 20}))).await;
     island.coordinator.tokens(key, 3).await;
     assert!(island.agent(&["pause"]).starts_with("paused: until `island-agent resume`"));
     assert_eq!(failure(&island.coordinator.end(key).await), (Fault::Interrupted, FailureCode::HandedBack));
-    wait_for("its workers to be gone", || island.workers().is_empty().then_some(())).await;
+    wait_for("its workers to end", || island.workers().is_empty().then_some(())).await;
     island
         .coordinator
         .wait("the word", |seen| (seen.heartbeats.last()?.status == "paused").then_some(()))
@@ -343,7 +343,7 @@ async fn a_paused_island_is_free_refuses_with_its_reason_and_stays_paused() {
     let refusal = island.coordinator.assign(island.host, &job).await.refusal.expect("refused");
     assert_eq!(refusal.reason, RefusalReason::Draining);
     assert!(refusal.message.contains("resume"), "{}", refusal.message);
-    // A restart, be it by an update, is no permission.
+    // A restart, for example by an update, does not end a pause.
     island.kill_agent();
     island.start_agent().await;
     let status = island.agent(&["status"]);
@@ -354,7 +354,7 @@ async fn a_paused_island_is_free_refuses_with_its_reason_and_stays_paused() {
 }
 
 #[tokio::test]
-async fn an_engine_that_takes_more_of_a_gpu_than_its_owner_allows_is_ended() {
+async fn an_engine_that_uses_more_of_a_gpu_than_its_owner_allows_is_ended() {
     let Some(gpu) = Gpu::of_mb(8000) else { return };
     let island = Island::with_gpu(&gpu, "[[policy.gpu]]\ngpu = 0\nmax_vram_mb = 4000").await;
     let mut endless = assignment(json!({"prompt": "one two three", "max_tokens": 1_000_000, "delay_ms": 20}));
@@ -365,14 +365,53 @@ async fn an_engine_that_takes_more_of_a_gpu_than_its_owner_allows_is_ended() {
 
     gpu.take(worker, 4000);
     let is_end = |event: &Numbered<AttemptEvent>| matches!(event.event, AttemptEvent::Ended { .. });
-    let told = island.coordinator.wait("a beat that tells of it", |seen| {
+    let reported = island.coordinator.wait("a heartbeat that reports it", |seen| {
         let last = seen.heartbeats.last()?;
         last.gpus.iter().any(|gpu| gpu.memory_used_mb == Some(4000)).then(|| seen.events[&key].clone())
     });
-    assert!(!told.await.iter().any(is_end), "it takes what its owner allows");
+    assert!(!reported.await.iter().any(is_end), "it uses what its owner allows");
 
     gpu.take(worker, 4001);
     let events = island.coordinator.end(key).await;
     assert_eq!(failure(&events), (Fault::Host, FailureCode::OutOfMemory));
     wait_for("the worker's end", || (!island.workers().contains(&worker)).then_some(())).await;
+}
+
+// The coordinator must answer while a command waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn status_and_doctor_show_the_last_job_and_that_the_island_left() {
+    let island = Island::start().await;
+    let status = island.agent(&["status"]);
+    assert!(status.contains("no job that this Island can run has arrived yet"), "{status}");
+    let key = island.run(&assignment(json!({"prompt": "a", "max_tokens": 1}))).await;
+    assert_completed(&island.coordinator.end(key).await, "a", 1);
+    let status = wait_for("the job in the status", || {
+        let status = island.agent(&["status"]);
+        status.contains("the last job ended ").then_some(status)
+    })
+    .await;
+    assert!(status.contains("no job was refused"), "{status}");
+
+    assert!(
+        island
+            .agent(&["leave"])
+            .ends_with("has left the network. Stop the agent: it gets no jobs any more.\n")
+    );
+    let status = island.agent(&["status"]);
+    assert!(status.contains("state       left the network\n"), "{status}");
+    assert!(!status.contains(", connected"), "{status}");
+    let doctor = island.try_agent(&["doctor", "--simulated", "true"]);
+    assert_eq!(doctor.status.code(), Some(1), "{doctor:?}");
+    let output = String::from_utf8_lossy(&doctor.stdout);
+    let line = output.lines().find(|line| line.contains(" agent  ")).expect("a finding about the agent");
+    assert!(line.starts_with("PROBLEM") && line.contains("has left the network"), "{output}");
+}
+
+#[tokio::test]
+async fn a_second_agent_is_refused_with_the_process_id_of_the_first() {
+    let island = Island::start().await;
+    let second = island.try_agent(&["run"]);
+    assert!(!second.status.success(), "{second:?}");
+    let log = String::from_utf8_lossy(&second.stdout).into_owned() + &String::from_utf8_lossy(&second.stderr);
+    assert!(log.contains(&format!("another agent (process {}) runs on ", island.pid())), "{log}");
 }

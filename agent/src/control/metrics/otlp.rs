@@ -1,4 +1,4 @@
-//! To an OpenTelemetry collector, over HTTP, for owners who name one.
+//! Sends metrics to an OpenTelemetry collector over HTTP.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,10 +23,10 @@ use crate::{
     control::status::{Sources, Status},
 };
 
-/// Time that a collector has to take one page.
+/// Time to wait for the collector's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends until stopped. A collector that is away costs a line in the log when it goes and when it comes back.
+/// Sends metrics until stopped. If the collector cannot be reached, that is logged once, and again when it can.
 pub async fn run(sources: Arc<Sources>, settings: OtlpSection, stop: CancellationToken) {
     let Some(endpoint) = settings.endpoint else { return stop.cancelled().await };
     let url = format!("{}/v1/metrics", endpoint.trim_end_matches('/'));
@@ -50,9 +50,9 @@ pub async fn run(sources: Arc<Sources>, settings: OtlpSection, stop: Cancellatio
             sent = post.send() => sent.and_then(Response::error_for_status),
         };
         match &sent {
-            Ok(_) if is_away => tracing::info!(url, "the collector takes metrics again"),
+            Ok(_) if is_away => tracing::info!(url, "the collector accepts metrics again"),
             Err(error) if !is_away => {
-                tracing::warn!(url, error = %Chain(error), "the collector takes no metrics");
+                tracing::warn!(url, error = %Chain(error), "the collector accepts no metrics");
             }
             _ => {}
         }
@@ -60,7 +60,7 @@ pub async fn run(sources: Arc<Sources>, settings: OtlpSection, stop: Cancellatio
     }
 }
 
-/// All numbers as one message; times are milliseconds since 1970.
+/// All metrics as one message; times are milliseconds since 1970.
 fn request(status: &Status, start: i64, now: i64) -> ExportMetricsServiceRequest {
     let scope = InstrumentationScope {
         name: "island-agent".to_owned(),
@@ -108,7 +108,7 @@ fn metric(series: Series, start: i64, now: i64) -> Metric {
     }
 }
 
-/// As UCUM writes it.
+/// The unit in UCUM notation.
 fn unit(unit: Unit) -> &'static str {
     match unit {
         Unit::None => "1",

@@ -1,4 +1,4 @@
-//! AMD's GPUs, as the kernel's driver amdgpu tells of them in sysfs.
+//! AMD's GPUs, read from sysfs of the kernel's driver amdgpu.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -10,7 +10,7 @@ use super::{
 
 const VENDOR: &str = "0x1002";
 
-/// Looks at them.
+/// Polls AMD's GPUs.
 #[derive(Debug)]
 pub(super) struct Amd {
     roots: Roots,
@@ -25,7 +25,7 @@ impl Amd {
     fn name(&mut self, gpu: &Device) -> String {
         let roots = &self.roots;
         let found = || {
-            // Only some cards carry their product's name.
+            // Only some cards report their product name.
             let product = gpu.text("product_name").ok().filter(|name| !name.is_empty());
             let name = product.or_else(|| gpu.listed_name(roots));
             name.unwrap_or_else(|| format!("AMD GPU {}", gpu.text("device").unwrap_or_default()))
@@ -48,7 +48,7 @@ impl Probe for Amd {
                     report.seen.push(seen(&gpu, name, bytes, &self.roots.sys, moment));
                 }
                 Err(reason) => {
-                    report.problems.push(format!("the AMD GPU at {} is left out: {reason}", gpu.address));
+                    report.problems.push(format!("the AMD GPU at {} is not used: {reason}", gpu.address));
                 }
             }
         }
@@ -66,32 +66,32 @@ fn seen(gpu: &Device, name: String, bytes: u64, sys: &Path, moment: &Moment<'_>)
         used_mb: gpu.number::<u64>("mem_info_vram_used").map(|bytes| bytes / MB),
         busy_percent: gpu.awake().and_then(|()| gpu.number("gpu_busy_percent")),
         temperature_c: gpu.sensor::<i64>(&["temp1_input"]).map(|milli| (milli.max(0) / 1000) as u32),
-        // Old and large ones tell an average, new and small ones what they draw now.
+        // Older and larger GPUs report an average, newer and smaller ones the current value.
         power_w: gpu.sensor::<u64>(&["power1_average", "power1_input"]).map(|micro| micro as f32 / 1e6),
         computing: computing(gpu, sys, moment.clients()),
         handle: gpu.text("unique_id").ok().filter(|id| !id.is_empty()).map(|id| format!("GPU-{id}")),
     }
 }
 
-/// Programs on ROCm, which the kernel lists for everybody, and programs that compute through DRM, as far as they are in sight.
+/// Programs on ROCm, which the kernel lists for every user, and programs that compute through DRM, as far as they are visible.
 fn computing(gpu: &Device, sys: &Path, clients: &Clients) -> Reading<BTreeMap<u32, Option<u64>>> {
     let rocm = rocm(gpu, sys);
     if clients.partial && rocm.is_none() {
-        return Err("programs of other users are out of sight".to_owned());
+        return Err("programs of other users are not visible".to_owned());
     }
     let mut found = rocm.unwrap_or_default();
     for (pid, usage) in clients.of(&gpu.address) {
         if usage.computes || found.contains_key(&pid) {
             let through_drm = usage.vram_kb.map(|kb| kb >> 10);
             let known = found.entry(pid).or_default();
-            // A program on ROCm has its memory counted in both places.
+            // The memory of a program on ROCm is counted in both places.
             *known = (*known).max(through_drm);
         }
     }
     Ok(found)
 }
 
-/// Programs on ROCm with their memory on this GPU; nothing where the kernel has no ROCm or does not tell.
+/// Programs on ROCm with their memory on this GPU; empty if the kernel has no ROCm or does not report it.
 fn rocm(gpu: &Device, sys: &Path) -> Option<BTreeMap<u32, Option<u64>>> {
     let number = kfd_number(gpu, sys)?;
     let processes = fs::read_dir(sys.join("class/kfd/kfd/proc")).ok()?.flatten();
@@ -99,13 +99,13 @@ fn rocm(gpu: &Device, sys: &Path) -> Option<BTreeMap<u32, Option<u64>>> {
         let pid: u32 = process.file_name().to_str()?.parse().ok()?;
         let file = format!("vram_{number}");
         let bytes: u64 = sysfs::number(&process.path().join(&file), &file).ok()?;
-        // Every program on ROCm opens every GPU; one that took memory uses it.
+        // Every program on ROCm opens every GPU; one that allocated memory uses it.
         (bytes > 0).then_some((pid, Some(bytes / MB)))
     });
     Some(found.collect())
 }
 
-/// The number by which the kernel's part for ROCm knows a GPU: that of the node at its PCI address.
+/// The number of the GPU in the kernel's ROCm driver: that of the node with its PCI address.
 fn kfd_number(gpu: &Device, sys: &Path) -> Option<u32> {
     let nodes = fs::read_dir(sys.join("class/kfd/kfd/topology/nodes")).ok()?.flatten();
     nodes.map(|node| node.path()).find_map(|node| {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_the_driver_tells_is_read() {
+    fn all_values_of_the_driver_are_read() {
         let tree = Tree::new();
         plug(&tree);
         tree.write("share/misc/pci.ids", "1002  AMD\n\t744c  Navi 31 [Radeon RX 7900 XT]");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_does_not_tell_is_absent_with_a_reason() {
+    fn missing_values_have_a_reason() {
         let tree = Tree::new();
         tree.plug(0, ADDRESS, &[("vendor", "0x1002"), ("mem_info_vram_total", "8589934592")]);
         tree.plug(1, "0000:0a:00.0", &[("vendor", "0x1002")]);
@@ -179,25 +179,25 @@ mod tests {
         assert!(missing[0].contains("mem_info_vram_used"), "{missing:?}");
         assert_eq!(
             report.problems,
-            ["the AMD GPU at 0000:0a:00.0 is left out: the driver has no mem_info_vram_total"]
+            ["the AMD GPU at 0000:0a:00.0 is not used: the driver has no mem_info_vram_total"]
         );
     }
 
     #[test]
-    fn one_that_sleeps_is_not_woken() {
+    fn a_suspended_gpu_is_not_woken() {
         let tree = Tree::new();
         let dir = plug(&tree);
         tree.write(&format!("{dir}/power/runtime_status"), "suspended");
         let seen = poll(&tree).seen.pop().expect("a GPU");
         assert_eq!(seen.temperature_c, Err(ASLEEP_REASON.to_owned()));
-        assert_eq!(seen.used_mb, Ok(1024), "known without waking it");
-        assert_eq!(seen.missing(), ["other programs: programs of other users are out of sight"]);
+        assert_eq!(seen.used_mb, Ok(1024), "readable without waking it");
+        assert_eq!(seen.missing(), ["other programs: programs of other users are not visible"]);
     }
 
     const ASLEEP_REASON: &str = super::super::ASLEEP;
 
     #[test]
-    fn programs_that_compute_are_told_from_those_that_draw() {
+    fn programs_that_compute_are_distinguished_from_those_that_draw() {
         let tree = Tree::new();
         plug(&tree);
         let proc = tree.roots().proc;
@@ -208,8 +208,8 @@ mod tests {
         };
         process(&proc, 20, 3, &client(1, "gfx"));
         process(&proc, 21, 3, &client(2, "compute"));
-        assert!(poll(&tree).seen[0].computing.is_err(), "those of other users are out of sight");
-        // On ROCm everybody is told.
+        assert!(poll(&tree).seen[0].computing.is_err(), "those of other users are not visible");
+        // ROCm lists programs for every user.
         tree.write(
             "sys/class/kfd/kfd/topology/nodes/1/properties",
             "cpu_cores_count 0\nlocation_id 768\ndomain 0",
@@ -217,7 +217,7 @@ mod tests {
         tree.write("sys/class/kfd/kfd/topology/nodes/1/gpu_id", "51545");
         tree.write("sys/class/kfd/kfd/proc/30/vram_51545", "10485760");
         tree.write("sys/class/kfd/kfd/proc/31/vram_51545", "0");
-        let computing = poll(&tree).seen[0].computing.clone().expect("told");
+        let computing = poll(&tree).seen[0].computing.clone().expect("reported");
         assert_eq!(computing, BTreeMap::from([(21, Some(2)), (30, Some(10))]));
     }
 }

@@ -1,4 +1,4 @@
-//! Who uses GPUs through the kernel's DRM: each open device tells in `/proc/PID/fdinfo`.
+//! Processes that use GPUs through the kernel's DRM, read from `/proc/PID/fdinfo` of each open device.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,24 +6,24 @@ use std::{
     path::Path,
 };
 
-/// What one process does on one GPU.
+/// Use of one GPU by one process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Use {
-    /// Whether it has computed, rather than drawn.
+    /// Whether it has computed, not only drawn.
     pub(super) computes: bool,
-    /// GPU memory, kilobytes; absent where its driver does not tell.
+    /// GPU memory, kilobytes; `None` if the driver does not report it.
     pub(super) vram_kb: Option<u64>,
 }
 
-/// All users of GPUs that this process may look at.
+/// All visible users of GPUs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Clients {
     uses: BTreeMap<String, BTreeMap<u32, Use>>,
-    /// Whether processes of other users are out of sight.
+    /// Whether processes of other users are not visible.
     pub(super) partial: bool,
 }
 
-/// What one open device tells.
+/// The values of one open device.
 #[derive(Debug, PartialEq, Eq)]
 struct Told {
     address: String,
@@ -32,7 +32,7 @@ struct Told {
 }
 
 impl Clients {
-    /// Looks at every process. Those of other users only tell root.
+    /// Reads every process. Those of other users are visible only to root.
     pub(super) fn scan(proc: &Path) -> Self {
         let mut clients = Self { partial: fs::read_dir(proc.join("1/fd")).is_err(), ..Self::default() };
         let mut counted = BTreeSet::new();
@@ -40,12 +40,12 @@ impl Clients {
             let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
                 continue;
             };
-            for told in open_devices(&process.path()) {
-                // A device that was handed on is open in several processes, or twice in one.
-                if counted.insert((told.address.clone(), told.client)) {
-                    let usage = clients.uses.entry(told.address).or_default().entry(pid).or_default();
-                    usage.computes |= told.usage.computes;
-                    usage.vram_kb = match (usage.vram_kb, told.usage.vram_kb) {
+            for device in open_devices(&process.path()) {
+                // A device that was passed on is open in several processes, or twice in one.
+                if counted.insert((device.address.clone(), device.client)) {
+                    let usage = clients.uses.entry(device.address).or_default().entry(pid).or_default();
+                    usage.computes |= device.usage.computes;
+                    usage.vram_kb = match (usage.vram_kb, device.usage.vram_kb) {
                         (Some(one), Some(other)) => Some(one + other),
                         (one, other) => one.or(other),
                     };
@@ -55,13 +55,13 @@ impl Clients {
         clients
     }
 
-    /// Who uses the GPU at a PCI address.
+    /// The users of the GPU at a PCI address.
     pub(super) fn of(&self, address: &str) -> impl Iterator<Item = (u32, Use)> + '_ {
         self.uses.get(address).into_iter().flatten().map(|(pid, usage)| (*pid, *usage))
     }
 }
 
-/// What the devices tell that a process has open. Only their files are read: a busy machine has very many others.
+/// The values of the devices that a process has open. Only device files are read: a busy machine has very many other files.
 fn open_devices(process: &Path) -> impl Iterator<Item = Told> {
     let infos = process.join("fdinfo");
     fs::read_dir(process.join("fd")).into_iter().flatten().flatten().filter_map(move |file| {
@@ -78,7 +78,7 @@ fn parse(text: &str) -> Option<Told> {
     }
     let number = |value: &str| value.split_whitespace().next()?.parse::<u64>().ok();
     let busy = |key: &str| fields.get(key).copied().and_then(number).is_some_and(|spent| spent > 0);
-    // Drivers name their memory differently: `vram` is AMD's, `vram0` xe's, `local0` i915's.
+    // Drivers name their memory differently: `vram` (amdgpu), `vram0` (xe), `local0` (i915).
     let memory = |kind: &str| {
         let of_gpu = |key: &str| {
             key.strip_prefix(kind)
@@ -98,7 +98,7 @@ fn parse(text: &str) -> Option<Told> {
     })
 }
 
-/// An amount with its unit; without one it is in bytes.
+/// An amount with its unit; bytes if it has none.
 fn kilobytes(value: &str) -> Option<u64> {
     let mut words = value.split_whitespace();
     let amount: u64 = words.next()?.parse().ok()?;
@@ -129,21 +129,21 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn drivers_words_for_memory_are_understood() {
+    fn names_of_memory_of_all_drivers_are_read() {
         let amd = "pos:\t0\ndrm-driver:\tamdgpu\ndrm-pdev:\t0000:03:00.0\ndrm-client-id:\t7\n\
             drm-memory-vram:\t2048 KiB\ndrm-memory-gtt: \t64 KiB\ndrm-engine-compute:\t5 ns\n";
         let usage = Use { computes: true, vram_kb: Some(2048) };
         assert_eq!(parse(amd), Some(Told { address: "0000:03:00.0".into(), client: 7, usage }));
         let xe = "drm-pdev:\t0000:03:00.0\ndrm-client-id:\t1\ndrm-total-vram0:\t9 MiB\ndrm-resident-vram0:\t8 MiB\n\
             drm-cycles-ccs:\t0\n";
-        assert_eq!(parse(xe).map(|told| told.usage), Some(Use { computes: false, vram_kb: Some(8192) }));
+        assert_eq!(parse(xe).map(|device| device.usage), Some(Use { computes: false, vram_kb: Some(8192) }));
         let i915 = "drm-pdev:\t0000:03:00.0\ndrm-client-id:\t1\ndrm-total-local0:\t4096\ndrm-total-system0:\t1 GiB\n";
-        assert_eq!(parse(i915).map(|told| told.usage), Some(Use { computes: false, vram_kb: Some(4) }));
-        assert_eq!(parse("pos:\t0\nflags:\t02\n"), None, "no device");
+        assert_eq!(parse(i915).map(|device| device.usage), Some(Use { computes: false, vram_kb: Some(4) }));
+        assert_eq!(parse("pos:\t0\nflags:\t02\n"), None, "not a device");
     }
 
     #[test]
-    fn a_device_that_was_handed_on_counts_once() {
+    fn a_device_that_was_passed_on_counts_once() {
         let proc = tempfile::tempdir().expect("a folder");
         let info = |client| {
             format!("drm-pdev:\t0000:03:00.0\ndrm-client-id:\t{client}\ndrm-memory-vram:\t1024 KiB\n")
@@ -154,7 +154,7 @@ pub(super) mod tests {
         let clients = Clients::scan(proc.path());
         let uses: Vec<_> = clients.of("0000:03:00.0").collect();
         assert_eq!(uses, [(10, Use { computes: false, vram_kb: Some(2048) })]);
-        assert!(clients.partial, "the first process is out of sight");
+        assert!(clients.partial, "the first process is not visible");
         fs::create_dir_all(proc.path().join("1/fd")).expect("folders");
         assert!(!Clients::scan(proc.path()).partial);
     }

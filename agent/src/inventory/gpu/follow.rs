@@ -1,4 +1,4 @@
-//! Tells when a GPU appears or disappears, or says other things of itself.
+//! Detects when a GPU appears, disappears or changes its properties.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::View;
 use crate::inventory::meter::Sample;
 
-/// Has every sample noted, and has the Island register anew where `note` says that it is news; until stopped.
+/// Passes every sample to `note` and requests a registration when it returns `true`, until stopped.
 pub async fn run(
     mut load: watch::Receiver<Arc<Sample>>,
     note: impl Fn(&View) -> bool,

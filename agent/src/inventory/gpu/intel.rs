@@ -1,4 +1,4 @@
-//! Intel's GPUs with memory of their own, as the kernel's drivers i915 and xe tell of them in sysfs.
+//! Intel's GPUs with dedicated memory, read from sysfs of the kernel's drivers i915 and xe.
 
 use std::{
     collections::BTreeMap,
@@ -13,14 +13,14 @@ use super::{
 };
 
 const VENDOR: &str = "0x8086";
-/// Energy is counted in steps: a shorter time between two looks says little about power.
+/// Energy is counted in steps: over a shorter time between two polls the power would be inaccurate.
 const SHORTEST: Duration = Duration::from_millis(200);
 
-/// Looks at them.
+/// Polls Intel's GPUs.
 #[derive(Debug)]
 pub(super) struct Intel {
     roots: Roots,
-    /// Energy used until the last look, microjoules.
+    /// Energy used until the last poll, microjoules.
     energy: BTreeMap<String, (Instant, u64)>,
     names: BTreeMap<String, String>,
 }
@@ -43,8 +43,8 @@ impl Intel {
             name,
             vram_mb: bytes / MB,
             used_mb: used_mb(gpu, clients),
-            busy_percent: Err("the kernel tells privileged programs alone".to_owned()),
-            // xe counts its package as the second sensor; i915 has one.
+            busy_percent: Err("the kernel reports it only to privileged programs".to_owned()),
+            // In xe the package is the second sensor; i915 has only one.
             temperature_c: gpu
                 .sensor::<i64>(&["temp2_input", "temp1_input"])
                 .map(|milli| (milli.max(0) / 1000) as u32),
@@ -54,7 +54,7 @@ impl Intel {
         }
     }
 
-    /// Power from the energy used since the last look.
+    /// Power from the energy used since the last poll.
     fn power_w(&mut self, gpu: &Device, now: Instant) -> Reading<f32> {
         let used: u64 = gpu.sensor(&["energy1_input", "energy2_input"])?;
         let (then, before) = *self.energy.entry(gpu.address.clone()).or_insert((now, used));
@@ -77,21 +77,21 @@ impl Probe for Intel {
             match memory(&gpu) {
                 Some(bytes) => report.seen.push(self.seen(&gpu, bytes, moment)),
                 None if is_discrete(&gpu) => report.problems.push(format!(
-                    "the Intel GPU at {} is left out: its driver does not tell how much memory it has",
+                    "the Intel GPU at {} is not used: its driver does not report its memory",
                     gpu.address
                 )),
-                // One that shares the processor's memory is no GPU to jobs.
+                // A GPU that shares the processor's memory is not offered to jobs.
                 None => {}
             }
         }
         if report.seen.is_empty() {
-            report.none = Some("no Intel GPU with memory of its own".to_owned());
+            report.none = Some("no Intel GPU with dedicated memory".to_owned());
         }
         report
     }
 }
 
-/// Memory of its own, bytes: summed over its tiles by xe, told as a whole by Intel's own i915.
+/// Dedicated memory, bytes: the sum of its tiles in xe, one value in Intel's own i915.
 fn memory(gpu: &Device) -> Option<u64> {
     let whole = sysfs::number(&gpu.card.join("lmem_total_bytes"), "lmem_total_bytes").ok();
     whole.or_else(|| {
@@ -106,23 +106,23 @@ fn memory(gpu: &Device) -> Option<u64> {
     })
 }
 
-/// Both drivers give sensors to GPUs with memory of their own alone.
+/// Both drivers have sensors only for GPUs with dedicated memory.
 fn is_discrete(gpu: &Device) -> bool {
     gpu.dir.join("hwmon").is_dir()
 }
 
-/// What all programs together use; only somebody who sees them all can tell.
+/// Memory in use by all programs together; requires that all of them are visible.
 fn used_mb(gpu: &Device, clients: &Clients) -> Reading<u64> {
     if clients.partial {
-        return Err("programs of other users are out of sight, and the kernel tells no sum".to_owned());
+        return Err("programs of other users are not visible, and the kernel reports no sum".to_owned());
     }
     let used: Option<u64> = clients.of(&gpu.address).map(|(_, usage)| usage.vram_kb).sum();
-    used.map(|kb| kb >> 10).ok_or_else(|| "the driver does not tell the memory of programs".to_owned())
+    used.map(|kb| kb >> 10).ok_or_else(|| "the driver does not report the memory of programs".to_owned())
 }
 
 fn computing(gpu: &Device, clients: &Clients) -> Reading<BTreeMap<u32, Option<u64>>> {
     if clients.partial {
-        return Err("programs of other users are out of sight".to_owned());
+        return Err("programs of other users are not visible".to_owned());
     }
     let computing = clients.of(&gpu.address).filter(|(_, usage)| usage.computes);
     Ok(computing.map(|(pid, usage)| (pid, usage.vram_kb.map(|kb| kb >> 10))).collect())
@@ -156,17 +156,17 @@ mod tests {
         let mut poll = |after| probe.poll(&Moment::new(start + Duration::from_secs(after), &roots.proc));
         let first = poll(0).seen.pop().expect("a GPU");
         assert_eq!((first.vram_mb, first.temperature_c), (12_288, Ok(48)));
-        assert!(first.power_w.is_err(), "one look is no time");
+        assert!(first.power_w.is_err(), "one poll gives no difference");
         tree.write(&format!("{dir}/hwmon/hwmon2/energy1_input"), "61000000");
         assert_eq!(poll(2).seen[0].power_w, Ok(30.0));
         tree.write(&format!("{dir}/hwmon/hwmon2/energy1_input"), "5");
-        assert!(poll(4).seen[0].power_w.is_err(), "the counter began anew");
+        assert!(poll(4).seen[0].power_w.is_err(), "the counter was reset");
         tree.write(&format!("{dir}/hwmon/hwmon2/energy1_input"), "20000005");
         assert_eq!(poll(6).seen[0].power_w, Ok(10.0));
     }
 
     #[test]
-    fn memory_in_use_is_told_by_those_who_see_everybody() {
+    fn memory_in_use_requires_that_all_programs_are_visible() {
         let tree = Tree::new();
         xe(&tree);
         let roots = tree.roots();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn those_in_the_processor_are_no_gpus_and_silent_ones_are_told_of() {
+    fn integrated_gpus_are_ignored_and_gpus_without_values_reported() {
         let tree = Tree::new();
         tree.plug(0, "0000:00:02.0", &[("vendor", "0x8086")]);
         let roots = tree.roots();
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!((poll().seen.len(), poll().problems.len()), (0, 0));
         tree.plug(1, ADDRESS, &[("vendor", "0x8086"), ("hwmon/hwmon1/energy1_input", "1")]);
         assert_eq!(poll().problems.len(), 1);
-        // Intel's own i915 tells it at the card.
+        // Intel's own i915 reports it at the card.
         tree.write(&format!("sys/devices/pci0000:00/{ADDRESS}/drm/card1/lmem_total_bytes"), "17179869184");
         assert_eq!(poll().seen[0].vram_mb, 16_384);
     }

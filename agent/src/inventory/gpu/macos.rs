@@ -1,6 +1,6 @@
-//! The counters of an Apple chip, through macmon, and what Metal says of its memory.
+//! The counters of an Apple chip, through macmon, and the size of its memory from Metal.
 //!
-//! macmon's handles belong to the thread that made them: one thread keeps them and answers.
+//! macmon's handles belong to the thread that created them: one thread owns them and answers.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -14,12 +14,12 @@ use objc2_metal::{MTLCopyAllDevices, MTLDevice as _};
 use super::apple::{Counters, System};
 use crate::inventory::meter::Memory;
 
-/// How long the counters are watched at each look, milliseconds.
+/// Duration of one measurement, milliseconds.
 const WATCH_MS: u32 = 200;
-/// Time for an answer.
+/// Time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The thread that reads them.
+/// The thread that reads the counters.
 #[derive(Debug)]
 pub(super) struct Reader {
     ask: Sender<()>,
@@ -27,7 +27,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Starts it; it ends when this is dropped.
+    /// Starts the thread; it ends when this is dropped.
     pub(super) fn start() -> Self {
         let (ask, asked) = channel::<()>();
         let (answer, answers) = channel();
@@ -46,12 +46,12 @@ impl Reader {
 
 impl System for Reader {
     fn read(&mut self) -> Result<Counters, String> {
-        // One that came too late is of another look.
+        // An answer that arrived too late belongs to an earlier poll.
         while self.answers.try_recv().is_ok() {}
         let _ = self.ask.send(());
         let answer = self.answers.recv_timeout(PATIENCE).map_err(|error| match error {
             RecvTimeoutError::Timeout => "the chip's counters do not answer",
-            RecvTimeoutError::Disconnected => "reading the chip's counters broke down",
+            RecvTimeoutError::Disconnected => "reading the chip's counters failed",
         })?;
         answer.map_err(|reason| format!("the chip's counters cannot be read: {reason}"))
     }
@@ -59,7 +59,7 @@ impl System for Reader {
 
 fn read(sampler: &mut Sampler) -> Result<Counters, String> {
     let metrics = sampler.get_metrics(WATCH_MS).map_err(|error| error.to_string())?;
-    // The default device is only for programs with windows.
+    // The default device is only available to programs with windows.
     let device = MTLCopyAllDevices().firstObject().ok_or("Metal finds no GPU")?;
     let chip = sampler.get_soc_info();
     Ok(Counters {

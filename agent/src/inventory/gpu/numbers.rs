@@ -1,4 +1,4 @@
-//! Which number is which GPU's: once given, it stays, over hot-plug and restarts.
+//! Numbers of GPUs. A GPU keeps its number when others are added or removed, and across restarts.
 
 use std::{
     fs, io,
@@ -7,7 +7,7 @@ use std::{
 
 use island_daemon::{chain::Chain, files::write_atomic};
 
-/// The identities in the order of their numbers.
+/// Identities in the order of their numbers.
 const FILE: &str = "gpus.json";
 
 /// Numbers of GPUs by identity.
@@ -18,12 +18,12 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Those of an earlier start, kept in `state`.
+    /// Loads the numbers from the folder `state`.
     pub(super) fn load(state: &Path) -> Self {
         let file = state.join(FILE);
         let ids = match fs::read(&file) {
             Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
-                tracing::warn!(path = %file.display(), %error, "the numbers of GPUs cannot be read and are given anew");
+                tracing::warn!(path = %file.display(), %error, "the numbers of GPUs cannot be read and are assigned again");
                 Vec::new()
             }),
             Err(_) => Vec::new(),
@@ -31,13 +31,13 @@ impl Numbers {
         Self { ids, file: Some(file) }
     }
 
-    /// The same numbers, for somebody who only looks.
+    /// The same numbers without writing them.
     #[must_use]
     pub(super) fn read_only(self) -> Self {
         Self { file: None, ..self }
     }
 
-    /// The number of a GPU; a new one gets the next.
+    /// Returns the number of a GPU; a new one gets the next.
     pub(super) fn of(&mut self, id: &str) -> u32 {
         if let Some(at) = self.ids.iter().position(|known| known == id) {
             return at as u32;
@@ -46,7 +46,7 @@ impl Numbers {
         if let Some(file) = &self.file
             && let Err(error) = keep(file, &self.ids)
         {
-            tracing::warn!(path = %file.display(), error = %Chain(&error), "the numbers of GPUs are not kept for the next start");
+            tracing::warn!(path = %file.display(), error = %Chain(&error), "the numbers of GPUs cannot be stored");
         }
         self.ids.len() as u32 - 1
     }
@@ -67,7 +67,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(12))]
 
         #[test]
-        fn a_number_is_one_gpus_for_ever(seen in prop::collection::vec(0_u8..6, 1..40), restart in 0_usize..40) {
+        fn a_number_belongs_to_one_gpu_forever(seen in prop::collection::vec(0_u8..6, 1..40), restart in 0_usize..40) {
             let state = tempfile::tempdir().expect("a folder");
             let mut numbers = Numbers::load(state.path());
             let mut given = std::collections::BTreeMap::new();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_only_looks_writes_nothing() {
+    fn a_read_only_view_writes_nothing() {
         let state = tempfile::tempdir().expect("a folder");
         assert_eq!(Numbers::load(state.path()).read_only().of("a"), 0);
         assert!(!state.path().join(FILE).exists());

@@ -1,4 +1,4 @@
-//! NVIDIA's GPUs. The driver may come, go and lose a GPU while the agent runs: it is opened again, ever more seldom.
+//! NVIDIA's GPUs. The driver may appear, disappear and lose a GPU while the agent runs: it is opened again, at growing intervals.
 
 use std::{
     collections::BTreeSet,
@@ -9,25 +9,25 @@ use std::{
 
 use super::{GpuReadings, Moment, Probe, ProbeReport};
 
-/// Between losing the driver, or a GPU, and the first try to open it again; doubled at each that fails.
+/// Time between losing the driver, or a GPU, and the first try to open it again; doubled after each failure.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// The longest time between two tries.
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
 
-/// The driver, open.
+/// The open driver.
 pub trait Driver: fmt::Debug + Send {
     /// All GPUs now.
     fn gpus(&self) -> Result<Report, String>;
 }
 
-/// What the driver says.
+/// The report of the driver.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The GPUs that answer.
     pub seen: Vec<GpuReadings>,
-    /// Why the others do not: what opening the driver anew may mend.
+    /// Reasons of GPUs that opening the driver again may restore.
     pub lost: Vec<String>,
-    /// Why others are left out: what it will not mend.
+    /// Reasons of GPUs that it will not restore.
     pub left_out: Vec<String>,
 }
 
@@ -36,20 +36,20 @@ pub struct Report {
 pub struct Closed {
     /// The reason.
     pub reason: String,
-    /// Whether it is there at all.
+    /// Whether the driver is installed.
     pub installed: bool,
 }
 
 /// Opens the driver.
 pub type Open = Box<dyn FnMut() -> Result<Box<dyn Driver>, Closed> + Send>;
 
-/// Looks at them.
+/// Polls NVIDIA's GPUs.
 pub(super) struct Nvidia {
     open: Open,
     state: Result<Box<dyn Driver>, Closed>,
-    /// Where the kernel's part of the driver lists its GPUs, whatever is open.
+    /// The folder in which the kernel's driver lists its GPUs, whether NVML is open or not.
     listed: PathBuf,
-    /// Those that were there when it was opened.
+    /// The GPUs listed when it was opened.
     slots: BTreeSet<String>,
     /// When to open it again.
     again: Option<Instant>,
@@ -61,7 +61,10 @@ impl Nvidia {
     pub(super) fn new(open: Open, proc: &Path) -> Self {
         Self {
             open,
-            state: Err(Closed { reason: "the NVIDIA driver was not asked yet".to_owned(), installed: false }),
+            state: Err(Closed {
+                reason: "the NVIDIA driver was not opened yet".to_owned(),
+                installed: false,
+            }),
             listed: proc.join("driver/nvidia/gpus"),
             slots: BTreeSet::new(),
             again: None,
@@ -70,7 +73,7 @@ impl Nvidia {
         }
     }
 
-    /// Opens the driver where it is time to.
+    /// Opens the driver if it is time to.
     fn reopen(&mut self, now: Instant) {
         let slots = slots(&self.listed);
         let due = self.again.map_or(self.state.is_err(), |again| now >= again);
@@ -103,7 +106,7 @@ impl Probe for Nvidia {
             Ok(driver) => driver.gpus(),
             Err(closed) => {
                 let reason = closed.reason.clone();
-                // A driver that was there and is not is worth telling; one that never was is not.
+                // A driver that disappeared is a problem; one that was never installed is not.
                 return if self.was_open || closed.installed {
                     ProbeReport { problems: vec![reason], ..ProbeReport::default() }
                 } else {
@@ -151,7 +154,7 @@ pub(super) mod tests {
 
     use super::{super::Vendor, *};
 
-    /// What the driver that is not there says next.
+    /// What the scripted driver reports next.
     #[derive(Debug, Clone, Default)]
     pub(in super::super) struct Fake(pub(in super::super) Arc<Mutex<Script>>);
 
@@ -235,7 +238,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_driver_that_goes_away_is_opened_again_ever_more_seldom() {
+    fn a_lost_driver_is_opened_again_at_growing_intervals() {
         let fake = Fake::default();
         fake.say(|script| script.gpus = vec!["a"]);
         let mut watch = Watch::of(&fake);
@@ -252,9 +255,9 @@ pub(super) mod tests {
             }
             fake.opened() - before
         };
-        assert_eq!(opened(&mut watch, 6..10), 0, "not at once");
+        assert_eq!(opened(&mut watch, 6..10), 0, "not immediately");
         assert_eq!(opened(&mut watch, 10..100), 4, "after 5, 15, 35 and 75 seconds");
-        assert_eq!(opened(&mut watch, 100..2000), 7, "at last every five minutes");
+        assert_eq!(opened(&mut watch, 100..2000), 7, "finally every five minutes");
         fake.say(|script| (script.fails, script.closed) = (None, None));
         let back = (2000..2301).find(|second| !watch.at(*second).seen.is_empty());
         assert!(back.is_some(), "it is found again");
@@ -262,7 +265,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_gpu_off_the_bus_takes_no_other_with_it() {
+    fn a_lost_gpu_does_not_affect_others() {
         let fake = Fake::default();
         fake.say(|script| (script.gpus, script.lost) = (vec!["a"], vec!["bb"]));
         let mut watch = Watch::of(&fake);
@@ -275,13 +278,13 @@ pub(super) mod tests {
         assert_eq!(fake.opened(), 1);
         fake.say(|script| (script.gpus, script.lost) = (vec!["a", "bb"], vec![]));
         assert_eq!(watch.at(5).seen.len(), 2);
-        assert_eq!(fake.opened(), 2, "opened anew for the lost one");
+        assert_eq!(fake.opened(), 2, "opened again for the lost one");
         watch.at(500);
-        assert_eq!(fake.opened(), 2, "and left alone since");
+        assert_eq!(fake.opened(), 2, "and not again");
     }
 
     #[test]
-    fn a_gpu_that_is_plugged_in_is_found_at_the_next_look() {
+    fn an_added_gpu_is_found_at_the_next_poll() {
         let fake = Fake::default();
         fake.say(|script| script.gpus = vec!["a"]);
         let mut watch = Watch::of(&fake);
@@ -290,7 +293,7 @@ pub(super) mod tests {
         fs::create_dir_all(slot).expect("folders");
         fake.say(|script| script.gpus = vec!["a", "bb"]);
         watch.at(1);
-        assert_eq!(fake.opened(), 2, "NVML lists only what was there when it was opened");
+        assert_eq!(fake.opened(), 2, "NVML lists only GPUs that existed when it was opened");
         watch.at(2);
         assert_eq!(fake.opened(), 2);
     }

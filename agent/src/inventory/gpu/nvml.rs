@@ -1,4 +1,4 @@
-//! NVIDIA's driver through NVML, its library, which is loaded when it is first needed.
+//! NVIDIA's driver through its library NVML, which is loaded when it is first needed.
 
 use std::fmt::Display;
 
@@ -11,9 +11,9 @@ use super::{
     nvidia::{Closed, Driver, Report},
 };
 
-/// What NVML says of a GPU that is split.
+/// NVML's answer for a GPU that is split.
 const MIG_ENABLED: u32 = 1;
-const NOT_OF_INSTANCES: &str = "the driver does not tell it of MIG instances";
+const NOT_OF_INSTANCES: &str = "the driver does not report it for MIG instances";
 
 /// Loads the library and opens the driver.
 pub(super) fn open() -> Result<Box<dyn Driver>, Closed> {
@@ -31,14 +31,16 @@ struct Library(Nvml);
 
 impl Driver for Library {
     fn gpus(&self) -> Result<Report, String> {
-        let count =
-            self.0.device_count().map_err(|error| format!("the NVIDIA driver counts no GPUs: {error}"))?;
+        let count = self
+            .0
+            .device_count()
+            .map_err(|error| format!("the NVIDIA driver cannot count its GPUs: {error}"))?;
         let mut report = Report::default();
         for number in 0..count {
             match self.0.device_by_index(number).and_then(|gpu| poll(&gpu, &mut report)) {
                 Ok(()) => {}
                 Err(error) if is_fatal(&error) => {
-                    return Err(format!("the NVIDIA driver does not answer any more: {error}"));
+                    return Err(format!("the NVIDIA driver no longer answers: {error}"));
                 }
                 Err(error) => report.lost.push(format!("NVIDIA GPU {number} does not answer: {error}")),
             }
@@ -47,7 +49,7 @@ impl Driver for Library {
     }
 }
 
-/// Whether no GPU of this driver will answer until it is opened anew.
+/// Whether every GPU of this driver is lost until it is opened again.
 fn is_fatal(error: &NvmlError) -> bool {
     matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
 }
@@ -61,7 +63,7 @@ fn poll(gpu: &Device<'_>, report: &mut Report) -> Result<(), NvmlError> {
         return Ok(());
     }
     let before = report.seen.len();
-    // The count is of those that there could be; most of them need not be made.
+    // The count is of possible instances; most of them need not exist.
     for number in 0..gpu.mig_device_count()? {
         let Ok(instance) = gpu.mig_device_by_index(number) else { continue };
         report.seen.push(part(&instance, &whole, number)?);
@@ -70,7 +72,7 @@ fn poll(gpu: &Device<'_>, report: &mut Report) -> Result<(), NvmlError> {
         let (name, id) = (&whole.name, &whole.id);
         report
             .left_out
-            .push(format!("{name} ({id}) is left out: it is split by MIG, and no instance is made"));
+            .push(format!("{name} ({id}) is not used: it is split by MIG, and there is no instance"));
     }
     Ok(())
 }
@@ -79,7 +81,7 @@ fn whole(gpu: &Device<'_>, is_split: bool) -> Result<GpuReadings, NvmlError> {
     let memory = gpu.memory_info()?;
     let address = gpu.pci_info().map(|pci| as_in_sysfs(&pci.bus_id));
     let id = gpu.uuid().or_else(|_| address.as_ref().map(Clone::clone).map_err(|_| NvmlError::Unknown))?;
-    let unknown = |reading: Result<u32, NvmlError>| reading.map_err(told);
+    let unknown = |reading: Result<u32, NvmlError>| reading.map_err(message);
     Ok(GpuReadings {
         address: address.unwrap_or_else(|_| id.clone()),
         vendor: Vendor::Nvidia,
@@ -88,19 +90,19 @@ fn whole(gpu: &Device<'_>, is_split: bool) -> Result<GpuReadings, NvmlError> {
         used_mb: Ok(memory.used / MB),
         busy_percent: unknown(gpu.utilization_rates().map(|rates| rates.gpu)),
         temperature_c: unknown(gpu.temperature(TemperatureSensor::Gpu)),
-        power_w: gpu.power_usage().map(|milliwatts| milliwatts as f32 / 1000.0).map_err(told),
+        power_w: gpu.power_usage().map(|milliwatts| milliwatts as f32 / 1000.0).map_err(message),
         computing: if is_split { Ok([].into()) } else { computing(gpu) },
         handle: Some(id.clone()),
         id,
     })
 }
 
-/// An instance: its memory and programs are its own, its heat and power those of the whole.
+/// An instance: memory and programs are its own, temperature and power those of the whole GPU.
 fn part(instance: &Device<'_>, whole: &GpuReadings, number: u32) -> Result<GpuReadings, NvmlError> {
     let memory = instance.memory_info()?;
     let id = instance.uuid()?;
     Ok(GpuReadings {
-        // Behind the whole's address, so that instances stay in order.
+        // After the whole GPU's address, so that instances are sorted.
         address: format!("{}#{number:02}", whole.address),
         name: instance.name().unwrap_or_else(|_| format!("{} (MIG)", whole.name)),
         vram_mb: memory.total / MB,
@@ -114,7 +116,7 @@ fn part(instance: &Device<'_>, whole: &GpuReadings, number: u32) -> Result<GpuRe
 }
 
 fn computing(gpu: &Device<'_>) -> Reading<std::collections::BTreeMap<u32, Option<u64>>> {
-    let processes = gpu.running_compute_processes().map_err(told)?;
+    let processes = gpu.running_compute_processes().map_err(message)?;
     let memory = |used: &UsedGpuMemory| match used {
         UsedGpuMemory::Used(bytes) => Some(bytes / MB),
         UsedGpuMemory::Unavailable => None,
@@ -122,14 +124,14 @@ fn computing(gpu: &Device<'_>) -> Reading<std::collections::BTreeMap<u32, Option
     Ok(processes.iter().map(|process| (process.pid, memory(&process.used_gpu_memory))).collect())
 }
 
-/// A PCI address as the kernel writes it: NVML gives the domain eight digits.
+/// A PCI address in the kernel's form: NVML writes the domain with eight digits.
 fn as_in_sysfs(bus_id: &str) -> String {
     let address = bus_id.to_lowercase();
     let short = address.strip_prefix("0000").filter(|rest| rest.find(':') == Some(4));
     short.map_or(address.clone(), ToOwned::to_owned)
 }
 
-fn told(error: impl Display) -> String {
+fn message(error: impl Display) -> String {
     error.to_string()
 }
 
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_written_in_one_way() {
+    fn addresses_have_the_kernels_form() {
         assert_eq!(as_in_sysfs("00000000:0A:00.0"), "0000:0a:00.0");
         assert_eq!(as_in_sysfs("0000:0a:00.0"), "0000:0a:00.0");
         assert_eq!(as_in_sysfs("00010000:0a:00.0"), "00010000:0a:00.0");

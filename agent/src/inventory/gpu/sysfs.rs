@@ -1,4 +1,4 @@
-//! What the kernel tells of GPUs in `/sys/class/drm`.
+//! GPUs in `/sys/class/drm` of the kernel.
 
 use std::{
     fs,
@@ -19,11 +19,11 @@ pub(super) struct Device {
     pub(super) address: String,
 }
 
-/// The GPUs of the maker whose PCI number is `vendor`.
+/// GPUs whose PCI vendor is `vendor`.
 pub(super) fn devices(sys: &Path, vendor: &str) -> Vec<Device> {
     let cards = fs::read_dir(sys.join("class/drm")).into_iter().flatten().flatten();
     let mut devices: Vec<Device> = cards
-        // Outputs such as `card0-DP-1` lie beside the cards.
+        // Outputs such as `card0-DP-1` are in the same folder as the cards.
         .filter(|card| {
             let name = card.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix("card"));
@@ -51,14 +51,14 @@ impl Device {
         number(&self.dir.join(file), file)
     }
 
-    /// The first of these files of its sensors that tells a number.
+    /// The number in the first of these sensor files that contains one.
     pub(super) fn sensor<T: FromStr>(&self, files: &[&str]) -> Reading<T> {
         self.awake()?;
         let folders = fs::read_dir(self.dir.join("hwmon"))
-            .map_err(|_| "the driver offers no sensors (hwmon)".to_owned())?
+            .map_err(|_| "the driver has no sensors (hwmon)".to_owned())?
             .flatten()
             .map(|entry| entry.path());
-        let mut reason = "the driver offers no sensors (hwmon)".to_owned();
+        let mut reason = "the driver has no sensors (hwmon)".to_owned();
         for folder in folders {
             for file in files {
                 match number(&folder.join(file), file) {
@@ -70,13 +70,13 @@ impl Device {
         Err(reason)
     }
 
-    /// A reason where looking closer would wake it.
+    /// Returns a reason if reading more would wake it.
     pub(super) fn awake(&self) -> Reading<()> {
         let asleep = self.text("power/runtime_status").is_ok_and(|status| status == "suspended");
         if asleep { Err(ASLEEP.to_owned()) } else { Ok(()) }
     }
 
-    /// Its name from the list of PCI devices that the system has, where it has one and it is listed there.
+    /// Its name in the system's list of PCI devices; `None` without such a list or entry.
     pub(super) fn listed_name(&self, roots: &Roots) -> Option<String> {
         let hex = |file| Some(self.text(file).ok()?.strip_prefix("0x")?.to_owned());
         let (vendor, device) = (hex("vendor")?, hex("device")?);
@@ -88,10 +88,10 @@ impl Device {
     }
 }
 
-/// A file's number, or why there is none; `name` stands for it in the reason.
+/// The number in a file, or why it cannot be read; `name` names the value in the reason.
 pub(super) fn number<T: FromStr>(path: &Path, name: &str) -> Reading<T> {
     let text = read(path, name)?;
-    text.parse().map_err(|_| format!("{name}: '{text}' is no number"))
+    text.parse().map_err(|_| format!("{name}: '{text}' is not a number"))
 }
 
 fn read(path: &Path, name: &str) -> Reading<String> {
@@ -104,7 +104,7 @@ fn read(path: &Path, name: &str) -> Reading<String> {
     }
 }
 
-/// A device's name in the text of `pci.ids`: vendors begin lines, their devices follow behind a tab.
+/// A device's name in the text of `pci.ids`: vendors start at the beginning of a line, their devices follow with a tab.
 fn listed(text: &str, vendor: &str, device: &str) -> Option<String> {
     let is_vendor = |line: &&str| line.strip_prefix(vendor).is_some_and(|rest| rest.starts_with("  "));
     let devices = text.lines().skip_while(|line| !is_vendor(line)).skip(1);
@@ -119,7 +119,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A tree as the kernel lays it out: devices by their PCI addresses, and links to them from `class/drm`.
+    /// A tree as the kernel builds it: devices by their PCI addresses, and links to them from `class/drm`.
     #[derive(Debug)]
     pub(in super::super) struct Tree(pub(in super::super) tempfile::TempDir);
 
@@ -143,7 +143,7 @@ pub(super) mod tests {
             fs::write(path, format!("{text}\n")).expect("write");
         }
 
-        /// Plugs a GPU in; gives the folder of its PCI device.
+        /// Adds a GPU; returns the folder of its PCI device.
         pub(in super::super) fn plug(&self, card: u32, address: &str, files: &[(&str, &str)]) -> String {
             let dir = format!("sys/devices/pci0000:00/{address}");
             self.write(&format!("{dir}/drm/card{card}/dev"), "226:0");
@@ -157,14 +157,14 @@ pub(super) mod tests {
             dir
         }
 
-        /// Pulls it out again.
+        /// Removes it.
         pub(in super::super) fn unplug(&self, card: u32) {
             fs::remove_file(self.0.path().join(format!("sys/class/drm/card{card}"))).expect("remove");
         }
     }
 
     #[test]
-    fn cards_are_found_by_maker_and_outputs_are_none() {
+    fn cards_are_found_by_vendor_and_outputs_ignored() {
         let tree = Tree::new();
         tree.plug(1, "0000:09:00.0", &[("vendor", "0x1002")]);
         tree.plug(0, "0000:03:00.0", &[("vendor", "0x1002")]);
@@ -176,7 +176,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_name_is_looked_up_among_its_makers() {
+    fn a_name_is_searched_among_its_vendors_devices() {
         let list = "# names\n1001  One\n\t744c  Not this\n1002  Two\n\t0001  Other\n\t744c  Navi 31\n\t\t744c 0001  Board\n\
             1003  Three\n\t9999  Nor this\n";
         assert_eq!(listed(list, "1002", "744c").as_deref(), Some("Navi 31"));

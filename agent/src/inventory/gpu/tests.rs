@@ -1,4 +1,4 @@
-//! All makers together, on a tree that is not this machine's and a driver that is none.
+//! All vendors together, on an artificial tree and with a scripted driver.
 
 use std::{
     sync::{Arc, Mutex},
@@ -36,28 +36,26 @@ fn ids(view: &View) -> Vec<(u32, &str)> {
 }
 
 #[test]
-fn numbers_are_one_row_over_all_makers_and_stay() {
+fn numbers_are_shared_by_all_vendors_and_stable() {
     let (tree, fake) = (Tree::new(), Fake::default());
     fake.say(|script| script.gpus = vec!["GPU-a"]);
     amd(&tree, 0, "0000:00:08.0");
     amd(&tree, 1, "0000:41:00.0");
     let all = [(0, "0000:00:08.0"), (1, "GPU-a"), (2, "0000:41:00.0")];
     let mut machine = Machine::of(&tree, &fake);
-    assert_eq!(ids(&machine.at(0)), all, "in the order of their places");
+    assert_eq!(ids(&machine.at(0)), all, "in the order of their addresses");
     tree.unplug(0);
     let view = machine.at(1);
     assert_eq!(ids(&view), all[1..]);
-    assert!(
-        view.notes().iter().any(|note| note.starts_with("GPU 0 (") && note.ends_with("was here and is gone"))
-    );
-    // Another start with the first one gone: the others keep their numbers.
+    assert!(view.notes().iter().any(|note| note.starts_with("GPU 0 (") && note.ends_with("has disappeared")));
+    // After a restart without the first one, the others keep their numbers.
     assert_eq!(ids(&Machine::of(&tree, &fake).at(0)), all[1..]);
     amd(&tree, 7, "0000:01:00.0");
     assert_eq!(ids(&machine.at(2)), [(1, "GPU-a"), (2, "0000:41:00.0"), (3, "0000:01:00.0")]);
 }
 
 #[test]
-fn a_lost_driver_leaves_the_others_and_comes_back() {
+fn a_lost_driver_affects_only_its_gpus_and_is_opened_again() {
     let (tree, fake) = (Tree::new(), Fake::default());
     fake.say(|script| script.gpus = vec!["GPU-a"]);
     amd(&tree, 0, "0000:41:00.0");
@@ -67,24 +65,24 @@ fn a_lost_driver_leaves_the_others_and_comes_back() {
     fake.say(|script| script.fails = Some("the driver is unloaded".into()));
     let lost = machine.at(1);
     assert_eq!(ids(&lost), [(1, "0000:41:00.0")]);
-    assert_eq!(lost.problems, ["the driver is unloaded", "GPU 0 (Some GPU) was here and is gone"]);
+    assert_eq!(lost.problems, ["the driver is unloaded", "GPU 0 (Some GPU) has disappeared"]);
     fake.say(|script| script.fails = None);
     assert_eq!(machine.at(6).list(), before);
 }
 
 #[test]
-fn a_machine_without_gpus_says_why() {
+fn a_machine_without_gpus_has_a_reason() {
     let (tree, fake) = (Tree::new(), Fake::default());
     let closed = nvidia::Closed { reason: "no NVIDIA driver is installed".into(), installed: false };
     fake.say(|script| script.closed = Some(closed));
     let view = Machine::of(&tree, &fake).at(0);
-    let reasons = "no NVIDIA driver is installed; no AMD GPU; no Intel GPU with memory of its own";
+    let reasons = "no NVIDIA driver is installed; no AMD GPU; no Intel GPU with dedicated memory";
     assert_eq!((view.none.as_deref(), view.problems.len()), (Some(reasons), 0));
     assert!(view.list().is_empty() && view.loads().is_empty());
 }
 
 #[test]
-fn workers_are_not_strangers() {
+fn workers_do_not_count_as_other_programs() {
     let tree = Tree::new();
     tree.write("proc/20/comm", "island-worker-l");
     tree.write("proc/21/comm", "blender");
@@ -92,16 +90,20 @@ fn workers_are_not_strangers() {
     seen.computing = Ok(BTreeMap::from([(20, Some(300)), (21, Some(500)), (22, Some(10))]));
     let mut gpus = Gpus::of(Vec::new(), Numbers::default(), tree.roots().proc);
     let card = gpus.card(seen.clone());
-    assert_eq!((card.foreign, card.ours_mb), (Some(1), Some(310)), "one that is gone is nobody's");
-    seen.computing = Err("not told".into());
+    assert_eq!(
+        (card.foreign, card.ours_mb),
+        (Some(1), Some(310)),
+        "a process that has ended counts as another program"
+    );
+    seen.computing = Err("not reported".into());
     let card = gpus.card(seen.clone());
     assert_eq!((card.foreign, card.ours_mb), (None, None));
     seen.computing = Ok(BTreeMap::from([(20, None)]));
-    assert_eq!(gpus.card(seen).ours_mb, None, "no sum of what is not told");
+    assert_eq!(gpus.card(seen).ours_mb, None, "no sum without the values");
 }
 
 #[tokio::test]
-async fn the_network_is_told_what_is_offered_whenever_that_changes() {
+async fn changes_of_the_offered_gpus_are_registered() {
     let (tree, fake) = (Tree::new(), Fake::default());
     fake.say(|script| script.gpus = vec!["GPU-a"]);
     let gpus = Gpus::under(&tree.roots(), fake.open(), Numbers::default());
@@ -117,19 +119,19 @@ async fn the_network_is_told_what_is_offered_whenever_that_changes() {
         }
         is_news
     };
-    let (stop, asked) = (CancellationToken::new(), Arc::new(tokio::sync::Semaphore::new(0)));
-    let ask = Arc::clone(&asked);
+    let (stop, registrations) = (CancellationToken::new(), Arc::new(tokio::sync::Semaphore::new(0)));
+    let ask = Arc::clone(&registrations);
     let task = tokio::spawn(follow::run(meter.latest(), note, move || ask.add_permits(1), stop.clone()));
-    let told = async || asked.acquire().await.expect("open").forget();
-    told().await;
+    let notified = async || registrations.acquire().await.expect("open").forget();
+    notified().await;
     meter.sample().await;
     fake.say(|script| script.fails = Some("the driver is unloaded".into()));
     meter.sample().await;
-    told().await;
+    notified().await;
     amd(&tree, 0, "0000:41:00.0");
     meter.sample().await;
-    told().await;
+    notified().await;
     stop.cancel();
     task.await.expect("ends");
-    assert_eq!(*registered.lock().expect("a lock"), [1, 0, 1], "once for each change, and no more");
+    assert_eq!(*registered.lock().expect("a lock"), [1, 0, 1], "once for each change");
 }

@@ -74,7 +74,7 @@ fn a_gpu_is_named_by_number_uuid_or_address() {
 }
 
 #[test]
-fn the_address_of_a_split_gpu_means_its_instances() {
+fn the_address_of_a_split_gpu_matches_its_instances() {
     let mut instance = card(3, Vendor::Nvidia, 1, Ok(0), None);
     instance.seen.address = "0000:03:00.0#01".into();
     assert!(rule("0000:03:00.0").gpu.means(&instance));
@@ -100,13 +100,13 @@ fn rules_are_read_and_written() {
     }
 }
 
-/// That with most memory left.
+/// The share with the most free memory.
 fn share(rules: &[GpuRule], paused_gpus: &PausedGpus, view: &View) -> Share {
     shares(rules, paused_gpus, view).swap_remove(0)
 }
 
 #[test]
-fn the_reserve_and_the_rules_bound_what_jobs_take_together() {
+fn the_reserve_and_the_rules_limit_jobs_together() {
     let gpu = &two().cards[1];
     let rules = [GpuRule { max_vram_mb: Some(4000), ..rule("1") }];
     assert_eq!(most_mb(&[], gpu, 1000), gpu.seen.vram_mb - 1000);
@@ -115,23 +115,26 @@ fn the_reserve_and_the_rules_bound_what_jobs_take_together() {
 }
 
 #[test]
-fn a_gpu_that_is_full_of_our_own_still_counts() {
+fn a_gpu_that_is_full_of_idle_workers_still_counts() {
     let mut view = two();
     view.cards[1].seen.used_mb = Ok(16_000);
     let rules = [GpuRule { never: true, ..rule("0") }];
     let gpus: Vec<_> = shares(&rules, &PausedGpus::new(), &view).into_iter().map(|share| share.gpu).collect();
-    assert_eq!(gpus, [Some(1)], "those who are idle there can leave");
+    assert_eq!(gpus, [Some(1)], "idle workers there can be stopped");
 }
 
 #[test]
-fn without_rules_everything_is_as_it_comes() {
+fn without_rules_workers_are_not_restricted() {
     let share = share(&[], &PausedGpus::new(), &two());
-    assert_eq!(share, Share { gpu: Some(1), is_kept: false, free_mb: 15_500, environment: BTreeMap::new() });
+    assert_eq!(
+        share,
+        Share { gpu: Some(1), is_restricted: false, free_mb: 15_500, environment: BTreeMap::new() }
+    );
     assert_eq!(offered(&[], &two()), (two().list(), None));
 }
 
 #[test]
-fn one_that_is_never_used_is_neither_offered_nor_seen() {
+fn an_excluded_gpu_is_neither_offered_nor_visible() {
     let rules = [GpuRule { never: true, ..rule("1") }];
     let other = share(&rules, &PausedGpus::new(), &two());
     assert_eq!((other.gpu, other.free_mb), (Some(0), 7000));
@@ -148,18 +151,21 @@ fn one_that_is_never_used_is_neither_offered_nor_seen() {
 }
 
 #[test]
-fn one_that_engines_cannot_be_told_of_is_used_alone_or_not_at_all() {
+fn a_gpu_without_restriction_by_name_is_used_only_if_it_is_the_only_one() {
     let mut intel = card(0, Vendor::Intel, 8000, Ok(0), Some(0));
     intel.seen.handle = None;
     let rules = [GpuRule { max_vram_mb: Some(3000), ..rule("0") }];
     let alone = share(&rules, &PausedGpus::new(), &view(vec![intel.clone()]));
-    assert_eq!(alone, Share { gpu: Some(0), is_kept: true, free_mb: 3000, environment: BTreeMap::new() });
+    assert_eq!(
+        alone,
+        Share { gpu: Some(0), is_restricted: true, free_mb: 3000, environment: BTreeMap::new() }
+    );
     let other = card(1, Vendor::Nvidia, 100, Ok(0), None);
     assert_eq!(share(&rules, &PausedGpus::new(), &view(vec![intel, other])).gpu, Some(1));
 }
 
 #[test]
-fn a_limit_that_nothing_measures_forbids() {
+fn a_limit_that_is_not_measured_pauses_the_gpu() {
     let mut view = two();
     view.cards[0].seen.temperature_c = Err("the driver has no temp1_input".into());
     let rules = [GpuRule { max_temperature_c: Some(80), ..rule("0") }];
@@ -193,7 +199,7 @@ fn any_view() -> impl Strategy<Value = View> {
     prop::collection::vec(parts, 0..4).prop_map(|cards| {
         let card = |(index, (vendor, vram, used, ours, celsius, watts)): (usize, _)| {
             let (used, ours): (Option<u64>, Option<u64>) = (used, ours);
-            let used = used.map(|used| used.min(vram)).ok_or_else(|| "not told".to_owned());
+            let used = used.map(|used| used.min(vram)).ok_or_else(|| "not reported".to_owned());
             let ours = ours.map(|ours| ours.min(used.clone().unwrap_or(0)));
             let mut card = card(index as u32, vendor, vram, used, ours);
             (card.seen.temperature_c, card.seen.power_w) = (Ok(celsius), Ok(watts as f32));
@@ -207,7 +213,7 @@ fn any_view() -> impl Strategy<Value = View> {
 }
 
 proptest! {
-    /// Whatever the rules and the GPUs: each share is of one that is allowed, within its caps and within what is free.
+    /// For all rules and GPUs: each share is of an allowed GPU, within its limits and within free memory.
     #[test]
     fn a_share_keeps_every_rule(rules in prop::collection::vec(any_rule(), 0..5), view in any_view()) {
         let paused_gpus = paused_gpus(&rules, &view, &PausedGpus::new());
@@ -215,7 +221,7 @@ proptest! {
         prop_assert!(shares.is_sorted_by_key(|share| std::cmp::Reverse(share.free_mb)));
         for share in shares {
             if rules.is_empty() {
-                prop_assert!(share.environment.is_empty() && !share.is_kept);
+                prop_assert!(share.environment.is_empty() && !share.is_restricted);
                 continue;
             }
             let Some(card) = share.gpu.map(|index| &view.cards[index as usize]) else {
@@ -224,7 +230,7 @@ proptest! {
                 continue;
             };
             let limits = limits(&rules, card);
-            prop_assert!(share.is_kept && !limits.never && !paused_gpus.contains_key(&card.index));
+            prop_assert!(share.is_restricted && !limits.never && !paused_gpus.contains_key(&card.index));
             if let Ok(used) = card.seen.used_mb.clone() {
                 prop_assert!(used + share.free_mb <= card.seen.vram_mb);
                 if let Some(most) = limits.max_vram_mb {
@@ -243,9 +249,9 @@ proptest! {
         }
     }
 
-    /// More rules never give more.
+    /// A further rule never allows more.
     #[test]
-    fn a_further_rule_never_gives_more(rules in prop::collection::vec(any_rule(), 1..4), more in any_rule(), view in any_view()) {
+    fn a_further_rule_never_allows_more(rules in prop::collection::vec(any_rule(), 1..4), more in any_rule(), view in any_view()) {
         let free = |rules: &[GpuRule]| share(rules, &paused_gpus(rules, &view, &PausedGpus::new()), &view).free_mb;
         let memory = |rules: &[GpuRule]| offered(rules, &view).0.iter().map(|gpu| gpu.vram_mb).sum::<u64>();
         let with_more: Vec<_> = rules.iter().cloned().chain([more]).collect();
@@ -253,9 +259,9 @@ proptest! {
         prop_assert!(memory(&with_more) <= memory(&rules));
     }
 
-    /// One that rests comes back only when it is well below its limit.
+    /// A paused GPU is resumed only well below its limit.
     #[test]
-    fn rest_has_a_margin(limit in 1_u32..120, first in 0_u32..150, then in 0_u32..150) {
+    fn resuming_has_a_margin(limit in 1_u32..120, first in 0_u32..150, then in 0_u32..150) {
         let rules = [GpuRule { max_temperature_c: Some(limit), ..rule("0") }];
         let at = |celsius| {
             let mut view = two();

@@ -25,13 +25,22 @@ fn fields(host: HostView) -> Vec<(&'static str, String)> {
         ("Name", host.name),
         ("Status", host.status),
         ("Region", or_dash(host.region)),
-        ("Karma", format!("{:.2}", host.karma)),
+        ("Karma", karma(host.karma)),
         ("Heartbeat", or_dash(host.last_heartbeat_at)),
     ];
     if let Some(has) = host.capabilities {
         add(&mut fields, &has);
     }
     fields
+}
+
+/// Hours of computation with their unit: small jobs add up to less than a hundredth of an hour.
+pub(super) fn karma(hours: f64) -> String {
+    match hours * 3600.0 {
+        seconds if seconds >= 3600.0 => format!("{hours:.2} h"),
+        seconds if seconds >= 60.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{seconds:.0} s"),
+    }
 }
 
 fn add(fields: &mut Vec<(&'static str, String)>, has: &Capabilities) {
@@ -52,4 +61,15 @@ fn add(fields: &mut Vec<(&'static str, String)>, has: &Capabilities) {
         fields.push(("Runtime", format!("{} ({state})", runtime.kind)));
     }
     fields.push(("Sandbox", format!("{:?}: {}", has.sandbox.level, has.sandbox.walls.join(", "))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn karma_has_a_unit_and_is_not_rounded_to_zero() {
+        let shown = [0.0, 0.002, 0.5, 3.25].map(karma);
+        assert_eq!(shown, ["0 s", "7 s", "30 min", "3.25 h"]);
+    }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::get::karma;
 use crate::{
     output::{Column, Output, text::or_dash},
     settings::Settings,
@@ -26,7 +27,7 @@ pub(super) async fn list(settings: &Settings, output: &Output) -> Result<()> {
             host.name.clone(),
             host.status.clone(),
             or_dash(host.region.as_ref()),
-            format!("{:.2}", host.karma),
+            karma(host.karma),
         ]
     });
     output.table(&COLUMNS, rows.collect(), "No Islands yet.")

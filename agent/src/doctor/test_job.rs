@@ -1,4 +1,4 @@
-//! A real job, from the coordinator to an engine here and back: what no look at the parts can promise.
+//! A test job, from the coordinator to an engine on this machine and back.
 
 use island_protocol::api::IslandCheck;
 
@@ -10,26 +10,26 @@ use crate::control::{
 
 pub(super) const WHAT: &str = "test job";
 
-/// Has the running agent ask for one.
+/// Makes the running agent request a test job.
 pub(super) async fn run(control: &Control) -> Finding {
     match control.check().await {
         Ok(Checked { check, ago_s }) => {
-            let finding = told(&check);
+            let finding = described(&check);
             let Some(ago_s) = ago_s else { return finding };
             Finding { detail: format!("{} ({ago_s} s ago)", finding.detail), ..finding }
         }
-        // No fault of the machine.
-        Err(ControlError::TooSoon(why)) => finding(WHAT, None, why),
+        // Not a fault of the machine.
+        Err(ControlError::TooSoon(reason)) => finding(WHAT, None, reason),
         Err(error) => finding(WHAT, Some(false), island_daemon::chain::Chain(&error).to_string()),
     }
 }
 
-fn told(check: &IslandCheck) -> Finding {
+fn described(check: &IslandCheck) -> Finding {
     let steps: Vec<String> =
         check.steps.iter().map(|step| format!("{} after {} ms", step.name, step.after_ms)).collect();
     let mut detail = match &check.workload_slug {
         Some(slug) => format!("{slug}: {}", steps.join(", ")),
-        None => "none could be placed here".to_owned(),
+        None => "no job could be placed here".to_owned(),
     };
     if let Some(speed) = check.tokens_per_second {
         detail = format!("{detail}; {speed:.0} tokens/s");
@@ -44,24 +44,24 @@ fn told(check: &IslandCheck) -> Finding {
     finding(WHAT, Some(check.passed), detail)
 }
 
-/// What the coordinator's reason means to an owner, and what to do.
+/// Returns what the coordinator's reason means for an owner, with the next step.
 fn explained(reason: &str) -> Option<&'static str> {
     Some(match reason {
-        "offline" => "the coordinator does not hear this Island's heartbeats; is the way to the fabric open?",
+        "offline" => {
+            "the coordinator receives no heartbeats of this Island; check whether the fabric can be reached"
+        }
         "draining" => {
             "this Island is paused or draining: `island-agent resume`, or see the rules in `status`"
         }
-        "no_runtime" => "no engine that the catalogue asks for works here; see the engines above",
-        "no_ram" => "less memory is free than the smallest job needs; see [memory] and what else runs",
+        "no_runtime" => "no engine that the catalogue needs works here; see the engines above",
+        "no_ram" => "less memory is free than the smallest job needs; see [memory] and other programs",
         "no_vram" => "less GPU memory is free than the smallest job needs",
-        "no_slot" => "all its slots are taken: it is at work",
-        "no_tier" | "no_egress" => {
-            "its rules for containers allow none of the jobs that its engines could run"
-        }
-        "price" => "it asks more for jobs than any of them pays; see [policy] asking",
-        "model_unreachable" => "no model is on disk, and the place they come from cannot be reached",
+        "no_slot" => "all slots are in use by jobs",
+        "no_tier" | "no_egress" => "the rules in [containers] exclude every job that its engines could run",
+        "price" => "its minimum price exceeds that of every job; see [policy] asking",
+        "model_unreachable" => "no model is on disk, and the model hub cannot be reached",
         "no_model_near" => {
-            "every job it could run needs a model that is not here yet, and none is fetched for a test"
+            "every job that it could run needs a model that is not on disk yet, and a test downloads none"
         }
         _ => return None,
     })
@@ -91,8 +91,8 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_it_is_told_in_one_line() {
-        let told: Vec<String> = [
+    fn a_result_is_one_line() {
+        let lines: Vec<String> = [
             check(None, &[("queued", 1), ("running", 60), ("output", 90), ("completed", 700)]),
             check(Some("no_ram"), &[]),
             check(
@@ -101,8 +101,8 @@ mod tests {
             ),
         ]
         .iter()
-        .map(|check| told(check).to_string())
+        .map(|check| described(check).to_string())
         .collect();
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(lines.join("\n"));
     }
 }
