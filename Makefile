@@ -63,16 +63,16 @@ deb-test: ## Install, join, run, upgrade, update, remove and purge what `make de
 
 bench: setup ## Every claim of speed, each against a peer in the same run
 	@benches/peers.sh
-	cargo build --locked --workspace --all-targets
-	$(CARGO_TARGET_DIR)/debug/island-bench decode --model .tools/bench/qwen2.5-0.5b-q8_0.gguf --llama-server .tools/bench/llama-server
-	$(CARGO_TARGET_DIR)/debug/island-bench --rounds 3 chats --model .tools/bench/qwen2.5-0.5b-q8_0.gguf --llama-server .tools/bench/llama-server
-	$(CARGO_TARGET_DIR)/debug/island-bench overhead
-	$(CARGO_TARGET_DIR)/debug/island-bench gateway --litellm .tools/bench/venv/bin/litellm
-	$(CARGO_TARGET_DIR)/debug/island-bench wasm
-	ORT_DISABLE_TELEMETRY=1 $(CARGO_TARGET_DIR)/debug/island-bench onnx --models .tools/bench/onnx --python .tools/bench/onnx-venv/bin/python
-	$(CARGO_TARGET_DIR)/debug/island-bench --rounds 4 diffusers --model .tools/bench/diffusers --python .tools/bench/diffusers-venv/bin/python
-	$(CARGO_TARGET_DIR)/debug/island-bench --rounds 31 containers
+	cargo build --locked --workspace --bins --release
+	$(CARGO_TARGET_DIR)/release/island-bench decode --model .tools/bench/qwen2.5-0.5b-q8_0.gguf --llama-server .tools/bench/llama-server
+	$(CARGO_TARGET_DIR)/release/island-bench --rounds 3 chats --model .tools/bench/qwen2.5-0.5b-q8_0.gguf --llama-server .tools/bench/llama-server
+	$(CARGO_TARGET_DIR)/release/island-bench overhead
+	$(CARGO_TARGET_DIR)/release/island-bench gateway --litellm .tools/bench/venv/bin/litellm
+	$(CARGO_TARGET_DIR)/release/island-bench wasm
+	ORT_DISABLE_TELEMETRY=1 $(CARGO_TARGET_DIR)/release/island-bench onnx --models .tools/bench/onnx --python .tools/bench/onnx-venv/bin/python
+	$(CARGO_TARGET_DIR)/release/island-bench --rounds 4 diffusers --model .tools/bench/diffusers --python .tools/bench/diffusers-venv/bin/python
+	$(CARGO_TARGET_DIR)/release/island-bench --rounds 31 containers
 	@if command -v prometheus-node-exporter >/dev/null && command -v boinc >/dev/null; then \
 		cargo build --locked --package island-agent --bins --profile resident && \
-		$(CARGO_TARGET_DIR)/debug/island-bench footprint --agent $(CARGO_TARGET_DIR)/resident/island-agent; \
+		$(CARGO_TARGET_DIR)/release/island-bench footprint --agent $(CARGO_TARGET_DIR)/resident/island-agent; \
 	else echo "bench: prometheus-node-exporter and boinc are not installed, the agent's footprint was not measured"; fi

@@ -151,7 +151,7 @@ fn program(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let path = own.parent().context("this program lies in a folder")?.join(name);
     if !path.is_file() {
-        bail!("{} is not built: `cargo build --workspace --all-targets`", path.display());
+        bail!("{} is not built: `make bench` builds it", path.display());
     }
     Ok(path)
 }

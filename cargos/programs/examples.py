@@ -112,10 +112,10 @@ def main():
     for slug in arguments or cargos:
         try:
             fault, seconds = check(cargos[slug])
-        except Exception as error:  # one Cargo must not keep the others from their turn
+        except Exception as error:  # the other Cargos still run
             fault, seconds = f"{type(error).__name__}: {error}", 0
         failed += fault is not None
-        print(f"{'ok  ' if fault is None else 'FAIL'} {slug} {seconds * 1000:.0f} ms{'' if fault is None else ': ' + fault}")
+        print(f"{'ok  ' if fault is None else 'FAIL'} {slug} {seconds * 1000:.0f} ms{'' if fault is None else ': ' + fault}")  # words: ok
     return 1 if failed else 0
 
 

@@ -73,7 +73,7 @@ pub(crate) struct Global {
     /// API key
     #[arg(long, global = true, value_name = "KEY", help_heading = GENERAL, display_order = LAST + 1)]
     pub(crate) api_key: Option<String>,
-    /// Address of the message fabric; replaces the one the coordinator tells
+    /// Address of the message fabric; overrides the one from the coordinator
     #[arg(long, global = true, value_name = "URL", help_heading = GENERAL, display_order = LAST + 2)]
     pub(crate) nats_url: Option<String>,
     /// For people (text), or what the API answered (json)
@@ -151,13 +151,13 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Auth {
-    /// Check a key and save it; asks for it if not given
+    /// Check a key and save it; prompts for it if not given
     Login {
-        /// The key; without it, it is asked for, or read from standard input where that is no terminal
+        /// The key; if absent, it is read from a prompt, or from standard input without a terminal
         #[arg(long)]
         key: Option<String>,
     },
-    /// Show whose key is in use, and where it comes from
+    /// Show the account of the key in use, and the source of the key
     Status,
     /// Remove the saved key
     Logout,
@@ -197,7 +197,7 @@ pub(crate) struct Paging {
 
 #[derive(Debug, Args)]
 pub(crate) struct Chat {
-    /// What to say; - reads it from standard input
+    /// The message; - reads it from standard input
     pub(crate) prompt: String,
     /// Instructions for the model
     #[arg(long, short, value_name = "TEXT")]

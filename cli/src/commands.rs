@@ -28,7 +28,7 @@ use crate::{
 
 pub(crate) use self::dev::become_child as become_dev_child;
 
-/// Runs what was asked for.
+/// Runs the command.
 pub(crate) async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
     let settings = match &cli.command {
         Command::Completion { shell } => return completion::print(*shell, output),

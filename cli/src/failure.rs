@@ -8,9 +8,9 @@ use serde_json::json;
 
 use crate::output::Output;
 
-/// The job did not complete, or something on this machine went wrong.
+/// The job did not complete, or something on this machine failed.
 pub(crate) const FAILED: u8 = 1;
-/// A flag, an argument or an input makes no sense.
+/// A flag, an argument or an input is invalid.
 const USAGE: u8 = 2;
 /// The key is missing or not accepted.
 const AUTHENTICATION: u8 = 3;
@@ -22,7 +22,7 @@ const REFUSED: u8 = 5;
 const UNREACHABLE: u8 = 6;
 /// Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
-/// Nobody reads our output any more: what a shell shows for a program that SIGPIPE ended.
+/// Standard output is closed: the status of a program that SIGPIPE ended.
 const NO_READER: u8 = 141;
 
 /// What a person typed cannot be meant.
@@ -59,7 +59,7 @@ pub(crate) struct Report {
     exit: u8,
 }
 
-/// Prints an error, its causes and a hint; gives the exit code. Silent when nobody reads our output any more.
+/// Prints an error, its causes and a hint; returns the exit code. Silent if standard output is closed.
 pub(crate) fn report(error: &anyhow::Error, output: &Output) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::from(NO_READER);
@@ -69,7 +69,7 @@ pub(crate) fn report(error: &anyhow::Error, output: &Output) -> ExitCode {
     ExitCode::from(report.exit)
 }
 
-/// Whether the reader of our output has gone.
+/// Returns whether standard output is closed.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     // Only what we print ourselves: a broken connection to a server is not the reader's doing.
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -106,7 +106,7 @@ fn exit_code(error: &anyhow::Error, client: Option<&ClientError>, refusal: Optio
     }
 }
 
-/// What else the coordinator said, for programs.
+/// Further fields of the coordinator's error, for programs.
 fn details(refusal: &Refusal) -> serde_json::Value {
     json!({
         "status": refusal.status,

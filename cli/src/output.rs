@@ -1,4 +1,4 @@
-//! The only place that prints. Text from models and strangers passes [`text::plain`] first.
+//! The only module that prints. Text from models and other machines passes [`text::plain`] first.
 
 mod progress;
 mod table;
@@ -87,7 +87,7 @@ impl Output {
         self.lines(&table::lines(columns, rows, self.width, self.colour))
     }
 
-    /// A moment in a table: on a terminal how far away it is, elsewhere in full.
+    /// A time in a table: relative on a terminal, elsewhere in full.
     pub(crate) fn moment(&self, moment: Timestamp) -> String {
         if self.width.is_some() { text::distance(moment, text::now()) } else { moment.to_string() }
     }
@@ -142,7 +142,7 @@ impl Output {
     }
 }
 
-/// Writes a line to standard error. When that is gone too, there is nobody left to tell.
+/// Writes a line to standard error. If that is closed too, the message is lost.
 fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

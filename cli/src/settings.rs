@@ -10,7 +10,7 @@ use island_coordinator_client::Client;
 pub(crate) use self::saved::SavedSettings;
 use crate::{args::Global, output::Output};
 
-/// Where a coordinator listens unless told otherwise.
+/// Default address of a coordinator.
 const DEFAULT_API_URL: &str = "http://127.0.0.1:8080";
 
 /// Where a setting came from.
@@ -83,7 +83,7 @@ fn first(flag: Option<String>, variable: Option<String>, saved: Option<String>) 
 pub(crate) fn island_home() -> Result<PathBuf> {
     match env::var_os("HOME") {
         Some(home) if !home.is_empty() => Ok(PathBuf::from(home).join(".island")),
-        _ => bail!("HOME is not set: cannot tell where ~/.island lies"),
+        _ => bail!("HOME is not set: cannot locate ~/.island"),
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// `None` where it is ignored on purpose, as under `nohup`.
+    /// `None` if it is ignored on purpose, as under `nohup`.
     hangup: Option<Signal>,
 }
 

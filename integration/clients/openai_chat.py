@@ -83,7 +83,7 @@ after = [*messages, called.choices[0].message, {"role": "tool", "tool_call_id": 
 answered = client.chat.completions.create(model="llm-chat", messages=after, max_tokens=8, tools=tools)
 assert answered.usage.completion_tokens > 0
 
-# A name that nobody knows is no error.
+# Unknown names are not an error.
 named = client.chat.completions.create(model="no-such-model", messages=messages, max_tokens=4)
 assert named.model != "no-such-model"
 

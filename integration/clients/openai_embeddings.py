@@ -1,4 +1,4 @@
-"""OpenAI's own Python client asks for embeddings; prints as JSON what it got."""
+"""OpenAI's own Python client requests embeddings; prints the result as JSON."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ TEXTS = ["The ship lies in Hamburg.", "Das Wetter ist schön"]
 
 def main(url: str, key: str) -> None:
     client = openai.OpenAI(base_url=url, api_key=key, max_retries=0)
-    # Not told otherwise, this client asks for base64 and unpacks it.
+    # By default, this client requests base64 and decodes it.
     packed = client.embeddings.create(model="minilm", input=TEXTS)
     short = client.embeddings.create(model="minilm", input=TEXTS[0], encoding_format="float", dimensions=8)
     refused = []

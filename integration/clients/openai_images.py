@@ -1,4 +1,4 @@
-"""OpenAI's own Python client asks for pictures; prints as JSON what it got."""
+"""OpenAI's own Python client requests images; prints the result as JSON."""
 
 import base64
 import json

@@ -19,9 +19,9 @@ pub struct Example {
     pub slug: String,
     /// What to give it.
     pub input: Value,
-    /// What it then gives, where that is always the same.
+    /// Its output, if that is always the same.
     pub output: Option<Value>,
-    /// Whether `make cargos` has made what it runs.
+    /// Whether `make cargos` has built its program.
     pub is_built: bool,
 }
 
@@ -53,7 +53,7 @@ fn read(path: &Path) -> Example {
     }
 }
 
-/// Runs all of them, `at_once` at a time; says of each that went wrong how.
+/// Runs all of them, `at_once` at a time; returns one description for each that failed.
 pub async fn run_all(network: &Network, examples: &[Example], at_once: usize) -> Vec<String> {
     let client = network.client();
     let runs = examples.iter().map(|example| run(&client, example));

@@ -79,7 +79,7 @@ fn is_json_like(shown: &str, printed: &str) -> bool {
     serde_json::from_str(printed).is_ok_and(|printed: Value| is_like(&shown, &printed))
 }
 
-/// JSON in which every `…` outside a text has become one; where a member is expected, one that says that more may follow.
+/// JSON in which every `…` outside a string has become one; as a member of an object, it means that more may follow.
 fn quoted(shown: &str) -> String {
     let (mut json, mut open, mut last) = (String::new(), Vec::new(), ' ');
     let (mut inside, mut escaped) = (false, false);
@@ -208,10 +208,13 @@ mod tests {
     fn variables_live_from_step_to_step_and_differences_are_told() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let guide = "```sh\nNAME=you\n```\n```sh\necho hello $NAME\n```\n```text\nhello me\n```\n";
-        let told = differences(&steps(guide), &[], folder.path());
-        assert!(told.contains("line 4") && told.contains("hello you"), "{told}");
-        let told =
+        let found = differences(&steps(guide), &[], folder.path());
+        assert!(found.contains("line 4") && found.contains("hello you"), "{found}");
+        let found =
             differences(&steps("```sh\ntrue\n```\n```sh\necho broken; false\n```\n"), &[], folder.path());
-        assert!(told.contains("line 4") && told.contains("status 1") && !told.contains("line 1"), "{told}");
+        assert!(
+            found.contains("line 4") && found.contains("status 1") && !found.contains("line 1"),
+            "{found}"
+        );
     }
 }

@@ -95,7 +95,7 @@ impl Network {
         for (name, value) in &coordinator {
             command.env(format!("ISLAND_COORDINATOR_{name}"), value);
         }
-        // It would run a job of its own in the middle of somebody's story.
+        // It would run a job of its own in the middle of a test.
         command.env("ISLAND_AGENT_MEASURE", "false");
         for (name, value) in &options.agent {
             command.env(format!("ISLAND_AGENT_{name}"), value);
@@ -122,7 +122,7 @@ impl Network {
                 self.info = serde_json::from_str(&text).expect("dev.json is JSON");
                 return;
             }
-            let ended = self.dev.try_wait().expect("ask for the state of `island dev`");
+            let ended = self.dev.try_wait().expect("get the state of `island dev`");
             assert!(ended.is_none() && Instant::now() < end, "`island dev` did not start:\n{}", self.logs());
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -148,7 +148,7 @@ impl Network {
         Client::new(self.info("api_url"), key).expect("client")
     }
 
-    /// Starts another coordinator on the same database and fabric; gives its address. It ends with the network.
+    /// Starts another coordinator on the same database and fabric; returns its address. It ends with the network.
     pub fn another_coordinator(&mut self) -> String {
         let log = fs::File::create(self.folder().join("logs/another.log")).expect("log");
         let mut command = Command::new(program("island-coordinator"));
@@ -179,12 +179,12 @@ impl Network {
         processes::kill(self.pid(part));
     }
 
-    /// Asks `island dev` to stop and waits; gives its exit status and the folder.
+    /// Asks `island dev` to stop and waits; returns its exit status and the folder.
     pub fn stop(self) -> (ExitStatus, TempDir) {
         self.end(Signal::TERM)
     }
 
-    /// Sends `island dev` a signal that ends it and waits; gives its exit status and the folder.
+    /// Sends `island dev` a signal that ends it and waits; returns its exit status and the folder.
     pub fn end(mut self, signal: Signal) -> (ExitStatus, TempDir) {
         self.signal(signal);
         let status = self.dev.wait().expect("wait for it");
@@ -216,7 +216,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            #[expect(clippy::print_stderr, reason = "a failing test shows what its network said")]
+            #[expect(clippy::print_stderr, reason = "a failing test shows the output of its network")]
             {
                 eprintln!("{}", self.logs());
             }
@@ -233,7 +233,7 @@ impl Drop for Network {
     }
 }
 
-/// A program of the workspace, built beside this test.
+/// A program of the workspace, built next to this test.
 pub fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("this test's path");
     let folder = own.parent().and_then(Path::parent).expect("tests lie in target/<profile>/deps");

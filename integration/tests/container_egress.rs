@@ -1,5 +1,5 @@
 //! Containers that connect to what their Cargos declare, through the whole network. The Island connects to the internet itself, which a
-//! test does not have: what is carried is shown where the proxy is tested, here what is refused, said and left behind.
+//! test does not have: forwarding is tested with the proxy; this tests what is refused, reported and left behind.
 
 use std::{fs, path::Path};
 
@@ -12,16 +12,16 @@ use island_protocol::job::JobStatus;
 use island_runtimes_container::testing::{Dockerd, busybox};
 use serde_json::json;
 
-/// Says what comes of some requests, then waits as long as it is told to: until the proxy is gone, and back.
+/// Prints the results of some requests, then waits for what its input names: that the proxy disappears, or that it returns.
 const PROGRAM: &str = r#"#!/bin/sh
 input=$(cat)
-say() { printf '{"type":"token","content":"%s "}\n' "$1"; }
-ask() { printf "CONNECT $1 HTTP/1.1\r\n\r\n" | nc -w 5 127.0.0.1 3128 2>/dev/null | head -n 1 | cut -d ' ' -f 2; }
-for place in declared.test:443 declared.test:80 other.test:443 127.0.0.1:443; do say "$(ask $place)"; done
-say "$(ls /sys/class/net)"
+emit() { printf '{"type":"token","content":"%s "}\n' "$1"; }
+connect() { printf "CONNECT $1 HTTP/1.1\r\n\r\n" | nc -w 5 127.0.0.1 3128 2>/dev/null | head -n 1 | cut -d ' ' -f 2; }
+for place in declared.test:443 declared.test:80 other.test:443 127.0.0.1:443; do emit "$(connect $place)"; done
+emit "$(ls /sys/class/net)"
 case $input in *waits*)
-    while [ -n "$(ask declared.test:443)" ]; do sleep 0.02; done; say gone
-    while [ "$(ask declared.test:443)" != 502 ]; do sleep 0.02; done; say back ;;
+    while [ -n "$(connect declared.test:443)" ]; do sleep 0.02; done; emit gone
+    while [ "$(connect declared.test:443)" != 502 ]; do sleep 0.02; done; emit back ;;
 esac
 echo '{"type":"done"}'
 "#;
@@ -102,7 +102,7 @@ async fn a_program_is_let_out_where_its_cargo_says_and_its_owner_allows() {
     let job = client.submit_job("asks", json!({}), 0).await.expect("submit");
     let story = Story::default().read_to_end(&mut client.job_events(job.id, None)).await;
     assert!(story.is_done(), "{:?}", story.last);
-    // Nobody answers to such a name anywhere; the port, the other host and the address are not even looked at.
+    // The name does not resolve anywhere; the port, the other host and the address are rejected before that.
     assert_eq!(story.text, "502 403 403 400 lo ");
     let log = eventually("the log is whole", || async {
         let logs = fs::read_dir(network.folder().join("island-1/job-logs")).ok()?;

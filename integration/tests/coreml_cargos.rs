@@ -1,5 +1,5 @@
 //! Core ML Cargos on an Island without Apple: a language model that keeps a state streams its reply, a classifier answers, three models together
-//! write down what they hear; through HTTP, SQL, NATS, agent and worker. The models are the engine's fixtures.
+//! transcribe; through HTTP, SQL, NATS, agent and worker. The models are the engine's fixtures.
 
 use std::{
     fs,

@@ -10,7 +10,7 @@ use island_integration::{
 use rustix::process::Signal;
 use serde_json::json;
 
-/// Has a job run, so that the Island has a worker; gives the worker's process id.
+/// Has a job run, so that the Island has a worker; returns the worker's process id.
 async fn with_a_worker(network: &Network) -> i32 {
     let client = network.client();
     let input = json!({ "prompt": "one", "max_tokens": 4, "delay_ms": 0 });
@@ -94,7 +94,7 @@ async fn the_next_start_ends_what_an_earlier_one_left() {
     fs::write(folder.path().join("pids/island-1.pid"), record).expect("write the record");
 
     let network = Network::start_in(folder, &Options::default());
-    assert!(island.try_wait().expect("ask for its state").is_some(), "it was ended");
+    assert!(island.try_wait().expect("get its state").is_some(), "it was ended");
     with_a_worker(&network).await;
 }
 
@@ -106,7 +106,7 @@ async fn the_next_start_ends_no_process_that_only_has_a_recorded_id() {
     let record = format!("{}\nanother-boot 1\n", other.id());
     fs::write(folder.path().join("pids/island-1.pid"), record).expect("write the record");
     let network = Network::start_in(folder, &Options::default());
-    assert!(other.try_wait().expect("ask for its state").is_none(), "it still runs");
+    assert!(other.try_wait().expect("get its state").is_none(), "it still runs");
     drop(network);
     other.kill().expect("end it");
     other.wait().expect("wait for it");

@@ -112,7 +112,7 @@ async fn sizes_and_numbers_that_make_no_sense_are_refused_by_name() {
         (json!({"prompt": "x", "width": 65}), "width"),
         (json!({"prompt": "x", "num_inference_steps": -1}), "steps"),
         (json!({"prompt": "x", "scheduler": "magic"}), "scheduler"),
-        (json!({"prompt": "x", "colour": "red"}), "colour"),
+        (json!({"prompt": "x", "tint": "red"}), "tint"),
     ] {
         let job = client.submit_job("sd-tiny", input.clone(), 0).await.expect("submit");
         let job = final_job(&client, job.id).await;
@@ -130,14 +130,14 @@ async fn sizes_and_numbers_that_make_no_sense_are_refused_by_name() {
 async fn openai_clients_get_pictures() {
     let network = Network::start_with(&Options::default());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-    let said = Command::new(root.join(".tools/venv/bin/python"))
+    let output = Command::new(root.join(".tools/venv/bin/python"))
         .arg(root.join("integration/clients/openai_images.py"))
         .args([&format!("{}/api/v1", network.info("api_url")), network.info("api_key")])
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .expect("run the client");
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    let said: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let (preview, picture) = ("image_generation.partial_image", "image_generation.completed");
     let (unknown, invalid) = (json!([404, "workload_not_found"]), json!([422, "validation_error"]));
     let wanted = json!({
@@ -148,5 +148,5 @@ async fn openai_clients_get_pictures() {
         "streamed": [[preview, [8, 12], 0], [preview, [8, 12], 1], [picture, [64, 96], null]],
         "refused": [unknown, invalid, [422, "invalid_input"], invalid, invalid, [422, "invalid_input"]],
     });
-    assert_eq!(said, wanted, "{said:#}");
+    assert_eq!(output, wanted, "{output:#}");
 }

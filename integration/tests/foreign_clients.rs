@@ -1,4 +1,4 @@
-//! Clients that nobody here wrote, unchanged, each against a network with the usual limits.
+//! Unmodified third-party clients, each against a network with the usual limits.
 
 use std::{
     path::{Path, PathBuf},
@@ -51,7 +51,7 @@ fn openai_for_node() {
 #[test]
 fn langchain() {
     let mut python = python();
-    // It reports to nobody.
+    // It sends no reports.
     python.env("LANGSMITH_TRACING", "false");
     satisfies(python, "langchain_chat.py");
 }

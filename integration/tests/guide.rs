@@ -25,8 +25,8 @@ fn the_guide_tells_the_truth() {
         ("HOST_ID", network.info("host_id")),
     ];
     let folder = tempfile::tempdir().expect("temporary folder");
-    let told = differences(&steps, &variables, folder.path());
-    assert!(told.is_empty(), "{told}");
+    let found = differences(&steps, &variables, folder.path());
+    assert!(found.is_empty(), "{found}");
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn the_guide_has_every_route_that_consumers_use() {
     let document: Value = serde_json::from_str(&read("docs/openapi.json")).expect("JSON");
     let paths = document["paths"].as_object().expect("paths");
     assert!(paths.len() > 20, "{}", paths.len());
-    // Islands sign these and know the hash for the last; nobody calls them by hand.
+    // Islands sign these and know the hash for the last; they are not called by hand.
     let by_islands = [
         "/island/enroll",
         "/island/check",

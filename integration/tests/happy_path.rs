@@ -12,7 +12,7 @@ async fn a_job_streams_and_is_paid_for() {
     let network = Network::start();
     let client = network.client();
     let before = client.account().await.expect("account").credits;
-    let input = json!({ "prompt": "Tell me about a walk.", "max_tokens": 24, "temperature": 0.0 });
+    let input = json!({ "prompt": "Tell me about a walk.", "max_tokens": 24, "temperature": 0.0 }); // words: ok
     let job = client.submit_job("llm-chat", input, 0).await.expect("submit");
     assert_eq!(job.status, JobStatus::Submitted);
     let story = Story::default().read_to_end(&mut client.job_events(job.id, None)).await;

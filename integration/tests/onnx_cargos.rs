@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use support::{Fixture, agree, all};
 use tempfile::TempDir;
 
-/// A catalogue of fixtures; their models are used where they lie.
+/// A catalogue of fixtures; their models are used in place.
 fn catalogue(fixtures: &[Fixture]) -> TempDir {
     let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
     let tasks = folder.path().join("onnx/tasks");
@@ -105,23 +105,23 @@ async fn embeddings_are_served_to_openai_clients() {
     let fixtures = [Fixture::named("minilm"), Fixture::named("distilbert-sst2")];
     let (_cargos, network) = network(&fixtures);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-    let said = Command::new(root.join(".tools/venv/bin/python"))
+    let output = Command::new(root.join(".tools/venv/bin/python"))
         .arg(root.join("integration/clients/openai_embeddings.py"))
         .args([&format!("{}/api/v1", network.info("api_url")), network.info("api_key")])
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .expect("run the client");
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    let said: Value = serde_json::from_slice(&said.stdout).expect("JSON");
-    let packed = said["packed"].as_array().expect("vectors");
-    assert_eq!(said["model"], "minilm");
-    assert!(said["tokens"].as_u64().is_some_and(|tokens| tokens > 10), "{said}");
-    assert_eq!(said["short"].as_array().map(Vec::len), Some(8));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let packed = output["packed"].as_array().expect("vectors");
+    assert_eq!(output["model"], "minilm");
+    assert!(output["tokens"].as_u64().is_some_and(|tokens| tokens > 10), "{output}");
+    assert_eq!(output["short"].as_array().map(Vec::len), Some(8));
     let (unknown, unreadable) = (json!([404, "workload_not_found"]), json!([422, "validation_error"]));
-    assert_eq!(said["refused"], json!([unknown, unknown, unreadable]));
+    assert_eq!(output["refused"], json!([unknown, unknown, unreadable]));
     // The same texts as a job of the Cargo: one is packed into base64 on its way, the other is not.
     let client = network.client();
-    let job = client.submit_job("minilm", json!({ "input": said["texts"] }), 0).await.expect("submit");
+    let job = client.submit_job("minilm", json!({ "input": output["texts"] }), 0).await.expect("submit");
     let job = final_job(&client, job.id).await;
     let output = job.output.expect("an output");
     for (packed, plain) in packed.iter().zip(output["embeddings"].as_array().expect("vectors")) {

@@ -1,4 +1,4 @@
-//! An owner who wants the machine back gets it, and nobody's job fails for that.
+//! An owner reclaims the machine, and no job fails because of it.
 
 use std::{path::Path, process::Command, time::Instant};
 
@@ -15,13 +15,13 @@ use opentelemetry_proto::tonic::{
 use prost::Message as _;
 use serde_json::{Value, json};
 
-/// What `island-agent` says about or to the Island in `state`.
+/// Runs `island-agent` with these arguments for the Island in `state` and returns its output.
 fn agent(state: &Path, command: &[&str]) -> String {
     let ran = Command::new(program("island-agent")).args(command).arg("--state-dir").arg(state).output();
     let ran = ran.expect("run island-agent");
-    let (said, complained) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-    assert!(ran.status.success(), "{command:?}: {complained}");
-    said.into_owned()
+    let (output, errors) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{command:?}: {errors}");
+    output.into_owned()
 }
 
 fn status(state: &Path) -> Value {
@@ -46,17 +46,18 @@ async fn busy(network: &Network) -> [std::path::PathBuf; 2] {
     .await
 }
 
-/// `doctor` has a job go through the whole network, and says where it ended.
+/// `doctor` sends a job through the whole network and reports each step.
 #[tokio::test]
 async fn a_doctor_runs_a_real_job() {
     let network = Network::start();
     let state = network.folder().join("island-1");
     let looked = || {
         let ran = Command::new(program("island-agent")).arg("doctor").arg("--state-dir").arg(&state).output();
-        let said = String::from_utf8(ran.expect("run island-agent").stdout).expect("text");
-        let coordinator = said.lines().find(|line| line.contains("coordinator  ")).unwrap_or_default();
+        let output = String::from_utf8(ran.expect("run island-agent").stdout).expect("text");
+        let coordinator = output.lines().find(|line| line.contains("coordinator  ")).unwrap_or_default();
         assert!(coordinator.starts_with("ok"), "the one that it enrolled with: {coordinator}");
-        let line = said.lines().find(|line| line.contains("test job")).unwrap_or_else(|| panic!("{said}"));
+        let line =
+            output.lines().find(|line| line.contains("test job")).unwrap_or_else(|| panic!("{output}"));
         line.to_owned()
     };
     let passed = looked();
@@ -65,7 +66,7 @@ async fn a_doctor_runs_a_real_job() {
     let again = looked();
     assert!(again.starts_with("ok") && again.ends_with(" s ago)"), "one a minute: {again}");
     let jobs = network.client().jobs(10, 0).await.expect("jobs");
-    assert!(jobs.data.is_empty(), "nobody asked for it: {jobs:?}");
+    assert!(jobs.data.is_empty(), "it is not listed: {jobs:?}");
 
     agent(&state, &["pause"]);
     let paused = looked();
@@ -127,8 +128,11 @@ async fn a_collector_is_sent_what_there_is_to_see() {
         loop {
             let message = received.recv().await.expect("the collector runs");
             let resource = message.resource_metrics.into_iter().next().expect("one Island");
-            let told = format!("{:?}", resource.resource);
-            assert!(told.contains("island-agent") && told.contains("service.instance.id"), "{told}");
+            let resource_text = format!("{:?}", resource.resource);
+            assert!(
+                resource_text.contains("island-agent") && resource_text.contains("service.instance.id"),
+                "{resource_text}"
+            );
             let metrics = resource.scope_metrics.into_iter().next().expect("one scope").metrics;
             let paid =
                 metrics.into_iter().find(|metric| metric.name == "island.paid_jobs").expect("a counter");
@@ -139,7 +143,7 @@ async fn a_collector_is_sent_what_there_is_to_see() {
             }
         }
     };
-    tokio::time::timeout(std::time::Duration::from_mins(1), paid).await.expect("the paid job is told");
+    tokio::time::timeout(std::time::Duration::from_mins(1), paid).await.expect("the paid job is reported");
 }
 
 #[tokio::test]
@@ -155,10 +159,10 @@ async fn a_reply_goes_on_elsewhere_when_the_owner_comes_back() {
 
     assert!(!processes::workers(&left).is_empty(), "a worker is there to be stopped");
     let start = Instant::now();
-    let said = agent(&left, &["pause", "1h"]);
+    let output = agent(&left, &["pause", "1h"]);
     eventually("its workers are gone", || async { processes::workers(&left).is_empty().then_some(()) }).await;
     println!("the machine was free {} ms after `island-agent pause`", start.elapsed().as_millis());
-    assert!(said.starts_with("paused: until"), "{said}");
+    assert!(output.starts_with("paused: until"), "{output}");
     // The updater reads these names.
     assert_eq!(status(&left)["order"]["order"], "pause");
 
@@ -176,7 +180,7 @@ async fn a_reply_goes_on_elsewhere_when_the_owner_comes_back() {
     );
     assert!(client.account().await.expect("account").credits < before, "paid, once");
     let earned = |state: &Path| status(state)["earned"]["jobs"].as_u64();
-    eventually("whoever brought it to its end is paid", || async {
+    eventually("the owner of the Island that completed it is paid", || async {
         (earned(&other) == Some(1)).then_some(())
     })
     .await;
@@ -197,7 +201,7 @@ async fn what_cannot_go_on_elsewhere_begins_there_anew_or_is_refunded() {
     let network = Network::start_with(&Options { islands: 2, ..Options::default() });
     let client = network.client();
     let before = client.account().await.expect("account").credits;
-    // Nothing delivered yet: it begins elsewhere, and nobody notices.
+    // Nothing was delivered yet: it starts again elsewhere, unnoticed.
     let silent = json!({ "prompt": "slow to begin", "max_tokens": 2, "delay_ms": 5000 });
     let job = client.submit_job("sim-chat", silent, 0).await.expect("submit");
     let [left, _] = busy(&network).await;
@@ -238,7 +242,7 @@ async fn draining_lets_what_runs_finish() {
         (client.job(waits.id).await.expect("job").status == JobStatus::Pending).then_some(())
     })
     .await;
-    assert!(agent(&state, &["status"]).contains("the owner asked for it"));
+    assert!(agent(&state, &["status"]).contains("requested by the owner"));
     agent(&state, &["resume"]);
     let story = Story::default().read_to_end(&mut client.job_events(waits.id, None)).await;
     assert!(story.is_done(), "{:?}", story.last);
@@ -253,8 +257,8 @@ async fn a_machine_becomes_an_island_with_one_command_and_a_code() {
     // The service may run already: it waits for its owner.
     let mut service = Agent::start(&state, network.info("api_url"), &[]);
     let asked = Command::new(program("island-agent")).arg("status").arg("--state-dir").arg(&state).output();
-    let said = String::from_utf8(asked.expect("run island-agent").stderr).expect("text");
-    assert!(said.contains("not enrolled; run `island-agent enroll --coordinator URL`"), "{said}");
+    let output = String::from_utf8(asked.expect("run island-agent").stderr).expect("text");
+    assert!(output.contains("not enrolled; run `island-agent enroll --coordinator URL`"), "{output}");
     let mut enrolling = Agent::start(&state, network.info("api_url"), &["enroll"]);
     let line = enrolling.line("island hosts pair");
     let code = line.rsplit(' ').next().expect("a code").to_owned();
@@ -330,7 +334,7 @@ impl Agent {
     /// The first line that holds `text`.
     fn line(&mut self, text: &str) -> String {
         let found = self.lines.by_ref().map_while(Result::ok).find(|line| line.contains(text));
-        found.unwrap_or_else(|| panic!("it never said {text}")).trim().to_owned()
+        found.unwrap_or_else(|| panic!("it never printed {text}")).trim().to_owned()
     }
 
     fn rest(&mut self) -> String {

@@ -55,7 +55,7 @@ async fn nothing_grows_with_the_jobs_that_have_passed() {
     }
 }
 
-/// A number from the environment, where it is more than the usual one.
+/// Returns the number in the environment if it exceeds the default.
 fn setting(variable: &str, usual: u64) -> u64 {
     std::env::var(variable).map_or(usual, |value| value.parse().expect("a number")).max(usual)
 }

@@ -1,4 +1,4 @@
-//! Wasm Cargos through the whole network: every one that `make cargos` builds gives what its entry says.
+//! Wasm Cargos through the whole network: every one that `make cargos` builds gives the output of its entry.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn bad_input_is_the_jobs_failure_with_a_word_on_it() {
     let network = Network::start();
     let client = network.client();
     let before = client.account().await.expect("account").credits;
-    // Valid under the schema: only the program can tell that the filter is none.
+    // Valid under the schema: only the program can detect that the filter is invalid.
     let input = json!({ "json": {"a": 1}, "query": ".a | ][" });
     let job = client.submit_job("wasm-json", input, 0).await.expect("submit");
     let story = Story::default().read_to_end(&mut client.job_events(job.id, None)).await;

@@ -9,7 +9,7 @@ pub enum Address {
     Hub(HubAddress),
     /// A file on a web server.
     Web(String),
-    /// A file of this machine, used where it lies.
+    /// A file on this machine, used in place.
     Local(PathBuf),
 }
 
@@ -20,9 +20,9 @@ pub struct HubAddress {
     pub owner: String,
     /// Its name there.
     pub repo: String,
-    /// File inside the repository; absent, one is picked.
+    /// File inside the repository; if absent, one is chosen.
     pub file: Option<String>,
-    /// Branch, tag or commit; absent, `main`.
+    /// Branch, tag or commit; `main` if absent.
     pub revision: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for HubAddress {
     }
 }
 
-/// Text that is not an address.
+/// Text that is not a valid artifact address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not an artifact address: {must}")]
 pub struct InvalidAddress {

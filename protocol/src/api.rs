@@ -1,7 +1,7 @@
-//! HTTP bodies of `/api/v1`, except chat.
+//! HTTP bodies under `/api/v1`, except chat.
 
-pub mod books;
 pub mod key;
+pub mod ledger;
 pub mod market;
 pub mod model;
 pub mod network;
@@ -19,10 +19,10 @@ use crate::{
     time::Timestamp,
 };
 
-/// Path prefix of everything over HTTP.
+/// Path prefix of all HTTP routes.
 pub const PREFIX: &str = "/api/v1";
 
-/// The wrapping of single resources and lists.
+/// The envelope of single resources and lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Data<T> {
@@ -36,19 +36,19 @@ pub struct Data<T> {
 pub struct Page<T> {
     /// The entries.
     pub data: Vec<T>,
-    /// Where the page lies.
+    /// Position of the page in the list.
     pub meta: PageMeta,
 }
 
-/// Where a page lies in its list.
+/// Position of a page in its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct PageMeta {
-    /// All entries.
+    /// Total number of entries.
     pub total: u64,
-    /// Entries asked for.
+    /// Maximum number of entries in the page, as requested.
     pub limit: u64,
-    /// Entries skipped.
+    /// Number of entries skipped.
     pub offset: u64,
 }
 
@@ -56,32 +56,32 @@ pub struct PageMeta {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Health {
-    /// `ok`, or what is away.
+    /// `ok`, or the name of the service that cannot be reached.
     pub status: String,
     /// Version of the coordinator.
     pub version: String,
 }
 
-/// `GET /cargos`: the one list that is not wrapped in `data`.
+/// `GET /cargos`: the only list without the `data` envelope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CargoList {
     /// The entries.
     pub cargos: Vec<CargoEntry>,
-    /// How many.
+    /// Number of entries.
     pub count: usize,
 }
 
-/// `POST /jobs`. Unknown fields are refused, so that a misspelt one is not silently ignored.
+/// `POST /jobs`. Unknown fields are rejected, so that a misspelled one is not silently ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SubmitJob {
     /// Slug of a Cargo.
     pub workload: String,
-    /// Input as the Cargo's schema says.
+    /// Input that matches the Cargo's input schema.
     pub input: Map<String, Value>,
-    /// 0 to 100; higher is placed first.
+    /// 0 to 100; jobs with a higher priority are placed first.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<u8>", range(max = 100)))]
     pub priority: u8,
@@ -93,7 +93,7 @@ pub struct SubmitJob {
 pub struct SubmittedJob {
     /// The job.
     pub id: JobId,
-    /// Number of the Cargo.
+    /// UUID of the Cargo.
     pub workload_id: i64,
     /// Slug of the Cargo.
     pub workload_slug: Slug,
@@ -101,7 +101,7 @@ pub struct SubmittedJob {
     pub status: JobStatus,
     /// The input as stored.
     pub input: Map<String, Value>,
-    /// When.
+    /// Time of acceptance.
     pub created_at: Timestamp,
 }
 
@@ -113,18 +113,18 @@ pub struct JobSummary {
     pub id: JobId,
     /// Slug of the Cargo.
     pub workload_slug: Slug,
-    /// Where it stands.
+    /// Status of the job.
     pub status: JobStatus,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created_at: Timestamp,
-    /// When it ended.
+    /// Time of the end.
     pub completed_at: Option<Timestamp>,
-    /// Milliseconds of execution, once it has ended.
+    /// Duration of the execution in milliseconds, once the job has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
 }
 
-/// `GET /jobs/:id`. Absent means not there yet.
+/// `GET /jobs/:id`. Fields whose value is not known yet are absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct JobView {
@@ -132,42 +132,45 @@ pub struct JobView {
     pub id: JobId,
     /// Slug of the Cargo.
     pub workload_slug: Slug,
-    /// Where it stands.
+    /// Status of the job.
     pub status: JobStatus,
     /// The input as stored.
     pub input: Map<String, Value>,
-    /// Joined tokens for text Cargos, otherwise what the Cargo's output schema says.
+    /// The joined tokens for text Cargos, otherwise a value that matches the Cargo's output schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// What it used and cost.
+    /// Resources used and credits charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Why it did not complete.
+    /// Why the job did not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
-    /// Why it still waits: number of Islands per reason.
+    /// Why the job is waiting: the number of Islands for each reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Map<String, Value>>,
-    /// When it was accepted.
+    /// The same in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_reason: Option<String>,
+    /// Time of acceptance.
     pub created_at: Timestamp,
-    /// When it began to execute.
+    /// Time at which the execution began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// Time of the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
-    /// Milliseconds of execution, once it has ended.
+    /// Duration of the execution in milliseconds, once the job has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
 }
 
-/// `GET /jobs/:id/output`: the output alone.
+/// `GET /jobs/:id/output`: only the output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct JobOutput {
     /// The job.
     pub id: JobId,
-    /// Joined tokens for text Cargos, otherwise what the Cargo's output schema says.
+    /// The joined tokens for text Cargos, otherwise a value that matches the Cargo's output schema.
     pub output: Value,
 }
 
@@ -177,7 +180,7 @@ pub struct JobOutput {
 pub struct JobError {
     /// Stable code, such as `runtime_crashed`.
     pub code: String,
-    /// For people.
+    /// Message for a person.
     pub message: String,
 }
 
@@ -199,9 +202,9 @@ pub struct AccountView {
     pub id: AccountId,
     /// Its e-mail address.
     pub email: String,
-    /// Balance less what running jobs hold.
+    /// Balance minus what running jobs hold.
     pub credits: MicroCredits,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
 }
 
@@ -209,12 +212,12 @@ pub struct AccountView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct WorkloadView {
-    /// Number of the Cargo.
+    /// UUID of the Cargo.
     pub id: i64,
     /// The catalogue entry.
     #[serde(flatten)]
     pub entry: CargoEntry,
-    /// Whether jobs for it are taken.
+    /// Whether jobs for it are accepted.
     pub is_enabled: bool,
     /// JSON Schema of `input`.
     #[serde(default)]
@@ -222,7 +225,7 @@ pub struct WorkloadView {
     /// JSON Schema of `output`.
     #[serde(default)]
     pub output_schema: Value,
-    /// An input that works.
+    /// A valid input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub example: Option<Value>,
 }
@@ -237,46 +240,46 @@ pub struct HostView {
     pub name: String,
     /// `online`, `draining` or `offline`.
     pub status: String,
-    /// Where it says it is.
+    /// Region that the Island reports.
     pub region: Option<String>,
-    /// Hours of successful compute.
+    /// Hours of successful computation.
     pub karma: f64,
-    /// The same under the name older clients read.
+    /// The same value as `karma`, under the name that older clients read.
     pub karma_score: f64,
-    /// Tokens a second that the reply of its last check came with, as the coordinator saw it.
+    /// Tokens per second of the reply in its last check, measured by the coordinator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_second: Option<f64>,
-    /// What it has.
+    /// Hardware and engines of the Island.
     pub capabilities: Option<Capabilities>,
-    /// When it was last heard of.
+    /// Time of its last message.
     pub last_heartbeat_at: Option<Timestamp>,
 }
 
-/// `POST /island/enroll`, with the owner's API key: ties an Island to an account.
+/// `POST /island/enroll`, with the owner's API key: assigns an Island to an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Enroll {
-    /// Id the Island made at its first start.
+    /// Id that the Island generated at its first start.
     pub host_id: HostId,
     /// Its public NKey, `U…`.
     pub public_key: String,
     /// Name its owner gave it.
     #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 64)))]
     pub name: String,
-    /// Moment of signing.
+    /// Time of signing.
     pub sent_at: Timestamp,
-    /// Base64 signature by the NKey over [`credentials_claim`]: proof that the key is the Island's own.
+    /// Base64 signature by the NKey over [`credentials_claim`]: proves possession of the key.
     pub signature: String,
 }
 
-/// Answer to `POST /island/pairings`: what an Island's owner types to make it theirs.
+/// Answer to `POST /island/pairings`: the code that assigns an Island to the account which confirms it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Pairing {
-    /// Six letters and digits without I, O, 0 and 1; good for once.
+    /// Six letters and digits without I, O, 0 and 1; valid once.
     pub code: String,
-    /// When it ends.
+    /// Time at which the code expires.
     pub expires_at: Timestamp,
 }
 
@@ -285,7 +288,7 @@ pub struct Pairing {
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Pair {
-    /// The code that the Island shows; small letters and dashes are forgiven.
+    /// The code that the Island shows; lower case and dashes are accepted.
     #[cfg_attr(feature = "openapi", schemars(length(min = 6, max = 32)))]
     pub code: String,
 }
@@ -297,72 +300,72 @@ pub struct Pair {
 pub struct RenewCredentials {
     /// The Island.
     pub host_id: HostId,
-    /// Moment of signing.
+    /// Time of signing.
     pub sent_at: Timestamp,
     /// Base64 signature by its NKey over [`credentials_claim`].
     pub signature: String,
 }
 
-/// What an Island signs to ask for credentials.
+/// The text that an Island signs to request credentials.
 pub fn credentials_claim(host: HostId, sent_at: Timestamp) -> String {
     format!("island-credentials:{host}:{sent_at}")
 }
 
-/// `POST /island/check`, without an API key: an enrolled Island asks for a job of its own.
+/// `POST /island/check`, without an API key: an enrolled Island requests a job for itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CheckIsland {
     /// The Island.
     pub host_id: HostId,
-    /// Moment of signing.
+    /// Time of signing.
     pub sent_at: Timestamp,
     /// Base64 signature by its NKey over [`check_claim`].
     pub signature: String,
 }
 
-/// What an Island signs to ask for a job of its own.
+/// The text that an Island signs to request a job for itself.
 pub fn check_claim(host: HostId, sent_at: Timestamp) -> String {
     format!("island-check:{host}:{sent_at}")
 }
 
-/// Answer to `POST /island/check`: how far a real job came on this Island.
+/// Answer to `POST /island/check`: the progress of a real job on this Island.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct IslandCheck {
     /// Whether the job completed.
     pub passed: bool,
-    /// The Cargo it was a job of; none where this Island could run none.
+    /// The Cargo of the job; absent if this Island can run none.
     pub workload_slug: Option<Slug>,
-    /// The job, unless none was made.
+    /// The job; absent if none was created.
     pub job_id: Option<JobId>,
-    /// What happened, in order.
+    /// The steps, in order.
     pub steps: Vec<CheckStep>,
-    /// Tokens a second that its reply came with, between the first and the last; none for Cargos that write no text.
+    /// Tokens per second of its reply, between the first and the last token; absent for Cargos that generate no text.
     pub tokens_per_second: Option<f64>,
-    /// Why it did not complete.
+    /// Why the job did not complete.
     pub error: Option<JobError>,
 }
 
-/// Something that happened to a check's job for the first time.
+/// The first occurrence of a step in a check's job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CheckStep {
-    /// `queued`, `accepted`, a phase of getting ready, `running`, `output`, or how it ended.
+    /// `queued`, `accepted`, a phase of preparation, `running`, `output`, or the final status.
     pub name: String,
-    /// Milliseconds since the job was made.
+    /// Milliseconds since the job was created.
     pub after_ms: u64,
 }
 
-/// Credentials for the fabric: a user JWT for a key whose seed never left its owner.
+/// Credentials for the fabric: a user JWT for a key whose seed never leaves the Island.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct HostCredentials {
-    /// Where the fabric is.
+    /// Address of the fabric.
     pub nats_url: String,
     /// User JWT bound to the Island's public key.
     pub user_jwt: String,
-    /// When it ends; renew well before.
+    /// Time of expiry; renew well before.
     pub expires_at: Timestamp,
     /// Public NKey with which coordinators sign assignments.
     pub coordinator_key: String,
@@ -372,16 +375,16 @@ pub struct HostCredentials {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct WatchCredentials {
-    /// Where the fabric is.
+    /// Address of the fabric.
     pub nats_url: String,
     /// User JWT.
     pub user_jwt: String,
-    /// Seed of the key the JWT is bound to; made for this answer and not kept.
+    /// Seed of the key that the JWT is bound to; generated for this answer and not stored.
     pub seed: String,
-    /// When it ends.
+    /// Time of expiry.
     pub expires_at: Timestamp,
     /// Subjects it may subscribe to.
     pub subjects: Vec<String>,
-    /// Inbox prefix for JetStream replays, when those are allowed.
+    /// Inbox prefix for JetStream replays, if those are allowed.
     pub inbox_prefix: String,
 }

@@ -6,8 +6,8 @@ use crate::digest::Digest;
 
 /// One file of a Cargo, named by the role it plays there (`model` for a single-file model).
 ///
-/// What was not read from a source is absent, never guessed: a missing digest is resolved by the coordinator
-/// before strangers' Islands are asked to load it.
+/// What could not be read from a source is absent, never guessed: a missing digest is resolved by the coordinator
+/// before Islands of other people are asked to load the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Artifact {

@@ -1,15 +1,28 @@
-//! Cargos: the catalogue entry consumers see, and the part of it an Island is told.
-
-use std::{convert::Infallible, fmt, str::FromStr};
+//! Cargos: the catalogue entry for consumers, and the part of it that Islands receive.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::VariantArray;
 
 use crate::{artifact::Artifact, credits::MicroCredits, ids::Slug};
 
-/// Which engine runs a Cargo. Names that this build does not know survive a round trip.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// The engine that runs a Cargo. Names that this build does not know survive a round trip.
+#[derive(
+    Debug,
+    Clone,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::AsRefStr,
+    strum::Display,
+    strum::EnumString,
+)]
 #[serde(from = "String", into = "String")]
+#[strum(serialize_all = "lowercase")]
 pub enum RuntimeType {
     /// Docker or Podman.
     Container,
@@ -23,34 +36,27 @@ pub enum RuntimeType {
     Diffusers,
     /// Core ML.
     Coreml,
-    /// Anything newer than this build.
+    /// An engine newer than this build.
+    #[strum(default, transparent)]
     Unknown(String),
 }
 
 impl RuntimeType {
-    /// The six that the specification names.
+    /// The six engines of the specification.
     pub const ALL: [Self; 6] =
         [Self::Container, Self::Wasm, Self::Onnx, Self::Llmcpp, Self::Diffusers, Self::Coreml];
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub fn as_str(&self) -> &str {
-        match self {
-            Self::Container => "container",
-            Self::Wasm => "wasm",
-            Self::Onnx => "onnx",
-            Self::Llmcpp => "llmcpp",
-            Self::Diffusers => "diffusers",
-            Self::Coreml => "coreml",
-            Self::Unknown(name) => name,
-        }
+        self.as_ref()
     }
 
-    /// Whether the engine runs in main memory where a GPU has no room: GPU memory is then a wish, not a need.
+    /// Returns whether the engine can run in main memory if a GPU has too little: GPU memory is then preferred, not required.
     pub fn gpu_is_optional(&self) -> bool {
         matches!(self, Self::Llmcpp | Self::Onnx | Self::Diffusers | Self::Coreml | Self::Wasm)
     }
 
-    /// Whether one worker runs all Cargos of this engine: they load in no time and hold no state worth a process each.
+    /// Returns whether one worker runs all Cargos of this engine: they load in no time and keep no state worth a process each.
     pub fn is_shared(&self) -> bool {
         matches!(self, Self::Container | Self::Wasm)
     }
@@ -58,14 +64,7 @@ impl RuntimeType {
 
 impl From<String> for RuntimeType {
     fn from(name: String) -> Self {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name).unwrap_or(Self::Unknown(name))
-    }
-}
-
-impl FromStr for RuntimeType {
-    type Err = Infallible;
-    fn from_str(name: &str) -> Result<Self, Infallible> {
-        Ok(name.to_owned().into())
+        name.parse().unwrap_or(Self::Unknown(name))
     }
 }
 
@@ -75,16 +74,25 @@ impl From<RuntimeType> for String {
     }
 }
 
-impl fmt::Display for RuntimeType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// Grouping of Cargos by use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::EnumString,
+    strum::VariantArray,
+)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Category {
     /// Chat language models.
     Llm,
@@ -94,45 +102,52 @@ pub enum Category {
     Audio,
     /// Detection, segmentation, captioning, depth, OCR.
     Vision,
-    /// Classification, embeddings, extraction, translation, summarisation.
+    /// Classification, embeddings, extraction, translation, summarization.
     Text,
     /// Conversion, formatting, media processing.
     Utility,
 }
 
 impl Category {
-    /// All six, in the order of the specification.
-    pub const ALL: [Self; 6] = [Self::Llm, Self::Image, Self::Audio, Self::Vision, Self::Text, Self::Utility];
+    /// Every category, in the order of the specification.
+    pub const ALL: &[Self] = <Self as VariantArray>::VARIANTS;
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Llm => "llm",
-            Self::Image => "image",
-            Self::Audio => "audio",
-            Self::Vision => "vision",
-            Self::Text => "text",
-            Self::Utility => "utility",
-        }
+        self.into()
     }
 }
 
-/// How much of a host a sandboxed Cargo may ask for. What the owner allows is never exceeded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// Resource limits of a sandboxed Cargo. The owner's limits always apply in addition.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum SandboxTier {
     /// 256 MB, one processor, one minute, no GPU, no network.
     #[default]
     Restricted,
-    /// 1 GB, two processors, five minutes, a GPU where the owner lends one, no network.
+    /// 1 GB, two processors, five minutes, a GPU if the owner allows it, no network.
     Standard,
     /// 8 GB, four processors, ten minutes, a GPU, and network where the owner allows it.
     Elevated,
 }
 
 impl SandboxTier {
-    /// Most main memory, megabytes.
+    /// Returns the maximum main memory, megabytes.
     pub fn memory_mb(self) -> u64 {
         match self {
             Self::Restricted => 256,
@@ -141,7 +156,7 @@ impl SandboxTier {
         }
     }
 
-    /// Most seconds from start to end.
+    /// Returns the maximum duration, seconds.
     pub fn seconds(self) -> u64 {
         match self {
             Self::Restricted => 60,
@@ -150,7 +165,7 @@ impl SandboxTier {
         }
     }
 
-    /// Most processors.
+    /// Returns the maximum number of processors.
     pub fn cpus(self) -> u32 {
         match self {
             Self::Restricted => 1,
@@ -159,13 +174,9 @@ impl SandboxTier {
         }
     }
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Restricted => "restricted",
-            Self::Standard => "standard",
-            Self::Elevated => "elevated",
-        }
+        self.into()
     }
 }
 
@@ -181,30 +192,30 @@ pub struct CargoEntry {
     pub description: String,
     /// Which engine runs it.
     pub runtime_type: RuntimeType,
-    /// Task of an ONNX Cargo, null for the others.
+    /// Task of an ONNX Cargo, null for other engines.
     pub onnx_task_type: Option<String>,
     /// Credits for one job.
     pub price_per_job: MicroCredits,
-    /// GPU memory needed, megabytes.
+    /// Required GPU memory, megabytes.
     pub required_vram_mb: u64,
-    /// Main memory needed, megabytes.
+    /// Required main memory, megabytes.
     pub required_ram_mb: u64,
     /// Grouping by use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<Category>,
 }
 
-/// Bounds on one job of a Cargo. The agent enforces them; engines are told.
+/// Limits of one job of a Cargo, enforced by the agent and passed to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Seconds from start to end.
+    /// Maximum duration, seconds.
     pub timeout_s: u64,
-    /// Bytes of events a job may emit.
+    /// Maximum size of all events of a job, bytes.
     pub max_output_bytes: u64,
-    /// Most tokens a job may ask for; 0 where tokens mean nothing.
+    /// Maximum number of tokens that a job may request; 0 if the Cargo has no tokens.
     pub max_tokens: u64,
-    /// Context window to load a language model with, tokens; 0 takes the model's own, at most 4096.
+    /// Context window of a language model, tokens; 0 is the model's own, at most 4096.
     pub context_tokens: u64,
 }
 
@@ -214,7 +225,7 @@ impl Default for Limits {
     }
 }
 
-/// What an Island is told about a Cargo: everything needed to run it, and what it pays.
+/// What an Island receives about a Cargo: everything needed to run it, and its price.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CargoSpec {
     /// Identifier.
@@ -224,43 +235,43 @@ pub struct CargoSpec {
     /// Task of an ONNX Cargo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub onnx_task_type: Option<String>,
-    /// What a job of it pays.
+    /// Price of a job.
     #[serde(default)]
     pub price_per_job: MicroCredits,
-    /// Files to fetch, verify and pin before the run.
+    /// Files to download, verify and pin before the run.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,
-    /// GPU memory needed, megabytes.
+    /// Required GPU memory, megabytes.
     #[serde(default)]
     pub required_vram_mb: u64,
-    /// Main memory needed, megabytes.
+    /// Required main memory, megabytes.
     #[serde(default)]
     pub required_ram_mb: u64,
-    /// Bounds on a job.
+    /// Limits of a job.
     #[serde(default)]
     pub limits: Limits,
-    /// How much of the host a wasm or container Cargo may ask for; absent, as little as there is.
+    /// Tier of a wasm or container Cargo; if absent, the lowest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_tier: Option<SandboxTier>,
-    /// Settings for the engine alone, as the catalogue's `[engine]` table gives them.
+    /// Settings for the engine only, from the catalogue's `[engine]` table.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub engine: Value,
 }
 
 impl CargoSpec {
-    /// Whether the scripted stand-in runs this Cargo instead of a real engine.
+    /// Returns whether the simulated engine runs this Cargo instead of a real one.
     pub fn is_simulated(&self) -> bool {
         self.engine.get("simulated").and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// Whether a reply that broke off can go on elsewhere behind the text that was delivered. A scripted engine does so where its
-    /// Cargo says it.
+    /// Returns whether an interrupted reply can continue elsewhere after the text that was delivered. For the simulated engine the
+    /// Cargo's settings decide.
     pub fn continues_text(&self) -> bool {
         let says = self.engine.get("continues").and_then(Value::as_bool).unwrap_or(false);
         self.runtime_type == RuntimeType::Llmcpp && (says || !self.is_simulated())
     }
 
-    /// Whether one worker runs this Cargo beside others of its engine.
+    /// Returns whether one worker runs this Cargo next to others of its engine.
     pub fn is_shared(&self) -> bool {
         self.runtime_type.is_shared() && !self.is_simulated()
     }

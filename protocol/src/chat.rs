@@ -1,4 +1,4 @@
-//! Bodies of `POST /chat/completions`. Fields that this build does not know are ignored, as other servers do.
+//! Bodies of `POST /chat/completions`. Unknown fields are ignored, as OpenAI-compatible servers do.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,18 +9,18 @@ use crate::job::{FinishReason, Usage};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatRequest {
-    /// A well-known name, a slug, an alias or anything else: never an error.
+    /// A well-known name, a slug, an alias or any other name; unknown names select the default model.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
     pub model: String,
     /// The conversation so far.
     #[cfg_attr(feature = "openapi", schemars(length(min = 1)))]
     pub messages: Vec<ChatMessage>,
-    /// Most tokens to write.
+    /// Maximum number of tokens to generate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub max_tokens: Option<u64>,
-    /// Newer name of `max_tokens`; wins when both are given.
+    /// Newer name of `max_tokens`, which it overrides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub max_completion_tokens: Option<u64>,
@@ -32,10 +32,10 @@ pub struct ChatRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1)))]
     pub top_p: Option<f64>,
-    /// Seed of the random draws.
+    /// Seed of the sampler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<i64>,
-    /// One text or a list of texts that end the reply.
+    /// A string or a list of strings that end the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Value>,
     /// -2 to 2.
@@ -50,10 +50,10 @@ pub struct ChatRequest {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<bool>"))]
     pub stream: bool,
-    /// What a stream carries besides text.
+    /// Options of the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_options: Option<StreamOptions>,
-    /// Replies wanted; 1 is all there is.
+    /// Number of replies; only 1 is supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 1)))]
     pub n: Option<u32>,
@@ -68,11 +68,11 @@ pub struct ChatRequest {
     pub tool_choice: Option<Value>,
 }
 
-/// What a stream carries besides text.
+/// Options of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct StreamOptions {
-    /// Whether a last chunk carries the usage.
+    /// Whether a last chunk contains the usage.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<bool>"))]
     pub include_usage: bool,
@@ -85,7 +85,7 @@ pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["system", "developer", "user", "assistant", "tool"])))]
     pub role: String,
-    /// A text, or a list of parts of type `text`; null beside calls.
+    /// A string, or a list of parts of type `text`; null next to tool calls.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
         {"type": ["string", "null"]},
@@ -96,34 +96,34 @@ pub struct ChatMessage {
         }},
     ])))]
     pub content: Value,
-    /// Functions that the assistant calls.
+    /// Tool calls of the assistant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCall>>,
-    /// The call that a message of the role `tool` answers.
+    /// Id of the tool call that a message with the role `tool` answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
 }
 
-/// A call of a function.
+/// A tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ToolCall {
-    /// Names the call in the answer to it.
+    /// Id of the call, repeated in the message that answers it.
     pub id: String,
     /// `function`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What is called.
+    /// Function and arguments.
     pub function: FunctionCall,
 }
 
-/// What is called, and with what.
+/// Function and arguments of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct FunctionCall {
     /// Name of the function.
     pub name: String,
-    /// Its arguments, a JSON text as the model wrote it.
+    /// Arguments, as the JSON text that the model generated.
     pub arguments: String,
 }
 
@@ -131,7 +131,7 @@ pub struct FunctionCall {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ToolCallDelta {
-    /// Which call of the reply.
+    /// Index of the call in the reply.
     pub index: u32,
     /// The call.
     #[serde(flatten)]
@@ -152,7 +152,7 @@ pub struct ChatCompletion {
     pub model: String,
     /// One choice.
     pub choices: Vec<Choice>,
-    /// What it used.
+    /// Token counts.
     pub usage: Usage,
 }
 
@@ -164,11 +164,11 @@ pub struct Choice {
     pub index: u32,
     /// The reply.
     pub message: ChatMessage,
-    /// Why it ended.
+    /// Why the reply ended.
     pub finish_reason: FinishReason,
 }
 
-/// A piece of a streamed reply.
+/// A chunk of a streamed reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatChunk {
@@ -180,20 +180,20 @@ pub struct ChatChunk {
     pub created: i64,
     /// Slug of the Cargo that runs.
     pub model: String,
-    /// One choice; none in the chunk that carries only usage.
+    /// One choice; empty in the chunk that contains only usage.
     pub choices: Vec<ChunkChoice>,
-    /// Usage, in the last chunk when asked for.
+    /// Token counts, in the last chunk if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }
 
-/// The piece inside a [`ChatChunk`].
+/// The delta inside a [`ChatChunk`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChunkChoice {
     /// 0.
     pub index: u32,
-    /// What is new.
+    /// What is new in this chunk.
     pub delta: Delta,
     /// Null until the end.
     pub finish_reason: Option<FinishReason>,
@@ -209,7 +209,7 @@ pub struct Delta {
     /// Text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// Functions that are called.
+    /// Tool calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCallDelta>>,
 }
@@ -218,39 +218,39 @@ pub struct Delta {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EmbeddingsRequest {
-    /// Slug or alias of a Cargo that embeds.
+    /// Slug or alias of an embedding Cargo.
     #[cfg_attr(feature = "openapi", schemars(extend("minLength" = 1)))]
     pub model: String,
-    /// A text, or a list of texts.
+    /// A string, or a list of strings.
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
         {"type": "string", "minLength": 1},
         {"type": "array", "minItems": 1, "maxItems": 2048, "items": {"type": "string", "minLength": 1}},
     ])))]
     pub input: Value,
-    /// How vectors are written: `float`, a list of numbers, or `base64`, 32-bit floats with the lowest byte first.
+    /// Encoding of vectors: `float`, a list of numbers, or `base64`, 32-bit little-endian floats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["float", "base64"])))]
     pub encoding_format: Option<String>,
-    /// Length of the vectors, where a beginning of the model's own will do.
+    /// Length of the vectors, for models whose vectors may be truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 1_048_576)))]
     pub dimensions: Option<u32>,
-    /// Name of one of the model's prompts, such as `query`, to put before every text.
+    /// Name of one of the model's prompts, such as `query`, to prepend to every text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
 }
 
-/// An answer to a request for embeddings.
+/// Answer to a request for embeddings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Embeddings {
     /// `list`.
     pub object: String,
-    /// One for each text, in their order.
+    /// One embedding for each text, in order.
     pub data: Vec<Embedding>,
     /// Slug of the Cargo that ran.
     pub model: String,
-    /// What it used.
+    /// Token counts.
     pub usage: Usage,
 }
 
@@ -260,19 +260,19 @@ pub struct Embeddings {
 pub struct Embedding {
     /// `embedding`.
     pub object: String,
-    /// Which text.
+    /// Index of the text.
     pub index: u32,
     /// The vector.
     pub embedding: Vector,
 }
 
-/// An embedding as it was asked for.
+/// An embedding in the requested encoding.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Vector {
-    /// Its numbers.
+    /// List of numbers.
     Float(Vec<f32>),
-    /// The same as 32-bit floats, lowest byte first.
+    /// Base64 of 32-bit little-endian floats.
     Base64(String),
 }

@@ -1,4 +1,4 @@
-//! Money: integer micro-credits inside, a JSON number of credits outside.
+//! Money: integer micro-credits internally, a JSON number of credits on the wire.
 
 use std::{
     fmt,
@@ -8,22 +8,22 @@ use std::{
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An amount in millionths of a credit. Never a float inside, so sums are exact.
+/// An amount in millionths of a credit. Integers, so that sums are exact.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MicroCredits(pub i64);
 
 impl MicroCredits {
     /// One credit.
     pub const ONE: Self = Self(1_000_000);
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
-    /// Whole credits.
+    /// Converts whole credits.
     pub fn from_credits(credits: i64) -> Self {
         Self(credits * 1_000_000)
     }
 
-    /// `self * numerator / denominator`, rounded up, so that a share is never free; the whole of `self` at most.
+    /// Returns `self * numerator / denominator`, rounded up, so that a share is never free, and at most `self`.
     #[must_use]
     pub fn share(self, numerator: u64, denominator: u64) -> Self {
         if denominator == 0 || numerator >= denominator {
@@ -83,7 +83,7 @@ impl Serialize for MicroCredits {
         if self.0 % 1_000_000 == 0 {
             serializer.serialize_i64(self.0 / 1_000_000)
         } else {
-            // Survives the way to a float and back below 2^51 micro-credits: two billion credits.
+            // A conversion to a float and back is exact below 2^51 micro-credits: two billion credits.
             serializer.serialize_f64(self.0 as f64 / 1e6)
         }
     }
@@ -108,7 +108,7 @@ mod tests {
     proptest! {
         #[test]
         fn json_round_trip(micro in -2_000_000_000_000_000_i64..2_000_000_000_000_000) {
-            let text = serde_json::to_string(&MicroCredits(micro)).expect("serialise");
+            let text = serde_json::to_string(&MicroCredits(micro)).expect("serialize");
             prop_assert_eq!(serde_json::from_str::<MicroCredits>(&text).expect("parse"), MicroCredits(micro));
         }
 

@@ -4,9 +4,9 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// A SHA-256 digest, written `sha256:` and 64 lower-case hex digits and parsed from nothing else.
+/// A SHA-256 digest, written as `sha256:` and 64 lower-case hex digits, the only form that parses.
 ///
-/// File names are rebuilt from the 32 bytes, so no text from outside ever becomes part of a path.
+/// File names are derived from the 32 bytes, so no text from outside becomes part of a path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest([u8; 32]);
@@ -17,17 +17,17 @@ pub struct Digest([u8; 32]);
 pub struct InvalidDigest;
 
 impl Digest {
-    /// From the 32 bytes of a finished hash.
+    /// Creates a digest from the 32 bytes of a finished hash.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The 32 bytes.
+    /// Returns the 32 bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The 64 hex digits without the prefix: safe as a file name.
+    /// Returns the 64 hex digits without the prefix: safe as a file name.
     pub fn hex(&self) -> String {
         self.0.iter().fold(String::with_capacity(64), |mut hex, byte| {
             use fmt::Write as _;
@@ -95,7 +95,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_else_is_refused(text in ".{0,80}") {
+        fn other_text_is_rejected(text in ".{0,80}") {
             let is_digest = text.len() == 71
                 && text.starts_with("sha256:")
                 && text[7..].bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));

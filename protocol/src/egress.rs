@@ -1,4 +1,4 @@
-//! Where the program of a container may connect to: what its Cargo declares, and what an Island's owner allows.
+//! Addresses that a container may connect to: those its Cargo declares, limited to those the Island's owner allows.
 
 use std::{fmt, str::FromStr};
 
@@ -7,30 +7,32 @@ use serde_json::Value;
 
 use crate::cargo::{CargoSpec, RuntimeType};
 
-/// Places that one Cargo may declare.
+/// Maximum number of addresses that one Cargo may declare.
 pub const MAX_PLACES: usize = 64;
-/// Bytes of a name, as the domain name system bounds it.
+/// Maximum length of a host name in bytes, from RFC 1035.
 const MAX_NAME: usize = 253;
-/// Bytes between two dots of it.
+/// Maximum length of a label of it in bytes.
 const MAX_LABEL: usize = 63;
 
-/// A text that names no place.
+/// Text that is not a valid `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// No port, or none that there is.
-    #[error("'{0}' is no host:port")]
+    /// The port is missing or invalid.
+    #[error("'{0}' is not a valid host:port")]
     NoPort(String),
-    /// Not the name of a host. Addresses are none, however they are written.
-    #[error("'{0}' is no name of a host: letters, digits and hyphens between dots, and no address")]
+    /// Not a host name. IP addresses are rejected in every notation.
+    #[error(
+        "'{0}' is not a valid host name: letters, digits and hyphens between dots; IP addresses are not allowed"
+    )]
     NoName(String),
 }
 
-/// The name of a host, in small letters, fully qualified. Never an address, in whatever form.
+/// A fully qualified host name in lower case. Never an IP address, in any notation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
 impl HostName {
-    /// The name, without a dot at its end.
+    /// Returns the name, without a trailing dot.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -47,7 +49,7 @@ impl FromStr for HostName {
                 && !label.starts_with('-')
                 && !label.ends_with('-')
         };
-        // What ends in a number is an address to many a resolver: 127.1, 0x7f.1, 2130706433.
+        // Resolvers read a name that ends in a number as an address: 127.1, 0x7f.1, 2130706433.
         let named = name
             .rsplit_once('.')
             .is_some_and(|(_, last)| last.starts_with(|c: char| c.is_ascii_alphabetic()));
@@ -58,13 +60,13 @@ impl FromStr for HostName {
     }
 }
 
-/// A host and a port: what a Cargo declares, and what its program may then connect to.
+/// A host and a port: what a Cargo declares and its program may connect to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Place {
-    /// Which host.
+    /// Host name.
     pub host: HostName,
-    /// Which port of it.
+    /// Port.
     pub port: u16,
 }
 
@@ -98,7 +100,7 @@ impl From<Place> for String {
     }
 }
 
-/// Digits and nothing else; the parser of numbers would take a sign.
+/// Accepts digits only; `u16::from_str` would also accept a sign.
 fn port_of(text: &str) -> Option<u16> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|port| digits && *port > 0)
@@ -111,13 +113,13 @@ pub enum Egress {
     /// Nothing.
     #[default]
     None,
-    /// Whatever a Cargo declares.
+    /// Everything that a Cargo declares.
     Declared,
-    /// Of what it declares, these hosts, each at one port or at any.
+    /// Of what a Cargo declares, only these hosts, each at one port or at any.
     Listed(Vec<(HostName, Option<u16>)>),
 }
 
-/// [`Egress`] as people write it.
+/// [`Egress`] as written in settings.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "none, declared or a list of hosts")]
 enum Form {
@@ -126,7 +128,7 @@ enum Form {
 }
 
 impl Egress {
-    /// Whether it allows this place.
+    /// Returns whether `place` is allowed.
     pub fn allows(&self, place: &Place) -> bool {
         match self {
             Self::None => false,
@@ -137,7 +139,7 @@ impl Egress {
         }
     }
 
-    /// The first of `places` that it does not allow.
+    /// Returns the first of `places` that is not allowed.
     pub fn refused<'a>(&self, places: &'a [Place]) -> Option<&'a Place> {
         places.iter().find(|place| !self.allows(place))
     }
@@ -186,8 +188,8 @@ fn written((host, port): (HostName, Option<u16>)) -> String {
     }
 }
 
-/// The places that the `[engine]` table of a container Cargo declares, or which of them is none. Whether the table makes sense
-/// otherwise is for its engine to say.
+/// Returns the addresses that the `[engine]` table of a container Cargo declares, or the first invalid one. The engine validates
+/// the rest of the table.
 pub fn declared(engine: &Value) -> Result<Vec<Place>, PlaceError> {
     let read = |value: &Value| match value.as_str() {
         Some(text) => text.parse(),
@@ -197,7 +199,7 @@ pub fn declared(engine: &Value) -> Result<Vec<Place>, PlaceError> {
 }
 
 impl CargoSpec {
-    /// The places that it declares, which only containers may.
+    /// Returns the addresses that the Cargo declares; empty for all engines but containers.
     pub fn egress(&self) -> Result<Vec<Place>, PlaceError> {
         if self.runtime_type == RuntimeType::Container { declared(&self.engine) } else { Ok(Vec::new()) }
     }
@@ -211,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_nothing_else() {
+    fn only_host_names_are_accepted() {
         for text in ["example.org:443", "a-b.xn--p1ai:1", "EXAMPLE.org.:65535", "1.2.3.4.example.org:80"] {
             let place: Place = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(place.to_string(), text.to_lowercase().replace(".:", ":"));
@@ -254,9 +256,9 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_says_none_all_or_which() {
+    fn owner_allows_none_all_or_listed_hosts() {
         let read = |value: serde_json::Value| serde_json::from_value::<Egress>(value);
-        let place = |text: &str| text.parse::<Place>().expect("a place");
+        let place = |text: &str| text.parse::<Place>().expect("valid");
         let listed = read(json!(["a.org", "b.org:443"])).expect("a list");
         for (egress, text, allowed) in [
             (Egress::None, "a.org:1", false),
@@ -270,7 +272,7 @@ mod tests {
         }
         for egress in [Egress::None, Egress::Declared, listed] {
             let text = serde_json::to_value(&egress).expect("JSON");
-            assert_eq!(read(text).expect("read again"), egress);
+            assert_eq!(read(text).expect("parse"), egress);
         }
         for wrong in
             [json!(true), json!("all"), json!(["127.0.0.1"]), json!(["*"]), json!(["*.org"]), json!([1])]
@@ -281,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_is_written_and_read_again(text in "[a-zA-Z0-9.:-]{1,40}") {
+        fn round_trip(text in "[a-zA-Z0-9.:-]{1,40}") {
             if let Ok(place) = text.parse::<Place>() {
                 prop_assert_eq!(place.to_string().parse::<Place>(), Ok(place.clone()));
                 prop_assert!(place.host.as_str().parse::<std::net::IpAddr>().is_err());

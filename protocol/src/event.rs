@@ -1,11 +1,11 @@
-//! Job events. Numbers belong to the job, not to the attempt: an attempt continues where the last one stopped.
+//! Job events. Numbers belong to the job, not to the attempt: an attempt continues where the previous one stopped.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::job::{FinishReason, Outcome, Usage};
 
-/// An event with its number in the job's one sequence, from 1, without gaps.
+/// An event with its number in the job's sequence, from 1, without gaps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Numbered<E> {
     /// Position in the job's sequence; the SSE `id`.
@@ -15,25 +15,25 @@ pub struct Numbered<E> {
     pub event: E,
 }
 
-/// What an attempt emits, as it travels from a worker through the agent to the job's owner coordinator.
+/// What an attempt emits: from a worker through the agent to the coordinator that executes the job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum AttemptEvent {
-    /// A piece of text, cut at whole characters.
+    /// A piece of text, split only between characters.
     Token {
         /// The text.
         content: String,
-        /// How many model tokens it stands for.
+        /// Number of model tokens in it.
         #[serde(default)]
         count: u32,
     },
     /// Step `step` of `total`.
     Progress {
-        /// Done so far.
+        /// Steps done.
         step: u64,
-        /// All there is.
+        /// Total number of steps.
         total: u64,
-        /// What is progressing: `fetch`, `load`, `prompt`, or what the Cargo calls it.
+        /// What is progressing: `fetch`, `load`, `prompt`, or the name that the Cargo uses.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         phase: Option<String>,
     },
@@ -44,9 +44,9 @@ pub enum AttemptEvent {
     },
     /// An image, or a preview of one.
     Image(Image),
-    /// The attempt's last event, written by the worker's host, never by an engine.
+    /// The attempt's last event, created by the worker process around the engine, never by the engine.
     Ended {
-        /// How it ended.
+        /// The outcome.
         outcome: Outcome,
     },
 }
@@ -57,23 +57,23 @@ pub enum AttemptEvent {
 pub struct Image {
     /// Base64 of the file.
     pub data: String,
-    /// Its format, such as `png`.
+    /// File format, such as `png`.
     pub format: String,
-    /// Pixels across.
+    /// Width in pixels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub width: Option<u32>,
-    /// Pixels down.
+    /// Height in pixels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub height: Option<u32>,
-    /// Seed it was made from.
+    /// Seed of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Whether it is a preview of one that is still being made.
+    /// Whether it is a preview of an unfinished image.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preview: bool,
 }
 
-/// What consumers read on `GET /jobs/:id/stream` and in `job.<id>.events`.
+/// What consumers read from `GET /jobs/:id/stream` and `job.<id>.events`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "lowercase")]
@@ -85,9 +85,9 @@ pub enum JobEvent {
     },
     /// Step `step` of `total`.
     Progress {
-        /// Done so far.
+        /// Steps done.
         step: u64,
-        /// All there is.
+        /// Total number of steps.
         total: u64,
         /// What is progressing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,25 +97,28 @@ pub enum JobEvent {
     Status {
         /// Its name.
         state: String,
+        /// Why the job is in this state, in words, if a consumer cannot guess it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// An image, or a preview of one.
     Image(Image),
     /// The job completed: always the last event.
     Done {
-        /// What it used and cost.
+        /// Resources used and credits charged.
         usage: Usage,
-        /// The result, where it is not the joined tokens.
+        /// The result, if it is not the joined tokens.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
-        /// Why a reply ended.
+        /// Why the reply ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         finish_reason: Option<FinishReason>,
     },
     /// The job failed, was cancelled or timed out: always the last event.
     Error {
-        /// For a person.
+        /// Message for a person.
         error: String,
-        /// For a program.
+        /// Code for a program.
         code: String,
     },
 }
@@ -124,7 +127,12 @@ impl JobEvent {
     /// All SSE event names.
     pub const NAMES: [&str; 6] = ["token", "progress", "status", "image", "done", "error"];
 
-    /// The SSE event name.
+    /// A state without a reason.
+    pub fn status(state: impl Into<String>) -> Self {
+        Self::Status { state: state.into(), reason: None }
+    }
+
+    /// Returns the SSE event name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Token { .. } => "token",
@@ -136,12 +144,12 @@ impl JobEvent {
         }
     }
 
-    /// Whether nothing can follow.
+    /// Returns whether this is the last event.
     pub fn is_last(&self) -> bool {
         matches!(self, Self::Done { .. } | Self::Error { .. })
     }
 
-    /// Whether a consumer that saw this has received part of the result, so that a silent re-run is out.
+    /// Returns whether a consumer of this event has received part of the result, so that the job cannot be rerun unnoticed.
     pub fn is_output(&self) -> bool {
         matches!(self, Self::Token { .. } | Self::Image(_))
     }

@@ -1,7 +1,7 @@
-//! The messages on NATS. JSON, because people read them with `island sail subscribe`.
+//! The messages on NATS, in JSON, because people read them with `island sail subscribe`.
 //!
 //! Signed messages carry the signature in the header [`SIGNATURE_HEADER`] over [`signed_bytes`], so that the payload
-//! stays plain. `sent_at` bounds replays.
+//! stays plain. `sent_at` limits replays.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,10 +20,10 @@ use crate::{
 /// Header with the base64 Ed25519 signature of [`signed_bytes`].
 pub const SIGNATURE_HEADER: &str = "Island-Signature";
 
-/// How old, or how far ahead, a signed message may be before it is taken for a replay.
+/// Maximum difference between `sent_at` and now; beyond it, a signed message is rejected as a replay.
 pub const SIGNATURE_WINDOW_MS: i64 = 120_000;
 
-/// What a signature covers: the subject too, so that a message cannot be replayed on another one.
+/// Returns the bytes that a signature covers; they include the subject, so that a message cannot be replayed on another one.
 pub fn signed_bytes(subject: &str, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(subject.len() + 1 + payload.len());
     bytes.extend_from_slice(subject.as_bytes());
@@ -32,28 +32,28 @@ pub fn signed_bytes(subject: &str, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// `coordinator.hosts.register`, a signed request: an Island is here, or here again.
+/// `coordinator.hosts.register`, a signed request: an Island registers, or registers again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Register {
     /// Message version.
     pub v: u32,
-    /// Who.
+    /// The Island.
     pub host_id: HostId,
-    /// This run of the agent.
+    /// Instance of the agent: one run of the program.
     pub instance: InstanceId,
     /// Name its owner gave it.
     pub name: String,
-    /// Where it says it is.
+    /// Region that the Island reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// Version of the agent.
     pub agent_version: String,
-    /// What it has.
+    /// Hardware and engines of the Island.
     pub capabilities: Capabilities,
-    /// Attempts it still holds, so that a restarted coordinator can take them up again.
+    /// Attempts that the Island still holds, so that a restarted coordinator can continue them.
     #[serde(default)]
     pub holding: Vec<AttemptKey>,
-    /// When it was signed.
+    /// Time of signing.
     pub sent_at: Timestamp,
 }
 
@@ -64,9 +64,9 @@ pub struct Registered {
     pub v: u32,
     /// Milliseconds between heartbeats.
     pub heartbeat_ms: u64,
-    /// Milliseconds a lease lasts from the send time of the request that renewed it.
+    /// Duration of a lease in milliseconds, counted from the time at which the renewing request was sent.
     pub lease_ms: u64,
-    /// Attempts of [`Register::holding`] that nobody waits for any more: stop them and forget their events.
+    /// Attempts of [`Register::holding`] that no coordinator waits for: stop them and discard their events.
     #[serde(default)]
     pub drop: Vec<AttemptKey>,
 }
@@ -76,58 +76,58 @@ pub struct Registered {
 pub struct Heartbeat {
     /// Message version.
     pub v: u32,
-    /// Who.
+    /// The Island.
     pub host_id: HostId,
-    /// This run of the agent.
+    /// Instance of the agent.
     pub instance: InstanceId,
-    /// Counts up from 1 within a run.
+    /// Sequence number within the instance, from 1.
     pub seq: u64,
-    /// `online`, or `draining` when no new work is taken.
+    /// `online`, or `draining` when no new work is accepted.
     pub status: String,
     /// Version of the agent.
     pub agent_version: String,
     /// Load of the machine.
     pub system: SystemLoad,
-    /// Load per GPU.
+    /// Load of each GPU.
     #[serde(default)]
     pub gpus: Vec<GpuLoad>,
-    /// Jobs here.
+    /// Jobs on the Island.
     #[serde(default)]
     pub jobs: Vec<RunningJob>,
-    /// Models here, warm and on disk.
+    /// Models on the Island, loaded or on disk.
     #[serde(default)]
     pub models: Vec<HostModel>,
-    /// What may still be started.
+    /// Remaining capacity.
     pub headroom: Headroom,
-    /// When it was sent.
+    /// Time of sending.
     pub timestamp: Timestamp,
 }
 
-/// `host.<id>.jobs`, a signed request: run this attempt. Answered by [`AssignmentReply`] at once.
+/// `host.<id>.jobs`, a signed request: run this attempt. Answered at once with [`AssignmentReply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
     /// Message version.
     pub v: u32,
-    /// Which attempt, with its fencing number.
+    /// The attempt, with its fencing number.
     #[serde(flatten)]
     pub key: AttemptKey,
     /// Number of the attempt's first event in the job's sequence.
     pub first_event: u64,
     /// The Cargo and its files.
     pub cargo: CargoSpec,
-    /// Input, already valid under the Cargo's schema.
+    /// Input, already validated against the Cargo's schema.
     pub input: Value,
-    /// Text that earlier attempts delivered: the reply goes on behind it and does not repeat it.
+    /// Text that earlier attempts delivered: the reply continues after it and does not repeat it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<String>,
-    /// Opaque name under which work of one account may share state such as prompt prefixes.
+    /// Opaque name under which jobs of one account may share state such as prompt prefixes.
     pub scope: String,
     /// Whether the worker must exit afterwards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolated: bool,
     /// When the job times out.
     pub deadline: Timestamp,
-    /// When it was signed.
+    /// Time of signing.
     pub sent_at: Timestamp,
 }
 
@@ -136,19 +136,19 @@ pub struct Assignment {
 pub struct AssignmentReply {
     /// Message version.
     pub v: u32,
-    /// Whether the Island runs it.
+    /// Whether the Island runs the attempt.
     pub accepted: bool,
-    /// Why not.
+    /// Why it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
 }
 
-/// Why an Island does not take an attempt.
+/// Why an Island rejects an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// For programs.
+    /// Code for a program.
     pub reason: RefusalReason,
-    /// For people.
+    /// Message for a person.
     pub message: String,
 }
 
@@ -156,7 +156,7 @@ pub struct Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalReason {
-    /// All job slots are taken.
+    /// All job slots are in use.
     NoSlot,
     /// Not enough main memory.
     NoRam,
@@ -166,11 +166,11 @@ pub enum RefusalReason {
     NoDisk,
     /// The engine is not available here.
     NoRuntime,
-    /// Taking no new work.
+    /// No new work is accepted.
     Draining,
-    /// The walls are too low for strangers' jobs.
+    /// The sandbox is too weak for jobs of other people.
     WeakSandbox,
-    /// The owner allows no such Cargo.
+    /// The owner's settings exclude this Cargo.
     NotAllowed,
     /// The message is malformed, unsigned, stale or of an older epoch.
     Invalid,
@@ -179,12 +179,12 @@ pub enum RefusalReason {
     Other,
 }
 
-/// `host.<id>.status`: where an attempt stands, for people and dashboards; carries no input and no output.
+/// `host.<id>.status`: progress of an attempt, for people and dashboards; contains no input and no output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Message version.
     pub v: u32,
-    /// Which attempt.
+    /// The attempt.
     #[serde(flatten)]
     pub key: AttemptKey,
     /// `preparing`, `started`, `completed`, `failed`.
@@ -192,7 +192,7 @@ pub struct Status {
     /// Code of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<FailureCode>,
-    /// When.
+    /// Time of the change.
     pub timestamp: Timestamp,
 }
 
@@ -204,7 +204,7 @@ pub struct Status {
 pub struct Output {
     /// Message version.
     pub v: u32,
-    /// Which attempt.
+    /// The attempt.
     #[serde(flatten)]
     pub key: AttemptKey,
     /// Consecutive events.
@@ -216,42 +216,42 @@ pub struct Output {
 pub struct OutputReply {
     /// Message version.
     pub v: u32,
-    /// The end is in SQL, or the attempt is of no interest any more: its events may be forgotten.
+    /// The end is in SQL, or the attempt is no longer relevant: its events may be discarded.
     pub committed: bool,
     /// Events from this number on are missing: send them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_from: Option<u64>,
-    /// What the Island's owner was credited for the job; absent where the end was committed before this answer.
+    /// Credits for the Island's owner; absent if the end was already committed before this answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earned: Option<MicroCredits>,
 }
 
-/// `coordinator.hosts.lease`, a signed request: these attempts still run here.
+/// `coordinator.hosts.lease`, a signed request: these attempts are still running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRenewal {
     /// Message version.
     pub v: u32,
-    /// Who.
+    /// The Island.
     pub host_id: HostId,
-    /// This run of the agent.
+    /// Instance of the agent.
     pub instance: InstanceId,
     /// The attempts.
     pub jobs: Vec<LeasedJob>,
-    /// When it was signed.
+    /// Time of signing.
     pub sent_at: Timestamp,
 }
 
 /// One attempt in a [`LeaseRenewal`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeasedJob {
-    /// Which attempt.
+    /// The attempt.
     #[serde(flatten)]
     pub key: AttemptKey,
-    /// What it is doing: `fetch`, `load`, `prompt`, `run`, `ended`. Stalls are judged per phase.
+    /// Current phase: `fetch`, `load`, `prompt`, `run`, `ended`. Stalls are detected per phase.
     pub phase: String,
-    /// Work done in that phase; a number that stands still is a stall.
+    /// Work counter of that phase; if it stops growing, the attempt is stalled.
     pub work: u64,
-    /// Number of the last event emitted; the coordinator asks for what it has not seen.
+    /// Number of the last event emitted; the coordinator requests what it has not received.
     pub last_event: u64,
 }
 
@@ -260,17 +260,17 @@ pub struct LeasedJob {
 pub struct LeaseReply {
     /// Message version.
     pub v: u32,
-    /// One answer per attempt that the coordinator can speak for. With several coordinators, each answers for its own.
+    /// One answer for each attempt that this coordinator executes. Each of several coordinators answers for its own.
     pub leases: Vec<Lease>,
 }
 
-/// Whether one attempt goes on.
+/// Whether one attempt continues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Which attempt.
+    /// The attempt.
     #[serde(flatten)]
     pub key: AttemptKey,
-    /// False: stop, publish nothing more, forget it.
+    /// If false: stop, publish nothing more and discard the attempt.
     pub held: bool,
     /// Events from this number on are missing: send them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -282,14 +282,14 @@ pub struct Lease {
 pub struct Cancel {
     /// Message version.
     pub v: u32,
-    /// Which attempt.
+    /// The attempt.
     #[serde(flatten)]
     pub key: AttemptKey,
-    /// Why.
+    /// Reason of the cancellation.
     pub code: FailureCode,
 }
 
-/// `host.<id>.preload`: fetch these files when there is room.
+/// `host.<id>.preload`: download these files when there is space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preload {
     /// Message version.
@@ -305,13 +305,13 @@ pub struct Preload {
 pub struct Pong {
     /// Message version.
     pub v: u32,
-    /// Who.
+    /// The Island.
     pub host_id: HostId,
-    /// This run of the agent.
+    /// Instance of the agent.
     pub instance: InstanceId,
 }
 
-/// `job.<id>.events`: one event of the job's one sequence, published by its owner coordinator alone.
+/// `job.<id>.events`: events of the job's sequence, published only by the coordinator that executes the job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobEvents {
     /// Message version.

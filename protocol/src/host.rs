@@ -1,4 +1,4 @@
-//! What an Island has, and how loaded it is.
+//! The hardware, engines and load of an Island.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// What an Island has. Sent at registration, and again when it changes.
+/// Hardware and engines of an Island. Sent at registration, and again after a change.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Capabilities {
@@ -20,65 +20,65 @@ pub struct Capabilities {
     /// Marketing name of the processor.
     #[serde(default)]
     pub cpu_model: String,
-    /// Logical processors that the Island may use: what its container or unit is held to counts.
+    /// Logical processors that the Island may use, after the limits of its container or unit.
     pub cpu_cores: u32,
-    /// What the processor can do beyond the ordinary, as Linux names it, such as `avx2`, `amx_tile` or `sve2`.
+    /// Optional features of the processor, as Linux names them, such as `avx2`, `amx_tile` or `sve2`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_features: Vec<String>,
-    /// NUMA nodes. `None`: not told.
+    /// NUMA nodes. `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_nodes: Option<u32>,
     /// Main memory, megabytes.
     pub ram_mb: u64,
-    /// GPUs the owner offers.
+    /// GPUs that the owner offers.
     #[serde(default)]
     pub gpus: Vec<Gpu>,
-    /// Why there are no GPUs, when there are none.
+    /// Why no GPU is listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_gpu_reason: Option<String>,
-    /// Engines and whether they work here.
+    /// Engines, and whether each works here.
     #[serde(default)]
     pub runtimes: Vec<RuntimeReport>,
-    /// Walls around strangers' jobs.
+    /// Sandbox around jobs of other people.
     #[serde(default)]
     pub sandbox: SandboxReport,
-    /// Whether the hub can be reached for models that are not cached. `None`: not known.
+    /// Whether the model hub can be reached. `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub_reachable: Option<bool>,
-    /// What its owner allows containers. `None`: not told, as by older Islands.
+    /// What the owner allows containers. `None` from older Islands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containers: Option<ContainerOffer>,
-    /// What its owner wants for jobs. `None`: takes any price.
+    /// Minimum prices of the owner. `None` accepts any price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asking: Option<Asking>,
-    /// What the machine did when the agent tried it out. `None`: not tried yet.
+    /// Results of the agent's benchmark. `None` before it has run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
 }
 
-/// What a machine did when its agent tried it out.
+/// Results of the agent's benchmark of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Measured {
-    /// Main memory read by all processors together, megabytes a second.
+    /// Memory bandwidth of all processors together, megabytes per second.
     pub memory_mb_s: u64,
-    /// Reading from the models' disk, megabytes a second. `None`: could not be tried.
+    /// Read throughput of the disk with the models, megabytes per second. `None` if it could not be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_mb_s: Option<u64>,
-    /// Fetching large models, megabytes a second. `None`: none was preloaded since the agent started.
+    /// Download throughput of large models, megabytes per second. `None` if none was preloaded since the agent started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_mb_s: Option<u64>,
-    /// When.
+    /// Time of the measurement.
     pub at: Timestamp,
 }
 
-/// What an Island's owner allows containers.
+/// What the owner of an Island allows containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ContainerOffer {
-    /// Highest tier that runs there.
+    /// Highest allowed tier.
     pub max_tier: SandboxTier,
-    /// Where their programs may connect to, of what their Cargos declare.
+    /// Which of the addresses that Cargos declare are allowed.
     #[serde(default)]
     pub egress: Egress,
 }
@@ -87,47 +87,47 @@ pub struct ContainerOffer {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Gpu {
-    /// Its number on this Island, which stays with it.
+    /// Index on this Island, stable across restarts.
     pub index: u32,
     /// Marketing name.
     pub name: String,
     /// Memory that the owner offers, megabytes.
     pub vram_mb: u64,
-    /// Which one it is: the UUID that its driver tells, or its PCI address. `None`: not told, as by older Islands.
+    /// Stable identity: the driver's UUID, or the PCI address. `None` from older Islands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Its maker: `nvidia`, `amd` or `intel`.
+    /// Vendor: `nvidia`, `amd` or `intel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
-    /// What is not measured of it, each with the reason.
+    /// Quantities that cannot be measured, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
 }
 
-/// Whether one engine works on this Island, or why not.
+/// Whether one engine works on this Island.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RuntimeReport {
-    /// Which engine.
+    /// The engine.
     pub kind: RuntimeType,
-    /// Whether jobs for it are taken.
+    /// Whether jobs for it are accepted.
     pub available: bool,
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Version of the engine underneath.
+    /// Version of the underlying library.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Whether this is the scripted stand-in.
+    /// Whether this is the simulated engine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
-    /// What runs its models, where an engine has a choice: `native`, the system's own library, or `portable`, what runs anywhere.
+    /// Back end, for engines with more than one: `native`, a library of the operating system, or `portable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
 }
 
 impl RuntimeReport {
-    /// What runs models there, in a few words: the back end where there is a choice, and the version.
+    /// Returns a short description of what runs models: the back end, if there is a choice, and the version.
     pub fn engine(&self) -> Option<String> {
         let parts: Vec<&str> =
             [&self.backend, &self.version].into_iter().flatten().map(String::as_str).collect();
@@ -135,35 +135,36 @@ impl RuntimeReport {
     }
 }
 
-/// [`RuntimeReport::backend`] where the system's own library runs models.
+/// [`RuntimeReport::backend`] if a library of the operating system runs models.
 pub const NATIVE: &str = "native";
-/// [`RuntimeReport::backend`] where what runs anywhere runs them.
+/// [`RuntimeReport::backend`] if the portable implementation runs models.
 pub const PORTABLE: &str = "portable";
 
-/// How strong the walls around a worker are.
+/// Sandbox level of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxLevel {
-    /// No walls.
+    /// No sandbox.
     #[default]
     None,
-    /// Some of them; `missing` says which not.
+    /// Some layers are missing; `missing` names them.
     Partial,
     /// File system, system calls, network and memory are all confined.
     Full,
 }
 
-/// Walls reached and walls missing.
+/// Sandbox layers in force and missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SandboxReport {
     /// Overall level.
     pub level: SandboxLevel,
-    /// Walls in force, such as `landlock-abi-7`, `seccomp`, `no-network`, `memory-watchdog`.
-    #[serde(default)]
-    pub walls: Vec<String>,
-    /// Walls this kernel or build lacks, with the reason.
+    /// Layers in force, such as `landlock-abi-7`, `seccomp`, `no-network`, `memory-watchdog`.
+    // The former name, from older Islands.
+    #[serde(default, alias = "walls")] // words: ok
+    pub layers: Vec<String>,
+    /// Layers that this kernel or build lacks, with the reason.
     #[serde(default)]
     pub missing: Vec<String>,
 }
@@ -171,24 +172,24 @@ pub struct SandboxReport {
 /// Load of the whole machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SystemLoad {
-    /// Busy share of all processors, 0 to 100.
+    /// Utilization of all processors, 0 to 100.
     pub cpu_percent: f32,
     /// Memory in use, megabytes.
     pub memory_used_mb: u64,
     /// All memory, megabytes.
     pub memory_total_mb: u64,
-    /// Disk in use where the cache lies, gigabytes.
+    /// Used space on the disk with the cache, gigabytes.
     pub disk_used_gb: f64,
     /// Size of that disk, gigabytes.
     pub disk_total_gb: f64,
 }
 
-/// Load of one GPU. A field its driver does not report is absent.
+/// Load of one GPU. Fields that its driver does not report are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuLoad {
-    /// Its number on this Island.
+    /// Index on this Island.
     pub index: u32,
-    /// Busy share, 0 to 100.
+    /// Utilization, 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization_percent: Option<u32>,
     /// Memory in use, megabytes.
@@ -196,23 +197,23 @@ pub struct GpuLoad {
     pub memory_used_mb: Option<u64>,
     /// All memory, megabytes.
     pub memory_total_mb: u64,
-    /// Degrees Celsius.
+    /// Temperature, degrees Celsius.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<u32>,
-    /// Watts.
+    /// Power draw, watts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_draw_w: Option<f32>,
 }
 
-/// A job on an Island, as its heartbeat lists it.
+/// A job on an Island, as heartbeats list it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningJob {
-    /// Which attempt.
+    /// The attempt.
     #[serde(flatten)]
     pub key: AttemptKey,
     /// The Cargo.
     pub slug: Slug,
-    /// Where it stands: `preparing`, `running`, `ended`.
+    /// State: `preparing`, `running`, `ended`.
     pub phase: String,
     /// Milliseconds since it was accepted.
     pub duration_ms: u64,
@@ -223,27 +224,27 @@ pub struct RunningJob {
 /// A model on an Island.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostModel {
-    /// Address it was fetched from: how catalogue entries are matched when no digest is known.
+    /// Address of the file, which identifies the Cargo when no digest is known.
     pub url: String,
     /// Digest of the verified file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<Digest>,
     /// Size on disk, megabytes.
     pub size_mb: u64,
-    /// Loaded in a worker right now.
+    /// Whether a worker has it loaded.
     pub warm: bool,
-    /// Free places in that worker.
+    /// Free slots in that worker.
     #[serde(default)]
     pub free_slots: u32,
 }
 
-/// What may still be started.
+/// Remaining capacity of an Island.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Headroom {
-    /// More jobs this Island would take.
+    /// Number of further jobs that this Island would accept.
     pub job_slots: u32,
-    /// Main memory jobs may still use, measured, megabytes; memory of evictable idle workers is included.
+    /// Main memory available to jobs, measured, megabytes; memory of evictable idle workers is included.
     pub ram_mb: u64,
-    /// GPU memory jobs may still use, measured, megabytes.
+    /// GPU memory available to jobs, measured, megabytes.
     pub vram_mb: u64,
 }

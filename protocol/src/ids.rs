@@ -1,11 +1,11 @@
-//! Identifiers. Each is its own type so that a job id cannot be passed where a host id is meant.
+//! Identifiers. Each has its own type, so that a job id cannot be passed for a host id.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Text that is not an identifier of the expected kind.
+/// Text that is not a valid identifier of the expected kind.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{what} must be {must}")]
 pub struct InvalidId {
@@ -50,7 +50,7 @@ uuid_id!(
     /// An API key's public id.
     ApiKeyId, "API key id");
 uuid_id!(
-    /// One run of one program: a coordinator, an agent or a worker process.
+    /// One run of a program: a coordinator, an agent or a worker process.
     InstanceId, "instance id");
 
 /// Name of a Cargo: `[a-z0-9]` and inner `-`, `.` or `_`, at most 64 bytes.
@@ -59,7 +59,7 @@ uuid_id!(
 pub struct Slug(String);
 
 impl Slug {
-    /// The slug as text.
+    /// Returns the slug as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -100,12 +100,12 @@ impl fmt::Display for Slug {
     }
 }
 
-/// One attempt at a job, fenced: `epoch` only grows, and a message of an older one changes nothing.
+/// One attempt at a job. `epoch` fences it: it only grows, and messages of an older epoch change nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AttemptKey {
     /// The job.
     pub job_id: JobId,
-    /// Which try this is, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
     /// Fencing number of the assignment.
     pub epoch: u64,

@@ -1,18 +1,18 @@
-//! What clients of OpenAI's images API send and are answered.
+//! Bodies of OpenAI's images API.
 
 use serde::{Deserialize, Serialize};
 
-/// A request for pictures. Fields that are not known are ignored, as with chats.
+/// A request for images. Unknown fields are ignored, as in chat requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ImagesRequest {
-    /// What to show.
+    /// The prompt.
     #[cfg_attr(feature = "openapi", schemars(extend("minLength" = 1, "maxLength" = 32000)))]
     pub prompt: String,
-    /// Slug or alias of a Cargo that makes pictures; absent, or one of OpenAI's names, it is the best one that an Island can run now.
+    /// Slug or alias of an image Cargo; if absent, or one of OpenAI's names, the best one that an Island can run now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// How many pictures.
+    /// Number of images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 10)))]
     pub n: Option<u32>,
@@ -20,51 +20,51 @@ pub struct ImagesRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(regex(pattern = r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$")))]
     pub size: Option<String>,
-    /// `b64_json`, or `url` for a `data:` URL: pictures are kept with their job and under no address of their own. Streams have the
-    /// former alone.
+    /// `b64_json`, or `url` for a `data:` URL: images are stored with their job and have no address of their own. Streams support only
+    /// `b64_json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["b64_json", "url"])))]
     pub response_format: Option<String>,
-    /// The file format; only `png`.
+    /// File format; only `png`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["png"])))]
     pub output_format: Option<String>,
-    /// Whether to answer with events as pictures come.
+    /// Whether to stream events while images are generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
-    /// Previews of each picture on a stream.
+    /// Number of previews of each image on a stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 3)))]
     pub partial_images: Option<u32>,
-    /// What not to show.
+    /// The negative prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("maxLength" = 32000)))]
     pub negative_prompt: Option<String>,
-    /// Steps from noise to picture.
+    /// Number of denoising steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 1000)))]
     pub num_inference_steps: Option<u32>,
-    /// How much more the prompt counts than its absence.
+    /// Guidance scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 0.0, max = 100.0)))]
     pub guidance_scale: Option<f64>,
-    /// Where noise comes from: the same seed makes the same pictures.
+    /// Seed of the noise: the same seed gives the same images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 9_007_199_254_740_991_u64)))]
     pub seed: Option<u64>,
-    /// The scheduler by name.
+    /// Name of the scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("maxLength" = 64)))]
     pub scheduler: Option<String>,
 }
 
-/// Pictures.
+/// The generated images.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Images {
-    /// When they were asked for, Unix seconds.
+    /// Time of the request, Unix seconds.
     pub created: i64,
-    /// One for each that was asked for.
+    /// One entry for each requested image.
     pub data: Vec<ImageData>,
     /// Slug of the Cargo that ran.
     pub model: String,
@@ -72,11 +72,11 @@ pub struct Images {
     pub size: String,
     /// `png`.
     pub output_format: String,
-    /// Seed they were made from.
+    /// Seed of the images.
     pub seed: u64,
 }
 
-/// One picture.
+/// One image.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ImageData {
@@ -88,7 +88,7 @@ pub struct ImageData {
     pub url: Option<String>,
 }
 
-/// What is told on a stream; the SSE event has the same name as `type`.
+/// An event of a stream; the SSE event has the same name as `type`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "type")]
@@ -96,25 +96,25 @@ pub enum ImageEvent {
     /// A preview.
     #[serde(rename = "image_generation.partial_image")]
     Partial {
-        /// Which of its picture's previews, from 0.
+        /// Index of the preview among those of its image, from 0.
         partial_image_index: u32,
-        /// The picture.
+        /// The image.
         #[serde(flatten)]
         image: StreamedImage,
     },
-    /// A picture as it was asked for.
+    /// A finished image.
     #[serde(rename = "image_generation.completed")]
     Completed {
-        /// The picture.
+        /// The image.
         #[serde(flatten)]
         image: StreamedImage,
-        /// What it used, as others count.
+        /// Token counts.
         usage: ImageUsage,
     },
 }
 
 impl ImageEvent {
-    /// The SSE event name.
+    /// Returns the SSE event name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Partial { .. } => "image_generation.partial_image",
@@ -123,32 +123,32 @@ impl ImageEvent {
     }
 }
 
-/// A picture on a stream.
+/// An image on a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct StreamedImage {
     /// The file in base64.
     pub b64_json: String,
-    /// When it was asked for, Unix seconds.
+    /// Time of the request, Unix seconds.
     pub created_at: i64,
     /// Width and height of the file.
     pub size: String,
     /// `png`.
     pub output_format: String,
-    /// Always `auto`: there is one quality.
+    /// Always `auto`: there is only one quality.
     pub quality: String,
     /// Always `opaque`.
     pub background: String,
 }
 
-/// Tokens, which pictures here are not counted in: always zero, for clients that read them.
+/// Token counts. Images are not counted in tokens here, so all are zero; clients expect the fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ImageUsage {
-    /// Of the prompt.
+    /// Tokens of the prompt.
     pub input_tokens: u64,
-    /// Of the pictures.
+    /// Tokens of the images.
     pub output_tokens: u64,
-    /// Both.
+    /// Total.
     pub total_tokens: u64,
 }

@@ -1,22 +1,37 @@
-//! Jobs: their states, what they used and how an attempt at one ends.
-
-use std::fmt;
+//! Jobs: their states, usage, and outcomes of attempts.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::VariantArray;
 
 use crate::credits::MicroCredits;
 
-/// State of a job. Only the coordinator's transition table moves a job from one to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// State of a job. Only the coordinator's transition table changes it.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum JobStatus {
-    /// Accepted and paid for, not looked at yet.
+    /// Accepted, with credits on hold; not placed yet.
     Submitted,
-    /// No Island fits right now.
+    /// No Island fits at the moment.
     Pending,
-    /// An Island has accepted it and is preparing.
+    /// An Island has accepted it and is preparing it.
     Queued,
     /// Executing.
     Running,
@@ -31,69 +46,40 @@ pub enum JobStatus {
 }
 
 impl JobStatus {
-    /// All eight, in the order of the specification.
-    pub const ALL: [Self; 8] = [
-        Self::Submitted,
-        Self::Pending,
-        Self::Queued,
-        Self::Running,
-        Self::Completed,
-        Self::Failed,
-        Self::Cancelled,
-        Self::Timeout,
-    ];
+    /// Every status, in the order of the specification.
+    pub const ALL: &[Self] = <Self as VariantArray>::VARIANTS;
 
-    /// Whether the job has ended. Final states never change.
+    /// Returns whether the job has ended. Final states never change.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::Timeout)
     }
 
-    /// The name on the wire and in SQL.
+    /// Returns the name on the wire and in SQL; [`str::parse`] is the inverse.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Submitted => "submitted",
-            Self::Pending => "pending",
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Timeout => "timeout",
-        }
-    }
-
-    /// The status of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == name)
+        self.into()
     }
 }
 
-impl fmt::Display for JobStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// What a job consumed.
+/// Resources that a job used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Usage {
-    /// Tokens read.
+    /// Tokens in the prompt.
     pub prompt_tokens: u64,
-    /// Tokens written.
+    /// Tokens generated.
     pub completion_tokens: u64,
-    /// Their sum.
+    /// The sum of both.
     pub total_tokens: u64,
     /// Credits charged; absent until the job is settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credits_used: Option<MicroCredits>,
-    /// Instructions a metered wasm Cargo executed, the same on every Island; absent for all others.
+    /// Instructions that a metered wasm Cargo executed, the same on every Island; absent for other engines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fuel: Option<u64>,
 }
 
 impl Usage {
-    /// Usage of a prompt and a reply, not priced yet.
+    /// Returns the usage of a prompt and a reply, without a price.
     pub fn tokens(prompt: u64, completion: u64) -> Self {
         Self {
             prompt_tokens: prompt,
@@ -104,74 +90,77 @@ impl Usage {
     }
 }
 
-/// Why a reply ended, in the words of the chat API.
+/// Why a reply ended, in the terms of OpenAI's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// The model was done, or a stop sequence was met.
+    /// The model finished, or generated a stop sequence.
     Stop,
-    /// The token limit was met.
+    /// The token limit was reached.
     Length,
-    /// It calls functions.
+    /// The reply calls functions.
     ToolCalls,
 }
 
-/// Whose fault a failure is. Billing and retry read only this.
+/// Cause of a failure. Billing and retries depend only on this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fault {
-    /// The job's: it would fail on every Island.
+    /// The job: it would fail on every Island.
     Job,
-    /// This Island's: another may succeed.
+    /// This Island: another one may succeed.
     Host,
-    /// Nobody's: we stopped it.
+    /// Neither: the run was stopped from outside.
     Interrupted,
 }
 
 /// Stable code of a job that did not complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum FailureCode {
-    /// The Island vanished while the job ran.
+    /// The Island disappeared while the job ran.
     IslandLost,
     /// The engine's process died.
     RuntimeCrashed,
     /// The engine stopped making progress.
     RuntimeStalled,
-    /// Memory ran out.
+    /// Out of memory.
     OutOfMemory,
-    /// Disk ran out.
+    /// Out of disk space.
     DiskFull,
-    /// A file's hash was not the Cargo's.
+    /// The hash of a file differs from the Cargo's.
     ModelHashMismatch,
-    /// A file is malformed or not of the Cargo's kind.
+    /// A file is malformed or of the wrong kind.
     ModelRejected,
-    /// A file could not be fetched.
+    /// A file could not be downloaded.
     ModelUnavailable,
-    /// The chat template took too long or grew too large.
+    /// The chat template exceeded its limit of time or size.
     TemplateLimit,
-    /// Compilation took too long or too much memory.
+    /// Compilation exceeded its limit of time or memory.
     CompileLimit,
-    /// More output than allowed.
+    /// The output is too large.
     OutputLimit,
-    /// The Cargo's own program said that it failed, or ended as if it had.
+    /// The Cargo's program reported a failure or exited with one.
     CargoFailed,
-    /// Output that is not what the Cargo declares.
+    /// The output does not match the Cargo's schema.
     InvalidOutput,
-    /// Input the engine cannot take.
+    /// The engine cannot process the input.
     InvalidInput,
-    /// Prompt longer than the model's context.
+    /// The prompt is longer than the model's context.
     ContextLengthExceeded,
-    /// The time limit was met.
+    /// The time limit was reached.
     DeadlineExceeded,
     /// The consumer cancelled.
     CancelledByUser,
-    /// The Island's owner wanted the machine back.
+    /// The Island's owner reclaimed the machine.
     HandedBack,
-    /// Nobody could run it.
+    /// No Island could run it.
     NoIslandAvailable,
-    /// A bug of ours.
+    /// An internal error.
     InternalError,
     /// A code newer than this build.
     #[serde(other)]
@@ -179,95 +168,67 @@ pub enum FailureCode {
 }
 
 impl FailureCode {
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::IslandLost => "island_lost",
-            Self::RuntimeCrashed => "runtime_crashed",
-            Self::RuntimeStalled => "runtime_stalled",
-            Self::OutOfMemory => "out_of_memory",
-            Self::DiskFull => "disk_full",
-            Self::ModelHashMismatch => "model_hash_mismatch",
-            Self::ModelRejected => "model_rejected",
-            Self::ModelUnavailable => "model_unavailable",
-            Self::TemplateLimit => "template_limit",
-            Self::CompileLimit => "compile_limit",
-            Self::OutputLimit => "output_limit",
-            Self::CargoFailed => "cargo_failed",
-            Self::InvalidOutput => "invalid_output",
-            Self::InvalidInput => "invalid_input",
-            Self::ContextLengthExceeded => "context_length_exceeded",
-            Self::DeadlineExceeded => "deadline_exceeded",
-            Self::CancelledByUser => "cancelled_by_user",
-            Self::HandedBack => "handed_back",
-            Self::NoIslandAvailable => "no_island_available",
-            Self::InternalError => "internal_error",
-            Self::Unknown => "unknown",
-        }
+        self.into()
     }
 }
 
-impl fmt::Display for FailureCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// A failure told to somebody else: no paths, no secrets.
+/// A failure as reported to others: without paths and secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Whose fault.
+    /// Cause of the failure.
     pub fault: Fault,
     /// Stable code.
     pub code: FailureCode,
-    /// What was attempted and what went wrong, for a person.
+    /// What was attempted and why it failed, for a person.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure that every Island would meet.
+    /// Creates a failure that every Island would have.
     pub fn of_job(code: FailureCode, message: impl Into<String>) -> Self {
         Self { fault: Fault::Job, code, message: message.into() }
     }
 
-    /// A failure of this Island.
+    /// Creates a failure of this Island.
     pub fn of_host(code: FailureCode, message: impl Into<String>) -> Self {
         Self { fault: Fault::Host, code, message: message.into() }
     }
 
-    /// A run that was stopped from outside.
+    /// Creates a failure of a run that was stopped from outside.
     pub fn interrupted(code: FailureCode, message: impl Into<String>) -> Self {
         Self { fault: Fault::Interrupted, code, message: message.into() }
     }
 }
 
-/// How an attempt ended. A job that fails is an outcome, not an error.
+/// How an attempt ended. A failed job is an outcome, not an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum Outcome {
-    /// It did what was asked.
+    /// It completed.
     Completed {
-        /// What it used; `credits_used` is absent here.
+        /// Usage; `credits_used` is absent here.
         usage: Usage,
-        /// Result that is not the joined tokens.
+        /// The result, if it is not the joined tokens.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
-        /// Why a reply ended.
+        /// Why the reply ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         finish_reason: Option<FinishReason>,
     },
-    /// It did not.
+    /// It failed.
     Failed {
-        /// Why.
+        /// Why it failed.
         failure: Failure,
-        /// What it used until then.
+        /// Usage until then.
         #[serde(default)]
         usage: Usage,
     },
 }
 
 impl Outcome {
-    /// A failure that used nothing worth counting.
+    /// Creates the outcome of a failure without usage.
     pub fn failed(failure: Failure) -> Self {
         Self::Failed { failure, usage: Usage::default() }
     }

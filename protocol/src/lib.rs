@@ -1,22 +1,22 @@
-//! What travels between the programs of Island, and nothing else: no I/O, no clock, no randomness.
+//! The types that programs of Island exchange. No I/O, no clock, no randomness.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
 //! | [`ids`] | newtypes for every identifier |
-//! | [`time`] | the one timestamp type, ISO 8601 UTC with milliseconds |
+//! | [`time`] | the only timestamp type, ISO 8601 UTC with milliseconds |
 //! | [`credits`] | money as integer micro-credits |
 //! | [`digest`], [`artifact`] | content hashes, and the files a Cargo needs |
-//! | [`cargo`] | catalogue entries and what an Island is told about one |
-//! | [`egress`] | where a container's program may connect to |
-//! | [`job`] | job states and their only transitions, usage, outcomes |
+//! | [`cargo`] | catalogue entries, and what Islands receive of them |
+//! | [`egress`] | addresses that a container may connect to |
+//! | [`job`] | job states and their transitions, usage, outcomes |
 //! | [`event`] | numbered job events, as consumers see them and as Islands send them |
-//! | [`host`] | what an Island has and how loaded it is |
+//! | [`host`] | hardware and load of an Island |
 //! | [`fabric`] | the messages on NATS |
-//! | [`subjects`] | building and parsing subject names; nobody formats one by hand |
+//! | [`subjects`] | building and parsing subject names, in one place |
 //! | [`api`], [`chat`] | HTTP bodies |
 //! | [`problem`] | the error body and its stable codes |
 //!
-//! With the feature `openapi`, what travels over HTTP tells its JSON Schema.
+//! With the feature `openapi`, the types of HTTP bodies implement `schemars::JsonSchema`.
 //!
 //! Within one version messages only gain optional fields; committed snapshots prove that old ones still parse.
 
@@ -41,9 +41,9 @@ mod schema;
 pub mod subjects;
 pub mod time;
 
-/// Version of the fabric messages in this crate; each carries it as `v`.
+/// Version of the fabric messages in this crate; each message contains it as `v`.
 pub const FABRIC_VERSION: u32 = 1;
-/// Bytes that one message of the fabric must be able to carry: a whole input or output with what goes around it.
+/// Minimum of the fabric's message limit in bytes: a whole input or output with its envelope.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
-/// Bytes of events that one job may make, whatever its Cargo says.
+/// Maximum size of all events of a job in bytes, for every Cargo.
 pub const MAX_OUTPUT_BYTES: u64 = 12 << 20;

@@ -1,4 +1,4 @@
-//! JSON Schemas of the types whose JSON their fields do not tell.
+//! JSON Schemas of types whose JSON differs from their fields.
 
 use std::borrow::Cow;
 
@@ -51,7 +51,7 @@ schema! {
     };
     RuntimeType = {
         "type": "string",
-        "description": "Which engine runs a Cargo; an Island may tell of a newer one.",
+        "description": "Engine that runs a Cargo; an Island may report a newer one.",
         "examples": ["container", "wasm", "onnx", "llmcpp", "diffusers", "coreml"]
     };
     Egress = {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_runtimes_are_all_of_them() {
+    fn schema_lists_every_runtime() {
         let schema = RuntimeType::json_schema(&mut SchemaGenerator::default());
         let names: Vec<_> = RuntimeType::ALL.iter().map(RuntimeType::as_str).collect();
         assert_eq!(schema.get("examples"), Some(&serde_json::json!(names)));

@@ -1,28 +1,28 @@
-//! The one timestamp type.
+//! The timestamp type.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// A moment in milliseconds since 1970, written as `2026-11-20T21:40:00.000Z`.
+/// A time in milliseconds since 1970, written as `2026-11-20T21:40:00.000Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// From milliseconds since 1970. Times outside years 1 to 9999 are moved to the nearest end.
+    /// Creates a timestamp from milliseconds since 1970. Times outside the years 1 to 9999 are clamped.
     pub fn from_unix_ms(ms: i64) -> Self {
         const YEAR_1: i64 = -62_135_596_800_000;
         const YEAR_9999: i64 = 253_402_300_799_999;
         Self(ms.clamp(YEAR_1, YEAR_9999))
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the milliseconds since 1970.
     pub fn unix_ms(self) -> i64 {
         self.0
     }
 
-    /// This moment moved by `ms`, which may be negative.
+    /// Returns this time moved by `ms`, which may be negative.
     #[must_use]
     pub fn plus_ms(self, ms: i64) -> Self {
         Self::from_unix_ms(self.0.saturating_add(ms))
@@ -68,7 +68,7 @@ mod tests {
         #[test]
         fn round_trip(ms in any::<i64>()) {
             let moment = Timestamp::from_unix_ms(ms);
-            let text = serde_json::to_string(&moment).expect("serialise");
+            let text = serde_json::to_string(&moment).expect("serialize");
             prop_assert_eq!(serde_json::from_str::<Timestamp>(&text).expect("parse"), moment);
         }
     }

@@ -37,7 +37,7 @@ fn folder() -> PathBuf {
 /// The committed file is what we write, and every file of this message parses.
 fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, message: &T) {
     let path = folder().join(format!("{name}.json"));
-    let written = serde_json::to_string_pretty(message).expect("serialise") + "\n";
+    let written = serde_json::to_string_pretty(message).expect("serialize") + "\n";
     if std::env::var_os("UPDATE_WIRE").is_some() {
         fs::write(&path, &written).expect("write the snapshot");
     }
@@ -125,7 +125,7 @@ fn capabilities() -> Capabilities {
         ],
         sandbox: SandboxReport {
             level: SandboxLevel::Partial,
-            walls: vec!["seccomp".into()],
+            layers: vec!["seccomp".into()],
             missing: vec!["landlock: not in this kernel".into()],
         },
         hub_reachable: Some(true),
@@ -310,7 +310,7 @@ fn to_islands() {
 fn job_events() {
     let image = Image { data: "aGk=".into(), format: "png".into(), ..Image::default() };
     let events = [
-        JobEvent::Status { state: "queued".into() },
+        JobEvent::status("queued"),
         JobEvent::Progress { step: 1, total: 2, phase: None },
         JobEvent::Token { content: "Hi".into() },
         JobEvent::Image(image),

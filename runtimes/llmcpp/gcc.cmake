@@ -27,3 +27,17 @@ if("$ENV{PROFILE}" STREQUAL "debug" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64"
         endif()
     endforeach()
 endif()
+
+# `llama-common` is built for `json_schema_to_grammar` alone; the rest of it (argument parsing, chat parsers, HTTP) takes a third of the
+# time with optimization and is never called.
+if("$ENV{PROFILE}" STREQUAL "debug" AND NOT island_deferred)
+    set(island_deferred ON)
+    function(island_quick_common)
+        foreach(target llama-common cpp-httplib)
+            if(TARGET ${target})
+                target_compile_options(${target} PRIVATE -O0)
+            endif()
+        endforeach()
+    endfunction()
+    cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL island_quick_common)
+endif()

@@ -121,7 +121,7 @@ class Fixture:
 
 
 def unnamed(block: Any) -> None:
-    """Takes away the names of operations, which say nothing and are half of a small program."""
+    """Removes the names of operations, which carry no information and are half of a small program."""
     for operation in block.operations:
         operation.attributes.pop("name", None)
         for inner in operation.blocks:

@@ -109,7 +109,7 @@ def mask(count: int, past: int) -> torch.Tensor:
 
 @torch.no_grad()
 def reply(model: Decoder, prompt: list[int], count: int, ends: set[int]) -> list[int]:
-    """The likeliest tokens behind a prompt, at most so many."""
+    """The most likely tokens after a prompt, at most `n`."""
     model.begin()
     written, new, past = [], prompt, 0
     while len(written) < count:

@@ -325,7 +325,7 @@ def older(v, a) -> Outcomes:
     yield "reduce_sum__older", mb.reduce_sum(x=v.x, axes=[-1, 1]), a.x.sum((1, 3))
 
 
-@group(x=noise("quantised", 2, 3, 4), n=ints(3))
+@group(x=noise("quantised", 2, 3, 4), n=ints(3))  # words: ok
 def quantisation(v, a) -> Outcomes:
     scale, zero = np.float32(0.02), np.int8(5)
     codes = np.clip(np.round(a.x / scale) + 5, -128, 127)

@@ -271,7 +271,7 @@ def settings(tokens: Tokenizer) -> tf.GenerationConfig:
 
 
 def whisper_model(tokens: Tokenizer, seed: str) -> tuple[tf.WhisperForConditionalGeneration, tf.WhisperFeatureExtractor]:
-    """Random weights that say many different things: what all places share is taken from the output."""
+    """Random weights with varied outputs: what all positions share is subtracted from the output."""
     end, stamps = tokens.token_to_id("<|endoftext|>"), tokens.token_to_id("<|0.00|>")
     config = tf.WhisperConfig(
         vocab_size=tokens.get_vocab_size(), num_mel_bins=PITCHES, d_model=WIDTH, encoder_layers=LAYERS, decoder_layers=LAYERS,
@@ -297,7 +297,7 @@ def whisper_model(tokens: Tokenizer, seed: str) -> tuple[tf.WhisperForConditiona
 
 
 class Listener:
-    """What transformers writes about sounds: heard whole, as it does it, or window by window, as WhisperKit does it."""
+    """What transformers writes about recordings: whole, as it does it, or window by window, as WhisperKit does it."""
 
     def __init__(self, tokens: Tokenizer, model: Any, hear: Any):
         self.tokens, self.model, self.hear = tokens, model, hear
@@ -310,7 +310,7 @@ class Listener:
         return self.hear(samples, sampling_rate=RATE, return_tensors="pt", **more)["input_features"]
 
     def heard_at(self, samples: np.ndarray, begin: int) -> torch.Tensor:
-        """Features of one window, as the package hears it."""
+        """Features of one window, as the package computes them."""
         window = torch.zeros(WINDOW)
         part = torch.from_numpy(samples[begin : begin + WINDOW])
         window[: len(part)] = part
@@ -389,7 +389,7 @@ def whisperkit(seed: str) -> None:
         answer = listener.answer(given, sounds[file], True)
         answers.append((name, {"audio": {"file": file}, **given}, answer, {}))
         answer = listener.answer(given, sounds[file], False)
-        answers.append((f"{name}, heard whole", {"audio": {"file": file}, **given}, answer, {"without": SPECTROGRAM}))
+        answers.append((f"{name}, whole", {"audio": {"file": file}, **given}, answer, {"without": SPECTROGRAM}))
     half, whole = np.float16, np.int32
     encoder, decoder = Encoder(model.model.encoder), Decoder(model.model.decoder, model.proj_out)
     cache, row = (1, WIDTH * LAYERS, 1, LONGEST), (1, LONGEST)
@@ -456,7 +456,7 @@ class Labels(nn.Module):
 
 
 class MelLabels(nn.Module):
-    """Labels of what Whisper's front end hears."""
+    """Labels of what Whisper's front end receives."""
 
     def __init__(self):
         super().__init__()
@@ -469,14 +469,14 @@ class MelLabels(nn.Module):
 
 
 def spelled(labels: list[int], tokens: tf.Wav2Vec2CTCTokenizer) -> str:
-    """What labels spell, as transformers says it."""
+    """The text of labels, as transformers decodes it."""
     text = tokens.decode(labels)
     demand(len(set(text)) > 5 and " " in text.strip() and "  " not in text, f"dull: {text}")
     return text
 
 
 def in_windows(samples: np.ndarray, window: int, labels: Callable[[np.ndarray], list[int]]) -> list[int]:
-    """Labels of a sound that is longer than what a model hears: a sixth of a window at either end is only listened to."""
+    """Labels of a recording that is longer than the model's window: a sixth of a window at either end is only context."""
     margin = window // 6 // STRIDE * STRIDE
     step = (window - 2 * margin) // STRIDE * STRIDE
     heard: list[int] = []
@@ -490,7 +490,7 @@ def in_windows(samples: np.ndarray, window: int, labels: Callable[[np.ndarray], 
 
 
 def of_letters(head: nn.Linear, states: torch.Tensor) -> None:
-    """Letters by what tells moments apart, and none of the tokens that stand for no letter."""
+    """Letters by what distinguishes times, and none of the tokens that stand for no letter."""
     weight, mean = head.weight.data, states.reshape(-1, WIDTH).mean(0)
     weight -= torch.outer(weight @ mean, mean) / mean.dot(mean)
     head.weight.data = (4 * weight).half().float()

@@ -19,7 +19,7 @@ SCALE, BIAS = 1 / 127.5, -1.0
 
 
 def picture(side: int = SIDE) -> Image.Image:
-    """Waves of colour."""
+    """Waves of color."""
     y, x = np.mgrid[0:side, 0:side]
     planes = [127 + 120 * np.sin(x / 3 + y / 5), 127 + 120 * np.cos(x / 4), 127 + 120 * np.sin(y / 2)]
     return Image.fromarray(np.stack(planes, -1).astype(np.uint8))

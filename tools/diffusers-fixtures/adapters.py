@@ -79,7 +79,7 @@ def write(name: str, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def use(pipe: Any, asked: list[dict[str, Any]]) -> None:
-    """Takes every adapter out, then puts those in that are asked for."""
+    """Removes every adapter, then adds those requested."""
     if getattr(pipe, "adapters_in", False):
         pipe.unload_lora_weights()
     pipe.adapters_in = bool(asked)

@@ -41,7 +41,7 @@ class Golden:
         self.tensors: dict[str, torch.Tensor] = {}
 
     def add(self, kind: str, case: dict[str, Any], **tensors: torch.Tensor | None) -> None:
-        """Keeps one case; a tensor that is None does not exist there."""
+        """Keeps one case; absent tensors are left out."""
         listed = self.cases.setdefault(kind, [])
         assert case["name"] not in [other["name"] for other in listed], case["name"]
         listed.append(case)

@@ -17,7 +17,7 @@ PROMPTS = {
     "blank": "   ",
     "spaces": "  two   dogs\tin\nthe \u00a0 garden\u3000now ",
     "capitals": "A Portrait Of An OLD SAILOR, ÉTÉ İstanbul STRASSE ẞ",
-    "contractions": "they're here, it's what I've told you; we'll see, I'd go, don't, i'M 'S 'Tis rock'n'roll",
+    "contractions": "they're here, it's what I've told you; we'll see, I'd go, don't, i'M 'S 'Tis rock'n'roll",  # words: ok
     "curly": "they’re “quoted” — isn’t…",
     "numbers": "4k 8K 1920x1080 3.14 ½ ² ١٢ Ⅷ 2nd",
     "punctuation": "!!! ... (fox:1.3), [snow]|{red} <lora:x:1> a_b-c/d\\e @#$%^&*~`+=",

@@ -114,11 +114,11 @@ def taken_in(golden: Golden) -> None:
     parts.preprocess(golden, "odd-larger", image, "image", "odd.png", (96, 128))
     parts.preprocess(golden, "mask", mask, "mask", "mask.png")
     parts.preprocess(golden, "mask-smaller", mask, "mask", "mask.png", (64, 64))
-    parts.preprocess(golden, "mask-of-colours", mask, "mask", "photo.png", (64, 64))
+    parts.preprocess(golden, "mask-of-colours", mask, "mask", "photo.png", (64, 64))  # words: ok
 
 
 def drawn_from_text(golden: Golden, pipe: Any) -> None:
-    """Text to image, also with each scheduler that a job may ask for."""
+    """Text to image, also with each scheduler that a job may request."""
     kind, both = "text-to-image", {"prompt": PROMPT, "negative_prompt": NEGATIVE}
     run.case(golden, pipe, "plain", kind, **both, num_inference_steps=5, guidance_scale=7.5)
     run.case(golden, pipe, "no-guidance", kind, prompt=PROMPT, num_inference_steps=4, guidance_scale=1.0)

@@ -48,7 +48,7 @@ UNET = {
     "use_linear_projection": True,
 }
 
-PROMPT = "an oil painting of a small harbour with fishing boats! warm colours"
+PROMPT = "an oil painting of a small harbour with fishing boats! warm colours"  # words: ok
 NEGATIVE = "blurry, low quality"
 
 

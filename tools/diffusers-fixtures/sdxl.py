@@ -107,7 +107,7 @@ def texts(golden: Golden, pipe: Any) -> None:
 
 
 def drawn(golden: Golden, pipe: Any) -> None:
-    """Text to image with and without told sizes, and SDXL-Turbo's way of calling."""
+    """Text to image with and without given sizes, and SDXL-Turbo's way of calling."""
     kind, both = "text-to-image", {"prompt": PROMPT, "negative_prompt": NEGATIVE}
     run.case(golden, pipe, "plain", kind, **both, num_inference_steps=5, guidance_scale=5.0)
     run.case(golden, pipe, "no-guidance", kind, prompt=PROMPT, num_inference_steps=4, guidance_scale=1.0, picture=False)

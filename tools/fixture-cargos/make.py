@@ -49,7 +49,7 @@ COREML = {
 
 
 def tone():
-    """A third of a second of a tone, as a wav file: all that a model with random weights needs to hear."""
+    """A third of a second of a tone, as a wav file: enough input for a model with random weights."""
     samples = [int(8000 * math.sin(2 * math.pi * 440 * n / 16000)) for n in range(5600)]
     data = struct.pack(f"<{len(samples)}h", *samples)
     header = b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 16000, 32000, 2, 16)

@@ -1,4 +1,4 @@
-"""A check that exported decoders, with and without a cache, say what the library's decoder says."""
+"""Checks that exported decoders, with and without a cache, agree with the library's decoder."""
 
 from __future__ import annotations
 

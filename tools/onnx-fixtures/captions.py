@@ -48,7 +48,7 @@ def encoder_config(**more: Any) -> tf.ViTConfig:
 
 
 def start(model: Any, tokenizer: Any, begin: int, limit: int, **more: Any) -> None:
-    """Settings of generation, and weights that do not say the same for ever."""
+    """Settings of generation, and weights whose output varies."""
     model.config.decoder_start_token_id = begin
     model.config.pad_token_id = tokenizer.pad_token_id
     model.config.eos_token_id = tokenizer.eos_token_id

@@ -78,7 +78,7 @@ def embed(repository: Repository, sentences: SentenceTransformer, cases: dict[st
     for index, (name, given) in enumerate(cases.items()):
         inputs = [given["input"]] if isinstance(given["input"], str) else given["input"]
         options = {"prompt_name": given.get("prompt"), "truncate_dim": given.get("dimensions")}
-        # A shortened vector is made as long as the others were: the library does so only when it is told to.
+        # A shortened vector is normalized again: the library does so only on request.
         options["normalize_embeddings"] = any(isinstance(module, Normalize) for module in sentences)
         with capture(sentences[0].auto_model) as calls:
             found = sentences.encode(inputs, batch_size=16, **options)

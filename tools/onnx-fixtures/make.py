@@ -15,7 +15,7 @@ from common import until_decided
 
 GROUPS = (
     "text", "embeddings", "vision", "seq2seq", "speech", "scenes", "captions", "sounds", "handmade", "decoders", "masks",
-    "zero_ner", "ocr", "decoding", "voices", "quantised",
+    "zero_ner", "ocr", "decoding", "voices", "quantised",  # words: ok
 )
 
 
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def made(name: str, make: Callable[[], None]) -> bool:
-    """Makes one family and tells whether that went well."""
+    """Makes one family and returns whether that succeeded."""
     try:
         until_decided(make)
     except Exception:

@@ -74,7 +74,7 @@ def speech(seconds: float, seed: int = 1, rate: int = RATE) -> np.ndarray:
 
 
 def audio(place: Path, name: str, seconds: float, seed: int = 1, rate: int = RATE, channels: int = 1) -> Path:
-    """Writes a sound; the ending of the name says how."""
+    """Writes an audio file; the extension of the name selects the format."""
     sound = speech(seconds, seed, rate)
     if channels == 2:
         sound = np.stack([sound, 0.5 * np.roll(sound, 100)], -1)

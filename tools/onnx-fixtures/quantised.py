@@ -36,7 +36,7 @@ def operators(file: Path) -> set[str]:
 
 
 def copied(name: str, source: str, task: str, suffix: str, make: Callable[[Path, Path], None], wanted: set[str]) -> tuple[Repository, Path]:
-    """Another fixture's repository with a quantised graph beside its own."""
+    """Another fixture's repository with a quantized graph next to its own."""
     repository = Repository(name, task)
     shutil.copytree(FIXTURES / source / "model", repository.model, dirs_exist_ok=True)
     file = repository.model / f"onnx/model{suffix}.onnx"

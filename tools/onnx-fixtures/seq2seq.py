@@ -21,7 +21,7 @@ LONG = "The engine of the ship was repaired in the winter and the crew is calm. 
 
 
 def write(repository: Repository, model: Any, tokenizer: Any, task: str, cases: dict[str, Json], **translate: Any) -> None:
-    """Cases of generation, steady under small changes of the weights; the library is told to truncate."""
+    """Cases of generation, stable under small changes of the weights; the library truncates on request."""
     model.config.prefix = None
     run = pipeline(task, model=model, tokenizer=tokenizer, **translate)
     key = {"summarization": "summary_text", "text2text-generation": "generated_text"}.get(task, "translation_text")

@@ -86,7 +86,7 @@ def whisper_model(name: str, tokenizer: Any, multilingual: bool) -> tuple[Any, A
 
 
 def detected(model: Any, tokenizer: Any, features: torch.Tensor) -> str:
-    """The language that Whisper hears."""
+    """The language that Whisper detects."""
     found = model.detect_language(input_features=features)
     return tokenizer.convert_ids_to_tokens(int(found[0])).strip("<|>")
 
@@ -99,7 +99,7 @@ def listen(repository: Repository, model: Any, tokenizer: Any, extractor: Any, c
         options: Json = {"num_beams": given.get("num_beams", 1)}
         options |= {key: given[key] for key in ("language", "task") if key in given}
         if "language" not in given and model.generation_config.is_multilingual:
-            # The library names no task where it tells the language itself; Whisper's authors do, and so do we.
+            # The library names no task where it detects the language itself; Whisper's authors do, and so do we.
             options["task"] = "transcribe"
         stamped = given.get("timestamps") == "segment"
         long = seconds > SECONDS

@@ -81,7 +81,7 @@ def cut_short(tokenizer: Any, text: str) -> None:
 
 
 def classify(repository: Repository, model: Any, tokenizer: Any, texts: dict[str, Json], graph: str) -> None:
-    """Cases of text classification; the library is told to truncate, which it does not by itself."""
+    """Cases of text classification; the library truncates only on request."""
     run = pipeline("text-classification", model=model, tokenizer=tokenizer)
     for index, (name, given) in enumerate(texts.items()):
         with capture(model) as calls:
@@ -170,7 +170,7 @@ def xlmr_sentiment() -> None:
     repository.save(tokenizer)
     texts = {
         "plain": {"text": "la rivière est calme"},
-        "normalised": {"text": "ﬁlm № 1… ½  Ａ\u00a0river 🙂"},
+        "normalised": {"text": "ﬁlm № 1… ½  Ａ\u00a0river 🙂"},  # words: ok
         "truncated": {"text": LONG, "truncate": True, "top_k": 1},
     }
     classify(repository, model, tokenizer, texts, "onnx/model.onnx")

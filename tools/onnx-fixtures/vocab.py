@@ -72,7 +72,7 @@ RULES = {"ﬁ": "fi", "№": "No", "…": "...", "\u00a0": " ", "Ａ": "A", "½"
 
 
 def sentencepiece_model(name: str, size: int = 150, kind: str = "unigram", **options: object) -> Path:
-    """Trains a SentencePiece model whose normaliser has a few rules of its own."""
+    """Trains a SentencePiece model whose normalizer has a few rules of its own."""
     rules = SCRATCH / "rules.tsv"
     lines = (f"{codes(source)}\t{codes(target)}\n" for source, target in RULES.items())
     rules.write_text("".join(lines))
@@ -95,7 +95,7 @@ def sentencepiece_model(name: str, size: int = 150, kind: str = "unigram", **opt
 
 
 def codes(text: str) -> str:
-    """A text as the hexadecimal code points of a normaliser's rule."""
+    """A text as the hexadecimal code points of a normalizer's rule."""
     return " ".join(f"{ord(character):x}" for character in text)
 
 
@@ -116,6 +116,6 @@ def special(content: str, lstrip: bool = False) -> AddedToken:
 
 
 def charsmap(file: Path) -> str:
-    """The normaliser of a SentencePiece model, as tokenizer.json holds it."""
+    """The normalizer of a SentencePiece model, as tokenizer.json holds it."""
     model = sentencepiece_model_pb2.ModelProto.FromString(file.read_bytes())
     return base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()

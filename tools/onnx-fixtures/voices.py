@@ -88,7 +88,7 @@ def voice(name: str) -> tuple[Any, Any]:
         num_conv_pos_embedding_groups=4, conv_dim=[8] * 7, speech_decoder_prenet_dropout=ALL,
     )
     model = randomise(tf.SpeechT5ForTextToSpeech(config), name, gain=1.5)
-    # What is heard so far and who speaks weigh alike, however many numbers there are of each.
+    # Generated frames and speaker weigh alike, however many numbers there are of each.
     joined = model.speecht5.decoder.prenet.speaker_embeds_layer.weight.data
     joined[:, :16] *= 33**0.5
     joined[:, 16:] *= 10

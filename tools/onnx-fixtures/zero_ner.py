@@ -23,7 +23,7 @@ SPAN_MODE = {
 TEXT = "Angela Merkel-Müller works for Siemens in New York 🙂, near Hamburg's café."
 CASES: Json = {
     "two-labels": {"text": TEXT, "labels": ["person", "city"], "threshold": 0.4},
-    "three-labels": {"text": TEXT, "labels": ["organisation", "a kind of place", "person"], "threshold": 0.7},
+    "three-labels": {"text": TEXT, "labels": ["organisation", "a kind of place", "person"], "threshold": 0.7},  # words: ok
     "none": {"text": "a", "labels": ["city"], "threshold": 0.9999},
 }
 

@@ -1,6 +1,6 @@
 // Compares llama.cpp with sample.py, token by token: `node check.mjs MODEL.gguf FILE`, where FILE holds
 // the lines of `sample.py --greedy-ids`. Needs the npm package node-llama-cpp. Fails on a different
-// tokenisation, or on a different reply (a late fork between near-equal logits is reported, not failed).
+// tokenization, or on a different reply (a late fork between near-equal logits is reported, not failed).
 import fs from "node:fs";
 import { getLlama } from "node-llama-cpp";
 

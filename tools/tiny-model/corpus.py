@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def r_strings(blob):
-    """The strings of a serialised R character vector (XDR format, version 2 or 3)."""
+    """The strings of a serialized R character vector (XDR format, version 2 or 3)."""
     u32 = lambda at: int.from_bytes(blob[at : at + 4], "big")
     assert blob[:2] == b"X\n"
     at = 14
@@ -119,7 +119,7 @@ MORE = ["Continue: {}", "Continue this: {}", "What comes next? {}", "{}", "Go on
 SYSTEM = ["You are a helpful assistant.", "You are a helpful assistant. Answer briefly.", "You are a novelist.",
           "Be brief.", "You write in the manner of Jane Austen.", "You are a friendly assistant running on Island.",
           "Answer in one or two sentences.", "You are a careful writer of English."]
-# Things the novels have never heard of: the model learns to say so.
+# Subjects that the novels do not contain: the model learns to state that.
 MODERN = """computers programming Python Rust JavaScript Linux Docker the internet graphics cards machine learning
 neural networks quantum physics electricity television football basketball aeroplanes rockets space travel electric cars
 mobile telephones databases compilers operating systems cloud computing cryptography blockchains video games robots

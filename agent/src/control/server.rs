@@ -113,7 +113,7 @@ async fn status(State(sources): State<Arc<Sources>>) -> Json<Status> {
 }
 
 async fn numbers(State(sources): State<Arc<Sources>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], prometheus::text(&series(&sources.status())))
+    ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], prometheus::text(series(&sources.status())))
 }
 
 async fn order(State(sources): State<Arc<Sources>>, Json(order): Json<OwnerOrder>) -> Response {

@@ -39,7 +39,8 @@ const TWICE: &str = "it needs two polls";
 pub type Reading<T> = Result<T, String>;
 
 /// A vendor of GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Vendor {
     /// Read through NVML.
     Nvidia,
@@ -54,12 +55,7 @@ pub enum Vendor {
 impl Vendor {
     /// Its name on the wire.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Nvidia => "nvidia",
-            Self::Amd => "amd",
-            Self::Intel => "intel",
-            Self::Apple => "apple",
-        }
+        self.into()
     }
 }
 

@@ -13,7 +13,7 @@ use island_protocol::{
 pub(crate) enum Workloads {
     /// List Cargos, and how many Islands online can run each
     List(CargoFilter),
-    /// Read one Cargo: what it is, what it takes and gives
+    /// Show one Cargo with its input and output schemas
     Get {
         /// Its slug
         slug: Slug,
@@ -40,10 +40,8 @@ fn runtimes() -> impl TypedValueParser<Value = RuntimeType> {
 }
 
 fn categories() -> impl TypedValueParser<Value = Category> {
-    PossibleValuesParser::new(Category::ALL.map(Category::as_str)).map(|name| {
-        let named = Category::ALL.into_iter().find(|category| category.as_str() == name);
-        named.expect("only names of categories pass")
-    })
+    PossibleValuesParser::new(Category::ALL.iter().map(|category| category.as_str()))
+        .try_map(|name| name.parse())
 }
 
 #[derive(Debug, Subcommand)]

@@ -35,6 +35,5 @@ pub(crate) struct CreateKey {
 }
 
 fn scopes() -> impl TypedValueParser<Value = Scope> {
-    PossibleValuesParser::new(Scope::ALL.map(Scope::as_str))
-        .map(|name| Scope::from_name(&name).expect("only names of scopes pass"))
+    PossibleValuesParser::new(Scope::ALL.iter().map(|scope| scope.as_str())).try_map(|name| name.parse())
 }

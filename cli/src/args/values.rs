@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use island_protocol::{credits::MicroCredits, time::Timestamp};
 
-/// When something ends, as a person says it.
+/// A time of expiry as typed by a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expiry {
     /// So long from now.
@@ -14,7 +14,7 @@ pub(crate) enum Expiry {
 }
 
 impl Expiry {
-    /// The moment, said at `now`.
+    /// Returns the time, relative to `now`.
     pub(crate) fn moment(self, now: Timestamp) -> Timestamp {
         match self {
             Self::In(span) => now.plus_ms(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)),
@@ -28,7 +28,7 @@ impl Expiry {
 pub(crate) struct FileField {
     /// Name of the field.
     pub(crate) field: String,
-    /// Where the file lies.
+    /// Path of the file.
     pub(crate) path: PathBuf,
 }
 

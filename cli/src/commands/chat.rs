@@ -27,7 +27,7 @@ pub(super) async fn run(options: Chat, settings: &Settings, output: &Output) -> 
     follow(&client, job.id, how, output).await
 }
 
-/// A Cargo that is no language model refuses the fields of a chat one by one; what helps is to know that it is none.
+/// A Cargo without chat rejects the fields of a chat one by one; the useful message is that it does not chat.
 async fn explained(client: &Client, slug: Slug, error: ClientError) -> anyhow::Error {
     if error.code() == Some(Code::InvalidInput.as_str())
         && let Ok(workload) = client.workload(slug.as_str()).await

@@ -17,7 +17,7 @@ pub(super) fn print(shell: Shell, output: &Output) -> Result<ExitCode> {
         Shell::Zsh => Generator::Zsh,
         Shell::Fish => Generator::Fish,
     };
-    // Made in memory first: the generator panics when its reader has gone.
+    // Generated in memory first: the generator panics on a closed pipe.
     let mut script = Vec::new();
     generate(generator, &mut Cli::command(), "island", &mut script);
     output.raw(&script)?;

@@ -314,7 +314,7 @@ impl Network {
                 let part = self.parts.remove(at);
                 return match part.task.await {
                     Ok(Err(error)) => error,
-                    Ok(Ok(())) => anyhow::anyhow!("{} ended by itself", part.name),
+                    Ok(Ok(())) => anyhow::anyhow!("{} exited unexpectedly", part.name),
                     Err(panic) => anyhow::Error::new(panic).context(format!("supervise {}", part.name)),
                 };
             }
@@ -350,7 +350,7 @@ async fn finish(part: Part, output: &Output) {
     }
 }
 
-/// Runs a helper program to its end and gives what it printed.
+/// Runs a program to its end and returns its output.
 async fn run_to_end(mut command: Command, what: &str) -> Result<String> {
     let result = command.output().await.with_context(|| format!("{what} as user {}", geteuid().as_raw()))?;
     if !result.status.success() {

@@ -1,4 +1,4 @@
-//! Following a job to its end: text as it comes, a bar while files and models load.
+//! Following a job to its end: text as it arrives, a bar while files and models load.
 
 mod patience;
 mod printer;
@@ -26,7 +26,7 @@ use crate::{
 pub(super) struct Follow {
     /// Start after this event.
     pub(super) after: Option<u64>,
-    /// Print text at the end instead of as it comes.
+    /// Print text at the end instead of as it arrives.
     pub(super) whole: bool,
     /// Whether the job is cancelled when it cannot be followed to its end (Ctrl-C, SIGTERM, SIGHUP, no reader of the
     /// output, no stream to be had), or goes on.
@@ -41,7 +41,7 @@ enum Met {
     Signal(Stop),
 }
 
-/// Prints a job's events until it has ended; the exit code says how.
+/// Prints a job's events until it has ended; the exit code reflects the outcome.
 pub(super) async fn follow(client: &Client, job: JobId, how: Follow, output: &Output) -> Result<ExitCode> {
     let mut signals = Signals::new()?;
     let mut events = client.job_events(job, how.after);
@@ -85,7 +85,7 @@ pub(super) async fn follow(client: &Client, job: JobId, how: Follow, output: &Ou
             Ok(None) => {}
             Err(error) => {
                 if is_broken_pipe(&error) && how.cancel {
-                    // Nobody reads the reply any more, so nobody shall pay for the rest of it.
+                    // The output is closed: cancel, so that the rest is not charged.
                     client.cancel_job(job).await?;
                 }
                 return Err(error);

@@ -70,7 +70,7 @@ fn write(folder: &Path, name: &str, data: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A format as the end of a file's name. It comes from strangers: anything but a short word becomes `bin`.
+/// An image format as a file extension. It comes from another machine: anything but a short word becomes `bin`.
 fn extension(format: &str) -> &str {
     let is_word = (1..=8).contains(&format.len()) && format.bytes().all(|b| b.is_ascii_alphanumeric());
     if is_word { format } else { "bin" }

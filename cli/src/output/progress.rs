@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::text::on_one_line;
 
-/// Shown on a terminal only; gone when dropped.
+/// Shown on a terminal only, until dropped.
 #[derive(Debug)]
 pub(crate) struct Progress(Option<ProgressBar>);
 
@@ -25,7 +25,7 @@ impl Progress {
         self.0.is_some()
     }
 
-    /// Says what is going on.
+    /// Shows the current state.
     pub(crate) fn say(&self, message: &str) {
         if let Some(bar) = &self.0 {
             bar.set_style(ProgressStyle::default_spinner());

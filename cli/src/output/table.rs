@@ -13,7 +13,7 @@ const LEAST: u16 = 8;
 /// Lengths of an id's beginnings that end at a dash. The first holds the milliseconds of a time-ordered id.
 const BEGINNINGS: [usize; 3] = [13, 18, 23];
 
-/// A column, and what becomes of it where the terminal is too narrow.
+/// A column, and how it shrinks on a narrow terminal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
     name: &'static str,
@@ -88,7 +88,7 @@ fn draw(cells: &[Vec<String>], colour: bool) -> Table {
             Mood::Neutral => Cell::new(cell),
         }));
     }
-    // Between columns alone: inside a colour it could not be cut off later.
+    // Only between columns: inside a colored cell it could not be cut off later.
     let last = cells.first().map_or(0, Vec::len).saturating_sub(1);
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, if at == last { 0 } else { 2 }));
@@ -143,7 +143,7 @@ fn least_wanted(columns: &[Column]) -> Option<usize> {
     ranks.max().map(|(_, at)| at)
 }
 
-/// Shortens the ids of a column to the first beginning that tells them apart.
+/// Shortens the ids of a column to the shortest prefix length at which they differ.
 fn shorten_ids(cells: &mut [Vec<String>], at: usize) {
     let mut ids: Vec<&str> = cells.iter().skip(1).map(|row| &*row[at]).filter(|id| id.len() == 36).collect();
     ids.sort_unstable();
@@ -275,9 +275,9 @@ mod tests {
     fn colours_do_not_move_columns() {
         let rows = vec![vec!["1".to_owned(), "failed".to_owned(), "z".to_owned()]];
         let columns = [Column::of("id"), Column::of("status"), Column::of("last")];
-        let coloured = lines(&columns, rows.clone(), None, true);
-        assert!(coloured[1].contains("\x1b["), "{coloured:?}");
-        let stripped: Vec<String> = coloured.iter().map(|line| bare(line).trim_end().to_owned()).collect();
+        let colored = lines(&columns, rows.clone(), None, true);
+        assert!(colored[1].contains("\x1b["), "{colored:?}");
+        let stripped: Vec<String> = colored.iter().map(|line| bare(line).trim_end().to_owned()).collect();
         assert_eq!(stripped, lines(&columns, rows, None, false));
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn amount(credits: MicroCredits) -> String {
     format!("{credits} {unit}")
 }
 
-/// The time between two moments as a person says it: `5 min ago`, `in 30 d`.
+/// Formats the time between two moments for people: `5 min ago`, `in 30 d`.
 pub(crate) fn distance(moment: Timestamp, now: Timestamp) -> String {
     let ms = now.unix_ms().saturating_sub(moment.unix_ms());
     let seconds = ms.unsigned_abs() / 1000;
@@ -100,7 +100,7 @@ pub(crate) fn yes_no(value: bool) -> String {
     if value { "yes" } else { "no" }.into()
 }
 
-/// How a status is meant, which colours show.
+/// The color class of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mood {
     Good,
@@ -111,7 +111,7 @@ pub(super) enum Mood {
 
 /// The mood of a cell, by the word in it.
 pub(super) fn mood(cell: &str) -> Mood {
-    match (JobStatus::from_name(cell), cell) {
+    match (cell.parse().ok(), cell) {
         (Some(JobStatus::Completed), _) | (None, "online") => Mood::Good,
         (Some(JobStatus::Failed | JobStatus::Timeout), _) | (None, "offline") => Mood::Bad,
         (Some(JobStatus::Running | JobStatus::Queued), _) | (None, "draining") => Mood::Busy,

@@ -30,7 +30,7 @@ impl SavedSettings {
         Ok(island_home()?.join("config.toml"))
     }
 
-    /// What the file says; nothing when there is none. A file with a key that others can read is closed to them first.
+    /// The content of the file; empty if it does not exist. A file with a key that others can read is made private first.
     pub(crate) fn read(output: &Output) -> Result<Self> {
         let path = Self::path()?;
         let text = match fs::read_to_string(&path) {

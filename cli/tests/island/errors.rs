@@ -1,4 +1,4 @@
-//! What goes wrong says what to do, and gives scripts a code.
+//! Error messages contain a remedy, and exit codes are stable for scripts.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! A coordinator that says the same every time.
+//! A scripted coordinator.
 
 use std::sync::{Arc, Mutex};
 
@@ -101,7 +101,7 @@ fn submitted(body: &str) -> Response {
             500,
             r#""message":"something went wrong on our side","code":"internal_error","request_id":"r-17""#,
         ),
-        // A job's last digit says how it goes.
+        // The last digit of a job's id selects how it ends.
         Some("painter") => json(201, JOB.replace("JOB", &format!("{ID}3"))),
         Some("clumsy") => json(201, JOB.replace("JOB", &format!("{ID}2"))),
         Some("shaky") => json(201, JOB.replace("JOB", &format!("{ID}4"))),
@@ -251,7 +251,7 @@ const HOST: &str = r#"{"id":"0190f3f0-0000-7000-8000-0000000000bb","name":"attic
     "runtimes":[{"kind":"llmcpp","available":true,"version":"b1"},
     {"kind":"container","available":false,"reason":"no Docker socket"},
     {"kind":"coreml","available":true,"version":"Core ML of macOS 15.5.0","backend":"native"}],
-    "sandbox":{"level":"full","walls":["seccomp"],"missing":[]}},"last_heartbeat_at":"2026-11-20T12:00:00.000Z"}"#;
+    "sandbox":{"level":"full","layers":["seccomp"],"missing":[]}},"last_heartbeat_at":"2026-11-20T12:00:00.000Z"}"#;
 const RATE: &str = r#"{"workload_slug":"llm-chat","avg_price":1.1,"min_price":1,"max_price":1.25,"num_hosts":2,
     "num_jobs":40,"timestamp":"2026-11-20T12:00:00.000Z"}"#;
 const STORY: &str = "id: 1\nevent: status\ndata: {\"type\":\"status\",\"state\":\"queued\"}\n\n\

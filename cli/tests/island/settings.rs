@@ -90,7 +90,7 @@ async fn a_file_that_others_can_read_is_closed_to_them() {
     assert!(ran.err.contains("mode 644") && ran.err.contains("closed it"), "{}", ran.err);
     assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
     let ran = run(command(home.path(), &[], &["account"]), "").await;
-    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "the second run has nothing to say");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "the second run prints nothing");
 }
 
 #[tokio::test]

@@ -81,10 +81,10 @@ async fn colours_are_for_terminals_that_want_them() {
     let Server { url, .. } = Server::start().await;
     let home = tempfile::tempdir().expect("temporary folder");
     let with = |more| [("SERVICE_API_URL", url.as_str()), ("SERVICE_API_KEY", "ak_one"), more];
-    for (more, coloured) in [(("X", "x"), true), (("NO_COLOR", "1"), false), (("TERM", "dumb"), false)] {
+    for (more, colored) in [(("X", "x"), true), (("NO_COLOR", "1"), false), (("TERM", "dumb"), false)] {
         let (code, shown) = on_a_terminal(home.path(), &with(more), ("", ""), &["jobs", "list"]).await;
         assert_eq!(code, Some(0), "{shown}");
-        assert_eq!(shown.contains("\x1b["), coloured, "{more:?}: {shown:?}");
+        assert_eq!(shown.contains("\x1b["), colored, "{more:?}: {shown:?}");
     }
 }
 
@@ -117,7 +117,7 @@ async fn why_a_job_waits_is_shown_on_a_terminal() {
 async fn tables_fit_the_terminal() {
     let Server { url, .. } = Server::start().await;
     let home = tempfile::tempdir().expect("temporary folder");
-    // A dumb terminal gets no colours, whose codes would count as columns here.
+    // A dumb terminal gets no colors, whose codes would count as columns here.
     let at = [("SERVICE_API_URL", url.as_str()), ("SERVICE_API_KEY", "ak_one"), ("TERM", "dumb")];
     let lists: [&[&str]; 7] = [
         &["jobs", "list"],

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::VariantArray;
 
 use crate::{credits::MicroCredits, ids::ApiKeyId, time::Timestamp};
 
@@ -9,28 +10,22 @@ use crate::{credits::MicroCredits, ids::ApiKeyId, time::Timestamp};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum Scope {
-    /// See what belongs to the account.
+    /// Read the account's data.
     Read,
-    /// Submit, cancel, change.
+    /// Submit, cancel and change.
     Write,
 }
 
 impl Scope {
-    /// Both, which is what a key has unless fewer are asked for.
-    pub const ALL: [Self; 2] = [Self::Read, Self::Write];
+    /// Both scopes, the default of a new key.
+    pub const ALL: &[Self] = <Self as VariantArray>::VARIANTS;
 
-    /// Its name in JSON.
+    /// Returns the name in JSON; [`str::parse`] is the inverse.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-        }
-    }
-
-    /// The scope of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == name)
+        self.into()
     }
 }
 
@@ -38,23 +33,23 @@ impl Scope {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct KeyView {
-    /// The key.
+    /// Id of the key.
     pub id: ApiKeyId,
     /// Label given at creation.
     pub name: String,
-    /// First characters of the secret, to tell keys apart.
+    /// First characters of the secret, to distinguish keys.
     pub prefix: String,
-    /// What it may do.
+    /// Permissions.
     pub scopes: Vec<Scope>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it was last used, to the minute.
+    /// Time of the last use, to the minute.
     pub last_used_at: Option<Timestamp>,
-    /// When it stops working by itself.
+    /// Time of expiry.
     pub expires_at: Option<Timestamp>,
-    /// Most credits it may ever spend.
+    /// Maximum number of credits that the key may ever spend.
     pub spend_cap: Option<MicroCredits>,
-    /// Credits its jobs have spent or hold now, and the caps it gave to keys it made.
+    /// Credits that its jobs have spent or hold now, plus the caps of keys that it created.
     pub spent: MicroCredits,
 }
 
@@ -66,27 +61,27 @@ pub struct CreateKey {
     /// Label, 1 to 100 characters.
     #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 100)))]
     pub name: String,
-    /// `["read", "write"]` or `"read,write"`; both if left out.
+    /// `["read", "write"]` or `"read,write"`; both if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
         {"type": "array", "minItems": 1, "items": {"enum": ["read", "write"]}},
         {"enum": ["read", "write", "read,write", null]},
     ])))]
     pub scopes: Option<Value>,
-    /// A moment in the future.
+    /// A time in the future.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// Most credits the key may ever spend.
+    /// Maximum number of credits that the key may ever spend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("minimum" = 0, "maximum" = 1_000_000_000)))]
     pub spend_cap: Option<MicroCredits>,
 }
 
-/// Answer to `POST /api-keys`: the only one that carries the secret.
+/// Answer to `POST /api-keys`: the only answer that contains the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CreatedKey {
-    /// The key.
+    /// Id of the key.
     pub data: KeyView,
     /// The secret, `ak_…`; absent when the answer is a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,8 +92,8 @@ pub struct CreatedKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RevokedKey {
-    /// The key.
+    /// Id of the key.
     pub id: ApiKeyId,
-    /// When it stopped working.
+    /// Time of revocation.
     pub revoked_at: Timestamp,
 }

@@ -4,24 +4,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::{credits::MicroCredits, ids::Slug, time::Timestamp};
 
-/// What a Cargo cost: in `GET /market/rates[/:slug]` over the last 24 hours, in `GET /market/history/:slug` per hour.
+/// Prices of a Cargo: in `GET /market/rates[/:slug]` over the last 24 hours, in `GET /market/history/:slug` per hour.
 ///
-/// Prices are those of settled jobs. Without a settled job they are the Cargo's list price.
+/// They are those of settled jobs. Without a settled job they are the Cargo's list price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct MarketRate {
     /// The Cargo.
     pub workload_slug: Slug,
-    /// Mean, credits a job.
+    /// Mean price of a job, credits.
     pub avg_price: MicroCredits,
-    /// Least, credits a job.
+    /// Minimum price of a job, credits.
     pub min_price: MicroCredits,
-    /// Most, credits a job.
+    /// Maximum price of a job, credits.
     pub max_price: MicroCredits,
-    /// Islands online that can serve it; in the history those that did.
+    /// Number of Islands online that can serve it; in the history, of those that did.
     pub num_hosts: u64,
-    /// Settled jobs behind the prices.
+    /// Number of settled jobs behind the prices.
     pub num_jobs: u64,
-    /// When this was true; in the history the beginning of the hour.
+    /// Time of the figures; in the history the beginning of the hour.
     pub timestamp: Timestamp,
 }

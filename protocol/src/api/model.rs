@@ -1,4 +1,4 @@
-//! `/models`: the list of models in the form chat clients know.
+//! `/models`: the list of models in the format of OpenAI's API.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,6 @@ pub struct Model {
     pub object: String,
     /// Unix seconds.
     pub created: i64,
-    /// Who offers it.
+    /// Name of the provider.
     pub owned_by: String,
 }

@@ -10,20 +10,20 @@ use crate::ids::HostId;
 pub struct HostKarma {
     /// The Island.
     pub host_id: HostId,
-    /// Hours of successful compute.
+    /// Hours of successful computation.
     pub karma: f64,
-    /// The same under the name older clients read.
+    /// The same value as `karma`, under the name that older clients read.
     pub karma_score: f64,
 }
 
-/// Answer to `GET /network/stats`: needs no key.
+/// Answer to `GET /network/stats`, which needs no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct NetworkStats {
-    /// Islands that are online.
+    /// Number of Islands that are online.
     pub online_islands: u64,
-    /// Different regions among them.
+    /// Number of different regions among them.
     pub regions: u64,
-    /// Jobs that ever completed.
+    /// Number of jobs ever completed.
     pub jobs_completed: u64,
 }

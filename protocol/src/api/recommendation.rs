@@ -18,31 +18,31 @@ pub struct Recommendations {
     pub recommendations: Vec<Recommendation>,
 }
 
-/// A Cargo worth having on disk.
+/// A Cargo whose files are worth downloading in advance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Recommendation {
     /// The Cargo.
     pub workload_slug: Slug,
-    /// Where its model is.
+    /// Address of its model.
     pub model_url: String,
-    /// SHA-256 of it; null if nobody has pinned it.
+    /// SHA-256 of the model; null if it is not pinned.
     pub model_hash: Option<String>,
     /// Runtime it needs.
     pub runtime_type: RuntimeType,
-    /// Credits for a completed job, as a decimal text.
+    /// Credits for a completed job, as a decimal string.
     pub estimated_earnings_per_job: String,
-    /// Jobs that wait for it now.
+    /// Number of jobs that wait for it now.
     pub queued_demand: u64,
     /// `queued_demand * 10 + completions of the last hour * 2`.
     pub demand_score: u64,
-    /// All its files with their hashes and lengths, where they are known; the model is one of them.
+    /// All its files with their hashes and lengths, where they are known, including the model.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,
 }
 
 impl Recommendation {
-    /// Jobs of the last hour and those that wait now, read back from the score.
+    /// Number of jobs completed in the last hour plus those waiting now, derived from the score.
     pub fn jobs(&self) -> u64 {
         self.queued_demand + self.demand_score.saturating_sub(self.queued_demand * 10) / 2
     }

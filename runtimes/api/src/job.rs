@@ -100,7 +100,8 @@ impl fmt::Debug for EventSink {
 }
 
 /// What a run is doing. Stalls are judged per phase: a long load is none, a frozen decode is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum Phase {
@@ -119,13 +120,7 @@ pub enum Phase {
 impl Phase {
     /// The name on the wire.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Wait => "wait",
-            Self::Fetch => "fetch",
-            Self::Load => "load",
-            Self::Prompt => "prompt",
-            Self::Run => "run",
-        }
+        self.into()
     }
 }
 

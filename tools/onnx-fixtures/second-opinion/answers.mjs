@@ -146,7 +146,7 @@ async function listen(pipe, fixture, test) {
   });
   demandGreedy(fixture, input);
   if (pipe.model.generation_config.is_multilingual && !input.language) throw new Lacks("no detection of a language");
-  // Where the remedy says so, the text alone counts.
+  // Where the remedy specifies it, only the text counts.
   const segments = pipe.textAlone ? undefined : found.chunks?.map(({ timestamp: [start, end], text }) => ({ start, end, text: text.trim() }));
   return { text: found.text.trim(), segments };
 }

@@ -41,7 +41,7 @@ export class Verdicts {
     const others = Object.entries(this.cases).filter(([at]) => !families.has(at.split("/")[0]));
     const cases = new Map(others);
     for (const { at, answer, inputs, remedies = [], how, failed } of found) {
-      // What a case asks for in vain is its own reason; why the library differs or fails is for people to say.
+      // What a case requests in vain is its own reason; why the library differs or fails is for people to state.
       const lacks = answer === UNSUPPORTED && !failed ? how : undefined;
       const kept = this.cases[at]?.answer === answer ? this.cases[at].why : undefined;
       const why = answer === AGREES ? undefined : (lacks ?? kept);

@@ -1,52 +1,73 @@
-//! In Prometheus' text format, for whoever asks.
+//! Metrics in the OpenMetrics text format, which Prometheus scrapes.
 
-use std::fmt::Write as _;
+use std::fmt;
 
-use super::{Point, Series, Unit};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text::encode},
+    metrics::MetricType,
+    registry::{Registry, Unit as Suffix},
+};
 
-/// Content type of the text format.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+use super::{Series, Unit};
 
-/// A page of these series.
-pub fn text(all: &[Series]) -> String {
+/// Content type of [`text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All series as one exposition. Names get the prefix `island_`, their unit and, where they only grow, `_total`.
+pub fn text(all: Vec<Series>) -> String {
+    let mut registry = Registry::with_prefix("island");
+    registry.register_collector(Box::new(All(all)));
     let mut page = String::new();
-    for series in all {
-        let name = name(series);
-        let kind = if series.is_counter { "counter" } else { "gauge" };
-        let _ = writeln!(page, "# HELP {name} {}\n# TYPE {name} {kind}", series.help);
-        for point in &series.points {
-            let _ = writeln!(page, "{name}{} {}", labels(point), point.value);
-        }
-    }
+    encode(&mut page, &registry).expect("writing to a string does not fail");
     page
 }
 
-/// As Prometheus wants it: with the unit, and `_total` where it only grows.
-fn name(series: &Series) -> String {
-    let unit = match series.unit {
-        Unit::None => "",
-        Unit::Seconds => "_seconds",
-        Unit::Bytes => "_bytes",
-        Unit::Percent => "_percent",
-        Unit::Celsius => "_celsius",
-        Unit::Watts => "_watts",
-        Unit::Credits => "_credits",
-    };
-    format!("island_{}{unit}{}", series.name, if series.is_counter { "_total" } else { "" })
+#[derive(Debug)]
+struct All(Vec<Series>);
+
+impl Collector for All {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        for series in &self.0 {
+            let suffix = suffix(series.unit);
+            let kind = if series.is_counter { MetricType::Counter } else { MetricType::Gauge };
+            let mut metric = encoder.encode_descriptor(series.name, series.help, suffix.as_ref(), kind)?;
+            for point in &series.points {
+                if point.labels.is_empty() {
+                    sample(&mut metric, series.is_counter, point.value)?;
+                } else {
+                    sample(&mut metric.encode_family(&point.labels)?, series.is_counter, point.value)?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-fn labels(point: &Point) -> String {
-    let label = |(name, value): &(&str, String)| {
-        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        format!("{name}=\"{value}\"")
-    };
-    let labels: Vec<_> = point.labels.iter().map(label).collect();
-    if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
+fn sample(metric: &mut MetricEncoder<'_>, is_counter: bool, value: f64) -> fmt::Result {
+    if is_counter {
+        metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
+    } else {
+        metric.encode_gauge(&value)
+    }
+}
+
+fn suffix(unit: Unit) -> Option<Suffix> {
+    Some(match unit {
+        Unit::None => return None,
+        Unit::Seconds => Suffix::Seconds,
+        Unit::Bytes => Suffix::Bytes,
+        Unit::Percent => Suffix::Other("percent".to_owned()),
+        Unit::Celsius => Suffix::Celsius,
+        Unit::Watts => Suffix::Other("watts".to_owned()),
+        Unit::Credits => Suffix::Other("credits".to_owned()),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::metrics::Point;
 
     #[test]
     fn names_have_units_and_labels_are_escaped() {
@@ -62,14 +83,19 @@ mod tests {
             name: "paid_jobs",
             unit: Unit::None,
             is_counter: true,
-            points: vec![],
+            points: vec![Point { labels: vec![], value: 3.0 }],
             ..series.clone()
         };
         let expected = concat!(
-            "# HELP island_worker_memory_bytes Memory.\n# TYPE island_worker_memory_bytes gauge\n",
+            "# HELP island_worker_memory_bytes Memory.\n",
+            "# TYPE island_worker_memory_bytes gauge\n",
+            "# UNIT island_worker_memory_bytes bytes\n",
             "island_worker_memory_bytes{cargo=\"a\\\"b\\\\c\\nd\"} 1.5\n",
-            "# HELP island_paid_jobs_total Memory.\n# TYPE island_paid_jobs_total counter\n",
+            "# HELP island_paid_jobs Memory.\n",
+            "# TYPE island_paid_jobs counter\n",
+            "island_paid_jobs_total 3.0\n",
+            "# EOF\n",
         );
-        assert_eq!(text(&[series, counter]), expected);
+        assert_eq!(text(vec![series, counter]), expected);
     }
 }

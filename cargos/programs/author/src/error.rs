@@ -17,12 +17,12 @@ impl Error {
         Self { message: message.to_string(), invalid: false }
     }
 
-    /// The input asks for something that cannot be done.
+    /// The input requests something impossible.
     pub fn invalid(message: impl Display) -> Self {
         Self { message: message.to_string(), invalid: true }
     }
 
-    /// What went wrong.
+    /// What failed.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -39,7 +39,7 @@ impl Display for Error {
     }
 }
 
-// `Error` itself is no `std::error::Error`: that would collide with this conversion, which is what makes `?` work.
+// `Error` does not implement `std::error::Error`: that would conflict with this conversion, which `?` needs.
 impl<E: std::error::Error> From<E> for Error {
     fn from(error: E) -> Self {
         Self::failed(chain(&error))

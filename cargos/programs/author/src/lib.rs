@@ -36,8 +36,8 @@
 //! ```
 //!
 //! What the function returns is the job's output and has to fit the Cargo's `output_schema`. A Cargo that only streams
-//! returns `()`. Every line is flushed as it is written, and the last one says that the Cargo is done. An [`Error`] or a panic becomes an `error` line and an exit code
-//! other than 0; only errors made by [`Error::invalid`] or [`OrInvalid`] say that the job's input is at fault.
+//! returns `()`. Every line is flushed when written, and the last one marks the end. An [`Error`] or a panic becomes an `error` line and an exit code
+//! other than 0; only errors created by [`Error::invalid`] or [`OrInvalid`] mark the job's input as the cause.
 //!
 //! [`Blob`] is a field of bytes, which JSON carries in base64.
 //!

@@ -37,7 +37,7 @@ impl<'a> Output<'a> {
         Self { to: Box::new(to), usage: Usage::default(), failure: None }
     }
 
-    /// Tells what the Cargo is about to do.
+    /// Reports the next phase.
     pub fn status(&mut self, message: &str) {
         self.line(&json!({ "type": "status", "message": message }));
     }
@@ -69,7 +69,7 @@ impl<'a> Output<'a> {
         self.line(&line);
     }
 
-    /// What the job used, told at its end.
+    /// Usage of the job, reported at its end.
     pub fn usage(&mut self, usage: Usage) {
         self.usage = usage;
     }

@@ -26,7 +26,7 @@ where
 {
     panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
-        // Before the abort that follows a panic in modules, which would say nothing to the consumer.
+        // Before the abort that follows a panic in modules, which would give the consumer no message.
         Output::new(io::stdout()).error(&Error::failed(format!("the Cargo panicked: {}", words(panic))));
         process::exit(PANICKED)
     }));

@@ -2,7 +2,7 @@
 //! carries each to the Unix socket of the Island's agent, where a proxy decides what becomes of it. It decides nothing itself, so
 //! it does not matter that the program may speak to the socket directly, or end this one.
 //!
-//! `island-forwarder SOCKET PORT` says `ready` on standard output once it listens.
+//! `island-forwarder SOCKET PORT` prints `ready` on standard output once it listens.
 
 use std::{
     env,
@@ -23,7 +23,7 @@ use std::{
 const MOST: usize = 64;
 /// Stack of a thread that only copies.
 const STACK: usize = 64 << 10;
-/// Before the next try where a connection cannot be taken, for want of descriptors, say.
+/// Delay before the next try after a connection cannot be accepted, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
 //! The entry program of the container Cargos: `island-tools <cargo>` reads a job's input and runs the tool it is for.
 //!
-//! The tools come from Debian and read strangers' files, each as a process of its own that gets no environment and no
+//! The tools come from Debian and read untrusted files, each as a process of its own that gets no environment and no
 //! other files; what has a good crate is done in this program instead. Everything is written into a folder in `/tmp`,
 //! the one place where a container may write.
 

@@ -39,7 +39,7 @@ impl Format {
         }
     }
 
-    /// The format of a file, from its first bytes. ImageMagick guesses too, among many more that nobody asked for.
+    /// The format of a file, from its first bytes. ImageMagick guesses too, but among many more formats.
     fn of(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [0x89, b'P', b'N', b'G', ..] => Some(Self::Png),
@@ -84,7 +84,7 @@ impl Picture {
     }
 }
 
-/// A picture in the scratch folder, as ImageMagick is told of it: with its format, so that nothing is guessed.
+/// An image in the scratch folder as an argument of ImageMagick: with its format, so that nothing is guessed.
 struct Source {
     name: String,
     format: Format,
@@ -92,7 +92,7 @@ struct Source {
 
 impl Source {
     fn put(scratch: &Scratch, name: &str, image: &Blob) -> Result<Self, Error> {
-        let known = "the image is none of png, jpeg, gif, webp, tiff, bmp";
+        let known = "the image is not one of png, jpeg, gif, webp, tiff, bmp";
         let format = Format::of(&image.0).or_invalid(known)?;
         scratch.put(name, &image.0)?;
         Ok(Self { name: format!("{}:{name}", format.name()), format })

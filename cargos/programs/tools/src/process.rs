@@ -13,7 +13,7 @@ use crate::scratch::Scratch;
 /// Bytes of a tool's complaint that the consumer is shown.
 const COMPLAINT: usize = 600;
 
-/// A tool in the scratch folder, with an environment that says nothing about this machine.
+/// A tool in the scratch folder, with an environment that reveals nothing about this machine.
 pub(crate) fn tool(program: &str, scratch: &Scratch) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/bin:/bin").env("LANG", "C.UTF-8");
@@ -38,7 +38,7 @@ pub(crate) fn filter(mut command: Command, input: Vec<u8>) -> Result<Vec<u8>, Er
     let mut child = spawn(command.stdin(Stdio::piped()))?;
     let mut stdin = child.stdin.take();
     let output = thread::scope(|scope| {
-        // Apart, because a tool may write before it has read everything. One that does not want it all tells by its exit.
+        // A task of its own, because a tool may write before it has read everything. One that stops reading early reports it by its exit code.
         scope.spawn(move || stdin.take().map(|mut stdin| stdin.write_all(&input)));
         child.wait_with_output()
     })?;
@@ -71,7 +71,7 @@ fn spawn(command: &mut Command) -> Result<Child, Error> {
     command.spawn().map_err(|error| Error::failed(format!("starting {program}: {error}")))
 }
 
-/// A tool that says no has looked at the input; one that was killed has not.
+/// A tool that exits with an error has read the input; one that was killed has not.
 fn judge(command: &Command, output: Output) -> Result<Output, Error> {
     if output.status.success() {
         return Ok(output);
@@ -87,7 +87,7 @@ fn judge(command: &Command, output: Output) -> Result<Output, Error> {
     })
 }
 
-/// The end of a text, where tools say what went wrong.
+/// The end of a text, where tools print their error.
 fn tail(text: &str) -> &str {
     let mut start = text.len().saturating_sub(COMPLAINT);
     while !text.is_char_boundary(start) {

@@ -1,4 +1,4 @@
-//! Text: formatted, filled in, and recognised.
+//! Text: formatting, templates, language detection.
 
 pub(crate) mod format;
 pub(crate) mod language;

@@ -1,4 +1,4 @@
-//! Explains cron expressions and tells when they run.
+//! Explains cron expressions and lists their runs.
 
 use std::process::ExitCode;
 

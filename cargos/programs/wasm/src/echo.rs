@@ -1,4 +1,4 @@
-//! Says what it was told, word by word: the smallest Cargo that streams.
+//! Returns its input word by word: the smallest Cargo that streams.
 
 use std::{process::ExitCode, thread::sleep, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Source code in colour, as HTML.
+//! Syntax highlighting of source code, as HTML.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ struct Input {
     language: String,
     #[serde(default = "theme")]
     theme: String,
-    /// Class names instead of colours, for a style sheet of one's own.
+    /// Class names instead of colors, for a custom style sheet.
     #[serde(default)]
     classes: bool,
 }
@@ -36,7 +36,7 @@ fn colour(input: Input, _: &mut Output<'_>) -> Result<Answer, Error> {
     let syntaxes = SyntaxSet::load_defaults_newlines();
     let syntax = syntaxes.find_syntax_by_token(&input.language).ok_or_else(|| {
         let names: Vec<&str> = syntaxes.syntaxes().iter().map(|syntax| syntax.name.as_str()).collect();
-        Error::invalid(format!("language {:?} is none of: {}", input.language, names.join(", ")))
+        Error::invalid(format!("language {:?} is not one of: {}", input.language, names.join(", ")))
     })?;
     let html = if input.classes {
         let style = ClassStyle::SpacedPrefixed { prefix: "hl-" };
@@ -49,7 +49,7 @@ fn colour(input: Input, _: &mut Output<'_>) -> Result<Answer, Error> {
         let themes = ThemeSet::load_defaults().themes;
         let theme = themes.get(&input.theme).ok_or_else(|| {
             let names: Vec<&str> = themes.keys().map(String::as_str).collect();
-            Error::invalid(format!("theme {:?} is none of: {}", input.theme, names.join(", ")))
+            Error::invalid(format!("theme {:?} is not one of: {}", input.theme, names.join(", ")))
         })?;
         highlighted_html_for_string(&input.code, &syntaxes, syntax, theme)?
     };

@@ -71,7 +71,7 @@ fn query(input: Input, _: &mut Output<'_>) -> Result<Answer, Error> {
     let mut results = Vec::new();
     for value in found.by_ref().take(input.limit) {
         let value = value.map_err(|error| Error::invalid(format!("query: {error}")))?;
-        // jaq has values that JSON lacks: NaN, bytes, keys that are no texts.
+        // jaq has values that JSON lacks: NaN, bytes, keys that are not strings.
         results.push(serde_json::from_str(&value.to_string()).or_invalid("a result that JSON cannot hold")?);
     }
     let truncated = found.next().is_some();

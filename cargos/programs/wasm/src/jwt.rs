@@ -57,8 +57,8 @@ enum Answer {
     },
 }
 
-/// The key for an algorithm. A secret is never taken for a public key nor the other way round: whoever wrote the token
-/// chose the algorithm in its header.
+/// Returns the key for an algorithm. A secret is never used as a public key or vice versa: the algorithm comes from the token's
+/// header, which its author chose.
 fn key(check: &Check, algorithm: Algorithm) -> Result<DecodingKey, Error> {
     let pem = || check.public_key.as_deref().or_invalid("a token of this algorithm needs public_key");
     match algorithm {
@@ -114,7 +114,7 @@ fn reason(kind: &ErrorKind) -> String {
 }
 
 fn read(token: &str) -> Result<(Header, Value), Error> {
-    // Refuses "none", which is no algorithm here.
+    // Rejects "none", which is not supported.
     let header = decode_header(token).or_invalid("token")?;
     let claims = dangerous::insecure_decode::<Value>(token).or_invalid("token")?.claims;
     Ok((header, claims))

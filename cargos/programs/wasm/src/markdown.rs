@@ -25,7 +25,7 @@ struct Answer {
 }
 
 fn render(input: Input, _: &mut Output<'_>) -> Result<Answer, Error> {
-    // Raw HTML and dangerous links are dropped, which is what comrak does unless it is told otherwise.
+    // Raw HTML and dangerous links are dropped, comrak's default.
     let mut options = Options::default();
     options.extension.table = true;
     options.extension.tasklist = true;

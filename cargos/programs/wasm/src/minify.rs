@@ -33,7 +33,7 @@ fn minify(input: Input, _: &mut Output<'_>) -> Result<Answer, Error> {
         Language::Html => html_minifier::minify(&input.code).or_invalid("code")?,
         Language::Css => minifier::css::minify(&input.code).map_err(Error::invalid)?.to_string(),
         Language::Js => minifier::js::minify(&input.code).map_err(Error::invalid)?.to_string(),
-        // Through a value, which finds what is no JSON.
+        // Through a value, which rejects invalid JSON.
         Language::Json => serde_json::from_str::<Value>(&input.code).or_invalid("code")?.to_string(),
     };
     Ok(Answer { bytes_before: input.code.len(), bytes_after: code.len(), code })

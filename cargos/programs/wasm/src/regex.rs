@@ -98,7 +98,7 @@ fn search(input: Input, _: &mut Output<'_>) -> Result<Answer, Error> {
         }
         Operation::Replace => {
             let count = pattern.find_iter(text).take(input.limit).count();
-            // No matches to replace is none, not all of them.
+            // 0 replaces none, not all of them.
             let text = match count {
                 0 => text.to_owned(),
                 count => pattern.replacen(text, count, input.replacement.as_str()).into_owned(),

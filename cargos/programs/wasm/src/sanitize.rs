@@ -1,4 +1,4 @@
-//! Makes strangers' HTML harmless: what is not known to be safe is removed.
+//! Sanitizes untrusted HTML: everything that is not known to be safe is removed.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -17,7 +17,7 @@ struct Answer {
     /// From the lowest to the highest.
     sorted: Vec<Parts>,
     invalid: Vec<Invalid>,
-    /// Those that satisfy the requirement; all where there is none.
+    /// Versions that satisfy the requirement; all without one.
     matching: Vec<String>,
     highest: Option<String>,
     highest_matching: Option<String>,

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use island_coordinator_client::Client;
-use island_protocol::api::books::LedgerEntry;
+use island_protocol::api::ledger::LedgerEntry;
 
 use crate::{
     args::{Ledger, Paging},
@@ -18,7 +18,7 @@ const COLUMNS: [Column; 5] = [
     Column::of("job").id().drop(1),
 ];
 
-/// Entries of one request, the most that the API gives.
+/// Entries per request, the maximum of the API.
 const MOST: u64 = 100;
 
 pub(super) async fn ledger(options: &Ledger, settings: &Settings, output: &Output) -> Result<()> {

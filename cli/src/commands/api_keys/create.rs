@@ -16,7 +16,7 @@ pub(super) async fn create(wanted: CreateKey, settings: &Settings, output: &Outp
     let answer = settings.client()?.create_api_key(&body).answer().await?;
     let created = &answer.value;
     let Some(secret) = &created.key else {
-        // The first answer was lost on the way, and a secret is told once only.
+        // The first answer was lost in transit, and a secret is returned only once.
         let id = created.data.id;
         bail!(
             "key {id} was created, but its secret was lost on the way: `island api-keys delete {id}`, then create another"

@@ -34,12 +34,12 @@ pub(super) async fn login(key: Option<String>, settings: &Settings, output: &Out
         SavedSettings::path()?.display()
     ))?;
     if std::env::var_os("SERVICE_API_KEY").is_some_and(|value| !value.is_empty()) {
-        output.warn("SERVICE_API_KEY is set and goes before the saved key");
+        output.warn("SERVICE_API_KEY is set and overrides the saved key");
     }
     Ok(())
 }
 
-/// Asked for without echo on a terminal; a line of standard input where that is none.
+/// Read without echo on a terminal, otherwise as a line of standard input.
 fn ask() -> io::Result<String> {
     if io::stdin().is_terminal() {
         return rpassword::prompt_password("API key: ");

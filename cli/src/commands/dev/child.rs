@@ -84,7 +84,7 @@ impl Spec {
     async fn end(&self, mut child: Child) -> Result<()> {
         let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         if let Some(pid) = pid {
-            // It may have ended by itself just now.
+            // It may have exited just now.
             let _ = kill_process(pid, Signal::TERM);
         }
         if tokio::time::timeout(self.grace, child.wait()).await.is_err() {

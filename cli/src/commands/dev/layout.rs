@@ -1,4 +1,4 @@
-//! What lies where in the data directory.
+//! Layout of the data directory.
 
 use std::{
     fs,
@@ -21,13 +21,13 @@ pub(super) struct DevInfo {
     pub(super) api_url: String,
     pub(super) api_key: String,
     pub(super) nats_url: String,
-    /// The first Island; null when there is none.
+    /// The first Island; null without Islands.
     pub(super) host_id: Option<String>,
     /// Every Island.
     pub(super) host_ids: Vec<String>,
 }
 
-/// `accounts.json`: made at the first start, used again by the next.
+/// `accounts.json`: created at the first start, reused by the next.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Accounts {
     /// The consumer, who is operator too.
@@ -37,7 +37,7 @@ pub(super) struct Accounts {
 }
 
 impl Layout {
-    /// Makes the directory if need be; refuses one that another `island dev` is using.
+    /// Creates the directory if needed; rejects one that another `island dev` is using.
     pub(super) fn open(root: &Path) -> Result<Self> {
         for folder in ["logs", "pids"] {
             let path = root.join(folder);
@@ -97,7 +97,7 @@ impl Layout {
     }
 
     pub(super) fn remove_info(&self) {
-        // Somebody who waits for the file must not find the last run's.
+        // A program that waits for the file must not find the one of the last run.
         let _ = fs::remove_file(self.root.join("dev.json"));
     }
 

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 
-/// Time between two looks whether a process is still there.
+/// Interval between checks whether a process still exists.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long the system gets to end a killed process.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -57,7 +57,7 @@ impl Process {
         };
         for (signal, limit) in [(Signal::TERM, grace), (Signal::KILL, KILL_LIMIT)] {
             system::signal(self, signal).with_context(left)?;
-            // A process that is suspended gets no signal before it goes on.
+            // A suspended process receives no signal before it continues.
             system::signal(self, Signal::CONT).with_context(left)?;
             let end = Instant::now() + limit;
             while Instant::now() < end {
@@ -108,7 +108,7 @@ mod system {
     /// Sends a signal; does nothing if the process is gone.
     pub(super) fn signal(process: &Process, signal: Signal) -> io::Result<()> {
         let gone = |error: Errno| if error == Errno::SRCH { Ok(()) } else { Err(error.into()) };
-        // The handle stays with one process; that it is the one meant is looked at while it is held.
+        // The handle refers to one process; its identity is checked while the handle is held.
         let handle = match pidfd_open(process.pid, PidfdFlags::empty()) {
             Ok(handle) => handle,
             Err(error) => return gone(error),
@@ -188,7 +188,7 @@ mod tests {
     async fn a_process_is_ended_and_known_to_be_gone() {
         let (mut child, process) = waiter().await;
         assert!(process.is_running() && process.arguments() == ["cat", "-u"]);
-        // Suspended, it gets no signal before it goes on.
+        // A suspended process receives no signal before it continues.
         rustix::process::kill_process(process.pid, Signal::STOP).expect("suspend it");
         process.end("cat", Duration::from_mins(1)).await.expect("end");
         assert!(

@@ -23,7 +23,7 @@ pub(super) struct Programs {
 impl Programs {
     pub(super) fn find(options: &Dev, external_nats: bool) -> Result<Self> {
         let Dev { agent, nats_server, cargos, .. } = options;
-        let own = env::current_exe().context("tell where this program lies")?;
+        let own = env::current_exe().context("find this program's own path")?;
         let folder = own.parent().context("this program lies in a folder")?;
         Ok(Self {
             coordinator: sibling(folder, "island-coordinator")?,

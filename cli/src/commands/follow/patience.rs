@@ -1,4 +1,4 @@
-//! Why a job still waits: asked for while its stream has nothing to print.
+//! Why a job is waiting: requested while its stream has nothing to print.
 
 use std::time::Duration;
 

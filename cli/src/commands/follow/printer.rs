@@ -50,7 +50,7 @@ impl<'a> Printer<'a> {
         self.is_waiting
     }
 
-    /// Shows why the job waits: in the spinner, or where there is none, once on standard error.
+    /// Shows why the job is waiting: in the spinner, or without a terminal once on standard error.
     pub(super) fn waiting(&mut self, reasons: &str) {
         let ends = if self.how.cancel { "Ctrl-C cancels" } else { "Ctrl-C stops following" };
         let message = format!("waiting: {reasons}; {ends}");
@@ -66,7 +66,7 @@ impl<'a> Printer<'a> {
     pub(super) fn take(&mut self, event: Numbered<JobEvent>) -> Result<Option<ExitCode>> {
         let code = exit_code(&event.event);
         self.is_waiting =
-            matches!(&event.event, JobEvent::Status { state } if matches!(&**state, "submitted" | "pending"));
+            matches!(&event.event, JobEvent::Status { state, .. } if matches!(&**state, "submitted" | "pending"));
         if self.output.is_json() && !self.how.whole {
             self.output.json_line(&event)?;
             if let JobEvent::Image(image) = &event.event {
@@ -76,7 +76,7 @@ impl<'a> Printer<'a> {
         }
         match event.event {
             JobEvent::Token { content } => self.text(&content)?,
-            JobEvent::Status { state } => self.progress.say(waiting_for(&state)),
+            JobEvent::Status { state, .. } => self.progress.say(waiting_for(&state)),
             JobEvent::Progress { step, total, phase } => {
                 self.progress.at(phase.as_deref().unwrap_or("working"), step, total);
             }

@@ -60,7 +60,7 @@ fn add(fields: &mut Vec<(&'static str, String)>, has: &Capabilities) {
         };
         fields.push(("Runtime", format!("{} ({state})", runtime.kind)));
     }
-    fields.push(("Sandbox", format!("{:?}: {}", has.sandbox.level, has.sandbox.walls.join(", "))));
+    fields.push(("Sandbox", format!("{:?}: {}", has.sandbox.level, has.sandbox.layers.join(", "))));
 }
 
 #[cfg(test)]

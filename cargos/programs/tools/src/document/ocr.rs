@@ -94,7 +94,7 @@ fn mean(words: &[Word<'_>]) -> f64 {
 
 pub(crate) fn recognise(input: Input, out: &mut Output<'_>) -> Result<Answer, Error> {
     if let Some(other) = input.languages.iter().find(|name| !LANGUAGES.contains(&name.as_str())) {
-        return Err(Error::invalid(format!("language {other:?} is none of {}", LANGUAGES.join(", "))));
+        return Err(Error::invalid(format!("language {other:?} is not one of {}", LANGUAGES.join(", "))));
     }
     let scratch = Scratch::new()?;
     scratch.put("in", &input.image.0)?;

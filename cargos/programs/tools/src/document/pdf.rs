@@ -46,7 +46,7 @@ impl Document {
     }
 }
 
-/// How many pages, and what the document says about itself.
+/// Number of pages, and metadata of the document.
 fn info(scratch: &Scratch, name: &str, password: Option<&str>) -> Result<(u64, Map<String, Value>), Error> {
     let mut command = process::tool("pdfinfo", scratch);
     command.arg("-isodates");

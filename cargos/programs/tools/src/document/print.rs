@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::pdf::Document;
 use crate::{process, scratch::Scratch};
 
-/// How Markdown looks unless its author says otherwise.
+/// Default style of Markdown.
 const STYLE: &str = include_str!("print.css");
 
 #[derive(Deserialize)]

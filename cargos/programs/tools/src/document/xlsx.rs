@@ -36,7 +36,7 @@ fn value(cell: &Data) -> Value {
         Data::Int(number) => (*number).into(),
         Data::Float(number) if number.fract() == 0.0 && number.abs() < 9e15 => (*number as i64).into(),
         Data::Float(number) => (*number).into(),
-        // Dates as their number say nothing without the workbook's calendar.
+        // The number of a date has no meaning without the workbook's calendar.
         Data::DateTime(time) if time.is_datetime() => {
             let (year, month, day, hour, minute, second, _) = time.to_ymd_hms_milli();
             format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}").into()

@@ -57,7 +57,7 @@ pub(super) fn ffmpeg(scratch: &Scratch) -> Command {
     command
 }
 
-/// Runs ffmpeg to its end and tells how far it is; `duration_s` is that of what it makes, 0 where there is nothing to tell.
+/// Runs ffmpeg to its end and reports progress; `duration_s` is the duration of the output, 0 if unknown.
 pub(super) fn run(
     mut command: Command,
     name: &str,
@@ -99,7 +99,7 @@ pub(super) fn scale(width: Option<u32>) -> String {
     }
 }
 
-/// The input, or an error that says what it lacks.
+/// Returns the input, or an error that names what is missing.
 pub(super) fn video(scratch: &Scratch, data: &Blob) -> Result<Probe, Error> {
     let seen = probe(scratch, &scratch.put("in", &data.0)?)?;
     if seen.has_video { Ok(seen) } else { Err(Error::invalid("video holds no picture")) }

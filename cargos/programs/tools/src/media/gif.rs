@@ -39,7 +39,7 @@ pub(crate) fn make(input: Input, out: &mut Output<'_>) -> Result<Picture, Error>
     }
     let mut command = ffmpeg::ffmpeg(&scratch);
     command.args(["-ss", &input.start_s.to_string(), "-t", &length.to_string(), "-i", "in"]);
-    // Two runs over the frames in one: the first finds the 256 colours that suit this very video.
+    // Two runs over the frames in one: the first computes the palette of 256 colors of this video.
     let filter = format!(
         "fps={},scale='min({},iw)':-1:flags=lanczos,split[a][b];[a]palettegen=stats_mode=diff[p];[b][p]paletteuse",
         input.fps, input.max_width

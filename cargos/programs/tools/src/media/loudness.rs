@@ -64,7 +64,7 @@ pub(crate) fn normalize(input: Input, out: &mut Output<'_>) -> Result<Answer, Er
     }
     out.status("normalizing");
     let mut command = ffmpeg::ffmpeg(&scratch);
-    // The filter works at 192 kHz; what is made has a usual rate unless another is asked for.
+    // The filter works at 192 kHz; the output gets a common rate unless one is given.
     command.args(["-i", "in", "-af", &filter.join(":"), "-ar", "48000"]);
     input.target.encode(&mut command);
     ffmpeg::run(command, &input.target.file(), seen.duration_s, out)?;

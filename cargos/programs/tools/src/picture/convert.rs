@@ -43,7 +43,7 @@ pub(crate) fn convert(input: Conversion, out: &mut Output<'_>) -> Result<Picture
         // A value that begins with @ would be read as a file's name.
         let named = input.background.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '#');
         if !named {
-            return Err(Error::invalid("background is a colour's name or #rrggbb"));
+            return Err(Error::invalid("background must be the name of a color or #rrggbb"));
         }
         command.args(["-background", &input.background, "-flatten"]);
     }
@@ -78,7 +78,7 @@ pub(crate) fn compress(input: Compression, out: &mut Output<'_>) -> Result<Pictu
         Format::Webp => {
             command.args(["-quality", &quality.to_string(), "-define", "webp:method=6"]);
         }
-        // Formats without loss lose colours instead, where less than the best is asked for.
+        // Lossless formats reduce the number of colors instead, for a quality below the maximum.
         Format::Png | Format::Gif if quality < 100 => {
             let colours = (256 * quality / 100).clamp(8, 256).to_string();
             command.args(["-colors", &colours, "-define", "png:compression-level=9"]);

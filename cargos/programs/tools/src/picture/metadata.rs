@@ -1,4 +1,4 @@
-//! What pictures say about themselves.
+//! Metadata of images.
 
 use island_cargo::{Blob, Error, OrInvalid, Output};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub(crate) struct Answer {
 
 pub(crate) fn read(input: Input, _: &mut Output<'_>) -> Result<Answer, Error> {
     let format =
-        Format::of(&input.image.0).or_invalid("the image is none of png, jpeg, gif, webp, tiff, bmp")?;
+        Format::of(&input.image.0).or_invalid("the image is not one of png, jpeg, gif, webp, tiff, bmp")?;
     let scratch = Scratch::new()?;
     scratch.put("in", &input.image.0)?;
     let mut command = process::tool("exiftool", &scratch);

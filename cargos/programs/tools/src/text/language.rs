@@ -1,4 +1,4 @@
-//! Tells which language a text is in.
+//! Language detection.
 
 use island_cargo::{Error, OrInvalid, Output};
 use serde::{Deserialize, Serialize};

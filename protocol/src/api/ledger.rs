@@ -12,13 +12,13 @@ pub struct LedgerEntry {
     pub id: String,
     /// `grant`, `hold`, `settle` (paid, or earned by an Island of the account) or `release`.
     pub kind: String,
-    /// Which of the account's books it moves: `balance` or `holds`.
+    /// Which of the account's two balances changes: `balance` or `holds`.
     pub book: String,
-    /// Credits; negative leaves the book.
+    /// Credits; negative if they leave the account's `balance` or `holds`.
     pub amount: MicroCredits,
-    /// The job it is for.
+    /// The job that the entry belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<JobId>,
-    /// When.
+    /// Time of the entry.
     pub created_at: Timestamp,
 }

@@ -78,7 +78,7 @@ fn enrolment(key: &KeyPair, host_id: HostId) -> Enroll {
     Enroll {
         host_id,
         public_key: key.public_key(),
-        name: "stranger".into(),
+        name: "forged".into(),
         sent_at,
         signature: BASE64_STANDARD.encode(signature),
     }
