@@ -23,8 +23,8 @@ services=()
 # Unpacks Debian packages for the images of container Cargos.
 if is cargos test check; then packages+=(mmdebstrap); fi
 if is test check; then
-    # The tests run the guide's commands, clients written for Node, and images made around one static program.
-    packages+=(curl jq busybox-static)
+    # The tests run the guide's commands, clients written for Node, images made around one static program, and network namespaces.
+    packages+=(curl jq busybox-static iproute2)
     # A Node from elsewhere is kept.
     { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
     # The tests run PostgreSQL servers and a Docker daemon of their own.

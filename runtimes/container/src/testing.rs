@@ -3,5 +3,5 @@
 mod dockerd;
 mod image;
 
-pub use dockerd::Dockerd;
+pub use dockerd::{BRIDGE_ADDRESS, Dockerd, HOST_ADDRESSES};
 pub use image::{Tar, busybox, docker_archive};

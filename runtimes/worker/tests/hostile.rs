@@ -1,5 +1,6 @@
-//! A worker that has been taken over tries everything; all of it must fail while it goes on serving. This program is both: started by
-//! the test runner it is the agent, started with `--dir` it is the worker.
+//! A worker under an attacker's control: every attempt must fail, and the worker must go on serving. This program is the agent when the test
+//! runner starts it, the worker with `--dir`, and with `--attempt` it makes one attempt without a sandbox, which must succeed: an attempt
+//! that fails anyway would prove nothing.
 
 #![expect(unsafe_code, reason = "an attacker does not go through the standard library")]
 #![expect(clippy::print_stdout, reason = "what a test runner expects of a test program")]
@@ -33,7 +34,15 @@ fn main() -> ExitCode {
     if arguments.iter().any(|argument| argument == "--dir") {
         return inside::main(Hostile);
     }
-    let tests: [(&str, fn()); 2] = [("walls_hold", walls_hold), ("memory_is_bounded", memory_is_bounded)];
+    if let Some(at) = arguments.iter().position(|argument| argument == "--attempt") {
+        unsandboxed(&arguments[at + 1]);
+        return ExitCode::SUCCESS;
+    }
+    let tests: [(&str, fn()); 3] = [
+        ("sandbox_holds", sandbox_holds),
+        ("attempts_succeed_without_a_sandbox", attempts_succeed_without_a_sandbox),
+        ("memory_is_bounded", memory_is_bounded),
+    ];
     if arguments.iter().any(|argument| argument == "--list") {
         if !arguments.iter().any(|argument| argument == "--ignored") {
             for (name, _) in &tests {
@@ -84,19 +93,33 @@ impl Runtime for Hostile {
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
         let name = request.input["try"].as_str().unwrap_or_default().to_owned();
-        let said = attempt(&name, &request.input, &context.scratch);
-        context.events.token(said, 1);
+        let result = attempt(&name, &request.input, &context.scratch);
+        context.events.token(result, 1);
         Outcome::Completed { usage: Usage::tokens(1, 1), output: None, finish_reason: None }
     }
 }
 
-/// What each attempt came to: `refused`, or how it got through.
+/// Makes one attempt in this process, in mount and host name namespaces of its own, and prints the result.
+fn unsandboxed(input: &str) {
+    let input: Value = serde_json::from_str(input).expect("an input");
+    // SAFETY: two system calls whose pointers are null or to constants.
+    unsafe {
+        assert_eq!(libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWUTS), 0, "new namespaces");
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        let made = libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), private, std::ptr::null());
+        assert_eq!(made, 0, "mounts that do not propagate");
+    }
+    let scratch = PathBuf::from(input["scratch"].as_str().expect("a folder"));
+    println!("{}", attempt(input["try"].as_str().expect("a name"), &input, &scratch));
+}
+
+/// The result of an attempt: `refused`, or how it got through.
 fn attempt(name: &str, input: &Value, scratch: &Path) -> String {
     let path = |key: &str| PathBuf::from(input[key].as_str().unwrap_or_default());
     let agent = input["agent"].as_i64().unwrap_or_default();
     let zero = std::ptr::null::<c_void>();
     let number = |call: c_long, arguments: [c_long; 5]| {
-        // SAFETY: the kernel checks what it is given; no call here is allowed to succeed, and those that could write are given null.
+        // SAFETY: the kernel checks its arguments; calls that could write to memory get null.
         made(unsafe { syscall(call, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4]) })
     };
     let call = |name: c_long| number(name, [0; 5]);
@@ -133,7 +156,7 @@ fn attempt(name: &str, input: &Value, scratch: &Path) -> String {
         "netlink socket" => {
             number(libc::SYS_socket, [libc::AF_NETLINK.into(), libc::SOCK_RAW.into(), 0, 0, 0])
         }
-        "tcp connection" => io(std::net::TcpStream::connect("127.0.0.1:1")),
+        "tcp connection" => io(std::net::TcpStream::connect(input["listener"].as_str().unwrap_or_default())),
         "fork" => number(libc::SYS_clone, [libc::SIGCHLD.into(), 0, 0, 0, 0]),
         "new clone" => number(libc::SYS_clone3, [0, 88, 0, 0, 0]),
         "start a program" => io(std::process::Command::new("/bin/true").status()),
@@ -192,7 +215,7 @@ fn made(result: c_long) -> String {
     let error = std::io::Error::last_os_error();
     match (result, error.raw_os_error()) {
         (-1, Some(libc::EPERM | libc::ENOSYS)) => "refused".to_owned(),
-        // Any other error came from the call itself: the wall let it through.
+        // Any other error is from the call itself: the sandbox did not refuse it.
         (-1, _) => format!("let through: {error}"),
         _ => "got through".to_owned(),
     }
@@ -213,6 +236,7 @@ fn hoard() -> String {
 struct Scene {
     dir: tempfile::TempDir,
     launch: Launch,
+    listener: std::net::TcpListener,
 }
 
 impl Scene {
@@ -228,7 +252,8 @@ impl Scene {
             memory_limit_mb,
             ..Launch::new(InstanceId(uuid::Uuid::now_v7()), cargo)
         };
-        Self { dir, launch }
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        Self { dir, launch, listener }
     }
 
     fn worker_dir(&self) -> PathBuf {
@@ -245,6 +270,7 @@ impl Scene {
         let launch = self.worker_dir().join("launch.json").display().to_string();
         let input = json!({
             "try": name, "agent": std::process::id(), "model": at("model"), "secret": at("secret"), "launch": launch,
+            "listener": self.listener.local_addr().expect("an address").to_string(),
         });
         let (cargo, artifacts) = (self.launch.cargo.clone(), self.launch.artifacts.clone());
         let request = Box::new(RunRequest { cargo, input, artifacts, continues: None, scope: String::new() });
@@ -252,19 +278,19 @@ impl Scene {
         (key, ToWorker::Run { key, first_event: 1, request })
     }
 
-    /// What came of an attempt; `None` if the worker died of it.
+    /// The result of an attempt; `None` if the worker ended because of it.
     async fn attempt(&self, worker: &mut Worker, name: &str) -> Option<String> {
         let (key, run) = self.run(name);
         worker.connection.commands.send(run).await.ok()?;
         loop {
             let frame = within(worker.connection.frames.next()).await?.ok()?;
             let FromWorker::Events { key: of, events } = frame else { continue };
-            let said = events.into_iter().find_map(|event| match event.event {
+            let result = events.into_iter().find_map(|event| match event.event {
                 AttemptEvent::Token { content, .. } => Some(content),
                 _ => None,
             });
-            if of == key && said.is_some() {
-                return said;
+            if of == key && result.is_some() {
+                return result;
             }
         }
     }
@@ -335,7 +361,7 @@ const HOSTILE: &[&str] = &[
     "pin agent to a processor",
 ];
 
-fn walls_hold() {
+fn sandbox_holds() {
     block_on(async {
         let scene = Scene::new(1024);
         let mut worker = scene.spawn().await;
@@ -347,7 +373,7 @@ fn walls_hold() {
             }
             assert_eq!(scene.attempt(&mut worker, "serve").await.as_deref(), Some("served"), "after {name}");
         }
-        assert!(through.is_empty(), "walls gave way: {through:#?}");
+        assert!(through.is_empty(), "not refused: {through:#?}");
         assert_eq!(
             scene.attempt(&mut worker, "write scratch").await.as_deref(),
             Some("got through"),
@@ -359,6 +385,49 @@ fn walls_hold() {
         assert!(file.try_lock().is_err(), "the worker holds its model against eviction");
         worker.process.kill().expect("kill");
     });
+}
+
+/// Attempts that a kernel may refuse to every process: because it is locked down, or was built without the call.
+const DEPENDS_ON_KERNEL: &[&str] =
+    &["io_uring", "bpf", "userfaultfd", "performance events", "load module", "load kernel"];
+
+fn attempts_succeed_without_a_sandbox() {
+    // SAFETY: reads a number.
+    if unsafe { libc::geteuid() } != 0 {
+        island_testing::skip("attempts_succeed_without_a_sandbox", "most attempts need root");
+        return;
+    }
+    let mut hollow = Vec::new();
+    for name in HOSTILE {
+        let scene = Scene::new(1024);
+        let scratch = scene.worker_dir().join("scratch/run");
+        fs::create_dir_all(&scratch).expect("a scratch folder");
+        fs::write(scene.worker_dir().join("launch.json"), "{}").expect("a launch file");
+        // In place of the agent, which attempts may stop.
+        let mut agent = std::process::Command::new("sleep").arg("1000").spawn().expect("a process");
+        let (_, ToWorker::Run { request, .. }) = scene.run(name) else { unreachable!("a run") };
+        let mut input = request.input;
+        input["agent"] = agent.id().into();
+        input["scratch"] = scratch.display().to_string().into();
+        let own = std::env::current_exe().expect("own path");
+        let ran = std::process::Command::new(own)
+            .arg("--attempt")
+            .arg(input.to_string())
+            .output()
+            .expect("a process");
+        agent.kill().and_then(|()| agent.wait()).expect("end the process");
+        let result = String::from_utf8_lossy(&ran.stdout);
+        // A new program in its place prints nothing.
+        if !ran.status.success() || result.contains("refused") {
+            hollow.push(format!(
+                "{name}: {} {result:?} {}",
+                ran.status,
+                String::from_utf8_lossy(&ran.stderr)
+            ));
+        }
+    }
+    hollow.retain(|result| !DEPENDS_ON_KERNEL.iter().any(|name| result.starts_with(&format!("{name}:"))));
+    assert!(hollow.is_empty(), "these fail without a sandbox too, and so prove nothing: {hollow:#?}");
 }
 
 fn memory_is_bounded() {

@@ -1,4 +1,4 @@
-//! Images made on the spot, around one static program.
+//! Builds images for tests, around one static program.
 
 use std::{collections::BTreeSet, io, path::Path};
 
@@ -23,24 +23,24 @@ impl Default for Tar {
 }
 
 impl Tar {
-    /// With a file.
+    /// Adds a file.
     pub fn file(self, name: &str, mode: u32, bytes: &[u8]) -> io::Result<Self> {
         self.entry(name, EntryType::Regular, mode, bytes)
     }
 
-    /// With a folder.
+    /// Adds a folder.
     pub fn folder(self, name: &str, mode: u32) -> io::Result<Self> {
         self.entry(name, EntryType::Directory, mode, &[])
     }
 
-    /// With a symbolic link.
+    /// Adds a symbolic link.
     pub fn link(mut self, name: &str, target: &str) -> io::Result<Self> {
         let mut header = header(EntryType::Symlink, 0o777, 0);
         self.0.append_link(&mut header, name, target)?;
         Ok(self)
     }
 
-    /// With anything.
+    /// Adds any entry.
     pub fn entry(mut self, name: &str, kind: EntryType, mode: u32, bytes: &[u8]) -> io::Result<Self> {
         self.0.append_data(&mut header(kind, mode, bytes.len() as u64), name, bytes)?;
         Ok(self)
@@ -60,7 +60,7 @@ fn header(kind: EntryType, mode: u32, length: u64) -> Header {
     header
 }
 
-/// The usual commands, all in one static program.
+/// The usual commands, in one static program.
 pub fn busybox() -> Result<Tar, String> {
     let path = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
     let path = path.ok_or("there is no busybox; `scripts/setup.sh test` installs busybox-static")?;
@@ -85,7 +85,7 @@ pub fn busybox() -> Result<Tar, String> {
         for (name, mode) in folders {
             tar = tar.folder(name, mode)?;
         }
-        // Root without a password: whoever gains its rights by `su` has really gained them.
+        // Root without a password: a program that gains root by `su` has really gained it.
         tar = tar.file("etc/passwd", 0o644, b"root::0:0::/:/bin/sh\nnobody::65534:65534::/:/bin/sh\n")?;
         tar = tar.file("bin/busybox", 0o4755, &program)?;
         for name in &names {
@@ -96,7 +96,7 @@ pub fn busybox() -> Result<Tar, String> {
     build().map_err(|error| format!("write an image: {error}"))
 }
 
-/// A file system as an image archive of Docker's, with a configuration and the tags that it claims.
+/// A file system as a Docker image archive, with a configuration and tags.
 pub fn docker_archive(rootfs: &[u8], config: &Value, tags: &[&str]) -> io::Result<Vec<u8>> {
     use sha2::{Digest, Sha256};
     let layer = format!("sha256:{}", hex(&Sha256::digest(rootfs)));

@@ -73,7 +73,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(tests: Vec<(&'static str, Test)>) -> ExitCode {
-    let daemon = match Dockerd::start().await {
+    let daemon = match Dockerd::start_with_bridge().await {
         Ok(daemon) => daemon,
         Err(reason) => {
             for (name, _) in tests {

@@ -3,6 +3,10 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -51,6 +55,10 @@ pub(crate) struct World {
     pub(crate) docker: Docker,
     pub(crate) files: TempDir,
     pub(crate) image: PathBuf,
+    /// A port on every address of the daemon's host, which accepts connections and closes them.
+    pub(crate) open_port: u16,
+    /// Number of connections that it accepted.
+    pub(crate) connections: Arc<AtomicUsize>,
 }
 
 impl World {
@@ -62,7 +70,16 @@ impl World {
         let rootfs =
             busybox().expect("busybox").file("bin/cargo", 0o755, PROGRAM.as_bytes()).expect("a program");
         std::fs::write(&image, rootfs.finish().expect("a tar")).expect("an image file");
-        Self { docker: docker.expect("a client"), socket, files, image }
+        let listener = daemon.listen().expect("a listener");
+        let open_port = listener.local_addr().expect("an address").port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&connections);
+        std::thread::spawn(move || {
+            while listener.accept().is_ok() {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Self { docker: docker.expect("a client"), socket, files, image, open_port, connections }
     }
 
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
