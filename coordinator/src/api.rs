@@ -7,6 +7,7 @@
 mod account;
 mod artifacts;
 pub(crate) mod auth;
+mod availability;
 mod body;
 mod cargos;
 mod chat;
@@ -37,8 +38,9 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use axum::{
     Router,
     extract::Request,
+    http::Uri,
     middleware::{self, Next},
-    response::{IntoResponse as _, Response},
+    response::{IntoResponse as _, Redirect, Response},
     routing::get,
 };
 use futures::FutureExt as _;
@@ -116,13 +118,26 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
     Router::new()
         .nest(PREFIX, Routes::all().router)
         .route("/docs", get(document::page))
-        .fallback(|| async { ApiError::new(Code::NotFound, "there is no such route") })
+        .route("/", get(|| async { Redirect::temporary("/docs") }))
+        .fallback(unknown_route)
         .method_not_allowed_fallback(|| async {
             ApiError::new(Code::MethodNotAllowed, "this route does not take that method")
         })
         .layer(middleware::from_fn(limits::add_headers))
         .layer(middleware::from_fn(contain_panics))
         .with_state(api)
+}
+
+/// Names the prefix where it is missing, which is a common mistake in a client's base URL.
+async fn unknown_route(uri: Uri) -> ApiError {
+    let is_prefixed =
+        uri.path().strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let message = if is_prefixed {
+        "there is no such route".to_owned()
+    } else {
+        format!("there is no such route: all routes of the API begin with {PREFIX}")
+    };
+    ApiError::new(Code::NotFound, message)
 }
 
 /// Answers a panic in a handler with 500 and a request id; the connection continues.

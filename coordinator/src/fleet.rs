@@ -112,17 +112,27 @@ impl PlacementHistory {
 pub(crate) struct Fleet {
     islands: Mutex<HashMap<HostId, Island>>,
     offline_after: Duration,
+    started: Instant,
     changed: Notify,
 }
 
 impl Fleet {
     /// An empty fleet. An Island is offline when no message has arrived from it for `offline_after`.
     pub(crate) fn new(offline_after: Duration) -> Self {
-        Self { islands: Mutex::default(), offline_after, changed: Notify::new() }
+        Self { islands: Mutex::default(), offline_after, started: Instant::now(), changed: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<HostId, Island>> {
         self.islands.lock()
+    }
+
+    /// Whether the first heartbeat of an enrolled Island may arrive soon: it registered moments ago, or this coordinator started
+    /// moments ago and has received nothing from it yet.
+    pub(crate) fn is_settling(&self, now: Instant) -> bool {
+        let since =
+            |island: &Island| now.saturating_duration_since(island.last_message.unwrap_or(self.started));
+        let islands = self.lock();
+        islands.values().any(|island| island.heartbeat.is_none() && since(island) < self.offline_after)
     }
 
     /// Waits until an Island may have capacity that it had not before.

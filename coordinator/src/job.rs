@@ -14,6 +14,8 @@ use island_protocol::{
 };
 use serde_json::{Map, Value};
 
+use crate::placement::reason;
+
 /// One row of the job table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Job {
@@ -79,6 +81,7 @@ impl Job {
             output,
             usage,
             error,
+            waiting_reason: waiting.as_ref().map(reason::in_words),
             waiting: waiting.map(|reasons| reasons.into_iter().map(|(why, n)| (why, n.into())).collect()),
             created_at: self.created_at,
             started_at,

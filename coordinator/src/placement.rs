@@ -5,6 +5,8 @@
 //! speed, free slots, karma. Language and ONNX models that do not fit a GPU run in main memory; other engines need the
 //! GPU memory that the Cargo requires.
 
+pub(crate) mod reason;
+
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use island_protocol::{
@@ -13,6 +15,8 @@ use island_protocol::{
     host::{Capabilities, HostModel, NATIVE, RuntimeReport},
     ids::HostId,
 };
+
+pub(crate) use reason::Reason;
 
 /// One Island as placement sees it, without the resources that are already claimed.
 #[derive(Debug, Clone)]
@@ -32,29 +36,6 @@ pub(crate) struct Candidate<'a> {
     pub running: u32,
     /// Failed attempts of this job there.
     pub failures: u32,
-}
-
-/// Why an Island cannot take a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-pub(crate) enum Reason {
-    Offline,
-    Draining,
-    NoRuntime,
-    NoTier,
-    NoEgress,
-    Price,
-    ModelUnreachable,
-    NoRam,
-    NoVram,
-    NoSlot,
-}
-
-impl Reason {
-    /// The name in the field `waiting` of a job.
-    pub(crate) fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// How near a Cargo's files are. Nearer is smaller.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::{
     Api, ApiError,
     auth::Caller,
-    body,
+    availability, body,
     idempotency::{IdempotencyKey, Replayed},
     jobs::{
         follow::follow,
@@ -56,6 +56,7 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let cargo = choose(api, &chat.model)
         .ok_or_else(|| ApiError::new(Code::NoIslandAvailable, "the catalogue has no language model"))?;
+    availability::check(api, &caller, cargo, key.as_ref()).await?;
     let input = chat.input_for(cargo);
     let slot = if chat.stream { Some(api.streams.take(caller.account).await?) } else { None };
     let is_keyed = key.is_some();

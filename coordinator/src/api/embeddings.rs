@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Api, ApiError,
     auth::Caller,
+    availability,
     body::{self, Fields},
     chat::reply::problem,
     jobs::{
@@ -60,9 +61,10 @@ async fn answer(api: &Arc<Api>, caller: Caller, asked: Asked) -> Result<Embeddin
             format!("no Cargo called {:?} embeds texts; those there are: {}", asked.model, known.join(", "));
         ApiError::field(Code::WorkloadNotFound, "model", message)
     })?;
+    availability::check(api, &caller, cargo, None).await?;
     let accepted = accept(api, caller, cargo, asked.input, 0, None, OnDisconnect::Cancel).await?;
     let (guard, job, _) = follow(api, accepted).await?;
-    let (output, usage) = end(api, guard).await?;
+    let (output, usage) = end(api, guard, job.workload.as_str()).await?;
     let vectors = output.get("embeddings").map(Vec::<Vec<f32>>::deserialize);
     let Some(Ok(vectors)) = vectors else {
         return Err(ApiError::new(Code::JobFailed, "the Cargo gave no embeddings"));
@@ -76,9 +78,9 @@ async fn answer(api: &Arc<Api>, caller: Caller, asked: Asked) -> Result<Embeddin
 }
 
 /// Waits for the end of a job.
-async fn end(api: &Api, guard: CancelOnDrop) -> Result<(Value, Usage), ApiError> {
+async fn end(api: &Api, guard: CancelOnDrop, slug: &str) -> Result<(Value, Usage), ApiError> {
     let mut follower = Follower::new(guard);
-    follower.begin(api.rules.chat_wait).await?;
+    follower.begin(api.rules.chat_wait, slug).await?;
     loop {
         match &follower.next().await?.event.event {
             JobEvent::Done { usage, output, .. } => return Ok((output.clone().unwrap_or_default(), *usage)),

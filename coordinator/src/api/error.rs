@@ -66,6 +66,11 @@ impl ApiError {
         Self { retry_after: Some(seconds), ..self }
     }
 
+    /// Leaves out `Retry-After`: another try soon would fail alike.
+    pub(crate) fn without_retry(self) -> Self {
+        Self { retry_after: None, ..self }
+    }
+
     /// A bug, or a database that cannot be used.
     pub(crate) fn internal(cause: impl Error + Send + Sync + 'static) -> Self {
         Self { cause: Some(Box::new(cause)), ..Self::new(Code::InternalError, "internal error") }

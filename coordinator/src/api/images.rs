@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::{
     Api, ApiError,
     auth::Caller,
-    body,
+    availability, body,
     chat::reply::problem,
     idempotency::{IdempotencyKey, Replayed},
     jobs::{
@@ -61,12 +61,13 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let cargo = choose(api, asked.model.as_deref())?;
     let input = asked.input_for(cargo)?;
+    availability::check(api, &caller, cargo, key.as_ref()).await?;
     let slot = if asked.stream { Some(api.streams.take(caller.account).await?) } else { None };
     let is_keyed = key.is_some();
     let accepted = accept(api, caller, cargo, input, 0, key, OnDisconnect::Cancel).await?;
     let (guard, job, replayed) = follow(api, accepted).await?;
     let mut follower = Follower::new(guard);
-    follower.begin(api.rules.chat_wait).await?;
+    follower.begin(api.rules.chat_wait, job.workload.as_str()).await?;
     if is_keyed {
         // A client with an idempotency key may return for the answer, so the job runs to its end.
         follower.outlive_client();

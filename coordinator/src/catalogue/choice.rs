@@ -28,22 +28,22 @@ const WELL_KNOWN: [(&str, u64); 5] = [
 /// How near the files of each language model are to the nearest Island that can serve it.
 pub(crate) type Usable = HashMap<Slug, Nearness>;
 
-/// The Cargo for a model name; none only if the catalogue has no language model at all.
+/// The Cargo for a model name. Returns `None` only if the catalogue has no language model.
 pub(crate) fn choose<'c>(catalogue: &'c Catalogue, model: &str, usable: &Usable) -> Option<&'c Cargo> {
-    let wanted = named(catalogue, model);
-    if let Some(cargo) = wanted
-        && usable.contains_key(&cargo.entry.slug)
-    {
-        return Some(cargo);
-    }
-    best(catalogue, usable).or(wanted).or_else(|| catalogue.get(SHIPPED)).or_else(|| models(catalogue).next())
-}
-
-/// The language model that a name means, whether or not it can be served now.
-fn named<'c>(catalogue: &'c Catalogue, model: &str) -> Option<&'c Cargo> {
     if let Some(cargo) = catalogue.named(model).filter(|cargo| cargo.is_chat()) {
         return Some(cargo);
     }
+    let well_known = well_known(catalogue, model);
+    let servable = well_known.filter(|cargo| usable.contains_key(&cargo.entry.slug));
+    servable
+        .or_else(|| best(catalogue, usable))
+        .or(well_known)
+        .or_else(|| catalogue.get(SHIPPED))
+        .or_else(|| models(catalogue).next())
+}
+
+/// The language model that a well-known name means, whether or not it can be served now.
+fn well_known<'c>(catalogue: &'c Catalogue, model: &str) -> Option<&'c Cargo> {
     let (_, size) = WELL_KNOWN.iter().find(|(name, _)| *name == model)?;
     models(catalogue)
         .filter(|cargo| cargo.entry.slug.as_str() != SHIPPED)

@@ -175,7 +175,7 @@ fn well_known_names_mean_models_by_size() {
             .iter()
             .map(|name| choice(&catalogue, name, &all))
             .collect();
-    assert_eq!(chosen, ["half-b", "three-b", "seven-b", "nine-b", "large", "half-b", "half-b"]);
+    assert_eq!(chosen, ["half-b", "three-b", "seven-b", "nine-b", "large", "half-b", "sim"]);
 }
 
 #[test]
@@ -183,7 +183,13 @@ fn the_best_usable_model_replaces_an_unknown_name() {
     let (_folder, catalogue) = models();
     let near = |near| [("llm-chat", Nearness::Warm), ("seven-b", near), ("half-b", Nearness::Remote)];
     assert_eq!(choice(&catalogue, "whatever", &near(Nearness::Warm)), "seven-b");
-    assert_eq!(choice(&catalogue, "large", &near(Nearness::Remote)), "half-b");
+    assert_eq!(choice(&catalogue, "whatever", &near(Nearness::Remote)), "half-b");
+    assert_eq!(choice(&catalogue, "gpt-4o", &near(Nearness::Remote)), "half-b");
+    assert_eq!(
+        choice(&catalogue, "large", &near(Nearness::Warm)),
+        "large",
+        "no other model replaces a named one"
+    );
     assert_eq!(choice(&catalogue, "whatever", &[("llm-chat", Nearness::Warm)]), "llm-chat");
     assert_eq!(choice(&catalogue, "whatever", &[]), "llm-chat");
     assert_eq!(choice(&catalogue, "large", &[]), "large");

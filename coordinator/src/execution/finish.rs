@@ -232,7 +232,7 @@ impl Runner {
         let Ok(status) = state::next(self.job.status, Trigger::Requeue) else { return Next::Stop };
         let to = AttemptKey { attempt: self.job.attempt + 1, epoch: self.job.epoch + 1, job_id: self.job.id };
         let mut head = self.handle.log.events();
-        let event = JobEvent::Status { state: status.as_str().to_owned() };
+        let event = JobEvent::status(status.as_str());
         head.push(Numbered { n: head.len() as u64 + 1, event });
         if !self.step(to, status, None, &head).await {
             return Next::Stop;

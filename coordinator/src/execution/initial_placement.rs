@@ -34,7 +34,7 @@ impl PlacementClaim {
         let key = AttemptKey { job_id: job.id, attempt: 1, epoch: job.epoch + 1 };
         let host = fleet.place(cargo, key, &PlacementHistory::new(job.only), Instant::now()).ok()?;
         let n = job.head.len() as u64 + 1;
-        job.head.push(Numbered { n, event: JobEvent::Status { state: status.as_str().to_owned() } });
+        job.head.push(Numbered { n, event: JobEvent::status(status.as_str()) });
         (job.attempt, job.epoch, job.host, job.status) = (key.attempt, key.epoch, Some(host), status);
         job.first_event = n + 1;
         Some(Self { host, key, fleet: Some(Arc::clone(fleet)) })

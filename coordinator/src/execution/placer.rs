@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::job_handle::Command;
 use crate::{
     fleet::{Fleet, PlacementHistory},
-    placement::Ranking,
+    placement::{Ranking, Reason},
 };
 
 /// A job that needs an Island.
@@ -137,7 +137,7 @@ fn reasons(ranking: &Ranking, refused: usize) -> BTreeMap<String, u64> {
     let mut reasons: BTreeMap<String, u64> =
         ranking.reasons.iter().map(|(reason, count)| (reason.as_str().to_owned(), *count)).collect();
     if refused > 0 {
-        reasons.insert("refused".to_owned(), refused as u64);
+        reasons.insert(Reason::Refused.as_str().to_owned(), refused as u64);
     }
     reasons
 }

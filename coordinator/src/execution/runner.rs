@@ -34,6 +34,7 @@ use crate::{
         state::{self, Trigger},
     },
     lease::Verdict,
+    placement::reason,
     storage::jobs::{self, Step},
 };
 
@@ -232,7 +233,7 @@ impl Runner {
         let Some(cargo) = self.cargo() else {
             let _ = self
                 .handle
-                .send(Command::Waiting { reasons: BTreeMap::from([("unknown_cargo".to_owned(), 1)]) });
+                .send(Command::Waiting { reasons: BTreeMap::from([(reason::UNKNOWN_CARGO.to_owned(), 1)]) });
             return;
         };
         let request = PlacementRequest {
@@ -270,16 +271,19 @@ impl Runner {
         if self.current().is_some() {
             return Next::Continue;
         }
-        if self.job.status != JobStatus::Pending {
-            let Ok(status) = state::next(self.job.status, Trigger::NoneFits) else { return Next::Continue };
-            let key = self.job.key();
-            if !self.step(key, status, None, &self.handle.log.events()).await {
-                return Next::Stop;
-            }
-            self.set_status(status);
-            self.append_status(status);
+        if self.job.status == JobStatus::Pending {
+            self.handle.state().waiting = Some(reasons);
+            return Next::Continue;
         }
+        let Ok(status) = state::next(self.job.status, Trigger::NoneFits) else { return Next::Continue };
+        let key = self.job.key();
+        if !self.step(key, status, None, &self.handle.log.events()).await {
+            return Next::Stop;
+        }
+        self.set_status(status);
+        let reason = Some(reason::in_words(&reasons));
         self.handle.state().waiting = Some(reasons);
+        self.handle.log.append([JobEvent::Status { state: status.as_str().to_owned(), reason }]);
         Next::Continue
     }
 
@@ -318,7 +322,7 @@ impl Runner {
     }
 
     pub(super) fn append_status(&self, status: JobStatus) {
-        self.handle.log.append([JobEvent::Status { state: status.as_str().to_owned() }]);
+        self.handle.log.append([JobEvent::status(status.as_str())]);
     }
 
     pub(super) async fn send_cancel(&self, host: HostId, key: AttemptKey, code: FailureCode) {

@@ -3,7 +3,7 @@
 use island_protocol::{ids::AccountId, time::Timestamp};
 use sqlx::Row as _;
 
-use super::{Connection, QueryContext as _, StoreError};
+use super::{Connection, Pool, QueryContext as _, StoreError};
 
 /// Life of a record, milliseconds.
 const LIFE_MS: i64 = 24 * 3_600_000;
@@ -80,6 +80,20 @@ pub(crate) async fn claim(
         return Ok(Claimed::Reused);
     }
     row.try_get("made").map(Claimed::Existing).context("read a column")
+}
+
+/// Whether a request with this key was made before. The record may have expired since.
+pub(crate) async fn exists(pool: &Pool, claim: &Claim<'_>) -> Result<bool, StoreError> {
+    let row = sqlx::query(
+        "SELECT made FROM idempotency WHERE account_id = $1 AND route = $2 AND idempotency_key = $3",
+    )
+    .bind(claim.account.to_string())
+    .bind(claim.route)
+    .bind(claim.key)
+    .fetch_optional(pool)
+    .await
+    .context("find an idempotency key")?;
+    Ok(row.is_some())
 }
 
 /// Removes the records of requests to `route` that created `made`.

@@ -1,13 +1,23 @@
 //! `POST /chat/completions`.
 
+use island_coordinator::config::Config;
 use island_protocol::job::{Failure, FailureCode, Outcome};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{
     island::{Island, completed, token},
-    network::{Event, Events, Network},
+    network::{COUNT, ECHO, Event, Events, Network},
 };
+
+/// Adds a Cargo to the catalogue of a network that starts.
+fn add_cargo(config: &Config, slug: &str, like: &str) {
+    let text: String = like
+        .lines()
+        .map(|line| if line.starts_with("slug") { format!("slug = {slug:?}\n") } else { format!("{line}\n") })
+        .collect();
+    std::fs::write(config.catalogue.dir.join(format!("{slug}.toml")), text).expect("cargo file");
+}
 
 fn chat(network: &Network, change: impl FnOnce(&mut Value)) -> RequestBuilder {
     let mut body = json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}]});
@@ -145,15 +155,89 @@ async fn an_unknown_model_is_not_an_error() {
 }
 
 #[tokio::test]
-async fn without_an_island_there_is_a_503_and_no_charge() {
-    let network = Network::start_with(|config| config.jobs.chat_wait_s = 0).await;
-    let (status, error) = problem(chat(&network, |_| {})).await;
+async fn a_busy_island_is_waited_for_and_the_job_is_cancelled_without_a_charge() {
+    let network = Network::start_with(|config| config.jobs.chat_wait_s = 1).await;
+    let mut island = Island::start(&network).await;
+    island.slots = 0;
+    island.beat(&[]).await;
+    let (status, error) = loop {
+        let (status, error) = problem(chat(&network, |_| {})).await;
+        // The heartbeat may arrive after the first request.
+        if error["message"].as_str().is_some_and(|message| message.contains("is busy")) {
+            break (status, error);
+        }
+    };
     assert_eq!((status, &error["code"]), (503, &json!("no_island_available")));
+    assert_eq!(error["message"], "no Island can serve echo now: 1 Island is busy");
     let jobs = network.get("/jobs").await;
     let id = jobs["data"][0]["id"].as_str().expect("id").to_owned();
     let events = network.stream(&id, 0).await.rest().await;
     assert_eq!(events.last().expect("end").json()["code"], "cancelled_by_user");
     assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+}
+
+#[tokio::test]
+async fn a_cargo_that_no_island_can_serve_is_refused_at_once_with_the_reason() {
+    // The wait is longer than the test may take.
+    let network = Network::start_with(|config| {
+        config.jobs.chat_wait_s = 3_600;
+        add_cargo(
+            config,
+            "far",
+            &ECHO
+                .replace("aliases = [\"parrot\"]", "")
+                .replace("ram_mb = 100", "ram_mb = 200\nmodel_url = \"hf://o/far:m.gguf\""),
+        );
+    })
+    .await;
+    let refused = |model: &'static str| {
+        let network = &network;
+        async move { problem(chat(network, |body| body["model"] = json!(model))).await }
+    };
+    let (status, error) = refused("echo").await;
+    assert_eq!((status, &error["code"]), (503, &json!("no_island_available")));
+    assert_eq!(error["message"], "no Island can serve echo now: no Island is online");
+    assert_eq!(error["retry_after"], 10);
+
+    let mut island = Island::start(&network).await;
+    network.served("echo").await;
+    // `far` has a file that this Island, which reaches no hub, does not have; unknown names get `echo`.
+    let (status, error) = refused("far").await;
+    assert_eq!((status, &error["code"]), (503, &json!("no_island_available")));
+    assert_eq!(error["message"], "no Island can serve far now: 1 Island cannot reach the model's hub");
+    assert_eq!(network.get("/jobs").await["meta"]["total"], 0, "no job was created");
+    for model in ["gpt-4o", "no such model"] {
+        let (answer, ()) = tokio::join!(chat(&network, |body| body["model"] = json!(model)).send(), async {
+            let assignment = island.take().await;
+            island.end(assignment.key, assignment.first_event, completed(1, 0)).await;
+        });
+        let body: Value = answer.expect("answer").json().await.expect("json");
+        assert_eq!(body["model"], "echo", "{model}");
+    }
+}
+
+#[tokio::test]
+async fn embeddings_and_images_that_no_island_can_serve_are_refused_with_the_reason() {
+    let network = Network::start_with(|config| {
+        config.jobs.chat_wait_s = 3_600;
+        let onnx = "runtime_type = \"onnx\"\nonnx_task_type = \"feature-extraction\"";
+        add_cargo(config, "vectors", &COUNT.replace("runtime_type = \"llmcpp\"", onnx));
+        let paint = COUNT.replace("llmcpp", "diffusers").replace("[\"text\"]", "[\"prompt\"]");
+        add_cargo(config, "paint", &paint.replace("{ text = ", "{ prompt = "));
+    })
+    .await;
+    let _island = Island::start(&network).await;
+    network.served("echo").await;
+    for (path, model, body) in [
+        ("/embeddings", "vectors", json!({"model": "vectors", "input": "x"})),
+        ("/images/generations", "paint", json!({"model": "paint", "prompt": "x"})),
+    ] {
+        let (status, error) = problem(network.call(Method::POST, path).json(&body)).await;
+        assert_eq!((status, &error["code"]), (503, &json!("no_island_available")), "{path}");
+        let message = format!("no Island can serve {model} now: 1 Island has no working engine for it");
+        assert_eq!((&error["message"], &error["retry_after"]), (&json!(message), &Value::Null));
+    }
+    assert_eq!(network.get("/jobs").await["meta"]["total"], 0, "no job was created");
 }
 
 #[tokio::test]

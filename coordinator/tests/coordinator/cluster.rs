@@ -238,7 +238,7 @@ async fn a_removed_coordinator_stops_and_loses_its_jobs() {
     pool.close().await;
     let running = network.running.take().expect("running");
     let ended = soon("the end of its own accord", running).await.expect("no panic");
-    assert!(ended.is_err_and(|error| error.to_string().contains("silent")));
+    assert!(ended.is_err_and(|error| error.to_string().contains("removed")));
     let (key, first) = (assignment.key, assignment.first_event);
     assert!(island.renew_until_answered(key, "run", 1, first).await.leases[0].held);
     island.send(key, first, vec![token("x")]).await;

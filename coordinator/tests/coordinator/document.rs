@@ -3,7 +3,7 @@
 use reqwest::{Method, StatusCode, header};
 use serde_json::Value;
 
-use crate::support::network::Network;
+use crate::support::{answer, network::Network};
 
 #[tokio::test]
 async fn the_document_names_every_method_of_every_route() {
@@ -38,6 +38,11 @@ async fn the_document_names_every_method_of_every_route() {
 async fn the_page_needs_no_key_and_no_external_resource() {
     let network = Network::start().await;
     let origin = network.url.trim_end_matches("/api/v1");
+    let root = network.http.get(format!("{origin}/")).send().await.expect("answer");
+    assert_eq!(root.url().path(), "/docs", "a browser at the root is led to the page");
+    let (status, body) = answer(network.http.get(format!("{origin}/jobs"))).await;
+    let message = body["error"]["message"].as_str().expect("text");
+    assert!(status == 404 && message.contains("/api/v1"), "{message}");
     let response = network.http.get(format!("{origin}/docs")).send().await.expect("answer");
     assert_eq!(response.status(), StatusCode::OK);
     assert!(

@@ -112,7 +112,10 @@ async fn without_an_island_a_job_waits_with_a_reason() {
     let id = network.submit().await;
     let mut stream = network.stream(&id, 0).await;
     assert_eq!(stream.next().await.expect("event").json()["state"], "submitted");
-    assert_eq!(stream.next().await.expect("event").json()["state"], "pending");
+    let pending = stream.next().await.expect("event").json();
+    assert_eq!((&pending["state"], &pending["reason"]), (&json!("pending"), &json!("no Island is online")));
+    let shown = network.job(&id).await;
+    assert_eq!((&shown["waiting"], &shown["waiting_reason"]), (&json!({}), &json!("no Island is online")));
     let mut island = Island::start(&network).await;
     let assignment = island.take().await;
     assert_eq!(stream.next().await.expect("event").json()["state"], "queued");

@@ -182,7 +182,20 @@ async fn a_streamed_chat_is_replayed_and_outlives_its_first_reader() {
 
 #[tokio::test]
 async fn a_failed_chat_is_replayed_and_one_that_was_not_served_may_be_repeated() {
-    let network = Network::start_with(|config| config.jobs.chat_wait_s = 0).await;
+    let network = Network::start_with(|config| config.jobs.chat_wait_s = 1).await;
+    let mut busy = Island::start(&network).await;
+    busy.slots = 0;
+    busy.beat(&[]).await;
+    let noticed = async {
+        loop {
+            let (_, body) = answer(network.call(Method::POST, "/chat/completions").json(&chat(false))).await;
+            if body["error"]["message"].as_str().is_some_and(|message| message.contains("is busy")) {
+                return;
+            }
+        }
+    };
+    soon("the heartbeat", noticed).await;
+    let before = total(&network).await.as_u64().expect("a number");
     let ask = || answer(keyed(&network, "/chat/completions", "k", &chat(false)));
     let (status, body) = ask().await;
     assert_eq!((status, &body["error"]["code"]), (503, &json!("no_island_available")));
@@ -200,7 +213,7 @@ async fn a_failed_chat_is_replayed_and_one_that_was_not_served_may_be_repeated()
     soon("the record to be forgotten", forgotten).await;
     let (status, _) = ask().await;
     assert_eq!(status, 503, "tried again, not replayed");
-    assert_eq!(total(&network).await, 2);
+    assert_eq!(total(&network).await, before + 2);
 
     let network = Network::start().await;
     let mut island = Island::start(&network).await;

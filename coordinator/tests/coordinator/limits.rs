@@ -62,6 +62,9 @@ async fn fifty_parallel_posts_never_run_more_jobs_than_allowed() {
         config.jobs.chat_wait_s = 600;
     })
     .await;
+    // It never replies to an offer, so that no job ends.
+    let _silent = Island::start(&network).await;
+    network.served("echo").await;
     let chat = json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}]});
     let held = network.call(Method::POST, "/chat/completions").json(&chat).send();
     let held = tokio::spawn(held);

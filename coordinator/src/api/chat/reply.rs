@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::{
     api::{
-        ApiError,
+        ApiError, availability,
         jobs::{follow::CancelOnDrop, stream::KEEP_ALIVE},
         slots::Slot,
     },
@@ -74,7 +74,7 @@ impl Reply {
                 read = self.fill() => Some(read),
                 () = handle.accepted() => None,
                 () = tokio::time::sleep(wait) => {
-                    return Err(ApiError::new(Code::NoIslandAvailable, "no Island can serve this model right now"));
+                    return Err(availability::not_accepted(&handle, &self.model));
                 }
             }
         };

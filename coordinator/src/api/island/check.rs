@@ -141,7 +141,7 @@ impl CheckObserver<'_> {
     fn record(&mut self, event: &JobEvent) -> bool {
         let now = Instant::now();
         match event {
-            JobEvent::Status { state } => self.step(state),
+            JobEvent::Status { state, .. } => self.step(state),
             JobEvent::Progress { phase, .. } => self.step(phase.as_deref().unwrap_or("progress")),
             JobEvent::Image(_) => self.step("output"),
             JobEvent::Token { .. } => {

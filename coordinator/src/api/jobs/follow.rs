@@ -10,7 +10,7 @@ use tokio::{
 
 use super::submit::{OnDisconnect, Submission};
 use crate::{
-    api::{Api, ApiError},
+    api::{Api, ApiError, availability},
     execution::{
         job_handle::{Command, JobHandle},
         log::{Entry, Log, Reader},
@@ -92,7 +92,7 @@ impl Follower {
     }
 
     /// Waits until an Island has accepted the job, or the job has ended.
-    pub(in crate::api) async fn begin(&mut self, wait: Duration) -> Result<(), ApiError> {
+    pub(in crate::api) async fn begin(&mut self, wait: Duration, slug: &str) -> Result<(), ApiError> {
         let handle = self.handle.clone();
         let deadline = tokio::time::sleep(wait);
         tokio::pin!(deadline);
@@ -101,9 +101,7 @@ impl Follower {
                 biased;
                 is_more = self.fill() => if !is_more { return Err(moved()) },
                 () = handle.accepted() => return Ok(()),
-                () = &mut deadline => {
-                    return Err(ApiError::new(Code::NoIslandAvailable, "no Island can serve this model right now"));
-                }
+                () = &mut deadline => return Err(availability::not_accepted(&handle, slug)),
             }
         }
         Ok(())

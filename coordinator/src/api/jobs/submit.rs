@@ -175,10 +175,7 @@ pub(in crate::api) fn new_job(
         epoch: 0,
         host: None,
         only: None,
-        head: vec![Numbered {
-            n: 1,
-            event: JobEvent::Status { state: JobStatus::Submitted.as_str().to_owned() },
-        }],
+        head: vec![Numbered { n: 1, event: JobEvent::status(JobStatus::Submitted.as_str()) }],
         first_event: 2,
         deadline: now.plus_ms(api.rules.max_wait_ms.saturating_add(timeout_ms)),
         created_at: now,

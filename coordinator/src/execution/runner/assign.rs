@@ -38,12 +38,12 @@ impl Runner {
         };
         let mut head = self.handle.log.events();
         let last_state = head.iter().rev().find_map(|numbered| match &numbered.event {
-            JobEvent::Status { state } => Some(state.as_str()),
+            JobEvent::Status { state, .. } => Some(state.as_str()),
             _ => None,
         });
         let announce = last_state != Some(status.as_str());
         if announce {
-            let event = JobEvent::Status { state: status.as_str().to_owned() };
+            let event = JobEvent::status(status.as_str());
             head.push(Numbered { n: head.len() as u64 + 1, event });
         }
         if !self.step(key, status, Some(host), &head).await {

@@ -18,7 +18,7 @@ use crate::{deferred_writes::DeferredWrite, job::state::Trigger};
 fn is_execution(event: &JobEvent) -> bool {
     match event {
         JobEvent::Progress { phase, .. } => !matches!(phase.as_deref(), Some("fetch" | "download" | "load")),
-        JobEvent::Status { state } => matches!(state.as_str(), "running" | "streaming"),
+        JobEvent::Status { state, .. } => matches!(state.as_str(), "running" | "streaming"),
         other => other.is_output(),
     }
 }
@@ -116,7 +116,7 @@ impl Runner {
             }
             AttemptEvent::Status { state } => {
                 self.bytes += state.len() as u64 + 32;
-                JobEvent::Status { state }
+                JobEvent::status(state)
             }
             AttemptEvent::Image(image) => {
                 self.bytes += image.data.len() as u64;

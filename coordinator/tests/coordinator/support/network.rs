@@ -196,6 +196,16 @@ impl Network {
         self.get(&format!("/jobs/{id}")).await["data"].clone()
     }
 
+    /// Waits until the coordinator knows an Island that can serve a Cargo: its first heartbeat has arrived.
+    pub(crate) async fn served(&self, slug: &str) {
+        let seen = async {
+            while self.get(&format!("/market/rates/{slug}")).await["data"][0]["num_hosts"] == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("a heartbeat", seen).await;
+    }
+
     /// Opens the stream of a job after event `after`.
     pub(crate) async fn stream(&self, id: &str, after: u64) -> Events {
         let request = self.call(Method::GET, &format!("/jobs/{id}/stream"));

@@ -1,0 +1,66 @@
+//! Whether a Cargo can be served now, for requests that wait for their job.
+
+use std::collections::BTreeMap;
+
+use island_protocol::problem::Code;
+use tokio::time::Instant;
+
+use super::{Api, ApiError, auth::Caller, idempotency::IdempotencyKey};
+use crate::{
+    catalogue::Cargo,
+    execution::job_handle::JobHandle,
+    placement::{self, Reason, reason},
+    storage::idempotency,
+};
+
+/// Seconds after which another try may find an Island that was offline or could not reach a hub.
+const RETRY_AFTER_S: u64 = 10;
+
+/// Returns an error if no Island can serve the Cargo and none will when jobs end: then waiting is in vain. A repeated request is
+/// answered with the first one's result instead.
+pub(super) async fn check(
+    api: &Api,
+    caller: &Caller,
+    cargo: &Cargo,
+    key: Option<&IdempotencyKey>,
+) -> Result<(), ApiError> {
+    let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
+    let context = api.execution.context();
+    let now = Instant::now();
+    let servable = context.fleet.survey(now, |island| match placement::usable(&cargo.spec, island) {
+        Ok(_) => Some(()),
+        Err(reason) => {
+            *reasons.entry(reason).or_default() += 1;
+            reason.is_temporary().then_some(())
+        }
+    });
+    if !servable.is_empty() || context.fleet.is_settling(now) {
+        return Ok(());
+    }
+    if let Some(key) = key
+        && idempotency::exists(context.store.reader(), &key.claim(caller.account)).await?
+    {
+        return Ok(());
+    }
+    let may_change = reasons.keys().any(|reason| !matches!(reason, Reason::NoRuntime));
+    let reasons = reasons.into_iter().map(|(reason, count)| (reason.as_str().to_owned(), count)).collect();
+    let error = unavailable(cargo.entry.slug.as_str(), &reasons);
+    // An engine is not installed within a minute: a client that retries automatically would do so in vain.
+    Err(if may_change || reasons.is_empty() { error.after(RETRY_AFTER_S) } else { error.without_retry() })
+}
+
+/// The error for a job that no Island accepted in time, with the reason that its runner knows.
+pub(super) fn not_accepted(job: &JobHandle, slug: &str) -> ApiError {
+    let state = job.state();
+    match &state.waiting {
+        Some(reasons) => unavailable(slug, reasons),
+        None => {
+            ApiError::new(Code::NoIslandAvailable, format!("no Island accepted the job of {slug} in time"))
+        }
+    }
+}
+
+fn unavailable(slug: &str, reasons: &BTreeMap<String, u64>) -> ApiError {
+    let message = format!("no Island can serve {slug} now: {}", reason::in_words(reasons));
+    ApiError::new(Code::NoIslandAvailable, message)
+}
