@@ -202,12 +202,12 @@ fn running(status: &Status) -> Finding {
 fn sandbox(report: &SandboxReport, allow_weak: bool) -> Finding {
     let good = report.level == SandboxLevel::Full || allow_weak;
     let mut detail = format!("{:?}", report.level).to_lowercase();
-    for (name, parts) in [("", &report.walls), ("missing ", &report.missing)] {
+    for (name, parts) in [("", &report.layers), ("missing ", &report.missing)] {
         if !parts.is_empty() {
             detail = format!("{detail}; {name}{}", parts.join(", "));
         }
     }
-    if report.walls.is_empty() && report.missing.is_empty() {
+    if report.layers.is_empty() && report.missing.is_empty() {
         detail = format!("{detail}; no worker program reported one");
     }
     finding("worker sandbox", Some(good), detail)
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_sandbox_that_nothing_reported_has_a_reason() {
-        let report = SandboxReport { level: SandboxLevel::None, walls: Vec::new(), missing: Vec::new() };
+        let report = SandboxReport { level: SandboxLevel::None, layers: Vec::new(), missing: Vec::new() };
         assert_eq!(sandbox(&report, true).detail, "none; no worker program reported one");
     }
 

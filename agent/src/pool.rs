@@ -219,8 +219,8 @@ impl Pool {
         if let Some(worker) = self.find(key) {
             return Ok(WorkerClaim::new(worker));
         }
-        let room = self.free_memory_for(cargo).await?;
-        let worker = self.start(key, cargo, artifacts, &room).await?;
+        let placement = self.free_memory_for(cargo).await?;
+        let worker = self.start(key, cargo, artifacts, &placement).await?;
         Ok(WorkerClaim::new(worker))
     }
 
@@ -293,12 +293,12 @@ impl Pool {
         key: &ModelKey,
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
-        room: &Placement<InstanceId>,
+        placement: &Placement<InstanceId>,
     ) -> Result<Arc<WorkerHandle>, AcquireError> {
         let binary = self.runtimes.binary(cargo).map_err(AcquireError::NoRuntime)?;
         let instance = InstanceId(uuid::Uuid::new_v4());
         let dir = self.config.dir.join(short_name(instance));
-        let launch = self.launch(instance, cargo, artifacts, room);
+        let launch = self.launch(instance, cargo, artifacts, placement);
         let text = serde_json::to_vec(key).expect("a key is valid JSON");
         let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
         noted.map_err(|source| AcquireError::Start(HostError::Prepare(dir.clone(), source)))?;
@@ -314,9 +314,9 @@ impl Pool {
         instance: InstanceId,
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
-        room: &Placement<InstanceId>,
+        placement: &Placement<InstanceId>,
     ) -> Launch {
-        let (share, free) = (&room.share, room.free);
+        let (share, free) = (&placement.share, placement.free);
         let common = Launch {
             log_dir: Some(self.config.log_dir.clone()),
             threads: self.config.threads,

@@ -73,7 +73,7 @@ struct Candidate {
 struct Round {
     offered: Vec<Candidate>,
     chosen: Vec<usize>,
-    room: u64,
+    free: u64,
 }
 
 impl Preloader {
@@ -142,8 +142,8 @@ impl Preloader {
                 rest: SystemTime::now().duration_since(file.used).unwrap_or_default(),
             })
             .collect();
-        let room = self.cache.room();
-        let plan = plan::plan(&options, &held, room, self.settings.max_gb << 30);
+        let free = self.cache.free_bytes();
+        let plan = plan::plan(&options, &held, free, self.settings.max_gb << 30);
         for &at in &plan.remove {
             if self.cache.remove(files[at].digest) {
                 tracing::info!(digest = %files[at].digest, mb = files[at].size >> 20, "removed a model for one with more demand");
@@ -158,7 +158,7 @@ impl Preloader {
         for &at in &plan.fetch {
             self.fetch(&offered[at], stop).await;
         }
-        *self.last.lock() = Some(Round { offered, chosen: plan.fetch, room });
+        *self.last.lock() = Some(Round { offered, chosen: plan.fetch, free });
         Ok(())
     }
 
@@ -229,13 +229,13 @@ impl Preloader {
     /// Logs what the last choice missed, given the demand since.
     fn judge(&self, recommended: &[Recommendation]) {
         let last = self.last.lock().take();
-        let Some(Round { offered, chosen, room }) = last else { return };
+        let Some(Round { offered, chosen, free }) = last else { return };
         let realised = |one: &Candidate| {
             let now = recommended.iter().find(|other| other.workload_slug == one.cargo);
             FetchOption { bytes: one.bytes, worth: now.map_or(0.0, |now| now.jobs() as f64 * one.credits) }
         };
         let realised: Vec<_> = offered.iter().map(realised).collect();
-        let regret = plan::regret(&realised, &chosen, room);
+        let regret = plan::regret(&realised, &chosen, free);
         tracing::info!(
             regret_credits_per_hour = regret,
             offered = offered.len(),

@@ -139,10 +139,10 @@ impl Spool {
     /// Returns events from number `from` on, as many as fit into `max_bytes`, but at least one if there is one.
     pub fn read(&self, from: u64, max_bytes: usize) -> Vec<Numbered<AttemptEvent>> {
         let start = (from.saturating_sub(self.first) as usize).min(self.events.len());
-        let mut room = max_bytes;
+        let mut left = max_bytes;
         let fitting = self.events[start..].iter().enumerate().take_while(|(index, (_, size))| {
-            let fits = *index == 0 || *size <= room;
-            room = room.saturating_sub(*size);
+            let fits = *index == 0 || *size <= left;
+            left = left.saturating_sub(*size);
             fits
         });
         fitting.map(|(_, (event, _))| event.clone()).collect()

@@ -1,4 +1,4 @@
-//! Fetches one file: several connections, pieces that survive a kill, and a hash that is done when the last byte is.
+//! Downloads one file over several connections, in pieces that survive a kill, and hashes it meanwhile.
 
 mod part;
 
@@ -22,40 +22,40 @@ use crate::{
     GetError, Progress,
     pace::Pace,
     pieces::{PIECE, Pieces},
-    room::Room,
     size::{self, Extent, FileSize, Intake, Refused},
+    space::Space,
     web::{About, Web, WebError, host, transport},
 };
 
 /// Connections per file.
 const CONNECTIONS: usize = 6;
-/// Tries per piece before the file is given up.
+/// Maximum tries per piece.
 const TRIES: u32 = 6;
-/// Wait before the second try; doubles from there.
+/// Time before the second try; doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// Times that a file may change before it is given up.
+/// Number of times that a file may change before the download fails.
 const VERSIONS: u32 = 3;
-/// Bytes gathered before they are written.
+/// Bytes that are buffered before they are written.
 const WRITE_BYTES: usize = 1 << 20;
-/// Space claimed at a time for a body of unknown length.
+/// Space that is claimed at a time for a body of unknown length.
 const CLAIM_BYTES: u64 = 8 << 20;
 
-/// What to fetch, and where to put it.
+/// What to download, and where to write it.
 pub(crate) struct Download<'a> {
     pub(crate) web: &'a Web,
     pub(crate) pace: &'a Pace,
     pub(crate) url: &'a Url,
-    /// Length in bytes, where the artifact states it.
+    /// Length in bytes, if the artifact states it.
     pub(crate) stated: Option<u64>,
-    /// Where the bytes gather; its side files lie next to it.
+    /// Path of the partial file; its side files are next to it.
     pub(crate) part: &'a Partial<'a>,
-    /// Gives out the space for them.
-    pub(crate) room: &'a Room,
+    /// Claims disk space for it.
+    pub(crate) space: &'a Space,
     pub(crate) progress: &'a Progress,
     pub(crate) cancel: &'a CancellationToken,
 }
 
-/// A file on its way. Dropping it removes what there is, unless a later fetch can go on from there.
+/// A partial file. On drop it is removed, unless a later download can continue it.
 #[derive(Debug)]
 pub(crate) struct Partial<'a> {
     path: &'a Path,
@@ -63,12 +63,12 @@ pub(crate) struct Partial<'a> {
 }
 
 impl<'a> Partial<'a> {
-    /// The file at `path`, with what an earlier fetch left.
+    /// Opens the file at `path`, with what an earlier download left.
     pub(crate) fn new(path: &'a Path) -> Self {
         Self { path, is_of_use: AtomicBool::new(true) }
     }
 
-    /// Notes whether a later fetch can use what is there.
+    /// Records whether a later download can continue the file.
     pub(crate) fn set_of_use(&self, is_of_use: bool) {
         self.is_of_use.store(is_of_use, Ordering::Relaxed);
     }
@@ -82,17 +82,17 @@ impl Drop for Partial<'_> {
     }
 }
 
-/// A file that is complete on disk and not yet judged.
+/// A file that is complete on disk and not yet verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fetched {
     pub(crate) digest: Digest,
     pub(crate) size: u64,
-    /// What the hub said its hash is.
+    /// The hash that the hub reported.
     pub(crate) promised: Option<Digest>,
 }
 
 impl Download<'_> {
-    /// Fetches the file. What landed stays for the next fetch where that can use it.
+    /// Downloads the file. Pieces on disk stay for the next download if it can use them.
     pub(crate) async fn run(&self) -> Result<Fetched, GetError> {
         let mut versions = 0;
         let fetched = loop {
@@ -142,10 +142,10 @@ impl Download<'_> {
             }
             wait *= 2;
         }
-        unreachable!("the last try answers either way")
+        unreachable!("the last try returns")
     }
 
-    /// A server that knows no ranges sends all of it, from the start, each time.
+    /// A server without range requests sends the whole file from the start each time.
     async fn in_one(
         &self,
         response: Response,
@@ -156,7 +156,7 @@ impl Download<'_> {
             Extent::Known(size) => (size.bytes(), size.bytes()),
             Extent::AtMost(most) => (most, most.min(CLAIM_BYTES)),
         };
-        let claim = self.room.claim(self.part.path, claimed, self.cancel).await?;
+        let claim = self.space.claim(self.part.path, claimed, self.cancel).await?;
         self.part.set_of_use(false);
         let part = Part::start_over(self.part.path, about, claimed)?;
         drop(claim);
@@ -185,7 +185,7 @@ impl Download<'_> {
             }
             wait *= 2;
         }
-        unreachable!("the last try answers either way")
+        unreachable!("the last try returns")
     }
 
     async fn whole(
@@ -195,12 +195,12 @@ impl Download<'_> {
         part: &Part,
         span: &mut Span,
     ) -> Result<u64, Broken> {
-        let told = |done| (self.progress)(done, about.total);
-        let got = self.write_body(response, about, part, span, &told).await?;
+        let report = |done| (self.progress)(done, about.total);
+        let got = self.write_body(response, about, part, span, &report).await?;
         if span.is_exact && got != span.most {
             return Err(Broken::Web(WebError::Length { host: host(&about.place), expected: span.most, got }));
         }
-        // What was claimed ahead is given back.
+        // Space that was claimed in advance is released.
         part.set_length(got).map_err(Broken::Write)?;
         Ok(got)
     }
@@ -212,7 +212,7 @@ impl Download<'_> {
         size: FileSize,
     ) -> Result<(Digest, u64), GetError> {
         let total = size.bytes();
-        let claim = self.room.claim(self.part.path, total, self.cancel).await?;
+        let claim = self.space.claim(self.part.path, total, self.cancel).await?;
         let (part, pieces) = Part::resume(self.part.path, about, size)?;
         drop(claim);
         self.part.set_of_use(about.can_be_resumed());
@@ -223,7 +223,7 @@ impl Download<'_> {
             let mut first = Some(first);
             let lanes = (0..CONNECTIONS).map(|_| self.lane(&shared, &part, about, total, first.take()));
             let fetched = futures::future::try_join_all(lanes).await;
-            // The hasher must not wait for bytes that do not come.
+            // The hasher must not wait for bytes that will not arrive.
             drop(shared);
             fetched
         };
@@ -232,7 +232,7 @@ impl Download<'_> {
         Ok((digest?, total))
     }
 
-    /// One connection: piece after piece until none is left.
+    /// One connection: downloads piece after piece until none is left.
     async fn lane(
         &self,
         shared: &Shared,
@@ -243,7 +243,7 @@ impl Download<'_> {
     ) -> Result<(), Broken> {
         loop {
             let Some(index) = shared.pieces().take() else { return Ok(()) };
-            // The first answer is to the question for the first piece.
+            // The first answer contains the first piece.
             let response = opened.take().filter(|_| index == 0);
             if let Err(broken) = self.piece(shared, part, about, index, response).await {
                 shared.pieces().give_back(index);
@@ -260,7 +260,7 @@ impl Download<'_> {
         }
     }
 
-    /// Fetches a piece, again and again if need be.
+    /// Downloads a piece, with retries.
     async fn piece(
         &self,
         shared: &Shared,
@@ -284,7 +284,7 @@ impl Download<'_> {
             };
             match written {
                 Err(Broken::Web(error)) if tries < TRIES && (error.is_transient() || error.is_expired()) => {
-                    tracing::debug!(index, %error, "a piece is fetched again");
+                    tracing::debug!(index, %error, "a piece is requested again");
                     if error.is_expired() {
                         shared.forget_place(self.url);
                     }
@@ -308,7 +308,7 @@ impl Download<'_> {
         Ok(response)
     }
 
-    /// Requests a part of the file that `about` is about, and of no other version of it.
+    /// Requests a part of the file in `about`, and of no other version of it.
     async fn ask_again(
         &self,
         place: &Url,
@@ -336,14 +336,14 @@ impl Download<'_> {
         Err(Broken::Web(WebError::Length { host: host(&about.place), expected, got }))
     }
 
-    /// Writes a body to its span and gives its length, which is at most the span's.
+    /// Writes a body to its span and returns its length, which is at most the span's.
     async fn write_body(
         &self,
         response: Response,
         about: &About,
         part: &Part,
         span: &mut Span,
-        told: &(dyn Fn(u64) + Sync),
+        report: &(dyn Fn(u64) + Sync),
     ) -> Result<u64, Broken> {
         let mut body = response.bytes_stream();
         let mut waiting: Vec<u8> = Vec::with_capacity(WRITE_BYTES);
@@ -362,7 +362,7 @@ impl Download<'_> {
                 let length = waiting.len() as u64;
                 waiting = part.write_at(waiting, span.start + written).await.map_err(Broken::Write)?;
                 written += length;
-                told(written);
+                report(written);
             }
             if is_last {
                 return Ok(written);
@@ -370,11 +370,11 @@ impl Download<'_> {
         }
     }
 
-    /// Claims more space where a body of unknown length turns out to be longer than what was claimed.
+    /// Claims more space if a body of unknown length is longer than what was claimed.
     async fn claim_up_to(&self, length: u64, part: &Part, span: &mut Span) -> Result<(), Broken> {
         while span.claimed < length {
             let claimed = span.claimed.saturating_add(CLAIM_BYTES).min(span.most);
-            let claim = self.room.claim(self.part.path, claimed, self.cancel).await.map_err(Broken::Get)?;
+            let claim = self.space.claim(self.part.path, claimed, self.cancel).await.map_err(Broken::Get)?;
             part.set_length(claimed).map_err(Broken::Write)?;
             drop(claim);
             span.claimed = claimed;
@@ -395,7 +395,7 @@ impl Download<'_> {
     }
 }
 
-/// What the connections of one file share.
+/// Shared state of the connections of one file.
 struct Shared {
     pieces: Mutex<Pieces>,
     prefix: watch::Sender<u64>,
@@ -420,27 +420,27 @@ impl Shared {
     }
 }
 
-/// Why a piece did not land.
+/// Why a piece was not downloaded.
 enum Broken {
     Web(WebError),
     Write(std::io::Error),
     Get(GetError),
 }
 
-/// Where a body goes.
+/// Where a body is written.
 struct Span {
     /// First byte in the file.
     start: u64,
-    /// Most bytes that are taken of the body.
+    /// Maximum bytes of the body.
     most: u64,
-    /// Whether exactly this number is due.
+    /// Whether exactly this number is expected.
     is_exact: bool,
     /// Bytes for which there is space.
     claimed: u64,
 }
 
 impl Span {
-    /// The error of a body of which `got` bytes came and that goes on.
+    /// The error of a body that continues after `got` bytes.
     fn exceeded(&self, about: &About, got: u64) -> WebError {
         let (host, most) = (host(&about.place), self.most);
         if self.is_exact {

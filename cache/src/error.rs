@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of the cache.
 
 use std::{io, path::PathBuf};
 
@@ -9,27 +9,27 @@ use crate::web::WebError;
 /// A cache that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Its folder cannot be made.
+    /// Its folder cannot be created.
     #[error("create cache folder {path}")]
     Create {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be created.
         #[source]
         source: io::Error,
     },
-    /// The web cannot be used at all.
+    /// The HTTP client cannot be created.
     #[error("set up the web client")]
     Web(#[source] reqwest::Error),
-    /// The hub's address makes no sense.
+    /// The hub's address is invalid.
     #[error("{0:?} is not the address of a hub")]
     Hub(String),
 }
 
-/// An artifact that cannot be had.
+/// An artifact that cannot be provided.
 #[derive(Debug, thiserror::Error)]
 pub enum GetError {
-    /// Its address makes no sense.
+    /// Its address is invalid.
     #[error(transparent)]
     Address(#[from] InvalidAddress),
     /// A file cannot be read.
@@ -37,7 +37,7 @@ pub enum GetError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be read.
         #[source]
         source: io::Error,
     },
@@ -46,47 +46,47 @@ pub enum GetError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be written.
         #[source]
         source: io::Error,
     },
     /// The disk is full, and nothing can be evicted.
-    #[error("no room for {needed_bytes} bytes in the cache")]
+    #[error("no space for {needed_bytes} bytes in the cache")]
     DiskFull {
-        /// Bytes asked for.
+        /// Requested bytes.
         needed_bytes: u64,
     },
-    /// The bytes are not the ones named.
+    /// The file has another digest.
     #[error("the file has digest {found}, not {expected}")]
     HashMismatch {
-        /// As the artifact says.
+        /// The digest in the artifact.
         expected: Digest,
-        /// As computed.
+        /// The computed digest.
         found: Digest,
     },
-    /// Not cached, and fetching is out.
+    /// It is not cached, and cannot be downloaded.
     #[error("{url} is not cached and cannot be fetched: {reason}")]
     Unavailable {
         /// The address.
         url: String,
-        /// Why not.
+        /// Why it cannot be downloaded.
         reason: String,
     },
-    /// It could not be fetched.
+    /// It could not be downloaded.
     #[error("fetch the file from {host}")]
     Fetch {
-        /// The server asked first.
+        /// The first server.
         host: String,
-        /// Why.
+        /// What the server did.
         #[source]
         source: WebError,
     },
-    /// The hub does not know it, or does not give it.
+    /// The hub does not have the repository, or refuses it.
     #[error("ask the hub for {repo}")]
     Hub {
         /// `owner/repo`.
         repo: String,
-        /// Why.
+        /// What the hub answered.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -96,7 +96,7 @@ pub enum GetError {
         /// `owner/repo`.
         repo: String,
     },
-    /// Stopped from outside.
+    /// It was cancelled.
     #[error("stopped")]
     Cancelled,
 }
@@ -113,8 +113,8 @@ impl GetError {
         }
     }
 
-    /// Whether what landed before this error may be of use to the next fetch. After any other error it is removed: the bytes are
-    /// wrong, their source cannot be trusted, or the disk is full.
+    /// Whether the pieces on disk may be of use to the next download. After any other error they are removed: the bytes are wrong, their
+    /// source cannot be trusted, or the disk is full.
     pub(crate) fn leaves_partial(&self) -> bool {
         match self {
             Self::Cancelled | Self::DiskFull { .. } => true,

@@ -1,4 +1,4 @@
-//! What is removed to make a file fit: the least recently used first.
+//! Chooses what is removed so that a file fits: the least recently used first.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 pub(crate) enum Removable {
     /// A verified file.
     Blob(Digest),
-    /// A file on its way that is not being fetched, without its extension.
+    /// A partial file that is not being downloaded, without its extension.
     Partial(PathBuf),
 }
 
@@ -26,23 +26,23 @@ pub(crate) struct Candidate {
     pub(crate) used: SystemTime,
 }
 
-/// What is taken, and what may be.
+/// What is used, and the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stock {
-    /// Bytes of verified files, and of files on their way: those being fetched with the length that they will have.
+    /// Bytes of verified files and of partial files: those that are being downloaded with their final length.
     pub(crate) held: u64,
     /// Bytes of `held` that are not on the disk yet.
     pub(crate) unwritten: u64,
     /// Bytes free on the disk; `None` if unknown.
     pub(crate) free: Option<u64>,
-    /// Most bytes of `held`.
+    /// Maximum of `held`, bytes.
     pub(crate) max_bytes: u64,
     /// Bytes of the disk that stay free.
     pub(crate) min_free_bytes: u64,
 }
 
 impl Stock {
-    /// Bytes to remove so that `size` more fit, of which `written` are on the disk already and not in `held`.
+    /// Bytes to remove so that `size` more fit, of which `written` are already on the disk and not in `held`.
     pub(crate) fn shortfall(&self, size: u64, written: u64) -> u64 {
         let over_the_cap = self.held.saturating_add(size).saturating_sub(self.max_bytes);
         let due = self.unwritten.saturating_add(size.saturating_sub(written));
@@ -59,18 +59,17 @@ impl Stock {
     }
 }
 
-/// The order in which `candidates` are removed; `None` if all of them together are less than `shortfall`, so that nothing is
-/// removed in vain.
+/// Returns the order in which `candidates` are removed; `None` if all of them together do not suffice, so that nothing is removed in vain.
 pub(crate) fn plan(mut candidates: Vec<Candidate>, shortfall: u64) -> Option<Vec<Candidate>> {
     let removable = candidates.iter().fold(0_u64, |sum, candidate| sum.saturating_add(candidate.size));
     candidates.sort_by_key(|candidate| candidate.used);
     (removable >= shortfall).then_some(candidates)
 }
 
-/// Removes a file unless somebody has it pinned.
+/// Removes a file unless it is pinned.
 pub(crate) fn remove_unpinned(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
-    // Whoever pins holds a shared lock; with the exclusive one in hand nobody does, and who comes later finds no file.
+    // A pin is a shared lock: while this process holds the exclusive lock there is no pin, and a later one finds no file.
     flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && fs::remove_file(path).is_ok()
 }
 
@@ -93,7 +92,7 @@ mod tests {
         )
     }
 
-    /// What reserving `size` makes of it.
+    /// The state after reserving `size`.
     fn with(stock: Stock, size: u64) -> Stock {
         Stock { held: stock.held + size, unwritten: stock.unwritten + size, ..stock }
     }
@@ -121,13 +120,13 @@ mod tests {
         }
 
         #[test]
-        fn what_fits_is_what_is_spare(stock in stock(), size in 1_u64..6000) {
+        fn a_file_fits_if_it_is_at_most_the_spare_bytes(stock in stock(), size in 1_u64..6000) {
             prop_assert_eq!(stock.shortfall(size, 0) == 0, size <= stock.spare());
         }
 
-        /// However many are let in one after the other, they fit together.
+        /// All files that are accepted one after the other fit together.
         #[test]
-        fn reservations_never_exceed_the_room(
+        fn reservations_never_exceed_the_space(
             stock in stock(),
             sizes in prop::collection::vec(1_u64..2000, 1..10),
         ) {
@@ -144,7 +143,7 @@ mod tests {
             }
         }
 
-        /// Bytes of the same file that are on the disk already are not asked of the disk again, but count as held.
+        /// Bytes of the same file that are already on the disk need no space on it, but count as held.
         #[test]
         fn a_resumed_file_needs_the_rest_of_it(stock in stock(), size in 0_u64..3000, written in 0_u64..4000) {
             let rest = size.saturating_sub(written);
@@ -153,7 +152,7 @@ mod tests {
             prop_assert!(shortfall >= stock.shortfall(rest, 0));
         }
 
-        /// Removing as much as is missing is enough.
+        /// Removing the missing bytes suffices.
         #[test]
         fn the_shortfall_is_enough(stock in stock(), size in 0_u64..3000) {
             let shortfall = stock.shortfall(size, 0);

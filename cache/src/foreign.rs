@@ -1,4 +1,4 @@
-//! Hub files that other programs keep on this machine: read where they lie, never changed.
+//! Hub files of other programs on this machine: read in place, never changed.
 //!
 //! Layout: `hub/models--<owner>--<repo>/refs/<revision>` holds a commit, `snapshots/<commit>/<file>` leads to a file.
 
@@ -11,7 +11,7 @@ use island_protocol::address::HubAddress;
 
 use crate::pick;
 
-/// The file of `address` in the hub home `home`, if it is there.
+/// Returns the file of `address` in the hub home `home`, if it exists.
 pub(crate) fn find(home: &Path, address: &HubAddress) -> Option<PathBuf> {
     let repo = home.join("hub").join(format!("models--{}--{}", address.owner, address.repo));
     let revision = address.revision.as_deref().unwrap_or("main");
@@ -24,7 +24,7 @@ pub(crate) fn find(home: &Path, address: &HubAddress) -> Option<PathBuf> {
         None => pick::best(&files(&snapshot, &snapshot))?,
     };
     let path = fs::canonicalize(snapshot.join(file)).ok()?;
-    // A link out of the repository is none of the hub's.
+    // A link that leads out of the repository is ignored.
     let inside = path.starts_with(fs::canonicalize(&repo).ok()?);
     (inside && path.is_file()).then_some(path)
 }
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_files_as_the_hub_lays_them_out_and_nothing_outside() {
+    fn finds_files_in_the_hubs_layout_and_nothing_outside() {
         let home = tempfile::tempdir().expect("temporary folder");
         let repo = home.path().join("hub/models--o--r");
         for folder in ["blobs", "refs", "snapshots/abc"] {

@@ -6,7 +6,7 @@ use island_protocol::digest::Digest;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
-/// Hashes what is left of `file`, telling `progress` how many bytes are done. `None`: cancelled.
+/// Hashes the rest of `file`, and calls `progress` with the number of bytes. Returns `None` if cancelled.
 pub(crate) fn file(
     mut file: &File,
     progress: &(dyn Fn(u64) + Sync),
@@ -29,7 +29,7 @@ pub(crate) fn file(
     }
 }
 
-/// Hashes a few bytes, such as an address that becomes a file name.
+/// Hashes a few bytes, such as an address that is used as a file name.
 pub fn bytes(bytes: &[u8]) -> Digest {
     Digest::from_bytes(Sha256::digest(bytes).into())
 }

@@ -1,4 +1,4 @@
-//! A model hub: which file is meant, and where its bytes are.
+//! The model hub: which file an address means, and where to download it.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use serde::Deserialize;
 
 use crate::{GetError, OpenError, pick};
 
-/// Time that one request for a list of files may take.
+/// Time limit of one request for a list of files.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Most bytes of a list of files. The longest ones known have some thousand names.
+/// Maximum bytes of a list of files. The longest known ones have some thousand names.
 const MOST_BYTES: usize = 16 << 20;
-/// Pause before the one further try.
+/// Time before the second and last try.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// A list of files that was not obtained.
@@ -38,7 +38,7 @@ impl HubError {
     }
 }
 
-/// A repository, as far as it is needed here.
+/// The needed facts about a repository.
 #[derive(Debug, Deserialize)]
 struct Repository {
     sha: Option<String>,
@@ -53,8 +53,8 @@ struct Sibling {
 
 /// A hub.
 ///
-/// One request of its API is needed: the files of a repository. The crates for that API bring a transfer protocol of their own,
-/// several minutes of compiling, that nothing here would use.
+/// One request of its API is needed: the files of a repository. Crates for that API include their own transfer protocol, which takes
+/// several minutes to compile and would not be used.
 pub(crate) struct Hub {
     client: Client,
     endpoint: Url,
@@ -84,7 +84,7 @@ impl Hub {
         &self.endpoint
     }
 
-    /// Where the file of `address` is fetched. The hub is asked first only when no file is named.
+    /// Returns where to download the file of `address`. Queries the hub first only if the address names no file.
     pub(crate) async fn locate(&self, address: &HubAddress) -> Result<Url, GetError> {
         let revision = address.revision.clone();
         if let Some(file) = &address.file {
@@ -93,21 +93,21 @@ impl Hub {
         let (commit, files) = self.files(address).await?;
         let nothing = || GetError::NothingToPick { repo: format!("{}/{}", address.owner, address.repo) };
         let file = pick::best(&files).ok_or_else(nothing)?;
-        // The commit that was looked at, so that nothing changes between looking and fetching.
+        // The commit of the list, so that the file cannot change between the requests.
         let revision = commit.or(revision).unwrap_or_else(|| "main".to_owned());
         Ok(self.url(address, &revision, &file))
     }
 
-    /// The commit that a revision means, and the names of its files.
+    /// The commit of a revision, and the names of its files.
     async fn files(&self, address: &HubAddress) -> Result<(Option<String>, Vec<String>), GetError> {
-        let asked = match self.repository(address).await {
+        let listed = match self.repository(address).await {
             Err(error) if error.is_transient() => {
                 tokio::time::sleep(PAUSE).await;
                 self.repository(address).await
             }
-            asked => asked,
+            listed => listed,
         };
-        let repository = asked.map_err(|source| GetError::Hub {
+        let repository = listed.map_err(|source| GetError::Hub {
             repo: format!("{}/{}", address.owner, address.repo),
             source: Box::new(source),
         })?;
@@ -124,7 +124,7 @@ impl Hub {
         }
         let mut request = self.client.get(url);
         if let Some(token) = &self.token {
-            // Not sent along with a redirect to another host.
+            // Not sent with a redirect to another host.
             request = request.bearer_auth(token);
         }
         let mut response = request.send().await?;

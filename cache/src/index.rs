@@ -1,4 +1,4 @@
-//! What each address was found to be: a small file per address, whose time of change says when it was last used.
+//! What each address resolved to: a small file per address, whose modification time is the last use.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +17,13 @@ use crate::{
     local::Marker,
 };
 
-/// An address and what it was found to be.
+/// An address and what it resolved to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reference {
     pub(crate) url: String,
     pub(crate) digest: Digest,
     pub(crate) size: u64,
-    /// Where the file lies, if not among the cache's own.
+    /// Path of the file, if it is not in the cache's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) elsewhere: Option<PathBuf>,
 }
@@ -36,7 +36,7 @@ impl Reference {
         (digest == self.digest && size == self.size).then_some(path)
     }
 
-    /// Notes it, as used just now.
+    /// Records it as used now.
     pub(crate) fn store(&self, layout: &Layout) -> io::Result<()> {
         let target = layout.reference(&self.url);
         let temporary = target.with_extension(format!("{}.tmp", std::process::id()));
@@ -45,25 +45,25 @@ impl Reference {
     }
 }
 
-/// What is known of an address; using it makes it the most recently used.
+/// Looks up an address and records the use.
 pub(crate) fn find(layout: &Layout, url: &str) -> Option<Reference> {
     let reference = read(&layout.reference(url))?;
     (reference.url == url).then_some(reference)
 }
 
-/// Notes that an address was used now.
+/// Records the use of an address.
 pub(crate) fn touch(layout: &Layout, url: &str) {
     if let Ok(file) = File::options().append(true).open(layout.reference(url)) {
         let _ = file.set_modified(SystemTime::now());
     }
 }
 
-/// Everything known.
+/// All entries.
 pub(crate) fn all(layout: &Layout) -> Vec<Reference> {
     list(&layout.refs()).into_iter().filter_map(|path| read(&path)).collect()
 }
 
-/// The cache's own files, with the last use of any address of theirs.
+/// The cache's own files, with the last use of any of their addresses.
 pub(crate) fn candidates(layout: &Layout) -> Vec<Candidate> {
     let mut used: BTreeMap<Digest, SystemTime> = BTreeMap::new();
     for path in list(&layout.refs()) {

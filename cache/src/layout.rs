@@ -1,4 +1,4 @@
-//! Where things lie in the cache's folder. Names are rebuilt from digests: no text from outside becomes part of a path.
+//! Paths in the cache's folder. Names are built from digests: no external text becomes part of a path.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use island_protocol::digest::Digest;
 
 use crate::hash;
 
-/// Says that a folder is ours: nothing is ever removed from one without it.
+/// Marks a folder as a cache: nothing is ever removed from a folder without it.
 pub(crate) const MARK: &str = "ISLAND_CACHE";
 
 /// The cache's folder.
@@ -35,32 +35,32 @@ impl Layout {
         self.blobs().join(digest.hex())
     }
 
-    /// What each address was found to be.
+    /// What each address resolved to.
     pub(crate) fn refs(&self) -> PathBuf {
         self.root.join("refs")
     }
 
-    /// What one address was found to be.
+    /// What one address resolved to.
     pub(crate) fn reference(&self, url: &str) -> PathBuf {
         self.refs().join(hash::bytes(url.as_bytes()).hex()).with_extension("json")
     }
 
-    /// Files on their way.
+    /// Partial files.
     pub(crate) fn partial(&self) -> PathBuf {
         self.root.join("partial")
     }
 
-    /// A file on its way, without its extension.
+    /// A partial file, without its extension.
     pub(crate) fn part(&self, url: &str) -> PathBuf {
         self.partial().join(hash::bytes(url.as_bytes()).hex())
     }
 
-    /// The lock held while space is claimed.
+    /// The lock that is held while space is claimed.
     pub(crate) fn room_lock(&self) -> PathBuf {
         self.root.join("room.lock")
     }
 
-    /// What is known of files that were hashed where they lie.
+    /// Records of files that were hashed in place.
     pub(crate) fn markers(&self) -> PathBuf {
         self.root.join("local")
     }

@@ -1,22 +1,20 @@
-//! Content-addressed store of models and modules: resolve, fetch, verify, pin, evict.
+//! Content-addressed store of models and modules: resolve, download, verify, pin, evict.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`store`] | [`Cache`]: the way in |
-//! | `hub`, `pick` | which file of a repository is meant, and where its bytes are |
-//! | `web`, `download`, `pieces` | parts of files over several connections, resumed after a kill, hashed on the way |
-//! | `size` | how long a file may be, and how much of an answer is taken |
-//! | `layout`, `index` | where things lie, and what each address was found to be |
-//! | `local`, `foreign` | files used where they lie: of this machine, and of other programs' hub caches |
-//! | [`pin`], `evict`, `room` | handles that keep a file, space for files on their way, and what is removed for them |
+//! | [`store`] | [`Cache`] |
+//! | `hub`, `pick` | which file of a repository an address means, and where to download it |
+//! | `web`, `download`, `pieces` | parts of files over several connections, resumed after a kill, hashed meanwhile |
+//! | `size` | limits on the length of files and bodies |
+//! | `layout`, `index` | paths, and what each address resolved to |
+//! | `local`, `foreign` | files used in place: on this machine, and in hub caches of other programs |
+//! | [`pin`], `evict`, `space` | handles that keep a file, space for partial files, and what is removed for them |
 //! | `lock` | locks between processes |
 //!
-//! The folder: `blobs/<sha256>` verified files, `refs/` what each address was found to be, `local/` which files were
-//! hashed and what would show that they changed, `partial/` files on their way with their locks, `room.lock`, held while
-//! space is claimed.
+//! The folder: `blobs/<sha256>` verified files, `refs/` what each address resolved to, `local/` which files were hashed in place and how
+//! changes of them are detected, `partial/` partial files with their locks, `room.lock`, held while space is claimed.
 //!
-//! The one invariant: a path handed out names bytes whose SHA-256 was computed and, where the artifact or the hub names
-//! a digest, is that digest.
+//! The one invariant: a returned path contains bytes whose SHA-256 was computed and, if the artifact or the hub names a digest, equals it.
 
 mod download;
 pub mod error;
@@ -32,8 +30,8 @@ mod pace;
 mod pick;
 mod pieces;
 pub mod pin;
-mod room;
 mod size;
+mod space;
 pub mod store;
 mod web;
 

@@ -1,4 +1,4 @@
-//! Files used where they lie: hashed once, then recognised by size, time of change and inode.
+//! Files used in place: hashed once, then recognized by size, modification time and inode.
 
 use std::{
     fs, io,
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{GetError, Pinned, hash, pin};
 
-/// What was found when a file was hashed. Any change to the file makes it worthless.
+/// The record of a hashed file. Any change to the file invalidates it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Marker {
     path: PathBuf,
@@ -23,7 +23,7 @@ pub(crate) struct Marker {
 }
 
 impl Marker {
-    /// The digest on record for `path`, if the file is still the one that was hashed.
+    /// The recorded digest of `path`, if the file is still the one that was hashed.
     pub(crate) fn lookup(folder: &Path, path: &Path) -> Option<(Digest, u64)> {
         let marker: Self = serde_json::from_slice(&fs::read(Self::file(folder, path)).ok()?).ok()?;
         let now = Self::of(path, &fs::metadata(path).ok()?, marker.digest);
@@ -52,7 +52,7 @@ impl Marker {
     }
 }
 
-/// Notes the digest of a file that was hashed on its way here.
+/// Records the digest of a file that was hashed while it was downloaded.
 pub(crate) fn remember(markers: &Path, path: &Path, digest: Digest) -> io::Result<()> {
     Marker::of(path, &fs::metadata(path)?, digest).store(markers)
 }
@@ -73,9 +73,9 @@ pub(crate) fn pin(
     }
     let hashed = hash::file(&file, &|done| progress(done, Some(size)), cancel).map_err(failed)?;
     let digest = hashed.ok_or(GetError::Cancelled)?;
-    // A marker that cannot be written costs a second hashing, nothing else.
+    // If the record cannot be written, the file is hashed again next time.
     if let Err(error) = Marker::of(path, &metadata, digest).store(markers) {
-        tracing::warn!(%error, "cannot remember a verified file");
+        tracing::warn!(%error, "cannot record a verified file");
     }
     Ok(Pinned::new(path.to_owned(), digest, size, file))
 }

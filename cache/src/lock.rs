@@ -1,4 +1,4 @@
-//! Exclusive locks that end with the process that holds them, however it ends.
+//! Exclusive locks that are released when the process ends, in any way.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::GetError;
 
-/// Wait before the second attempt; doubles from there up to [`LONGEST_WAIT`].
+/// Time before the second try; doubles up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// Takes the lock at `path`, which is made if it is missing. Returns `None` while it is held elsewhere.
+/// Takes the lock at `path`, which is created if it does not exist. Returns `None` while it is held elsewhere.
 pub(crate) fn attempt(path: &Path) -> io::Result<Option<File>> {
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -28,7 +28,7 @@ pub(crate) fn attempt(path: &Path) -> io::Result<Option<File>> {
         Err(Errno::WOULDBLOCK) => return Ok(None),
         Err(error) => return Err(error.into()),
     }
-    // Between opening and locking the file may have been removed, and another one made and locked in its place.
+    // Between opening and locking the file may have been removed, and another one created and locked at its path.
     let is_current =
         fs::metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|own| own.ino() == now.ino()));
     Ok(is_current.then_some(file))
@@ -51,7 +51,7 @@ pub(crate) async fn wait(path: &Path, cancel: &CancellationToken) -> Result<File
     }
 }
 
-/// Whether the lock at `path` is held. Calls at the same time do not see each other.
+/// Whether the lock at `path` is held. Concurrent calls do not affect each other.
 pub(crate) fn is_held(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)

@@ -1,4 +1,4 @@
-//! How fast files may be fetched, all of them together.
+//! Limits the speed of all downloads together.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -7,15 +7,15 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Time for which unused speed is kept: a fetch that begins may be that much ahead.
+/// Time for which unused capacity is kept: a download that starts may be this far ahead.
 const AHEAD: Duration = Duration::from_millis(200);
 
-/// A shared bound on bytes a second.
+/// A shared limit in bytes per second.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Bytes a second; none: as fast as they come.
+    /// Bytes per second; `None` means no limit.
     limit: Option<u64>,
-    /// When what was taken so far has been paid for.
+    /// When the bytes taken so far are within the limit.
     due: Mutex<Option<Instant>>,
 }
 
@@ -24,13 +24,13 @@ impl Pace {
         Self { limit, due: Mutex::default() }
     }
 
-    /// Waits until `bytes` that came may count as having come. Whoever reads late is sent late: the sender waits with us.
+    /// Waits until `bytes` are within the limit. Reading late makes the sender wait.
     pub(crate) async fn take(&self, bytes: u64) {
         let Some(limit) = self.limit else { return };
         tokio::time::sleep_until(self.book(bytes, limit, Instant::now())).await;
     }
 
-    /// Books `bytes` and gives the moment at which they are paid for.
+    /// Adds `bytes` and returns the time at which they are within the limit.
     fn book(&self, bytes: u64, limit: u64, now: Instant) -> Instant {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         let idle_since = now.checked_sub(AHEAD).unwrap_or(now);
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whoever asks when, no more comes within a span than its share and what was saved.
+        /// In any period no more bytes pass than the limit and the unused capacity.
         #[test]
         fn never_faster_than_allowed(
             asks in prop::collection::vec((0_u64..3000, 1_u64..500_000), 1..50),
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn several_share_one_speed() {
+    async fn downloads_share_one_limit() {
         let (pace, begin) = (std::sync::Arc::new(Pace::new(Some(1000))), Instant::now());
         let takers = (0..4).map(|_| {
             let pace = pace.clone();
@@ -76,8 +76,8 @@ mod tests {
         for taker in takers.collect::<Vec<_>>() {
             taker.await.expect("no panic");
         }
-        assert_eq!(begin.elapsed(), Duration::from_millis(3800), "four seconds, less what was saved");
+        assert_eq!(begin.elapsed(), Duration::from_millis(3800), "four seconds, minus the unused capacity");
         Pace::new(None).take(u64::MAX).await;
-        assert_eq!(begin.elapsed(), Duration::from_millis(3800), "without a limit nobody waits");
+        assert_eq!(begin.elapsed(), Duration::from_millis(3800), "there is no wait without a limit");
     }
 }

@@ -1,13 +1,13 @@
-//! The file meant by an address that names only a repository. Pure.
+//! Chooses the file for an address that names only a repository. Pure.
 
-/// Quantisations by preference: the smallest that lose little come first.
+/// Quantizations by preference: the smallest with little loss first.
 const QUANTS: [&str; 4] = ["q4_k_m", "q4_k_s", "q5_k_m", "q8_0"];
 
 /// The best of `files`.
 pub(crate) fn best(files: &[String]) -> Option<String> {
     let with =
         |suffix: &'static str| files.iter().filter(move |file| file.to_ascii_lowercase().ends_with(suffix));
-    // A model in several parts cannot be loaded from one of them, and a projector is no model.
+    // A model in several parts cannot be loaded from one of them, and a projector is not a model.
     let is_whole = |file: &&String| !file.contains("-of-") && !file.to_ascii_lowercase().contains("mmproj");
     let quant =
         |name: &str| with(".gguf").filter(is_whole).find(|file| file.to_ascii_lowercase().contains(name));

@@ -1,11 +1,11 @@
-//! Which pieces of a file have landed. Pure.
+//! Which pieces of a file are on disk. Pure.
 
 use crate::size::FileSize;
 
 /// Bytes of a piece.
 pub(crate) const PIECE: u64 = 8 << 20;
 
-/// A file cut into pieces, the last one shorter.
+/// A file split into pieces, the last one shorter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pieces {
     total: u64,
@@ -14,14 +14,14 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// A file of which nothing is here.
+    /// A file without pieces on disk.
     pub(crate) fn new(size: FileSize) -> Self {
         let total = size.bytes();
         let count = total.div_ceil(PIECE) as usize;
         Self { total, landed: vec![false; count], taken: vec![false; count] }
     }
 
-    /// Marks what a side file says: a byte per piece, 1 for landed.
+    /// Reads the marks of a side file: a byte per piece, 1 for on disk.
     pub(crate) fn restore(&mut self, marks: &[u8]) {
         for (landed, mark) in self.landed.iter_mut().zip(marks) {
             *landed = *mark == 1;
@@ -40,19 +40,19 @@ impl Pieces {
         (start, PIECE.min(self.total - start))
     }
 
-    /// The first piece that nobody fetches yet; it is taken now.
+    /// Returns the first piece that is neither on disk nor being downloaded, and marks it as being downloaded.
     pub(crate) fn take(&mut self) -> Option<usize> {
         let index = self.taken.iter().position(|taken| !taken)?;
         self.taken[index] = true;
         Some(index)
     }
 
-    /// Gives a piece back that could not be fetched.
+    /// Returns a piece that could not be downloaded.
     pub(crate) fn give_back(&mut self, index: usize) {
         self.taken[index] = self.landed[index];
     }
 
-    /// Piece `index` is on disk.
+    /// Marks piece `index` as on disk.
     pub(crate) fn land(&mut self, index: usize) {
         self.landed[index] = true;
     }
@@ -77,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_byte_is_fetched_once(total in 0_u64..(PIECE * 9), order in any::<u64>()) {
+        fn each_byte_is_downloaded_once(total in 0_u64..(PIECE * 9), order in any::<u64>()) {
             let mut pieces = Pieces::new(FileSize::of(total));
             let mut taken = Vec::new();
             while let Some(index) = pieces.take() {
@@ -95,7 +95,7 @@ mod tests {
         }
 
         #[test]
-        fn what_landed_is_not_fetched_again(marks in prop::collection::vec(0_u8..3, 0..20)) {
+        fn pieces_on_disk_are_not_downloaded_again(marks in prop::collection::vec(0_u8..3, 0..20)) {
             let mut pieces = Pieces::new(FileSize::of(PIECE * 10 - 5));
             pieces.restore(&marks);
             while let Some(index) = pieces.take() {

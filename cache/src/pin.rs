@@ -9,7 +9,7 @@ use std::{
 
 use island_protocol::digest::Digest;
 
-/// A verified file that stays where it is while this lives: a shared lock that eviction cannot pass.
+/// A verified file that is not removed while this exists: a shared lock that prevents eviction.
 #[derive(Debug)]
 pub struct Pinned {
     path: PathBuf,
@@ -24,12 +24,12 @@ impl Pinned {
         Self { path, digest, size, _lock: file }
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it is.
+    /// Its digest.
     pub fn digest(&self) -> Digest {
         self.digest
     }
@@ -40,11 +40,11 @@ impl Pinned {
     }
 }
 
-/// Opens `path` and takes the shared lock that eviction cannot pass.
+/// Opens `path` and takes the shared lock that prevents eviction.
 pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockShared)?;
-    // Between opening and locking the file may have been evicted, and another one put in its place.
+    // Between opening and locking the file may have been evicted, and another one put at its path.
     if fs::metadata(path)?.ino() == file.metadata()?.ino() {
         Ok(file)
     } else {

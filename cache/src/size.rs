@@ -1,17 +1,17 @@
-//! How long a file may be, and how much of an answer is taken. Pure.
+//! Limits on the length of files and bodies. Pure.
 //!
-//! A server announces any length and sends as many bytes as it likes. Both are compared with what the entry states, or
-//! with a maximum, before anything is allocated or written.
+//! A server can announce any length and send any number of bytes. Both are compared with what the entry states, or with a maximum, before
+//! anything is allocated or written.
 
-/// Largest file that is fetched: what ext4 holds in one file. It bounds the memory for a file's pieces.
+/// Largest file that is downloaded: the maximum of ext4. It limits the memory for a file's pieces.
 const LARGEST: u64 = 16 << 40;
-/// Largest file whose entry states no size. Hubs recommend files of at most 50 GB and host single ones of a few hundred.
+/// Largest file whose entry states no size. Hubs recommend files of at most 50 GB and serve single ones of a few hundred.
 const LARGEST_UNSTATED: u64 = 512 << 30;
-/// Longest body whose length neither the entry nor the server states. Hosts of models announce lengths; without one the end of
-/// the body cannot be foreseen, so it must not cost the owner much of a disk or of a metered link.
+/// Longest body whose length neither the entry nor the server states. Servers of models announce lengths; a body without one must not cost
+/// the owner much disk space or metered traffic.
 const LONGEST_UNANNOUNCED: u64 = 4 << 30;
 
-/// The length of a file that may be fetched, at most 16 TiB.
+/// The length of a file that may be downloaded, at most 16 TiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileSize(u64);
 
@@ -27,7 +27,7 @@ impl FileSize {
     }
 }
 
-/// How many bytes are to come.
+/// The expected number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// Exactly this number.
@@ -36,16 +36,16 @@ pub(crate) enum Extent {
     AtMost(u64),
 }
 
-/// Why a file is not fetched.
+/// Why a file is not downloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The server announces another length than the entry states.
     Differs { stated: u64, announced: u64 },
-    /// It is larger than any file that is fetched.
+    /// It is larger than the maximum.
     TooLarge { most: u64, bytes: u64 },
 }
 
-/// How many bytes are to come, from what the entry states and what the server announces.
+/// Returns the expected number of bytes from what the entry states and what the server announces.
 pub(crate) fn extent(stated: Option<u64>, announced: Option<u64>) -> Result<Extent, Refused> {
     let (bytes, most) = match (stated, announced) {
         (Some(stated), Some(announced)) if stated != announced => {
@@ -61,7 +61,7 @@ pub(crate) fn extent(stated: Option<u64>, announced: Option<u64>) -> Result<Exte
     Ok(Extent::Known(FileSize(bytes)))
 }
 
-/// Counts the bytes of a body against the maximum that is taken of it.
+/// Counts the bytes of a body against its maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Intake {
     most: u64,
@@ -69,13 +69,12 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Takes `most` bytes.
+    /// Allows `most` bytes.
     pub(crate) fn new(most: u64) -> Self {
         Self { most, taken: 0 }
     }
 
-    /// Counts a chunk of `bytes`. Returns the bytes that came in all if the chunk exceeds what is taken; nothing of the
-    /// chunk counts then.
+    /// Counts a chunk of `bytes`. Returns the total if the chunk exceeds the maximum; then the chunk is not counted.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<(), u64> {
         let came = self.taken.saturating_add(bytes);
         if came > self.most {
@@ -85,7 +84,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Bytes taken so far.
+    /// Bytes counted so far.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
@@ -103,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_is_what_was_stated_and_never_more_than_the_most(
+        fn accepted_lengths_are_as_stated_and_within_the_maximum(
             stated in prop::option::of(length()),
             announced in prop::option::of(length()),
             agrees in any::<bool>(),
@@ -131,7 +130,7 @@ mod tests {
         }
 
         #[test]
-        fn no_more_is_taken_than_the_most_and_nothing_below_it_is_refused(
+        fn bytes_are_accepted_up_to_the_maximum(
             most in 0_u64..10_000,
             chunks in prop::collection::vec(prop_oneof![0_u64..3000, length()], 0..20),
         ) {

@@ -1,4 +1,4 @@
-//! The way into the cache.
+//! The cache.
 
 use std::{
     collections::HashMap,
@@ -27,59 +27,59 @@ use crate::{
     layout::{Layout, MARK},
     local, lock,
     pace::Pace,
-    room::Room,
+    space::Space,
     web::Web,
 };
 
-/// Told how many bytes are done, and of how many where that is known.
+/// Called with the number of downloaded bytes and, if known, the total.
 pub type Progress = dyn Fn(u64, Option<u64>) + Send + Sync;
 
 /// Settings of a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// Its folder; made if missing.
+    /// Its folder; created if it does not exist.
     pub dir: PathBuf,
-    /// Bytes after which the least recently used files go.
+    /// Size in bytes; beyond it the least recently used files are removed.
     pub max_bytes: u64,
-    /// Bytes of the disk that are never taken.
+    /// Bytes of the disk that stay free.
     pub min_free_bytes: u64,
     /// Address of the model hub.
     pub hub_endpoint: String,
-    /// Secret for the hub, and for no other host.
+    /// Token for the hub, sent to no other host.
     pub hub_token: Option<String>,
-    /// Home of other programs' hub files on this machine, which are read but never changed.
+    /// Folder of other programs' hub files on this machine, which are read but never changed.
     pub hf_home: Option<PathBuf>,
-    /// Never fetch.
+    /// Download nothing.
     pub offline: bool,
-    /// Bytes a second that all fetches together may take; none: as fast as they come.
+    /// Bytes per second of all downloads together; `None` means no limit.
     pub max_bytes_per_second: Option<u64>,
 }
 
-/// A file that is here and verified.
+/// A verified file on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Address it was asked for under.
+    /// Address for which it was requested.
     pub url: String,
-    /// What it is.
+    /// Its digest.
     pub digest: Digest,
     /// Its length in bytes.
     pub size: u64,
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
 }
 
 /// A file in the cache's own folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnFile {
-    /// What it is.
+    /// Its digest.
     pub digest: Digest,
     /// Its length in bytes.
     pub size: u64,
-    /// When anybody last used it.
+    /// When it was last used.
     pub used: SystemTime,
 }
 
-/// Handle on the store; clones share it.
+/// A handle on the cache; clones share it.
 #[derive(Debug, Clone)]
 pub struct Cache(Arc<Inner>);
 
@@ -87,16 +87,16 @@ pub struct Cache(Arc<Inner>);
 struct Inner {
     config: CacheConfig,
     layout: Layout,
-    room: Room,
+    space: Space,
     web: Web,
     pace: Pace,
     hub: Hub,
-    /// Addresses that somebody fetches right now: others wait for that.
+    /// Addresses that are being downloaded; other requests wait.
     busy: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Cache {
-    /// Opens or makes the store.
+    /// Opens or creates the cache.
     pub fn open(config: CacheConfig) -> Result<Self, OpenError> {
         let layout = Layout::new(config.dir.clone());
         let failed = |source| OpenError::Create { path: config.dir.clone(), source };
@@ -104,19 +104,18 @@ impl Cache {
             fs::create_dir_all(folder).map_err(failed)?;
         }
         fs::write(layout.root().join(MARK), "Files in here may be removed at any time.\n").map_err(failed)?;
-        let room = Room::new(layout.clone(), &config);
-        room.sweep();
+        let space = Space::new(layout.clone(), &config);
+        space.sweep();
         let hub = Hub::new(&config.hub_endpoint, config.hub_token.clone())?;
         let token = config.hub_token.clone().map(|token| (hub.endpoint().clone(), token));
         let web = Web::new(token).map_err(OpenError::Web)?;
         let pace = Pace::new(config.max_bytes_per_second);
-        Ok(Self(Arc::new(Inner { config, layout, room, web, pace, hub, busy: Mutex::default() })))
+        Ok(Self(Arc::new(Inner { config, layout, space, web, pace, hub, busy: Mutex::default() })))
     }
 
-    /// The file of `artifact`: fetched if it is not here, verified, and pinned while the answer lives.
+    /// Returns the file of `artifact`: downloaded if it is not cached, verified, and pinned until the result is dropped.
     ///
-    /// However many ask at once, it is fetched once. Giving up waiting stops the fetch, which goes on from there next
-    /// time.
+    /// Concurrent requests download it once. Dropping the future stops the download, which continues from there next time.
     pub async fn get(
         &self,
         artifact: &Artifact,
@@ -148,17 +147,17 @@ impl Cache {
         self.fetch(artifact, &address, &progress, cancel).await
     }
 
-    /// Whether a file lies in the cache's own folder, and not elsewhere on this machine.
+    /// Whether a file is in the cache's own folder.
     pub fn holds(&self, path: &Path) -> bool {
         path.starts_with(&self.0.config.dir)
     }
 
-    /// The file of `artifact` if it is here and verified.
+    /// Returns the file of `artifact` if it is cached and verified.
     pub fn lookup(&self, artifact: &Artifact) -> Option<Entry> {
         self.0.find(artifact)
     }
 
-    /// Everything that is here.
+    /// Returns all known files.
     pub fn list(&self) -> Vec<Entry> {
         let entry = |reference: Reference| {
             let path = reference.path(&self.0.layout)?;
@@ -167,7 +166,7 @@ impl Cache {
         index::all(&self.0.layout).into_iter().filter_map(entry).collect()
     }
 
-    /// The cache's own files, with the last use of each. Files of other programs are not among them.
+    /// Returns the cache's own files, with the last use of each, without those of other programs.
     pub fn own_files(&self) -> Vec<OwnFile> {
         let own = |file: evict::Candidate| match file.what {
             Removable::Blob(digest) => Some(OwnFile { digest, size: file.size, used: file.used }),
@@ -176,22 +175,22 @@ impl Cache {
         index::candidates(&self.0.layout).into_iter().filter_map(own).collect()
     }
 
-    /// Bytes that fit without removing anything. Files that are being fetched count with their whole length.
-    pub fn room(&self) -> u64 {
-        self.0.room.spare()
+    /// Returns the bytes that fit without removing anything. Files that are being downloaded count with their whole length.
+    pub fn free_bytes(&self) -> u64 {
+        self.0.space.spare()
     }
 
-    /// Removes one of its own files, unless somebody has it pinned. Gives whether it is gone.
+    /// Removes one of its own files unless it is pinned. Returns whether it does not exist any more.
     pub fn remove(&self, digest: Digest) -> bool {
         self.0.layout.root().join(MARK).is_file() && evict::remove_unpinned(&self.0.layout.blob(digest))
     }
 
-    /// Whether files that are not here could be fetched from the hub now.
+    /// Whether files could be downloaded from the hub now.
     pub async fn is_hub_reachable(&self) -> bool {
         !self.0.config.offline && self.0.web.answers(self.0.hub.endpoint()).await
     }
 
-    /// A file that is here, pinned.
+    /// Returns a cached file, pinned.
     async fn here(
         &self,
         artifact: &Artifact,
@@ -209,7 +208,7 @@ impl Cache {
         (pinned.digest() == entry.digest).then_some(pinned)
     }
 
-    /// A file of another program's, if it is the one wanted.
+    /// Returns a file of another program, if it is the requested one.
     async fn foreign(
         &self,
         artifact: &Artifact,
@@ -251,12 +250,12 @@ impl Cache {
         cancel: &CancellationToken,
     ) -> Result<Pinned, GetError> {
         if self.0.config.offline {
-            return Err(unavailable(artifact, "this Island fetches nothing"));
+            return Err(unavailable(artifact, "downloads are disabled on this Island"));
         }
         let url = match address {
             Address::Hub(hub) => self.0.hub.locate(hub).await?,
             Address::Web(url) => Url::parse(url).map_err(|error| unavailable(artifact, &error))?,
-            Address::Local(_) => unreachable!("local files are used where they lie"),
+            Address::Local(_) => unreachable!("local files are used in place"),
         };
         let path = self.0.layout.part(&artifact.url).with_extension("part");
         let part = Partial::new(&path);
@@ -266,13 +265,13 @@ impl Cache {
             url: &url,
             stated: artifact.size_bytes,
             part: &part,
-            room: &self.0.room,
+            space: &self.0.space,
             progress: &**progress,
             cancel,
         };
         let fetched = download.run().await?;
         if let Err(error) = judge(artifact, fetched.promised, fetched.digest) {
-            // Nothing says which piece is bad: all of it goes.
+            // It is unknown which piece is wrong: all of them are removed.
             part.set_of_use(false);
             return Err(error);
         }
@@ -284,7 +283,7 @@ impl Cache {
         Ok(pinned)
     }
 
-    /// Moves a verified file to its place.
+    /// Moves a verified file to its final path.
     async fn keep(
         &self,
         part: &Path,
@@ -297,8 +296,8 @@ impl Cache {
         let synced = tokio::task::spawn_blocking(move || File::open(&from)?.sync_all().map(|()| from));
         let synced = synced.await.map_err(io::Error::other).and_then(|synced| synced);
         let from = synced.map_err(|source| GetError::Write { path: part.to_owned(), source })?;
-        // A count of what is held must find the file in one place, and not in none or in both.
-        let alone = self.0.room.alone(cancel).await?;
+        // A count of the held bytes must find the file exactly once.
+        let alone = self.0.space.alone(cancel).await?;
         let moved = tokio::task::spawn_blocking(move || {
             let _alone = alone;
             fs::rename(&from, &target)?;
@@ -324,7 +323,7 @@ impl Cache {
 }
 
 impl Inner {
-    /// The verified file of `artifact`: by its digest, or by what its address was found to be.
+    /// Returns the verified file of `artifact`: by its digest, or by what its address resolved to.
     fn find(&self, artifact: &Artifact) -> Option<Entry> {
         let entry = |digest, path: PathBuf, size| Entry { url: artifact.url.clone(), digest, size, path };
         if let Some(digest) = artifact.sha256 {
@@ -347,10 +346,10 @@ impl Inner {
         Reference { url: url.to_owned(), digest: pinned.digest(), size: pinned.size(), elsewhere }
     }
 
-    /// A reference that cannot be written costs a second search, nothing else.
+    /// If the entry cannot be written, the file is searched for again next time.
     fn note(&self, reference: &Reference) {
         if let Err(error) = reference.store(&self.layout) {
-            tracing::warn!(%error, "cannot remember where a file lies");
+            tracing::warn!(%error, "cannot record the path of a file");
         }
     }
 
@@ -365,7 +364,7 @@ impl Inner {
         lock
     }
 
-    /// The lock that keeps other processes from fetching the same address. Ends with the process, however it ends.
+    /// Prevents that other processes download the same address. Released when the process ends, in any way.
     async fn lock(&self, url: &str, cancel: &CancellationToken) -> Result<File, GetError> {
         lock::wait(&self.layout.part(url).with_extension("lock"), cancel).await
     }
@@ -375,7 +374,7 @@ fn unavailable(artifact: &Artifact, reason: &(impl ToString + ?Sized)) -> GetErr
     GetError::Unavailable { url: artifact.url.clone(), reason: reason.to_string() }
 }
 
-/// Whether a file is the one that the artifact names, or that the hub promised.
+/// Whether a file has the digest in the artifact, or that of the hub.
 fn judge(artifact: &Artifact, promised: Option<Digest>, found: Digest) -> Result<(), GetError> {
     match artifact.sha256.or(promised) {
         Some(expected) if expected != found => Err(GetError::HashMismatch { expected, found }),

@@ -1,4 +1,4 @@
-//! Requests for parts of files. Redirects are followed by hand: few of them, and no secret goes to another host.
+//! Requests parts of files. Redirects are followed here: a limited number, and without sending secrets to another host.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use reqwest::{
     redirect,
 };
 
-/// Redirects followed before giving up.
+/// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
-/// Silence after which a connection counts as dead.
+/// Time without a byte after which a connection counts as dead.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Most bytes of an unexpected answer in an error.
+/// Maximum bytes of an unexpected answer that appear in an error.
 const MOST_ANSWER: usize = 100;
 
-/// A request that did not give the bytes asked for.
+/// A request that did not return the requested bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum WebError {
-    /// The address makes no sense.
+    /// The address is invalid.
     #[error("{0:?} is not an address on the web")]
     Url(String),
-    /// The server was not reached, or the connection broke.
-    #[error("talk to {host}")]
+    /// The server could not be reached, or the connection failed.
+    #[error("connect to {host}")]
     Transport {
         /// The server.
         host: String,
@@ -31,7 +31,7 @@ pub enum WebError {
         #[source]
         source: reqwest::Error,
     },
-    /// It answered with something else.
+    /// An unexpected status.
     #[error("{host} answered {status}")]
     Status {
         /// The server.
@@ -39,27 +39,27 @@ pub enum WebError {
         /// Its answer.
         status: u16,
     },
-    /// It sent us round and round.
+    /// Too many redirects.
     #[error("too many redirects")]
     Redirects,
-    /// It sent fewer bytes than were due.
+    /// It sent fewer bytes than expected.
     #[error("{host} sent {got} bytes instead of {expected}")]
     Length {
         /// The server.
         host: String,
-        /// What was due.
+        /// Expected bytes.
         expected: u64,
-        /// What came.
+        /// Received bytes.
         got: u64,
     },
-    /// It sent more bytes than were due. The rest of its answer was not read.
+    /// It sent more bytes than expected. The rest of its answer was not read.
     #[error("{host} sent at least {got} bytes where {expected} were due")]
     Excess {
         /// The server.
         host: String,
-        /// What was due.
+        /// Expected bytes.
         expected: u64,
-        /// What came until the answer was cut off.
+        /// Received bytes before the answer was aborted.
         got: u64,
     },
     /// It announced another length than the artifact states.
@@ -67,21 +67,21 @@ pub enum WebError {
     Size {
         /// The server.
         host: String,
-        /// As the artifact states.
+        /// The length that the artifact states.
         stated: u64,
-        /// As the server announced.
+        /// The length that the server announced.
         announced: u64,
     },
-    /// The file is larger than one of its kind may be.
+    /// The file is larger than allowed.
     #[error(
         "{host} has a file of {bytes} bytes or more, and at most {most} are fetched where the size is not known in advance"
     )]
     TooLarge {
         /// The server.
         host: String,
-        /// Most bytes that are fetched.
+        /// Maximum bytes.
         most: u64,
-        /// As announced, or what came until the answer was cut off.
+        /// As announced, or as received before the answer was aborted.
         bytes: u64,
     },
     /// It sent another part than the requested one, or one of unknown size.
@@ -93,7 +93,7 @@ pub enum WebError {
         start: u64,
         /// Last byte of the request.
         last: u64,
-        /// The answer's status and the part that it names.
+        /// Status of the answer, and the part that it names.
         answered: String,
     },
     /// The file changed while it was fetched.
@@ -105,7 +105,7 @@ pub enum WebError {
 }
 
 impl WebError {
-    /// Whether asking again may help.
+    /// Whether a retry may help.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Transport { .. } | Self::Length { .. } => true,
@@ -114,7 +114,7 @@ impl WebError {
         }
     }
 
-    /// Whether the server broke its promise, so that nothing that came from it is of use.
+    /// Whether the server broke the protocol, so that nothing it sent can be used.
     pub(crate) fn is_breach(&self) -> bool {
         match self {
             Self::Excess { .. }
@@ -130,44 +130,44 @@ impl WebError {
         }
     }
 
-    /// Whether the address at the end of a redirect has run out, so that the first one should be asked again.
+    /// Whether a redirect target has expired, so that the first address must be requested again.
     pub(crate) fn is_expired(&self) -> bool {
         matches!(self, Self::Status { status: 401 | 403 | 404 | 410, .. })
     }
 }
 
-/// What a first answer tells about a file.
+/// What the first answer shows about a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct About {
-    /// Where the bytes come from, after redirects.
+    /// Address of the bytes, after redirects.
     pub(crate) place: Url,
-    /// Bytes in all, where known.
+    /// Total bytes, if known.
     pub(crate) total: Option<u64>,
-    /// Whether parts can be asked for.
+    /// Whether range requests work.
     pub(crate) has_ranges: bool,
     /// Text that changes with the file.
     pub(crate) validator: Option<String>,
-    /// Hash of the whole file, where a hub tells it: 64 hex digits.
+    /// Hash of the whole file, if the hub sends it: 64 hex digits.
     pub(crate) sha256: Option<String>,
 }
 
 impl About {
-    /// Whether a later fetch can go on where this one stops: by parts, of a file whose version is known.
+    /// Whether a later download can continue this one: by range requests, for a file with a known version.
     pub(crate) fn can_be_resumed(&self) -> bool {
         self.has_ranges && self.validator.is_some()
     }
 
-    /// Whether a later answer is about the same version of the file, sent in the same way.
+    /// Whether a later answer is for the same version of the file, with the same encoding.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (self.has_ranges, self.total, &self.validator) == (other.has_ranges, other.total, &other.validator)
     }
 }
 
-/// Asks for parts of files.
+/// Requests parts of files.
 #[derive(Debug, Clone)]
 pub(crate) struct Web {
     client: Client,
-    /// Secret for one host alone.
+    /// A secret for one host.
     token: Option<(Url, String)>,
 }
 
@@ -183,7 +183,7 @@ impl Web {
         Ok(Self { client, token })
     }
 
-    /// Asks for the bytes from `start` to before `end`, and for what there is to know about the file.
+    /// Requests the bytes from `start` to before `end`, and what the answer shows about the file.
     pub(crate) async fn open(&self, url: &Url, start: u64, end: u64) -> Result<(Response, About), WebError> {
         let mut place = url.clone();
         let mut sha256 = None;
@@ -194,7 +194,7 @@ impl Web {
             if response.status().is_redirection() {
                 let target = text(headers, &header::LOCATION).and_then(|to| place.join(&to).ok());
                 let target = target.filter(|to| matches!(to.scheme(), "http" | "https"));
-                // Never from a safe connection to an open one.
+                // Never redirects from https to http.
                 let target = target.filter(|to| place.scheme() == "http" || to.scheme() == "https");
                 place = target.ok_or(WebError::Redirects)?;
                 continue;
@@ -219,16 +219,16 @@ impl Web {
         Err(WebError::Redirects)
     }
 
-    /// Whether anything answers there.
+    /// Whether a server answers at an address.
     pub(crate) async fn answers(&self, url: &Url) -> bool {
-        let asked = self.client.head(url.clone()).timeout(Duration::from_secs(10)).send();
-        asked.await.is_ok()
+        let answer = self.client.head(url.clone()).timeout(Duration::from_secs(10)).send();
+        answer.await.is_ok()
     }
 
     async fn get(&self, url: &Url, start: u64, end: u64) -> Result<Response, WebError> {
         let mut request = self.client.get(url.clone());
         request = request.header(header::RANGE, format!("bytes={start}-{}", end.saturating_sub(1)));
-        // A compressed answer has other lengths and other hashes.
+        // A compressed answer would have another length and hash.
         request = request.header(header::ACCEPT_ENCODING, "identity");
         if let Some((home, token)) = &self.token
             && home.origin() == url.origin()
@@ -237,7 +237,7 @@ impl Web {
         }
         let response = request.send().await.map_err(|source| transport(url, source))?;
         let status = response.status();
-        // An empty file has no bytes to ask for.
+        // An empty file has no bytes to request.
         let is_about_range = status == StatusCode::RANGE_NOT_SATISFIABLE;
         if status.is_success() || status.is_redirection() || is_about_range {
             return Ok(response);
@@ -247,7 +247,7 @@ impl Web {
 }
 
 pub(crate) fn transport(url: &Url, source: reqwest::Error) -> WebError {
-    // Signed addresses are secrets: only the host is told.
+    // Signed addresses are secrets: errors contain only the host.
     WebError::Transport { host: host(url), source: source.without_url() }
 }
 
@@ -259,20 +259,20 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_owned())
 }
 
-/// What an answer to the request for a part is.
+/// The kind of an answer to a range request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// All of the file.
+    /// The whole file.
     Whole,
-    /// The requested part, or the start of it, of a file of this length.
+    /// The requested part, or its start, of a file of this length.
     Part { total: u64 },
-    /// Nothing: the file ends before the part.
+    /// The file ends before the part.
     Shrunk,
-    /// Something that was not requested.
+    /// Not what was requested.
     Other,
 }
 
-/// What an answer with `status` and `named` for its `Content-Range` is to the request for the bytes from `start` to before `end`.
+/// Classifies an answer with `status` and `Content-Range` `named` to the request for the bytes from `start` to before `end`.
 fn judge(status: StatusCode, named: Option<&str>, start: u64, end: u64) -> Answer {
     if status == StatusCode::OK {
         return Answer::Whole;
@@ -292,8 +292,8 @@ fn judge(status: StatusCode, named: Option<&str>, start: u64, end: u64) -> Answe
     }
 }
 
-/// First and last byte, and the length of the file: `bytes 0-99/1234`. A range that cannot be had names no bytes: `bytes */1234`.
-/// Returns `None` where the length is absent.
+/// First and last byte, and the length of the file: `bytes 0-99/1234`. An unsatisfiable range has no bytes: `bytes */1234`. Returns `None`
+/// if the length is absent.
 fn content_range(text: &str) -> Option<(Option<(u64, u64)>, u64)> {
     let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
     let total = total.parse().ok()?;
@@ -304,7 +304,7 @@ fn content_range(text: &str) -> Option<(Option<(u64, u64)>, u64)> {
     Some((Some((first.parse().ok()?, last.parse().ok()?)), total))
 }
 
-/// A hub names the hash of a large file before it sends us to where the bytes are.
+/// A hub sends the hash of a large file with the redirect to its bytes.
 fn linked_sha256(headers: &HeaderMap) -> Option<String> {
     let tag = text(headers, &HeaderName::from_static("x-linked-etag"))?;
     let tag = tag.trim_start_matches("W/").trim_matches('"').to_ascii_lowercase();
@@ -317,10 +317,10 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever numbers a server names, no part is taken but one that starts where asked, ends where asked or before, and
-        /// lies inside the file.
+        /// Whatever numbers a server sends, only a part is accepted that starts at the requested byte, ends at the requested one or before,
+        /// and is inside the file.
         #[test]
-        fn only_the_part_that_was_asked_for_is_taken(
+        fn only_the_requested_part_is_accepted(
             start in 0_u64..100,
             length in 1_u64..100,
             first in prop_oneof![0_u64..120, any::<u64>()],
@@ -334,7 +334,7 @@ mod tests {
         }
 
         #[test]
-        fn no_header_is_taken_for_another(text in "(bytes )?[0-9*]{0,3}[-/]?[0-9*]{0,3}[-/]?[0-9*]{0,3}") {
+        fn parsed_headers_are_unambiguous(text in "(bytes )?[0-9*]{0,3}[-/]?[0-9*]{0,3}[-/]?[0-9*]{0,3}") {
             if let Some((range, total)) = content_range(&text) {
                 let range = range.map_or("*".to_owned(), |(first, last)| format!("{first}-{last}"));
                 let again = content_range(&format!("bytes {range}/{total}"));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_cannot_be_had_tells_of_an_empty_or_a_shorter_file() {
+    fn an_unsatisfiable_range_shows_an_empty_or_shorter_file() {
         let judge = |named, start| judge(StatusCode::RANGE_NOT_SATISFIABLE, named, start, start + 10);
         assert_eq!(judge(Some("bytes */0"), 0), Answer::Part { total: 0 });
         assert_eq!(judge(Some("bytes */50"), 50), Answer::Shrunk);

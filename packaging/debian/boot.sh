@@ -144,7 +144,7 @@ repack "$broken" cp /bin/false usr/bin/island-agent
 release 2 "$broken"
 inside systemctl start island-update && fail "it reports success"
 until_true "version $new again" runs_version "$new"
-inside island-update check | grep -q 'did not come up here before' || fail "it would try again"
+inside island-update check | grep -q 'did not start here before' || fail "it would try again"
 job 8
 
 say "an older release is not taken"

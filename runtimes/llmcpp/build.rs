@@ -1,4 +1,4 @@
-//! Puts llama.cpp's libraries where the worker finds them: beside the binary, and its CPU variants in `backends/` beside it.
+//! Copies llama.cpp's libraries to where the worker finds them: beside the binary, and its CPU variants into `backends/` beside it.
 
 use std::{
     env, fs, io,
@@ -14,14 +14,14 @@ fn main() -> io::Result<()> {
     install(&libraries, &target)?;
     install(&libraries, &target.join("deps"))?;
     if target.join("examples").is_dir() {
-        // What the dependency links there leads nowhere, and its build script fails over it when it runs again.
+        // The dependency leaves a dangling link there, over which its build script fails when it runs again.
         install(&libraries, &target.join("examples"))?;
     }
     let built = env::var_os("DEP_LLAMA_BACKENDS_DIR").map_or_else(|| root.join("backends"), PathBuf::from);
     install(&built, &target.join("backends"))?;
     println!("cargo::rustc-env=ISLAND_BUILT_BACKENDS={}", built.display());
     if cfg!(target_os = "linux") {
-        // RPATH rather than RUNPATH: it also serves the libraries that these libraries need.
+        // RPATH rather than RUNPATH: it also applies to the libraries that these libraries need.
         for path in ["$ORIGIN", "$ORIGIN/../lib/island", "$ORIGIN/..", &libraries.display().to_string()] {
             println!("cargo::rustc-link-arg=-Wl,--disable-new-dtags,-rpath,{path}");
         }
@@ -34,10 +34,10 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// `<target>/<profile>`, where binaries end up.
+/// `<target>/<profile>`, the folder of the binaries.
 fn target_dir() -> PathBuf {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    out.ancestors().nth(3).expect("OUT_DIR lies in <profile>/build/<package>/out").to_owned()
+    out.ancestors().nth(3).expect("OUT_DIR is in <profile>/build/<package>/out").to_owned()
 }
 
 /// Copies the shared libraries of one folder to another, under the names by which they are loaded.
@@ -58,7 +58,7 @@ fn install(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Through a second name, so that a running worker keeps the library it has.
+/// Through a temporary name, so that a running worker keeps its library.
 fn replace(from: &Path, to: &Path) -> io::Result<()> {
     let fresh = to.with_extension("new");
     fs::copy(from, &fresh)?;

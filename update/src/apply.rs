@@ -1,4 +1,4 @@
-//! The order of an update: nothing is installed while jobs run, and what does not come up is taken back.
+//! The order of an update: nothing is installed while jobs run, and a version that does not start is reverted.
 
 use std::{
     fs, io,
@@ -14,44 +14,44 @@ use crate::{
     record::{Pending, Record},
 };
 
-/// Between two looks at the agent.
+/// Time between two checks of the agent.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long to wait.
+/// Time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// For running jobs to end.
+    /// Time for running jobs to end.
     pub drain: Duration,
-    /// For the new version to come up.
+    /// Time for the new version to start.
     pub start: Duration,
 }
 
-/// What became of an update.
+/// Result of an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
     /// The new version runs.
     Done(Version),
-    /// Jobs ran for too long: another time.
+    /// Jobs ran for too long; the next run tries again.
     Busy(usize),
-    /// It did not come up; the former version is back.
+    /// It did not start; the former version is restored.
     TakenBack(Version),
 }
 
-/// An update that went wrong in a way that nobody foresaw.
+/// An update that failed in an unexpected way.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The machine.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// The record.
-    #[error("keep the record in {0}")]
+    /// The record cannot be written.
+    #[error("write the record in {0}")]
     Record(PathBuf, #[source] io::Error),
-    /// Neither the new nor the former version runs.
-    #[error("version {0} did not come up, and what was there before does not either")]
+    /// Neither the new nor the former version starts.
+    #[error("version {0} did not start, and the former version does not start either")]
     Lost(Version),
 }
 
-/// Installs `package` of `version`. `folder` keeps the record and the former package.
+/// Installs `package` of `version`. `folder` contains the record and the former package.
 pub async fn apply(
     machine: &impl Machine,
     folder: &Path,
@@ -83,7 +83,7 @@ pub async fn apply(
     settle(machine, folder, record, patience.start).await
 }
 
-/// Ends an installation that began, maybe in an earlier run: either the new version comes up, or the former one is put back.
+/// Completes an installation, possibly of an earlier run: either the new version starts, or the former one is restored.
 pub async fn settle(
     machine: &impl Machine,
     folder: &Path,
@@ -98,7 +98,7 @@ pub async fn settle(
         resume(machine, held).await?;
         return Ok(Applied::Done(version));
     }
-    tracing::error!(%version, "it does not come up: the former version is put back");
+    tracing::error!(%version, "the new version does not start: restoring the former version");
     machine.install(&previous).await?;
     record.failed.insert(version.clone());
     write(&record, folder)?;
@@ -111,19 +111,19 @@ pub async fn settle(
     }
 }
 
-/// Takes work again, unless its owner had it take none before.
+/// Ends the drain, unless the owner had paused or drained the agent before.
 async fn resume(machine: &impl Machine, held: bool) -> Result<(), MachineError> {
     if held { Ok(()) } else { machine.resume().await }
 }
 
-/// Waits until no job runs; some number: so many still do.
+/// Waits until no job runs; returns the number of jobs that still run after the time limit.
 async fn quiet(machine: &impl Machine, patience: Duration) -> Result<Option<usize>, ApplyError> {
     let deadline = Instant::now() + patience;
     if machine.health().await.is_some() {
         machine.drain().await?;
     }
     loop {
-        // An agent that does not answer runs nothing that an update could disturb.
+        // An agent that does not answer runs no jobs that an update could interrupt.
         let jobs = machine.health().await.map_or(0, |health| health.jobs);
         if jobs == 0 {
             return Ok(None);
@@ -135,7 +135,7 @@ async fn quiet(machine: &impl Machine, patience: Duration) -> Result<Option<usiz
     }
 }
 
-/// Whether the agent answers, with this version where one is named, and as connected as it was.
+/// Whether the agent answers, with this version if one is given, and is connected if it was before.
 async fn is_up(
     machine: &impl Machine,
     version: Option<&Version>,

@@ -1,4 +1,4 @@
-//! Settings. Without a manifest's address and a key nothing is ever updated.
+//! Settings. Without the address of a manifest and a key, nothing is updated.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -16,21 +16,21 @@ pub const ENV_PREFIX: &str = "ISLAND_UPDATE_";
 pub struct Config {
     /// Address of the manifest of releases.
     pub manifest: String,
-    /// Public keys of whoever makes releases, base64.
+    /// Public keys of those who make releases, base64.
     pub keys: Vec<PublicKey>,
-    /// How many of them must have signed one.
+    /// How many of them must have signed a release.
     pub threshold: usize,
-    /// Which releases.
+    /// The channel of releases.
     pub channel: String,
-    /// Where packages and what is remembered lie.
+    /// Folder for packages and the record.
     pub state_dir: PathBuf,
-    /// Settings of the agent that is kept up to date.
+    /// Settings file of the agent that is updated.
     pub agent_config: PathBuf,
-    /// Minutes that running jobs get to end; after them the update waits for the next time.
+    /// Minutes that running jobs have to end; after that the next run tries again.
     pub drain_min: u64,
-    /// Seconds that a new version gets to come up.
+    /// Seconds that a new version has to start.
     pub start_s: u64,
-    /// How logs look.
+    /// Format of the log.
     pub log: LogFormat,
 }
 
@@ -51,18 +51,21 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether there is anybody to ask and to trust.
+    /// Whether a manifest and keys are set.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let require = |holds: bool, rule: &str| {
             if holds { Ok(()) } else { Err(ConfigError::Invalid(rule.to_owned())) }
         };
-        require(!self.manifest.is_empty(), "manifest must name where releases are listed")?;
-        require(!self.keys.is_empty(), "keys must name whom you trust to make releases")?;
+        require(!self.manifest.is_empty(), "manifest must be the address of the list of releases")?;
+        require(
+            !self.keys.is_empty(),
+            "keys must contain the public keys of those whose releases you trust",
+        )?;
         let enough = (1..=self.keys.len()).contains(&self.threshold);
         require(enough, "threshold must be at least 1 and at most the number of keys")
     }
 
-    /// Whom the owner trusts.
+    /// What the owner trusts.
     pub fn trust(&self) -> Trust {
         Trust {
             keys: self.keys.iter().copied().collect(),
@@ -73,7 +76,7 @@ impl Config {
         }
     }
 
-    /// How long to wait.
+    /// The time limits.
     pub fn patience(&self) -> Patience {
         Patience { drain: Duration::from_secs(self.drain_min * 60), start: Duration::from_secs(self.start_s) }
     }

@@ -1,4 +1,4 @@
-//! A Debian machine, on which the agent is a package and a service.
+//! A Debian machine: the agent is a package and a service.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use crate::machine::{Health, Machine, MachineError};
 
 const PACKAGE: &str = "island-agent";
 
-/// This machine.
+/// A Debian machine.
 #[derive(Debug, Clone)]
 pub struct Debian {
-    /// Settings of the agent.
+    /// Settings file of the agent.
     pub agent_config: PathBuf,
 }
 
-/// The part of the agent's status that matters here. The installed agent may be an older one, which names the order otherwise.
+/// The needed part of the agent's status. The installed agent may be an older version, which names the order differently.
 #[derive(Debug, Deserialize)]
 struct Status {
     version: Version,
@@ -27,7 +27,7 @@ struct Status {
     order: Order,
 }
 
-/// The latest order of the owner.
+/// The owner's latest order.
 #[derive(Debug, Deserialize)]
 struct Order {
     #[serde(alias = "wish")] // words: ok
@@ -46,32 +46,33 @@ impl Machine for Debian {
     async fn installed(&self) -> Result<Version, MachineError> {
         let mut query = Command::new("dpkg-query");
         query.args(["--show", "--showformat=${Version}", PACKAGE]);
-        let what = format!("ask which {PACKAGE} is installed");
-        let text = said(&what, query).await?;
+        let what = format!("query the installed version of {PACKAGE}");
+        let text = output_of(&what, query).await?;
         text.trim().parse().map_err(|error| MachineError { what, why: format!("{:?}: {error}", text.trim()) })
     }
 
     async fn health(&self) -> Option<Health> {
-        let text = said("ask the agent how it is", self.agent(&["status", "--json"])).await.ok()?;
+        let text =
+            output_of("query the status of the agent", self.agent(&["status", "--json"])).await.ok()?;
         let status: Status = serde_json::from_str(&text).ok()?;
         let held = status.order.order != "none";
         Some(Health { version: status.version, connected: status.connected, jobs: status.jobs.len(), held })
     }
 
     async fn drain(&self) -> Result<(), MachineError> {
-        said("have the agent take no new work", self.agent(&["drain"])).await.map(|_| ())
+        output_of("drain the agent", self.agent(&["drain"])).await.map(|_| ())
     }
 
     async fn resume(&self) -> Result<(), MachineError> {
-        said("have the agent take work again", self.agent(&["resume"])).await.map(|_| ())
+        output_of("resume the agent", self.agent(&["resume"])).await.map(|_| ())
     }
 
     async fn keep(&self, folder: &Path) -> Result<PathBuf, MachineError> {
         let version = self.installed().await?;
         let mut repack = Command::new("dpkg-repack");
         repack.arg(PACKAGE).current_dir(folder);
-        let what = "keep the installed package to come back to";
-        said(what, repack).await?;
+        let what = "repack the installed package";
+        output_of(what, repack).await?;
         let begins = format!("{PACKAGE}_{version}_");
         let entries = std::fs::read_dir(folder)
             .map_err(|error| MachineError { what: what.to_owned(), why: error.to_string() })?;
@@ -81,21 +82,21 @@ impl Machine for Debian {
         };
         paths.find(is_it).ok_or_else(|| MachineError {
             what: what.to_owned(),
-            why: format!("dpkg-repack left no {begins}….deb in {}", folder.display()),
+            why: format!("dpkg-repack created no {begins}….deb in {}", folder.display()),
         })
     }
 
     async fn install(&self, package: &Path) -> Result<(), MachineError> {
         let mut dpkg = Command::new("dpkg");
-        // The owner's settings stay as they are, and nobody is there to be asked.
+        // The owner's settings are kept, and no question is shown.
         dpkg.args(["--force-confold", "--force-confdef", "--install"]).arg(package);
         dpkg.env("DEBIAN_FRONTEND", "noninteractive");
-        said(&format!("install {}", package.display()), dpkg).await.map(|_| ())
+        output_of(&format!("install {}", package.display()), dpkg).await.map(|_| ())
     }
 }
 
-/// Runs a program to its end and gives what it said.
-async fn said(what: &str, mut command: Command) -> Result<String, MachineError> {
+/// Runs a program to its end and returns its output.
+async fn output_of(what: &str, mut command: Command) -> Result<String, MachineError> {
     let failed = |why: String| MachineError { what: what.to_owned(), why };
     let ran = command.kill_on_drop(true).output().await.map_err(|error| failed(error.to_string()))?;
     if !ran.status.success() {
@@ -111,7 +112,8 @@ mod tests {
 
     #[test]
     fn the_status_of_older_and_newer_agents_is_read() {
-        for name in ["wish", "order"] {
+        const NAMES: [&str; 2] = ["wish", "order"]; // words: ok
+        for name in NAMES {
             let text = format!(
                 r#"{{"version": "0.1.0", "connected": true, "jobs": [], "{name}": {{"{name}": "pause", "until": null}}, "more": 1}}"#
             );

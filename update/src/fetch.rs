@@ -1,4 +1,4 @@
-//! Fetching what a release consists of, within bounds.
+//! Downloads the files of a release, within limits.
 
 use std::{
     fs::{self, File},
@@ -14,45 +14,45 @@ use sha2::{Digest as _, Sha256};
 
 use crate::manifest;
 
-/// Longest silence of a server.
+/// Maximum time without a byte from a server.
 const SILENCE: Duration = Duration::from_mins(1);
-/// Time that a manifest may take.
+/// Time limit of a manifest.
 const MANIFEST_TIME: Duration = Duration::from_mins(1);
 
-/// What cannot be fetched.
+/// A download that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The address is none.
-    #[error("{0:?} is no address")]
+    /// The address is invalid.
+    #[error("{0:?} is not an address")]
     Address(String),
-    /// The server.
+    /// The server did not answer, or answered with an error.
     #[error("fetch {0}")]
     Web(Url, #[source] reqwest::Error),
-    /// It takes too long.
-    #[error("{0} was not there within a minute")]
+    /// It took too long.
+    #[error("{0} was not downloaded within a minute")]
     Slow(Url),
-    /// More comes than was said.
-    #[error("{0} sends more than it should: {1} bytes were promised")]
+    /// More bytes than announced arrive.
+    #[error("{0} sends more than the expected {1} bytes")]
     Endless(Url, u64),
-    /// Not the file that was promised.
-    #[error("what {0} sends is not the file that the release names")]
+    /// Another file than the one in the release.
+    #[error("{0} sends another file than the one in the release")]
     OtherFile(Url),
-    /// The disk.
+    /// The file cannot be written.
     #[error("write {0}")]
     Write(PathBuf, #[source] io::Error),
 }
 
-/// Fetches.
+/// Downloads files.
 #[derive(Debug)]
 pub struct Web(Client);
 
 impl Web {
-    /// One that waits for nobody for ever.
+    /// Creates one with timeouts.
     pub fn new() -> Result<Self, reqwest::Error> {
         Client::builder().connect_timeout(SILENCE).read_timeout(SILENCE).build().map(Self)
     }
 
-    /// The manifest at `url`; a byte more than any may have at most.
+    /// Downloads the manifest at `url`, at most one byte more than its maximum.
     pub async fn manifest(&self, url: &str) -> Result<(Url, Vec<u8>), FetchError> {
         let url: Url = url.parse().map_err(|_| FetchError::Address(url.to_owned()))?;
         let fetched = async {
@@ -71,7 +71,7 @@ impl Web {
         Ok((url, bytes))
     }
 
-    /// The file in `folder`, verified while it comes; one that is there already is verified alone.
+    /// Downloads the file into `folder` and verifies it meanwhile; an existing one is only verified.
     pub async fn file(
         &self,
         from: &Url,
@@ -112,7 +112,7 @@ impl Web {
     }
 }
 
-/// The hash of a file.
+/// Hashes a file.
 pub fn hash(path: &Path) -> io::Result<Digest> {
     let mut hasher = Sha256::new();
     io::copy(&mut File::open(path)?, &mut hasher)?;

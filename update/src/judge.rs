@@ -1,4 +1,4 @@
-//! Whether a release may be installed. Pure: bytes, keys, memory and time go in, what to do comes out.
+//! Decides whether a release may be installed. Pure: bytes, keys, the record and the time are arguments.
 
 use std::collections::BTreeSet;
 
@@ -11,32 +11,32 @@ use crate::{
     record::Record,
 };
 
-/// Largest file that is fetched.
+/// Largest file of a release.
 pub const MAX_FILE: u64 = 2 << 30;
-/// How far a release's clock may be ahead of ours, seconds.
+/// How far a release's time may be in the future, seconds.
 const AHEAD: i64 = 24 * 3600;
 
 /// Whom the owner trusts, and for what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trust {
-    /// Keys of whoever makes releases.
+    /// Public keys of those who make releases.
     pub keys: BTreeSet<PublicKey>,
     /// How many of them must have signed.
     pub threshold: usize,
-    /// The product that is installed here.
+    /// The installed product.
     pub product: String,
     /// The channel that its owner chose.
     pub channel: String,
-    /// What kind of file this machine takes.
+    /// The kind of file that this machine installs.
     pub target: String,
 }
 
-/// What is to be done.
+/// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// What runs is the newest.
+    /// The installed version is the newest.
     UpToDate,
-    /// The newest did not come up here before.
+    /// The newest version did not start here before.
     Failed(Version),
     /// Install it.
     Install {
@@ -47,63 +47,63 @@ pub enum Verdict {
     },
 }
 
-/// Why a manifest is not believed.
+/// Why a manifest is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Longer than any.
+    /// It is longer than allowed.
     #[error("the manifest has more than {MAX_BYTES} bytes")]
     TooLong,
-    /// Not one.
-    #[error("the manifest is none: {0}")]
+    /// It cannot be parsed.
+    #[error("invalid manifest: {0}")]
     Malformed(String),
-    /// Signatures are missing or wrong.
+    /// Signatures are missing or invalid.
     #[error("{found} of the trusted keys signed it, {needed} are needed")]
     Unsigned {
-        /// Valid ones.
+        /// Number of valid signatures.
         found: usize,
-        /// Needed ones.
+        /// Number of required signatures.
         needed: usize,
     },
-    /// Somebody else's.
+    /// It is for another product or channel.
     #[error("it is a release of {0}")]
     OtherProduct(String),
-    /// From the future.
+    /// It is from the future.
     #[error("it was made in the future: is this machine's clock right?")]
     Future,
-    /// Too old to be the newest.
-    #[error("it expired: whoever serves it hides newer ones, or no release was made for long")]
+    /// It has expired.
+    #[error("it expired: the server withholds newer releases, or none was made for a long time")]
     Expired,
-    /// Older than one that was seen.
+    /// It is older than one that was seen.
     #[error("it is release {found}, and {seen} was seen here before")]
     Replayed {
         /// Its number.
         found: u64,
-        /// The newest one seen.
+        /// The highest number seen.
         seen: u64,
     },
-    /// Two releases under one number.
+    /// There are two releases with the same number.
     #[error("it is another release {0} than the one that was seen here before")]
     Changed(u64),
-    /// Below the floor.
+    /// It is below the minimum version.
     #[error("version {0} is older than the oldest that may be installed")]
     BelowFloor(Version),
-    /// Older than what runs.
+    /// It is older than the installed version.
     #[error("version {found} is older than {installed}, which is installed")]
     Backwards {
         /// Its version.
         found: Version,
-        /// What is installed.
+        /// The installed version.
         installed: Version,
     },
-    /// Nothing for this machine.
+    /// It has no file for this machine.
     #[error("it has no file for {0}")]
     NoFile(String),
-    /// A file that cannot be right.
+    /// Its file has an impossible length.
     #[error("its file for this machine has {0} bytes")]
     BadFile(u64),
 }
 
-/// Verifies a manifest and says what follows from it, and what is to be remembered from now on, whatever becomes of the installation.
+/// Verifies a manifest and returns what to do, and the record to store whatever the result of the installation.
 pub fn judge(
     bytes: &[u8],
     trust: &Trust,
@@ -121,7 +121,7 @@ pub fn judge(
     if found < needed {
         return Err(Refused::Unsigned { found, needed });
     }
-    // From here on somebody trusted said it.
+    // From here on the content is from a trusted source.
     let release: Release = serde_json::from_str(&manifest.release).map_err(malformed)?;
     let record = remembered(&manifest, &release, trust, record, now)?;
     let verdict = choose(release, trust, &record, installed)?;

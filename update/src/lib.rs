@@ -1,11 +1,11 @@
-//! Keeps an Island's packages up to date, for owners who turn it on.
+//! Updates an Island's packages, for owners who enable it.
 //!
-//! A release is one signed list of files ([`manifest`]). Whether it may be installed is a pure question ([`judge`]): who signed it, for
-//! what, whether it is fresh, and whether it goes forward. What passes is fetched and compared with its hash ([`fetch`]), and installed
-//! once the Island has nothing to do ([`apply`]); what does not come up is taken back and never tried again. What the machine does
-//! for that is behind one trait ([`machine`]), of which [`debian`] is the real one; what must be remembered is in [`record`].
+//! A release is a signed list of files ([`manifest`]). A pure function decides whether it may be installed ([`judge`]): by signatures,
+//! product, freshness and version. An accepted release is downloaded and compared with its hash ([`fetch`]), and installed once the Island
+//! runs no job ([`apply`]); a version that does not start is reverted and never tried again. The machine is behind a trait ([`machine`]),
+//! which [`debian`] implements; what must be remembered is in [`record`].
 //!
-//! It runs as root from a timer and ends; the agent itself never can replace its own program.
+//! It runs as root from a timer and exits; the agent cannot replace its own program.
 
 pub mod apply;
 pub mod config;

@@ -1,4 +1,4 @@
-//! What an update needs of the machine it runs on.
+//! What an update needs of the machine that it runs on.
 
 use std::{
     future::Future,
@@ -7,41 +7,41 @@ use std::{
 
 use semver::Version;
 
-/// Something the machine could not do.
+/// An operation that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct MachineError {
     /// What was attempted.
     pub what: String,
-    /// What came of it.
+    /// Why it failed.
     pub why: String,
 }
 
-/// How the Island is.
+/// The state of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
     /// Version of the agent that runs.
     pub version: Version,
     /// Whether it is registered with its coordinator.
     pub connected: bool,
-    /// Jobs that run.
+    /// Running jobs.
     pub jobs: usize,
-    /// Whether it takes no new work because its owner said so.
+    /// Whether its owner paused or drained it.
     pub held: bool,
 }
 
 /// The machine, as an update uses it.
 pub trait Machine {
-    /// Version of the package that is installed.
+    /// The installed version of the package.
     fn installed(&self) -> impl Future<Output = Result<Version, MachineError>>;
-    /// How the agent is; none: it does not answer.
+    /// The state of the agent; `None` if it does not answer.
     fn health(&self) -> impl Future<Output = Option<Health>>;
-    /// Takes no new work.
+    /// Stops accepting jobs.
     fn drain(&self) -> impl Future<Output = Result<(), MachineError>>;
-    /// Takes work again.
+    /// Accepts jobs again.
     fn resume(&self) -> impl Future<Output = Result<(), MachineError>>;
-    /// Keeps what is installed as a package in `folder`, to come back to.
+    /// Saves the installed package in `folder`, so that it can be restored.
     fn keep(&self, folder: &Path) -> impl Future<Output = Result<PathBuf, MachineError>>;
-    /// Installs a package over what is there, forwards or backwards, and starts it.
+    /// Installs a package over another version, newer or older, and starts it.
     fn install(&self, package: &Path) -> impl Future<Output = Result<(), MachineError>>;
 }

@@ -1,4 +1,4 @@
-//! `island-update`: looks for a release, and installs it when the Island has nothing to do.
+//! `island-update`: looks for a release, and installs it when the Island runs no job.
 
 use std::{
     collections::BTreeMap,
@@ -38,40 +38,40 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say whether there is something newer.
+    /// Report whether a newer release exists.
     Check,
-    /// Install what is newer once no job runs, and take it back if it does not come up.
+    /// Install a newer release once no job runs, and restore the former version if it does not start.
     Apply,
-    /// For makers of releases: make a key.
+    /// For makers of releases: generate a key.
     Keygen {
-        /// Where its secret half goes; the public half is printed.
+        /// File for the secret key; the public key is printed.
         key: PathBuf,
     },
-    /// For makers of releases: sign one, made of Debian packages.
+    /// For makers of releases: sign a release made of Debian packages.
     Sign(Sign),
 }
 
 #[derive(Debug, clap::Args)]
 struct Sign {
-    /// Secret key; several sign together.
+    /// Secret key; several can be given, all of which sign.
     #[arg(long, required = true)]
     key: Vec<PathBuf>,
-    /// Where the manifest goes.
+    /// File for the manifest.
     #[arg(long)]
     out: PathBuf,
     /// Version of the packages.
     #[arg(long)]
     version: Version,
-    /// Oldest version that may still be run.
+    /// Oldest version that may still run.
     #[arg(long)]
     floor: Option<Version>,
     /// Number of the release: one more than the last.
     #[arg(long)]
     number: u64,
-    /// Which releases.
+    /// Channel.
     #[arg(long, default_value = "stable")]
     channel: String,
-    /// Days for which it may be the newest.
+    /// Days for which it may be the newest release.
     #[arg(long, default_value_t = 90)]
     days: i64,
     /// A package, such as `x86_64-deb=island-agent_0.2.0_amd64.deb`; it is expected beside the manifest.
@@ -86,14 +86,14 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Keygen { key } => keygen(&key),
-        Command::Sign(wish) => sign(&wish),
+        Command::Sign(options) => sign(&options),
         Command::Check => with_config(&cli.config, false),
         Command::Apply => with_config(&cli.config, true),
     };
     match done {
-        Ok(said) => {
-            let told = writeln!(io::stdout(), "{said}");
-            if told.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        Ok(line) => {
+            let written = writeln!(io::stdout(), "{line}");
+            if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
             eprintln!("island-update: {error}");
@@ -119,8 +119,8 @@ async fn update(config: &Config, install: bool) -> Result<String, Failure> {
     fs::create_dir_all(folder)?;
     let record = Record::read(folder)?;
     if install && record.pending.is_some() {
-        // An earlier run ended in the middle: whatever is installed now shall not stay unseen.
-        return Ok(told(&apply::settle(&machine, folder, record, config.patience().start).await?));
+        // An earlier run was interrupted: its installation is completed first.
+        return Ok(described(&apply::settle(&machine, folder, record, config.patience().start).await?));
     }
     let web = Web::new()?;
     let (from, bytes) = web.manifest(&config.manifest).await?;
@@ -130,7 +130,7 @@ async fn update(config: &Config, install: bool) -> Result<String, Failure> {
     let (version, file) = match verdict {
         Verdict::UpToDate => return Ok(format!("{installed} is the newest")),
         Verdict::Failed(version) => {
-            return Ok(format!("{version} did not come up here before: {installed} stays"));
+            return Ok(format!("{version} did not start here before: {installed} stays"));
         }
         Verdict::Install { version, file } => (version, file),
     };
@@ -142,20 +142,24 @@ async fn update(config: &Config, install: bool) -> Result<String, Failure> {
     if !matches!(applied, Applied::Busy(_)) {
         fs::remove_file(&package)?;
     }
-    if let Applied::TakenBack(_) = applied { Err(told(&applied).into()) } else { Ok(told(&applied)) }
+    if let Applied::TakenBack(_) = applied {
+        Err(described(&applied).into())
+    } else {
+        Ok(described(&applied))
+    }
 }
 
-fn told(applied: &Applied) -> String {
+fn described(applied: &Applied) -> String {
     match applied {
         Applied::Done(version) => format!("{version} runs"),
-        Applied::Busy(jobs) => format!("{jobs} jobs still run: another time"),
-        Applied::TakenBack(version) => format!("{version} did not come up: the former version is back"),
+        Applied::Busy(jobs) => format!("{jobs} jobs still run; the next run tries again"),
+        Applied::TakenBack(version) => format!("{version} did not start: the former version is restored"),
     }
 }
 
 fn keygen(path: &Path) -> Result<String, String> {
     if path.exists() {
-        return Err(format!("{} is there already, and a key is never replaced", path.display()));
+        return Err(format!("{} exists, and a key is never replaced", path.display()));
     }
     let seed: [u8; 32] = rand::random();
     let key = SigningKey::from_bytes(&seed);
@@ -164,32 +168,32 @@ fn keygen(path: &Path) -> Result<String, String> {
     Ok(PublicKey::of(&key).to_string())
 }
 
-fn sign(wish: &Sign) -> Result<String, String> {
-    let keys = wish.key.iter().map(|path| read_key(path)).collect::<Result<Vec<_>, _>>()?;
-    let files = wish.files.iter().map(|file| listed(file)).collect::<Result<BTreeMap<_, _>, _>>()?;
+fn sign(options: &Sign) -> Result<String, String> {
+    let keys = options.key.iter().map(|path| read_key(path)).collect::<Result<Vec<_>, _>>()?;
+    let files = options.files.iter().map(|file| listed(file)).collect::<Result<BTreeMap<_, _>, _>>()?;
     let now = OffsetDateTime::now_utc().unix_timestamp();
     let release = Release {
         product: "island-agent".to_owned(),
-        channel: wish.channel.clone(),
-        number: wish.number,
-        version: wish.version.clone(),
-        floor: wish.floor.clone().unwrap_or(Version::new(0, 0, 0)),
+        channel: options.channel.clone(),
+        number: options.number,
+        version: options.version.clone(),
+        floor: options.floor.clone().unwrap_or(Version::new(0, 0, 0)),
         issued_at: now,
-        expires_at: now + wish.days * 24 * 3600,
+        expires_at: now + options.days * 24 * 3600,
         files,
     };
     let manifest =
         serde_json::to_vec_pretty(&Manifest::sign(&release, &keys)).map_err(|error| error.to_string())?;
-    write_atomic(&wish.out, &manifest, 0o644)
-        .map_err(|error| format!("write {}: {error}", wish.out.display()))?;
-    Ok(format!("release {} of {} signed by {} keys", wish.number, wish.version, keys.len()))
+    write_atomic(&options.out, &manifest, 0o644)
+        .map_err(|error| format!("write {}: {error}", options.out.display()))?;
+    Ok(format!("release {} of {} signed by {} keys", options.number, options.version, keys.len()))
 }
 
 fn read_key(path: &Path) -> Result<SigningKey, String> {
     let failed = |why: String| format!("read the key {}: {why}", path.display());
     let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     let seed: Option<[u8; 32]> = BASE64.decode(text.trim()).ok().and_then(|bytes| bytes.try_into().ok());
-    seed.map(|seed| SigningKey::from_bytes(&seed)).ok_or_else(|| failed("it is none".to_owned()))
+    seed.map(|seed| SigningKey::from_bytes(&seed)).ok_or_else(|| failed("it is not a key".to_owned()))
 }
 
 fn listed(file: &str) -> Result<(String, manifest::File), String> {

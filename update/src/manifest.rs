@@ -1,4 +1,4 @@
-//! A release: what it consists of, and who says so.
+//! A release: its files and its signatures.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -8,12 +8,12 @@ use island_protocol::digest::Digest;
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
-/// Longest manifest that is read.
+/// Maximum length of a manifest.
 pub const MAX_BYTES: usize = 64 << 10;
-/// What is signed begins with this, so that a signature over anything else never passes for one over a release.
+/// Prefix of the signed bytes, so that no signature for another purpose is valid for a release.
 const DOMAIN: &[u8] = b"island release 1\n";
 
-/// A signed manifest as it travels. The release stays the text that was signed: nothing is written anew before it is verified.
+/// A signed manifest as it is sent. The release remains the text that was signed: it is parsed only after verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -26,28 +26,28 @@ pub struct Manifest {
 /// One release of one product.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// What it is, such as `island-agent`.
+    /// The product, such as `island-agent`.
     pub product: String,
-    /// For whom, such as `stable`.
+    /// The channel, such as `stable`.
     pub channel: String,
-    /// Counts releases of the channel; never goes back, also where a version does.
+    /// Counts releases of the channel; never decreases, even if the version does.
     pub number: u64,
     /// Its version.
     pub version: Version,
-    /// Oldest version that may still be run; nothing older is ever installed again.
+    /// Oldest version that may still run; nothing older is installed.
     pub floor: Version,
-    /// Seconds since 1970 at which it was made.
+    /// Time of the release, seconds since 1970.
     pub issued_at: i64,
-    /// Seconds since 1970 after which it is nobody's newest release any more.
+    /// Time after which it is not accepted as the newest release any more, seconds since 1970.
     pub expires_at: i64,
-    /// Its files, by the machine they are for, such as `x86_64-deb`.
+    /// Its files by kind of machine, such as `x86_64-deb`.
     pub files: BTreeMap<String, File>,
 }
 
 /// One file of a release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
-    /// Where it is; relative to the manifest, or absolute.
+    /// Its address, relative to the manifest or absolute.
     pub url: String,
     /// Its length in bytes.
     pub size: u64,
@@ -66,9 +66,9 @@ pub struct PublicKey([u8; 32]);
 pub struct BadKey;
 
 impl Manifest {
-    /// A manifest signed by these keys.
+    /// Creates a manifest signed by these keys.
     pub fn sign(release: &Release, keys: &[SigningKey]) -> Self {
-        let release = serde_json::to_string(release).expect("text and numbers serialise");
+        let release = serde_json::to_string(release).expect("text and numbers are valid JSON");
         let message = message(&release);
         let signature = |key: &SigningKey| BASE64.encode(key.sign(&message).to_bytes());
         let signatures =
@@ -93,7 +93,7 @@ fn message(release: &str) -> Vec<u8> {
 }
 
 impl PublicKey {
-    /// The public half of a key.
+    /// The public key of a secret key.
     pub fn of(key: &SigningKey) -> Self {
         Self(key.verifying_key().to_bytes())
     }

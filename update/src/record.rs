@@ -1,4 +1,4 @@
-//! What an Island remembers of the releases it has seen.
+//! The record of the releases that this machine has seen.
 
 use std::{
     collections::BTreeSet,
@@ -14,37 +14,37 @@ use serde::{Deserialize, Serialize};
 /// Name of the file.
 const FILE: &str = "record.json";
 
-/// What must outlive a run: an older release is never taken for the newest, whoever serves it.
+/// The stored facts: an older release must never be accepted as the newest, whatever server sends it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
     /// Number of the newest release that was verified.
     pub number: u64,
-    /// Hash of its text: there is one release of a number.
+    /// Hash of its text: there is only one release of a number.
     pub sha256: Option<Digest>,
-    /// Highest floor of all of them.
+    /// Highest minimum version of all of them.
     pub floor: Option<Version>,
-    /// Versions that did not come up here.
+    /// Versions that did not start here.
     pub failed: BTreeSet<Version>,
-    /// An installation whose end nobody saw.
+    /// An installation that was not completed.
     pub pending: Option<Pending>,
 }
 
-/// An installation that began.
+/// An installation that has started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
-    /// What is being installed.
+    /// The version being installed.
     pub version: Version,
-    /// The package of what was there before.
+    /// The package of the former version.
     pub previous: PathBuf,
     /// Whether the Island was registered before: it must be again.
     pub was_connected: bool,
-    /// Whether the owner had it take no work: then it stays so.
+    /// Whether the owner had paused or drained it: that is kept.
     pub held: bool,
 }
 
 impl Record {
-    /// What is remembered in `folder`; nothing yet where there is no file.
+    /// Loads the record in `folder`; empty if there is no file.
     pub fn read(folder: &Path) -> io::Result<Self> {
         match fs::read(folder.join(FILE)) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other),
@@ -53,7 +53,7 @@ impl Record {
         }
     }
 
-    /// Writes it down, whole or not at all.
+    /// Stores it atomically.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
         write_atomic(&folder.join(FILE), &bytes, 0o600)

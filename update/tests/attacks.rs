@@ -53,13 +53,13 @@ fn signed(release: &Release, keys: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&Manifest::sign(release, &keys)).expect("json")
 }
 
-/// What is made of a release signed by key 1, which is trusted, over version 0.1.0.
+/// The decision on a release signed by key 1, which is trusted, for version 0.1.0.
 fn judged(release: &Release, record: &Record) -> Result<(Verdict, Record), Refused> {
     judge(&signed(release, &[1]), &trust(&[1], 1), record, &version("0.1.0"), NOW)
 }
 
 #[test]
-fn a_good_release_is_installed_once_and_remembered() {
+fn a_valid_release_is_installed_once_and_recorded() {
     let (verdict, record) = judged(&release(), &Record::default()).expect("good");
     assert!(matches!(verdict, Verdict::Install { version: found, .. } if found == version("0.2.0")));
     assert_eq!((record.number, record.floor.clone()), (7, Some(version("0.1.0"))));
@@ -78,7 +78,7 @@ fn arbitrary_software_is_refused() {
     assert_eq!(made(&manifest(&[9]), &trust(&[1], 1)), Err(Refused::Unsigned { found: 0, needed: 1 }));
     assert_eq!(made(&manifest(&[1, 9]), &trust(&[1, 2], 2)), Err(Refused::Unsigned { found: 1, needed: 2 }));
     assert!(made(&manifest(&[1, 2]), &trust(&[1, 2, 3], 2)).is_ok());
-    // Nobody trusted, or nobody needed, is not everybody believed.
+    // Signatures below the threshold or of untrusted keys do not count.
     assert_eq!(made(&manifest(&[1]), &trust(&[], 0)), Err(Refused::Unsigned { found: 0, needed: 1 }));
     // A signature of one key under the name of another.
     let mut forged: Manifest = serde_json::from_slice(&manifest(&[9])).expect("json");
@@ -94,7 +94,7 @@ fn arbitrary_software_is_refused() {
 }
 
 #[test]
-fn going_back_and_standing_still_are_refused() {
+fn downgrades_and_expired_releases_are_refused() {
     let seen = judged(&release(), &Record::default()).expect("good").1;
     let older = Release { number: 6, version: version("0.3.0"), ..release() };
     assert_eq!(judged(&older, &seen), Err(Refused::Replayed { found: 6, seen: 7 }));
@@ -113,7 +113,7 @@ fn going_back_and_standing_still_are_refused() {
 }
 
 #[test]
-fn somebody_elses_release_and_impossible_files_are_refused() {
+fn releases_of_other_products_and_impossible_files_are_refused() {
     let refused = |release: Release| judged(&release, &Record::default()).expect_err("refused");
     let product = refused(Release { product: "other".to_owned(), ..release() });
     assert_eq!(product, Refused::OtherProduct("other (stable)".to_owned()));
@@ -129,9 +129,9 @@ fn somebody_elses_release_and_impossible_files_are_refused() {
 }
 
 proptest! {
-    /// Whatever single byte is changed or cut off, it is refused, or means the same.
+    /// A manifest with any byte changed or cut off is refused, or means the same.
     #[test]
-    fn no_changed_manifest_is_believed(at in 0_usize..2000, byte in any::<u8>(), cut in any::<bool>()) {
+    fn no_changed_manifest_is_accepted(at in 0_usize..2000, byte in any::<u8>(), cut in any::<bool>()) {
         let good = signed(&release(), &[1]);
         let meant = judged(&release(), &Record::default());
         let at = at % good.len();

@@ -1,4 +1,4 @@
-//! Fetching from a server that does what it likes.
+//! Downloads from servers that send anything.
 
 use axum::{Router, body::Body, routing::get};
 use futures::stream;
@@ -34,7 +34,7 @@ fn file(url: &str) -> File {
 }
 
 #[tokio::test]
-async fn only_the_promised_file_is_kept() {
+async fn only_the_file_of_the_release_is_kept() {
     let (url, folder) = (server().await, tempfile::tempdir().expect("a folder"));
     let web = Web::new().expect("a client");
     let (from, bytes) = web.manifest(&format!("{url}/manifest.json")).await.expect("the manifest");
@@ -47,19 +47,19 @@ async fn only_the_promised_file_is_kept() {
             (FetchError::OtherFile(_), false) | (FetchError::Endless(..), true)
         );
         assert!(fits, "{name}: {refused:?}");
-        assert_eq!(here(), 0, "{name} left something");
+        assert_eq!(here(), 0, "{name} left a file");
     }
-    web.file(&from, &file("missing.deb"), folder.path()).await.expect_err("it is not there");
+    web.file(&from, &file("missing.deb"), folder.path()).await.expect_err("it does not exist");
     let path = web.file(&from, &file("good.deb"), folder.path()).await.expect("the file");
     assert_eq!(hash(&path).expect("its hash"), file("").sha256);
-    // What is there is not believed either, and fetched again where it changed.
+    // An existing file is verified, too, and downloaded again if it changed.
     std::fs::write(&path, "changed").expect("write");
     let path = web.file(&from, &file("good.deb"), folder.path()).await.expect("the file");
     assert_eq!(std::fs::read(path).expect("read"), GOOD);
 }
 
 #[tokio::test]
-async fn no_manifest_is_endless() {
+async fn manifests_have_a_maximum_length() {
     let (url, web) = (server().await, Web::new().expect("a client"));
     let refused = web.manifest(&format!("{url}/endless")).await.expect_err("endless");
     assert!(matches!(refused, FetchError::Endless(_, most) if most == MAX_BYTES as u64), "{refused:?}");

@@ -1,4 +1,4 @@
-//! Updates on a scripted machine: what is done, in which order, and what happens when something goes wrong on the way.
+//! Updates on a scripted machine: the order of the steps, and failures of each.
 
 use std::{
     cell::RefCell,
@@ -15,15 +15,15 @@ use semver::Version;
 
 const PATIENCE: Patience = Patience { drain: Duration::from_mins(1), start: Duration::from_secs(30) };
 
-/// A machine that writes down what is done to it.
+/// A machine that records the steps.
 #[derive(Debug)]
 struct Script {
     state: RefCell<State>,
-    /// Looks at the agent after which its jobs have ended.
+    /// Number of status queries after which its jobs have ended.
     busy_for: usize,
-    /// Versions that do not come up.
+    /// Versions that do not start.
     broken: Vec<&'static str>,
-    /// Versions that come up and are never registered.
+    /// Versions that start and are never registered.
     lonely: Vec<&'static str>,
     held: bool,
     cannot_keep: bool,
@@ -93,7 +93,7 @@ impl Machine for Script {
     async fn keep(&self, folder: &Path) -> Result<PathBuf, MachineError> {
         self.note("keep");
         if self.cannot_keep {
-            return Err(MachineError { what: "keep".to_owned(), why: "no room".to_owned() });
+            return Err(MachineError { what: "keep".to_owned(), why: "no space".to_owned() });
         }
         Ok(folder.join(&self.state.borrow().version))
     }
@@ -112,7 +112,7 @@ async fn to_two(machine: &Script, folder: &Path) -> Result<Applied, ApplyError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_good_version_comes_up_and_takes_work() {
+async fn a_working_version_starts_and_accepts_jobs() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Script { busy_for: 5, ..Script::new() };
     assert_eq!(to_two(&machine, folder.path()).await.expect("done"), Applied::Done(Version::new(0, 2, 0)));
@@ -121,7 +121,7 @@ async fn a_good_version_comes_up_and_takes_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_are_not_cut_off() {
+async fn jobs_are_not_interrupted() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Script { busy_for: usize::MAX, ..Script::new() };
     assert_eq!(to_two(&machine, folder.path()).await.expect("another time"), Applied::Busy(1));
@@ -129,7 +129,7 @@ async fn jobs_are_not_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_does_not_come_up_or_get_registered_is_taken_back_and_not_tried_again() {
+async fn a_version_that_does_not_start_or_register_is_reverted_and_not_tried_again() {
     for machine in
         [Script { broken: vec!["0.2.0"], ..Script::new() }, Script { lonely: vec!["0.2.0"], ..Script::new() }]
     {
@@ -143,23 +143,23 @@ async fn a_version_that_does_not_come_up_or_get_registered_is_taken_back_and_not
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_island_that_was_alone_before_may_be_alone_afterwards_and_a_paused_one_stays_paused() {
+async fn an_unregistered_island_may_stay_unregistered_and_a_paused_one_stays_paused() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Script { lonely: vec!["0.1.0", "0.2.0"], held: true, ..Script::new() };
     assert_eq!(to_two(&machine, folder.path()).await.expect("done"), Applied::Done(Version::new(0, 2, 0)));
-    assert_eq!(machine.did(), ["drain", "keep", "install 0.2.0"], "nobody has it take work");
+    assert_eq!(machine.did(), ["drain", "keep", "install 0.2.0"], "it is not resumed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_installed_without_a_way_back() {
+async fn nothing_is_installed_that_cannot_be_reverted() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Script { cannot_keep: true, ..Script::new() };
-    to_two(&machine, folder.path()).await.expect_err("no way back");
+    to_two(&machine, folder.path()).await.expect_err("it cannot be reverted");
     assert_eq!(machine.did(), ["drain", "keep", "resume"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_installation_that_nobody_saw_the_end_of_is_ended() {
+async fn an_interrupted_installation_is_completed() {
     let folder = tempfile::tempdir().expect("a folder");
     let pending = |held| Pending {
         version: Version::new(0, 2, 0),
@@ -168,16 +168,16 @@ async fn an_installation_that_nobody_saw_the_end_of_is_ended() {
         held,
     };
     let record = |held| Record { pending: Some(pending(held)), ..Record::default() };
-    // It was killed before the package was installed: what runs is not what was meant.
+    // It was killed before the package was installed: the former version runs.
     let machine = Script::new();
     let ended = settle(&machine, folder.path(), record(false), PATIENCE.start).await.expect("ended");
     assert_eq!(ended, Applied::TakenBack(Version::new(0, 2, 0)));
-    // It was killed behind that.
+    // It was killed after that.
     let machine = Script::new();
     machine.state.borrow_mut().version = "0.2.0".to_owned();
     let ended = settle(&machine, folder.path(), record(true), PATIENCE.start).await.expect("ended");
     assert_eq!(ended, Applied::Done(Version::new(0, 2, 0)));
-    // Nothing comes up any more: that is said, and not passed over.
+    // No version starts any more: that is an error.
     let machine = Script { broken: vec!["0.1.0", "0.2.0"], ..Script::new() };
     let lost = settle(&machine, folder.path(), record(false), PATIENCE.start).await;
     assert!(matches!(lost, Err(ApplyError::Lost(_))), "{lost:?}");

@@ -180,7 +180,7 @@ impl Sources {
             jobs: self.supervisor.running(),
             workers: self.supervisor.pool().workers().iter().map(|worker| shown(worker)).collect(),
             models_gb: gigabytes(held),
-            room_gb: gigabytes(self.cache.room()),
+            room_gb: gigabytes(self.cache.free_bytes()),
             fetching: self.preloader.now().latest(),
             refusals: self.supervisor.refusals().all(),
             last_job: book.last,

@@ -50,9 +50,9 @@ impl Memory {
             total = total.min(limits.total_memory);
             available = available.min(limits.free_memory);
         }
-        if let Some(room) = Groups::default().memory() {
-            total = total.min(room.limit);
-            available = available.min(room.free);
+        if let Some(group) = Groups::default().memory() {
+            total = total.min(group.limit);
+            available = available.min(group.free);
         }
         Self { total_mb: total >> 20, available_mb: available >> 20 }
     }

@@ -26,7 +26,7 @@ impl Supervisor {
         let pool = &self.parts.pool;
         let model = ModelKey::of_attempt(assignment);
         // Nothing is measured for a job whose worker runs: it needs no more memory.
-        let (memory, room) = if pool.has_place(&model, &assignment.cargo) {
+        let (memory, headroom_left) = if pool.has_place(&model, &assignment.cargo) {
             (Demand::default(), Amount::default())
         } else {
             let headroom = pool.headroom();
@@ -47,8 +47,8 @@ impl Supervisor {
             has_runtime: binary.is_ok(),
             jobs,
             max_jobs: self.parts.max_jobs,
-            ram_mb: room.ram_mb,
-            vram_mb: room.vram_mb,
+            ram_mb: headroom_left.ram_mb,
+            vram_mb: headroom_left.vram_mb,
             disk_mb: disk_mb(&self.parts.cache_dir).map_or(0, |(free, _)| free),
             sandbox: Some(self.capabilities().sandbox.level),
             allow_weak_sandbox: self.parts.allow_weak_sandbox,

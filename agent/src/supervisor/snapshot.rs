@@ -90,11 +90,11 @@ impl Supervisor {
     /// Memory and slots for further jobs, for heartbeats.
     pub fn headroom(&self) -> Headroom {
         let live = self.lock().live();
-        let room = self.parts.pool.headroom();
+        let headroom = self.parts.pool.headroom();
         Headroom {
             job_slots: self.parts.max_jobs.saturating_sub(live),
-            ram_mb: room.ram_mb,
-            vram_mb: room.vram_mb,
+            ram_mb: headroom.ram_mb,
+            vram_mb: headroom.vram_mb,
         }
     }
 

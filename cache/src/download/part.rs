@@ -1,7 +1,7 @@
-//! A file on its way: the bytes, and a side file that says which pieces of them have landed.
+//! A partial file: its bytes, and a side file that records which pieces are on disk.
 //!
-//! The side file's first line names the version of the file, where it can be resumed; then comes a byte per piece. A kill leaves
-//! both as they are. Neither is synced: after a power cut the hash at the end decides.
+//! The first line of the side file names the version of the file, if it can be resumed; then follows one byte per piece. A kill leaves both
+//! unchanged. Neither is synced: after a power loss the hash at the end decides.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -21,17 +21,17 @@ use crate::{GetError, pieces::Pieces, size::FileSize, web::About};
 
 /// Length of the side file's first line.
 const HEADER: usize = 512;
-/// Bytes hashed between two looks at the token.
+/// Bytes that are hashed between two checks of the cancellation token.
 const HASH_BYTES: usize = 1 << 20;
 
-/// Which version of a file the pieces are of.
+/// The version of a file to which the pieces belong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Version {
     total: Option<u64>,
     validator: Option<String>,
 }
 
-/// A file on its way.
+/// A partial file.
 #[derive(Debug)]
 pub(crate) struct Part {
     path: PathBuf,
@@ -40,7 +40,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Opens what an earlier try left of the same version, or starts over.
+    /// Opens what an earlier download of the same version left, or starts from the beginning.
     pub(super) fn resume(path: &Path, about: &About, size: FileSize) -> Result<(Self, Pieces), GetError> {
         let mut pieces = Pieces::new(size);
         let (version, marks) = left(path);
@@ -52,14 +52,14 @@ impl Part {
         Ok((Self::open(path)?, pieces))
     }
 
-    /// A file of this version, `length` bytes long, of which nothing has landed.
+    /// Creates a file of this version with `length` bytes and no piece.
     pub(super) fn start_over(path: &Path, about: &About, length: u64) -> Result<Self, GetError> {
         Self::remove(path);
         let part = Self::open(path)?;
         let failed = |source| GetError::Write { path: path.to_owned(), source };
         if about.can_be_resumed() {
             let mut header = serde_json::to_vec(&Version::of(about)).map_err(|error| failed(error.into()))?;
-            // A version too long to note is one that cannot be resumed.
+            // A version whose name is too long cannot be resumed.
             header.resize(HEADER.max(header.len()), b' ');
             part.marks.write_all_at(&header, 0).map_err(failed)?;
         }
@@ -67,29 +67,29 @@ impl Part {
         Ok(part)
     }
 
-    /// Whether what is there can be resumed by a fetch of the same version.
+    /// Whether a download of the same version can continue it.
     pub(crate) fn can_be_resumed(path: &Path) -> bool {
         let (version, _) = left(path);
         version.is_some_and(|version| version.validator.is_some() && length(path) == version.total)
     }
 
-    /// Removes what there is.
+    /// Removes it.
     pub(crate) fn remove(path: &Path) {
         let _ = fs::remove_file(path);
         let _ = fs::remove_file(marks_path(path));
     }
 
-    /// Makes the file `length` bytes long.
+    /// Sets the length of the file.
     pub(super) fn set_length(&self, length: u64) -> io::Result<()> {
         self.file.set_len(length)
     }
 
-    /// Notes that piece `index` has landed.
+    /// Records that piece `index` is on disk.
     pub(super) fn mark(&self, index: usize) -> io::Result<()> {
         self.marks.write_all_at(&[1], (HEADER + index) as u64)
     }
 
-    /// Writes `bytes` and gives the emptied buffer back.
+    /// Writes `bytes` and returns the emptied buffer.
     pub(super) async fn write_at(&self, mut bytes: Vec<u8>, start: u64) -> io::Result<Vec<u8>> {
         let file = Arc::clone(&self.file);
         let write = tokio::task::spawn_blocking(move || {
@@ -106,7 +106,7 @@ impl Part {
         self.follow(total, seen, cancel).await
     }
 
-    /// Hashes the file while it grows, up to where `prefix` says that it has no hole. Fails when `prefix` ends early.
+    /// Hashes the file while it grows, up to the `prefix` without a hole. Fails if `prefix` ends early.
     pub(super) async fn follow(
         &self,
         total: u64,

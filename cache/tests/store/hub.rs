@@ -1,4 +1,4 @@
-//! A stand-in for a model hub and for the servers it sends to.
+//! A scripted model hub and the servers to which it redirects.
 
 use std::{
     collections::BTreeMap,
@@ -19,35 +19,35 @@ use island_protocol::digest::Digest;
 use sha2::{Digest as _, Sha256};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-/// How the servers behave; all well by default.
+/// How the servers behave; correctly by default.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mood {
-    /// Sends everything, whatever part is asked for.
+    /// Sends the whole file, whatever part is requested.
     pub(crate) ignores_ranges: bool,
-    /// Closes this many answers in the middle.
+    /// Aborts this number of answers in the middle.
     pub(crate) cuts: u32,
-    /// Answers so many requests with 503.
+    /// Answers this number of requests with 503.
     pub(crate) refusals: u32,
     /// Flips a bit in the byte at this place.
     pub(crate) flips: Option<usize>,
-    /// Redirects so many times before the file.
+    /// Number of redirects before the file.
     pub(crate) hops: u32,
-    /// Waits between chunks.
+    /// Time between chunks.
     pub(crate) pause: Option<Duration>,
-    /// Names the file's hash on the way.
+    /// Sends the file's hash with the redirect.
     pub(crate) tells_hash: bool,
     /// Text that changes with the file.
     pub(crate) version: u32,
-    /// Stops for good after so many bytes in all.
+    /// Stops answering after this number of bytes in total.
     pub(crate) stops_after: Option<u64>,
 }
 
-/// What the servers saw.
+/// What the servers received.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) requests: u32,
     pub(crate) bytes: u64,
-    /// Hosts that were given a secret.
+    /// Hosts that received a secret.
     pub(crate) secrets: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ struct Inner {
 
 type Shared = Arc<Mutex<Inner>>;
 
-/// A hub, and a second server that it sends to.
+/// A hub, and a second server to which it redirects.
 pub(crate) struct Hub {
     pub(crate) url: String,
     inner: Shared,
@@ -73,18 +73,18 @@ impl Hub {
         let inner: Shared = Arc::default();
         let (url, hub) = serve(Arc::clone(&inner)).await;
         let (elsewhere, other) = serve(Arc::clone(&inner)).await;
-        // Another name of this machine is another host.
+        // Another name of this machine counts as another host.
         lock(&inner).elsewhere = elsewhere.replace("127.0.0.1", "localhost");
         Self { url, inner, tasks: [hub, other] }
     }
 
-    /// Puts a file of the repository `o/r` there.
+    /// Adds a file to the repository `o/r`.
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) -> Digest {
         lock(&self.inner).files.insert(name.to_owned(), Bytes::copy_from_slice(bytes));
         Digest::from_bytes(Sha256::digest(bytes).into())
     }
 
-    /// Address of a file for whoever does not know hubs.
+    /// Address of a file without the hub.
     pub(crate) fn web(&self, name: &str) -> String {
         format!("{}/o/r/resolve/main/{name}", self.url)
     }
@@ -206,7 +206,7 @@ fn send(inner: &Shared, name: &str, headers: &HeaderMap) -> Response<Body> {
     answer.body(body(&part, cut, inner.mood.pause)).expect("an answer")
 }
 
-/// The bytes in chunks; cut in the middle, the connection ends with an error.
+/// The bytes in chunks; aborted in the middle, the connection ends with an error.
 fn body(bytes: &[u8], cut: bool, pause: Option<Duration>) -> Body {
     let keep = if cut { bytes.len() / 2 } else { bytes.len() };
     let mut chunks: Vec<Result<Bytes, std::io::Error>> =

@@ -1,4 +1,4 @@
-//! Servers that break their promises, and files that do not fit.
+//! Servers that send other bytes than announced, and files that do not fit.
 
 use std::{
     fs,
@@ -19,9 +19,9 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// The largest length that a header can name.
+/// The largest length that a header can contain.
 const ABSURD: &str = "18446744073709551615";
-/// Far more than socket buffers hold, far less than a body without end.
+/// Far more than socket buffers hold, far less than an endless body.
 const LITTLE: u64 = END_OF_ENDLESS / 4;
 
 fn config(dir: &Path, max_bytes: u64) -> CacheConfig {
@@ -45,21 +45,21 @@ async fn get(cache: &Cache, artifact: &Artifact) -> Result<Pinned, GetError> {
     cache.get(artifact, Arc::new(|_, _| {}), &CancellationToken::new()).await
 }
 
-/// Files on their way, locks aside.
+/// Partial files, without locks.
 fn left(dir: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(dir.join("partial")).expect("list").flatten().map(|entry| entry.path());
     paths.filter(|path| path.extension() != Some("lock".as_ref())).collect()
 }
 
-/// What a fetch from `server` fails with. Nothing of it may be left behind.
+/// The error of a download from `server`. Nothing of it may remain.
 async fn failure(server: &Raw, max_bytes: u64, stated: Option<u64>) -> GetError {
     let folder = tempfile::tempdir().expect("temporary folder");
     let cache = Cache::open(config(folder.path(), max_bytes)).expect("open");
-    let error = get(&cache, &artifact(server, stated)).await.expect_err("the server lies");
+    let error = get(&cache, &artifact(server, stated)).await.expect_err("the server is wrong");
     assert_eq!(left(folder.path()), Vec::<PathBuf>::new(), "{error:?}");
     assert!(cache.own_files().is_empty() && cache.list().is_empty());
-    // A larger one is bounded by the disk, to which others write meanwhile.
-    assert!(max_bytes > GIB || cache.room() == max_bytes, "{} of {max_bytes}", cache.room());
+    // A larger one is limited by the disk, to which others write meanwhile.
+    assert!(max_bytes > GIB || cache.free_bytes() == max_bytes, "{} of {max_bytes}", cache.free_bytes());
     error
 }
 
@@ -68,7 +68,7 @@ async fn answers(reply: impl Fn(Request) -> Reply + Send + Sync + 'static) -> Ra
 }
 
 #[tokio::test]
-async fn an_absurd_total_is_refused_before_anything_is_allocated() {
+async fn an_absurd_total_is_rejected_before_anything_is_allocated() {
     let server = answers(|_| {
         let reply = Reply::new("206 Partial Content").header("ETag", "\"v\"").header("Content-Length", 1);
         reply.header("Content-Range", format!("bytes 0-0/{ABSURD}")).plain(b"x")
@@ -87,7 +87,7 @@ async fn an_absurd_total_is_refused_before_anything_is_allocated() {
 }
 
 #[tokio::test]
-async fn an_absurd_length_is_refused_before_anything_is_written() {
+async fn an_absurd_length_is_rejected_before_anything_is_written() {
     let server = answers(|_| Reply::new("200 OK").header("Content-Length", ABSURD).plain(&[7; 1000])).await;
     let error = failure(&server, u64::MAX, None).await;
     assert!(matches!(error, GetError::Fetch { .. }), "{error:?}");
@@ -96,7 +96,7 @@ async fn an_absurd_length_is_refused_before_anything_is_written() {
 }
 
 #[tokio::test]
-async fn a_length_other_than_the_entrys_is_refused_at_once() {
+async fn a_length_other_than_the_entrys_is_rejected_at_once() {
     let content = bytes(2 << 20, 1);
     let ranged = answers(move |request| Reply::part(&content, request)).await;
     let whole =
@@ -121,7 +121,7 @@ fn error_text(error: &dyn std::error::Error) -> String {
 }
 
 #[tokio::test]
-async fn a_body_longer_than_its_range_is_cut() {
+async fn a_body_longer_than_its_range_is_aborted() {
     let total = 20 * MIB;
     for (endless_from, stated) in [(0, None), (0, Some(total)), (8 * MIB, Some(total))] {
         let content = bytes(total as usize, 2);
@@ -142,13 +142,13 @@ async fn a_body_longer_than_its_range_is_cut() {
             panic!("{error:?}")
         };
         assert!(expected <= 8 * MIB && got > expected, "{got} of {expected}");
-        // Six connections at once take a piece each.
+        // Six concurrent connections download one piece each.
         assert!(server.sent() < LITTLE + total, "{} bytes were sent", server.sent());
     }
 }
 
 #[tokio::test]
-async fn a_body_without_end_is_cut_at_the_entrys_size() {
+async fn an_endless_body_is_aborted_at_the_entrys_size() {
     let server = answers(|_| Reply::new("200 OK").endless()).await;
     let error = failure(&server, GIB, Some(MIB)).await;
     let GetError::Fetch { source: WebError::Excess { expected, got, .. }, .. } = error else {
@@ -159,7 +159,7 @@ async fn a_body_without_end_is_cut_at_the_entrys_size() {
 }
 
 #[tokio::test]
-async fn a_body_without_end_and_without_a_size_is_cut_at_the_caches_bound() {
+async fn an_endless_body_without_a_size_is_aborted_at_the_caches_limit() {
     let server = answers(|_| Reply::new("200 OK").endless()).await;
     let error = failure(&server, 20 * MIB, None).await;
     assert!(error.is_disk_full(), "{error:?}");
@@ -167,7 +167,7 @@ async fn a_body_without_end_and_without_a_size_is_cut_at_the_caches_bound() {
 }
 
 #[tokio::test]
-async fn a_body_of_unknown_length_is_taken_where_it_fits() {
+async fn a_body_of_unknown_length_is_accepted_if_it_fits() {
     for length in [0, 1000, 10 << 20] {
         let content = bytes(length, 3);
         let sent = content.clone();
@@ -198,7 +198,7 @@ async fn a_body_a_little_longer_or_shorter_than_the_entry_is_not_kept() {
 }
 
 #[tokio::test]
-async fn ranges_that_are_refused_end_the_fetch() {
+async fn refused_ranges_end_the_download() {
     let refuse = |range: &'static str| {
         answers(move |_| Reply::new("416 Range Not Satisfiable").header("Content-Range", range))
     };
@@ -226,7 +226,7 @@ async fn second_piece(second: impl Fn(Request, &[u8]) -> Reply + Send + Sync + '
 }
 
 #[tokio::test]
-async fn a_file_that_changes_between_pieces_is_given_up() {
+async fn a_file_that_keeps_changing_fails() {
     let total = Some(20 * MIB);
     let grown = second_piece(|request, content| {
         let reply = Reply::new("206 Partial Content").header("ETag", "\"v\"");
@@ -239,14 +239,14 @@ async fn a_file_that_changes_between_pieces_is_given_up() {
     for server in [grown.await, shrunk.await, whole.await] {
         let error = failure(&server, GIB, total).await;
         assert!(matches!(error, GetError::Fetch { source: WebError::Changed { .. }, .. }), "{error:?}");
-        assert!(server.requests() < 40, "it was not tried for ever: {}", server.requests());
+        assert!(server.requests() < 40, "the number of tries is limited: {}", server.requests());
     }
 }
 
 #[tokio::test]
-async fn a_part_that_was_not_requested_is_refused() {
+async fn a_part_that_was_not_requested_is_rejected() {
     let other = second_piece(|request, content| {
-        // As requested, but one byte more.
+        // As requested, but one byte longer.
         Reply::part(content, Request { last: request.last + 1, ..request })
     });
     let error = failure(&other.await, GIB, None).await;
@@ -254,7 +254,7 @@ async fn a_part_that_was_not_requested_is_refused() {
 }
 
 #[tokio::test]
-async fn a_transfer_that_cannot_be_resumed_leaves_nothing() {
+async fn a_download_that_cannot_be_resumed_leaves_nothing() {
     let server = answers(|_| Reply::new("200 OK").header("Content-Length", MIB).plain(&[7; 1000])).await;
     let error = failure(&server, GIB, None).await;
     assert!(matches!(error, GetError::Fetch { source: WebError::Transport { .. }, .. }), "{error:?}");
@@ -271,7 +271,7 @@ async fn gated(seed: u64) -> (Raw, Arc<Semaphore>) {
     (server.await, gate)
 }
 
-/// Starts to fetch in the background; resolves when the first piece has landed.
+/// Starts a download in the background; returns when the first piece is on disk.
 async fn begin(cache: &Cache, artifact: Artifact) -> tokio::task::JoinHandle<Result<Pinned, GetError>> {
     let landed = Arc::new(Semaphore::new(0));
     let (cache, signal) = (cache.clone(), Arc::clone(&landed));
@@ -282,31 +282,31 @@ async fn begin(cache: &Cache, artifact: Artifact) -> tokio::task::JoinHandle<Res
 }
 
 #[tokio::test]
-async fn two_fetches_do_not_take_the_same_room() {
+async fn two_downloads_do_not_claim_the_same_space() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let cache = Cache::open(config(folder.path(), 20 * MIB)).expect("open");
     let other = Cache::open(config(folder.path(), 20 * MIB)).expect("as another process would");
     let ((first, gate), (second, open)) = (gated(6).await, gated(7).await);
     open.add_permits(1);
     let running = begin(&cache, artifact(&first, Some(12 * MIB))).await;
-    assert_eq!(cache.room(), 8 * MIB, "what is still to come is taken");
+    assert_eq!(cache.free_bytes(), 8 * MIB, "the missing part is claimed");
     for cache in [&cache, &other] {
         let full =
             get(cache, &artifact(&second, Some(12 * MIB))).await.expect_err("together they do not fit");
         assert!(full.is_disk_full(), "{full:?}");
-        assert_eq!(other.room(), 8 * MIB, "a refused fetch takes nothing");
+        assert_eq!(other.free_bytes(), 8 * MIB, "a failed download claims nothing");
     }
     gate.add_permits(1);
     drop(running.await.expect("no panic").expect("the first is not disturbed"));
     get(&other, &artifact(&second, Some(12 * MIB))).await.expect("the first is done and can go");
-    assert_eq!((cache.own_files().len(), cache.room()), (1, 8 * MIB));
+    assert_eq!((cache.own_files().len(), cache.free_bytes()), (1, 8 * MIB));
 }
 
 #[tokio::test]
-async fn two_fetches_do_not_take_the_same_disk() {
+async fn two_downloads_do_not_claim_the_same_disk() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let stat = rustix::fs::statvfs(folder.path()).expect("statvfs");
-    // Room for one and a half of them on the disk, give or take what others write to it meanwhile.
+    // Space for one and a half of them on the disk, apart from what others write to it meanwhile.
     let size = stat.f_bavail * stat.f_frsize / 3 * 2;
     let cache = Cache::open(config(folder.path(), u64::MAX)).expect("open");
     let announce = move |request: Request| {
@@ -328,16 +328,16 @@ async fn two_fetches_do_not_take_the_same_disk() {
     let second = Raw::start(announce).await;
     let running = begin(&cache, artifact(&first, Some(size))).await;
     let stopped = CancellationToken::new();
-    // One that is let in would be stopped by its first bytes.
+    // A download that starts would be cancelled by its first bytes.
     let stop = stopped.clone();
     let progress: Arc<Progress> = Arc::new(move |_, _| stop.cancel());
-    let full = cache.get(&artifact(&second, Some(size)), progress, &stopped).await.expect_err("no room");
+    let full = cache.get(&artifact(&second, Some(size)), progress, &stopped).await.expect_err("no space");
     running.abort();
     assert!(full.is_disk_full(), "{full:?}");
 }
 
 #[tokio::test]
-async fn what_an_earlier_run_left_counts_and_is_evicted() {
+async fn partial_files_of_an_earlier_run_count_and_are_evicted() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let cache = Cache::open(config(folder.path(), 20 * MIB)).expect("open");
     let (first, _closed) = gated(8).await;
@@ -347,15 +347,15 @@ async fn what_an_earlier_run_left_counts_and_is_evicted() {
     drop(cache);
     let cache = Cache::open(config(folder.path(), 18 * MIB)).expect("open");
     assert_eq!(left(folder.path()).len(), 2, "it can be resumed");
-    let room = cache.room();
-    assert!((6 * MIB..=10 * MIB).contains(&room), "a piece of 8 MiB is on the disk: {room}");
+    let free = cache.free_bytes();
+    assert!((6 * MIB..=10 * MIB).contains(&free), "a piece of 8 MiB is on the disk: {free}");
     let (second, open) = gated(9).await;
     open.add_permits(1);
     get(&cache, &artifact(&second, Some(12 * MIB)))
         .await
-        .expect("half a file that is not being fetched is evicted");
+        .expect("a partial file that is not being downloaded is evicted");
     assert_eq!(left(folder.path()), Vec::<PathBuf>::new());
-    assert_eq!(cache.room(), 6 * MIB);
+    assert_eq!(cache.free_bytes(), 6 * MIB);
 }
 
 #[tokio::test]
@@ -368,15 +368,15 @@ async fn what_cannot_be_resumed_is_removed_at_open() {
     }
     let cache = Cache::open(config(folder.path(), 20 * MIB)).expect("open");
     assert_eq!(left(folder.path()), Vec::<PathBuf>::new());
-    assert_eq!(cache.room(), 20 * MIB);
+    assert_eq!(cache.free_bytes(), 20 * MIB);
 }
 
-/// Set in the process that this test starts of itself: a folder on a disk of 24 MiB.
+/// Set in the process that this test starts: a folder on a disk of 24 MiB.
 const SMALL_DISK: &str = "ISLAND_CACHE_TEST_SMALL_DISK";
 
-/// Runs itself again in a mount namespace of its own, where it may mount a small disk.
+/// Runs this test in a mount namespace, in which it may mount a small disk.
 #[test]
-fn a_disk_that_fills_up_meanwhile_fails_the_fetch_and_is_cleaned() {
+fn a_disk_that_fills_up_meanwhile_fails_the_download_and_is_cleaned() {
     if let Some(disk) = std::env::var_os(SMALL_DISK) {
         let runtime = tokio::runtime::Runtime::new().expect("runtime");
         return runtime.block_on(fill_up(Path::new(&disk)));
@@ -403,7 +403,7 @@ async fn fill_up(disk: &Path) {
     let others = filler.clone();
     let server = answers(move |request| {
         if request.start > 0 {
-            // Another program takes what was free when the fetch began.
+            // Another program uses what was free when the download started.
             let mut file = fs::File::create(&others).expect("create");
             while std::io::Write::write_all(&mut file, &[7; 4096]).is_ok() {}
         }
@@ -414,7 +414,7 @@ async fn fill_up(disk: &Path) {
     let error = get(&cache, &wanted).await.expect_err("the disk is full");
     assert!(matches!(error, GetError::Write { .. }) && error.is_disk_full(), "{error:?}");
     assert_eq!(left(&disk.join("cache")), Vec::<PathBuf>::new());
-    assert!(cache.room() < 12 * MIB, "the filler is still there");
+    assert!(cache.free_bytes() < 12 * MIB, "the filler is still there");
     let full = get(&cache, &wanted).await.expect_err("nothing can go");
     assert!(matches!(full, GetError::DiskFull { .. }), "{full:?}");
 }

@@ -1,4 +1,4 @@
-//! The cache against a hub on loopback that behaves as badly as real ones do.
+//! The cache with a hub on loopback that fails in all ways of real ones.
 
 mod hub;
 mod lies;

@@ -1,4 +1,4 @@
-//! A file server on loopback that answers with any bytes at all, as no framework would.
+//! A file server on loopback that can answer with any bytes, which frameworks would not allow.
 
 use std::{
     sync::{
@@ -15,15 +15,15 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Bytes after which a body without end does end, so that a client that takes all of it fails its test instead of the machine.
+/// Bytes after which an endless body ends, so that a client that accepts all of it fails its test and not the machine.
 pub(crate) const END_OF_ENDLESS: u64 = 256 << 20;
 
 /// A request for a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
-    /// First byte of it.
+    /// First requested byte.
     pub(crate) start: u64,
-    /// Last byte of it.
+    /// Last requested byte.
     pub(crate) last: u64,
 }
 
@@ -38,11 +38,11 @@ pub(crate) struct Reply {
 
 #[derive(Debug)]
 enum Body {
-    /// As they are; the end of the connection is their end.
+    /// Without framing; the end of the connection is their end.
     Plain(Vec<u8>),
-    /// In chunks, with their end.
+    /// In chunks, with the final one.
     Chunked(Vec<u8>),
-    /// In chunks that do not end.
+    /// In chunks without end.
     Endless,
 }
 
@@ -51,7 +51,7 @@ impl Reply {
         Self { status, headers: Vec::new(), body: Body::Plain(Vec::new()), gate: None }
     }
 
-    /// The requested part of `content`, as it should be answered.
+    /// The correct answer for the requested part of `content`.
     pub(crate) fn part(content: &[u8], request: Request) -> Self {
         let total = content.len() as u64;
         let last = request.last.min(total - 1);
@@ -81,7 +81,7 @@ impl Reply {
         Self { body: Body::Endless, ..self }.header("Transfer-Encoding", "chunked")
     }
 
-    /// Sends the body when `gate` has a permit.
+    /// Sends the body once `gate` has a permit.
     pub(crate) fn behind(self, gate: &Arc<Semaphore>) -> Self {
         Self { gate: Some(Arc::clone(gate)), ..self }
     }
@@ -101,7 +101,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// Starts one that answers every request with `reply`, each on a connection of its own.
+    /// Starts one that answers every request with `reply`, each on a new connection.
     pub(crate) async fn start(reply: impl Fn(Request) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let url = format!("http://{}/file", listener.local_addr().expect("address"));
@@ -113,7 +113,7 @@ impl Raw {
                 let (stream, _) = listener.accept().await.expect("accept");
                 let (seen, reply) = (Arc::clone(&shared), Arc::clone(&reply));
                 connections.spawn(async move {
-                    // A client that has had enough closes the connection.
+                    // A client that needs no more closes the connection.
                     let _ = answer(stream, &seen, &*reply).await;
                 });
             }
@@ -121,7 +121,7 @@ impl Raw {
         Self { url, seen, task }
     }
 
-    /// Bytes of bodies that were handed to the system.
+    /// Bytes of bodies that were written to the socket.
     pub(crate) fn sent(&self) -> u64 {
         self.seen.sent.load(Ordering::Relaxed)
     }
@@ -173,7 +173,7 @@ async fn answer(
         }
     }
     stream.shutdown().await?;
-    // Until the client has read it all: closing with bytes unread on the way would cut the body short.
+    // Until the client has read it all: closing with unread bytes would truncate the body.
     let _ = tokio::time::timeout(Duration::from_secs(30), stream.read_u8()).await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The stories.
+//! Downloads, pins and evictions.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hub::{Hub, Mood};
 
-/// Several pieces and a bit.
+/// Several pieces and some bytes.
 const BIG: usize = (35 << 20) + 12_345;
 
 pub(crate) fn bytes(length: usize, seed: u64) -> Vec<u8> {
@@ -83,7 +83,7 @@ impl World {
         assert!(self.left().is_empty(), "{:?}", self.left());
     }
 
-    /// Files on their way, locks aside.
+    /// Partial files, without locks.
     fn left(&self) -> Vec<String> {
         let names = fs::read_dir(self.folder.path().join("partial")).expect("list").flatten();
         let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -92,19 +92,19 @@ impl World {
 }
 
 #[tokio::test]
-async fn fetches_in_pieces_with_progress_and_once() {
+async fn downloads_in_pieces_with_progress_and_once() {
     let world = World::new(BIG).await;
-    let told = Arc::new(AtomicU64::new(0));
-    let seen = Arc::clone(&told);
+    let reported = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&reported);
     let progress: Arc<Progress> = Arc::new(move |done, total| {
         assert_eq!(total, Some(BIG as u64));
         seen.fetch_max(done, Ordering::Relaxed);
     });
     world.cache.get(&world.artifact, progress, &CancellationToken::new()).await.expect("get");
-    assert_eq!(told.load(Ordering::Relaxed), BIG as u64);
+    assert_eq!(reported.load(Ordering::Relaxed), BIG as u64);
     assert_eq!((world.hub.requests(), world.hub.bytes()), (5, BIG as u64));
     world.assert_had().await;
-    assert_eq!(world.hub.requests(), 5, "the second time nothing is asked");
+    assert_eq!(world.hub.requests(), 5, "the second time nothing is requested");
     assert_eq!(world.cache.list().len(), 1);
     assert_eq!(world.cache.lookup(&world.artifact).expect("here").size, BIG as u64);
 }
@@ -117,7 +117,7 @@ async fn files_of_every_odd_size() {
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_cause_one_fetch() {
+async fn concurrent_requests_cause_one_download() {
     let world = World::new(BIG).await;
     let other = Cache::open(config(world.folder.path(), &world.hub)).expect("as another process would");
     let asks = (0..8).map(|number| get(if number % 2 == 0 { &world.cache } else { &other }, &world.artifact));
@@ -128,21 +128,21 @@ async fn many_who_ask_at_once_cause_one_fetch() {
 }
 
 #[tokio::test]
-async fn a_server_without_ranges_will_do() {
+async fn a_server_without_ranges_suffices() {
     let world = World::new(BIG).await;
     world.hub.set(Mood { ignores_ranges: true, cuts: 1, ..Mood::default() });
     world.assert_had().await;
 }
 
 #[tokio::test]
-async fn cut_connections_and_refusals_are_tried_again() {
+async fn aborted_connections_and_refusals_are_retried() {
     let world = World::new(BIG).await;
     world.hub.set(Mood { cuts: 3, refusals: 2, ..Mood::default() });
     world.assert_had().await;
 }
 
 #[tokio::test]
-async fn a_flipped_bit_is_noticed_and_nothing_of_it_is_kept() {
+async fn a_flipped_bit_is_detected_and_the_file_removed() {
     let world = World::new(BIG).await;
     world.hub.set(Mood { flips: Some(20 << 20), ..Mood::default() });
     let error = get(&world.cache, &world.artifact).await.expect_err("bad bytes");
@@ -164,7 +164,7 @@ async fn the_hubs_own_hash_counts_where_the_artifact_names_none() {
 }
 
 #[tokio::test]
-async fn what_landed_before_an_interruption_is_not_fetched_again() {
+async fn pieces_on_disk_are_not_downloaded_again_after_an_interruption() {
     let world = World::new(BIG).await;
     world.hub.set(Mood { stops_after: Some(20 << 20), ..Mood::default() });
     let error = get(&world.cache, &world.artifact).await.expect_err("the server stops");
@@ -190,7 +190,7 @@ async fn pieces_of_another_version_are_not_mixed() {
 }
 
 #[tokio::test]
-async fn a_cancelled_fetch_stops_and_goes_on_later() {
+async fn a_cancelled_download_is_continued_later() {
     let world = World::new(BIG).await;
     world.hub.set(Mood { pause: Some(Duration::from_millis(5)), ..Mood::default() });
     let cancel = CancellationToken::new();
@@ -205,7 +205,7 @@ async fn a_cancelled_fetch_stops_and_goes_on_later() {
 }
 
 #[tokio::test]
-async fn redirects_are_few_and_secrets_stay_at_home() {
+async fn redirects_are_limited_and_secrets_are_not_sent_to_other_hosts() {
     let world = World::new(1000).await;
     let secret =
         CacheConfig { hub_token: Some("hf_secret".into()), ..config(world.folder.path(), &world.hub) };
@@ -223,7 +223,7 @@ async fn redirects_are_few_and_secrets_stay_at_home() {
 }
 
 #[tokio::test]
-async fn a_repository_without_a_file_means_its_best_model() {
+async fn an_address_without_a_file_means_the_best_model() {
     let hub = Hub::start().await;
     hub.put("README.md", b"read me");
     hub.put("m.Q8_0.gguf", b"large");
@@ -239,13 +239,13 @@ async fn a_repository_without_a_file_means_its_best_model() {
 }
 
 #[tokio::test]
-async fn what_is_cached_needs_no_network() {
+async fn cached_files_need_no_network() {
     let world = World::new(1000).await;
     world.assert_had().await;
     let offline = CacheConfig { offline: true, ..config(world.folder.path(), &world.hub) };
     let cache = Cache::open(offline).expect("open");
     get(&cache, &artifact(world.artifact.url.clone(), None)).await.expect("cached");
-    // The same file under another address is known by its hash.
+    // The same file under another address is identified by its hash.
     get(&cache, &artifact("https://elsewhere.invalid/x".into(), world.artifact.sha256))
         .await
         .expect("cached");
@@ -254,7 +254,7 @@ async fn what_is_cached_needs_no_network() {
 }
 
 #[tokio::test]
-async fn a_cached_file_that_was_changed_is_fetched_again() {
+async fn a_cached_file_that_was_changed_is_downloaded_again() {
     let world = World::new(100_000).await;
     world.assert_had().await;
     let path = world.cache.lookup(&world.artifact).expect("here").path;
@@ -264,7 +264,7 @@ async fn a_cached_file_that_was_changed_is_fetched_again() {
 }
 
 #[tokio::test]
-async fn other_programs_hub_files_are_used_where_they_lie() {
+async fn hub_files_of_other_programs_are_used_in_place() {
     let hub = Hub::start().await;
     let home = tempfile::tempdir().expect("temporary folder");
     let repo = home.path().join("hub/models--o--r");
@@ -278,14 +278,14 @@ async fn other_programs_hub_files_are_used_where_they_lie() {
     let pinned = get(&cache, &artifact("hf://o/r:m.gguf".into(), None)).await.expect("get");
     assert!(pinned.path().starts_with(fs::canonicalize(home.path()).expect("canonical")));
     assert_eq!(hub.requests(), 0);
-    // One that is not what the Cargo names is not used.
+    // One with another digest than the Cargo's is not used.
     let digest = hub.put("m.gguf", b"the right one");
     let pinned = get(&cache, &artifact("hf://o/r:m.gguf".into(), Some(digest))).await.expect("get");
     assert_eq!(fs::read(pinned.path()).expect("read"), b"the right one");
 }
 
 #[tokio::test]
-async fn the_least_recently_used_goes_and_what_is_pinned_stays() {
+async fn the_least_recently_used_is_evicted_and_pinned_files_stay() {
     let hub = Hub::start().await;
     let folder = tempfile::tempdir().expect("temporary folder");
     let small = CacheConfig { max_bytes: 2500, ..config(folder.path(), &hub) };
@@ -305,7 +305,7 @@ async fn the_least_recently_used_goes_and_what_is_pinned_stays() {
     let full = get(&cache, &artifacts[3]).await.expect_err("both others are pinned");
     assert!(full.is_disk_full(), "{full}");
     drop(first);
-    get(&cache, &artifacts[3]).await.expect("now there is room");
+    get(&cache, &artifacts[3]).await.expect("now there is space");
     assert!(cache.lookup(&artifacts[0]).is_none() && third.path().exists());
     let huge = hub.put("huge", &bytes(3000, 7));
     let error = get(&cache, &artifact(hub.web("huge"), Some(huge))).await.expect_err("larger than the cache");
@@ -313,16 +313,16 @@ async fn the_least_recently_used_goes_and_what_is_pinned_stays() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_before_anything_is_written() {
+async fn a_full_disk_is_detected_before_anything_is_written() {
     let world = World::new(1000).await;
     let greedy = CacheConfig { min_free_bytes: u64::MAX / 2, ..config(world.folder.path(), &world.hub) };
     let cache = Cache::open(greedy).expect("open");
-    assert!(get(&cache, &world.artifact).await.expect_err("no room").is_disk_full());
+    assert!(get(&cache, &world.artifact).await.expect_err("no space").is_disk_full());
     world.assert_had().await;
 }
 
 #[tokio::test]
-async fn local_files_stay_where_they_are_and_are_hashed_once() {
+async fn local_files_are_used_in_place_and_hashed_once() {
     let world = World::new(1000).await;
     let path = world.folder.path().join("mine.gguf");
     fs::write(&path, &world.content).expect("write");

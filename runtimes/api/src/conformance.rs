@@ -1,5 +1,5 @@
-//! The suite every engine passes. An engine's test calls [`run_all`] with itself and a [`Fixture`]; a broken rule of the contract
-//! fails the test with a message that names it.
+//! The suite that every engine passes. An engine's test calls [`run_all`] with the engine and a [`Fixture`]; a violated rule of the
+//! contract fails the test with a message that names it.
 
 mod checks;
 mod fixture;
@@ -13,7 +13,7 @@ pub use fixture::{Fixture, Played};
 
 use crate::runtime::Runtime;
 
-/// All checks, one after the other, on one engine: what is warm by then must not show.
+/// Runs all checks one after the other on one engine, so that state of earlier jobs must not change results.
 pub async fn run_all<R: Runtime>(runtime: &R, fixture: &Fixture) {
     let probe = runtime.probe().await.expect("the engine under test is available");
     assert!(!probe.version.is_empty(), "probe: no version");

@@ -39,7 +39,7 @@ pub struct RunRequest {
     pub scope: String,
 }
 
-/// Where to run it and whom to tell.
+/// Where a job runs, and where its events go.
 #[derive(Debug, Clone)]
 pub struct RunContext {
     /// Which attempt this is; engines put it on whatever they start.
@@ -50,9 +50,9 @@ pub struct RunContext {
     pub cancel: CancellationToken,
     /// The only place to write; removed afterwards by its owner.
     pub scratch: PathBuf,
-    /// Tells a long step from a stall.
+    /// Distinguishes a long step from a stall.
     pub work: WorkCounter,
-    /// Takes what the Cargo's program says for its debugging; the owner reads it.
+    /// Receives the debug output of the Cargo's program, for the owner.
     pub log: JobLog,
 }
 
@@ -87,7 +87,7 @@ impl EventSink {
         self.send(AttemptEvent::Image(image));
     }
 
-    /// A reader that is gone has cancelled the run too, so a lost event is no loss.
+    /// Dropping the receiver also cancels the run, so the event is not needed.
     fn send(&self, event: AttemptEvent) {
         let _ = self.0.send(event);
     }
@@ -99,7 +99,7 @@ impl fmt::Debug for EventSink {
     }
 }
 
-/// What a run is doing. Stalls are judged per phase: a long load is none, a frozen decode is.
+/// The phase of a run. Stalls are detected per phase: a long load is not a stall, a decode without progress is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]

@@ -1,15 +1,15 @@
-//! The seam between an engine and everything else: three methods to write, three with defaults.
+//! The interface between engines and the rest: a trait with three required and three provided methods.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`runtime`] | the [`Runtime`] trait and its contract |
 //! | [`job`] | what a run is given: request, context, event sink, work counter |
-//! | [`lines`] | what the programs of wasm and container Cargos say: JSON Lines |
+//! | [`lines`] | the output of the programs of wasm and container Cargos: JSON Lines |
 //! | [`log`] | the debug log of a run |
-//! | [`simulated`] | a scripted engine: tokens, delays, hangs, crashes, lies |
-//! | `conformance` | the suite every engine passes (feature `conformance`) |
+//! | [`simulated`] | a scripted engine: tokens, delays, hangs, crashes, wrong counts |
+//! | `conformance` | the suite that every engine passes (feature `conformance`) |
 //!
-//! An engine only runs. The agent owns the job's state, its limits, its journal and the clean-up.
+//! An engine only runs jobs. The agent owns their state, limits, journal and cleanup.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -1,4 +1,4 @@
-//! What a wasm or container Cargo says on its standard output: JSON Lines, bounded, turned into events and an outcome.
+//! Parses the standard output of a wasm or container Cargo: JSON Lines, within limits, converted to events and an outcome.
 //!
 //! | line | fields | becomes |
 //! | --- | --- | --- |
@@ -7,10 +7,10 @@
 //! | `progress` | `step`, `total`, `phase` | a progress event |
 //! | `image` | `data` (base64), `format`, `width`, `height`, `seed` | an image event |
 //! | `result` | `output` | the job's output; without one it is the joined tokens |
-//! | `done` | `usage` | what the job used; nothing counts after it |
-//! | `error` | `message`, `code` (`invalid_input`) | the job's failure, whatever the exit code says |
+//! | `done` | `usage` | the usage; later lines are ignored |
+//! | `error` | `message`, `code` (`invalid_input`) | the job's failure, whatever the exit code |
 //!
-//! Anything else goes to the debug log: programs chatter, and losing a job for it would help nobody.
+//! Other lines go to the debug log: a job must not fail because its program prints something else.
 
 #[cfg(test)]
 mod tests;
@@ -26,25 +26,25 @@ use serde_json::Value;
 
 use crate::{job::EventSink, log::JobLog};
 
-/// Bytes of an unreadable line that the debug log shows.
+/// Bytes of an invalid line that the debug log shows.
 const SHOWN_BYTES: usize = 200;
-/// Unreadable lines that the debug log shows.
+/// Number of invalid lines that the debug log shows.
 const SHOWN_STRAYS: u32 = 20;
-/// Longest message and status name that travels, characters.
+/// Maximum length of messages and status names, in characters.
 const MAX_MESSAGE: usize = 1000;
 
 /// How the program ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this code.
+    /// It exited with this code.
     Code(i32),
-    /// By this signal, which nobody here sent.
+    /// It was ended by this signal, which the engine did not send.
     Signal(i32),
-    /// In a way the engine has a word for: a trap, no memory, its deadline, a cancellation.
+    /// The engine knows the reason: a trap, out of memory, the deadline, a cancellation.
     Failed(Failure),
 }
 
-/// One line that means something.
+/// One valid line.
 #[derive(Debug)]
 enum Line {
     Status(Status),
@@ -56,7 +56,7 @@ enum Line {
     Error(Complaint),
 }
 
-/// What a line says that it is.
+/// The type of a line.
 #[derive(Deserialize)]
 struct Kind<'a> {
     #[serde(rename = "type", borrow)]
@@ -102,10 +102,10 @@ struct Complaint {
 }
 
 impl Line {
-    /// Reads what a line's kind holds, once its kind is known: results and images are large, and an enum that finds its kind among its
-    /// fields would keep everything it meets before it does.
+    /// Parses the fields of a line after its type: results and images are large, and an enum that finds its tag among its fields buffers
+    /// all of them first.
     fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
-        // Looked at as a whole, and then no longer string by string.
+        // Compared as a whole, not string by string.
         let line = str::from_utf8(line).map_err(serde::de::Error::custom)?;
         let name = match kind_in_front(line) {
             Some(name) => Cow::Borrowed(name),
@@ -119,12 +119,12 @@ impl Line {
             "result" => serde_json::from_str(line).map(Self::Result),
             "done" => serde_json::from_str(line).map(Self::Done),
             "error" => serde_json::from_str(line).map(Self::Error),
-            _ => Err(serde::de::Error::custom("no such type of line")),
+            _ => Err(serde::de::Error::custom("unknown type of line")),
         }
     }
 }
 
-/// The kind of a line that says it first, as nearly all do: then nothing else has to be read to find it.
+/// The type of a line that begins with it, as nearly all do; then nothing else has to be parsed to find it.
 fn kind_in_front(line: &str) -> Option<&str> {
     let value = ["{", "\"type\"", ":", "\""]
         .into_iter()
@@ -133,7 +133,7 @@ fn kind_in_front(line: &str) -> Option<&str> {
     (!name.contains('\\')).then_some(name)
 }
 
-/// What a program says it used.
+/// The usage that a program reports.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Claimed {
@@ -144,20 +144,20 @@ fn one() -> u32 {
     1
 }
 
-/// Reads a program's standard output as it comes.
+/// Reads a program's standard output as it arrives.
 #[derive(Debug)]
 pub struct Lines {
     events: EventSink,
     log: JobLog,
-    /// The line that is not complete yet.
+    /// The incomplete last line.
     partial: Vec<u8>,
     bytes_left: u64,
-    said: Said,
+    parsed: Parsed,
 }
 
-/// What the lines came to.
+/// The result of the lines.
 #[derive(Debug, Default)]
-struct Said {
+struct Parsed {
     results: Vec<Value>,
     failure: Option<Failure>,
     prompt_tokens: u64,
@@ -167,15 +167,15 @@ struct Said {
 }
 
 impl Lines {
-    /// A reader that sends events to `events` and takes at most `max_output_bytes`, line ends included.
+    /// Creates a reader that sends events to `events` and accepts at most `max_output_bytes`, including line ends.
     pub fn new(events: EventSink, log: JobLog, max_output_bytes: u64) -> Self {
-        Self { events, log, partial: Vec::new(), bytes_left: max_output_bytes, said: Said::default() }
+        Self { events, log, partial: Vec::new(), bytes_left: max_output_bytes, parsed: Parsed::default() }
     }
 
-    /// Takes what the program wrote, cut anywhere. On an error the program is to be stopped; the error is its failure.
+    /// Processes output, split anywhere. On an error the program must be stopped; the error is its failure.
     pub fn take(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
         let Some(left) = self.bytes_left.checked_sub(bytes.len() as u64) else {
-            let message = "the job made more output than its Cargo allows";
+            let message = "the job produced more output than its Cargo allows";
             return Err(Failure::of_job(FailureCode::OutputLimit, message));
         };
         self.bytes_left = left;
@@ -194,12 +194,12 @@ impl Lines {
         Ok(())
     }
 
-    /// Joins what was said with how the program ended.
+    /// Combines the output with how the program ended.
     pub fn finish(mut self, exit: Exit) -> Outcome {
         let last = std::mem::take(&mut self.partial);
         self.line(&last);
-        let usage = Usage::tokens(self.said.prompt_tokens, self.said.tokens);
-        match self.said.verdict(exit) {
+        let usage = Usage::tokens(self.parsed.prompt_tokens, self.parsed.tokens);
+        match self.parsed.verdict(exit) {
             Ok(output) => Outcome::Completed { usage, output, finish_reason: None },
             Err(failure) => Outcome::Failed { failure, usage },
         }
@@ -211,7 +211,7 @@ impl Lines {
             return;
         }
         match Line::parse(line) {
-            Ok(_) if self.said.done => self.stray(line, "it comes after the last line"),
+            Ok(_) if self.parsed.done => self.stray(line, "it follows the line `done`"),
             Ok(line) => self.act(line),
             Err(error) => self.stray(line, &error.to_string()),
         }
@@ -221,40 +221,40 @@ impl Lines {
         match line {
             Line::Status(Status { message }) => self.events.status(&shortened(&message)),
             Line::Token(Token { content, count }) => {
-                self.said.tokens += u64::from(count);
+                self.parsed.tokens += u64::from(count);
                 self.events.token(content, count);
             }
             Line::Progress(Progress { step, total, phase }) => {
                 self.events.progress(&shortened(phase.as_deref().unwrap_or("run")), step, total);
             }
             Line::Image(image) => self.events.image(image),
-            Line::Result(Given { output }) => self.said.results.push(output),
+            Line::Result(Given { output }) => self.parsed.results.push(output),
             Line::Done(Done { usage }) => {
-                self.said.prompt_tokens = usage.prompt_tokens;
-                self.said.done = true;
+                self.parsed.prompt_tokens = usage.prompt_tokens;
+                self.parsed.done = true;
             }
             Line::Error(Complaint { message, code }) => {
                 let code = match code.as_deref() {
                     Some("invalid_input") => FailureCode::InvalidInput,
                     _ => FailureCode::CargoFailed,
                 };
-                self.said.failure = Some(Failure::of_job(code, shortened(&message)));
-                self.said.done = true;
+                self.parsed.failure = Some(Failure::of_job(code, shortened(&message)));
+                self.parsed.done = true;
             }
         }
     }
 
     fn stray(&mut self, line: &[u8], why: &str) {
-        self.said.strays += 1;
-        if self.said.strays <= SHOWN_STRAYS {
+        self.parsed.strays += 1;
+        if self.parsed.strays <= SHOWN_STRAYS {
             let start = String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES)]);
-            self.log.note(&format!("a line of output was passed over ({why}): {start}"));
+            self.log.note(&format!("a line of output was ignored ({why}): {start}"));
         }
     }
 }
 
-impl Said {
-    /// The output, or whose fault there is none. The engine's word goes before the program's, the program's before its exit code.
+impl Parsed {
+    /// The output, or the failure. The engine's reason overrides the program's, the program's overrides its exit code.
     fn verdict(mut self, exit: Exit) -> Result<Option<Value>, Failure> {
         let failed = |message: String| Err(Failure::of_job(FailureCode::CargoFailed, message));
         match (exit, self.failure) {
@@ -266,7 +266,7 @@ impl Said {
                 Err(Failure::of_job(FailureCode::InvalidOutput, "the Cargo gave more than one result"))
             }
             (Exit::Code(0), None) if self.results.is_empty() && self.tokens == 0 && !self.done => {
-                let message = "the Cargo's program ended without a result, a token or a word that it is done";
+                let message = "the Cargo's program ended without a `result`, `token` or `done` line";
                 Err(Failure::of_job(FailureCode::InvalidOutput, message))
             }
             (Exit::Code(0), None) => Ok(self.results.pop()),

@@ -1,10 +1,10 @@
-//! The debug log of one run: what a Cargo's program wrote to its standard error, the end of it.
+//! The debug log of one run: the end of what a Cargo's program wrote to its standard error.
 
 use std::{collections::VecDeque, fmt, sync::Arc};
 
 use parking_lot::Mutex;
 
-/// Bytes that are kept; what came before them is only counted.
+/// Bytes that are kept; earlier ones are only counted.
 pub const KEPT_BYTES: usize = 64 << 10;
 
 /// Collects a run's debug log. Cheap to clone; clones write to the same log.
@@ -18,7 +18,7 @@ struct Kept {
 }
 
 impl JobLog {
-    /// Appends bytes as the program wrote them; no encoding is assumed.
+    /// Appends bytes as the program wrote them, in any encoding.
     pub fn write(&self, bytes: &[u8]) {
         let mut kept = self.0.lock();
         let fresh = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
@@ -28,12 +28,12 @@ impl JobLog {
         kept.tail.extend(fresh);
     }
 
-    /// A line of our own, marked as such.
+    /// Appends a line of Island's, marked as such.
     pub fn note(&self, text: &str) {
         self.write(format!("[island] {text}\n").as_bytes());
     }
 
-    /// The log so far, with a first line that says how much of its beginning is missing.
+    /// The log so far; its first line contains the number of missing bytes.
     pub fn text(&self) -> String {
         let kept = self.0.lock();
         let (front, back) = kept.tail.as_slices();
@@ -41,7 +41,7 @@ impl JobLog {
         if kept.dropped == 0 {
             text
         } else {
-            format!("[island] {} bytes are left out here\n{text}", kept.dropped)
+            format!("[island] {} bytes are missing here\n{text}", kept.dropped)
         }
     }
 
@@ -75,7 +75,7 @@ mod tests {
             let dropped = all.len() - tail.len();
             let text = log.text();
             prop_assert!(text.ends_with(std::str::from_utf8(tail).expect("letters")));
-            prop_assert_eq!(text.contains(&format!("{dropped} bytes are left out")), dropped > 0);
+            prop_assert_eq!(text.contains(&format!("{dropped} bytes are missing")), dropped > 0);
             prop_assert_eq!(log.is_empty(), all.is_empty());
         }
     }

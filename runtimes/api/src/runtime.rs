@@ -10,55 +10,55 @@ use island_protocol::{
 
 use crate::job::{RunContext, RunRequest};
 
-/// What an engine found it can do here.
+/// What an engine supports on this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Probe {
-    /// Version of the engine underneath.
+    /// Version of the underlying library.
     pub version: String,
-    /// Devices it can use, in its own words.
+    /// Names of the devices that it can use.
     pub devices: Vec<String>,
-    /// What runs its models, where the engine has a choice: a name of [`island_protocol::host`].
+    /// The back end that runs its models, if the engine has several: a name of [`island_protocol::host`].
     pub backend: Option<String>,
     /// Jobs it runs at once.
     pub slots: u32,
-    /// Anything else worth showing to the owner.
+    /// Further facts for the owner.
     pub details: BTreeMap<String, String>,
 }
 
-/// Why an engine cannot be used here. A fact about the host, not an error.
+/// Why an engine cannot be used on this machine. A fact, not an error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Unavailable {
-    /// For the owner: what is missing and what would help.
+    /// For the owner: what is missing and how to add it.
     pub reason: String,
 }
 
-/// One engine, shared by reference between its jobs; it holds no state of theirs.
+/// One engine, shared by its jobs; it holds no state of theirs.
 ///
 /// The contract, which the conformance suite checks:
-/// * it never blocks the executor: blocking work has its own thread;
+/// * it never blocks the executor: blocking work runs in its own thread;
 /// * it ends within one step of its engine once [`RunContext::cancel`] is triggered;
-/// * a dropped run leaves nothing that [`Runtime::reap`] would not find;
+/// * after a run is dropped, [`Runtime::reap`] finds everything that remains of it;
 /// * it writes only inside [`RunContext::scratch`];
-/// * what is warm is its own affair and never shows in results;
-/// * while a job computes in silence its [`RunContext::work`] advances at least once a second, or it is taken for hung;
-/// * a job that fails is an [`Outcome`], and the failure says whose fault it is.
+/// * state of earlier jobs never changes results;
+/// * while a job computes without output its [`RunContext::work`] advances at least once a second, otherwise it counts as stalled;
+/// * a failed job is an [`Outcome`] whose failure names the side at fault.
 pub trait Runtime: Send + Sync + 'static {
-    /// Which engine this is.
+    /// The kind of this engine.
     fn kind(&self) -> RuntimeType;
 
-    /// Asked at start and on reload: what can it do here, or why nothing?
+    /// Called at start and on reload: what the engine supports here, or why it cannot be used.
     fn probe(&self) -> impl Future<Output = Result<Probe, Unavailable>> + Send;
 
-    /// Runs one job to its outcome. Cancel by the token, wait by awaiting, kill by dropping.
+    /// Runs one job to its outcome. Cancel with the token, kill by dropping.
     fn run(&self, request: RunRequest, context: RunContext) -> impl Future<Output = Outcome> + Send;
 
-    /// Quick, without I/O: does this request make sense for this engine at all?
+    /// Checks a request quickly and without I/O.
     fn admit(&self, _request: &RunRequest) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Removes whatever bears our mark and belongs to none of `alive`.
+    /// Removes everything that the engine created for attempts other than `alive`.
     fn reap(&self, _alive: &[AttemptKey]) -> impl Future<Output = ()> + Send {
         async {}
     }

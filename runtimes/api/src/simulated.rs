@@ -1,5 +1,5 @@
-//! A scripted engine: tokens that follow from the prompt, delays, hangs, crashes and lies. It behaves as its script says, which is
-//! read from the Cargo's `[engine]` table and the job's input, the input winning.
+//! A scripted engine: tokens computed from the prompt, delays, hangs, crashes and wrong counts. The script is the Cargo's `[engine]` table,
+//! overridden by the job's input.
 
 mod script;
 
@@ -18,13 +18,13 @@ use crate::{
     runtime::{Probe, Runtime, Unavailable},
 };
 
-/// Longest sleep without a sign of work, so that a slow script does not look like a frozen one.
+/// Maximum sleep without progress, so that a slow script does not look like a stalled one.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// What a scripted crash does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Crash {
-    /// Ends the job with the code of a crash; for hosts that share a process with the engine.
+    /// Ends the job with the code of a crash, for processes that contain more than the engine.
     #[default]
     Pretend,
     /// Panics.
@@ -42,14 +42,14 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// An engine that runs `slots` jobs at once.
+    /// Creates an engine that runs `slots` jobs at once.
     pub fn new(slots: u32, crash: Crash) -> Self {
         let slots = slots.max(1);
         Self { crash, slots, free: Semaphore::new(slots as usize) }
     }
 }
 
-/// Token `index` of the reply to `prompt`: its words in turn, numbered.
+/// Returns token `index` of the reply to `prompt`: its words in turn, numbered.
 pub fn token(prompt: &str, index: u64) -> String {
     let words = prompt.split_whitespace().count().max(1) as u64;
     let word = prompt.split_whitespace().nth((index % words) as usize).unwrap_or("word");
@@ -57,12 +57,12 @@ pub fn token(prompt: &str, index: u64) -> String {
     format!("{space}{word}{index}")
 }
 
-/// The whole reply to `prompt`, as one text.
+/// Returns the whole reply to `prompt`.
 pub fn reply(prompt: &str, tokens: u64) -> String {
     (0..tokens).map(|index| token(prompt, index)).collect()
 }
 
-/// How many tokens of the reply to `prompt` a text is.
+/// Number of tokens of the reply to `prompt` that a text consists of.
 fn tokens_of(prompt: &str, text: &str) -> u64 {
     let (mut length, mut count) = (0, 0);
     while length < text.len() {
@@ -99,8 +99,8 @@ impl Runtime for Simulated {
         tokio::select! {
             biased;
             () = context.cancel.cancelled() => Outcome::failed(cancelled()),
-            place = self.free.acquire() => {
-                let _place = place.expect("the semaphore is never closed");
+            slot = self.free.acquire() => {
+                let _slot = slot.expect("the semaphore is never closed");
                 let before = request.continues.as_deref().map_or(0, |text| tokens_of(&script.prompt, text));
                 Performance { script, context, crash: self.crash, before }.run().await
             }
@@ -112,12 +112,12 @@ fn cancelled() -> Failure {
     Failure::interrupted(FailureCode::CancelledByUser, "the run was cancelled")
 }
 
-/// One job as it plays.
+/// One running job.
 struct Performance {
     script: Script,
     context: RunContext,
     crash: Crash,
-    /// Tokens that an earlier attempt wrote.
+    /// Tokens of an earlier attempt.
     before: u64,
 }
 
@@ -163,18 +163,18 @@ impl Performance {
         self.act(*written).await
     }
 
-    /// What the script has in store once `written` tokens are out.
+    /// What the script does after `written` tokens.
     async fn act(&self, written: u64) -> Result<(), Stop> {
         let script = &self.script;
         if script.hang_after == Some(written) {
-            // A frozen engine hears no cancellation either: only killing it helps.
+            // A stalled engine does not react to cancellation either: only killing it helps.
             std::future::pending::<()>().await;
         }
         if script.crash_after == Some(written) {
             return Err(Stop::Failure(self.crash()));
         }
         if script.fail_after == Some(written) {
-            let message = "the script says so".to_owned();
+            let message = "scripted failure".to_owned();
             return Err(Stop::Failure(Failure { fault: script.fail_fault, code: script.fail_code, message }));
         }
         Ok(())
@@ -183,7 +183,7 @@ impl Performance {
     fn crash(&self) -> Failure {
         match self.crash {
             Crash::Abort => std::process::abort(),
-            Crash::Panic => panic!("the script asks for a crash"),
+            Crash::Panic => panic!("scripted crash"),
             Crash::Pretend => Failure {
                 fault: Fault::Host,
                 code: FailureCode::RuntimeCrashed,

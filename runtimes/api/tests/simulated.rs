@@ -1,4 +1,4 @@
-//! The scripted engine passes the suite, and its script does what it says.
+//! The scripted engine passes the suite, and follows its script.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ async fn scripted_failures_carry_their_code_and_fault() {
 }
 
 #[tokio::test]
-async fn lies_are_told() {
+async fn wrong_counts_are_reported() {
     let engine = Simulated::new(1, Crash::Pretend);
     let lie = |kind| fixture(&json!({"lie": kind, "max_tokens": 2}));
     let usage = lie("usage").play(&engine, &json!({"prompt": "a"})).await;

@@ -1,12 +1,12 @@
-//! Image files, before a daemon sees them. A daemon unpacks as root and believes what an archive says about itself, so the file is
-//! looked through first, in safe code inside the walls, and what goes to the daemon is written anew: one image, without any tag.
+//! Image files, before a daemon reads them. A daemon unpacks as root and trusts an archive, so the file is checked first, in safe code
+//! inside the sandbox, and the daemon gets a newly written archive: one image, without any tag.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`packing`] | gzip, zstd or plain, told by the first bytes; unpacking has a bound |
-//! | [`layer`] | what a file system may hold: no sparse files, no devices, no bombs |
-//! | [`manifest`] | which image an archive holds, in Docker's and in OCI's words |
-//! | [`bundle`] | an image archive, read and written anew |
+//! | [`packing`] | gzip, zstd or plain, detected by the first bytes; unpacking is limited |
+//! | [`layer`] | what a file system may contain: no sparse files, no devices, no bombs |
+//! | [`manifest`] | which image an archive contains, in Docker's and OCI's formats |
+//! | [`bundle`] | reads an image archive and writes it anew |
 
 mod bundle;
 mod layer;
@@ -21,14 +21,14 @@ use std::{
 pub use bundle::Bundle;
 pub use packing::Source;
 
-/// Why a file is no image that we would hand on.
+/// Why a file is not accepted as an image.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The file, or what we write, broke.
+    /// The file cannot be read, or the result not be written.
     #[error("read the image file: {0}")]
     Io(#[from] io::Error),
-    /// It is not what an image is.
-    #[error("the image file is not sound: {0}")]
+    /// It is not a valid image.
+    #[error("the image file is invalid: {0}")]
     Unsound(String),
 }
 
@@ -37,7 +37,7 @@ impl ArchiveError {
         Self::Unsound(message.into())
     }
 
-    /// Whether the file is to blame, and not this host. A stream that ends too soon or does not unpack is the file's doing.
+    /// Whether the file is at fault, not this host. A stream that ends too early or does not unpack is the file's fault.
     pub fn is_of_file(&self) -> bool {
         match self {
             Self::Unsound(_) => true,
@@ -52,7 +52,7 @@ impl ArchiveError {
     }
 }
 
-/// An image file that was looked through.
+/// A checked image file.
 #[derive(Debug)]
 pub enum Archive {
     /// The files of one file system, to be imported.
@@ -62,7 +62,7 @@ pub enum Archive {
 }
 
 impl Archive {
-    /// Looks through a file. Blocks; reads all of it.
+    /// Checks a file. Blocks; reads all of it.
     pub fn examine(path: &Path) -> Result<Self, ArchiveError> {
         let source = Source::of(path)?;
         if is_image(&first_name(&source)?) {
@@ -72,7 +72,7 @@ impl Archive {
         Ok(Self::Rootfs(source))
     }
 
-    /// Writes what the daemon is to read: a plain tar. Blocks.
+    /// Writes what the daemon reads: a plain tar. Blocks.
     pub fn write(&self, mut to: impl Write, read: impl Fn(u64)) -> Result<(), ArchiveError> {
         match self {
             Self::Rootfs(source) => {
@@ -84,7 +84,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Length of the file, of which `write` tells how much it has read.
+    /// Length of the file; `write` reports how much of it was read.
     pub fn file_bytes(&self) -> u64 {
         match self {
             Self::Rootfs(source) => source.length(),
@@ -105,7 +105,7 @@ fn first_name(source: &Source) -> Result<String, ArchiveError> {
     Err(ArchiveError::unsound("the archive is empty"))
 }
 
-/// Told by the first name: image archives hold nothing but these, and no file system begins with one.
+/// Determined by the first name: image archives contain only these names, and no file system begins with one.
 fn is_image(first: &str) -> bool {
     let head = first.split('/').next().unwrap_or_default();
     let stem = head.trim_end_matches(".json").trim_end_matches(".gz").trim_end_matches(".tar");

@@ -1,5 +1,5 @@
-//! What a daemon is asked to create. One pure function, and nothing a Cargo says can loosen it: a Cargo chooses the words of a
-//! command, the rest is Pod Security "restricted" by construction.
+//! The request to create a container. One pure function whose result no Cargo can weaken: a Cargo chooses the arguments of a command, the
+//! rest is Pod Security "restricted".
 
 use std::{collections::HashMap, path::Path};
 
@@ -11,19 +11,19 @@ use bollard::models::{
 
 use crate::{egress_mount, labels::ContainerLabels, resource_limits::ResourceLimits};
 
-/// Nobody, and nobody's group: never root, whatever the image says.
+/// User and group `nobody`: never root, whatever the image specifies.
 pub const USER: &str = "65534:65534";
 /// The only folder that can be written.
 const SCRATCH: &str = "/tmp";
-/// Files that are open at once.
+/// Maximum number of open files.
 const OPEN_FILES: i64 = 1024;
 /// Bytes of shared memory, which counts as the container's own.
 const SHARED_MEMORY: i64 = 64 << 20;
-/// How much sooner than others a container ends when the host runs out of memory.
+/// A container ends before other processes when the host runs out of memory.
 const OOM_SCORE: i64 = 500;
 
-/// The container of one job: `image` is what the daemon itself called it, `command` the Cargo's, run in place of the image's own
-/// unless it is empty. `egress_mount` is the folder of the agent's through which its program connects to what its Cargo declares.
+/// The container of one job: `image` is the daemon's own name for it, `command` the Cargo's, which replaces the image's own unless it is
+/// empty. `egress_mount` is the agent's folder through which its program connects to the addresses that its Cargo declares.
 pub fn create_body(
     image: &str,
     command: &[String],
@@ -39,7 +39,7 @@ pub fn create_body(
         entrypoint: given.then(|| command.to_vec()),
         cmd: given.then(Vec::new),
         user: Some(USER.to_owned()),
-        // Every container is called the same, so that none learns where it runs.
+        // Every container has the same host name, so that a program cannot learn where it runs.
         hostname: Some("cargo".to_owned()),
         env: Some(env),
         labels: Some(labels.labels()),
@@ -50,7 +50,7 @@ pub fn create_body(
         stdin_once: Some(true),
         tty: Some(false),
         network_disabled: Some(true),
-        // An image may bring a command of its own to be run every now and then; none is.
+        // Disables the health check of the image, which would run a command periodically.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
         host_config: Some(host_config(limits, egress_mount)),
         ..ContainerCreateBody::default()
@@ -64,7 +64,7 @@ fn host_config(limits: &ResourceLimits, egress_mount: Option<&Path>) -> HostConf
         readonly_rootfs: Some(true),
         privileged: Some(false),
         cap_drop: Some(vec!["ALL".to_owned()]),
-        // No profile is named: the daemon's own default stays in force.
+        // Without a profile, the daemon's default stays in force.
         security_opt: Some(vec!["no-new-privileges".to_owned()]),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
@@ -80,9 +80,9 @@ fn host_config(limits: &ResourceLimits, egress_mount: Option<&Path>) -> HostConf
         pids_limit: Some(limits.pids as i64),
         ulimits: Some(vec![limit("nofile", OPEN_FILES), limit("core", 0)]),
         oom_score_adj: Some(OOM_SCORE),
-        // Reaps what a program leaves behind, and hands signals on.
+        // Reaps orphaned processes and forwards signals.
         init: Some(true),
-        // Its output goes to us alone; a log on the host would fill the disk.
+        // Its output is only streamed; a log on the host could fill the disk.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
         mounts: egress_mount.map(|folder| vec![mount(folder)]),
         device_requests: limits.gpus.then(|| {
@@ -96,7 +96,7 @@ fn host_config(limits: &ResourceLimits, egress_mount: Option<&Path>) -> HostConf
     }
 }
 
-/// The one folder of the host that a container may see, and only to read: a socket can be connected to all the same.
+/// The only folder of the host that a container may access, read-only: connecting to a socket is possible all the same.
 fn mount(folder: &Path) -> Mount {
     Mount {
         target: Some(egress_mount::FOLDER.to_owned()),

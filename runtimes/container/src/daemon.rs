@@ -1,4 +1,4 @@
-//! The daemon: Docker Engine, or Podman in its place, over a Unix socket and nothing else.
+//! The daemon: Docker Engine or Podman, only over a Unix socket.
 
 mod abilities;
 
@@ -14,13 +14,13 @@ use island_runtimes_api::Unavailable;
 
 pub use abilities::Abilities;
 
-/// For answers that a daemon gives at once.
+/// Timeout of requests that a daemon answers at once.
 const QUICK: Duration = Duration::from_mins(1);
-/// For answers that come when an image is unpacked or a program has ended; what waits for them has a deadline of its own.
+/// Timeout of requests that unpack an image or wait for the end of a program; callers have deadlines of their own.
 const SLOW: Duration = Duration::from_hours(24);
-/// For the first answer.
+/// Timeout of the first request.
 const FIRST: Duration = Duration::from_secs(5);
-/// Where a socket is looked for when the owner names none.
+/// The sockets that are tried if the owner names none.
 const USUAL: [&str; 3] = ["/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock"];
 
 /// A daemon that answers.
@@ -28,14 +28,14 @@ const USUAL: [&str; 3] = ["/run/docker.sock", "/var/run/docker.sock", "/run/podm
 pub struct Daemon {
     /// For requests that are answered at once.
     pub quick: Docker,
-    /// For requests that may take as long as they like.
+    /// For requests that may take long.
     pub slow: Docker,
-    /// What it can do.
+    /// What it supports.
     pub abilities: Abilities,
 }
 
 impl Daemon {
-    /// Connects, and asks what the daemon can do. One that could not hold a container in its bounds is not used at all.
+    /// Connects, and checks what the daemon supports. A daemon that cannot confine containers is not used.
     pub async fn connect(socket: &Path) -> Result<Self, Unavailable> {
         let unreachable = |error: &Error| Unavailable { reason: describe(socket, error) };
         let path = socket.to_string_lossy();
@@ -68,21 +68,21 @@ pub fn socket(named: Option<&Path>) -> Result<PathBuf, Unavailable> {
     })
 }
 
-/// For the owner: which socket, what is wrong with it, and what would help.
+/// For the owner: which socket, what the problem is, and how to solve it.
 fn describe(socket: &Path, error: &Error) -> String {
     let at = socket.display();
     match io_kind(error) {
         Some(io::ErrorKind::PermissionDenied) => format!(
-            "the container daemon's socket {at} is closed to this user: add the user to its group, or use rootless Docker or Podman"
+            "the container daemon's socket {at} cannot be opened by this user: add the user to its group, or use rootless Docker or Podman"
         ),
         Some(io::ErrorKind::ConnectionRefused) => {
-            format!("nobody listens at {at}: the container daemon is not running")
+            format!("the container daemon is not running: no process listens at {at}")
         }
         Some(io::ErrorKind::NotFound) => format!("there is no container daemon's socket at {at}"),
         _ => match error {
             Error::SocketNotFoundError(_) => format!("there is no container daemon's socket at {at}"),
             Error::RequestTimeoutError => format!("the container daemon at {at} does not answer"),
-            error => format!("the container daemon at {at} gives no sensible answer: {}", chain(error)),
+            error => format!("the container daemon at {at} sent an invalid answer: {}", chain(error)),
         },
     }
 }
@@ -112,8 +112,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A daemon that does not do what is asked of it is this host's fault. What it says may name paths: it goes to the log, and of its
-/// message only the kind to the consumer.
+/// A daemon that refuses a request is a fault of this host. Its message may contain paths: it goes to the log, and only its kind to the
+/// consumer.
 pub(crate) fn failed(what: &str, error: &Error) -> Failure {
     tracing::warn!(error = chain(error), "{what}");
     match error {
@@ -132,7 +132,10 @@ pub(crate) fn failed(what: &str, error: &Error) -> Failure {
             FailureCode::RuntimeStalled,
             format!("{what}: the container daemon does not answer"),
         ),
-        _ => Failure::of_host(FailureCode::RuntimeCrashed, format!("{what}: the container daemon went away")),
+        _ => Failure::of_host(
+            FailureCode::RuntimeCrashed,
+            format!("{what}: the connection to the container daemon was lost"),
+        ),
     }
 }
 
@@ -140,7 +143,7 @@ fn is_disk_full(message: &str) -> bool {
     message.contains("no space left on device")
 }
 
-/// Whether the daemon says that a thing does not exist.
+/// Whether the daemon reports that an object does not exist.
 pub(crate) fn is_missing(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
 }

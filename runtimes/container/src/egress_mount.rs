@@ -1,5 +1,5 @@
-//! The way out of a container that has no network: a folder of the agent's with a socket and a forwarder. The forwarder runs beside
-//! the program and listens on the container's own loopback, where HTTP clients are told to find a proxy.
+//! Egress of a container that has no network: a folder of the agent with a socket and a forwarder. The forwarder runs beside the program
+//! and listens on the container's loopback; environment variables name it as proxy for HTTP clients.
 
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ use crate::{
     daemon::{Daemon, failed},
 };
 
-/// Where a container sees the folder.
+/// Path of the folder in a container.
 pub const FOLDER: &str = "/.island";
-/// Where the forwarder listens.
+/// Address on which the forwarder listens.
 pub const PORT: u16 = 3128;
-/// What it says once it does.
+/// The line that it prints once it listens.
 const READY: &str = "ready";
-/// For it to say so.
+/// Time for that line.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What HTTP clients are told. All of them look at some of these, none at all of them.
+/// Variables for HTTP clients. Each client reads some of them.
 pub fn variables() -> impl Iterator<Item = String> {
     let proxied = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
     let direct = ["NO_PROXY", "no_proxy"].into_iter().map(|name| format!("{name}=localhost,127.0.0.1,::1"));
     proxied.into_iter().map(|name| format!("{name}=http://127.0.0.1:{PORT}")).chain(direct)
 }
 
-/// Starts the forwarder in a container that runs, and waits until it listens. It ends with the container.
+/// Starts the forwarder in a running container, and waits until it listens. It ends with the container.
 pub(crate) async fn open(daemon: &Daemon, container: &str) -> Result<(), Failure> {
     let command = [format!("{FOLDER}/f"), format!("{FOLDER}/s"), PORT.to_string()];
     let config = ExecConfig {
@@ -45,9 +45,9 @@ pub(crate) async fn open(daemon: &Daemon, container: &str) -> Result<(), Failure
         ..ExecConfig::default()
     };
     let created = match daemon.quick.create_exec(container, config).await {
-        // The program has ended already; that is for those to tell who follow it.
+        // The program has already ended; the caller detects that.
         Err(error) if has_ended(&error) => return Ok(()),
-        created => created.map_err(|error| failed("make way for the container", &error))?,
+        created => created.map_err(|error| failed("prepare egress of the container", &error))?,
     };
     let started = match daemon.quick.start_exec(&created.id, None::<StartExecOptions>).await {
         Err(error) if has_ended(&error) => return Ok(()),
@@ -72,7 +72,7 @@ pub(crate) async fn open(daemon: &Daemon, container: &str) -> Result<(), Failure
         Ok(true) => Ok(()),
         Ok(false) if said.is_empty() && !runs(daemon, container).await => Ok(()),
         Ok(false) => Err(broken(said.trim())),
-        Err(_) => Err(broken("it does not say that it listens")),
+        Err(_) => Err(broken("it did not report that it listens")),
     }
 }
 
@@ -86,6 +86,6 @@ fn has_ended(error: &Error) -> bool {
 }
 
 fn broken(why: &str) -> Failure {
-    tracing::warn!(why, "a container's way out cannot be opened");
-    Failure::of_host(FailureCode::RuntimeCrashed, "the container's way out could not be opened")
+    tracing::warn!(why, "egress of a container cannot be started");
+    Failure::of_host(FailureCode::RuntimeCrashed, "the container's egress could not be started")
 }

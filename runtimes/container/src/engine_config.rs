@@ -1,4 +1,4 @@
-//! The `[engine]` table of a Cargo: everything that a Cargo may say about its container.
+//! The `[engine]` table of a Cargo: its settings for the container.
 
 use island_protocol::{
     cargo::CargoSpec,
@@ -8,29 +8,29 @@ use island_protocol::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Words of a command.
+/// Maximum number of arguments of a command.
 const MAX_WORDS: usize = 256;
-/// Bytes of all its words.
+/// Maximum bytes of all arguments.
 const MAX_BYTES: usize = 64 << 10;
 
-/// What the table says. Unknown keys are errors: nothing of Docker's own vocabulary gets through.
+/// The table. Unknown keys are errors, so that no other setting of Docker gets through.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineConfig {
-    /// The program and its arguments, run as they are; without one, the image's own entry point.
+    /// The program and its arguments, run without a shell; without it, the image's own entry point.
     pub command: Vec<String>,
-    /// Places, as `host:port`, that the program wants to connect to.
+    /// Addresses, as `host:port`, to which the program connects.
     pub egress: Vec<Place>,
 }
 
 impl EngineConfig {
-    /// The table of a Cargo.
+    /// Parses the table of a Cargo.
     pub fn of(cargo: &CargoSpec) -> Result<Self, Failure> {
         let table = match &cargo.engine {
             Value::Null => Self::default(),
             Value::Object(_) => Self::deserialize(&cargo.engine)
                 .map_err(|error| invalid_cargo(format!("read the Cargo's [engine] table: {error}")))?,
-            _ => return Err(invalid_cargo("the Cargo's [engine] is no table")),
+            _ => return Err(invalid_cargo("the Cargo's [engine] is not a table")),
         };
         table.check().map(|()| table)
     }
@@ -43,13 +43,13 @@ impl EngineConfig {
         if self.command.iter().any(|word| word.contains('\0'))
             || self.command.first().is_some_and(String::is_empty)
         {
-            return Err(invalid_cargo("the Cargo's command cannot be run: it is empty or has a NUL in it"));
+            return Err(invalid_cargo("the Cargo's command cannot be run: it is empty or contains a NUL"));
         }
         Ok(())
     }
 }
 
-/// A Cargo that makes no sense is the job's fault: no Island could run it.
+/// An invalid Cargo is the job's fault: no Island could run it.
 pub(crate) fn invalid_cargo(message: impl Into<String>) -> Failure {
     Failure::of_job(FailureCode::ModelRejected, message)
 }
@@ -65,14 +65,14 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_taken_as_it_is() {
+    fn a_command_is_not_interpreted() {
         let read = table(&json!({"command": ["/bin/sh", "-c", "echo $HOME; *"]})).expect("a table");
         assert_eq!(read.command, ["/bin/sh", "-c", "echo $HOME; *"]);
         assert_eq!(table(&Value::Null).expect("none"), EngineConfig::default());
     }
 
     #[test]
-    fn nothing_of_dockers_own_gets_through() {
+    fn other_settings_of_docker_are_rejected() {
         for engine in [
             json!({"HostConfig": {"Privileged": true}}),
             json!({"privileged": true}),

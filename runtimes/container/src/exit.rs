@@ -1,4 +1,4 @@
-//! How a container ended, in words that say whose doing it was.
+//! How a container ended, and whose fault it was.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use island_runtimes_api::lines::Exit;
 
 use crate::resource_limits::ResourceLimits;
 
-/// An exit code above this is a signal's number.
+/// Exit codes above this are numbers of signals.
 const SIGNALS: i64 = 128;
-/// Signals there are.
+/// Number of signals.
 const LAST_SIGNAL: i64 = 64;
 
-/// The verdict on a program that ended by itself.
+/// The result of a program that exited.
 pub fn verdict(state: &ContainerState, limits: &ResourceLimits) -> Exit {
     let code = state.exit_code.unwrap_or_default();
     if code == 0 {
@@ -34,23 +34,20 @@ fn out_of_memory(limits: &ResourceLimits) -> Failure {
     Failure::of_job(FailureCode::OutOfMemory, message)
 }
 
-/// The verdict on a program that was still running.
+/// The result of a program that exceeded its deadline.
 pub fn too_late(after: Duration) -> Failure {
     let message = format!("the program was still running after {} s", after.as_secs());
     Failure::of_job(FailureCode::DeadlineExceeded, message)
 }
 
-/// The verdict on a run that was stopped.
+/// The result of a run that was stopped.
 pub fn cancelled() -> Failure {
     Failure::interrupted(FailureCode::CancelledByUser, "the run was stopped")
 }
 
-/// The verdict on a run whose daemon went away in the middle.
+/// The result of a run whose daemon failed.
 pub fn abandoned() -> Failure {
-    Failure::of_host(
-        FailureCode::RuntimeCrashed,
-        "the container daemon went away while the program was running",
-    )
+    Failure::of_host(FailureCode::RuntimeCrashed, "the container daemon failed while the program was running")
 }
 
 #[cfg(test)]
@@ -75,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_told_apart() {
+    fn ends_are_distinguished() {
         assert!(matches!(said(0, false), Exit::Code(0)));
         assert!(matches!(said(3, false), Exit::Code(3)));
         assert!(matches!(said(137, false), Exit::Signal(9)));
@@ -86,7 +83,7 @@ mod tests {
             (failure.code, failure.fault),
             (FailureCode::OutOfMemory, island_protocol::job::Fault::Job)
         );
-        // A child that was ended for its memory, and a program that coped.
+        // A child that was ended for its memory, and a program that continued.
         assert!(matches!(said(0, true), Exit::Code(0)));
     }
 }

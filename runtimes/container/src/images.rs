@@ -1,8 +1,8 @@
-//! Images: each is brought to the daemon once, however many jobs wait for it, under a name that says what is in it.
+//! Images: each is loaded into the daemon once, however many jobs wait for it, under a name that contains its content hash.
 
 mod feed;
 mod reference;
-mod room;
+mod retention;
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
 
 pub use reference::Reference;
-use room::{Kept, excess};
+use retention::{Kept, excess};
 
 use crate::{
     archive::{Archive, ArchiveError},
@@ -39,47 +39,47 @@ use crate::{
 
 /// Name of the artifact that is the image.
 const IMAGE: &str = "model";
-/// What the names of our images begin with.
+/// Prefix of the names of our images.
 const PREFIX: &str = "island/";
 
-/// Where an image comes from.
+/// Source of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// A verified file here.
+    /// A verified file on this machine.
     File(PathBuf),
     /// A registry that the owner allows.
     Registry(Reference),
 }
 
-/// An image that a Cargo wants.
+/// An image that a Cargo needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     name: String,
     origin: Origin,
 }
 
-/// How far it is.
+/// Progress of loading an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// `done` of `total` are there.
+    /// `done` of `total` bytes are loaded.
     Coming {
-        /// So far.
+        /// Loaded bytes.
         done: u64,
-        /// In all; 0 while nobody knows.
+        /// Total bytes; 0 if unknown.
         total: u64,
     },
-    /// It is there, and this is what the daemon calls its content.
+    /// It is loaded; this is the daemon's name for its content.
     Here(Image),
-    /// It will not be.
+    /// It could not be loaded.
     Failed(Failure),
 }
 
-/// An image that is there.
+/// A loaded image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// What the daemon calls its content.
+    /// The daemon's name for its content.
     pub id: String,
-    /// Whether it names a program of its own.
+    /// Whether it has an entry point.
     pub has_program: bool,
 }
 
@@ -98,7 +98,7 @@ struct Known {
 }
 
 impl Wanted {
-    /// The image of a Cargo: the file it came with, or a reference to a registry that the owner allows.
+    /// Returns the image of a Cargo: the file it came with, or a reference to a registry that the owner allows.
     pub fn of(cargo: &CargoSpec, file: Option<&Path>, registries: &[String]) -> Result<Self, Failure> {
         let artifact = cargo.artifacts.iter().find(|artifact| artifact.name == IMAGE);
         let reference = artifact.and_then(|artifact| artifact.url.strip_prefix("docker://"));
@@ -122,7 +122,7 @@ impl Wanted {
     }
 }
 
-/// Stands for a file whose digest nobody told: it changes when the file does.
+/// Stands for a file without a known digest: it changes when the file does.
 fn unnamed(file: &Path) -> Result<String, Failure> {
     let unreadable = |error: std::io::Error| {
         Failure::of_host(FailureCode::ModelUnavailable, format!("look at the image file: {error}"))
@@ -135,12 +135,12 @@ fn unnamed(file: &Path) -> Result<String, Failure> {
 }
 
 impl Images {
-    /// None known yet.
+    /// Creates one without images.
     pub fn new(daemon: Daemon) -> Self {
         Self { daemon, known: Mutex::default(), bringing: TaskTracker::new() }
     }
 
-    /// Follows an image on its way. One that is there already is there at once.
+    /// Follows the loading of an image; completes at once if it is loaded.
     pub fn follow(self: &Arc<Self>, wanted: &Wanted) -> watch::Receiver<State> {
         let mut known = self.known();
         if let Some(image) = known.get_mut(&wanted.name) {
@@ -161,40 +161,44 @@ impl Images {
         state
     }
 
-    /// Forgets an image that turned out to be gone.
+    /// Removes an image from the list that the daemon has no longer.
     pub fn forget(&self, wanted: &Wanted) {
         self.known().remove(&wanted.name);
     }
 
-    /// Waits for what is on its way; a daemon does not leave off in the middle.
+    /// Waits for images that are being loaded; a daemon does not cancel that.
     pub async fn stop(&self) {
         self.bringing.close();
         self.bringing.wait().await;
     }
 
     async fn bring(&self, wanted: &Wanted, state: &watch::Sender<State>) -> Result<Image, Failure> {
-        if let Some(image) = self.look(&wanted.name).await? {
+        if let Some(image) = self.inspect(&wanted.name).await? {
             return Ok(image);
         }
         match &wanted.origin {
             Origin::File(path) => self.unpack(&wanted.name, path, state).await?,
             Origin::Registry(reference) => self.pull(&wanted.name, reference, state).await?,
         }
-        self.make_room().await;
-        let missing =
-            || Failure::of_host(FailureCode::RuntimeCrashed, "the container daemon lost the image at once");
-        self.look(&wanted.name).await?.ok_or_else(missing)
+        self.remove_excess().await;
+        let missing = || {
+            Failure::of_host(
+                FailureCode::RuntimeCrashed,
+                "the container daemon removed the image immediately",
+            )
+        };
+        self.inspect(&wanted.name).await?.ok_or_else(missing)
     }
 
-    /// The image of this name, if the daemon has it and we would run it.
-    async fn look(&self, name: &str) -> Result<Option<Image>, Failure> {
+    /// Returns the image of this name, if the daemon has it and it is acceptable.
+    async fn inspect(&self, name: &str) -> Result<Option<Image>, Failure> {
         let found = match self.daemon.quick.inspect_image(name).await {
             Ok(found) => found,
             Err(error) if is_missing(&error) => return Ok(None),
             Err(error) => return Err(failed("look for the image", &error)),
         };
         let config = found.config.unwrap_or_default();
-        // Checked in files before they are loaded; here for what came from a registry.
+        // Checked in files before they are loaded; here for images from a registry.
         if config.volumes.is_some_and(|volumes| !volumes.is_empty()) {
             return Err(invalid_cargo("the image declares volumes; only /tmp can be written in a container"));
         }
@@ -263,13 +267,13 @@ impl Images {
         self.tag(&whole, name).await
     }
 
-    /// Removes images that were not used for long. One that a container uses stays: the daemon refuses.
-    async fn make_room(&self) {
+    /// Removes images that were not used for long. An image in use stays: the daemon refuses to remove it.
+    async fn remove_excess(&self) {
         let ours = [("reference".to_owned(), vec![format!("{PREFIX}*")])].into_iter().collect();
         let options = ListImagesOptionsBuilder::new().filters(&ours).build();
         let found = match self.daemon.quick.list_images(Some(options)).await {
             Ok(found) => found,
-            Err(error) => return tracing::warn!(%error, "images cannot be counted"),
+            Err(error) => return tracing::warn!(%error, "images cannot be listed"),
         };
         let kept = {
             let known = self.known();
@@ -287,7 +291,7 @@ impl Images {
             self.known().remove(&name);
             if let Err(error) = self.daemon.quick.remove_image(&name, None::<RemoveImageOptions>, None).await
             {
-                tracing::debug!(image = name, %error, "an image stays");
+                tracing::debug!(image = name, %error, "an image could not be removed");
             }
         }
     }
@@ -306,7 +310,7 @@ impl Images {
     }
 }
 
-/// Reads a daemon's reports to their end, and keeps the last thing that `find` made of one.
+/// Reads a daemon's reports to their end, and returns the last value that `find` returned.
 async fn last<T>(
     reports: impl Stream<Item = Result<T, bollard::errors::Error>>,
     mut find: impl FnMut(T) -> Option<String>,
@@ -319,7 +323,7 @@ async fn last<T>(
     Ok(found)
 }
 
-/// The image that came out of a load. It has no name, because the archive we wrote gives it none.
+/// The image that was loaded. It has no name, because the archive contains none.
 fn loaded_id(line: &str) -> Option<String> {
     let id = line
         .trim()
@@ -335,7 +339,7 @@ fn unusable(error: &ArchiveError) -> Failure {
     Failure::of_host(FailureCode::ModelUnavailable, error.to_string())
 }
 
-/// A file that we found sound and the daemon did not is the file's doing, unless the daemon is in trouble itself.
+/// A file that passed the check and was refused by the daemon is at fault, unless the daemon itself has problems.
 fn rejected(error: &bollard::errors::Error) -> Failure {
     let failure = failed("unpack the image", error);
     let is_daemons = failure.code != FailureCode::RuntimeCrashed;
@@ -351,5 +355,5 @@ fn rejected(error: &bollard::errors::Error) -> Failure {
 }
 
 fn broke_down() -> Failure {
-    Failure::of_host(FailureCode::InternalError, "reading the image file broke down")
+    Failure::of_host(FailureCode::InternalError, "reading the image file failed")
 }

@@ -1,24 +1,24 @@
-//! The labels on everything we create, by which a later worker tells its own Island's orphans from what belongs to others.
+//! Labels on all objects that we create, by which a later worker distinguishes its own Island's orphans from objects of others.
 
 use std::collections::HashMap;
 
 use island_protocol::ids::{AttemptKey, InstanceId};
 use sha2::{Digest, Sha256};
 
-/// Which Island: the state folder it lives in.
+/// The Island: its state folder.
 pub const ISLAND: &str = "island.island";
-/// Which worker.
+/// The worker.
 pub const WORKER: &str = "island.worker";
-/// The worker's process, in words that no later process shares.
+/// The worker's process, identified uniquely even if its id is reused.
 pub const PROCESS: &str = "island.process";
-/// Which job.
+/// The job.
 pub const JOB: &str = "island.job";
-/// Which try at it.
+/// The attempt.
 pub const ATTEMPT: &str = "island.attempt";
-/// Fencing number of the assignment.
+/// Epoch of the assignment.
 pub const EPOCH: &str = "island.epoch";
 
-/// Who made a container.
+/// The creator of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Maker {
     /// Our Island.
@@ -29,17 +29,17 @@ pub struct Maker {
     pub process: String,
 }
 
-/// What a container is marked with.
+/// The labels of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerLabels<'a> {
-    /// Who made it.
+    /// Its creator.
     pub maker: &'a Maker,
-    /// For which attempt; none yet if it was made ahead.
+    /// The attempt; `None` if it was created in advance.
     pub key: Option<AttemptKey>,
 }
 
 impl ContainerLabels<'_> {
-    /// All labels, always: an image may carry labels of its own, and one that we leave out would be its to choose.
+    /// Always all labels: an image may have labels of its own, which would count otherwise.
     pub fn labels(&self) -> HashMap<String, String> {
         let of_key = |part: fn(AttemptKey) -> String| self.key.map(part).unwrap_or_default();
         let pairs = [
@@ -54,12 +54,12 @@ impl ContainerLabels<'_> {
     }
 }
 
-/// The name by which people find a job's container, also one that was made ahead and has no labels of the job.
+/// The name by which people find a job's container, also one created in advance without labels of the job.
 pub fn container_name(key: AttemptKey) -> String {
     format!("island-{}-{}-{}", key.job_id, key.attempt, key.epoch)
 }
 
-/// Short name of a thing that has a long one.
+/// A short form of a long name.
 pub(crate) fn short_hash(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

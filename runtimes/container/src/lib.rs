@@ -1,22 +1,22 @@
-//! Programs in containers, run by Docker Engine or Podman for people who do not know each other.
+//! Runs programs in containers of Docker Engine or Podman, for consumers that do not trust each other.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`engine_config`] | the settings of a Cargo for its container |
-//! | [`resource_limits`] | what a container gets: the bounds of its tier, within the rules of the owner |
-//! | [`body`] | what the daemon is asked to create; nothing a Cargo says can loosen it |
-//! | [`labels`], [`process`] | labels that tell our orphans from what others use |
-//! | [`archive`] | image files, looked through and written anew before a daemon unpacks them |
-//! | [`images`] | each image brought to the daemon once |
-//! | [`daemon`] | the daemon and its socket; what it can do, and whether that is enough |
+//! | [`resource_limits`] | what a container gets: the limits of its tier, within the owner's rules |
+//! | [`body`] | the request to create a container; no Cargo can weaken it |
+//! | [`labels`], [`process`] | labels that distinguish our orphans from containers in use |
+//! | [`archive`] | checks image files and writes them anew before a daemon unpacks them |
+//! | [`images`] | loads each image into the daemon once |
+//! | [`daemon`] | the daemon and its socket; what it supports, and whether that suffices |
 //! | [`start`] | from an image to a program that waits for its input |
 //! | [`egress_mount`] | the forwarder through which a program connects to what its Cargo declares |
 //! | [`warm_pool`] | containers started before their job arrives |
 //! | [`run`], [`exit`] | one job: input, lines, and how it ended |
-//! | [`remover`] | who takes containers away |
-//! | [`runtime`] | the seam to the rest |
-//! | [`worker`] | what the worker binary brings |
-//! | `testing` | a Docker daemon of a test's own (feature `testing`) |
+//! | [`remover`] | removes containers |
+//! | [`runtime`] | the engine interface |
+//! | [`worker`] | the loader for the worker binary |
+//! | `testing` | a Docker daemon for one test (feature `testing`) |
 
 pub mod archive;
 pub mod body;

@@ -1,13 +1,13 @@
-//! Which processes run: how a worker tells what a dead one left behind from what a live one still uses.
+//! Running processes: a worker distinguishes what a dead one left behind from what a live one uses.
 
 use std::{collections::HashSet, fs};
 
-/// This process, in words that no other shares, not even one that gets its number later.
+/// This process, identified uniquely even if its id is reused.
 pub fn own() -> String {
     mark(&boot(), "self").unwrap_or_else(|| format!("{}-{}", boot(), std::process::id()))
 }
 
-/// All processes that run now. To be asked before the walls stand.
+/// All running processes. Must be called before the sandbox is applied.
 pub fn alive() -> HashSet<String> {
     let boot = boot();
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
@@ -26,7 +26,7 @@ fn mark(boot: &str, process: &str) -> Option<String> {
     Some(format!("{boot}-{pid}-{started}"))
 }
 
-/// Number and start of a process, in ticks since boot; the name between them may hold anything.
+/// Id and start of a process, in ticks since boot; the name between them may contain anything.
 fn parse(stat: &str) -> Option<(&str, &str)> {
     let (pid, rest) = stat.split_once(' ')?;
     let (_, rest) = rest.rsplit_once(')')?;
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_pass_for_numbers() {
+    fn a_name_with_parentheses_is_skipped() {
         let stat = "42 (a) 1 2 (b)) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 0 0";
         assert_eq!(parse(stat), Some(("42", "777")));
         assert_eq!(parse("42 (x"), None);

@@ -1,5 +1,5 @@
-//! Who takes containers away. Everything we create is in one book until the daemon says that it is gone; dropping a
-//! [`Container`] is enough to have it killed and removed, off the path of the job that it belonged to.
+//! Removes containers. Everything that we create is in one list until the daemon reports that it is removed; dropping a [`Container`] kills
+//! and removes it in a separate task.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::daemon::{Daemon, chain};
 
-/// For one container to be gone; past it the next worker finds it by its labels.
+/// Time to remove one container; after that the next worker finds it by its labels.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Between two tries.
+/// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(250);
 
 type Book = Arc<Mutex<HashMap<String, Option<AttemptKey>>>>;
 
-/// A container that is removed when this is dropped.
+/// A container that is removed on drop.
 #[derive(Debug)]
 pub struct Container {
     id: String,
@@ -34,7 +34,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// The daemon's name for it.
+    /// The daemon's id for it.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -42,12 +42,12 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // A remover that is gone has removed everything in its book.
+        // A remover that has ended has removed every container in its list.
         let _ = self.queue.send(std::mem::take(&mut self.id));
     }
 }
 
-/// Removes containers in a task of its own.
+/// Removes containers in a separate task.
 #[derive(Debug)]
 pub struct Remover {
     daemon: Daemon,
@@ -67,18 +67,18 @@ impl Remover {
         Self { daemon, book, queue, stop, task: Mutex::new(Some(task)) }
     }
 
-    /// Takes charge of a container.
+    /// Adds a container to the list.
     pub fn adopt(&self, id: String, key: Option<AttemptKey>) -> Container {
         lock(&self.book).insert(id.clone(), key);
         Container { id, queue: self.queue.clone() }
     }
 
-    /// Notes that a container made ahead works for this attempt now.
+    /// Records that a container created in advance now belongs to this attempt.
     pub fn assign(&self, container: &Container, key: AttemptKey) {
         lock(&self.book).insert(container.id.clone(), Some(key));
     }
 
-    /// Removes our containers of attempts that are not alive, and waits until they are gone.
+    /// Removes our containers of attempts other than `alive`, and waits until they are removed.
     pub async fn reap(&self, alive: &[AttemptKey]) {
         let dead = |(id, key): (&String, &Option<AttemptKey>)| {
             key.is_some_and(|key| !alive.contains(&key)).then(|| id.clone())
@@ -87,12 +87,12 @@ impl Remover {
         futures::future::join_all(dead.iter().map(|id| remove(&self.daemon, &self.book, id))).await;
     }
 
-    /// Removes a container that another worker of ours left behind.
+    /// Removes a container that another worker left behind.
     pub async fn remove_orphan(&self, id: &str) {
         remove(&self.daemon, &self.book, id).await;
     }
 
-    /// Removes all that is left, and ends.
+    /// Removes all remaining containers, and ends.
     pub async fn stop(&self) {
         for id in lock(&self.book).keys() {
             // The task ends only below.
@@ -101,7 +101,7 @@ impl Remover {
         self.stop.cancel();
         let task = self.task.lock().take();
         if let Some(task) = task {
-            // Its removals have a deadline of their own, and it catches those that break down.
+            // Its removals have their own deadline, and it handles those that fail.
             let _ = task.await;
         }
     }
@@ -126,7 +126,7 @@ async fn work(
             }
             Some(removed) = removals.join_next() => match removed {
                 Ok(id) => drop(under_way.remove(&id)),
-                Err(error) => tracing::error!(%error, "removing a container broke down"),
+                Err(error) => tracing::error!(%error, "removing a container failed"),
             },
             () = stop.cancelled(), if removals.is_empty() => return,
         }
@@ -141,7 +141,7 @@ async fn remove(daemon: &Daemon, book: &Book, id: &str) {
         }
     };
     if timeout(DEADLINE, tries).await.is_err() {
-        tracing::warn!(container = id, "a container stays behind; the next worker removes it");
+        tracing::warn!(container = id, "a container could not be removed; the next worker removes it");
     }
     lock(book).remove(id);
 }
@@ -149,7 +149,7 @@ async fn remove(daemon: &Daemon, book: &Book, id: &str) {
 async fn try_to_remove(daemon: &Daemon, id: &str) -> Result<(), Error> {
     let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
     match daemon.quick.remove_container(id, Some(options)).await {
-        // It is gone, or somebody is at it.
+        // It is removed, or being removed.
         Err(Error::DockerResponseServerError { status_code: 404, .. }) => Ok(()),
         other => other,
     }

@@ -1,4 +1,4 @@
-//! What a Cargo gets on this Island: the bounds of its tier, within the owner's rules.
+//! What a Cargo gets on this Island: the limits of its tier, within the owner's rules.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use island_runtimes_worker::launch::ContainerRules;
 use crate::engine_config::{EngineConfig, invalid_cargo};
 
 const MB: u64 = 1 << 20;
-/// Less than this and a daemon refuses the container, or nothing starts in it.
+/// With less than this a daemon refuses the container, or no program starts in it.
 const LEAST_MEMORY_MB: u64 = 16;
-/// Most that a container may keep in its scratch folder, which is memory, too.
+/// Maximum size of the scratch folder, which is memory, too.
 const MOST_SCRATCH_MB: u64 = 2048;
 
-/// The bounds of one container.
+/// The limits of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ResourceLimits {
-    /// Memory, scratch folder included; none of it can be swapped out.
+    /// Memory, scratch folder included; it cannot be swapped out.
     pub memory_bytes: u64,
     /// Thousandths of a processor.
     pub milli_cpus: u64,
@@ -43,7 +43,7 @@ fn pids(tier: SandboxTier) -> u64 {
 }
 
 impl ResourceLimits {
-    /// What this Cargo gets, or why this Island does not run it. The owner's rules win over any tier.
+    /// Returns the limits of this Cargo, or why this Island does not run it. The owner's rules override any tier.
     pub fn of(
         cargo: &CargoSpec,
         table: &EngineConfig,
@@ -53,7 +53,7 @@ impl ResourceLimits {
         let tier = cargo.sandbox_tier.unwrap_or_default();
         if tier > rules.max_tier {
             let message = format!(
-                "this Island runs containers up to the tier '{}', this Cargo wants '{}'",
+                "this Island runs containers up to the tier '{}', this Cargo needs '{}'",
                 rules.max_tier.as_str(),
                 tier.as_str()
             );
@@ -87,19 +87,22 @@ impl ResourceLimits {
     }
 }
 
-/// Whether the Cargo may connect to all the places that it declares. None has a network: what is allowed goes through the agent's
-/// proxy, which compares again.
+/// Whether the Cargo may connect to all the addresses that it declares. No container has a network: allowed connections go through the
+/// agent's proxy, which checks them again.
 fn may_leave(tier: SandboxTier, table: &EngineConfig, rules: &ContainerRules) -> Result<(), Failure> {
     if table.egress.is_empty() {
         return Ok(());
     }
     if tier < SandboxTier::Elevated {
-        return Err(invalid_cargo(format!("a Cargo of the tier '{}' connects to nothing", tier.as_str())));
+        return Err(invalid_cargo(format!(
+            "a Cargo of the tier '{}' may not connect to any address",
+            tier.as_str()
+        )));
     }
     match rules.egress.refused(&table.egress) {
         None => Ok(()),
         Some(place) => {
-            Err(not_here(format!("the owner of this Island does not let containers connect to {place}")))
+            Err(not_here(format!("the owner of this Island does not allow containers to connect to {place}")))
         }
     }
 }
@@ -120,7 +123,7 @@ fn gpus(
         return Err(not_here("the owner of this Island gives containers no GPU"));
     }
     if !gpu_safe {
-        return Err(not_here("this Island's runc is too old to give a GPU to a stranger's container"));
+        return Err(not_here("this Island's runc is too old to give a GPU to an untrusted container"));
     }
     Ok(true)
 }

@@ -1,4 +1,4 @@
-//! One job in its container: input goes in, lines come out, and how it ended is told as it was.
+//! One job in its container: writes the input, reads the lines, and reports how it ended.
 
 use std::{future::pending, time::Duration};
 
@@ -21,10 +21,10 @@ use crate::{
     start::{Output, Started},
 };
 
-/// Between two signs of life of a program that writes nothing: silence is no stall, the deadline bounds it.
+/// Time between two updates of the work counter for a program that writes nothing: that is not a stall, the deadline limits it.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// Gives a started program its input and follows it to its end.
+/// Writes a started program's input and follows it to its end.
 pub async fn follow(
     daemon: &Daemon,
     started: Started,
@@ -38,7 +38,7 @@ pub async fn follow(
         Lines::new(context.events.clone(), context.log.clone(), request.cargo.limits.max_output_bytes);
     let text = serde_json::to_vec(&request.input).expect("JSON is JSON");
     let feeding = async {
-        // A program that does not read its input, or not all of it, is none the worse for it.
+        // A program may ignore its input or a part of it.
         let _ = input.write_all(&text).await;
         let _ = input.shutdown().await;
         pending::<Exit>().await
@@ -54,14 +54,14 @@ pub async fn follow(
         biased;
         () = context.cancel.cancelled() => Exit::Failed(cancelled()),
         () = sleep_until(Instant::now() + limits.time) => Exit::Failed(too_late(limits.time)),
-        () = signs_of_life(context) => unreachable!("they go on for ever"),
+        () = signs_of_life(context) => unreachable!("it never ends"),
         exit = reading => exit,
         exit = feeding => exit,
     };
     lines.finish(exit)
 }
 
-/// Reads what the program writes until it has closed its output.
+/// Reads what the program writes until it closes its output.
 async fn read(output: &mut Output, lines: &mut Lines, context: &RunContext) -> Result<(), Failure> {
     while let Some(piece) = output.next().await {
         match piece.map_err(|_| abandoned())? {
@@ -76,13 +76,13 @@ async fn read(output: &mut Output, lines: &mut Lines, context: &RunContext) -> R
     Ok(())
 }
 
-/// How the program ended; it may run on for a while after it has closed its output.
+/// How the program ended; it may continue for a while after closing its output.
 async fn end(daemon: &Daemon, id: &str, limits: &ResourceLimits) -> Exit {
     let until_ended = WaitContainerOptionsBuilder::new().condition("not-running").build();
     let ended = daemon.slow.wait_container(id, Some(until_ended)).next().await;
     match ended {
         Some(Ok(_)) => Exit::Code(0),
-        // Its code says that something went wrong; only the daemon knows whether that was its memory.
+        // The exit code shows a failure; only the daemon knows whether memory was the reason.
         Some(Err(bollard::errors::Error::DockerContainerWaitError { .. })) => {
             match daemon.quick.inspect_container(id, None).await {
                 Ok(container) => verdict(&container.state.unwrap_or_default(), limits),
@@ -106,10 +106,10 @@ async fn signs_of_life(context: &RunContext) {
     }
 }
 
-/// A job that could not be started at all.
+/// A job that could not be started.
 pub(crate) fn no_image() -> Failure {
     Failure::of_host(
         FailureCode::ModelUnavailable,
-        "the image was removed again and again while the job was to start",
+        "the image was removed repeatedly before the job could start",
     )
 }

@@ -1,4 +1,4 @@
-//! The seam to the rest: from a request to a container that runs, and the end of everything.
+//! The engine interface: from a request to a running container, and shutdown.
 
 use std::{
     collections::HashSet,
@@ -31,21 +31,21 @@ use crate::{
 
 /// Name of the artifact that is the image.
 const IMAGE: &str = "model";
-/// Times that a job is tried anew because somebody removes its image.
+/// Number of times that a job is tried again because its image was removed.
 const TRIES: u32 = 3;
 
-/// How to run containers.
+/// Settings of the engine.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The owner's rules.
     pub rules: ContainerRules,
-    /// In whose name.
+    /// Its identity for labels.
     pub maker: Maker,
-    /// Processes on this machine when we started: what carries the mark of another belongs to nobody.
+    /// Processes that run when the engine starts: containers labeled with other processes are orphans.
     pub alive: HashSet<String>,
     /// Jobs at once.
     pub slots: u32,
-    /// Folder of the folders through which containers reach the outside, where the agent offers any.
+    /// Folder of the egress folders, if the agent provides egress.
     pub egress_dir: Option<PathBuf>,
 }
 
@@ -60,15 +60,15 @@ pub struct Containers {
     watch: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A request, understood.
-struct Asked {
+/// A parsed request.
+struct Parsed {
     table: EngineConfig,
     limits: ResourceLimits,
     image: Wanted,
 }
 
 impl Containers {
-    /// On this daemon. What crashed predecessors left behind is removed first.
+    /// Connects to this daemon. Containers that crashed workers left behind are removed first.
     pub async fn start(daemon: Daemon, settings: Settings) -> Self {
         let starter = Starter::new(daemon.clone(), settings.maker.clone());
         let ahead = Arc::new(WarmPool::new(starter.clone(), settings.rules.ahead));
@@ -87,39 +87,39 @@ impl Containers {
         self.daemon.abilities.version.clone()
     }
 
-    /// The containers started ahead that wait for a job, by the daemon's names for them.
+    /// Ids of the containers that were started in advance and wait for a job.
     pub fn waiting_ahead(&self) -> Vec<String> {
         self.ahead.waiting()
     }
 
-    fn asked(&self, request: &RunRequest) -> Result<Asked, Failure> {
+    fn parse(&self, request: &RunRequest) -> Result<Parsed, Failure> {
         let table = EngineConfig::of(&request.cargo)?;
         let limits =
             ResourceLimits::of(&request.cargo, &table, &self.settings.rules, self.daemon.abilities.gpu_safe)?;
-        // A tier promises a bound, not processors that this machine does not have.
+        // A tier is a limit, not a promise of processors that this machine does not have.
         let milli_cpus = limits.milli_cpus.min(self.daemon.abilities.milli_cpus.unwrap_or(u64::MAX));
         let limits = ResourceLimits { milli_cpus, ..limits };
         let file = request.artifacts.get(IMAGE).map(|path| -> &Path { path });
         let image = Wanted::of(&request.cargo, file, &self.settings.rules.registries)?;
-        Ok(Asked { table, limits, image })
+        Ok(Parsed { table, limits, image })
     }
 
     async fn attempt(&self, request: &RunRequest, context: &RunContext) -> Result<Outcome, Failure> {
-        let asked = self.asked(request)?;
+        let parsed = self.parse(request)?;
         for _ in 0..TRIES {
             context.work.enter(Phase::Load);
-            let image = self.image(&asked.image, context).await?;
-            if asked.table.command.is_empty() && !image.has_program {
+            let image = self.image(&parsed.image, context).await?;
+            if parsed.table.command.is_empty() && !image.has_program {
                 return Err(invalid_cargo("the Cargo names no command, and its image none either"));
             }
-            let command = asked.table.command.clone();
-            let egress_mount = self.egress_mount(&asked.table, context.key)?;
-            let spec = Spec { image: image.id, command, limits: asked.limits, egress_mount };
+            let command = parsed.table.command.clone();
+            let egress_mount = self.egress_mount(&parsed.table, context.key)?;
+            let spec = Spec { image: image.id, command, limits: parsed.limits, egress_mount };
             match self.container(&spec, context.key).await {
                 Ok(started) => return Ok(follow(&self.daemon, started, &spec.limits, request, context).await),
                 Err(NotStarted::Failed(failure)) => return Err(failure),
                 Err(NotStarted::ImageGone) => {
-                    self.images.forget(&asked.image);
+                    self.images.forget(&parsed.image);
                     self.ahead.forget(&spec.image);
                 }
             }
@@ -127,20 +127,20 @@ impl Containers {
         Err(no_image())
     }
 
-    /// The folder that the agent has made for an attempt whose program connects to something.
+    /// Returns the folder that the agent created for an attempt whose program connects to addresses.
     fn egress_mount(&self, table: &EngineConfig, key: AttemptKey) -> Result<Option<PathBuf>, Failure> {
         if table.egress.is_empty() {
             return Ok(None);
         }
         let dir = self.settings.egress_dir.as_deref();
-        let dir = dir.ok_or_else(|| not_here("the agent of this Island offers containers no way out"))?;
+        let dir = dir.ok_or_else(|| not_here("the agent of this Island provides no egress"))?;
         Ok(Some(egress_folder(dir, key)))
     }
 
-    /// Waits for the image, and tells how far it is.
+    /// Waits for the image, and reports progress.
     async fn image(&self, wanted: &Wanted, context: &RunContext) -> Result<Image, Failure> {
         let mut state = self.images.follow(wanted);
-        let mut told = None;
+        let mut reported = None;
         loop {
             #[expect(clippy::disallowed_methods, reason = "the guard ends with the clone")]
             let now = state.borrow_and_update().clone();
@@ -150,29 +150,29 @@ impl Containers {
                 State::Coming { done, total } => {
                     context.work.advance(1);
                     let percent = (done * 100).checked_div(total);
-                    if percent.is_some() && percent != told {
+                    if percent.is_some() && percent != reported {
                         context.events.progress(Phase::Load.as_str(), done, total);
-                        told = percent;
+                        reported = percent;
                     }
                 }
             }
             if state.changed().await.is_err() {
-                return Err(Failure::of_host(FailureCode::InternalError, "bringing the image broke down"));
+                return Err(Failure::of_host(FailureCode::InternalError, "loading the image failed"));
             }
         }
     }
 
-    /// One made ahead, or a new one.
+    /// Returns one created in advance, or a new one.
     async fn container(&self, spec: &Spec, key: AttemptKey) -> Result<Started, NotStarted> {
         if let Some(started) = self.ahead.take(spec) {
             self.starter.remover.assign(&started.container, key);
             self.name(&started, key);
             return Ok(started);
         }
-        // In a task of its own: a run that is dropped meanwhile must not leave a container that nobody knows.
+        // In a separate task: a run that is dropped meanwhile must not leak a container.
         let (starter, spec) = (self.starter.clone(), spec.clone());
         let starting = self.starter.tasks.spawn(async move { starter.start(&spec, Some(key)).await });
-        let broke = |_| Failure::of_host(FailureCode::InternalError, "starting the container broke down");
+        let broke = |_| Failure::of_host(FailureCode::InternalError, "starting the container failed");
         starting.await.map_err(broke).map_err(NotStarted::Failed)?
     }
 
@@ -184,14 +184,14 @@ impl Containers {
                 .name(&container_name(key))
                 .build();
             if let Err(error) = docker.rename_container(&id, options).await {
-                tracing::debug!(container = id, %error, "a container keeps its first name");
+                tracing::debug!(container = id, %error, "a container could not be renamed");
             }
         });
     }
 
     async fn remove_orphans(&self) {
         let maker = &self.settings.maker;
-        // Where nobody can tell who is alive, nothing is an orphan.
+        // Without the list of processes, nothing counts as an orphan.
         if self.settings.alive.is_empty() {
             return;
         }
@@ -199,7 +199,7 @@ impl Containers {
         let options = ListContainersOptionsBuilder::new().all(true).filters(&ours).build();
         let found = match self.daemon.quick.list_containers(Some(options)).await {
             Ok(found) => found,
-            Err(error) => return tracing::warn!(%error, "orphans cannot be looked for"),
+            Err(error) => return tracing::warn!(%error, "orphans cannot be listed"),
         };
         let orphans = found.into_iter().filter(|container| {
             let labels = container.labels.as_ref();
@@ -224,7 +224,7 @@ impl Runtime for Containers {
     }
 
     fn admit(&self, request: &RunRequest) -> Result<(), Failure> {
-        self.asked(request).map(drop)
+        self.parse(request).map(drop)
     }
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
@@ -232,7 +232,7 @@ impl Runtime for Containers {
         if cancel.is_cancelled() {
             return Outcome::failed(cancelled());
         }
-        // A run hears its cancellation itself once its program runs, and is asked first; before that it is simply dropped.
+        // A running program handles its cancellation, and is given the chance first; before that the run is dropped.
         let outcome = tokio::select! {
             biased;
             outcome = self.attempt(&request, &context) => outcome,
@@ -250,7 +250,7 @@ impl Runtime for Containers {
         let watch = self.watch.lock().take();
         if let Some(watch) = watch {
             watch.abort();
-            // It was told to end; how it ends is no news.
+            // It was cancelled; the result of ending it does not matter.
             let _ = watch.await;
         }
         self.ahead.stop().await;

@@ -1,4 +1,4 @@
-//! Bringing a container to the point where it waits for its input: created, attached, started.
+//! Brings a container to the point where it waits for its input: created, attached, started.
 
 use std::{path::PathBuf, pin::Pin, sync::Arc};
 
@@ -21,25 +21,25 @@ use crate::{
     resource_limits::ResourceLimits,
 };
 
-/// What decides how a container is made; two jobs with the same may each take what was made for the other.
+/// What a container depends on; jobs with the same may use each other's containers created in advance.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Spec {
-    /// The image, by the daemon's own name for its content.
+    /// The image, by the daemon's name for its content.
     pub image: String,
     /// What runs in it.
     pub command: Vec<String>,
-    /// Its bounds.
+    /// Its limits.
     pub limits: ResourceLimits,
-    /// The folder of one attempt through which it connects to the outside. Nobody else can take such a container.
+    /// The egress folder of one attempt. No other attempt can use such a container.
     pub egress_mount: Option<PathBuf>,
 }
 
-/// What a container writes.
+/// The output of a container.
 pub type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
 
-/// A container whose program runs, up to where it reads its input.
+/// A container whose program runs and waits for its input.
 pub struct Started {
-    /// Removed with this.
+    /// Removes the container on drop.
     pub container: Container,
     /// What it writes.
     pub output: Output,
@@ -53,43 +53,43 @@ impl std::fmt::Debug for Started {
     }
 }
 
-/// Why there is no container.
+/// Why a container could not be started.
 #[derive(Debug)]
 pub enum NotStarted {
-    /// Somebody removed the image.
+    /// The image was removed.
     ImageGone,
-    /// Anything else.
+    /// Another reason.
     Failed(Failure),
 }
 
-/// Who starts containers.
+/// Starts containers.
 #[derive(Debug, Clone)]
 pub struct Starter {
-    /// Where.
+    /// The daemon.
     pub daemon: Daemon,
-    /// In whose name.
+    /// The identity for labels.
     pub maker: Arc<Maker>,
-    /// Who removes them.
+    /// Removes containers.
     pub remover: Arc<Remover>,
-    /// Starts under way, which go on when their job does not.
+    /// Starts in progress, which continue when their job does not.
     pub tasks: TaskTracker,
 }
 
 impl Starter {
-    /// In this name, on this daemon.
+    /// Creates one with this identity, on this daemon.
     pub fn new(daemon: Daemon, maker: Maker) -> Self {
         let remover = Arc::new(Remover::start(daemon.clone()));
         Self { daemon, maker: Arc::new(maker), remover, tasks: TaskTracker::new() }
     }
 
-    /// Waits for what is under way, and removes all containers.
+    /// Waits for starts in progress, and removes all containers.
     pub async fn stop(&self) {
         self.tasks.close();
         self.tasks.wait().await;
         self.remover.stop().await;
     }
 
-    /// Starts one. Its program may already run while it is attached to nobody's job: it gets its input later.
+    /// Starts one. Its program may run before it belongs to a job: it gets its input later.
     pub async fn start(&self, spec: &Spec, key: Option<AttemptKey>) -> Result<Started, NotStarted> {
         let labels = ContainerLabels { maker: &self.maker, key };
         let body =
@@ -105,7 +105,7 @@ impl Starter {
         })?;
         let container = self.remover.adopt(created.id, key);
         let fail = |what| move |error| NotStarted::Failed(failed(what, &error));
-        // Before the start, or the first output might be lost.
+        // Before the start, so that the first output is not lost.
         let attach =
             AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).stderr(true).build();
         let attached = docker.attach_container(container.id(), Some(attach)).await;
@@ -113,7 +113,7 @@ impl Starter {
         let started = docker.start_container(container.id(), None::<StartContainerOptions>).await;
         started.map_err(fail("start the container"))?;
         if spec.egress_mount.is_some() {
-            // Before the input: whoever has read it may connect at once.
+            // Before the input: a program may connect as soon as it has read it.
             let open = Box::pin(egress_mount::open(&self.daemon, container.id()));
             open.await.map_err(NotStarted::Failed)?;
         }

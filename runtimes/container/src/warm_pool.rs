@@ -1,6 +1,6 @@
-//! Containers made ahead: for each Cargo used of late, a few whose program is started and waits for its input. Creating a container
-//! is a quarter of what a cold start costs and starting it the rest, so both are done ahead. A container serves one job and is then
-//! removed, like any other.
+//! Containers created in advance: for each recently used Cargo, a few whose program is started and waits for its input. Creating a
+//! container is a quarter of a cold start and starting it the rest, so both are done in advance. A container serves one job and is then
+//! removed.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,47 +18,47 @@ use crate::start::{NotStarted, Spec, Started, Starter};
 
 /// Time after its last job for which a Cargo's containers are kept.
 const KEEP: Duration = Duration::from_mins(3);
-/// Containers kept in all.
+/// Maximum number of containers.
 const MOST: usize = 8;
-/// Between two looks at them.
+/// Time between two checks of them.
 const LOOK: Duration = Duration::from_secs(5);
-/// Processor time that a program may use up before it has any input. One that computes meanwhile is no longer made ahead: nobody
-/// pays for that.
+/// Processor time that a program may use before it has input. A program that computes meanwhile is no longer started in advance, because
+/// that is not paid.
 const FREE_CPU: Duration = Duration::from_secs(3);
 
-/// The containers made ahead.
+/// The containers created in advance.
 #[derive(Debug)]
 pub struct WarmPool {
     starter: Starter,
     wanted: usize,
-    shelves: Mutex<HashMap<Spec, Shelf>>,
+    stocks: Mutex<HashMap<Spec, Stock>>,
     makers: TaskTracker,
 }
 
 #[derive(Debug)]
-struct Shelf {
+struct Stock {
     ready: VecDeque<Started>,
     making: usize,
     used: Instant,
-    /// Its program does not wait quietly.
+    /// Its program computes without input.
     restless: bool,
 }
 
 impl WarmPool {
     /// Keeps up to `wanted` for each Cargo.
     pub fn new(starter: Starter, wanted: u32) -> Self {
-        Self { starter, wanted: wanted as usize, shelves: Mutex::default(), makers: TaskTracker::new() }
+        Self { starter, wanted: wanted as usize, stocks: Mutex::default(), makers: TaskTracker::new() }
     }
 
-    /// One that waits, if there is one; and sees to it that there will be for the next job.
+    /// Returns one that waits, if there is one; and starts one for the next job.
     pub fn take(self: &Arc<Self>, spec: &Spec) -> Option<Started> {
-        // What belongs to one attempt alone cannot be made before it.
+        // A container with an egress mount belongs to one attempt and cannot be created in advance.
         if spec.egress_mount.is_some() {
             return None;
         }
         let taken = {
-            let mut all = self.shelves();
-            let stock = all.entry(spec.clone()).or_insert_with(Shelf::new);
+            let mut all = self.stocks();
+            let stock = all.entry(spec.clone()).or_insert_with(Stock::new);
             stock.used = Instant::now();
             std::iter::from_fn(|| stock.ready.pop_front()).find_map(waiting)
         };
@@ -66,32 +66,32 @@ impl WarmPool {
         taken
     }
 
-    /// Those that wait, by the daemon's names for them.
+    /// Ids of those that wait.
     pub fn waiting(&self) -> Vec<String> {
-        let all = self.shelves();
+        let all = self.stocks();
         all.values()
-            .flat_map(|shelf| shelf.ready.iter().map(|started| started.container.id().to_owned()))
+            .flat_map(|stock| stock.ready.iter().map(|started| started.container.id().to_owned()))
             .collect()
     }
 
-    /// Forgets what was made of an image that is gone.
+    /// Removes those of an image that does not exist any more.
     pub fn forget(&self, image: &str) {
-        self.shelves().retain(|spec, _| spec.image != image);
+        self.stocks().retain(|spec, _| spec.image != image);
     }
 
-    /// Looks after them until it is dropped.
+    /// Maintains them until it is dropped.
     pub async fn watch(&self) {
         let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.shelves().retain(|_, shelf| shelf.making > 0 || shelf.used.elapsed() < KEEP);
-            let waiting: Vec<_> = self.shelves().iter().flat_map(|(spec, shelf)| shelf.ids(spec)).collect();
+            self.stocks().retain(|_, stock| stock.making > 0 || stock.used.elapsed() < KEEP);
+            let waiting: Vec<_> = self.stocks().iter().flat_map(|(spec, stock)| stock.ids(spec)).collect();
             for (spec, id) in waiting {
                 if self.used_cpu(&id).await.is_some_and(|used| used > FREE_CPU) {
                     tracing::info!(
                         image = spec.image,
-                        "a program computes without input: it is not started ahead any more"
+                        "a program computes without input: it is no longer started in advance"
                     );
                     self.mark_restless(&spec);
                 }
@@ -99,21 +99,21 @@ impl WarmPool {
         }
     }
 
-    /// Removes them all, and waits for those that are being made.
+    /// Removes all of them, and waits for those that are being created.
     pub async fn stop(&self) {
         self.makers.close();
-        self.shelves().clear();
+        self.stocks().clear();
         self.makers.wait().await;
-        self.shelves().clear();
+        self.stocks().clear();
     }
 
     fn refill(self: &Arc<Self>, spec: &Spec) {
-        // A GPU's memory is too dear to wait in.
+        // Memory of a GPU is too scarce to reserve it.
         if self.wanted == 0 || spec.limits.gpus || self.makers.is_closed() {
             return;
         }
-        let mut all = self.shelves();
-        let kept: usize = all.values().map(Shelf::count).sum();
+        let mut all = self.stocks();
+        let kept: usize = all.values().map(Stock::count).sum();
         let Some(stock) = all.get_mut(spec) else { return };
         let missing = self.wanted.saturating_sub(stock.count()).min(MOST.saturating_sub(kept));
         if stock.restless {
@@ -128,20 +128,20 @@ impl WarmPool {
 
     async fn make(&self, spec: Spec) {
         let made = self.starter.start(&spec, None).await;
-        let mut all = self.shelves();
+        let mut all = self.stocks();
         let Some(stock) = all.get_mut(&spec) else { return };
         stock.making -= 1;
         match made {
             Ok(started) if !self.makers.is_closed() => stock.ready.push_back(started),
-            // The job that comes next meets the same failure and reports it.
+            // The next job meets the same failure and reports it.
             Ok(_) | Err(NotStarted::ImageGone | NotStarted::Failed(_)) => {}
         }
     }
 
     fn mark_restless(&self, spec: &Spec) {
-        if let Some(shelf) = self.shelves().get_mut(spec) {
-            shelf.restless = true;
-            shelf.ready.clear();
+        if let Some(stock) = self.stocks().get_mut(spec) {
+            stock.restless = true;
+            stock.ready.clear();
         }
     }
 
@@ -151,12 +151,12 @@ impl WarmPool {
         Some(Duration::from_nanos(stats.cpu_stats?.cpu_usage?.total_usage?))
     }
 
-    fn shelves(&self) -> MutexGuard<'_, HashMap<Spec, Shelf>> {
-        self.shelves.lock()
+    fn stocks(&self) -> MutexGuard<'_, HashMap<Spec, Stock>> {
+        self.stocks.lock()
     }
 }
 
-impl Shelf {
+impl Stock {
     fn new() -> Self {
         Self { ready: VecDeque::new(), making: 0, used: Instant::now(), restless: false }
     }
@@ -170,7 +170,7 @@ impl Shelf {
     }
 }
 
-/// One whose program still waits. A program that ended already did not wait for its input; what it wrote is not the job's.
+/// One whose program still waits. A program that has already ended did not wait for its input; its output is not the job's.
 fn waiting(mut started: Started) -> Option<Started> {
     match started.output.next().now_or_never() {
         None => Some(started),

@@ -1,4 +1,4 @@
-//! What the worker binary brings: of all workers, this one alone may open a container daemon's socket.
+//! The loader for the worker binary: the only worker that may open a container daemon's socket.
 
 use std::{
     collections::HashSet,
@@ -23,7 +23,7 @@ use crate::{
     runtime::{Containers, Settings, probed},
 };
 
-/// The socket that a probe is to ask, as other clients of Docker are told.
+/// The socket that a probe uses, as set for other clients of Docker.
 const SOCKET_VARIABLE: &str = "DOCKER_HOST";
 
 /// Containers in a worker.
@@ -84,8 +84,8 @@ impl EngineLoader for ContainerEngine {
     }
 }
 
-/// The Island: the folder that its workers' folders lie in. Told by path, device and number, because several Islands in containers
-/// of their own may share one daemon and call their folders alike.
+/// Identifies the Island by the folder that contains its workers' folders: by path, device and inode, because several Islands in
+/// containers may share one daemon and use the same paths.
 fn island() -> std::io::Result<String> {
     use std::os::unix::fs::MetadataExt;
     let own = std::env::current_dir()?;

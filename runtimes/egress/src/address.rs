@@ -1,13 +1,13 @@
-//! Which addresses a stranger's program may be connected to: those of the public internet and no others. Pure.
+//! Decides to which addresses an untrusted program may be connected: only to those of the public internet. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What an address is, if it is not one of the public internet.
+/// The kind of an address that is not of the public internet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Forbidden(pub &'static str);
 
-/// Ranges of IPv4 that lead elsewhere than to the public internet, from IANA's registry of special-purpose addresses.
+/// Ranges of IPv4 outside the public internet, from IANA's registry of special-purpose addresses.
 const FORBIDDEN_V4: [(Ipv4Addr, u32, &str); 18] = [
     (Ipv4Addr::UNSPECIFIED, 8, "this host"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "a private network"),
@@ -25,12 +25,12 @@ const FORBIDDEN_V4: [(Ipv4Addr, u32, &str); 18] = [
     (Ipv4Addr::new(203, 0, 113, 0), 24, "documentation"),
     (Ipv4Addr::new(224, 0, 0, 0), 4, "multicast"),
     (Ipv4Addr::new(240, 0, 0, 0), 4, "reserved, or broadcast"),
-    // Public by its number, and answered by the cloud that the host runs in.
+    // A public number, but answered by the cloud in which the host runs.
     (Ipv4Addr::new(168, 63, 129, 16), 32, "a cloud's own services"),
     (Ipv4Addr::new(192, 31, 196, 0), 24, "a sink of reverse lookups"),
 ];
 
-/// Ranges of IPv6 that do, within the only one that is the public internet at all.
+/// Ranges of IPv6 outside the public internet, within 2000::/3.
 const FORBIDDEN_V6: [(Ipv6Addr, u32, &str); 4] = [
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "a protocol's own, such as Teredo"),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, "documentation"),
@@ -38,11 +38,11 @@ const FORBIDDEN_V6: [(Ipv6Addr, u32, &str); 4] = [
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, "documentation"),
 ];
 
-/// All of the public internet in IPv6. Outside of it lie loopback, local links, unique local addresses, multicast, and every form
-/// that has an IPv4 address inside: mapped, compatible, NAT64.
+/// The public internet in IPv6. All other ranges are loopback, link-local, unique local or multicast addresses, or contain an IPv4 address:
+/// mapped, compatible, NAT64.
 const PUBLIC_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
-/// Whether an address is one of the public internet, or what else it is.
+/// Returns `Ok` for an address of the public internet, otherwise its kind.
 pub fn may_connect(address: IpAddr) -> Result<(), Forbidden> {
     match address {
         IpAddr::V4(address) => may_connect_v4(address),
@@ -61,7 +61,7 @@ fn may_connect_v6(address: Ipv6Addr) -> Result<(), Forbidden> {
     let within =
         |network: Ipv6Addr, length: u32| (address.to_bits() ^ network.to_bits()) >> (128 - length) == 0;
     if !within(PUBLIC_V6.0, PUBLIC_V6.1) {
-        return Err(Forbidden("no address of the public internet"));
+        return Err(Forbidden("not an address of the public internet"));
     }
     let found = FORBIDDEN_V6.iter().find(|(network, length, _)| within(*network, *length));
     found.map_or(Ok(()), |(.., what)| Err(Forbidden(what)))
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_but_the_public_internet() {
+    fn only_the_public_internet_is_allowed() {
         for address in [
             "0.0.0.0",
             "0.1.2.3",
@@ -167,18 +167,18 @@ mod tests {
     }
 
     proptest! {
-        /// What the standard library knows of addresses, this knows, too.
+        /// Addresses that the standard library classifies as special are rejected.
         #[test]
-        fn nothing_that_the_standard_library_calls_special(bits: u32) {
+        fn no_special_address_of_the_standard_library_is_allowed(bits: u32) {
             let address = Ipv4Addr::from_bits(bits);
             let special = address.is_private() || address.is_loopback() || address.is_link_local() || address.is_broadcast()
                 || address.is_documentation() || address.is_multicast() || address.is_unspecified();
             prop_assert!(!special || may_connect(address.into()).is_err());
         }
 
-        /// However an IPv4 address is put into one of IPv6 by rule, it is refused, the public ones included.
+        /// An IPv4 address embedded in an IPv6 address is rejected, also if it is public.
         #[test]
-        fn no_address_inside_another(bits: u32, tail: u64) {
+        fn no_embedded_address_is_allowed(bits: u32, tail: u64) {
             let inside = u128::from(bits);
             for outer in [
                 inside,
@@ -193,7 +193,7 @@ mod tests {
         }
 
         #[test]
-        fn all_that_may_be_connected_to_is_global_unicast(bits: u128) {
+        fn allowed_addresses_are_global_unicast(bits: u128) {
             let address = Ipv6Addr::from_bits(bits);
             if may_connect(address.into()).is_ok() {
                 prop_assert_eq!(address.segments()[0] >> 13, 1);

@@ -1,24 +1,24 @@
-//! How much one job may connect and carry.
+//! Limits of one job's connections.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-/// The bounds of one job's connections.
+/// The limits of one job's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Connections at once; one more is refused.
+    /// Maximum connections at once; one more is refused.
     pub at_once: usize,
-    /// Connections in all; after the last nobody listens any more.
+    /// Maximum connections in total; after the last the socket is closed.
     pub in_all: usize,
-    /// Bytes, of all connections and both directions together.
+    /// Maximum bytes of all connections, both directions together.
     pub bytes: u64,
-    /// For a request to be said.
+    /// Time to send a request.
     pub head: Duration,
-    /// For a name to be resolved and a connection to be made.
+    /// Time to resolve a name and connect.
     pub connect: Duration,
-    /// Without a byte in either direction.
+    /// Time without a byte in either direction.
     pub idle: Duration,
 }
 
@@ -35,7 +35,7 @@ impl Default for Bounds {
     }
 }
 
-/// Bytes that are left.
+/// Remaining bytes.
 #[derive(Debug)]
 pub(crate) struct Allowance(AtomicU64);
 
@@ -44,7 +44,7 @@ impl Allowance {
         Self(AtomicU64::new(bytes))
     }
 
-    /// Takes some; of the last there may be fewer. False once there are none.
+    /// Takes at most this many bytes, fewer if fewer remain. Returns `false` if none remain.
     pub(crate) fn take(&self, bytes: usize) -> bool {
         let take = |left: u64| (left > 0).then(|| left.saturating_sub(bytes as u64));
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
@@ -63,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_is_taken_than_there_is_and_one_piece(bytes in 0_u64..10_000, pieces in prop::collection::vec(1_usize..3_000, 0..40)) {
+        fn at_most_one_piece_more_than_the_limit_is_taken(bytes in 0_u64..10_000, pieces in prop::collection::vec(1_usize..3_000, 0..40)) {
             let (allowance, mut taken) = (Allowance::new(bytes), 0);
             for piece in pieces {
                 let was_used_up = allowance.is_used_up();

@@ -1,6 +1,6 @@
-//! One connection of a program: a request, an answer, and what is carried then.
+//! One connection of a program: a request, an answer, and the transferred bytes.
 //!
-//! Nothing in here is a task of its own: all of it ends with the future that [`run`] gives.
+//! No task is spawned here: everything ends with the future that [`run`] returns.
 
 use std::{convert::Infallible, future::poll_fn, net::SocketAddr, pin::Pin, sync::Arc, task::Poll};
 
@@ -32,16 +32,16 @@ use crate::{
     target::{How, Target},
 };
 
-/// Bytes of a request's head.
+/// Maximum bytes of the head of a request.
 const REQUEST_HEAD: usize = 16 << 10;
-/// Bytes of an answer's head, which the outside writes.
+/// Maximum bytes of the head of an answer, which the outside writes.
 const ANSWER_HEAD: usize = 64 << 10;
-/// Fields of either.
+/// Maximum fields of either.
 const FIELDS: usize = 100;
-/// Addresses of one name that are tried.
+/// Maximum addresses of one name that are tried.
 const ADDRESSES: usize = 4;
 
-/// What all connections of a job go by.
+/// What all connections of a job share.
 pub(crate) struct Rules {
     pub(crate) places: Vec<Place>,
     pub(crate) outside: Arc<dyn Outside>,
@@ -53,18 +53,18 @@ pub(crate) struct Rules {
 type Answer = Response<Either<Full<Bytes>, Incoming>>;
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Follows one connection to its end, and writes a line about it.
+/// Serves one connection to its end, and logs a line about it.
 pub(crate) async fn run(stream: UnixStream, rules: &Rules) {
     let traffic = Arc::new(Traffic::new(Arc::clone(&rules.allowance)));
     let connection = Connection { rules, traffic: Arc::clone(&traffic), state: Mutex::default() };
     tokio::select! {
         biased;
         () = connection.serve(stream) => {}
-        () = traffic.idle(rules.bounds.idle) => connection.note("nothing came or went for too long"),
+        () = traffic.idle(rules.bounds.idle) => connection.note("no byte was sent or received for too long"),
     }
 }
 
-/// One connection. Dropping it, for whatever reason, writes the line.
+/// One connection. The line is logged on drop.
 struct Connection<'a> {
     rules: &'a Rules,
     traffic: Arc<Traffic>,
@@ -73,13 +73,13 @@ struct Connection<'a> {
 
 #[derive(Default)]
 struct State {
-    /// What was asked for: method and place, nothing of what a consumer may have put into an address.
-    asked: Option<String>,
-    /// What came of it.
+    /// The request: method and address, without path, which may contain data of a consumer.
+    request: Option<String>,
+    /// The result.
     came: Vec<String>,
-    /// What becomes of the connection once the answer is sent.
+    /// What happens to the connection after the answer.
     tunnel: Option<(OnUpgrade, Metered)>,
-    /// Moves the bytes of a plain request.
+    /// Transfers the bytes of a plain request.
     driver: Option<Driver>,
 }
 
@@ -91,12 +91,12 @@ impl Connection<'_> {
             .max_buf_size(REQUEST_HEAD)
             .max_headers(FIELDS)
             .half_close(true)
-            // One request, one connection, one line.
+            // One request per connection, one line in the log.
             .keep_alive(false);
         let service = service_fn(|request| async { Ok::<_, Infallible>(self.answer(request).await) });
         let served = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
         let served = tokio::select! {
-            // The driver comes into being while the request is served, and is looked at in the same turn.
+            // The driver is created while the request is served, and polled in the same turn.
             biased;
             served = served => served,
             never = self.drive() => match never {},
@@ -112,7 +112,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Moves the bytes of a plain request, once there is one.
+    /// Transfers the bytes of a plain request, once there is one.
     async fn drive(&self) -> Infallible {
         poll_fn(|cx| {
             let mut state = self.state();
@@ -129,7 +129,7 @@ impl Connection<'_> {
             Ok(answer) => answer,
             Err(refusal) => {
                 self.note(&format!("refused: {}", refusal.in_full()));
-                said(refusal.status(), &format!("island: {refusal}\n"))
+                plain_answer(refusal.status(), &format!("island: {refusal}\n"))
             }
         }
     }
@@ -137,8 +137,8 @@ impl Connection<'_> {
     async fn go(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let target = Target::of(request.method(), request.uri());
         let wanted =
-            target.as_ref().map_or_else(|_| "no place".to_owned(), |target| target.place.to_string());
-        self.state().asked = Some(format!("{} {wanted}", request.method()));
+            target.as_ref().map_or_else(|_| "no address".to_owned(), |target| target.place.to_string());
+        self.state().request = Some(format!("{} {wanted}", request.method()));
         let Target { place, how } = target?;
         if !self.rules.places.contains(&place) {
             return Err(Refusal::Undeclared(place));
@@ -152,13 +152,13 @@ impl Connection<'_> {
         match how {
             How::Tunnel => {
                 self.state().tunnel = Some((upgrade::on(request), outside));
-                Ok(said(StatusCode::OK, ""))
+                Ok(plain_answer(StatusCode::OK, ""))
             }
             How::Request => self.pass_on(request, place, outside).await,
         }
     }
 
-    /// Connects to an address that was looked at, and to no other: the name is resolved this once.
+    /// Connects to an address that was checked, and no other: the name is resolved only once.
     async fn connect(&self, place: &Place) -> Result<(TcpStream, SocketAddr), Refusal> {
         let connecting = async {
             let found = self.rules.outside.resolve(&place.host, place.port).await;
@@ -180,7 +180,7 @@ impl Connection<'_> {
         connected.unwrap_or_else(|_| Err(Refusal::TooSlow(place.clone())))
     }
 
-    /// Sends a plain request on, freed of what was meant for us, and gives what comes back.
+    /// Forwards a plain request without the fields for the proxy, and returns the answer.
     async fn pass_on(
         &self,
         mut request: Request<Incoming>,
@@ -192,7 +192,7 @@ impl Connection<'_> {
         let no_http = |error| Refusal::NoHttp(place.clone(), error);
         let (mut sender, driver) = http.handshake(TokioIo::new(outside)).await.map_err(no_http)?;
         self.state().driver = Some(Box::pin(async {
-            // What goes wrong shows in the request, too.
+            // Errors also appear in the request.
             let _ = driver.await;
         }));
         address_to(&mut request, &place);
@@ -214,16 +214,16 @@ impl Drop for Connection<'_> {
     fn drop(&mut self) {
         let (sent, received, time) = self.traffic.so_far();
         let state = self.state();
-        let asked = state.asked.as_deref().unwrap_or("no request");
+        let request = state.request.as_deref().unwrap_or("no request");
         let came = state.came.join(", ");
         let took = time.as_secs_f32();
         self.rules
             .log
-            .note(&format!("egress: {asked}: {came}; {sent} bytes sent, {received} received, {took:.1} s"));
+            .note(&format!("egress: {request}: {came}; {sent} bytes sent, {received} received, {took:.1} s"));
     }
 }
 
-/// Copies both ways until both sides have ended.
+/// Copies in both directions until both sides have ended.
 async fn carry(
     inside: OnUpgrade,
     outside: &mut Metered,
@@ -233,8 +233,8 @@ async fn carry(
     Ok(())
 }
 
-/// Makes a request to a proxy one to the place itself. Which host it names is not the program's to choose: it was the place that was
-/// compared.
+/// Converts a request to a proxy into one to the server itself. The program cannot choose the `Host` field: it is the address that was
+/// checked.
 fn address_to(request: &mut Request<Incoming>, place: &Place) {
     strip(request.headers_mut());
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
@@ -247,7 +247,7 @@ fn address_to(request: &mut Request<Incoming>, place: &Place) {
     headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
 }
 
-fn said(status: StatusCode, text: &str) -> Answer {
+fn plain_answer(status: StatusCode, text: &str) -> Answer {
     let mut answer = Response::new(Either::Left(Full::new(Bytes::copy_from_slice(text.as_bytes()))));
     *answer.status_mut() = status;
     answer

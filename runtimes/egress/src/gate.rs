@@ -1,4 +1,4 @@
-//! The folder that a container sees, the socket in it, and whoever comes through.
+//! The folder that a container mounts, the socket in it, and its connections.
 
 use std::{
     convert::Infallible,
@@ -22,31 +22,31 @@ use crate::{
     connection::{self, Rules},
 };
 
-/// Name of the socket in the folder. Short, because a socket's path may have only 107 bytes.
+/// Name of the socket in the folder. Short, because the path of a socket has at most 107 bytes.
 pub const SOCKET_FILE: &str = "s";
 /// Name of the forwarder in the folder.
 pub const FORWARDER_FILE: &str = "f";
-/// Before the next try where a connection cannot be taken.
+/// Time before the next try if a connection cannot be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
-/// What a connection too many is told, before it has said anything.
+/// The answer to a connection beyond the limit, before its request is read.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 45\r\n\r\nisland: too many connections at once, or all\n";
 
-/// A gate that cannot be opened.
+/// A gate that cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum GateError {
-    /// The folder cannot be made.
-    #[error("make the folder {0}")]
+    /// The folder cannot be created.
+    #[error("create the folder {0}")]
     Folder(PathBuf, #[source] io::Error),
-    /// The forwarder cannot be put there.
-    #[error("put the forwarder into {0}")]
+    /// The forwarder cannot be copied into it.
+    #[error("copy the forwarder into {0}")]
     Forwarder(PathBuf, #[source] io::Error),
-    /// Nobody can listen there.
+    /// The socket cannot be created.
     #[error("listen in {0}")]
     Socket(PathBuf, #[source] io::Error),
 }
 
-/// The way out of one job. Dropping it removes the folder; whoever still was on the way is cut off with [`Gate::serve`].
+/// The egress of one job. On drop the folder is removed; open connections end with [`Gate::serve`].
 pub struct Gate {
     folder: PathBuf,
     listener: Option<UnixListener>,
@@ -54,8 +54,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Opens one in `folder`, which may be left of an earlier agent and in a container's sight: then the program finds the new socket
-    /// where the old one was.
+    /// Creates one in `folder`, which an earlier agent may have left and a container may have mounted: then the program finds the new
+    /// socket at the path of the old one.
     pub fn open(
         folder: PathBuf,
         forwarder: &Path,
@@ -65,7 +65,7 @@ impl Gate {
         log: JobLog,
     ) -> Result<Self, GateError> {
         make_folder(&folder).map_err(|error| GateError::Folder(folder.clone(), error))?;
-        // From here on it removes what it has made.
+        // From here on it removes what it has created.
         let allowance = Arc::new(Allowance::new(bounds.bytes));
         let rules = Rules { places, outside, bounds, allowance, log };
         let mut gate = Self { folder, listener: None, rules };
@@ -81,7 +81,7 @@ impl Gate {
         &self.folder
     }
 
-    /// Lets the program out for as long as this is awaited.
+    /// Serves the program's connections for as long as this is awaited.
     pub async fn serve(&mut self) -> Infallible {
         let Self { listener, rules, .. } = self;
         let Bounds { at_once, in_all, .. } = rules.bounds;
@@ -96,7 +96,7 @@ impl Gate {
                     accepted = listener.accept() => match accepted {
                         Ok((stream, _)) => break stream,
                         Err(error) => {
-                            tracing::warn!(%error, "a connection of a container cannot be taken");
+                            tracing::warn!(%error, "a connection of a container cannot be accepted");
                             tokio::time::sleep(PAUSE).await;
                         }
                     },
@@ -106,17 +106,17 @@ impl Gate {
                 connections.push(connection::run(stream, rules));
             } else {
                 refused += 1;
-                // Into a socket that nobody has written to; what does not fit, nobody waits for.
+                // Into a new socket, whose buffer is empty; what does not fit is dropped.
                 let _ = stream.into_std().and_then(|mut stream| stream.write(TOO_MANY));
                 if refused == 1 {
                     rules.log.note(&format!("egress: more than {at_once} connections at once are refused"));
                 }
             }
             if number == in_all {
-                rules.log.note(&format!("egress: that was connection {in_all}, and the last"));
+                rules.log.note(&format!("egress: that was connection {in_all}, the last one allowed"));
             }
         }
-        // Whoever comes now finds nobody.
+        // Later connections are refused.
         *listener = None;
         while connections.next().await.is_some() {}
         pending().await
@@ -135,12 +135,12 @@ impl fmt::Debug for Gate {
 impl Drop for Gate {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
-            tracing::warn!(folder = %self.folder.display(), %error, "a way out stays behind until the next start");
+            tracing::warn!(folder = %self.folder.display(), %error, "an egress folder could not be removed; the next start removes it");
         }
     }
 }
 
-/// A folder whose contents anybody may use who gets as far: a container's user is nobody. On the host, the folder above is closed.
+/// A folder that every user may access, because the container's user is `nobody`. On the host, its parent folder is private.
 fn make_folder(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))

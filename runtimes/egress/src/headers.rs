@@ -1,11 +1,11 @@
-//! What of a message's head belongs to one connection, and goes no further than that.
+//! Fields of a message's head that belong to one connection and are not forwarded.
 
 use hyper::{
     HeaderMap,
     header::{self, HeaderName},
 };
 
-/// Fields that speak of a connection, or of a proxy.
+/// Fields about a connection or a proxy.
 const OF_A_CONNECTION: [HeaderName; 9] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
@@ -18,7 +18,7 @@ const OF_A_CONNECTION: [HeaderName; 9] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// Takes out what belongs to the connection, and what the message says does.
+/// Removes the fields of the connection, and those that the message declares as such.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_connection_goes_on() {
+    fn fields_of_the_connection_are_not_forwarded() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "close, X-Hop"),

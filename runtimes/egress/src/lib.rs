@@ -1,19 +1,19 @@
-//! The way out of a container that has no network: a filtering proxy behind a Unix socket, one for each job.
+//! Egress of a container that has no network: a filtering proxy behind a Unix socket, one for each job.
 //!
-//! A container sees a folder with that socket and with a forwarder, which carries connections from its loopback to the socket. What
-//! comes through is HTTP as proxies speak it: `CONNECT`, or a whole address for plain HTTP. A request is compared with the places
-//! that the Cargo declared and the owner allows; the name is resolved here, each address is looked at, and the connection is made to
-//! the very address that was looked at. Redirects need no care: they are other requests.
+//! A container mounts a folder with that socket and a forwarder, which forwards connections from its loopback to the socket. The protocol
+//! is that of HTTP proxies: `CONNECT`, or an absolute address for plain HTTP. A request is compared with the addresses that the Cargo
+//! declares and the owner allows; the name is resolved here, each address is checked, and the connection is made to the checked address.
+//! Redirects need no special treatment: they are further requests.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`target`] | what a request asks for |
+//! | [`target`] | parses the address of a request |
 //! | [`address`] | which addresses may be connected to |
-//! | [`outside`] | names and the network: the seam for tests |
-//! | [`bounds`] | how much one job may connect and carry |
-//! | [`gate`] | the folder, the socket and whoever comes through it |
-//! | [`refusal`] | why not, in the words of HTTP |
-//! | `testing` | an outside of a test's own (feature `testing`) |
+//! | [`outside`] | name resolution and network, replaceable in tests |
+//! | [`bounds`] | limits of one job's connections |
+//! | [`gate`] | the folder, the socket and its connections |
+//! | [`refusal`] | why a request is refused, as HTTP status |
+//! | `testing` | an artificial outside for tests (feature `testing`) |
 
 pub mod address;
 pub mod bounds;

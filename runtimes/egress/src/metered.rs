@@ -1,4 +1,4 @@
-//! A connection whose bytes are counted and bounded.
+//! A connection whose bytes are counted and limited.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::bounds::Allowance;
 
-/// What went through one connection, and when last.
+/// The traffic of one connection, and when the last byte was transferred.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     allowance: Arc<Allowance>,
@@ -36,12 +36,12 @@ impl Traffic {
         Self { allowance, since: Instant::now(), last_ms: zero(), sent: zero(), received: zero() }
     }
 
-    /// Bytes sent, bytes received, and how long it has been going on.
+    /// Bytes sent, bytes received, and duration.
     pub(crate) fn so_far(&self) -> (u64, u64, Duration) {
         (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed), self.since.elapsed())
     }
 
-    /// Resolves when no byte went either way for so long.
+    /// Resolves when no byte was transferred in either direction for this time.
     pub(crate) async fn idle(&self, limit: Duration) {
         loop {
             let quiet_since = self.since + Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
@@ -60,7 +60,7 @@ impl Traffic {
 }
 
 fn used_up() -> io::Error {
-    io::Error::other("the job has carried as many bytes as it may")
+    io::Error::other("the job has transferred as many bytes as it may")
 }
 
 /// A connection to the outside.

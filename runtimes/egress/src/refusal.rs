@@ -1,4 +1,4 @@
-//! Why a program is not connected, in the words of HTTP and for the job's debug log.
+//! Why a program is not connected, as HTTP status and for the job's debug log.
 
 use std::io;
 
@@ -7,40 +7,40 @@ use island_protocol::egress::{Place, PlaceError};
 
 use crate::address::Forbidden;
 
-/// Why not.
+/// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Neither `CONNECT host:port` nor a whole `http://` address.
-    #[error("this is a proxy: ask it for CONNECT host:port, or for a whole http:// address")]
+    /// Neither `CONNECT host:port` nor an absolute `http://` address.
+    #[error("this is a proxy: send CONNECT host:port, or an absolute http:// address")]
     NoProxyRequest,
     /// It names no host.
     #[error("{0}")]
     NoPlace(PlaceError),
-    /// Not in the Cargo's entry.
+    /// The Cargo does not declare it.
     #[error("the Cargo does not declare {0}")]
     Undeclared(Place),
-    /// The name leads to where nobody may go.
-    #[error("{0} leads to no address of the public internet")]
+    /// The name resolves to an address that may not be connected to.
+    #[error("{0} has no address in the public internet")]
     NotPublic(Place, #[source] Forbidden),
-    /// The name leads nowhere.
+    /// The name cannot be resolved.
     #[error("{0} cannot be resolved")]
     Unresolved(Place, #[source] io::Error),
-    /// Nobody answers there.
+    /// No server answers.
     #[error("{0} cannot be connected to")]
     Unreachable(Place, #[source] io::Error),
-    /// Nobody answers there for too long.
+    /// No server answers in time.
     #[error("{0} does not answer in time")]
     TooSlow(Place),
-    /// What came back is no HTTP.
+    /// The answer is not HTTP.
     #[error("{0} does not speak HTTP")]
     NoHttp(Place, #[source] hyper::Error),
-    /// All bytes are used up.
-    #[error("the job has carried as many bytes as it may")]
+    /// The byte limit is reached.
+    #[error("the job has transferred as many bytes as it may")]
     UsedUp,
 }
 
 impl Refusal {
-    /// What a proxy answers.
+    /// The HTTP status of the answer.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::NoProxyRequest | Self::NoPlace(_) => StatusCode::BAD_REQUEST,
@@ -51,7 +51,7 @@ impl Refusal {
         }
     }
 
-    /// For the owner, with the cause, which the program is not told: it may speak of the owner's network.
+    /// For the owner, with the cause, which the program does not receive: it may contain facts about the owner's network.
     pub fn in_full(&self) -> String {
         let cause = std::error::Error::source(self).map(|cause| format!(": {cause}"));
         format!("{self}{}", cause.unwrap_or_default())

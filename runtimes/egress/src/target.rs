@@ -1,33 +1,33 @@
-//! What a request asks for. Pure.
+//! Parses the address of a request. Pure.
 
 use hyper::{Method, Uri, http::uri::Scheme};
 use island_protocol::egress::Place;
 
 use crate::refusal::Refusal;
 
-/// Port of plain HTTP where an address names none.
+/// Port of plain HTTP if an address has none.
 const HTTP: u16 = 80;
 
-/// How a program is carried to a place.
+/// How a program's bytes are transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// Bytes both ways, whatever they are.
+    /// Any bytes in both directions.
     Tunnel,
     /// One request of plain HTTP.
     Request,
 }
 
-/// Where a request wants to go.
+/// The destination of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Which place.
+    /// The host and port.
     pub place: Place,
-    /// In which way.
+    /// The way of transfer.
     pub how: How,
 }
 
 impl Target {
-    /// Reads the method and the address of a request, as HTTP clients send them to a proxy.
+    /// Reads method and address of a request in the form that HTTP clients send to a proxy.
     pub fn of(method: &Method, uri: &Uri) -> Result<Self, Refusal> {
         let how = if *method == Method::CONNECT { How::Tunnel } else { How::Request };
         let authority = uri.authority().ok_or(Refusal::NoProxyRequest)?;
@@ -38,8 +38,8 @@ impl Target {
         if !as_it_should {
             return Err(Refusal::NoProxyRequest);
         }
-        // Read anew from the text, and by the rules by which declared places are read: no name, no port or somebody's password
-        // in front of it is then no place.
+        // Parsed again from the text, by the rules for declared addresses: without a name or port, or with user information, it is not an
+        // address.
         let text = authority.as_str();
         let named = if how == How::Request && authority.port().is_none() && !text.ends_with(':') {
             format!("{text}:{HTTP}").parse()
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_proxies_are_asked() {
+    fn requests_to_proxies_are_parsed() {
         for (method, uri, place) in [
             (Method::CONNECT, "a.org:443", Some("a.org:443")),
             (Method::CONNECT, "A.ORG:443", Some("a.org:443")),
@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn noise_is_no_place_that_it_does_not_spell(uri in "(http://)?[a-z0-9.:@\\[\\]/%-]{0,30}", connect: bool) {
+        fn a_parsed_address_is_spelled_in_the_request(uri in "(http://)?[a-z0-9.:@\\[\\]/%-]{0,30}", connect: bool) {
             let method = if connect { Method::CONNECT } else { Method::GET };
             if let Some(place) = target(&method, &uri) {
                 let (host, _) = place.rsplit_once(':').expect("a port");

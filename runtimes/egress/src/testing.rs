@@ -1,4 +1,4 @@
-//! An outside of a test's own: a few names, and addresses of this machine that count as public. Only code can bring it; no setting does.
+//! An artificial outside for tests: a few names, and addresses of this machine that count as public. Only code can select it, no setting.
 
 use std::{collections::HashMap, io, net::SocketAddr};
 
@@ -19,24 +19,24 @@ pub struct Town(Mutex<Registers>);
 struct Registers {
     names: HashMap<String, Vec<Vec<SocketAddr>>>,
     public: Vec<SocketAddr>,
-    asked: Vec<String>,
+    queried: Vec<String>,
 }
 
 impl Town {
-    /// A name answers so: with the first list when it is asked for first, with the last for ever.
+    /// Defines a name: the first list answers the first query, the last one all later queries.
     pub fn name(&self, host: &str, answers: &[&[SocketAddr]]) {
         let answers = answers.iter().map(|answer| answer.to_vec()).collect();
         self.registers().names.insert(host.to_owned(), answers);
     }
 
-    /// An address that counts as public.
+    /// Makes an address count as public.
     pub fn publish(&self, address: SocketAddr) {
         self.registers().public.push(address);
     }
 
-    /// The names that were asked for.
-    pub fn asked(&self) -> Vec<String> {
-        self.registers().asked.clone()
+    /// The names that were queried.
+    pub fn queried(&self) -> Vec<String> {
+        self.registers().queried.clone()
     }
 
     fn registers(&self) -> MutexGuard<'_, Registers> {
@@ -45,7 +45,7 @@ impl Town {
 
     fn answer(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
         let mut registers = self.registers();
-        registers.asked.push(host.to_owned());
+        registers.queried.push(host.to_owned());
         let answers = registers.names.get_mut(host).ok_or_else(|| io::Error::other("no such name"))?;
         let first = answers.first().cloned().unwrap_or_default();
         if answers.len() > 1 {

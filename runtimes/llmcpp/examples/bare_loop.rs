@@ -1,6 +1,6 @@
-//! The floor of the decode benchmark: llama.cpp's decode calls and an argmax, nothing else.
+//! The baseline of the decode benchmark: only llama.cpp's decode calls and an argmax.
 //!
-//! `bare_loop MODEL THREADS STREAMS TOKENS` prints tokens per second over all streams, the prompt left out.
+//! `bare_loop MODEL THREADS STREAMS TOKENS` prints tokens per second over all streams, without the prompt.
 
 #![expect(
     clippy::print_stdout,

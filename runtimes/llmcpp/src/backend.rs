@@ -1,4 +1,4 @@
-//! llama.cpp itself, set up once per process: its log, its processor variants and GPU back ends.
+//! Initialization of llama.cpp, once per process: its log, its processor variants and GPU back ends.
 
 use std::{
     env,
@@ -12,24 +12,24 @@ use llama_cpp_2::{
     send_logs_to_tracing,
 };
 
-/// Names another folder with back ends.
+/// Variable that names another folder with back ends.
 pub const BACKENDS_VARIABLE: &str = "ISLAND_BACKENDS_DIR";
 
-/// llama.cpp cannot be used here.
+/// llama.cpp cannot be used on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// No folder with back ends was found.
     #[error("find llama.cpp's back ends: none in {}", list(.0))]
     NotFound(Vec<PathBuf>),
-    /// None of those found works on this machine.
-    #[error("none of llama.cpp's back ends in {} works on this machine", .0.display())]
+    /// No back end in the folder works on this machine.
+    #[error("no back end of llama.cpp in {} works on this machine", .0.display())]
     NoneWorks(PathBuf),
-    /// llama.cpp refuses to start.
+    /// llama.cpp fails to start.
     #[error("start llama.cpp: {0}")]
     Start(String),
 }
 
-/// Loads the best processor variant and every GPU back end there is, the first time it is called. To be called before lock-down.
+/// Loads the best processor variant and every available GPU back end, when first called. Must be called before the sandbox is applied.
 pub fn start() -> Result<&'static LlamaBackend, BackendError> {
     static STARTED: OnceLock<Result<LlamaBackend, BackendError>> = OnceLock::new();
     STARTED.get_or_init(load).as_ref().map_err(Clone::clone)
@@ -60,13 +60,13 @@ pub fn devices() -> Vec<LlamaBackendDevice> {
     list_llama_ggml_backend_devices()
 }
 
-/// Memory that GPUs have free now, bytes.
+/// Free memory of all GPUs, bytes.
 pub fn free_gpu_memory() -> u64 {
     let gpus = devices().into_iter().filter(|device| device.device_type == LlamaBackendDeviceType::Gpu);
     gpus.map(|device| device.memory_free as u64).sum()
 }
 
-/// File name of the processor variant in use, such as `libggml-cpu-sapphirerapids.so`, where it can be told.
+/// File name of the processor variant in use, such as `libggml-cpu-sapphirerapids.so`, if it can be determined.
 pub fn cpu_variant() -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let path = maps
@@ -76,7 +76,7 @@ pub fn cpu_variant() -> Option<String> {
     Some(Path::new(path).file_name()?.to_string_lossy().into_owned())
 }
 
-/// Where back ends may lie, in the order of preference.
+/// Folders of back ends, in the order of preference.
 fn places() -> Vec<PathBuf> {
     let exe = env::current_exe().ok();
     let beside = exe.as_deref().and_then(Path::parent);

@@ -1,5 +1,5 @@
-//! The one thread that owns the context. Each of its steps decodes one token of every running reply, and beside them a piece of the
-//! prompts that wait: as much as lets the replies flow on. Everything else happens on other threads.
+//! The thread that owns the context. Each of its steps decodes one token of every running reply, and in addition a part of the waiting
+//! prompts: as much as does not delay the replies. All other work happens on other threads.
 
 mod budget;
 mod kv_offload;
@@ -22,33 +22,33 @@ use tokio::sync::oneshot;
 
 use crate::{sampling::Sampling, tools::Offer};
 
-/// A job ready to run: all that is left is arithmetic.
+/// A job that is ready to run: everything is parsed and encoded.
 #[derive(Debug)]
 pub struct Job {
-    /// The prompt, and behind it what an earlier attempt wrote; never empty.
+    /// The prompt, followed by the text of an earlier attempt; never empty.
     pub prompt: Vec<LlamaToken>,
-    /// Tokens at the end of it that an earlier attempt wrote.
+    /// Number of tokens at its end that an earlier attempt wrote.
     pub continued: usize,
-    /// Most tokens to write; prompt and reply fit the context together.
+    /// Maximum number of tokens to write; prompt and reply together fit into the context.
     pub max_tokens: u64,
-    /// How tokens are chosen.
+    /// How tokens are sampled.
     pub sampling: Sampling,
     /// Texts that end the reply.
     pub stops: Vec<String>,
     /// Functions that the reply may call.
     pub offer: Option<Offer>,
-    /// Allows only some tokens.
+    /// Restricts the tokens that may be chosen.
     pub grammar: Option<LlamaSampler>,
-    /// Whose cached prefixes it may use.
+    /// Scope whose cached prefixes it may use.
     pub scope: String,
-    /// Whom to tell, and when to stop.
+    /// Receives events, and signals cancellation.
     pub context: RunContext,
-    /// Takes the outcome; closed when nobody waits any more.
+    /// Receives the outcome; closed when the run was dropped.
     pub done: oneshot::Sender<Outcome>,
 }
 
 impl Job {
-    /// Whether it was cancelled, or dropped by whoever waited.
+    /// Whether it was cancelled or dropped.
     pub fn is_stopped(&self) -> bool {
         self.context.cancel.is_cancelled() || self.done.is_closed()
     }

@@ -1,6 +1,6 @@
-//! The check of a model file before llama.cpp sees it. Only the header is read: a file of any size is judged at once.
+//! Checks a model file before llama.cpp reads it. Only the header is read, so the size of the file does not matter.
 //!
-//! Every number in the header is a claim of a stranger: counts are capped, products are checked, offsets must lie in the file.
+//! No number in the header is trusted: counts are limited, products checked, and offsets must be in the file.
 
 mod reader;
 mod tensor;
@@ -16,33 +16,33 @@ const MAGIC: [u8; 4] = *b"GGUF";
 const MAX_TENSORS: u64 = 1 << 16;
 const MAX_ENTRIES: u64 = 1 << 14;
 const MAX_KEY_BYTES: u64 = 1 << 12;
-/// Longest tensor name llama.cpp keeps, less its closing zero.
+/// Maximum length of a tensor name in llama.cpp, without its final zero.
 const MAX_NAME_BYTES: u64 = 63;
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// A file that is no sound GGUF file.
+/// Why a file is not a valid GGUF file.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
-    /// Reading the file.
+    /// The file cannot be read.
     #[error("read the model file")]
     Read(#[source] io::Error),
     /// It ends inside its header.
     #[error("the file ends inside {0}")]
     Truncated(&'static str),
-    /// It is something else.
+    /// It has another format.
     #[error("the file does not begin like a GGUF file")]
     Magic,
-    /// A version nobody here reads.
+    /// An unsupported version.
     #[error("version {0} of the format is not supported")]
     Version(u32),
-    /// A count or length beyond what any model has.
+    /// A count or length beyond that of any model.
     #[error("{what} of {claimed} is over the limit of {limit}")]
     TooMany {
         /// What is counted.
         what: &'static str,
-        /// What the file claims.
+        /// The value in the file.
         claimed: u64,
-        /// What is accepted.
+        /// The maximum.
         limit: u64,
     },
     /// A name that occurs twice.
@@ -54,23 +54,23 @@ pub enum GgufError {
     /// A value of a type that does not exist, or where it may not be.
     #[error("value type {0} is not known or not allowed here")]
     ValueType(u32),
-    /// An alignment that is no power of two.
+    /// An alignment that is not a power of two.
     #[error("alignment {0} is not usable")]
     Alignment(u64),
-    /// A tensor whose description makes no sense.
+    /// An invalid description of a tensor.
     #[error("tensor {name:?}: {what}")]
     Tensor {
-        /// Which one.
+        /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// What is invalid.
         what: &'static str,
     },
 }
 
-/// What the header says, once it is known to be sound.
+/// The header of a valid file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Header {
-    /// Metadata that is a single value; arrays are only checked.
+    /// Metadata with single values; arrays are only checked.
     pub entries: Vec<(String, Value)>,
     /// All tensors.
     pub tensors: Vec<Tensor>,

@@ -1,4 +1,4 @@
-//! Replies that must fit a JSON Schema: the schema becomes a grammar, and only tokens that it allows are chosen.
+//! Replies that must match a JSON Schema: the schema is converted to a grammar, and only tokens that it allows are chosen.
 
 use island_protocol::job::{Failure, FailureCode};
 use llama_cpp_2::{json_schema_to_grammar, sampling::LlamaSampler};
@@ -6,20 +6,20 @@ use serde_json::Value;
 
 use crate::model::Model;
 
-/// Bytes a schema may have.
+/// Maximum bytes of a schema.
 const MAX_SCHEMA_BYTES: usize = 64 << 10;
-/// Levels it may nest: llama.cpp's converter and its grammar both recurse.
+/// Maximum levels of nesting: llama.cpp's converter and its grammar both recurse.
 const MAX_DEPTH: usize = 32;
-/// Bytes of the grammar that comes of it; a few bounded repetitions can make much of little.
+/// Maximum bytes of the grammar; a few bounded repetitions can make it large.
 const MAX_GRAMMAR_BYTES: usize = 1 << 20;
 
-/// A schema that cannot be held to.
+/// A schema that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrammarError {
-    /// Too long or too deep, itself or its grammar.
-    #[error("the JSON Schema is too large to hold a reply to")]
+    /// The schema or its grammar is too long or nested too deeply.
+    #[error("the JSON Schema is too large")]
     Limit,
-    /// llama.cpp cannot make a grammar of it.
+    /// llama.cpp cannot convert it.
     #[error(
         "no grammar can be made of the JSON Schema; remote references and some patterns are not supported"
     )]
@@ -32,7 +32,7 @@ impl From<GrammarError> for Failure {
     }
 }
 
-/// A sampler that allows only replies which fit `schema`.
+/// Creates a sampler that allows only replies which match `schema`.
 pub fn for_schema(model: &Model, schema: &Value) -> Result<LlamaSampler, GrammarError> {
     let text = schema.to_string();
     if text.len() > MAX_SCHEMA_BYTES || depth(schema) > MAX_DEPTH {
@@ -45,7 +45,7 @@ pub fn for_schema(model: &Model, schema: &Value) -> Result<LlamaSampler, Grammar
     LlamaSampler::grammar(&model.llama, &tight(&grammar), "root").map_err(|_| GrammarError::Unsupported)
 }
 
-/// The grammar with one space at most where JSON allows any amount: weak models would fill the reply with it.
+/// The grammar with at most one space where JSON allows any number: weak models would fill the reply with spaces.
 fn tight(grammar: &str) -> String {
     let rule = |line| if str::starts_with(line, "space ::=") { "space ::= | \" \"" } else { line };
     grammar.lines().map(rule).collect::<Vec<_>>().join("\n")
@@ -71,7 +71,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn white_space_is_bounded() {
+    fn white_space_is_limited() {
         let grammar = json_schema_to_grammar(r#"{"type": "object"}"#).expect("a grammar");
         assert_eq!(grammar.matches("\nspace ::=").count(), 1, "{grammar}");
         assert!(tight(&grammar).lines().any(|line| line == "space ::= | \" \""));

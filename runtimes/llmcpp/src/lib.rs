@@ -2,19 +2,19 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`gguf`] | the check of a model file before llama.cpp sees it, in safe code |
+//! | [`gguf`] | checks a model file before llama.cpp reads it, in safe code |
 //! | [`backend`] | llama.cpp itself: processor variants and GPU back ends, loaded once |
 //! | [`offload`] | how many layers fit on the GPU |
 //! | [`model`] | a loaded model, its vocabulary and its sizes |
-//! | [`request`] | what a job asks for, checked |
-//! | [`prompt`] | conversation to tokens; a user's text is never taken for control tokens |
-//! | [`grammar`] | replies held to a JSON Schema |
+//! | [`request`] | parses and checks the input of a job |
+//! | [`prompt`] | encodes a conversation; a user's text never becomes control tokens |
+//! | [`grammar`] | replies that match a JSON Schema |
 //! | [`tools`] | functions that a reply may call |
-//! | [`sampling`] | from logits to a token; the draw is a function of seed and position |
+//! | [`sampling`] | from logits to a token; random draws depend only on seed and position |
 //! | [`text`], [`stop`] | tokens to whole characters, and the end at a stop text |
-//! | [`engine`] | the one thread that owns the context and batches all running jobs |
-//! | [`runtime`] | the seam to the rest |
-//! | [`worker`] | what the worker binary brings |
+//! | [`engine`] | the thread that owns the context and batches all running jobs |
+//! | [`runtime`] | the engine interface |
+//! | [`worker`] | the loader for the worker binary |
 
 pub mod backend;
 pub mod engine;

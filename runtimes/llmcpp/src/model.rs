@@ -17,30 +17,30 @@ use crate::{
     offload::{self, Parts},
 };
 
-/// How to load a model.
+/// Settings for loading a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// GPU memory it may use, bytes; 0 keeps it on the processor.
+    /// GPU memory that it may use, bytes; 0 restricts it to the processor.
     pub gpu_bytes: u64,
-    /// Tokens of context it will be used with, all jobs together.
+    /// Tokens of context of all jobs together.
     pub context_tokens: u64,
 }
 
 /// A loaded model.
 #[derive(Debug)]
 pub struct Model {
-    /// llama.cpp's.
+    /// The model in llama.cpp.
     pub llama: LlamaModel,
     /// Its chat template.
     pub template: Template,
-    /// Texts that its vocabulary takes for control tokens.
+    /// Texts that its vocabulary encodes as control tokens.
     pub specials: Vec<String>,
     /// Layers on the GPU.
     pub gpu_layers: u32,
 }
 
 impl Model {
-    /// Loads the file, which must have passed its check. `progress` hears shares from 0 to 1.
+    /// Loads the file, which must have passed its check. `progress` is called with values from 0 to 1.
     pub fn load(
         backend: &LlamaBackend,
         path: &Path,
@@ -55,7 +55,7 @@ impl Model {
                 true
             });
         let llama = LlamaModel::load_from_file(backend, path, &params)
-            .map_err(|_| rejected("llama.cpp cannot load the model; its log says why"))?;
+            .map_err(|_| rejected("llama.cpp cannot load the model; see its log"))?;
         let source = template_source(&llama)?;
         let special = |token| token_text(&llama, token);
         let (bos, eos) = (special(llama.vocab().bos()), special(llama.vocab().eos()));
@@ -64,18 +64,18 @@ impl Model {
         Ok(Self { llama, template, specials, gpu_layers })
     }
 
-    /// Tokens of context the model was trained with.
+    /// Number of tokens of context that the model was trained with.
     pub fn trained_context(&self) -> u32 {
         self.llama.n_ctx_train()
     }
 
-    /// Whether tokens can be taken back from its memory, so that a prefix can be kept and the rest replaced.
+    /// Whether tokens can be removed from its memory, so that a prefix can be kept and the rest replaced.
     pub fn can_rewind(&self) -> bool {
         !self.llama.is_recurrent() && !self.llama.is_hybrid()
     }
 }
 
-/// Bytes of cached keys and values per token and layer, from the header alone, in 16 bits each.
+/// Bytes of cached keys and values per token and layer in 16 bits each, computed from the header.
 pub fn cache_bytes_per_layer(header: &Header) -> u64 {
     use crate::gguf::Value;
     let Some(Value::Text(architecture)) = header.entry("general.architecture") else { return 0 };
@@ -113,7 +113,7 @@ fn template_source(llama: &LlamaModel) -> Result<Option<String>, Failure> {
     }
 }
 
-/// A token as its vocabulary writes it; empty for tokens that the model lacks.
+/// The text of a token in the vocabulary; empty for unknown tokens.
 pub(crate) fn token_text(llama: &LlamaModel, token: LlamaToken) -> String {
     if token.0 < 0 {
         return String::new();

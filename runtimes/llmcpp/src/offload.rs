@@ -1,4 +1,4 @@
-//! How many layers of a model fit on the GPU.
+//! Computes how many layers of a model fit on the GPU.
 
 /// Sizes of a model's parts on the GPU, bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,10 +11,11 @@ pub struct Parts {
     pub output: u64,
 }
 
-/// Scratch memory that computing on a GPU takes besides.
+/// Scratch memory that a GPU needs in addition.
 const COMPUTE_BYTES: u64 = 512 << 20;
 
-/// Layers to offload into `free` bytes, counted from the last one as llama.cpp does; one more than there are takes the output too.
+/// Number of layers to offload into `free` bytes, counted from the last one as in llama.cpp; one more than the number of layers includes
+/// the output.
 pub fn layers_that_fit(parts: &Parts, free: u64) -> u32 {
     let mut left = free.saturating_sub(COMPUTE_BYTES);
     let mut count = 0;
@@ -32,7 +33,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_chosen_fits_and_one_more_does_not(
+        fn the_chosen_layers_fit_and_one_more_does_not(
             layers in proptest::collection::vec(1_u64..1 << 30, 1..60),
             cache_per_layer in 0_u64..1 << 28,
             output in 0_u64..1 << 30,

@@ -1,4 +1,4 @@
-//! Conversation to tokens. What a user wrote is never taken for control tokens: `<|im_end|>` in a message is eleven letters.
+//! Encodes a conversation. A user's text never becomes control tokens: `<|im_end|>` in a message is ten characters.
 
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_template::{Conversation, Message, defuse};
@@ -6,16 +6,16 @@ use llama_cpp_2::token::LlamaToken;
 
 use crate::model::{Model, token_text};
 
-/// Surrounds the number of a message in a rendering that holds numbers in place of texts. From the private use area.
+/// Encloses the number of a message in a rendering with numbers in place of texts. From the private use area.
 const MARK: char = '\u{f8f7}';
 
-/// Tokens of the prompt for a conversation. `now` is the time in seconds since 1970.
+/// Returns the tokens of the prompt for a conversation. `now` is the time in seconds since 1970.
 pub fn encode(model: &Model, conversation: &Conversation, now: i64) -> Result<Vec<LlamaToken>, Failure> {
     let Conversation { messages, tools } = conversation;
-    // A template takes functions and calls apart, so their texts cannot be marked: they must be harmless as they are.
+    // A template may take functions and calls apart, so their texts cannot be marked: they must not contain control tokens.
     let parts = tools.iter().chain(messages.iter().flat_map(|message| &message.calls));
     if !parts.map(ToString::to_string).all(|part| is_harmless(model, &part)) {
-        let refusal = "a function or a call of one holds text that the model takes for control";
+        let refusal = "a function or a call of one contains text that the model reads as control tokens";
         return Err(Failure::of_job(FailureCode::InvalidInput, refusal));
     }
     let rendered = model.template.render(conversation, now)?;
@@ -31,17 +31,17 @@ pub fn encode(model: &Model, conversation: &Conversation, now: i64) -> Result<Ve
     encode_defused(model, conversation, now)
 }
 
-/// Tokens of what the model wrote itself. None of them is control.
+/// Encodes text that the model wrote. It contains no control tokens.
 pub fn written(model: &Model, text: &str) -> Vec<LlamaToken> {
     tokenize(model, text, false)
 }
 
-/// Whether a text means the same with and without control tokens.
+/// Whether a text has the same tokens with and without control tokens.
 fn is_harmless(model: &Model, text: &str) -> bool {
     tokenize(model, text, true) == tokenize(model, text, false)
 }
 
-/// The rendered prompt in pieces, each the template's own or a user's; `None` if the template does more with texts than place them.
+/// The rendered prompt in pieces, each from the template or a user; `None` if the template changes the texts.
 fn marked_pieces(
     model: &Model,
     conversation: &Conversation,
@@ -68,11 +68,11 @@ fn marked_pieces(
     None
 }
 
-/// Cuts a rendering at its marks and puts the contents in their place.
+/// Splits a rendering at its marks and inserts the contents.
 fn split(text: &str, contents: &[String]) -> Option<Vec<(String, bool)>> {
     let mut pieces = Vec::new();
     for (position, part) in text.split(MARK).enumerate() {
-        // Between the marks of a pair lies the number of a message.
+        // The number of a message is between the marks of a pair.
         let piece =
             if position % 2 == 0 { part } else { contents.get(part.parse::<usize>().ok()?)?.as_str() };
         if !piece.is_empty() {
@@ -82,13 +82,13 @@ fn split(text: &str, contents: &[String]) -> Option<Vec<(String, bool)>> {
     Some(pieces)
 }
 
-/// For templates that work on the texts themselves: what looks like a control token is broken by an invisible character.
+/// For templates that change the texts: text that looks like a control token is broken by an invisible character.
 fn encode_defused(model: &Model, conversation: &Conversation, now: i64) -> Result<Vec<LlamaToken>, Failure> {
     let mut defused = conversation.clone();
     for message in &mut defused.messages {
         message.content = defuse(&message.content, model.specials.iter().map(String::as_str));
         if !is_harmless(model, &message.content) {
-            let refusal = "a message holds text that the model takes for control";
+            let refusal = "a message contains text that the model reads as control tokens";
             return Err(Failure::of_job(FailureCode::InvalidInput, refusal));
         }
     }
@@ -96,7 +96,7 @@ fn encode_defused(model: &Model, conversation: &Conversation, now: i64) -> Resul
     Ok(with_bos(model, tokenize(model, without_bos(model, &rendered), true)))
 }
 
-/// A template that writes the first token itself, and a vocabulary that adds it too, must not give two.
+/// If the template writes the first token and the vocabulary adds it, one is removed.
 fn without_bos<'a>(model: &Model, rendered: &'a str) -> &'a str {
     let vocab = model.llama.vocab();
     let bos = token_text(&model.llama, vocab.bos());
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_replaced_by_what_they_stand_for() {
+    fn marks_are_replaced_by_the_contents() {
         let text = format!("a{MARK}1{MARK}b{MARK}0{MARK}");
         let contents = ["x".to_owned(), "y".to_owned()];
         let pieces = split(&text, &contents).expect("sound marks");

@@ -1,4 +1,4 @@
-//! What a job asks for. Every number is checked here, whatever a schema said before.
+//! Parses the input of a job. Every number is checked here, whatever a schema allows.
 
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_api::RunRequest;
@@ -10,9 +10,9 @@ use crate::{
     tools::{Offer, Wrong},
 };
 
-/// Stop texts of one request.
+/// Maximum number of stop texts of one request.
 const MAX_STOPS: usize = 16;
-/// Bytes of one stop text.
+/// Maximum bytes of one stop text.
 const MAX_STOP_BYTES: usize = 1024;
 
 /// A checked request.
@@ -20,33 +20,33 @@ const MAX_STOP_BYTES: usize = 1024;
 pub struct Request {
     /// The conversation.
     pub messages: Vec<Message>,
-    /// Most tokens to write; as many as fit if absent.
+    /// Maximum number of tokens to write; absent, as many as fit.
     pub max_tokens: Option<u64>,
-    /// How tokens are chosen.
+    /// How tokens are sampled.
     pub sampling: Sampling,
     /// Texts that end the reply.
     pub stops: Vec<String>,
     /// Functions it may call.
     pub offer: Option<Offer>,
-    /// JSON Schema that the whole reply must fit.
+    /// JSON Schema that the whole reply must match.
     pub schema: Option<Value>,
 }
 
-/// Input that this engine cannot take.
+/// Input that this engine cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// Not an object.
     #[error("the input must be an object")]
     Shape,
-    /// Nothing to reply to.
+    /// There is no conversation.
     #[error("messages, prompt or text is needed")]
     Nothing,
     /// A field of the wrong type or out of its range.
     #[error("{field} must be {must}")]
     Field {
-        /// Which one.
+        /// Its name.
         field: &'static str,
-        /// What it must be.
+        /// The rule for it.
         must: &'static str,
     },
 }
@@ -58,7 +58,7 @@ impl From<RequestError> for Failure {
 }
 
 impl Request {
-    /// Reads a job's input. What it leaves open is taken from `[engine.defaults]` of the Cargo; a missing seed is `seed`.
+    /// Parses a job's input. Missing fields come from `[engine.defaults]` of the Cargo; a missing seed is `seed`.
     pub fn of(request: &RunRequest, seed: u64) -> Result<Self, RequestError> {
         let input = request.input.as_object().ok_or(RequestError::Shape)?;
         let mut fields =
@@ -145,14 +145,14 @@ fn messages(fields: &Fields<'_>) -> Result<Vec<Message>, RequestError> {
 
 fn read_message(message: &Value) -> Option<Message> {
     let role = match message.get("role")?.as_str()? {
-        // The newer name of the same role; templates know the older.
+        // The newer name of the same role; templates use the older.
         "developer" => "system",
         role @ ("system" | "user" | "assistant" | "tool") => role,
         _ => return None,
     };
     let content = match message.get("content").unwrap_or(&Value::Null) {
         Value::String(text) => text.clone(),
-        // Only a message that calls functions may say nothing.
+        // Only a message with function calls may have no content.
         Value::Null if message.get("tool_calls").is_some() => String::new(),
         Value::Array(parts) => parts.iter().map(read_part).collect::<Option<Vec<_>>>()?.join("\n"),
         _ => return None,
@@ -165,7 +165,7 @@ fn read_message(message: &Value) -> Option<Message> {
     Some(Message { calls, call_id: text("tool_call_id"), name: text("name"), ..Message::new(role, content) })
 }
 
-/// A call made earlier. Templates want the arguments as an object, clients send them as a text.
+/// An earlier call. Templates need the arguments as an object, clients send them as a text.
 fn read_call(call: &Value) -> Option<Value> {
     let function = call.get("function")?;
     let name = function.get("name")?.as_str()?;
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn input_wins_over_defaults_and_limits_over_input() {
+    fn input_overrides_defaults_and_limits_override_input() {
         let request =
             read(json!({"prompt": "hi", "temperature": 0, "max_tokens": 500, "stop": "x", "top_p": null}))
                 .expect("valid");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn conversations_in_all_their_forms() {
+    fn all_forms_of_conversations_are_parsed() {
         let parts = read(
             json!({"messages": [{"role": "developer", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}),
         );
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_refused() {
+    fn values_out_of_range_are_rejected() {
         let bad = [
             json!(null),
             json!({}),

@@ -1,4 +1,4 @@
-//! The seam to the rest: jobs are checked and encoded here, on other threads than the engine's.
+//! The engine interface: jobs are checked and encoded here, on other threads than the engine's.
 
 use std::{
     collections::BTreeMap,
@@ -28,27 +28,27 @@ use crate::{
     request::Request,
 };
 
-/// Version of the bindings, which names the llama.cpp inside.
+/// Version of the bindings, which determines that of llama.cpp.
 const VERSION: &str = "0.1.160";
-/// Context of a job where its Cargo names none, tokens.
+/// Context of a job whose Cargo sets none, tokens.
 const USUAL_CONTEXT: u32 = 4096;
-/// Share of the memory limit that cached keys and values may take.
+/// Share of the memory limit for cached keys and values.
 const CACHE_SHARE: u64 = 4;
 
-/// How to run a model.
+/// Settings of the engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The model file.
     pub path: PathBuf,
-    /// The Cargo it belongs to.
+    /// Its Cargo.
     pub cargo: CargoSpec,
     /// Jobs at once.
     pub slots: u32,
-    /// Processor threads; 0 takes as many as there are.
+    /// Processor threads; 0 means all.
     pub threads: u32,
-    /// Main memory it may allocate, megabytes; 0 is no limit.
+    /// Main memory that it may allocate, megabytes; 0 means no limit.
     pub memory_limit_mb: u64,
-    /// GPU memory it may use, megabytes.
+    /// GPU memory that it may use, megabytes.
     pub vram_limit_mb: u64,
 }
 
@@ -63,7 +63,7 @@ pub struct Llmcpp {
 }
 
 impl Llmcpp {
-    /// Checks and loads a model. `progress` hears parts done and all parts, from another thread.
+    /// Checks and loads a model. `progress` is called with loaded and total parts, from another thread.
     pub async fn load(
         settings: Settings,
         progress: impl Fn(u64, u64) + Send + 'static,
@@ -77,7 +77,7 @@ impl Llmcpp {
         let load = move || load(backend, &settings, slots, progress);
         let engine = engine::start(backend, load, sender).map_err(|error| unusable(&error))?;
         let Started { model, context_tokens } =
-            started.await.map_err(|_| unusable(&"the engine's thread died"))??;
+            started.await.map_err(|_| unusable(&"the engine's thread ended"))??;
         let vram_mb = free_before.saturating_sub(backend::free_gpu_memory()) >> 20;
         Ok(Self {
             model,
@@ -103,7 +103,7 @@ impl Llmcpp {
         self.context_tokens
     }
 
-    /// The prompt's tokens, and the grammar of the reply if it must have a form.
+    /// The prompt's tokens, and the grammar of the reply if it must have a format.
     async fn encode(&self, request: &Request) -> Result<(Vec<LlamaToken>, Option<LlamaSampler>), Failure> {
         let (model, schema) = (Arc::clone(&self.model), request.schema.clone());
         let offer = request.offer.as_ref();
@@ -114,45 +114,44 @@ impl Llmcpp {
             let grammar = schema.map(|schema| grammar::for_schema(&model, &schema)).transpose()?;
             Ok((prompt::encode(&model, &conversation, now)?, grammar))
         });
-        let broke = |_| Failure::of_host(FailureCode::InternalError, "encoding the prompt broke down");
+        let broke = |_| Failure::of_host(FailureCode::InternalError, "encoding the prompt failed");
         encoding.await.map_err(broke)?
     }
 
-    /// How many tokens may be written after `prompt`.
-    fn reply_tokens(&self, prompt: usize, asked: Option<u64>) -> Result<u64, Failure> {
+    /// Number of tokens that may be written after `prompt`.
+    fn reply_tokens(&self, prompt: usize, requested: Option<u64>) -> Result<u64, Failure> {
         let left = self.context_tokens.saturating_sub(prompt as u64);
         if prompt == 0 {
             return Err(Failure::of_job(FailureCode::InvalidInput, "the prompt is empty"));
         }
         if left == 0 {
-            let message =
-                format!("the prompt has {prompt} tokens, the context takes {}", self.context_tokens);
+            let message = format!("the prompt has {prompt} tokens, the context has {}", self.context_tokens);
             return Err(Failure::of_job(FailureCode::ContextLengthExceeded, message));
         }
-        Ok(asked.map_or(left, |asked| asked.min(left)))
+        Ok(requested.map_or(left, |requested| requested.min(left)))
     }
 
     async fn attempt(&self, request: RunRequest, context: RunContext) -> Result<Outcome, Failure> {
         context.work.enter(Phase::Wait);
-        let asked = Request::of(&request, RandomState::new().build_hasher().finish())?;
-        let (mut prompt, grammar) = self.encode(&asked).await?;
-        let max_tokens = self.reply_tokens(prompt.len(), asked.max_tokens)?;
+        let parsed = Request::of(&request, RandomState::new().build_hasher().finish())?;
+        let (mut prompt, grammar) = self.encode(&parsed).await?;
+        let max_tokens = self.reply_tokens(prompt.len(), parsed.max_tokens)?;
         let before =
             request.continues.as_deref().map(|text| prompt::written(&self.model, text)).unwrap_or_default();
         let max_tokens = max_tokens.saturating_sub(before.len() as u64);
         if max_tokens == 0 {
-            // It was written to its end; only the word that it ended was lost.
+            // It was written to its end; only the event of its end was lost.
             let usage = Usage::tokens(prompt.len() as u64, before.len() as u64);
             return Ok(Outcome::Completed { usage, output: None, finish_reason: Some(FinishReason::Length) });
         }
         let continued = before.len();
         prompt.extend(before);
         let (done, outcome) = oneshot::channel();
-        let Request { sampling, stops, offer, .. } = asked;
+        let Request { sampling, stops, offer, .. } = parsed;
         let scope = request.scope;
         let job =
             Job { prompt, continued, max_tokens, sampling, stops, offer, grammar, scope, context, done };
-        let gone = || Failure::of_host(FailureCode::RuntimeCrashed, "the engine is gone");
+        let gone = || Failure::of_host(FailureCode::RuntimeCrashed, "the engine has ended");
         self.jobs().and_then(|jobs| jobs.send(job).ok()).ok_or_else(gone)?;
         outcome.await.map_err(|_| gone())
     }
@@ -184,13 +183,13 @@ impl Runtime for Llmcpp {
         let engine = self.engine.lock().take();
         if let Some(EngineHandle { jobs, thread }) = engine {
             drop(jobs);
-            // A thread that panicked has said so on its way out.
+            // A panic of the thread has been reported.
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
 }
 
-/// What llama.cpp offers here.
+/// What llama.cpp supports on this machine.
 pub fn probe() -> Result<Probe, Unavailable> {
     backend::start().map_err(|error| Unavailable { reason: error.to_string() })?;
     let devices =
@@ -233,7 +232,7 @@ fn load(
 
 fn check(path: &Path) -> Result<Header, Failure> {
     Header::check(path).map_err(|error| {
-        let message = format!("the model file is not sound: {error}");
+        let message = format!("the model file is invalid: {error}");
         match error {
             crate::gguf::GgufError::Read(_) => Failure::of_host(FailureCode::ModelUnavailable, message),
             _ => Failure::of_job(FailureCode::ModelRejected, message),
@@ -241,18 +240,18 @@ fn check(path: &Path) -> Result<Header, Failure> {
     })
 }
 
-/// How many tokens are kept, and where.
+/// Numbers of tokens to keep, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sizes {
-    /// Most tokens of a job.
+    /// Maximum number of tokens of a job.
     each: u32,
     /// Tokens of context for all jobs together.
     total: u32,
-    /// Tokens of conversations kept beside the context.
+    /// Tokens of conversations kept outside the context.
     kv_offload: u32,
 }
 
-/// Every slot its full context if the memory allows, and as much again for idle conversations; where it is short, jobs come first.
+/// Every slot gets its full context if the memory allows, and idle conversations as much again; if memory is short, jobs come first.
 fn context_sizes(settings: &Settings, header: &Header, slots: u32) -> Sizes {
     let trained = trained_context(header).unwrap_or(USUAL_CONTEXT);
     let wanted = match settings.cargo.limits.context_tokens {
@@ -268,7 +267,7 @@ fn context_sizes(settings: &Settings, header: &Header, slots: u32) -> Sizes {
     share(each, slots, affordable, settings.vram_limit_mb == 0)
 }
 
-/// Shares what is affordable between jobs and idle conversations, which stay in the context on a GPU.
+/// Divides the affordable memory between jobs and idle conversations, which stay in the context on a GPU.
 fn share(each: u32, slots: u32, affordable: u64, on_processor: bool) -> Sizes {
     let wanted = u64::from(each) * u64::from(slots);
     let jobs = if on_processor { affordable / 3 * 2 } else { affordable };

@@ -1,5 +1,5 @@
-//! From logits to a token. The random draw for a position is a function of the seed and that position alone, so that a reply can be
-//! continued elsewhere as if it had never moved.
+//! From logits to a token. The random draw for a position depends only on the seed and that position, so that a reply can be continued on
+//! another Island with the same result.
 
 use llama_cpp_2::{
     context::LlamaContext,
@@ -7,23 +7,23 @@ use llama_cpp_2::{
     token::{LlamaToken, data::LlamaTokenData, data_array::LlamaTokenDataArray},
 };
 
-/// Tokens that the repetition penalty looks back on.
+/// Number of tokens that the repetition penalty considers.
 const REPETITION_WINDOW: i32 = 64;
 
-/// How tokens are chosen.
+/// How tokens are sampled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// 0 takes the likeliest token always.
+    /// 0 always takes the most likely token.
     pub temperature: f32,
     /// Share of probability to draw from.
     pub top_p: f32,
     /// Number of tokens to draw from; 0 takes all.
     pub top_k: i32,
-    /// Least probability, as a share of the likeliest token's.
+    /// Minimum probability, as a share of the most likely token's.
     pub min_p: f32,
     /// Seed of the draws.
     pub seed: u64,
-    /// Divides the logits of tokens seen lately; 1 does nothing.
+    /// Divides the logits of recent tokens; 1 has no effect.
     pub repetition: f32,
     /// Lowers the logits of tokens written before.
     pub presence: f32,
@@ -46,22 +46,22 @@ impl Default for Sampling {
     }
 }
 
-/// Chooses the tokens of one reply.
+/// Samples the tokens of one reply.
 #[derive(Debug)]
 pub struct Sampler {
     settings: Sampling,
-    /// Penalises what was seen lately, prompt included.
+    /// Penalizes recent tokens, prompt included.
     repetition: Option<LlamaSampler>,
-    /// Penalises what was written.
+    /// Penalizes written tokens.
     writing: Option<LlamaSampler>,
     filters: LlamaSampler,
-    /// Allows only some tokens.
+    /// Restricts the tokens that may be chosen.
     grammar: Option<LlamaSampler>,
     drawn: u64,
 }
 
 impl Sampler {
-    /// A sampler for a vocabulary of `n_vocab` that has read `prompt` and may write `max_tokens`.
+    /// Creates a sampler for a vocabulary of `n_vocab` that has read `prompt` and may write `max_tokens`.
     pub fn new(
         settings: Sampling,
         n_vocab: i32,
@@ -89,7 +89,7 @@ impl Sampler {
         }
     }
 
-    /// Chooses the next token by row `row` of the batch that was just decoded.
+    /// Samples the next token from row `row` of the batch that was just decoded.
     pub fn choose(&mut self, context: &LlamaContext<'_>, row: i32) -> LlamaToken {
         let logits = context.get_logits_ith(row);
         self.choose_by(logits)
@@ -97,7 +97,7 @@ impl Sampler {
 
     fn choose_by(&mut self, logits: &[f32]) -> LlamaToken {
         let mut token = if self.is_plain() { likeliest(logits) } else { self.choose_among(logits, false) };
-        // A grammar is asked about one token first: asking about a whole vocabulary takes longer than decoding.
+        // A grammar checks one token first: checking a whole vocabulary takes longer than decoding.
         if self.grammar.is_some() && !self.allows(token) {
             token = self.choose_among(logits, true);
         }
@@ -132,7 +132,7 @@ impl Sampler {
         let top_k = top_k.map(|count| count.min(logits.len()));
         let candidate = |(id, logit)| LlamaTokenData::new(LlamaToken(id), logit, 0.0);
         let mut candidates = match top_k {
-            // A list of a whole vocabulary for each token takes longer than all the rest.
+            // A list of a whole vocabulary for each token would take longer than everything else.
             Some(count) => {
                 LlamaTokenDataArray::from_iter(top(count, logits).into_iter().map(candidate), false)
             }
@@ -165,10 +165,10 @@ fn filters(settings: &Sampling) -> LlamaSampler {
     LlamaSampler::chain(chain.into_iter().flatten(), true)
 }
 
-/// Logits that are looked at together: most blocks hold none that is wanted, which their greatest tells.
+/// Number of logits that are compared together: most blocks contain no candidate, which their maximum shows.
 const BLOCK: usize = 1024;
 
-/// The first of the likeliest tokens. Not-a-number never wins.
+/// The first of the most likely tokens. NaN is never chosen.
 fn likeliest(logits: &[f32]) -> LlamaToken {
     let (mut best, mut highest) = (0, f32::NEG_INFINITY);
     for (start, block) in blocks(logits) {
@@ -184,11 +184,11 @@ fn likeliest(logits: &[f32]) -> LlamaToken {
     LlamaToken(best)
 }
 
-/// The `count` with the highest logits, highest first, and of equals those with the lowest numbers. Not-a-number is not among them.
+/// The `count` tokens with the highest logits, highest first, equals by the lowest number. NaN is never among them.
 fn top(count: usize, logits: &[f32]) -> Vec<(i32, f32)> {
     let by_rank = |a: &(i32, f32), b: &(i32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
     let mut kept = Vec::with_capacity(2 * count);
-    // Nothing below it is wanted any more, and nothing that comes later and is no higher.
+    // Tokens below it, and later ones that are not higher, cannot be candidates.
     let mut floor = f32::NEG_INFINITY;
     for (start, block) in blocks(logits) {
         if greatest(block) <= floor {
@@ -214,7 +214,7 @@ fn blocks(logits: &[f32]) -> impl Iterator<Item = (i32, &[f32])> {
     (0..).step_by(BLOCK).zip(logits.chunks(BLOCK))
 }
 
-/// The greatest of some logits, not-a-number left out. In lanes, because processors compare many at once.
+/// The maximum of some logits without NaN. In lanes, because processors compare many at once.
 fn greatest(logits: &[f32]) -> f32 {
     const LANES: usize = 32;
     let higher = |a: f32, b: f32| if b > a { b } else { a };
@@ -228,7 +228,7 @@ fn greatest(logits: &[f32]) -> f32 {
     lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, higher)
 }
 
-/// Index of the entry in which `point`, from 0 to 1, falls when all share the line by their probability.
+/// Index of the entry that contains `point`, from 0 to 1, if the entries divide the line by their probability.
 fn pick(logits: &[f32], point: f64) -> usize {
     let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weight = |logit: &f32| f64::from(logit - highest).exp();
@@ -242,7 +242,7 @@ fn pick(logits: &[f32], point: f64) -> usize {
     logits.len().saturating_sub(1)
 }
 
-/// A number from 0 up to 1 that follows from seed and position (two rounds of splitmix64).
+/// A number in [0, 1) computed from seed and position (two rounds of splitmix64).
 fn draw(seed: u64, position: u64) -> f64 {
     let mixed = mix(mix(seed).wrapping_add(position));
     (mixed >> 11) as f64 / (1_u64 << 53) as f64
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Few or many, so that there are blocks, whole and not; many alike; some that are no number.
+    /// Few or many, so that there are complete and incomplete blocks; many equal; some NaN.
     fn vocabulary() -> impl Strategy<Value = Vec<f32>> {
         let logit = || prop_oneof![(-5_i8..5).prop_map(f32::from), Just(f32::NAN)];
         let many =
@@ -279,14 +279,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn draws_stay_in_range_and_follow_from_their_arguments(seed: u64, position: u64) {
+        fn draws_are_in_range_and_deterministic(seed: u64, position: u64) {
             let point = draw(seed, position);
             prop_assert!((0.0..1.0).contains(&point));
             prop_assert_eq!(point.to_bits(), draw(seed, position).to_bits());
         }
 
         #[test]
-        fn the_top_is_where_sorting_puts_it(logits in vocabulary(), count in 1_usize..20) {
+        fn the_top_equals_that_of_sorting(logits in vocabulary(), count in 1_usize..20) {
             let mut sorted: Vec<(i32, f32)> = (0..).zip(logits.iter().copied()).collect();
             sorted.retain(|(_, logit)| !logit.is_nan());
             sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -332,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn one_candidate_leaves_no_choice() {
+    fn one_candidate_is_always_chosen() {
         let hot = Sampling { temperature: 2.0, seed: 9, ..Sampling::default() };
         assert_eq!(chosen(Sampling { top_k: 1, ..hot }, &[]), [0, 0, 0, 0]);
         assert_eq!(chosen(Sampling { top_p: 0.0, ..hot }, &[]), [0, 0, 0, 0]);
     }
 
     #[test]
-    fn not_a_number_never_wins() {
+    fn nan_is_never_chosen() {
         assert_eq!(likeliest(&[f32::NAN, -1.0, 2.0, f32::NAN, 2.0]), LlamaToken(2));
     }
 }

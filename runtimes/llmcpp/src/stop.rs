@@ -1,29 +1,29 @@
-//! Ends a reply at a stop text, which may be spread over several tokens and is never shown.
+//! Ends a reply at a stop text, which may be spread over several tokens and is never sent.
 
-/// Watches a text that grows for the first of several stop texts.
+/// Searches a growing text for the first of several stop texts.
 #[derive(Debug, Default)]
 pub struct StopMatcher {
     stops: Vec<String>,
-    /// Text that could be the beginning of a stop.
+    /// Text that could be the beginning of a stop text.
     held: String,
 }
 
-/// What may be shown after more text came.
+/// What may be sent after more text arrived.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Shown {
     /// The text.
     pub text: String,
-    /// Whether a stop was met: nothing may follow.
+    /// Whether a stop text was found: nothing may follow.
     pub stopped: bool,
 }
 
 impl StopMatcher {
-    /// A matcher for these texts; empty ones are ignored.
+    /// Creates a matcher for these texts; empty ones are ignored.
     pub fn new(stops: Vec<String>) -> Self {
         Self { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
     }
 
-    /// Takes more text and gives what can no longer become a stop.
+    /// Adds text and returns what can no longer become a stop text.
     pub fn push(&mut self, text: &str) -> Shown {
         let mut all = std::mem::take(&mut self.held);
         all.push_str(text);
@@ -35,12 +35,12 @@ impl StopMatcher {
         Shown { text: all, stopped: false }
     }
 
-    /// What was held back and turned out to be no stop, once nothing follows.
+    /// Returns the text that was held back, at the end of the reply.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Where the longest ending begins that is the beginning of a stop.
+    /// Start of the longest suffix that is the beginning of a stop text.
     fn safe_length(&self, all: &str) -> usize {
         let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
         let from = all.ceil_char_boundary(all.len().saturating_sub(longest));
@@ -50,7 +50,7 @@ impl StopMatcher {
     }
 }
 
-/// Where the stop begins that ends first: the one a reader of the text would have met first, however it is cut.
+/// Start of the stop text that ends first, however the text is split.
 fn first_stop(stops: &[String], text: &str) -> Option<usize> {
     let found = stops.iter().filter_map(|stop| text.find(stop.as_str()).map(|at| (at + stop.len(), at)));
     found.min().map(|(_, at)| at)
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn without_stops_nothing_is_held() {
+    fn without_stop_texts_nothing_is_held_back() {
         assert_eq!(
             StopMatcher::new(vec![String::new()]).push("ab"),
             Shown { text: "ab".into(), stopped: false }

@@ -1,13 +1,13 @@
-//! From token bytes to text that is cut only at whole characters.
+//! Converts token bytes to text that is split only between characters.
 
-/// Joins the bytes of tokens into characters. A character that is not complete yet waits for its rest.
+/// Joins the bytes of tokens to characters. An incomplete character waits for its remaining bytes.
 #[derive(Debug, Default)]
 pub struct Characters {
     waiting: Vec<u8>,
 }
 
 impl Characters {
-    /// Takes more bytes and gives the characters that are now complete. Bytes that can become none give `U+FFFD`.
+    /// Adds bytes and returns the characters that are now complete. Invalid bytes become `U+FFFD`.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.waiting.extend_from_slice(bytes);
         let mut text = String::new();
@@ -53,7 +53,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_replaced_as_the_standard_library_does(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn invalid_bytes_are_replaced_as_in_the_standard_library(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let mut characters = Characters::default();
             let mut joined: String = bytes.iter().map(|byte| characters.push(&[*byte])).collect();
             joined.push_str(&String::from_utf8_lossy(&characters.waiting));

@@ -1,44 +1,44 @@
-//! Functions that a reply may call: what is offered, how a model without a place for them is told, and which reply
-//! counts as a call.
+//! Functions that a reply may call: which are offered, how they are described to a model without support for them, and which reply counts
+//! as a call.
 
 pub mod calls;
 
 use serde_json::{Map, Value, json};
 
-/// Most functions in one request.
+/// Maximum number of functions in one request.
 const MAX_TOOLS: usize = 128;
 
-/// What a request offers.
+/// The functions of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offer {
-    /// As the request has them: `{"type": "function", "function": {"name", "description", "parameters"}}`.
+    /// In the form of the request: `{"type": "function", "function": {"name", "description", "parameters"}}`.
     pub tools: Vec<Value>,
     /// Whether the reply must be a call.
     pub choice: Choice,
 }
 
-/// A field that is not what it must be.
+/// An invalid field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wrong {
-    /// Which field of the request.
+    /// The name of the field.
     pub field: &'static str,
-    /// What it must be.
+    /// The rule for it.
     pub must: &'static str,
 }
 
-/// Whether a reply is to be a call.
+/// Whether a reply must be a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// As the model likes.
+    /// The model decides.
     Auto,
-    /// Of any of them.
+    /// A call of any function.
     Required,
-    /// Of this one.
+    /// A call of this function.
     Named(String),
 }
 
 impl Offer {
-    /// Reads `tools` and `tool_choice`; `Ok(None)` if nothing is offered.
+    /// Parses `tools` and `tool_choice`; `Ok(None)` if no function is offered.
     pub fn read(fields: &Map<String, Value>) -> Result<Option<Self>, Wrong> {
         let Some(tools) = fields.get("tools") else { return Ok(None) };
         let wrong = Wrong { field: "tools", must: "a list of up to 128 functions, each with a name" };
@@ -71,7 +71,7 @@ impl Offer {
         self.tools.iter().any(|tool| name_of(tool) == Some(name))
     }
 
-    /// What the whole reply must fit, if it must be a call.
+    /// The schema that the whole reply must match, if it must be a call.
     pub fn forced_schema(&self) -> Option<Value> {
         let wanted = |tool: &&Value| match &self.choice {
             Choice::Auto => false,
@@ -86,7 +86,7 @@ impl Offer {
         }
     }
 
-    /// The functions in words, for a model whose template has no place for them.
+    /// The functions as text, for a model whose template does not support them.
     pub fn instructions(&self) -> String {
         let list: Vec<String> = self.tools.iter().map(|tool| tool["function"].to_string()).collect();
         format!(
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn choices() {
+    fn tool_choice_is_parsed() {
         assert_eq!(read(&json!({})), Ok(None));
         assert_eq!(read(&json!({"tools": []})), Ok(None));
         assert_eq!(read(&json!({"tools": weather(), "tool_choice": "none"})), Ok(None));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_offer_is_refused() {
+    fn invalid_tools_are_rejected() {
         let other = json!({"type": "function", "function": {"name": "other"}});
         for (bad, field) in [
             (json!({"tools": "weather"}), "tools"),

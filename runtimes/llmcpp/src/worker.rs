@@ -1,4 +1,4 @@
-//! What the worker binary brings: llama.cpp is loaded before the walls stand, the model after.
+//! The loader for the worker binary: llama.cpp is loaded before the sandbox is applied, the model after it.
 
 use island_protocol::{
     cargo::RuntimeType,

@@ -1,4 +1,4 @@
-//! The worker binary: locked in for real, it loads the model and replies.
+//! The worker binary: in the real sandbox, it loads the model and replies.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -37,7 +37,7 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn replies_from_behind_its_walls() {
+async fn replies_in_the_full_sandbox() {
     let dir = tempfile::tempdir().expect("a directory");
     let launch =
         launch(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../cargos/models/island-tiny-chat.gguf"));
@@ -45,7 +45,7 @@ async fn replies_from_behind_its_walls() {
     let key = AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 };
     let request = Box::new(RunRequest {
         cargo: launch.cargo.clone(),
-        input: json!({"prompt": "Tell me about the sea.", "max_tokens": 20, "temperature": 0}),
+        input: json!({"prompt": "Tell me about the sea.", "max_tokens": 20, "temperature": 0}), // words: ok
         artifacts: launch.artifacts.clone(),
         continues: None,
         scope: "test".to_owned(),
@@ -75,7 +75,7 @@ async fn replies_from_behind_its_walls() {
     );
     assert!(!text.is_empty());
     if cfg!(target_os = "linux") {
-        assert_eq!(level, Some(SandboxLevel::Full), "this kernel has all walls");
+        assert_eq!(level, Some(SandboxLevel::Full), "this kernel supports the full sandbox");
     }
     worker.process.terminate().expect("terminate");
     drop(worker.connection);
@@ -83,7 +83,7 @@ async fn replies_from_behind_its_walls() {
 }
 
 #[tokio::test]
-async fn a_bad_model_is_told_in_a_frame() {
+async fn an_invalid_model_is_reported_in_a_frame() {
     let dir = tempfile::tempdir().expect("a directory");
     let model = dir.path().join("model.gguf");
     std::fs::write(&model, b"GGUF\x03\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff").expect("write");
@@ -93,7 +93,7 @@ async fn a_bad_model_is_told_in_a_frame() {
         match within(worker.connection.frames.next()).await.expect("it speaks first").expect("a sound frame")
         {
             FromWorker::LoadFailed { failure } => break failure,
-            FromWorker::Ready { .. } => panic!("it loaded nonsense"),
+            FromWorker::Ready { .. } => panic!("it loaded an invalid file"),
             _ => {}
         }
     };

@@ -1,4 +1,4 @@
-//! The date in the words of a template, UTC.
+//! The date in a template, in UTC.
 
 const MONTHS: [&str; 12] = [
     "January",
@@ -16,7 +16,7 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
-/// Writes `now`, seconds since 1970, in the directives of `strftime` that templates use; others are left as they are.
+/// Formats `now`, seconds since 1970, with the directives of `strftime` that templates use; others are left unchanged.
 pub(super) fn format(format: &str, now: i64) -> String {
     let mut text = String::new();
     let mut characters = format.chars();

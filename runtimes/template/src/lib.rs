@@ -1,4 +1,4 @@
-//! A model's own chat template, rendered within bounds: it is a program that came with a stranger's file.
+//! A model's chat template, rendered within limits: it is an untrusted program from the model's file.
 
 mod clock;
 
@@ -8,11 +8,11 @@ use island_protocol::job::{Failure, FailureCode};
 use minijinja::{Environment, Error, ErrorKind, Value, context, syntax::SyntaxConfig, value::Serde};
 use serde_json::Value as Json;
 
-/// Longest template that is compiled.
+/// Maximum length of a template.
 const MAX_TEMPLATE_BYTES: usize = 1 << 20;
-/// Longest text it may make, besides the conversation itself.
+/// Maximum length of the rendered text, in addition to the conversation.
 const MAX_ADDED_BYTES: usize = 1 << 20;
-/// Instructions for one rendering, and for each message.
+/// Instruction limit for one rendering, and for each message.
 const FUEL: u64 = 1_000_000;
 const FUEL_PER_MESSAGE: u64 = 20_000;
 const MAX_RECURSION: usize = 64;
@@ -29,7 +29,7 @@ pub struct Message {
     pub calls: Vec<Json>,
     /// The call that a message of the role `tool` answers.
     pub call_id: Option<String>,
-    /// Who says it: of a tool, the function.
+    /// The name of the function, for a message of the role `tool`.
     pub name: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl Message {
         Value::from_pairs(fields)
     }
 
-    /// The same in words, for a template that knows no calls.
+    /// The same as text, for a template without support of calls.
     fn in_words(&self) -> Self {
         if self.role == "tool" {
             let name = self.name.as_deref().or(self.call_id.as_deref()).unwrap_or("the function");
@@ -67,9 +67,9 @@ impl Message {
 /// Functions that a reply may call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offer<'o> {
-    /// For a template that has a place for them.
+    /// For a template that supports them.
     pub tools: &'o [Json],
-    /// In words, for one that has none.
+    /// As text, for a template that does not.
     pub instructions: String,
 }
 
@@ -78,23 +78,23 @@ pub struct Offer<'o> {
 pub struct Conversation {
     /// Oldest first.
     pub messages: Vec<Message>,
-    /// Functions that the reply may call, for a template that has a place for them.
+    /// Functions that the reply may call, for a template that supports them.
     pub tools: Vec<Json>,
 }
 
-/// A template that cannot be used, or a conversation it cannot render.
+/// A template that cannot be used, or a conversation that it cannot render.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// It is not a template our renderer understands.
+    /// The renderer cannot parse the template.
     #[error("compile the model's chat template: {0}")]
     Compile(String),
-    /// It took too long, nested too deep or wrote too much.
-    #[error("the model's chat template went over its limits")]
+    /// It exceeded its limits of time, nesting or length.
+    #[error("the model's chat template exceeded its limits")]
     Limit,
-    /// It refused the conversation in its own words.
+    /// It refused the conversation with this message.
     #[error("the model's chat template refuses the conversation: {0}")]
     Refused(String),
-    /// It failed.
+    /// Rendering failed.
     #[error("render the model's chat template: {0}")]
     Render(String),
 }
@@ -120,14 +120,14 @@ pub struct Template {
 }
 
 impl Template {
-    /// Compiles a template; without one, messages are written with their roles before them.
+    /// Compiles a template; without one, messages are written after their roles.
     pub fn compile(source: Option<String>, bos: String, eos: String) -> Result<Self, TemplateError> {
         let knows_tools = source.as_ref().is_some_and(|source| source.contains("tools"));
         let environment = source.map(compile).transpose()?;
         Ok(Self { environment, knows_tools, bos, eos })
     }
 
-    /// The conversation as this template takes it: with the functions in their place, or in words.
+    /// The conversation as this template needs it: with functions as data, or as text.
     pub fn conversation(&self, messages: &[Message], offer: Option<&Offer<'_>>) -> Conversation {
         let tools = offer.map(|offer| offer.tools.to_vec()).unwrap_or_default();
         if self.knows_tools {
@@ -143,17 +143,17 @@ impl Template {
         Conversation { messages, tools: Vec::new() }
     }
 
-    /// Whether the model brought a template.
+    /// Whether the model has a template.
     pub fn is_the_models_own(&self) -> bool {
         self.environment.is_some()
     }
 
-    /// The text before the assistant's reply. `now` is the time in seconds since 1970, for templates that name the date.
+    /// Returns the text before the assistant's reply. `now` is the time in seconds since 1970, for templates that use the date.
     pub fn render(&self, conversation: &Conversation, now: i64) -> Result<String, TemplateError> {
         let Conversation { messages, tools } = conversation;
         let Some(environment) = &self.environment else { return Ok(plain(messages)) };
         match self.render_with(environment, messages, tools, now) {
-            // Some models know no system message: theirs is said by the user.
+            // Some models do not support system messages: the user's first message includes it.
             Err(TemplateError::Refused(_)) if messages[0].role == "system" && messages.len() > 1 => {
                 self.render_with(environment, &without_system(messages), tools, now)
             }
@@ -181,7 +181,7 @@ impl Template {
             eos_token => self.eos.as_str(),
             add_generation_prompt => true,
         };
-        // Templates ask whether there are tools by `if tools`, some by `is defined`, some by `is none`.
+        // Templates test for tools by `if tools`, some by `is defined`, some by `is none`.
         let values = if tools.is_empty() {
             values
         } else {
@@ -198,7 +198,7 @@ fn compile(source: String) -> Result<Environment<'static>, TemplateError> {
     }
     let failed = |error: Error| TemplateError::Compile(error.to_string());
     let mut environment = Environment::new();
-    // As the templates' authors run them.
+    // With the settings that the templates' authors use.
     let mut syntax = SyntaxConfig::builder();
     syntax.trim_blocks(true).lstrip_blocks(true);
     environment.set_syntax(syntax.build().map_err(failed)?);
@@ -211,7 +211,7 @@ fn compile(source: String) -> Result<Environment<'static>, TemplateError> {
     Ok(environment)
 }
 
-/// Marks an error as the template's own words.
+/// Prefix of an error that the template itself raised.
 const REFUSAL: &str = "refused: ";
 
 fn explain(error: &Error) -> TemplateError {

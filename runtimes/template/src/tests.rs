@@ -86,7 +86,7 @@ fn functions_go_to_their_place_or_are_told_in_words() {
     let knows = compile("{% if tools %}{{ tools | length }}{% endif %}").expect("a template");
     let placed = knows.conversation(&conversation(), Some(&offer));
     assert_eq!((placed.tools.len(), placed.messages[0].content.as_str()), (1, "Be kind."));
-    let told = compile("{{ messages }}").expect("a template").conversation(&conversation(), Some(&offer));
-    assert!(told.tools.is_empty());
-    assert_eq!(told.messages[0].content, "Be kind.\n\nYou may call weather.");
+    let rendered = compile("{{ messages }}").expect("a template").conversation(&conversation(), Some(&offer));
+    assert!(rendered.tools.is_empty());
+    assert_eq!(rendered.messages[0].content, "Be kind.\n\nYou may call weather.");
 }

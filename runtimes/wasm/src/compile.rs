@@ -1,4 +1,4 @@
-//! From a program to compiled code, once for each file, in a process that may die of it. Runs never compile.
+//! Compiles a program once per file, in a separate process because compiling may exhaust its limits. Jobs never compile.
 
 use std::{fs, path::Path};
 
@@ -11,7 +11,7 @@ use crate::{
     verdict::chain,
 };
 
-/// Compiles the program in `from` to a file `into`, for an engine that meters or one that does not.
+/// Compiles the program in `from` to a file `into`, with or without metering.
 pub fn compile(from: &Path, into: &Path, metered: bool) -> Result<(), Failure> {
     let program = read(from)?;
     let kind = inspect::inspect(&program)?;
@@ -24,7 +24,7 @@ pub fn compile(from: &Path, into: &Path, metered: bool) -> Result<(), Failure> {
         Kind::Component => engine.precompile_component(&program),
     };
     let code = code.map_err(|error| rejected(&chain(&error)))?;
-    // Linking it tells now what it imports that is not there, instead of at every job.
+    // Linking it now finds missing imports once, instead of in every job.
     Linkers::new(engine).map_err(ours)?.link(kind, &code).map_err(|error| rejected(&chain(&error)))?;
     fs::write(into, code).map_err(|error| {
         Failure::of_host(FailureCode::DiskFull, format!("write the compiled program: {error}"))

@@ -1,5 +1,5 @@
-//! Runs a future on this thread until it is done, its deadline is met or it is cancelled. A program gives way at every tick, so no
-//! timer is needed for one that just runs and ends.
+//! Runs a future on this thread until it completes, its deadline passes or it is cancelled. A program yields at every tick, so a program
+//! that only computes needs no timer.
 
 use std::{
     pin::Pin,
@@ -12,22 +12,22 @@ use std::{
 use island_runtimes_api::WorkCounter;
 use tokio_util::sync::CancellationToken;
 
-/// Between two looks at a program that waits for something.
+/// Time between two checks of a program that waits.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Why a program was left.
+/// Why a program was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
     Deadline,
     Cancelled,
 }
 
-/// What bounds a program.
+/// The bounds of a program.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     pub(crate) deadline: Instant,
     pub(crate) cancel: CancellationToken,
-    /// Grows at every tick: a silent program is at work until its deadline.
+    /// Grows at every tick: a program without output is working until its deadline.
     pub(crate) work: WorkCounter,
 }
 
@@ -43,12 +43,12 @@ impl Wake for Unpark {
     }
 }
 
-/// Gives `future` its first time slice. Whoever goes on with it must do so at once: nothing wakes it.
+/// Gives `future` its first time slice. The caller must continue it at once: nothing wakes it.
 pub(crate) fn first_slice<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Drives `future` within `bounds`.
+/// Runs `future` within `bounds`.
 pub(crate) fn drive<T>(
     mut future: Pin<&mut (impl Future<Output = T> + ?Sized)>,
     bounds: &Bounds,
@@ -66,7 +66,7 @@ pub(crate) fn drive<T>(
             return Ok(done);
         }
         bounds.work.advance(1);
-        // Returns at once if the future has woken itself, as it does when it gave way.
+        // Returns at once if the future has woken itself, as it does when it yields.
         thread::park_timeout(LOOK_EVERY);
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_future_that_is_done_counts_and_one_that_waits_is_left() {
+    fn a_completed_future_returns_and_a_waiting_one_is_stopped() {
         let long = bounds(Duration::from_mins(1));
         assert_eq!(drive(pin!(async { 1 }), &long), Ok(1));
         assert_eq!(drive(pin!(pending::<()>()), &bounds(Duration::from_millis(20))), Err(Left::Deadline));

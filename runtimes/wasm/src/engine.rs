@@ -1,4 +1,4 @@
-//! wasmtime as we set it: two engines, since metered code is other code.
+//! Settings of wasmtime: two engines, since metered code is compiled differently.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -6,24 +6,24 @@ use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, Result,
 };
 
-/// Stack of a program; more is a failure of the job.
+/// Stack of a program; exceeding it fails the job.
 pub const STACK_BYTES: usize = 512 << 10;
-/// Stack of a program with room for the host functions it calls.
+/// Stack of a program including the host functions that it calls.
 const FIBER_BYTES: usize = 1 << 20;
-/// Entries of a table; the largest programs we know have some ten thousand functions.
+/// Maximum entries of a table; the largest known programs have about ten thousand functions.
 pub const TABLE_ENTRIES: usize = 1 << 16;
-/// Tables of one core module.
+/// Maximum tables of one core module.
 const TABLES: u32 = 4;
-/// Core modules that a component may be made of; those that compilers make have up to six.
+/// Maximum core modules of a component; those of compilers have up to six.
 const CORE_INSTANCES: u32 = 16;
-/// Memories that a component may have.
+/// Maximum memories of a component.
 const MEMORIES: u32 = 4;
-/// Memory of an ended program that is cleared by writing zeroes, which is cheaper than giving back a few pages.
+/// Memory of an ended program that is cleared by writing zeroes, which is cheaper than releasing a few pages.
 const KEPT_BYTES: usize = 256 << 10;
-/// Release of wasmtime; the rest of the version is a digest of all that compiled code depends on.
+/// Release of wasmtime; the rest of the version is a digest of everything that compiled code depends on.
 const RELEASE: &str = "48";
 
-/// The two engines, equal but for the metering.
+/// The two engines, which differ only in metering.
 #[derive(Debug, Clone)]
 pub struct Engines {
     plain: Engine,
@@ -31,7 +31,7 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Engines that run `slots` programs at once.
+    /// Creates engines that run `slots` programs at once.
     pub fn new(slots: u32) -> Result<Self> {
         Ok(Self { plain: Engine::new(&config(slots, false))?, metered: Engine::new(&config(slots, true))? })
     }
@@ -47,7 +47,7 @@ impl Engines {
         self.metered.increment_epoch();
     }
 
-    /// Names what compiled code depends on: wasmtime's version, this processor and our settings. Code of another version does not
+    /// Identifies what compiled code depends on: wasmtime's version, this processor and our settings. Code of another version does not
     /// load.
     pub fn version(&self) -> String {
         let mut hasher = DefaultHasher::new();
@@ -64,7 +64,7 @@ fn config(slots: u32, metered: bool) -> Config {
         .memory_init_cow(true)
         .epoch_interruption(true)
         .consume_fuel(metered)
-        // The bits of a NaN differ between processors; what is metered must not.
+        // The bits of a NaN differ between processors; a metered program must not depend on them.
         .cranelift_nan_canonicalization(metered)
         .cranelift_opt_level(OptLevel::Speed)
         .max_wasm_stack(STACK_BYTES)
@@ -76,7 +76,7 @@ fn config(slots: u32, metered: bool) -> Config {
     config
 }
 
-/// Room for `slots` programs at once, components among them. It is address space until it is touched.
+/// Address space for `slots` programs at once, components included.
 fn pool(slots: u32) -> PoolingAllocationConfig {
     let slots = slots.max(1);
     let mut pool = PoolingAllocationConfig::new();
@@ -93,7 +93,7 @@ fn pool(slots: u32) -> PoolingAllocationConfig {
         .max_unused_warm_slots(slots)
         .linear_memory_keep_resident(KEPT_BYTES)
         .table_keep_resident(KEPT_BYTES)
-        // Needs a file of /proc, which the walls keep shut.
+        // Needs a file of /proc, which the sandbox does not allow.
         .pagemap_scan(Enabled::No);
     pool
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn metered_code_is_other_code_and_the_version_stands_still() {
+    fn metering_changes_the_version_and_slots_do_not() {
         let digest = |metered| {
             let engine = Engine::new(&config(2, metered)).expect("an engine");
             let mut hasher = DefaultHasher::new();
@@ -118,6 +118,6 @@ mod tests {
         };
         assert_ne!(digest(true), digest(false));
         let version = |slots| Engines::new(slots).expect("engines").version();
-        assert_eq!(version(1), version(5), "how many run at once makes no difference to code");
+        assert_eq!(version(1), version(5), "code does not depend on the number of slots");
     }
 }

@@ -1,5 +1,5 @@
-//! What a running program has: its standard streams, its clocks and chance, and its limits. No files, no network, no environment, no
-//! arguments: of WASI it sees the functions, and they find nothing.
+//! What a running program has: standard streams, clocks, random numbers and limits. No files, no network, no environment, no arguments: the
+//! functions of WASI exist and find nothing.
 
 use bytes::Bytes;
 use island_runtimes_api::JobLog;
@@ -12,11 +12,11 @@ use crate::{
     stdio::{Stdout, Stream},
 };
 
-/// Most random bytes of one call, which nothing can interrupt.
+/// Maximum random bytes of one call, which cannot be interrupted.
 const MAX_RANDOM_BYTES: u64 = 1 << 20;
-/// Most bytes that one call hands over to the host.
+/// Maximum bytes that one call passes to the host.
 const MAX_CALL_BYTES: usize = 32 << 20;
-/// Streams, subscriptions and the like that a program holds at once; they take the host's memory.
+/// Maximum number of streams, subscriptions and similar objects of a program; they use the host's memory.
 const MAX_RESOURCES: usize = 10_000;
 
 /// The host's side of one running program.
@@ -32,7 +32,7 @@ impl WasiView for Guest {
     }
 }
 
-/// What one program gets.
+/// What one program is given.
 pub(crate) struct Means {
     pub(crate) input: Bytes,
     pub(crate) stdout: Stdout,
@@ -42,7 +42,7 @@ pub(crate) struct Means {
 }
 
 impl Means {
-    /// A store for one program of `engine`. It gives way at each tick.
+    /// Creates a store for one program of `engine`. The program yields at each tick.
     pub(crate) fn store(self, engine: &Engine) -> Store<Guest> {
         let mut wasi = WasiCtxBuilder::new();
         wasi.allow_tcp(false).allow_udp(false).max_random_size(MAX_RANDOM_BYTES);

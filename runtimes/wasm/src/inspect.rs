@@ -1,11 +1,11 @@
-//! What a program is, read from its bytes before any of it is compiled: its kind, its size, and whether it asks for more than WASI.
+//! Inspects the bytes of a program before it is compiled: its kind, its size, and whether it imports more than WASI.
 
 use island_protocol::job::{Failure, FailureCode};
 use wasmparser::{BinaryReaderError, ExternalKind, MemoryType, Parser, Payload, TypeRef};
 
-/// Largest program that is compiled.
+/// Maximum size of a program.
 pub const MAX_BYTES: u64 = 32 << 20;
-/// Most functions that are compiled, those of all modules of a component together.
+/// Maximum number of functions, those of all modules of a component together.
 pub const MAX_FUNCTIONS: u64 = 100_000;
 /// Imports of core modules: WASI preview 1.
 const PREVIEW_1: &str = "wasi_snapshot_preview1";
@@ -19,7 +19,7 @@ pub enum Kind {
     Component,
 }
 
-/// The kind of a program that may be compiled.
+/// Returns the kind of a program that may be compiled.
 pub fn inspect(bytes: &[u8]) -> Result<Kind, Failure> {
     check_size(bytes.len() as u64)?;
     let kind = if Parser::is_core_wasm(bytes) {
@@ -29,18 +29,20 @@ pub fn inspect(bytes: &[u8]) -> Result<Kind, Failure> {
     } else {
         return Err(rejected("it does not begin as WebAssembly does"));
     };
-    let mut seen = Seen::default();
+    let mut inspection = Inspection::default();
     for payload in Parser::new(0).parse_all(bytes) {
-        seen.payload(kind, payload.map_err(|error| malformed(&error))?)?;
+        inspection.payload(kind, payload.map_err(|error| malformed(&error))?)?;
     }
     match kind {
-        Kind::Module if !seen.starts => Err(rejected("it is no command: it exports no function `_start`")),
-        Kind::Module if !seen.memory => Err(rejected("it exports no memory named `memory`")),
+        Kind::Module if !inspection.starts => {
+            Err(rejected("it is not a command: it exports no function `_start`"))
+        }
+        Kind::Module if !inspection.memory => Err(rejected("it exports no memory named `memory`")),
         kind => Ok(kind),
     }
 }
 
-/// Refuses what is too large to be read at all.
+/// Rejects what is too large to be read.
 pub fn check_size(bytes: u64) -> Result<(), Failure> {
     if bytes > MAX_BYTES {
         let message = format!("the program has {bytes} bytes, at most {MAX_BYTES} are compiled");
@@ -49,9 +51,9 @@ pub fn check_size(bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A program that no Island takes.
+/// A program that every Island rejects.
 pub fn rejected(why: &str) -> Failure {
-    Failure::of_job(FailureCode::ModelRejected, format!("the program is not taken: {why}"))
+    Failure::of_job(FailureCode::ModelRejected, format!("the program is rejected: {why}"))
 }
 
 fn malformed(error: &BinaryReaderError) -> Failure {
@@ -59,15 +61,15 @@ fn malformed(error: &BinaryReaderError) -> Failure {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Inspection {
     functions: u64,
-    /// Modules and components that contain what is read now.
+    /// Modules and components that contain the current one.
     depth: usize,
     starts: bool,
     memory: bool,
 }
 
-impl Seen {
+impl Inspection {
     fn payload(&mut self, kind: Kind, payload: Payload<'_>) -> Result<(), Failure> {
         let broken = |error: BinaryReaderError| malformed(&error);
         match payload {

@@ -1,4 +1,4 @@
-//! One job: a program, its store, and the future that runs it, which may begin on one thread and go on on another.
+//! One job: a program, its store, and the future that runs it, which may start on one thread and continue on another.
 
 use std::{
     path::{Path, PathBuf},
@@ -29,12 +29,12 @@ use crate::{
     verdict,
 };
 
-/// Memory of a program whose Cargo names none, megabytes.
+/// Memory of a program whose Cargo sets no limit, megabytes.
 const USUAL_MEMORY_MB: u64 = 256;
-/// Fuel of a metered program: its deadline ends it long before.
+/// Fuel of a metered program: more than it can use before its deadline.
 const FULL_TANK: u64 = u64::MAX;
 
-/// A job that has not begun.
+/// A job that has not started.
 pub(crate) struct Job {
     pub(crate) program: PathBuf,
     pub(crate) request: RunRequest,
@@ -42,10 +42,10 @@ pub(crate) struct Job {
     pub(crate) cancel: CancellationToken,
 }
 
-/// How a program ended, and the fuel it used if it is metered.
+/// How a program ended, and the fuel that it used if it is metered.
 type Ended = (wasmtime::Result<()>, Option<u64>);
 
-/// A job that has begun.
+/// A job that has started.
 pub(crate) struct Playing {
     future: Pin<Box<dyn Future<Output = Ended> + Send>>,
     stdout: Stdout,
@@ -54,14 +54,14 @@ pub(crate) struct Playing {
     _running: Running,
 }
 
-/// The compiled program a request names.
+/// Returns the compiled program of a request.
 pub(crate) fn program(request: &RunRequest) -> Result<&Path, Failure> {
     let path = request.artifacts.get(MODEL).or_else(|| request.artifacts.values().next());
     path.map(PathBuf::as_path)
         .ok_or_else(|| Failure::of_job(FailureCode::ModelUnavailable, "the Cargo names no program"))
 }
 
-/// A run that was stopped from outside.
+/// A run that was cancelled.
 pub(crate) fn cancelled() -> Failure {
     Failure::interrupted(FailureCode::CancelledByUser, "the run was cancelled")
 }
@@ -80,7 +80,7 @@ impl Job {
         }
     }
 
-    /// Makes all that the program needs. Its deadline counts from here.
+    /// Creates everything that the program needs. Its deadline counts from here.
     pub(crate) fn start(self, program: Arc<Mapped>, shared: &Shared) -> Playing {
         let metered = self.is_metered();
         let Self { request, context, cancel, .. } = self;
@@ -88,7 +88,7 @@ impl Job {
         let lines = Lines::new(context.events, context.log.clone(), limits.max_output_bytes);
         let stdout = Stdout::new(lines, context.work.clone());
         let means = Means {
-            // Not by way of its text form, which is written through a formatter, piece by piece.
+            // Not through its text form, which a formatter would write in pieces.
             input: Bytes::from(serde_json::to_vec(&request.input).expect("JSON is JSON")),
             stdout: stdout.clone(),
             log: context.log,
@@ -97,7 +97,7 @@ impl Job {
         };
         let mut store = means.store(shared.engines.get(metered));
         if metered {
-            store.set_fuel(FULL_TANK).expect("the engine of metered programs has a tank");
+            store.set_fuel(FULL_TANK).expect("the engine of metered programs has fuel");
         }
         context.work.enter(Phase::Run);
         let running = shared.ticker.running();
@@ -114,7 +114,7 @@ impl Job {
 }
 
 impl Playing {
-    /// Runs it for one time slice; given back if that is not enough.
+    /// Runs it for one time slice; returns it if it has not ended.
     pub(crate) fn run_a_little(mut self) -> Result<Outcome, Self> {
         match first_slice(self.future.as_mut()) {
             Poll::Ready(ended) => Ok(self.end(Ok(ended))),
@@ -135,7 +135,7 @@ impl Playing {
             Err(Left::Cancelled) => (Exit::Failed(cancelled()), None),
             Err(Left::Deadline) => (Exit::Failed(late(timeout_s)), None),
         };
-        // What it wrote last is in the lines once it is gone.
+        // Its last output is in the lines once it is dropped.
         drop(future);
         let mut outcome = stdout.finish(exit);
         let (Outcome::Completed { usage, .. } | Outcome::Failed { usage, .. }) = &mut outcome;

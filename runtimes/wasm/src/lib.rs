@@ -3,21 +3,21 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`engine`] | wasmtime's settings, and the version that compiled code depends on |
-//! | [`inspect`] | what a program is and asks for, before it is compiled |
-//! | [`compile`] | program to compiled file, in a process of its own |
-//! | `program` | compiled files mapped, linked with WASI, and kept |
-//! | `guest`, `stdio` | what a running program sees: input, output, clocks, chance |
+//! | [`inspect`] | inspects a program before it is compiled |
+//! | [`compile`] | compiles a program, in a separate process |
+//! | `program` | compiled files: mapped, linked with WASI, and kept |
+//! | `guest`, `stdio` | what a running program has: input, output, clocks, random numbers |
 //! | `metered` | the same for programs charged by their instructions, where nothing depends on the host |
-//! | `limits`, `drive`, `ticker` | how much memory, until when, and who gives way |
+//! | `limits`, `drive`, `ticker` | limits of memory, deadlines, time slices |
 //! | `job` | one job, from its request to its outcome |
-//! | `verdict` | how a program ended, in the words of the protocol |
+//! | `verdict` | converts how a program ended into an outcome |
 //! | [`runtime`] | the [`island_runtimes_api::Runtime`] |
-//! | [`worker`] | the worker binary's side |
+//! | [`worker`] | the loader for the worker binary |
 //!
-//! A program runs on a stack from the pool and gives way at every tick (2 ms), so that a deadline or a cancellation is met within one,
-//! also while it waits in a host function. It has a thread of its own, as many at once as the engine has slots; only a program that is
-//! alone or quick gets its first time slice on the async thread, which saves the two hand-overs that cost more than most jobs.
-//! What starts is a fresh instance of mapped code: nothing of one job is there for the next.
+//! A program runs on a stack from the pool and yields at every tick (2 ms), so that a deadline or a cancellation takes effect within one,
+//! also while it waits in a host function. It has a thread, as many at once as the engine has slots; only a program that is alone or quick
+//! gets its first time slice on the async thread, which saves the two hand-overs that cost more than most jobs. Each job runs in a new
+//! instance of the mapped code: no state of a job remains for the next.
 
 pub mod compile;
 mod drive;

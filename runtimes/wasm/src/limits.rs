@@ -1,12 +1,12 @@
-//! How much memory and how large tables a program may have. Past a limit it ends: a failed allocation would only make it trap later,
-//! for a reason nobody could read.
+//! Limits of a program's memory and tables. Beyond a limit it ends with that reason: a failed allocation would make it trap later for an
+//! unclear reason.
 
 use island_protocol::job::{Failure, FailureCode};
 use wasmtime::{ResourceLimiter, Result};
 
 use crate::{engine::TABLE_ENTRIES, verdict::Stopped};
 
-/// The limits of one program, all its memories taken together.
+/// The limits of one program; its memories are counted together.
 #[derive(Debug)]
 pub(crate) struct Limits {
     memory_bytes: usize,
@@ -24,7 +24,7 @@ impl ResourceLimiter for Limits {
         let used = self.used_bytes.saturating_add(desired.saturating_sub(current));
         if used > self.memory_bytes {
             let message = format!(
-                "the program wants {} MB of memory, its Cargo allows {} MB",
+                "the program needs {} MB of memory, its Cargo allows {} MB",
                 used.div_ceil(1 << 20),
                 self.memory_bytes >> 20
             );
@@ -37,7 +37,7 @@ impl ResourceLimiter for Limits {
     fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
         if desired > TABLE_ENTRIES {
             let message =
-                format!("the program wants a table of {desired} entries, {TABLE_ENTRIES} are allowed");
+                format!("the program needs a table of {desired} entries, {TABLE_ENTRIES} are allowed");
             return Err(Stopped(Failure::of_job(FailureCode::OutOfMemory, message)).into());
         }
         Ok(true)
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memories_add_up() {
+    fn memories_are_counted_together() {
         let mut limits = Limits::new(10 << 20);
         assert!(limits.memory_growing(0, 6 << 20, None).is_ok());
         assert!(limits.memory_growing(0, 4 << 20, None).is_ok());

@@ -1,5 +1,5 @@
-//! The world of a metered program: chance that follows from the input, and clocks that advance by one nanosecond a look. Its fuel is
-//! then a function of program and input, the same on every Island.
+//! The environment of a metered program: random numbers derived from the input, and clocks that advance by one nanosecond per read. Its
+//! fuel then depends only on program and input, and is the same on every Island.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -10,7 +10,7 @@ use rand::{SeedableRng, rngs::StdRng};
 use sha2::{Digest, Sha256};
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock};
 
-/// Secure chance, insecure chance and the insecure seed, all from `input`.
+/// Secure and insecure random numbers and the insecure seed, all derived from `input`.
 pub(crate) fn chance(input: &[u8]) -> (StdRng, StdRng, u128) {
     let digest = |purpose: &[u8]| -> [u8; 32] {
         Sha256::new().chain_update(purpose).chain_update(input).finalize().into()
@@ -19,12 +19,12 @@ pub(crate) fn chance(input: &[u8]) -> (StdRng, StdRng, u128) {
     (StdRng::from_seed(digest(b"secure")), StdRng::from_seed(digest(b"insecure")), u128::from_le_bytes(seed))
 }
 
-/// A clock that begins at zero and counts the looks at it.
+/// A clock that starts at zero and counts reads.
 #[derive(Debug, Default)]
 pub(crate) struct Still(AtomicU64);
 
 impl Still {
-    fn look(&self) -> u64 {
+    fn read(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
 }
@@ -35,7 +35,7 @@ impl HostWallClock for Still {
     }
 
     fn now(&self) -> Duration {
-        Duration::from_nanos(self.look())
+        Duration::from_nanos(self.read())
     }
 }
 
@@ -45,6 +45,6 @@ impl HostMonotonicClock for Still {
     }
 
     fn now(&self) -> u64 {
-        self.look()
+        self.read()
     }
 }

@@ -20,25 +20,25 @@ use wasmtime_wasi::{p1, p2, p2::bindings::CommandPre};
 
 use crate::{engine::Engines, guest::Guest, inspect::Kind, verdict::chain};
 
-/// Programs that are kept mapped. They are files, so keeping one costs little more than its relocations.
+/// Number of programs that are kept mapped. They are files, so keeping one costs little more than its relocations.
 const KEPT_PROGRAMS: usize = 64;
 
-/// A run shorter than this is quick: handing it to a thread and its outcome back would cost as much.
+/// A run shorter than this is quick: transferring it to a thread and its outcome back would cost as much.
 const QUICK: Duration = Duration::from_micros(500);
 
-/// A program that can be started at once, and what is known of its runs.
+/// A linked program, and what is known of its runs.
 pub(crate) struct Mapped {
     pub(crate) program: Program,
     quick: AtomicBool,
 }
 
 impl Mapped {
-    /// Notes how long a run took.
+    /// Records how long a run took.
     pub(crate) fn note(&self, took: Duration) {
         self.quick.store(took < QUICK, Ordering::Relaxed);
     }
 
-    /// Whether its last run was a quick one; that of another input may not be.
+    /// Whether its last run was quick; that of another input may not be.
     pub(crate) fn is_quick(&self) -> bool {
         self.quick.load(Ordering::Relaxed)
     }
@@ -62,14 +62,14 @@ impl Program {
             Self::Component(component) => {
                 let command = component.instantiate_async(&mut *store).await?;
                 let ended = command.wasi_cli_run().call_run(store).await?;
-                // A component has no exit code but this.
+                // A component has no other exit code.
                 ended.map_err(|()| wasmtime_wasi::I32Exit(1).into())
             }
         }
     }
 }
 
-/// Links programs of one engine with WASI and with nothing else.
+/// Links programs of one engine with WASI only.
 pub(crate) struct Linkers {
     engine: Engine,
     modules: Linker<Guest>,
@@ -84,10 +84,10 @@ impl Linkers {
         Ok(Self { engine: engine.clone(), modules, components })
     }
 
-    /// Links compiled code that is in memory. Fails, with the import's name, where it asks for something that is not there.
-    #[expect(unsafe_code, reason = "compiled code is trusted by whoever loads it")]
+    /// Links compiled code in memory. Fails with the import's name if an import does not exist.
+    #[expect(unsafe_code, reason = "compiled code must be trusted by the caller")]
     pub(crate) fn link(&self, kind: Kind, code: &[u8]) -> Result<Program> {
-        // SAFETY: the bytes were made by this very engine a moment ago and have not left this process.
+        // SAFETY: the bytes were just compiled by this engine and have not left this process.
         unsafe {
             match kind {
                 Kind::Module => self.module(&Module::deserialize(&self.engine, code)?),
@@ -97,10 +97,10 @@ impl Linkers {
     }
 
     /// Maps and links a compiled file.
-    #[expect(unsafe_code, reason = "compiled code is trusted by whoever loads it")]
+    #[expect(unsafe_code, reason = "compiled code must be trusted by the caller")]
     fn load(&self, path: &Path) -> Result<Option<Program>> {
-        // SAFETY: the file is one that our own compiler wrote, named to this worker by the agent, and never changed once it has its
-        // name. Should a program have broken the compiler, its file breaks no wall that the compiler did not stand behind as well.
+        // SAFETY: our own compiler wrote the file, the agent named it to this worker, and it does not change once it has its name. If a
+        // program exploited the compiler, its file is confined by the same sandbox as the compiler was.
         Ok(unsafe {
             match Engine::detect_precompiled_file(path)? {
                 None => None,
@@ -123,7 +123,7 @@ impl Linkers {
     }
 }
 
-/// The programs in use, by file; those used last are kept.
+/// The programs in use, by file; the last used ones are kept.
 pub(crate) struct Programs {
     plain: Linkers,
     metered: Linkers,
@@ -142,12 +142,12 @@ impl Programs {
         Ok(Self { plain, metered, kept: Mutex::default() })
     }
 
-    /// The program in `path` if it is mapped already.
+    /// The program in `path` if it is mapped.
     pub(crate) fn find(&self, path: &Path, metered: bool) -> Option<Arc<Mapped>> {
         self.kept().find(&(metered, path.to_owned()))
     }
 
-    /// The program in `path`, mapped now if it was not before.
+    /// The program in `path`, mapped if it was not.
     pub(crate) fn get(&self, path: &Path, metered: bool) -> Result<Arc<Mapped>, Failure> {
         let key = (metered, path.to_owned());
         if let Some(program) = self.kept().find(&key) {
@@ -188,7 +188,7 @@ impl Kept {
     }
 }
 
-/// A compiled file that does not load is this Island's: it was made here, of a program that was sound.
+/// A compiled file that does not load is a fault of this Island: it was compiled here from a valid program.
 fn unusable(why: &str) -> Failure {
     Failure::of_host(FailureCode::ModelUnavailable, format!("load the compiled program: {why}"))
 }

@@ -1,5 +1,5 @@
-//! The seam to the rest: which job runs where. Each has a thread of its own, as many at once as there are slots; but one that is alone
-//! or whose program is known to be quick gets its first time slice where it is, and most are done by then.
+//! The engine interface, and where jobs run. Each job has a thread, as many at once as there are slots; but a job that is alone or whose
+//! program is known to be quick gets its first time slice on the caller's thread, where most of them complete.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Wasm {
 }
 
 impl Wasm {
-    /// An engine that runs `slots` programs at once.
+    /// Creates an engine that runs `slots` programs at once.
     pub fn new(slots: u32) -> Result<Self, Failure> {
         let slots = slots.max(1);
         let unusable =
@@ -68,7 +68,7 @@ impl Wasm {
         self.slots
     }
 
-    /// The program of a job that may begin where it is, if it is mapped: no other job is there to wait for it, or not for long.
+    /// The program of a job that may start on the caller's thread, if it is mapped: no other job waits, or not for long.
     fn at_hand(&self, job: &Job) -> Option<Arc<Mapped>> {
         let program = self.shared.programs.find(&job.program, job.is_metered())?;
         let others = self.slots as usize - 1 - self.places.available_permits();
@@ -81,12 +81,12 @@ impl Wasm {
     }
 }
 
-/// Whether a Cargo is charged by the instructions it executes.
+/// Whether a Cargo is charged by executed instructions.
 pub fn is_metered(cargo: &CargoSpec) -> bool {
     cargo.engine.get("fuel").and_then(serde_json::Value::as_bool).unwrap_or(false)
 }
 
-/// What wasmtime offers here.
+/// The features of wasmtime.
 pub fn probe() -> Result<Probe, Unavailable> {
     let engines = Engines::new(1).map_err(|error| Unavailable { reason: chain(&error) })?;
     Ok(offer(&engines))
@@ -121,9 +121,9 @@ impl Runtime for Wasm {
             () = context.cancel.cancelled() => return Outcome::failed(job::cancelled()),
             place = Arc::clone(&self.places).acquire_owned() => place,
         };
-        // Jobs that have come with this one take their places now, so that none believes to be alone.
+        // Jobs that arrived with this one take their slots first, so that none counts as alone.
         tokio::task::yield_now().await;
-        // A run that is dropped stops its program too.
+        // A dropped run stops its program.
         let cancel = context.cancel.child_token();
         let _stop = cancel.clone().drop_guard();
         let job = Job { program, request, context, cancel };
@@ -140,7 +140,7 @@ impl Runtime for Wasm {
             rest(&shared)
         });
         thread.await.unwrap_or_else(|_| {
-            let message = "wasmtime broke down while running the program";
+            let message = "wasmtime failed while running the program";
             Outcome::failed(Failure::of_host(FailureCode::RuntimeCrashed, message))
         })
     }

@@ -1,4 +1,4 @@
-//! The standard streams of a program: its output is read line by line while it writes, its errors go to the job's debug log.
+//! The standard streams of a program: its output is parsed by lines while it writes, its errors go to the job's debug log.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use wasmtime_wasi::{
 
 use crate::verdict::Stopped;
 
-/// What a program may write at once.
+/// Maximum bytes of one write.
 const PERMIT_BYTES: usize = 64 << 10;
 
-/// Takes what a program writes; on an error it is stopped.
+/// Receives what a program writes; on an error the program is stopped.
 pub(crate) trait Taker: Clone + Send + Sync + 'static {
     fn take(&self, bytes: &[u8]) -> Result<(), Failure>;
 }
@@ -38,7 +38,7 @@ impl Stdout {
         Self { lines: Arc::new(Mutex::new(Some(lines))), work }
     }
 
-    /// Joins what was written with how the program ended. To be called once.
+    /// Combines the output with how the program ended. Must be called once.
     pub(crate) fn finish(&self, exit: Exit) -> Outcome {
         self.lines().take().expect("a program ends once").finish(exit)
     }
@@ -62,7 +62,7 @@ impl Taker for JobLog {
     }
 }
 
-/// A stream into a taker: always ready, never buffered.
+/// A stream into a receiver: always ready, never buffered.
 #[derive(Debug, Clone)]
 pub(crate) struct Stream<T>(pub(crate) T);
 

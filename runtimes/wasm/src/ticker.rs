@@ -1,4 +1,4 @@
-//! The one thread that ends time slices. It sleeps while nothing runs.
+//! The thread that ends time slices. It sleeps while no program runs.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use std::{
 
 /// Length of a time slice.
 const TICK: Duration = Duration::from_millis(2);
-/// Ticks without a running program after which it sleeps: starting a program then costs no wake-up under load.
+/// Number of ticks without a running program after which it sleeps, so that starting a program under load needs no wake-up.
 const IDLE_TICKS: u32 = 500;
 
 /// Ticks while programs run.
@@ -47,7 +47,7 @@ impl Ticker {
         Ok(Self { state, thread: Some(thread) })
     }
 
-    /// Says that a program runs, until the guard is dropped.
+    /// Marks that a program runs, until the guard is dropped.
     pub(crate) fn running(&self) -> Running {
         self.state.running.fetch_add(1, Ordering::SeqCst);
         if self.state.asleep.swap(false, Ordering::SeqCst) {
@@ -76,7 +76,7 @@ impl Drop for Ticker {
         self.state.stop.store(true, Ordering::SeqCst);
         self.state.wake();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has said so.
+            // Its panic has been reported.
             let _ = thread.join();
         }
     }
@@ -113,15 +113,15 @@ mod tests {
 
     #[test]
     fn it_sleeps_when_idle_and_wakes_for_a_program() {
-        let (told, heard) = mpsc::channel();
-        let ticker = Ticker::start(move || told.send(()).unwrap_or_default()).expect("a thread");
+        let (sent, received) = mpsc::channel();
+        let ticker = Ticker::start(move || sent.send(()).unwrap_or_default()).expect("a thread");
         while !ticker.state.asleep.load(Ordering::SeqCst) {
             thread::yield_now();
         }
-        while heard.try_recv().is_ok() {}
+        while received.try_recv().is_ok() {}
         let running = ticker.running();
         for _ in 0..3 {
-            heard.recv_timeout(Duration::from_secs(20)).expect("it ticks while a program runs");
+            received.recv_timeout(Duration::from_secs(20)).expect("it ticks while a program runs");
         }
         drop(running);
         drop(ticker);

@@ -1,4 +1,4 @@
-//! How a program ended, in the words of the protocol.
+//! Converts how a program ended into the outcome of its job.
 
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_api::lines::Exit;
@@ -7,12 +7,12 @@ use wasmtime_wasi::I32Exit;
 
 use crate::engine::STACK_BYTES;
 
-/// Stops a program from inside a host function, with the failure of its job.
+/// Stops a program from a host function, with the failure of its job.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.message)]
 pub(crate) struct Stopped(pub(crate) Failure);
 
-/// How a program ended that was not stopped from outside.
+/// The end of a program that was not stopped from outside.
 pub(crate) fn exit(ended: Result<()>) -> Exit {
     let Err(error) = ended else { return Exit::Code(0) };
     if let Some(&I32Exit(code)) = error.downcast_ref() {
@@ -31,7 +31,7 @@ pub(crate) fn exit(ended: Result<()>) -> Exit {
     })
 }
 
-/// A program that could not even be started. What its pool has no room for, it has nowhere.
+/// A program that could not be started: the pool of this engine is as large as anywhere.
 fn of_instance(error: &Error) -> Failure {
     Failure::of_job(FailureCode::CargoFailed, format!("the program cannot run: {}", chain(error)))
 }

@@ -1,4 +1,4 @@
-//! What the worker binary brings: one process runs the programs of all wasm Cargos; another, for a moment, compiles one.
+//! The loader for the worker binary: one process runs the programs of all wasm Cargos; another compiles one and ends.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Programs that attack the worker process they share with others, walls and all: each ends as it must, while another job beside it
-//! loses not a byte, and the worker lives on.
+//! Programs that attack the worker process that they share with others, including its sandbox: each ends as it must, another job beside it
+//! loses no byte, and the worker continues.
 
 mod programs;
 
@@ -31,7 +31,7 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(2), future).await.expect("in time")
 }
 
-/// A worker for all programs, and the folder that their compiled files lie in.
+/// A worker for all programs, and the folder of their compiled files.
 struct Scene {
     dir: tempfile::TempDir,
 }
@@ -47,7 +47,7 @@ impl Scene {
         self.dir.path().join("derived")
     }
 
-    /// Compiles a program in a process of its own.
+    /// Compiles a program in a separate process.
     async fn derive(&self, name: &str, program: &[u8], cpu_limit_s: u64) -> Result<PathBuf, Failure> {
         let source = self.dir.path().join(format!("{name}.wasm"));
         fs::write(&source, program).expect("write");
@@ -88,7 +88,7 @@ fn job(compiled: &Path, fields: &Value, input: Value) -> (AttemptKey, ToWorker) 
     (key, ToWorker::Run { key, first_event: 1, request })
 }
 
-/// What came of the attempts `keys`.
+/// The outcomes of the attempts `keys`.
 async fn outcomes(worker: &mut Worker, keys: &[AttemptKey]) -> BTreeMap<AttemptKey, (String, Outcome)> {
     let (mut texts, mut ended) = (BTreeMap::<AttemptKey, String>::new(), BTreeMap::new());
     while ended.len() < keys.len() {
@@ -108,10 +108,10 @@ async fn outcomes(worker: &mut Worker, keys: &[AttemptKey]) -> BTreeMap<AttemptK
     ended
 }
 
-/// Says its input two hundred times, a little work apart.
+/// Writes its input two hundred times, with a little work in between.
 fn talker() -> Vec<u8> {
     let mut script = Script::default();
-    let (open, close) = (script.say(r#"{"type":"token","content":"#), script.say("}\n"));
+    let (open, close) = (script.emit(r#"{"type":"token","content":"#), script.emit("}\n"));
     let body = format!(
         "(call $read) (local.set $n (i32.const 200))
         (loop $next (call $work (i32.const 300000)) {open} (call $input) {close}
@@ -121,11 +121,11 @@ fn talker() -> Vec<u8> {
     script.module(work, &body)
 }
 
-/// Attacks, and what their jobs end with.
+/// Attacks, and how their jobs end.
 fn attacks() -> Vec<(&'static str, Vec<u8>, FailureCode)> {
     let mut script = Script::default();
-    let line = script.say("{\"type\":\"token\",\"content\":\"more\"}\n");
-    let (giant, noise) = (script.say(&"x".repeat(4000)), script.write(1, &[0xff; 2000]));
+    let line = script.emit("{\"type\":\"token\",\"content\":\"more\"}\n");
+    let (giant, noise) = (script.emit(&"x".repeat(4000)), script.write(1, &[0xff; 2000]));
     let complaint = script.write(2, &[b'!'; 4000]);
     let again = |what: &str| script.module("", &format!("(loop $more {what} (br $more))"));
     let sleep =
@@ -169,7 +169,7 @@ fn attacks() -> Vec<(&'static str, Vec<u8>, FailureCode)> {
 }
 
 #[tokio::test]
-async fn attacks_end_as_they_must_and_others_lose_nothing() {
+async fn attacks_fail_their_job_and_no_other() {
     let scene = Scene::new();
     let talker = scene.derive("talker", &talker(), 0).await.expect("it compiles");
     let mut attacks: Vec<_> =
@@ -204,14 +204,19 @@ async fn attacks_end_as_they_must_and_others_lose_nothing() {
 }
 
 #[tokio::test]
-async fn the_worker_has_all_its_walls() {
+async fn the_worker_has_a_full_sandbox() {
     let scene = Scene::new();
     let mut worker = scene.worker().await;
     let first =
         within(worker.connection.frames.next()).await.expect("it speaks first").expect("a sound frame");
     let FromWorker::Hello { sandbox, .. } = first else { panic!("no greeting: {first:?}") };
     if cfg!(target_os = "linux") {
-        assert_eq!(sandbox.level, SandboxLevel::Full, "this kernel has all walls: {:?}", sandbox.missing);
+        assert_eq!(
+            sandbox.level,
+            SandboxLevel::Full,
+            "this kernel supports the full sandbox: {:?}",
+            sandbox.missing
+        );
     }
     worker.process.kill().expect("kill");
 }
@@ -230,7 +235,7 @@ fn module_with(functions: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn bombs_for_the_compiler_are_refused() {
+async fn programs_that_are_too_expensive_to_compile_are_rejected() {
     let scene = Scene::new();
     let functions = module_with(&"(func)".repeat(1_000_000));
     let failure = scene.derive("million", &functions, 10).await.expect_err("a million functions");

@@ -27,14 +27,14 @@ async fn an_endless_loop_meets_its_deadline() {
     fails("(call $spin)", FailureCode::DeadlineExceeded, "1 s").await;
 }
 
-/// A subscription to a clock that strikes in an hour.
+/// A subscription to a clock event in an hour.
 const SLEEP: &str = "(i32.store8 (i32.const 40) (i32.const 0))
     (i32.store (i32.const 48) (i32.const 1))
     (i64.store (i32.const 56) (i64.const 3600000000000))
     (drop (call $poll_oneoff (i32.const 32) (i32.const 96) (i32.const 1) (i32.const 16)))";
 
 #[tokio::test]
-async fn a_host_function_that_waits_meets_it_too() {
+async fn a_host_function_that_waits_ends_at_the_deadline() {
     fails(SLEEP, FailureCode::DeadlineExceeded, "1 s").await;
 }
 
@@ -70,13 +70,16 @@ async fn a_table_bomb_is_out_of_memory() {
 }
 
 #[tokio::test]
-async fn output_without_end_meets_its_limit() {
+async fn endless_output_is_limited() {
     let mut script = Script::default();
-    let line = script.say("{\"type\":\"token\",\"content\":\"more\"}\n");
-    let giant = script.say(&"x".repeat(4000));
-    for say in [line, giant] {
-        fails_module(&script.module("", &format!("(loop $more {say} (br $more))")), FailureCode::OutputLimit)
-            .await;
+    let line = script.emit("{\"type\":\"token\",\"content\":\"more\"}\n");
+    let giant = script.emit(&"x".repeat(4000));
+    for emit in [line, giant] {
+        fails_module(
+            &script.module("", &format!("(loop $more {emit} (br $more))")),
+            FailureCode::OutputLimit,
+        )
+        .await;
     }
 }
 
@@ -87,11 +90,11 @@ async fn fails_module(module: &[u8], code: FailureCode) {
 }
 
 #[tokio::test]
-async fn what_is_no_line_goes_to_the_log() {
+async fn invalid_lines_go_to_the_log() {
     let mut script = Script::default();
     let noise = script.write(1, b"\xff\xfe\x00 noise\n[1,2]\n{\"type\":\"nonsense\"}\n");
     let complaint = script.write(2, b"a word for the author\n");
-    let token = script.say("{\"type\":\"token\",\"content\":\"still here\"}\n");
+    let token = script.emit("{\"type\":\"token\",\"content\":\"still here\"}\n");
     let ran = run(&script.module("", &format!("{noise} {complaint} {token}")), json!({})).await;
     assert!(matches!(ran.outcome, Outcome::Completed { .. }), "{:?}", ran.outcome);
     assert_eq!(ran.text, "still here");
@@ -107,7 +110,7 @@ async fn traps_and_exit_codes_fail_the_job() {
     assert!(ran.failure().message.contains('3'), "{:?}", ran.failure());
 }
 
-/// Subscribes to a clock for ever and gives nothing back.
+/// Subscribes to a clock forever and releases nothing.
 const HOARDER: &str = r#"(component
     (import "wasi:io/poll@0.2.0" (instance $poll (export "pollable" (type (sub resource)))))
     (alias export $poll "pollable" (type $pollable))
@@ -128,7 +131,7 @@ const HOARDER: &str = r#"(component
     (export "wasi:cli/run@0.2.0" (instance $command)))"#;
 
 #[tokio::test]
-async fn what_the_host_keeps_for_a_program_is_bounded() {
+async fn resources_of_a_program_in_the_host_are_limited() {
     let ran = run(&wat::parse_str(HOARDER).expect("a sound program"), json!({})).await;
     assert_eq!(ran.failure().code, FailureCode::CargoFailed, "{:?}", ran.failure());
 }
@@ -140,7 +143,7 @@ const EBADF: u32 = 8;
 async fn there_are_no_files_no_sockets_no_environment_and_no_arguments() {
     let mut script = Script::default();
     let path = script.write(2, b"/etc/passwd");
-    let fine = script.say("{\"type\":\"token\",\"content\":\"nothing there\"}\n");
+    let fine = script.emit("{\"type\":\"token\",\"content\":\"nothing there\"}\n");
     let body = format!(
         "{path}
         (local.set $n (i32.const 3))
@@ -160,10 +163,10 @@ async fn there_are_no_files_no_sockets_no_environment_and_no_arguments() {
 }
 
 #[tokio::test]
-async fn fuel_is_the_same_at_every_run_and_grows_with_the_work() {
-    // Work that depends on chance and on the clock, as hash maps and timers make it.
+async fn fuel_is_the_same_in_every_run_and_grows_with_the_work() {
+    // Work that depends on random numbers and on the clock, as hash maps and timers do.
     let mut script = Script::default();
-    let done = script.say("{\"type\":\"done\"}\n");
+    let done = script.emit("{\"type\":\"done\"}\n");
     let body = |turns: u32| {
         format!(
             "(call $read)
@@ -196,13 +199,13 @@ async fn fuel_is_the_same_at_every_run_and_grows_with_the_work() {
 }
 
 #[test]
-fn what_does_not_link_is_refused_when_it_is_compiled() {
+fn programs_that_do_not_link_are_rejected_when_compiled() {
     let dir = tempfile::tempdir().expect("a directory");
     let refused = |text: &str| {
         let (from, into) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::write(&from, wat::parse_str(text).expect("sound text")).expect("write");
-        let failure = compile(&from, &into, false).expect_err("it is refused");
-        assert!(!into.exists(), "nothing is left of it");
+        let failure = compile(&from, &into, false).expect_err("it is rejected");
+        assert!(!into.exists(), "no file remains");
         assert_eq!((failure.code, failure.fault), (FailureCode::ModelRejected, Fault::Job), "{failure:?}");
         failure.message
     };

@@ -1,4 +1,4 @@
-//! Programs that spin take their threads, and nobody else's time.
+//! Programs that spin use only their own threads.
 
 mod programs;
 
@@ -11,7 +11,7 @@ use programs::{cargo, echo, module, play::play, request};
 use serde_json::json;
 
 #[tokio::test]
-async fn one_engine_runs_on_while_others_spin() {
+async fn an_engine_continues_while_others_spin() {
     let dir = tempfile::tempdir().expect("a directory");
     let spins =
         request(dir.path(), &module("(call $spin)"), cargo(&json!({"limits": {"timeout_s": 3}})), json!(""));
@@ -30,7 +30,7 @@ async fn one_engine_runs_on_while_others_spin() {
 }
 
 #[tokio::test]
-async fn a_program_that_was_quick_and_then_spins_stalls_nobody() {
+async fn a_program_that_was_quick_and_then_spins_delays_no_other() {
     let dir = tempfile::tempdir().expect("a directory");
     let cargo = cargo(&json!({"limits": {"timeout_s": 2}}));
     let quick = request(dir.path(), &echo(), cargo, json!("hello"));

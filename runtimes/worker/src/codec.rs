@@ -10,21 +10,21 @@ use crate::frame::MAX_FRAME_BYTES;
 
 const HEADER: usize = 4;
 
-/// Why the other side's bytes are no frames. The connection ends; the process does not.
+/// Why the bytes of the other side are not frames. The connection ends; the process does not.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// Reading or writing the socket.
+    /// The socket cannot be read or written.
     #[error("use the worker's socket")]
     Socket(#[from] io::Error),
     /// A frame longer than [`MAX_FRAME_BYTES`], announced or about to be sent.
     #[error("frame of {0} bytes is over the limit of {MAX_FRAME_BYTES}")]
     TooLong(usize),
-    /// A frame that is not the JSON expected.
+    /// A frame that is not the expected JSON.
     #[error("parse a frame")]
     Malformed(#[source] serde_json::Error),
 }
 
-/// Reads frames of `In` and writes frames of anything that serialises.
+/// Reads frames of `In` and writes frames of any serializable type.
 #[derive(Debug)]
 pub struct FrameCodec<In>(PhantomData<fn() -> In>);
 
@@ -45,7 +45,7 @@ impl<In: DeserializeOwned> Decoder for FrameCodec<In> {
             return Err(FrameError::TooLong(length));
         }
         if bytes.len() < HEADER + length {
-            // Room grows with what has arrived, not with what the header promises.
+            // Space grows with the bytes that have arrived, not with the announced length.
             bytes.reserve((HEADER + length - bytes.len()).min(64 << 10));
             return Ok(None);
         }
@@ -100,7 +100,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_never_panics(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = BytesMut::from(&noise[..]);
             let mut codec = FrameCodec::<ToWorker>::default();
             while let Ok(Some(_)) = codec.decode(&mut bytes) {}
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_of_gigabytes_is_refused_at_once() {
+    fn an_announced_length_of_gigabytes_is_rejected_at_once() {
         let mut bytes = BytesMut::from(&u32::MAX.to_be_bytes()[..]);
         let refused = FrameCodec::<ToWorker>::default().decode(&mut bytes);
         assert!(matches!(refused, Err(FrameError::TooLong(_))));

@@ -1,4 +1,4 @@
-//! What travels on a worker's socket: a `u32` length, big-endian, and that many bytes of JSON.
+//! The messages on a worker's socket: a `u32` length, big-endian, and this number of bytes of JSON.
 
 use island_protocol::{
     event::{AttemptEvent, Numbered},
@@ -9,51 +9,51 @@ use island_protocol::{
 use island_runtimes_api::{Phase, RunRequest};
 use serde::{Deserialize, Serialize};
 
-/// Longest frame either side accepts.
+/// Maximum length of a frame in either direction.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
-/// From the agent.
+/// Sent by the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "snake_case")]
 pub enum ToWorker {
-    /// Run this attempt. Repeating one that is here already changes nothing.
+    /// Run this attempt. Ignored if the worker already holds it.
     Run {
-        /// Which attempt.
+        /// The attempt.
         key: AttemptKey,
         /// Number of its first event.
         first_event: u64,
-        /// What to run.
+        /// The request.
         request: Box<RunRequest>,
     },
     /// End this attempt within one step.
     Cancel {
-        /// Which attempt.
+        /// The attempt.
         key: AttemptKey,
-        /// Why: becomes the failure of its outcome.
+        /// The reason: becomes the failure of its outcome.
         failure: Failure,
     },
-    /// Send this attempt's events again from a number on, and all that follow. Sent on attaching.
+    /// Send this attempt's events again from this number on, and all later ones. Sent after attaching.
     Replay {
-        /// Which attempt.
+        /// The attempt.
         key: AttemptKey,
-        /// First event wanted.
+        /// Number of the first event to send.
         from: u64,
     },
-    /// Events below this number are spooled and may be forgotten; past the end, the attempt too.
+    /// Events below this number are spooled and may be dropped; beyond the end, the attempt too.
     Spooled {
-        /// Which attempt.
+        /// The attempt.
         key: AttemptKey,
-        /// First event still needed.
+        /// Number of the first event that is still needed.
         below: u64,
     },
-    /// Exit once no attempt is left; at once if `now`.
+    /// Exit when no attempt is left; at once if `now`.
     Shutdown {
-        /// Whether to cancel what runs.
+        /// Whether to cancel running attempts.
         now: bool,
     },
 }
 
-/// From the worker.
+/// Sent by the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "snake_case")]
 pub enum FromWorker {
@@ -65,7 +65,7 @@ pub enum FromWorker {
         pid: u32,
         /// Attempts it holds, with the number each continues from.
         jobs: Vec<HeldJob>,
-        /// Walls around it.
+        /// The sandbox around it.
         sandbox: SandboxReport,
         /// Whether its model is loaded.
         ready: bool,
@@ -74,7 +74,7 @@ pub enum FromWorker {
     Loading {
         /// Parts loaded.
         done: u64,
-        /// All parts.
+        /// Total parts.
         total: u64,
     },
     /// The model is loaded and jobs run.
@@ -88,17 +88,17 @@ pub enum FromWorker {
     },
     /// The model could not be loaded; the worker exits after this frame.
     LoadFailed {
-        /// Why, and whose fault.
+        /// The failure.
         failure: Failure,
     },
     /// The next events of an attempt.
     Events {
-        /// Which attempt.
+        /// The attempt.
         key: AttemptKey,
         /// Consecutive events.
         events: Vec<Numbered<AttemptEvent>>,
     },
-    /// Every second: proof of life, work done and memory used.
+    /// Every second: a sign of life, work done and memory used.
     Pulse {
         /// Per attempt: phase and work.
         work: Vec<JobWork>,
@@ -110,20 +110,20 @@ pub enum FromWorker {
 /// An attempt a worker holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldJob {
-    /// Which attempt.
+    /// The attempt.
     pub key: AttemptKey,
-    /// Number of the oldest event it still has.
+    /// Number of the oldest event that it still has.
     pub oldest_event: u64,
-    /// Number of the next event it will make.
+    /// Number of the next event that it will emit.
     pub next_event: u64,
 }
 
 /// Work done on an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobWork {
-    /// Which attempt.
+    /// The attempt.
     pub key: AttemptKey,
-    /// What it is doing.
+    /// Its phase.
     pub phase: Phase,
     /// Grows while work is done.
     pub work: u64,

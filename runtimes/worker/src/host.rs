@@ -1,8 +1,8 @@
-//! The agent's side: starts a worker, attaches to one that is running, relays frames.
+//! The agent's side: starts a worker, attaches to a running one, transfers frames.
 //!
-//! [`spawn`] and [`attach`] both give a [`Worker`]: its [`Process`], to signal and await, and its [`Connection`]. A worker outlives
-//! both: dropping them ends neither the process nor its jobs. The first frame of a connection is always `Hello`. [`mod@derive`] runs the
-//! same program once, to make a file.
+//! [`spawn`] and [`attach`] both return a [`Worker`]: its [`Process`], to signal and await, and its [`Connection`]. Dropping them ends
+//! neither the process nor its jobs. The first frame of a connection is always `Hello`. [`mod@derive`] runs the same program once to derive
+//! a file.
 
 mod connection;
 mod derive;
@@ -25,11 +25,11 @@ use crate::launch::{LAUNCH_FILE, Launch, SCRATCH_DIR, SOCKET_FILE, STDERR_FILE};
 /// Exit code of a worker whose memory watchdog ended it.
 pub use crate::launch::EXIT_OUT_OF_MEMORY;
 
-/// Turns that an engine's threads spin for each other before they sleep. They wait hundreds of times a token: spinning on
-/// costs a busy machine five sixths of its speed, sleeping at once costs an idle one two fifths.
+/// Number of spins of an engine's threads before they sleep. They wait for each other hundreds of times per token: on a busy machine
+/// spinning on costs five sixths of the speed, on an idle one sleeping at once costs two fifths.
 const ENGINE_SPIN: &str = "10000";
 
-/// Variables that reach a worker; everything else of the agent's environment, secrets included, does not.
+/// Environment variables that a worker gets; all others of the agent, including secrets, it does not get.
 const KEPT_VARIABLES: [&str; 8] = [
     "LD_LIBRARY_PATH",
     "DYLD_LIBRARY_PATH",
@@ -44,13 +44,13 @@ const KEPT_VARIABLES: [&str; 8] = [
 /// A worker that could not be started or reached.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// Making the worker's directory or a file in it.
+    /// The worker's directory or a file in it cannot be created.
     #[error("prepare {}", .0.display())]
     Prepare(PathBuf, #[source] io::Error),
-    /// Starting the binary.
+    /// The binary cannot be started.
     #[error("start {}", .0.display())]
     Start(PathBuf, #[source] io::Error),
-    /// Connecting to the socket: the worker is gone, or never was.
+    /// The socket cannot be connected: the worker has ended or never existed.
     #[error("connect to the worker in {}", .0.display())]
     Connect(PathBuf, #[source] io::Error),
 }
@@ -58,13 +58,14 @@ pub enum HostError {
 /// A running worker.
 #[derive(Debug)]
 pub struct Worker {
-    /// To signal it and to wait for its end.
+    /// To signal it and to await its end.
     pub process: Process,
-    /// To speak with it.
+    /// To send commands and receive frames.
     pub connection: Connection,
 }
 
-/// Starts `binary` in `dir`, which is made if it is missing, and connects to it. Not yet loaded: wait for `Ready` or `LoadFailed`.
+/// Starts `binary` in `dir`, which is created if it does not exist, and connects to it. The model is not loaded yet: wait for `Ready` or
+/// `LoadFailed`.
 ///
 /// The worker leads its own process group, so neither the agent's end nor Ctrl-C at a terminal ends it.
 pub async fn spawn(binary: &Path, dir: &Path, launch: &Launch) -> Result<Worker, HostError> {
@@ -83,25 +84,25 @@ pub async fn spawn(binary: &Path, dir: &Path, launch: &Launch) -> Result<Worker,
 
 /// Connects to the worker that runs in `dir`, started by this agent or an earlier one.
 ///
-/// The process is the one the kernel names as the socket's owner, never one that the worker claims to be.
+/// The process is the one that the kernel reports as the socket's owner, not one that the worker claims to be.
 pub async fn attach(dir: &Path) -> Result<Worker, HostError> {
     let error = |error| HostError::Connect(dir.to_owned(), error);
     let stream = socket::connect(dir).await.map_err(error)?;
     let owner = stream.peer_cred().map_err(error)?.pid().and_then(rustix::process::Pid::from_raw);
     let owner =
-        owner.ok_or_else(|| error(io::Error::other("the kernel does not say whose the socket is")))?;
+        owner.ok_or_else(|| error(io::Error::other("the kernel does not report the socket's owner")))?;
     let process = Process::of_pid(owner).map_err(error)?;
     Ok(Worker { process, connection: Connection::new(stream) })
 }
 
-/// Last lines a worker wrote to its log, at most `bytes`; empty if there are none.
+/// Returns the last lines of a worker's log, at most `bytes`; empty without a log.
 pub fn stderr_tail(dir: &Path, bytes: usize) -> String {
     let text = fs::read(dir.join(STDERR_FILE)).unwrap_or_default();
     let tail = &text[text.len().saturating_sub(bytes)..];
     String::from_utf8_lossy(tail).into_owned()
 }
 
-/// A worker's command, without what it reads from.
+/// Returns a worker's command without its standard input.
 fn command(binary: &Path, dir: &Path, stderr: fs::File) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(binary);
     command
@@ -118,7 +119,7 @@ fn command(binary: &Path, dir: &Path, stderr: fs::File) -> tokio::process::Comma
     command
 }
 
-/// Makes a worker's folder with its launch file, and opens its log.
+/// Creates a worker's folder with its launch file, and opens its log.
 fn prepare(dir: &Path, launch: &Launch) -> Result<fs::File, HostError> {
     let at = |path: &Path| {
         let path = path.to_owned();

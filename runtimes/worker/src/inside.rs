@@ -1,8 +1,8 @@
-//! The inside of a worker: what a thin binary calls with its engine.
+//! The worker's side: a binary calls [`main`] with its engine.
 //!
-//! [`main`] reads `launch.json`, holds the model's files against eviction, lets the engine open what it needs, raises the walls while
-//! the process has one thread, and only then starts the async runtime, loads the model and serves the socket. Asked to derive, it
-//! raises the same walls, makes one file and ends.
+//! [`main`] reads `launch.json`, locks the model's files against eviction, lets the engine open what it needs, and applies the sandbox
+//! while the process has one thread. Only then it starts the async runtime, loads the model and serves the socket. To derive a file, it
+//! applies the same sandbox, writes the file and ends.
 
 mod attempt;
 mod connection;
@@ -42,15 +42,15 @@ struct Arguments {
     /// The worker's directory, with launch.json; the listening socket is standard input.
     #[arg(long, required_unless_present = "probe")]
     dir: Option<PathBuf>,
-    /// Say as JSON what this engine and this kernel offer, and exit.
+    /// Print as JSON what this engine and this kernel support, and exit.
     #[arg(long)]
     probe: bool,
-    /// Make of the Cargo's file what its runs read, and exit.
+    /// Derive the file that jobs read from the Cargo's file, and exit.
     #[arg(long, requires = "dir")]
     derive: bool,
 }
 
-/// What went wrong before the socket could be served.
+/// Why a worker could not serve its socket.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error("read {}", .0.display())]
@@ -63,7 +63,7 @@ enum StartError {
     Memory(#[source] io::Error),
     #[error("start the async runtime")]
     Runtime(#[source] io::Error),
-    #[error("say why a derivation failed")]
+    #[error("report why a derivation failed")]
     Verdict(#[source] io::Error),
 }
 
@@ -90,7 +90,7 @@ fn start<E: EngineLoader>(mut engine: E, dir: &Path) -> Result<ExitCode, StartEr
     let pins = pins::hold(launch.artifacts.values());
     let prepared = engine.prepare(&launch);
     let sandbox = apply_sandbox(&engine, &launch, dir);
-    // From here on other threads may exist, and untrusted bytes may be read.
+    // From here on there may be other threads, and untrusted bytes may be read.
     memory.watch(launch.memory_limit_mb).map_err(StartError::Memory)?;
     let mut ready = prepared.and_then(|()| strong_enough(&launch, &sandbox));
     let _pins = pins.map_err(|failure| ready = Err(failure));
@@ -107,7 +107,7 @@ fn read_launch(dir: &Path) -> Result<Launch, StartError> {
     serde_json::from_slice(&text).map_err(|error| StartError::Parse(path, error))
 }
 
-/// Adopts the socket that the agent made. Listening again names this process as its owner to whoever connects.
+/// Adopts the socket that the agent created. Listening again makes this process the owner that the kernel reports to clients.
 fn inherited_listener() -> io::Result<UnixListener> {
     let listener = UnixListener::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::net::listen(&listener, 16)?;
@@ -122,7 +122,7 @@ fn apply_sandbox<E: EngineLoader>(engine: &E, launch: &Launch, dir: &Path) -> Sa
     profile.write.extend(launch.log_dir.clone());
     profile.cpu_s = launch.cpu_limit_s;
     let report = lockdown::apply(&profile);
-    tracing::info!(level = ?report.level, walls = ?report.walls, missing = ?report.missing, "walls raised");
+    tracing::info!(level = ?report.level, layers = ?report.layers, missing = ?report.missing, "sandbox applied");
     report
 }
 
@@ -131,13 +131,13 @@ fn strong_enough(launch: &Launch, sandbox: &SandboxReport) -> Result<(), Failure
         return Ok(());
     }
     let message = format!(
-        "this kernel cannot wall in the engine ({}), and weak walls are not allowed",
+        "this kernel cannot sandbox the engine completely ({}), and `allow_weak_sandbox` is not set",
         sandbox.missing.join("; ")
     );
     Err(Failure::of_host(FailureCode::InternalError, message))
 }
 
-/// Reports what the engine finds and which walls this kernel gives, after raising them for real.
+/// Reports what the engine supports, and the sandbox of this kernel after applying it.
 fn probe<E: EngineLoader>(mut engine: E) -> ExitCode {
     let found = engine.probe();
     let sandbox = lockdown::apply(&lockdown::Profile::default());

@@ -1,4 +1,4 @@
-//! What a worker is told before it locks itself in.
+//! What a worker is launched with, written before it applies its sandbox.
 
 use std::{
     collections::BTreeMap,
@@ -15,71 +15,71 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the launch file in a worker's directory.
 pub const LAUNCH_FILE: &str = "launch.json";
-/// Name of the socket in a worker's directory. Short, because a socket's path may have only 107 bytes.
+/// Name of the socket in a worker's directory. Short, because the path of a socket has at most 107 bytes.
 pub const SOCKET_FILE: &str = "s";
 /// Name of the log in a worker's directory.
 pub const STDERR_FILE: &str = "stderr.log";
 /// Exit code of a worker whose memory watchdog ended it.
 pub const EXIT_OUT_OF_MEMORY: i32 = 86;
-/// Exit code of a worker that could not load its model; a `LoadFailed` frame said why.
+/// Exit code of a worker that could not load its model, after a `LoadFailed` frame.
 pub const EXIT_LOAD_FAILED: i32 = 80;
-/// Exit code of a worker that refused to start, because of its launch file or for want of walls; its log says why.
+/// Exit code of a worker that refused to start, because of its launch file or an incomplete sandbox; its log contains the reason.
 pub const EXIT_REFUSED: i32 = 78;
 /// Name of the folder for scratch files in a worker's directory.
 pub const SCRATCH_DIR: &str = "scratch";
-/// Name of the file, in the scratch folder, that a derivation makes.
+/// Name of the derived file in the scratch folder.
 pub const DERIVED_FILE: &str = "derived";
-/// Name of the file, in the scratch folder, in which a failed derivation says why.
+/// Name of the file in the scratch folder that contains the failure of a derivation.
 pub const FAILURE_FILE: &str = "failure.json";
 
-/// `launch.json`: written by the agent, read by the worker before lock-down. Holds nothing from strangers but names.
+/// `launch.json`: written by the agent, read by the worker before it applies its sandbox. Contains nothing untrusted but names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
-    /// This worker.
+    /// The worker.
     pub instance: InstanceId,
-    /// The Cargo whose model it loads; where the worker is shared, the first one that wanted it.
+    /// The Cargo whose model it loads; for a shared worker, the first one that needed it.
     pub cargo: CargoSpec,
-    /// Verified files by artifact name: the only files it may read. Empty where the worker is shared.
+    /// Verified files by artifact name: the only files that it may read. Empty for a shared worker.
     pub artifacts: BTreeMap<String, PathBuf>,
-    /// Folders in which the files of requests lie, where the worker is shared.
+    /// Folders that contain the files of requests, for a shared worker.
     #[serde(default)]
     pub folders: Vec<PathBuf>,
-    /// Folder for the debug logs of runs; absent, they are not kept.
+    /// Folder for debug logs; absent, they are not written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_dir: Option<PathBuf>,
-    /// Most memory it may use, megabytes; past it the watchdog ends the worker.
+    /// Memory limit, megabytes; beyond it the watchdog ends the worker.
     pub memory_limit_mb: u64,
     /// Processor threads for the engine.
     pub threads: u32,
     /// Jobs at once.
     pub slots: u32,
-    /// GPU memory it may use, megabytes; 0 keeps it on the processor.
+    /// GPU memory that it may use, megabytes; 0 restricts it to the processor.
     #[serde(default)]
     pub vram_limit_mb: u64,
-    /// The GPU that it is kept to, by its number on the Island; absent, it may use any.
+    /// The GPU to which it is restricted, by its number on the Island; absent, it may use any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
-    /// Variables that its process gets besides: they keep engines to that GPU.
+    /// Additional environment variables: they restrict engines to that GPU.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// Whether to go on where this kernel cannot build every wall.
+    /// Whether to run if this kernel does not support every part of the sandbox.
     #[serde(default)]
     pub allow_weak_sandbox: bool,
     /// Seconds without a connection after which it exits.
     pub orphan_timeout_s: u64,
-    /// Seconds of processor time it may use; 0 is no limit. For derivations, which have no stall detection.
+    /// Limit of processor time, seconds; 0 means none. For derivations, which have no stall detection.
     #[serde(default)]
     pub cpu_limit_s: u64,
-    /// What the owner allows containers.
+    /// The owner's rules for containers.
     #[serde(default)]
     pub containers: ContainerRules,
-    /// Folder of the folders through which containers reach the outside; absent, none does.
+    /// Folder that contains the egress folders of containers; absent, there is no egress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_dir: Option<PathBuf>,
 }
 
 impl Launch {
-    /// A launch with room for nothing yet: the rest is up to whoever starts the worker.
+    /// Creates a launch without limits; the caller sets the rest.
     pub fn new(instance: InstanceId, cargo: CargoSpec) -> Self {
         Self {
             instance,
@@ -102,34 +102,34 @@ impl Launch {
     }
 }
 
-/// The folder through which the container of one attempt reaches the outside: made by the agent, shown to the container by the
-/// worker. Its name is short, because a socket's path may have only 107 bytes.
+/// Returns the folder through which the container of one attempt connects to addresses: created by the agent, mounted into the container by
+/// the worker. Its name is short, because the path of a socket has at most 107 bytes.
 pub fn egress_folder(dir: &Path, key: AttemptKey) -> PathBuf {
     let job = key.job_id.0.simple().to_string();
     dir.join(format!("{}-{}-{}", &job[job.len() - 16..], key.attempt, key.epoch))
 }
 
-/// The debug log of one attempt.
+/// Returns the path of the debug log of one attempt.
 pub fn log_file(dir: &Path, key: AttemptKey) -> PathBuf {
     dir.join(format!("{}-{}-{}.log", key.job_id, key.attempt, key.epoch))
 }
 
-/// What the owner allows containers. No Cargo's tier goes beyond it.
+/// The owner's rules for containers. They override the tier of any Cargo.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContainerRules {
-    /// Socket of Docker or Podman; absent, the usual ones are tried.
+    /// Socket of Docker or Podman; absent, the usual paths are tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
     /// Highest tier that runs here.
     pub max_tier: SandboxTier,
-    /// Where containers of the elevated tier may connect to, of what their Cargos declare.
+    /// Where containers of the elevated tier may connect, of what their Cargos declare.
     pub egress: Egress,
     /// Whether containers get GPUs.
     pub gpus: bool,
     /// Prefixes of image names that may be pulled, by digest only.
     pub registries: Vec<String>,
-    /// Containers created ahead for each Cargo in use.
+    /// Number of containers created in advance for each Cargo in use.
     pub ahead: u32,
 }
 
@@ -146,24 +146,24 @@ impl Default for ContainerRules {
     }
 }
 
-/// What a worker binary says to `--probe`.
+/// The answer of a worker binary to `--probe`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProbeReport {
-    /// Which engine it is.
+    /// The kind of its engine.
     pub kind: RuntimeType,
-    /// Version of the engine underneath.
+    /// Version of the underlying library.
     pub version: String,
     /// Devices it can use.
     pub devices: Vec<String>,
-    /// What runs its models, where the engine has a choice.
+    /// The back end that runs its models, if the engine has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// Anything else worth showing to the owner.
+    /// Further facts for the owner.
     #[serde(default)]
     pub details: BTreeMap<String, String>,
     /// Why it cannot be used here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
-    /// Walls this kernel gives a worker.
+    /// The sandbox that this kernel supports.
     pub sandbox: SandboxReport,
 }

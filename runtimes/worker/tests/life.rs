@@ -1,4 +1,4 @@
-//! The life of a worker, as its agent sees it: the real binary, around the scripted engine.
+//! The life of a worker, as its agent sees it: the real binary around the scripted engine.
 
 use std::{path::Path, time::Duration};
 
@@ -69,7 +69,7 @@ async fn next(connection: &mut Connection) -> Option<FromWorker> {
     within(connection.frames.next()).await.map(|frame| frame.expect("a sound frame"))
 }
 
-/// Waits for the first frame that `find` takes.
+/// Waits for the first frame for which `find` returns a value.
 async fn wait<T>(connection: &mut Connection, mut find: impl FnMut(FromWorker) -> Option<T>) -> T {
     loop {
         let frame = next(connection).await.expect("the worker lives");
@@ -121,7 +121,7 @@ fn failure(events: &[Numbered<AttemptEvent>]) -> &Failure {
 }
 
 #[tokio::test]
-async fn jobs_run_to_their_end_and_the_worker_leaves_when_told() {
+async fn jobs_run_to_their_end_and_the_worker_stops_on_command() {
     let fixture = Fixture::new(&json!({"simulated": true, "load_ms": 40}));
     let mut worker = fixture.spawn().await;
     let hello = next(&mut worker.connection).await;
@@ -144,7 +144,7 @@ async fn jobs_run_to_their_end_and_the_worker_leaves_when_told() {
         let events = &ended[key];
         assert_eq!(text(events), reply(prompt, 20));
         let numbers: Vec<u64> = events.iter().map(|event| event.n).collect();
-        assert_eq!(numbers, (5..26).collect::<Vec<_>>(), "numbers go on from the first without a gap");
+        assert_eq!(numbers, (5..26).collect::<Vec<_>>(), "numbers continue from the first without a gap");
         let below = numbers.last().expect("events") + 1;
         worker.connection.commands.send(ToWorker::Spooled { key: *key, below }).await.expect("send");
     }
@@ -197,7 +197,7 @@ async fn the_newest_connection_counts() {
 }
 
 #[tokio::test]
-async fn nonsense_ends_the_connection_and_not_the_worker() {
+async fn an_invalid_frame_ends_the_connection_and_not_the_worker() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let fixture = Fixture::new(&json!({"simulated": true}));
     let mut worker = fixture.spawn().await;
@@ -207,7 +207,7 @@ async fn nonsense_ends_the_connection_and_not_the_worker() {
             tokio::net::UnixStream::connect(fixture.path().join(SOCKET_FILE)).await.expect("connect");
         raw.write_all(nonsense).await.expect("write");
         let mut rest = Vec::new();
-        // Closed by the worker: the end, or a reset if it had more to say.
+        // Closed by the worker: the end, or a reset if it had more to send.
         let _ = within(raw.read_to_end(&mut rest)).await;
     }
     let mut again = host::attach(fixture.path()).await.expect("attach");
@@ -216,7 +216,7 @@ async fn nonsense_ends_the_connection_and_not_the_worker() {
 }
 
 #[tokio::test]
-async fn alone_for_too_long_it_exits() {
+async fn it_exits_without_a_connection() {
     let mut fixture = Fixture::new(&json!({"simulated": true}));
     fixture.launch.orphan_timeout_s = 1;
     let Worker { mut process, mut connection } = fixture.spawn().await;
@@ -242,7 +242,7 @@ async fn a_cancelled_job_ends_for_the_reason_given() {
 }
 
 #[tokio::test]
-async fn a_flood_is_cut_off() {
+async fn too_much_output_ends_the_run() {
     let mut fixture = Fixture::new(&json!({"simulated": true, "lie": "flood"}));
     fixture.launch.cargo.limits.max_output_bytes = 20_000;
     let mut worker = fixture.spawn().await;
@@ -255,7 +255,7 @@ async fn a_flood_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_crash_is_seen_as_one() {
+async fn a_crash_is_detected() {
     let fixture = Fixture::new(&json!({"simulated": true}));
     let mut worker = fixture.spawn().await;
     let input = json!({"prompt": "x", "crash_after": 3});
@@ -265,7 +265,7 @@ async fn a_crash_is_seen_as_one() {
 }
 
 #[tokio::test]
-async fn a_model_that_does_not_load_is_told_and_the_worker_exits() {
+async fn a_model_that_does_not_load_is_reported_and_the_worker_exits() {
     let fixture = Fixture::new(&json!({"simulated": true, "load_fails": "out_of_memory"}));
     let mut worker = fixture.spawn().await;
     let code = wait(&mut worker.connection, |frame| match frame {

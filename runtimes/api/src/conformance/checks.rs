@@ -8,7 +8,7 @@ use island_protocol::job::{FailureCode, Fault, Outcome};
 use super::fixture::{Fixture, finish, within};
 use crate::{job::Phase, runtime::Runtime};
 
-/// What is warm never shows in results.
+/// State of earlier jobs does not change results.
 pub async fn same_again<R: Runtime>(runtime: &R, fixture: &Fixture) {
     assert!(fixture.good.len() >= 2, "fixture: two inputs are needed");
     for input in &fixture.good {
@@ -19,7 +19,7 @@ pub async fn same_again<R: Runtime>(runtime: &R, fixture: &Fixture) {
     }
 }
 
-/// The usage is the number of tokens sent, and adds up.
+/// The usage is the number of tokens sent, and its sum is right.
 pub async fn usage_is_what_was_sent<R: Runtime>(runtime: &R, fixture: &Fixture) {
     for input in &fixture.good {
         let played = fixture.play(runtime, input).await;
@@ -31,7 +31,7 @@ pub async fn usage_is_what_was_sent<R: Runtime>(runtime: &R, fixture: &Fixture) 
             usage.prompt_tokens + usage.completion_tokens,
             "usage does not add up"
         );
-        assert!(usage.credits_used.is_none(), "an engine prices nothing");
+        assert!(usage.credits_used.is_none(), "an engine sets no prices");
     }
 }
 
@@ -45,44 +45,44 @@ pub async fn work_grows<R: Runtime>(runtime: &R, fixture: &Fixture) {
     assert!(done >= played.counted(), "work of {done} for {} tokens", played.counted());
 }
 
-/// Nothing is written beside the scratch directory, nor beside the artifacts.
+/// Nothing is written outside the scratch directory, nor among the artifacts.
 pub async fn writes_only_in_scratch<R: Runtime>(runtime: &R, fixture: &Fixture) {
     let stage = fixture.stage(&fixture.good[0]);
     let beside: Vec<_> = fixture.artifacts.values().filter_map(|file| file.parent()).collect();
     let before: Vec<_> = beside.iter().map(|dir| names(dir)).collect();
     within(runtime.run(stage.request, stage.context)).await;
     let expected: BTreeSet<_> = ["scratch".to_owned()].into();
-    assert_eq!(names(stage.root.path()), expected, "files beside the scratch directory");
+    assert_eq!(names(stage.root.path()), expected, "files outside the scratch directory");
     let after: Vec<_> = beside.iter().map(|dir| names(dir)).collect();
-    assert_eq!(before, after, "files beside the artifacts");
+    assert_eq!(before, after, "files among the artifacts");
 }
 
-/// Input that makes no sense is a failure of the job with a code.
+/// Invalid input is a failure of the job with a code.
 pub async fn bad_input_is_a_failure_of_the_job<R: Runtime>(runtime: &R, fixture: &Fixture) {
     for input in &fixture.bad {
         let played = fixture.play(runtime, input).await;
         let Outcome::Failed { failure, .. } = &played.outcome else { panic!("bad input ran: {input}") };
-        assert_eq!(failure.fault, Fault::Job, "bad input is blamed on another: {input}: {failure:?}");
+        assert_eq!(failure.fault, Fault::Job, "invalid input is not the job's failure: {input}: {failure:?}");
         assert!(
             !matches!(failure.code, FailureCode::Unknown | FailureCode::InternalError),
             "no code: {failure:?}"
         );
         assert!(!failure.message.is_empty(), "no message: {input}");
-        assert_eq!(played.text, "", "bad input made output: {input}");
+        assert_eq!(played.text, "", "invalid input produced output: {input}");
     }
 }
 
-/// A run cancelled before it starts ends at once, without output.
+/// A run that is cancelled before it starts ends at once, without output.
 pub async fn cancelled_before_the_start<R: Runtime>(runtime: &R, fixture: &Fixture) {
     let stage = fixture.stage(&fixture.long);
     stage.cancel.cancel();
     let outcome = within(runtime.run(stage.request, stage.context)).await;
     expect_interrupted(&outcome);
     let played = finish(stage.events, outcome).await;
-    assert_eq!(played.text, "", "a run cancelled before its start made output");
+    assert_eq!(played.text, "", "a run cancelled before its start produced output");
 }
 
-/// A cancelled run ends as interrupted and counts what it wrote.
+/// A cancelled run ends as interrupted, and counts its output.
 pub async fn cancelled_while_running<R: Runtime>(runtime: &R, fixture: &Fixture) {
     let mut stage = fixture.stage(&fixture.long);
     let run = runtime.run(stage.request, stage.context);
@@ -92,7 +92,7 @@ pub async fn cancelled_while_running<R: Runtime>(runtime: &R, fixture: &Fixture)
         first
     };
     let (outcome, first) = within(async { tokio::join!(run, cancel) }).await;
-    assert!(first.is_some(), "the long input made no event");
+    assert!(first.is_some(), "the long input produced no event");
     expect_interrupted(&outcome);
     let Outcome::Failed { usage, .. } = outcome else { unreachable!("checked above") };
     assert!(
@@ -101,7 +101,7 @@ pub async fn cancelled_while_running<R: Runtime>(runtime: &R, fixture: &Fixture)
     );
 }
 
-/// A dropped run gives up its events, and the engine serves on as before.
+/// After a dropped run the engine serves jobs as before.
 pub async fn dropped_runs_leave_nothing<R: Runtime>(runtime: &R, fixture: &Fixture) {
     let before = fixture.play(runtime, &fixture.good[0]).await;
     let mut stage = fixture.stage(&fixture.long);
@@ -110,21 +110,21 @@ pub async fn dropped_runs_leave_nothing<R: Runtime>(runtime: &R, fixture: &Fixtu
         let first = within(async {
             tokio::select! {
                 first = stage.events.recv() => first,
-                outcome = &mut run => panic!("the long input ended by itself: {outcome:?}"),
+                outcome = &mut run => panic!("the long input ended: {outcome:?}"),
             }
         });
-        assert!(first.await.is_some(), "the long input made no event");
+        assert!(first.await.is_some(), "the long input produced no event");
     }
     runtime.reap(&[]).await;
     while within(stage.events.recv()).await.is_some() {}
     assert_eq!(
         fixture.play(runtime, &fixture.good[0]).await.text,
         before.text,
-        "a dropped run shows in the next"
+        "a dropped run changes the next"
     );
 }
 
-/// A reader that went away neither blocks nor fails a run.
+/// A dropped receiver neither blocks nor fails a run.
 pub async fn nobody_listening<R: Runtime>(runtime: &R, fixture: &Fixture) {
     let stage = fixture.stage(&fixture.good[0]);
     drop(stage.events);
@@ -132,7 +132,7 @@ pub async fn nobody_listening<R: Runtime>(runtime: &R, fixture: &Fixture) {
     assert!(matches!(outcome, Outcome::Completed { .. }), "without a reader: {outcome:?}");
 }
 
-/// Runs at the same time give what each gives alone.
+/// Concurrent runs have the same results as separate ones.
 pub async fn concurrent_runs_do_not_mix<R: Runtime>(runtime: &R, fixture: &Fixture) {
     let mut alone = Vec::new();
     for input in &fixture.good {
@@ -152,7 +152,7 @@ pub async fn concurrent_runs_do_not_mix<R: Runtime>(runtime: &R, fixture: &Fixtu
 
 fn expect_interrupted(outcome: &Outcome) {
     let Outcome::Failed { failure, .. } = outcome else { panic!("a cancelled run completed: {outcome:?}") };
-    assert_eq!(failure.fault, Fault::Interrupted, "a cancelled run is nobody's fault: {failure:?}");
+    assert_eq!(failure.fault, Fault::Interrupted, "a cancelled run is interrupted: {failure:?}");
 }
 
 fn names(dir: &Path) -> BTreeSet<String> {

@@ -18,7 +18,7 @@ use crate::{
     runtime::Runtime,
 };
 
-/// Longest wait for anything; reached only by an engine that is broken.
+/// Maximum time to wait for anything; reached only by a broken engine.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A Cargo and inputs for it.
@@ -30,11 +30,11 @@ pub struct Fixture {
     pub artifacts: BTreeMap<String, PathBuf>,
     /// Inputs whose output is the same at every run; at least two, with different outputs.
     pub good: Vec<Value>,
-    /// An input that keeps the engine busy until it is cancelled.
+    /// An input that occupies the engine until it is cancelled.
     pub long: Value,
-    /// Inputs that the engine must refuse.
+    /// Inputs that the engine must reject.
     pub bad: Vec<Value>,
-    /// Whether it reads tokens: their number is known even of a run that was cancelled.
+    /// Whether it reads tokens: then their number is known even for a cancelled run.
     pub reads_tokens: bool,
 }
 
@@ -45,12 +45,12 @@ pub struct Played {
     pub text: String,
     /// Everything that was sent.
     pub events: Vec<AttemptEvent>,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
 impl Played {
-    /// Tokens the events claim.
+    /// Number of tokens according to the events.
     pub fn counted(&self) -> u64 {
         let count = |event: &AttemptEvent| match event {
             AttemptEvent::Token { count, .. } => u64::from(*count),
@@ -104,7 +104,7 @@ impl Fixture {
         Stage { request, context, events, cancel, work, root }
     }
 
-    /// Plays an input whose reply began with `text` already.
+    /// Runs an input whose reply already began with `text`.
     pub async fn play_on<R: Runtime>(&self, runtime: &R, input: &Value, text: &str) -> Played {
         let mut stage = self.stage(input);
         stage.request.continues = Some(text.to_owned());
@@ -120,14 +120,11 @@ impl Fixture {
     }
 }
 
-/// Collects what a finished run sent. Waits for the sink to be dropped: an engine that keeps it has left something behind.
+/// Collects what a finished run sent. Waits until the sink is dropped: an engine that keeps it leaks.
 pub(super) async fn finish(mut events: UnboundedReceiver<AttemptEvent>, outcome: Outcome) -> Played {
     let (mut text, mut all) = (String::new(), Vec::new());
     while let Some(event) = within(events.recv()).await {
-        assert!(
-            !matches!(event, AttemptEvent::Ended { .. }),
-            "contract: an engine never sends the end itself"
-        );
+        assert!(!matches!(event, AttemptEvent::Ended { .. }), "contract: an engine never sends the end");
         if let AttemptEvent::Token { content, .. } = &event {
             text.push_str(content);
         }
@@ -136,7 +133,7 @@ pub(super) async fn finish(mut events: UnboundedReceiver<AttemptEvent>, outcome:
     Played { text, events: all, outcome }
 }
 
-/// Awaits with a bound, so that an engine that hangs fails its test.
+/// Awaits with a limit, so that an engine that hangs fails its test.
 pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("the engine answers in time")
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What a program's output comes to when it arrives in pieces of `size` bytes.
+/// The result of a program's output that arrives in pieces of `size` bytes.
 fn read(output: &[u8], size: usize, exit: Exit) -> (Vec<AttemptEvent>, JobLog, Outcome) {
     let (events, mut sent) = EventSink::channel();
     let log = JobLog::default();
@@ -33,7 +33,7 @@ const TALK: &str = r#"{"type":"status","message":"ready"}
 {"type":"done","usage":{"prompt_tokens":7}}"#;
 
 #[test]
-fn every_kind_of_line_becomes_what_it_says() {
+fn every_type_of_line_is_converted() {
     let (events, log, outcome) = read(TALK.as_bytes(), usize::MAX, Exit::Code(0));
     assert_eq!(events.len(), 5, "{events:?}");
     assert_eq!(events[1], AttemptEvent::Progress { step: 1, total: 2, phase: Some("encode".into()) });
@@ -46,7 +46,7 @@ fn every_kind_of_line_becomes_what_it_says() {
 
 proptest! {
     #[test]
-    fn where_the_pieces_are_cut_makes_no_difference(size in 1..200_usize) {
+    fn the_size_of_pieces_does_not_matter(size in 1..200_usize) {
         let (events, _, outcome) = read(TALK.as_bytes(), size, Exit::Code(0));
         let (expected, _, expected_outcome) = read(TALK.as_bytes(), usize::MAX, Exit::Code(0));
         prop_assert_eq!(events, expected);
@@ -54,7 +54,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..2000), size in 1..100_usize) {
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000), size in 1..100_usize) {
         let (_, _, outcome) = read(&bytes, size, Exit::Code(0));
         if let Outcome::Failed { failure, .. } = outcome {
             prop_assert_eq!(failure.fault, Fault::Job);
@@ -63,7 +63,7 @@ proptest! {
 }
 
 #[test]
-fn a_line_may_say_its_kind_anywhere() {
+fn the_type_may_be_anywhere_in_a_line() {
     for line in [
         r#"{"type":"result","output":{"type":"error"}}"#,
         r#" { "type" : "result" , "output" : 1 } "#,
@@ -84,7 +84,7 @@ fn a_line_may_say_its_kind_anywhere() {
 }
 
 #[test]
-fn stray_lines_go_to_the_log_and_are_bounded_there() {
+fn invalid_lines_go_to_the_log_within_a_limit() {
     let mut output = b"loading...\n\xff\xfe\n{\"type\":\"dance\"}\n[1]\n{\"type\":\"token\"}\n".repeat(100);
     output.extend_from_slice(br#"{"type":"result","output":1}"#);
     let (events, log, outcome) = read(&output, 64, Exit::Code(0));
@@ -96,12 +96,12 @@ fn stray_lines_go_to_the_log_and_are_bounded_there() {
 }
 
 #[test]
-fn whose_word_counts() {
+fn the_engines_reason_overrides_the_programs_and_its_exit_code() {
     let error = br#"{"type":"error","message":"no such column","code":"invalid_input"}"#;
-    let said = failure(read(error, 9, Exit::Code(0)).2);
-    assert_eq!((said.code, said.message.as_str()), (FailureCode::InvalidInput, "no such column"));
-    let said = failure(read(br#"{"type":"error","message":"x"}"#, 9, Exit::Code(3)).2);
-    assert_eq!((said.code, said.message.as_str()), (FailureCode::CargoFailed, "x"));
+    let failed = failure(read(error, 9, Exit::Code(0)).2);
+    assert_eq!((failed.code, failed.message.as_str()), (FailureCode::InvalidInput, "no such column"));
+    let failed = failure(read(br#"{"type":"error","message":"x"}"#, 9, Exit::Code(3)).2);
+    assert_eq!((failed.code, failed.message.as_str()), (FailureCode::CargoFailed, "x"));
     let result = br#"{"type":"result","output":1}"#;
     assert_eq!(failure(read(result, 9, Exit::Code(3)).2).code, FailureCode::CargoFailed);
     assert!(failure(read(result, 9, Exit::Signal(11)).2).message.contains("signal 11"));
@@ -110,7 +110,7 @@ fn whose_word_counts() {
 }
 
 #[test]
-fn a_program_must_say_something_and_one_thing() {
+fn a_program_needs_exactly_one_result() {
     assert_eq!(failure(read(b"", 1, Exit::Code(0)).2).code, FailureCode::InvalidOutput);
     let twice = b"{\"type\":\"result\",\"output\":1}\n{\"type\":\"result\",\"output\":2}\n";
     assert_eq!(failure(read(twice, 7, Exit::Code(0)).2).code, FailureCode::InvalidOutput);
@@ -121,14 +121,14 @@ fn a_program_must_say_something_and_one_thing() {
     let late = b"{\"type\":\"done\"}\n{\"type\":\"token\",\"content\":\"x\"}";
     let (events, log, outcome) = read(late, 7, Exit::Code(0));
     assert!(events.is_empty() && matches!(outcome, Outcome::Completed { .. }));
-    assert!(log.text().contains("after the last line"));
+    assert!(log.text().contains("it follows the line `done`"));
 }
 
 #[test]
-fn floods_and_giant_lines_meet_the_limit() {
+fn too_much_output_and_long_lines_are_limited() {
     let giant = vec![b'x'; 2 << 20];
     assert_eq!(failure(read(&giant, 64 << 10, Exit::Code(0)).2).code, FailureCode::OutputLimit);
     let flood = b"{\"type\":\"token\",\"content\":\"x\"}\n".repeat(100_000);
-    let said = failure(read(&flood, 64 << 10, Exit::Code(0)).2);
-    assert_eq!((said.code, said.fault), (FailureCode::OutputLimit, Fault::Job));
+    let failed = failure(read(&flood, 64 << 10, Exit::Code(0)).2);
+    assert_eq!((failed.code, failed.fault), (FailureCode::OutputLimit, Fault::Job));
 }

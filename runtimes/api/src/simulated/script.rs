@@ -1,4 +1,4 @@
-//! What a simulated job is told to do.
+//! The script of a simulated job.
 
 use island_protocol::job::{Failure, FailureCode, Fault, Usage};
 use serde::Deserialize;
@@ -6,13 +6,13 @@ use serde_json::{Map, Value};
 
 use crate::job::RunRequest;
 
-/// A way in which the engine misbehaves without crashing.
+/// Misbehavior of the engine other than crashing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lie {
-    /// Claims ten times the tokens in its usage.
+    /// Reports ten times the tokens in its usage.
     Usage,
-    /// Claims ten tokens for each.
+    /// Reports ten tokens for each.
     Count,
     /// Sends each token 32 MiB long.
     Giant,
@@ -24,23 +24,23 @@ pub enum Lie {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Script {
-    /// What is replied to.
+    /// The text that is replied to.
     pub prompt: String,
     /// Tokens to write.
     pub max_tokens: u64,
     /// Milliseconds before each token.
     pub delay_ms: u64,
-    /// Freezes after so many tokens.
+    /// Stalls after this number of tokens.
     pub hang_after: Option<u64>,
-    /// Crashes after so many tokens.
+    /// Crashes after this number of tokens.
     pub crash_after: Option<u64>,
-    /// Fails after so many tokens.
+    /// Fails after this number of tokens.
     pub fail_after: Option<u64>,
-    /// With this code.
+    /// The code of that failure.
     pub fail_code: FailureCode,
-    /// And blames this side.
+    /// The fault of that failure.
     pub fail_fault: Fault,
-    /// Misbehaves.
+    /// Misbehavior.
     pub lie: Option<Lie>,
     /// Milliseconds that loading takes; read by the worker.
     pub load_ms: u64,
@@ -66,21 +66,21 @@ impl Default for Script {
     }
 }
 
-/// Input that is no script.
+/// Input that is not a script.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// Of the wrong shape.
+    /// It has another form.
     #[error("read the script: {0}")]
     Shape(String),
-    /// No token is asked for.
+    /// No token is requested.
     #[error("max_tokens must be at least 1")]
     NoTokens,
-    /// More prompt than the Cargo's context takes.
-    #[error("the prompt has {prompt} tokens, the context takes {context}")]
+    /// The prompt is longer than the Cargo's context.
+    #[error("the prompt has {prompt} tokens, the context has {context}")]
     ContextExceeded {
         /// Tokens in the prompt.
         prompt: u64,
-        /// Tokens the context takes.
+        /// Tokens that fit into the context.
         context: u64,
     },
 }
@@ -96,12 +96,12 @@ impl From<ScriptError> for Failure {
 }
 
 impl Script {
-    /// The script of a request: the Cargo's engine table, overridden by the input.
+    /// Returns the script of a request: the Cargo's engine table, overridden by the input.
     pub fn of(request: &RunRequest) -> Result<Self, ScriptError> {
         let input = request
             .input
             .as_object()
-            .ok_or_else(|| ScriptError::Shape("the input is no object".to_owned()))?;
+            .ok_or_else(|| ScriptError::Shape("the input is not an object".to_owned()))?;
         let mut merged = request.cargo.engine.as_object().cloned().unwrap_or_default();
         merged.extend(input.iter().map(|(key, value)| (key.clone(), value.clone())));
         prompt_from_messages(&mut merged);
@@ -124,12 +124,12 @@ impl Script {
         Ok(script)
     }
 
-    /// Words of the prompt.
+    /// Number of words in the prompt.
     pub fn prompt_tokens(&self) -> u64 {
         self.prompt.split_whitespace().count() as u64
     }
 
-    /// What the engine says it used.
+    /// The usage that the engine reports.
     pub(super) fn claimed(&self, usage: Usage) -> Usage {
         match self.lie {
             Some(Lie::Usage) => Usage::tokens(usage.prompt_tokens * 10, usage.completion_tokens * 10),
@@ -137,7 +137,7 @@ impl Script {
         }
     }
 
-    /// How many tokens the engine says one is.
+    /// The number of tokens that the engine reports for one.
     pub(super) fn claimed_count(&self) -> u32 {
         if self.lie == Some(Lie::Count) { 10 } else { 1 }
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_scripts_are_rejected() {
         for bad in [
             json!(7),
             json!({}),

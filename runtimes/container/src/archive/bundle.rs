@@ -1,5 +1,5 @@
-//! An image archive, read and written anew: one image, plain layers, no tag. Loading an archive as it comes would give its image
-//! any name it likes, and with it the place of another image on the owner's machine.
+//! Reads an image archive and writes it anew: one image, plain layers, no tag. An archive loaded unchanged could give its image any name,
+//! and so replace another image on the owner's machine.
 
 use std::{
     collections::BTreeMap,
@@ -15,13 +15,13 @@ use super::{
     packing::unpack,
 };
 
-/// Bytes of one text; manifests and configurations have a few thousand.
+/// Maximum bytes of one text; manifests and configurations have a few thousand.
 const MOST_TEXT: u64 = 1 << 20;
-/// Bytes of all texts.
+/// Maximum bytes of all texts.
 const MOST_TEXTS: u64 = 16 << 20;
 const CONFIG: &str = "config.json";
 
-/// An image archive that was looked through.
+/// A checked image archive.
 #[derive(Debug)]
 pub struct Bundle {
     source: Source,
@@ -31,7 +31,7 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Looks through an archive.
+    /// Checks an archive.
     pub(super) fn examine(source: Source) -> Result<Self, ArchiveError> {
         let parts = manifest::find(&texts(&source)?)?;
         let mut lengths = BTreeMap::new();
@@ -96,7 +96,7 @@ fn texts(source: &Source) -> Result<Texts, ArchiveError> {
         if text.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| b"{[".contains(byte)) {
             total += length;
             if total > MOST_TEXTS {
-                return Err(ArchiveError::unsound("there is too much text in it"));
+                return Err(ArchiveError::unsound("its manifests are too long"));
             }
             texts.insert(name, text);
         }

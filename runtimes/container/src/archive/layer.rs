@@ -1,4 +1,4 @@
-//! What a file system inside an image may hold.
+//! What a file system in an image may contain.
 
 use std::io::Read;
 
@@ -6,14 +6,14 @@ use tar::{Archive, EntryType};
 
 use super::ArchiveError;
 
-/// Files, folders and links.
+/// Maximum number of files, folders and links.
 const MOST_ENTRIES: u64 = 1_000_000;
-/// Bytes of all files.
+/// Maximum bytes of all files.
 const MOST_BYTES: u64 = 16 << 30;
-/// Bytes of a name: longer ones only break things.
+/// Maximum bytes of a name: longer ones fail later.
 const MOST_NAME: usize = 4096;
 
-/// Reads through a layer, and returns how many bytes it has as a tar.
+/// Checks a layer, and returns its size as a tar in bytes.
 pub(super) fn check(reader: impl Read) -> Result<u64, ArchiveError> {
     let mut counted = Counted { inner: reader, bytes: 0 };
     let mut archive = Archive::new(&mut counted);
@@ -36,10 +36,10 @@ pub(super) fn check(reader: impl Read) -> Result<u64, ArchiveError> {
             }
         }
     }
-    // What follows the end of an archive counts, too: it has to be read, and written again.
+    // Bytes after the end of an archive count, too: they are read and written again.
     std::io::copy(&mut counted, &mut std::io::sink())?;
     if entries == 0 {
-        return Err(ArchiveError::unsound("it holds no file at all"));
+        return Err(ArchiveError::unsound("it contains no file"));
     }
     Ok(counted.bytes)
 }
@@ -53,16 +53,16 @@ fn check_kind(kind: EntryType, name: &str) -> Result<(), ArchiveError> {
         | EntryType::Directory
         | EntryType::Fifo
         | EntryType::XGlobalHeader => Ok(()),
-        // What distributions put into /dev is covered by the container's own; anywhere else a device has no business.
+        // The container has its own /dev instead of that of a distribution; a device anywhere else is suspicious.
         EntryType::Char | EntryType::Block if is_below_dev(name) => Ok(()),
         EntryType::Char | EntryType::Block => {
             Err(ArchiveError::unsound(format!("{name:?} is a device node outside /dev")))
         }
-        // A few bytes that say they are a terabyte of zeros.
+        // A few bytes that describe a terabyte of zeros.
         EntryType::GNUSparse => Err(ArchiveError::unsound(format!("{name:?} is a sparse file"))),
-        other => {
-            Err(ArchiveError::unsound(format!("{name:?} is of a kind that images do not hold ({other:?})")))
-        }
+        other => Err(ArchiveError::unsound(format!(
+            "{name:?} is of a type that images cannot contain ({other:?})"
+        ))),
     }
 }
 

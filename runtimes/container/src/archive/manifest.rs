@@ -1,4 +1,4 @@
-//! Which image an archive holds: exactly one, its configuration and its layers by their names in the archive.
+//! Which image an archive contains: exactly one, its configuration and its layers by their names in the archive.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ArchiveError;
 
-/// Layers of one image; Docker itself stops at 127.
+/// Maximum number of layers of one image; Docker's limit is 127.
 const MOST_LAYERS: usize = 127;
 
 /// Small files of an archive by name.
@@ -58,7 +58,7 @@ struct OciBlob {
     digest: String,
 }
 
-/// Finds the one image.
+/// Finds the only image.
 pub(super) fn find(texts: &Texts) -> Result<Parts, ArchiveError> {
     let parts = if let Some(text) = texts.get("manifest.json") {
         docker(texts, text)?
@@ -74,7 +74,7 @@ pub(super) fn find(texts: &Texts) -> Result<Parts, ArchiveError> {
 fn docker(texts: &Texts, text: &[u8]) -> Result<Parts, ArchiveError> {
     let images: Vec<DockerImage> = parse("manifest.json", text)?;
     let [image] = images.as_slice() else {
-        return Err(ArchiveError::unsound(format!("it holds {} images, and must hold one", images.len())));
+        return Err(ArchiveError::unsound(format!("it contains {} images instead of one", images.len())));
     };
     Ok(Parts { config: named(texts, &image.config)?.clone(), layers: image.layers.clone() })
 }
@@ -83,7 +83,7 @@ fn oci(texts: &Texts, text: &[u8], depth: u32) -> Result<Parts, ArchiveError> {
     let index: OciIndex = parse("index.json", text)?;
     let fitting: Vec<_> = index.manifests.iter().filter(|entry| fits(entry.platform.as_ref())).collect();
     let [entry] = fitting.as_slice() else {
-        let message = format!("it holds {} images for this machine, and must hold one", fitting.len());
+        let message = format!("it contains {} images for this machine instead of one", fitting.len());
         return Err(ArchiveError::unsound(message));
     };
     let text = named(texts, &blob(&entry.digest)?)?;
@@ -105,7 +105,7 @@ fn fits(platform: Option<&Platform>) -> bool {
     platform.is_none_or(|platform| platform.os == "linux" && platform.architecture == machine)
 }
 
-/// The name of a blob, rebuilt from its digest.
+/// The name of a blob, built from its digest.
 fn blob(digest: &str) -> Result<String, ArchiveError> {
     let digest: island_protocol::digest::Digest =
         digest.parse().map_err(|error| ArchiveError::unsound(format!("{digest:?}: {error}")))?;
@@ -120,13 +120,12 @@ fn parse<T: DeserializeOwned>(name: &str, text: &[u8]) -> Result<T, ArchiveError
     serde_json::from_slice(text).map_err(|error| ArchiveError::unsound(format!("parse {name}: {error}")))
 }
 
-/// What an image asks for is not granted: volumes would be folders on the host's disk that can be written without a bound.
+/// An image cannot request volumes: they would be folders on the host's disk without a limit on their size.
 fn check_config(parts: &Parts) -> Result<(), ArchiveError> {
     let config: Value = parse("the image's configuration", &parts.config)?;
     let layers = config.pointer("/rootfs/diff_ids").and_then(Value::as_array).map_or(0, Vec::len);
     if layers != parts.layers.len() || layers == 0 || layers > MOST_LAYERS {
-        let message =
-            format!("its configuration speaks of {layers} layers, the archive of {}", parts.layers.len());
+        let message = format!("its configuration has {layers} layers, the archive of {}", parts.layers.len());
         return Err(ArchiveError::unsound(message));
     }
     let volumes = config.pointer("/config/Volumes").and_then(Value::as_object);

@@ -1,4 +1,4 @@
-//! How a file is packed, and unpacking it within bounds.
+//! How a file is packed, and unpacking it within limits.
 
 use std::{
     fs::File,
@@ -11,11 +11,11 @@ use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
 use super::ArchiveError;
 
-/// Bytes that come out of one file at most.
+/// Maximum unpacked bytes of one file.
 const MOST_BYTES: u64 = 16 << 30;
-/// Bytes that come out for one that goes in, once more than [`FREE_BYTES`] came out.
+/// Maximum unpacked bytes per packed byte, beyond [`FREE_BYTES`].
 const MOST_RATIO: u64 = 100;
-/// Bytes that come out whatever the ratio.
+/// Unpacked bytes that are allowed whatever the ratio.
 const FREE_BYTES: u64 = 64 << 20;
 const BUFFER: usize = 256 << 10;
 
@@ -51,7 +51,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Looks at the first bytes.
+    /// Detects it by the first bytes.
     pub fn of(path: &Path) -> Result<Self, ArchiveError> {
         let mut file = File::open(path)?;
         let mut start = [0; 8];
@@ -68,14 +68,14 @@ impl Source {
         self.length
     }
 
-    /// Its unpacked bytes. `read` hears how many of the packed ones were read.
+    /// Its unpacked bytes. `read` is called with the number of packed bytes that were read.
     pub fn open<'a>(&self, read: &'a dyn Fn(u64)) -> Result<Unpacked<'a>, ArchiveError> {
         let file = Watched { inner: File::open(&self.path)?, done: 0, read };
         Unpacked::new(BufReader::with_capacity(BUFFER, file), self.packing, self.length)
     }
 }
 
-/// The unpacked bytes of a layer of `length` bytes inside an archive, which is packed as it likes.
+/// The unpacked bytes of a layer of `length` bytes inside an archive, packed in any format.
 pub(super) fn unpack<'a>(mut packed: impl Read + 'a, length: u64) -> Result<Unpacked<'a>, ArchiveError> {
     let mut start = Vec::with_capacity(8);
     packed.by_ref().take(8).read_to_end(&mut start)?;
@@ -84,7 +84,7 @@ pub(super) fn unpack<'a>(mut packed: impl Read + 'a, length: u64) -> Result<Unpa
     Unpacked::new(BufReader::with_capacity(BUFFER, whole), packing, length)
 }
 
-/// Unpacked bytes, of which there cannot be too many.
+/// Unpacked bytes, within the limits.
 pub struct Unpacked<'a> {
     bytes: Box<dyn Read + 'a>,
     left: u64,
@@ -112,16 +112,13 @@ impl Read for Unpacked<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.bytes.read(into)?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                "it unpacks to far more than an image of its size holds",
-            )
+            io::Error::new(io::ErrorKind::InvalidData, "it unpacks to far more than an image of its size")
         })?;
         Ok(read)
     }
 }
 
-/// All frames of a zstd file: packers that work in parallel write many.
+/// All frames of a zstd file: parallel packers write many.
 struct Frames<R: Read> {
     frame: Option<StreamingDecoder<R, FrameDecoder>>,
 }

@@ -51,7 +51,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_system_comes_out_as_it_went_in_however_it_is_packed() {
+fn a_file_system_is_unchanged_in_every_packing() {
     let plain = rootfs();
     assert_eq!(rewritten(&plain).expect("plain"), plain);
     assert_eq!(rewritten(&gzip(&plain)).expect("gzip"), plain);
@@ -62,7 +62,7 @@ fn a_file_system_comes_out_as_it_went_in_however_it_is_packed() {
 }
 
 #[test]
-fn an_archive_loses_its_tags_and_keeps_its_image() {
+fn tags_are_removed_from_an_archive_and_its_image_kept() {
     let layer = rootfs();
     let config = json!({"Cmd": ["/bin/x"]});
     let archive =
@@ -74,7 +74,7 @@ fn an_archive_loses_its_tags_and_keeps_its_image() {
         json!([{"Config": "config.json", "RepoTags": null, "Layers": ["0.tar"]}])
     );
     assert_eq!(text(&out, "config.json")["config"], config);
-    assert!(!String::from_utf8_lossy(&out).contains("debian"), "no word of its tags is left");
+    assert!(!String::from_utf8_lossy(&out).contains("debian"), "its tags are removed");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn an_oci_layout_is_the_same_image() {
 }
 
 #[test]
-fn what_is_unsound_is_refused_with_a_reason() {
+fn invalid_images_are_rejected_with_a_reason() {
     let layer = rootfs();
     let image = |config: &Value| docker_archive(&layer, config, &[]).expect("an archive");
     let two = json!([{"Config": "a", "Layers": []}, {"Config": "b", "Layers": []}]).to_string();
@@ -161,7 +161,7 @@ fn what_is_unsound_is_refused_with_a_reason() {
 }
 
 #[test]
-fn devices_of_a_distribution_are_let_be() {
+fn devices_in_dev_are_accepted() {
     let tar = Tar::default()
         .entry("./dev/null", tar::EntryType::Char, 0o666, &[])
         .and_then(Tar::finish)
@@ -170,7 +170,7 @@ fn devices_of_a_distribution_are_let_be() {
 }
 
 #[test]
-fn a_bomb_is_found_out_while_it_unpacks() {
+fn a_bomb_is_detected_while_it_is_unpacked() {
     let zeros = vec![0_u8; 100 << 20];
     let bomb = Tar::default().file("zeros", 0o644, &zeros).and_then(Tar::finish).expect("tar");
     for packed in [gzip(&bomb), zstd(&bomb)] {
@@ -182,7 +182,7 @@ fn a_bomb_is_found_out_while_it_unpacks() {
 
 proptest::proptest! {
     #[test]
-    fn noise_never_panics(noise in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..3000), start in 0_usize..3) {
+    fn arbitrary_bytes_never_panic(noise in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..3000), start in 0_usize..3) {
         let starts: [&[u8]; 3] = [&[], &[0x1f, 0x8b, 8], &[0x28, 0xb5, 0x2f, 0xfd]];
         let _ = rewritten(&[starts[start], &noise].concat());
     }

@@ -45,7 +45,7 @@ fn with_egress_mount(
 }
 
 #[test]
-fn exactly_this_is_asked_of_a_daemon() {
+fn exactly_this_is_requested_of_a_daemon() {
     let command = ["/bin/x", "--flag"].map(str::to_owned);
     let expected = json!({
         "Image": "sha256:abc",
@@ -92,7 +92,7 @@ fn exactly_this_is_asked_of_a_daemon() {
 }
 
 #[test]
-fn a_way_out_is_one_folder_to_read_and_no_network() {
+fn egress_is_one_read_only_folder_and_no_network() {
     let (plain, limits) = (body("sha256:abc", &[], &limits(false)), limits(false));
     let mut out = with_egress_mount("sha256:abc", &[], &limits, Some("/state/egress/1-1-1"));
     let mounts = json!([{
@@ -114,12 +114,12 @@ fn a_way_out_is_one_folder_to_read_and_no_network() {
 }
 
 #[test]
-fn without_a_command_the_images_own_is_run() {
+fn without_a_command_the_images_own_runs() {
     let body = body("sha256:abc", &[], &limits(false));
     assert!(body.get("Entrypoint").is_none() && body.get("Cmd").is_none());
 }
 
-/// What would open a wall if it were there at all, whatever its value.
+/// Fields that would weaken the sandbox with any value.
 const FORBIDDEN: [&str; 33] = [
     "Binds",
     "VolumesFrom",
@@ -158,7 +158,7 @@ const FORBIDDEN: [&str; 33] = [
 
 proptest! {
     #[test]
-    fn no_words_of_a_cargo_loosen_anything(
+    fn no_arguments_of_a_cargo_weaken_the_request(
         image in ".{0,80}",
         command in proptest::collection::vec(".{0,40}", 0..6),
         memory_mb in 16_u64..8192,

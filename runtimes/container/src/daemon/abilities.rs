@@ -1,30 +1,30 @@
-//! What a daemon can do, and whether that is enough to hold a stranger's program.
+//! What a daemon supports, and whether that suffices to confine untrusted programs.
 
 use std::collections::BTreeMap;
 
 use bollard::models::{SystemInfo, SystemVersion};
 use island_runtimes_api::Unavailable;
 
-/// Oldest API in which every field that we set means something: private cgroup namespaces came with it.
+/// Oldest API that supports every field of the request: it introduced private cgroup namespaces.
 const OLDEST_API: (u32, u32) = (1, 41);
-/// runc versions from which on its three container escapes of November 2025 are closed, by their minor version.
+/// First runc versions with fixes of the three container escapes of November 2025, by minor version.
 const SAFE_RUNC: [(u32, u32, u32); 3] = [(1, 2, 8), (1, 3, 3), (1, 4, 0)];
 
-/// What a daemon said about itself.
+/// Facts about a daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Abilities {
     /// Its name and version.
     pub version: String,
-    /// Whether its runc is new enough to give a GPU to strangers.
+    /// Whether its runc is new enough to give GPUs to untrusted containers.
     pub gpu_safe: bool,
-    /// Processors it has, in thousandths; it refuses a container that is promised more.
+    /// Its processors, in thousandths; it refuses a container with more.
     pub milli_cpus: Option<u64>,
     /// For the owner.
     pub details: BTreeMap<String, String>,
 }
 
 impl Abilities {
-    /// Judges a daemon: every wall that it cannot build is named.
+    /// Checks a daemon; every missing part of the sandbox is named.
     pub fn of(version: &SystemVersion, info: &SystemInfo) -> Result<Self, Unavailable> {
         let options = info.security_options.clone().unwrap_or_default();
         let has = |name: &str| {
@@ -49,7 +49,7 @@ impl Abilities {
         let engine = engine(version);
         if !missing.is_empty() {
             return Err(Unavailable {
-                reason: format!("{engine} cannot hold strangers' programs: {}", missing.join("; ")),
+                reason: format!("{engine} cannot confine untrusted programs: {}", missing.join("; ")),
             });
         }
         let rootless = has("rootless");
@@ -92,7 +92,7 @@ fn is_safe_runc(version: &str) -> bool {
     let [major, minor, patch] = *numbers(version).as_slice() else { return false };
     let line = SAFE_RUNC.iter().find(|safe| (safe.0, safe.1) == (major, minor));
     match line {
-        // The first release of a line was preceded by candidates, not all of which were safe.
+        // Release candidates of the first release of a line did not all have the fixes.
         Some(safe) => patch >= safe.2 && !version.contains("-rc"),
         None => (major, minor) > (1, 4),
     }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_daemon_is_used() {
+    fn a_complete_daemon_is_used() {
         let abilities = judge(|_, _| ()).expect("used");
         assert_eq!(abilities.version, "Docker Engine 28.1.0");
         assert!(abilities.gpu_safe);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_that_cannot_be_built_is_named() {
+    fn a_missing_part_of_the_sandbox_is_named() {
         let cases: [(&str, &str, Value); 6] = [
             ("seccomp", "SecurityOptions", json!(["name=cgroupns"])),
             ("unconfined", "SecurityOptions", json!(["name=seccomp,profile=unconfined"])),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn podman_is_told_from_docker() {
+    fn podman_is_distinguished_from_docker() {
         let podman = json!([{"Name": "Podman Engine", "Version": "5.4.0"}]);
         let abilities = judge(|version, _| version["Components"] = podman.clone()).expect("used");
         assert_eq!(abilities.version, "Podman 5.4.0");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_go_only_into_containers_of_a_closed_runc() {
+    fn gpus_require_a_runc_with_fixes() {
         for (version, safe) in [
             ("1.1.5+ds1", false),
             ("1.2.7", false),

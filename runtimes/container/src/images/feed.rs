@@ -1,4 +1,4 @@
-//! An archive as the body of a request: written by a thread, read by the connection, never whole in memory.
+//! An archive as the body of a request: written by a thread, read by the connection, never completely in memory.
 
 use std::{
     io::{self, Write},
@@ -12,12 +12,12 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use crate::archive::{Archive, ArchiveError};
 
 const CHUNK: usize = 256 << 10;
-/// Chunks that wait for the connection.
+/// Number of chunks that wait for the connection.
 const QUEUE: usize = 8;
 
 type Written = JoinHandle<Result<(), ArchiveError>>;
 
-/// The body, and how writing it went.
+/// The body, and the result of writing it.
 pub(super) fn feed(
     archive: Archive,
     report: impl Fn(u64) + Send + 'static,
@@ -26,7 +26,7 @@ pub(super) fn feed(
     let writing = tokio::task::spawn_blocking(move || {
         let written = archive.write(Chunks { sender: sender.clone(), chunk: Vec::new() }, report);
         if let Err(error) = &written {
-            // Breaks the request off: a daemon must not take the half for the whole.
+            // Aborts the request: a daemon must not accept a partial archive.
             let _ = sender.blocking_send(Err(io::Error::other(error.to_string())));
         }
         written

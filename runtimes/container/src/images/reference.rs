@@ -1,10 +1,10 @@
-//! An image in a registry, named by its content. A tag may mean another image tomorrow, so a reference without a digest is none.
+//! An image in a registry, identified by its content. A tag may refer to another image later, so a reference needs a digest.
 
 use std::fmt;
 
 use island_protocol::digest::Digest;
 
-/// Bytes of a name.
+/// Maximum bytes of a name.
 const MOST_BYTES: usize = 255;
 
 /// `registry/name@sha256:…`.
@@ -19,7 +19,7 @@ impl Reference {
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, digest) = text
             .split_once('@')
-            .ok_or_else(|| format!("{text:?} names no digest; write registry/name@sha256:…"))?;
+            .ok_or_else(|| format!("{text:?} has no digest; write registry/name@sha256:…"))?;
         let digest = digest.parse().map_err(|error| format!("{text:?}: {error}"))?;
         let sound = |part: &str| {
             let edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -37,7 +37,7 @@ impl Reference {
         let known_host =
             sound(host) && (host.contains('.') || host == "localhost") && port.parse::<u16>().is_ok();
         if name.len() > MOST_BYTES || !known_host || path.is_empty() || !path.iter().all(|part| sound(part)) {
-            return Err(format!("{name:?} is no image in a registry; write registry.example/path/name"));
+            return Err(format!("{name:?} is not an image in a registry; write registry.example/path/name"));
         }
         Ok(Self { name: name.to_owned(), digest })
     }
@@ -47,12 +47,12 @@ impl Reference {
         &self.name
     }
 
-    /// What it holds.
+    /// The digest of its content.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Whether one of the prefixes covers it: whole parts of a path, never half a name.
+    /// Whether one of the prefixes covers it: complete parts of a path only.
     pub fn is_allowed(&self, prefixes: &[String]) -> bool {
         prefixes.iter().any(|prefix| {
             let prefix = prefix.trim_end_matches('/');

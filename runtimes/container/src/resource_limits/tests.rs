@@ -19,7 +19,7 @@ fn granted(fields: &Value, rules: &ContainerRules, gpu_safe: bool) -> Result<Res
 }
 
 #[test]
-fn a_tier_is_what_the_document_says() {
+fn tiers_have_the_documented_limits() {
     for (tier, mb, cpus, pids, seconds) in [
         (None, 256, 1, 64, 60),
         (Some("restricted"), 256, 1, 64, 60),
@@ -35,7 +35,7 @@ fn a_tier_is_what_the_document_says() {
 }
 
 #[test]
-fn a_cargo_may_want_less_and_never_more() {
+fn a_cargo_may_need_less_and_never_more() {
     let all = rules(|_| ());
     let less =
         granted(&json!({"required_ram_mb": 100, "limits": {"timeout_s": 5}}), &all, true).expect("granted");
@@ -49,7 +49,7 @@ fn a_cargo_may_want_less_and_never_more() {
 }
 
 #[test]
-fn the_owner_wins_over_every_tier() {
+fn the_owners_rules_override_every_tier() {
     let low = rules(|rules| rules.max_tier = SandboxTier::Standard);
     let refused = granted(&json!({"sandbox_tier": "elevated"}), &low, true).expect_err("refused");
     assert_eq!(refused.fault, Fault::Host, "another Island may run it");
@@ -72,7 +72,7 @@ fn a_gpu_needs_tier_owner_and_runc() {
 }
 
 #[test]
-fn the_way_out_needs_tier_and_owner() {
+fn egress_needs_tier_and_owner() {
     let leave = |tier: &str, egress: Value| {
         let fields = json!({"sandbox_tier": tier, "engine": {"egress": ["a.org:443", "b.org:80"]}});
         let egress: Egress = serde_json::from_value(egress).expect("a rule");

@@ -1,4 +1,4 @@
-//! The suite every engine passes.
+//! The suite that every engine passes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::{World, cargo};
 
 pub(crate) async fn the_suite_passes(world: Arc<World>) {
-    // With and without containers made ahead: what is warm never shows.
+    // With and without containers created in advance: results must not differ.
     for ahead in [0, 1] {
         let engine = world.engine(ahead).await;
         let fixture = Fixture {

@@ -1,4 +1,4 @@
-//! Programs that connect to what their Cargos declare, through the agent's proxy, and those that try to connect to more.
+//! Programs that connect to what their Cargos declare, through the agent's proxy, and programs that try to connect elsewhere.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -28,7 +28,7 @@ fn forwarder() -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
-/// An Island that allows this, with an outside of its own: `good.test` is a server, `near.test` leads to this machine.
+/// An Island that allows this, with its own outside: `good.test` is a server, `near.test` resolves to this machine.
 struct Island {
     engine: Arc<Containers>,
     dir: TempDir,
@@ -36,7 +36,7 @@ struct Island {
     town: Arc<Town>,
     /// Where `good.test` is.
     server: SocketAddr,
-    /// What would answer if anybody came, where nobody may come.
+    /// A server that must receive no connection.
     near: TcpListener,
     _serving: JoinSet<()>,
 }
@@ -44,7 +44,7 @@ struct Island {
 impl Island {
     async fn start(world: &World, egress: Egress) -> Option<Self> {
         let Some(forwarder) = forwarder() else {
-            island_testing::skip("the way out of containers", "`make cargos` did not build island-forwarder");
+            island_testing::skip("egress of containers", "`make cargos` did not build island-forwarder");
             return None;
         };
         let dir = tempfile::tempdir().expect("a folder");
@@ -77,7 +77,7 @@ impl Island {
         Some(Self { engine, dir, forwarder, town, server, near, _serving: serving })
     }
 
-    /// What a Cargo declares: everything that has a name here.
+    /// What a Cargo declares: every name that exists here.
     fn declared(&self) -> Vec<String> {
         let near = self.near.local_addr().expect("an address").port();
         let port = self.server.port();
@@ -87,7 +87,7 @@ impl Island {
     /// A job of this script, and the gate that its agent would open.
     fn job(&self, world: &World, text: &str, bounds: Bounds) -> (Job, Gate, JobLog) {
         let declared = self.declared();
-        let engine = json!({"command": ["/bin/sh", "-c", format!("{SAY}{text}")], "egress": declared});
+        let engine = json!({"command": ["/bin/sh", "-c", format!("{EMIT}{text}")], "egress": declared});
         let cargo = with(&json!({"sandbox_tier": "elevated", "engine": engine, "limits": {"timeout_s": 30}}));
         let (good, near) = (self.server.port(), self.near.local_addr().expect("an address").port());
         let job = Job::new(&world.image, cargo.clone(), json!({"good": good, "near": near}));
@@ -113,7 +113,7 @@ impl Island {
     }
 }
 
-/// Says what came: the first bytes of every connection, back to it.
+/// Echoes the first bytes of every connection.
 async fn serve(listener: TcpListener) {
     let mut connections = JoinSet::new();
     while let Ok((mut stream, _)) = listener.accept().await {
@@ -128,8 +128,8 @@ async fn serve(listener: TcpListener) {
     }
 }
 
-/// `say`, the ports from the input, and `ask`: raw bytes to the proxy, and the status of its answer.
-const SAY: &str = r#"say() { printf '{"type":"token","content":"%s"}\n' "$1"; }
+/// `emit`, the ports from the input, and `ask`: raw bytes to the proxy, and the status of its answer.
+const EMIT: &str = r#"emit() { printf '{"type":"token","content":"%s"}\n' "$1"; }
 input=$(cat); port() { printf %s "$input" | sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p"; }; good=$(port good); near=$(port near)
 ask() { printf "$1" | nc -w 5 127.0.0.1 3128 2>/dev/null | head -n 1 | cut -d ' ' -f 2; }
 "#;
@@ -137,25 +137,28 @@ ask() { printf "$1" | nc -w 5 127.0.0.1 3128 2>/dev/null | head -n 1 | cut -d ' 
 pub(crate) async fn a_program_reaches_what_its_cargo_declares(world: Arc<World>) {
     let Some(island) = Island::start(&world, Egress::Declared).await else { return };
     let port = island.server.port();
-    // As every program does it: by the variables, without a thought for a proxy.
-    let (played, log) = island.run(&world, r#"say "$(wget -q -O - http://good.test:$good/there?x=y)""#).await;
+    // As every program does it: by the variables, without knowing the proxy.
+    let (played, log) =
+        island.run(&world, r#"emit "$(wget -q -O - http://good.test:$good/there?x=y)""#).await;
     assert_eq!(played.completed().text, "GET /there?x=y HTTP/1.1", "{log}");
     assert!(log.contains(&format!("egress: GET good.test:{port}: connected to 127.0.0.1:{port};")), "{log}");
-    let tunnel = r#"say "$( (printf "CONNECT good.test:$good HTTP/1.1\r\n\r\n"; sleep 0.3; echo through) | nc -w 5 127.0.0.1 3128 | tail -n 1)""#;
+    let tunnel = r#"emit "$( (printf "CONNECT good.test:$good HTTP/1.1\r\n\r\n"; sleep 0.3; echo through) | nc -w 5 127.0.0.1 3128 | tail -n 1)""#;
     let (played, log) = island.run(&world, tunnel).await;
     assert_eq!(played.completed().text, "through", "{log}");
-    // It still has no network of its own.
-    let (played, _) = island.run(&world, "say \"$(ls /sys/class/net | tr '\\n' ' ')\"").await;
+    // It still has no network interface.
+    let (played, _) = island.run(&world, "emit \"$(ls /sys/class/net | tr '\\n' ' ')\"").await;
     assert_eq!(played.completed().text, "lo ");
     assert!(std::fs::read_dir(island.dir.path()).expect("the folder").next().is_none(), "nothing is left");
     island.engine.shutdown().await;
     world.settle(None, 0).await;
 }
 
-/// Name, script. A script says `refused`, or how it got through.
+/// Name, script. A script emits `refused`, or how it succeeded.
 fn attacks() -> Vec<(&'static str, String)> {
     let asks = |request: &str, wanted: &str| {
-        format!(r#"got=$(ask "{request}"); case $got in {wanted}) say refused ;; *) say "got $got" ;; esac"#)
+        format!(
+            r#"got=$(ask "{request}"); case $got in {wanted}) emit refused ;; *) emit "got $got" ;; esac"#
+        )
     };
     let connects = |place: &str, wanted: &str| asks(&format!("CONNECT {place} HTTP/1.1\\r\\n\\r\\n"), wanted);
     let fetches =
@@ -178,16 +181,16 @@ fn attacks() -> Vec<(&'static str, String)> {
         ("a line break in the request", asks("CONNECT good.test:$good\\r\\nX: near.test:$near HTTP/1.1\\r\\n\\r\\n", "400|''")),
         (
             "giant headers",
-            r#"got=$( (printf "CONNECT good.test:$good HTTP/1.1\r\nX: "; head -c 1000000 /dev/zero | tr '\0' x) | nc -w 5 127.0.0.1 3128 2>/dev/null | head -n 1 | cut -d ' ' -f 2); case $got in 4??|'') say refused ;; *) say "got $got" ;; esac"#.into(),
+            r#"got=$( (printf "CONNECT good.test:$good HTTP/1.1\r\nX: "; head -c 1000000 /dev/zero | tr '\0' x) | nc -w 5 127.0.0.1 3128 2>/dev/null | head -n 1 | cut -d ' ' -f 2); case $got in 4??|'') emit refused ;; *) emit "got $got" ;; esac"#.into(),
         ),
         (
             "a name that leads elsewhere the second time",
-            r#"one=$(ask "GET http://rebinds.test:$good/ HTTP/1.1\r\n\r\n"); two=$(ask "GET http://rebinds.test:$good/ HTTP/1.1\r\n\r\n"); [ "$one,$two" = 200,403 ] && say refused || say "got $one,$two""#.into(),
+            r#"one=$(ask "GET http://rebinds.test:$good/ HTTP/1.1\r\n\r\n"); two=$(ask "GET http://rebinds.test:$good/ HTTP/1.1\r\n\r\n"); [ "$one,$two" = 200,403 ] && emit refused || emit "got $one,$two""#.into(),
         ),
-        ("without the proxy", "if nc -w 2 127.0.0.1 $near </dev/null 2>/dev/null; then say through; else say refused; fi".into()),
-        ("others' sockets", r#"[ "$(find /.island | sort | tr '\n' ' ')" = "/.island /.island/f /.island/s " ] && say refused || say "$(find /.island)""#.into()),
-        ("change the folder", "if (rm /.island/s || echo x >/.island/x || mv /.island/f /.island/g) 2>/dev/null; then say through; else say refused; fi".into()),
-        ("other places of the host", "if (ls /.island/../../ | grep -q egress) 2>/dev/null; then say through; else say refused; fi".into()),
+        ("without the proxy", "if nc -w 2 127.0.0.1 $near </dev/null 2>/dev/null; then emit through; else emit refused; fi".into()),
+        ("others' sockets", r#"[ "$(find /.island | sort | tr '\n' ' ')" = "/.island /.island/f /.island/s " ] && emit refused || emit "$(find /.island)""#.into()),
+        ("change the folder", "if (rm /.island/s || echo x >/.island/x || mv /.island/f /.island/g) 2>/dev/null; then emit through; else emit refused; fi".into()),
+        ("other places of the host", "if (ls /.island/../../ | grep -q egress) 2>/dev/null; then emit through; else emit refused; fi".into()),
     ]
 }
 
@@ -203,7 +206,7 @@ pub(crate) async fn a_program_reaches_nothing_else(world: Arc<World>) {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let came = tokio::time::timeout(std::time::Duration::from_millis(1), island.near.accept()).await;
-    assert!(came.is_err(), "somebody came near");
+    assert!(came.is_err(), "a connection to this machine was made");
     island.engine.shutdown().await;
     world.settle(None, 0).await;
 }
@@ -211,7 +214,7 @@ pub(crate) async fn a_program_reaches_nothing_else(world: Arc<World>) {
 pub(crate) async fn a_program_that_ends_its_forwarder_has_no_way_out(world: Arc<World>) {
     let Some(island) = Island::start(&world, Egress::Declared).await else { return };
     let text = r#"for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = f ] && kill -9 ${p#/proc/}; done; while nc -w 1 127.0.0.1 3128 </dev/null 2>/dev/null; do sleep 0.1; done
-        wget -q -T 2 -O - http://good.test:$good/ 2>/dev/null && say through || say cut"#;
+        wget -q -T 2 -O - http://good.test:$good/ 2>/dev/null && emit through || emit cut"#;
     let (played, log) = island.run(&world, text).await;
     assert_eq!(played.completed().text, "cut", "{log}");
     island.engine.shutdown().await;
@@ -220,10 +223,10 @@ pub(crate) async fn a_program_that_ends_its_forwarder_has_no_way_out(world: Arc<
 
 pub(crate) async fn more_connections_than_allowed_are_refused(world: Arc<World>) {
     let Some(island) = Island::start(&world, Egress::Declared).await else { return };
-    // Whoever asks before both are through takes a place from one of them.
+    // A request before both are through would use a slot of one of them.
     let text = r#"hold() { (printf "CONNECT good.test:$good HTTP/1.1\r\n\r\n"; sleep 60) | nc 127.0.0.1 3128 >"/tmp/$1" & }
         hold one; hold two; until grep -q ' 200' /tmp/one && grep -q ' 200' /tmp/two; do sleep 0.1; done
-        say "$(ask "CONNECT good.test:$good HTTP/1.1\r\n\r\n")""#;
+        emit "$(ask "CONNECT good.test:$good HTTP/1.1\r\n\r\n")""#;
     let (played, log) = island.run_within(&world, text, Bounds { at_once: 2, ..Bounds::default() }).await;
     assert_eq!(played.completed().text, "503", "{log}");
     assert!(log.contains("more than 2 connections at once"), "{log}");
@@ -233,7 +236,7 @@ pub(crate) async fn more_connections_than_allowed_are_refused(world: Arc<World>)
 
 pub(crate) async fn a_cancelled_run_takes_its_way_out_along(world: Arc<World>) {
     let Some(island) = Island::start(&world, Egress::Declared).await else { return };
-    let text = r#"(printf "CONNECT good.test:$good HTTP/1.1\r\n\r\n"; sleep 60) | nc 127.0.0.1 3128 >/dev/null & say open; wait"#;
+    let text = r#"(printf "CONNECT good.test:$good HTTP/1.1\r\n\r\n"; sleep 60) | nc 127.0.0.1 3128 >/dev/null & emit open; wait"#;
     let (mut job, mut gate, log) = island.job(&world, text, Bounds::default());
     let cancel = job.context.cancel.clone();
     let run = Box::pin(island.engine.run(job.request, job.context));
@@ -265,20 +268,20 @@ pub(crate) async fn what_the_owner_does_not_allow_is_not_run(world: Arc<World>) 
     for rule in [none, other] {
         let egress: Egress = serde_json::from_value(rule).expect("a rule");
         let Some(island) = Island::start(&world, egress).await else { return };
-        let (played, log) = island.run(&world, "say ran").await;
+        let (played, log) = island.run(&world, "emit ran").await;
         let failure = played.failure();
         assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::NoIslandAvailable), "{log}");
-        assert!(failure.message.contains("does not let containers connect to good.test"), "{failure:?}");
+        assert!(failure.message.contains("does not allow containers to connect to good.test"), "{failure:?}");
         island.engine.shutdown().await;
     }
     world.settle(None, 0).await;
 }
 
-/// The forwarder is no secret, and a folder without one is a failure of the host.
+/// The forwarder is not secret, and a folder without one is a failure of the host.
 pub(crate) async fn a_broken_way_out_is_the_hosts_fault(world: Arc<World>) {
     let Some(mut island) = Island::start(&world, Egress::Declared).await else { return };
     island.forwarder = world.file("no-program", b"nothing to run");
-    let (played, _) = island.run(&world, "say ran").await;
+    let (played, _) = island.run(&world, "emit ran").await;
     assert_eq!(played.failure().fault, Fault::Host, "{played:?}");
     island.engine.shutdown().await;
     world.settle(None, 0).await;

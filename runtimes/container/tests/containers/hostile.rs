@@ -43,7 +43,7 @@ enum Control {
     Privileged,
     /// In a container with Docker's defaults: on the daemon's bridge.
     Bridge,
-    /// Nowhere: it would change or exhaust the machine that runs the test, or it is no attempt to get anything.
+    /// Nowhere: it would change or exhaust the machine that runs the test, or it attempts nothing.
     None,
 }
 

@@ -1,4 +1,4 @@
-//! Jobs from start to end, and what they leave behind: nothing.
+//! Jobs from start to end, and that nothing remains of them.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ pub(crate) async fn a_job_streams_and_ends(world: Arc<World>) {
     let played = play(&world, &engine, cargo(&["/bin/cargo"]), json!({"text": "a b c"})).await.completed();
     assert_eq!(played.text, "a b c ");
     assert_eq!(played.log, "debug words\n");
-    // Input is one JSON text and then its end, and what the program says of the result is the result.
+    // Input is one JSON text and then the end of file; the program's result line is the result.
     let echo = script(r#"printf '{"type":"result","output":'; cat; echo '}'"#);
     let input = json!({"nested": {"a": [1, "zwei", null]}, "quote": "\"\n"});
     let Outcome::Completed { output, .. } = play(&world, &engine, echo, input.clone()).await.outcome else {
         panic!("it failed")
     };
     assert_eq!(output, Some(input));
-    // A program that reads nothing of a long input is none the worse for it.
+    // A program may ignore a long input.
     let long = json!({"text": "x".repeat(4 << 20)});
     play(&world, &engine, script(r#"echo '{"type":"done"}'"#), long).await.completed();
     engine.shutdown().await;
@@ -90,7 +90,7 @@ pub(crate) async fn a_dropped_run_leaves_nothing(world: Arc<World>) {
         .await;
     }
     world.settle(Some(&island), 0).await;
-    // Dropped while it is being started, again and again.
+    // Dropped while it is being started, repeatedly.
     for _ in 0..3 {
         let job = Job::new(&world.image, cargo(&["/bin/cargo"]), json!({"mode": "long"}));
         let run = engine.run(job.request, job.context);
@@ -102,7 +102,7 @@ pub(crate) async fn a_dropped_run_leaves_nothing(world: Arc<World>) {
 
 pub(crate) async fn a_run_has_its_time_and_no_more(world: Arc<World>) {
     let engine = world.engine(0).await;
-    // One that has closed its output and runs on is no better than one that says nothing.
+    // A program that closed its output and continues is treated like one that writes nothing.
     for text in ["sleep 60", "exec >&- 2>&-; sleep 60"] {
         let cargo =
             with(&json!({"engine": {"command": ["/bin/sh", "-c", text]}, "limits": {"timeout_s": 1}}));
@@ -136,7 +136,7 @@ pub(crate) async fn orphans_of_dead_workers_are_removed_and_no_others(world: Arc
     leave(&ours, "dead").await;
     let alive = leave(&ours, &process::own()).await;
     let foreign = leave(&others, "dead").await;
-    // The next worker of the Island, which is another process than the one that lives on.
+    // The next worker of the Island, another process than the one that still runs.
     let next = world.engine_of(&ours, "next".to_owned(), 0).await;
     assert_eq!(
         world.containers(Some(&ours)).await,

@@ -39,7 +39,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 const PROGRAM: &str = r#"#!/bin/sh
 input=$(cat)
 field() { printf '%s' "$input" | sed -n 's/.*"'"$1"'":"\([^"]*\)".*/\1/p'; }
-case $input in *'"bad":true'*) echo '{"type":"error","message":"that is no input","code":"invalid_input"}'; exit 1 ;; esac
+case $input in *'"bad":true'*) echo '{"type":"error","message":"the input is invalid","code":"invalid_input"}'; exit 1 ;; esac
 echo '{"type":"status","message":"ready"}'
 if [ "$(field mode)" = long ]; then
     i=0

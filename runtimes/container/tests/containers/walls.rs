@@ -1,4 +1,4 @@
-//! The worker itself, as the agent starts it: inside full walls it still reaches its daemon, and nothing else.
+//! The worker, as the agent starts it: in the full sandbox it can use its daemon, and nothing else.
 
 use std::{path::Path, sync::Arc};
 
@@ -24,7 +24,7 @@ pub(crate) async fn a_worker_inside_its_walls_runs_containers(world: Arc<World>)
         let outcome = run(&mut worker, &world, round).await;
         assert!(matches!(outcome, Outcome::Completed { .. }), "{outcome:?}: {}", log(state.path()));
     }
-    // It is told to stop, and takes along what it started ahead.
+    // It is stopped, and removes what it created in advance.
     worker.connection.commands.send(ToWorker::Shutdown { now: true }).await.expect("sent");
     within(worker.process.wait()).await.expect("ended");
     world.settle(None, 0).await;
@@ -35,7 +35,7 @@ pub(crate) async fn a_worker_inside_its_walls_runs_containers(world: Arc<World>)
     world.one_ahead_is_left().await;
     worker.process.kill().expect("killed");
     within(worker.process.wait()).await.expect("ended");
-    assert_eq!(world.containers(None).await.len(), 1, "nobody is there to remove it");
+    assert_eq!(world.containers(None).await.len(), 1, "no process removes it");
     let (mut worker, _) = start(&world, state.path()).await;
     world.settle(None, 0).await;
     worker.connection.commands.send(ToWorker::Shutdown { now: true }).await.expect("sent");

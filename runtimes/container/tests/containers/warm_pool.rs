@@ -1,4 +1,4 @@
-//! Containers started before their job is there.
+//! Containers started before their job arrives.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ pub(crate) async fn the_next_job_finds_one_started(world: Arc<World>) {
     world.settle(Some(&island), 0).await;
 }
 
-/// The two that wait once both are there. The daemon's list does not tell them from a used one on its way out.
+/// The two that wait, once both exist. The daemon's list does not distinguish them from a used one that is being removed.
 async fn two_waiting(engine: &Containers) -> HashSet<String> {
     let both = async {
         loop {

@@ -28,7 +28,7 @@ use crate::server::{Answer, Request, Server};
 
 const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
-/// A fit daemon's answers to what it is always asked.
+/// A fit daemon's answers to the usual requests.
 fn usual(request: &Request) -> Answer {
     match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/version") => {
@@ -161,7 +161,7 @@ async fn only_allowed_registries_and_only_by_digest_are_pulled_from() {
     engine.shutdown().await;
 }
 
-/// A daemon with the image, which starts containers, and does what `attached` says once one is attached.
+/// A daemon with the image, which starts containers, and calls `attached` once one is attached.
 fn with_image(request: &Request, attached: Answer) -> Answer {
     match (request.method.as_str(), request.path.as_str()) {
         ("GET", path) if path.starts_with("/images/") => {
@@ -213,7 +213,7 @@ async fn what_is_asked_is_what_was_decided() {
 
 #[tokio::test]
 async fn a_daemon_that_goes_away_is_the_hosts_fault() {
-    // In the middle of a stream, at the wait, at the start, when asked for the image.
+    // In the middle of a stream, at the wait, at the start, when the image is requested.
     for gone in ["/containers/c1/attach", "/containers/c1/wait", "/containers/c1/start", "/images/"] {
         let server = Server::start(move |request| {
             if request.path.starts_with(gone) {
@@ -240,6 +240,6 @@ async fn a_daemon_that_goes_away_is_the_hosts_fault() {
     let engine = engine(&full, &["registry.example"]).await;
     let failure = failure(play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await);
     assert_eq!((failure.fault, failure.code), (Fault::Host, FailureCode::DiskFull));
-    assert!(!failure.message.contains("/var/lib"), "no paths go to strangers: {failure:?}");
+    assert!(!failure.message.contains("/var/lib"), "no paths are sent to consumers: {failure:?}");
     engine.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! How much is enough.
+//! Limits of the proxy.
 
 use std::time::Duration;
 
@@ -43,30 +43,30 @@ trait Way: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin {}
 impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Way for T {}
 
 #[tokio::test]
-async fn who_does_not_say_what_it_wants_is_cut_off() {
+async fn an_incomplete_request_is_closed() {
     let server = listener().await;
     let world = World::new(&server, &[&[]], Bounds { head: Duration::from_millis(50), ..Bounds::default() });
     for beginning in ["", "CONNECT", "GET http://good.test/ HTTP/1.1\r\nX: "] {
         let mut slow = world.connect().await;
-        slow.write_all(beginning.as_bytes()).await.expect("said");
+        slow.write_all(beginning.as_bytes()).await.expect("written");
         let answer = rest(&mut slow).await;
         assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
     }
 }
 
 #[tokio::test]
-async fn who_says_nothing_for_long_is_cut_off() {
+async fn an_idle_connection_is_closed() {
     let server = listener().await;
     let world = World::new(&server, &[&[]], Bounds { idle: Duration::from_millis(50), ..Bounds::default() });
     let mut inside = world.tunnel(&place(&server)).await;
     let mut outside = accept(&server).await;
     assert_eq!(rest(&mut inside).await, "");
     assert_eq!(rest(&mut outside).await, "");
-    world.logged("nothing came or went").await;
+    world.logged("no byte was sent or received").await;
 }
 
 #[tokio::test]
-async fn no_more_at_once_than_are_allowed() {
+async fn connections_at_once_are_limited() {
     let server = listener().await;
     let world = World::new(&server, &[&[]], Bounds { at_once: 2, ..Bounds::default() });
     let mut first = world.tunnel(&place(&server)).await;
@@ -76,8 +76,8 @@ async fn no_more_at_once_than_are_allowed() {
         let answer = rest(&mut third).await;
         assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("at once, or all\n"), "{answer}");
     }
-    assert_eq!(world.log.text().matches("more than 2 connections").count(), 1, "said once");
-    // One that ends makes room for the next.
+    assert_eq!(world.log.text().matches("more than 2 connections").count(), 1, "logged once");
+    // When one ends, the next is accepted.
     let mut outside = accept(&server).await;
     first.shutdown().await.expect("shut down");
     outside.shutdown().await.expect("shut down");
@@ -86,21 +86,21 @@ async fn no_more_at_once_than_are_allowed() {
 }
 
 #[tokio::test]
-async fn no_more_in_all_than_are_allowed() {
+async fn connections_in_total_are_limited() {
     let server = listener().await;
     let world = World::new(&server, &[&[]], Bounds { in_all: 3, ..Bounds::default() });
     let mut last = Vec::new();
     for _ in 0..3 {
         last.push(world.tunnel(&place(&server)).await);
     }
-    world.logged("and the last").await;
+    world.logged("the last one allowed").await;
     let closed = async {
         while world.is_open().await {
             tokio::task::yield_now().await;
         }
     };
     within(closed).await;
-    // Those that are under way go on.
+    // Open connections continue.
     let mut outside = Vec::new();
     for _ in 0..3 {
         outside.push(accept(&server).await);

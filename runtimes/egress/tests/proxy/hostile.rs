@@ -1,4 +1,4 @@
-//! What programs do that want to get elsewhere.
+//! Attempts of programs to connect elsewhere.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ use island_runtimes_egress::Bounds;
 use crate::support::{World, accept, head, listener, place, rest, untouched};
 
 #[tokio::test]
-async fn what_is_not_declared_is_not_connected_to_and_not_even_looked_up() {
+async fn undeclared_names_are_neither_resolved_nor_connected_to() {
     let server = listener().await;
     let world = World::new(&server, &[&[]], Bounds::default());
     let port = server.local_addr().expect("an address").port();
@@ -37,16 +37,16 @@ async fn what_is_not_declared_is_not_connected_to_and_not_even_looked_up() {
             format!("GET http://{target}/ HTTP/1.1\r\nHost: {}\r\n\r\n", place(&server)),
         ] {
             let got = world.status(&request).await;
-            // Some of these are no address at all to the parser of HTTP.
+            // HTTP's parser rejects some of these.
             assert!(got == status || (status == 400 && got == 0), "{request}: {got}");
         }
     }
-    assert_eq!(world.town.asked(), Vec::<String>::new());
+    assert_eq!(world.town.queried(), Vec::<String>::new());
     untouched(&server);
 }
 
 #[tokio::test]
-async fn a_declared_name_that_leads_to_where_nobody_may_go_is_refused() {
+async fn a_declared_name_with_a_forbidden_address_is_refused() {
     for address in [
         "127.0.0.1",
         "10.0.0.1",
@@ -72,7 +72,7 @@ async fn a_declared_name_that_leads_to_where_nobody_may_go_is_refused() {
         let server = listener().await;
         let port = server.local_addr().expect("an address").port();
         let ip: IpAddr = address.parse().expect("an address");
-        // Another port than the one that counts as public here, for the first of them is where the server listens.
+        // Another port than the one that counts as public here, because the server listens on the first of them.
         let world = World::new(&server, &[&[SocketAddr::new(ip, port ^ 1)]], Bounds::default());
         for request in [
             format!("CONNECT bad.test:{port} HTTP/1.1\r\n\r\n"),
@@ -87,11 +87,11 @@ async fn a_declared_name_that_leads_to_where_nobody_may_go_is_refused() {
 }
 
 #[tokio::test]
-async fn the_address_that_was_looked_at_is_the_one_that_is_connected_to() {
+async fn the_checked_address_is_the_one_that_is_connected_to() {
     let server = listener().await;
     let near = listener().await;
     let (good, bad) = (server.local_addr().expect("an address"), near.local_addr().expect("an address"));
-    // Public when it is looked at, and this machine whenever anybody asks again.
+    // Public when it is checked, and this machine for every later query.
     let world = World::new(&server, &[&[good], &[bad]], Bounds::default());
     let request = format!("GET http://bad.test:{}/ HTTP/1.1\r\n\r\n", good.port());
     let serve = async {
@@ -99,9 +99,9 @@ async fn the_address_that_was_looked_at_is_the_one_that_is_connected_to() {
         head(&mut stream).await;
     };
     tokio::join!(world.say(&request), serve);
-    assert_eq!(world.town.asked(), ["bad.test"], "asked once");
+    assert_eq!(world.town.queried(), ["bad.test"], "resolved once");
     assert_eq!(world.status(&request).await, 403, "and once more for the next connection");
-    // Of several addresses, those that nobody may go to are left out.
+    // Of several addresses, forbidden ones are skipped.
     world.town.name("bad.test", &[&[bad, good]]);
     let serve = async {
         let mut stream = accept(&server).await;
@@ -112,7 +112,7 @@ async fn the_address_that_was_looked_at_is_the_one_that_is_connected_to() {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_nowhere_and_a_place_where_nobody_is() {
+async fn unresolvable_names_and_closed_ports_are_bad_gateways() {
     let server = listener().await;
     let world = World::new(&server, &[&[]], Bounds::default());
     let (place, port) = (place(&server), server.local_addr().expect("an address").port());
@@ -123,7 +123,7 @@ async fn a_name_that_leads_nowhere_and_a_place_where_nobody_is() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_gets_nowhere() {
+async fn invalid_requests_are_refused() {
     let server = listener().await;
     let world = World::new(&server, &[&[]], Bounds::default());
     let place = place(&server);
@@ -162,7 +162,7 @@ async fn one_request_is_one_request() {
     let server = listener().await;
     let world = World::new(&server, &[&[]], Bounds::default());
     let place = place(&server);
-    // Two lengths, one behind the other: whoever believes the first sees a second request.
+    // Two lengths: a parser that uses the first one sees a second request.
     let request = format!(
         "POST http://{place}/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\nGET http://{place}/second HTTP/1.1\r\n\r\n"
     );

@@ -1,4 +1,4 @@
-//! The proxy as a program in a container meets it: bytes on a Unix socket. The outside is a server of the test's own.
+//! The proxy as a program in a container uses it: bytes on a Unix socket. The outside is a server of the test.
 
 mod bounds;
 mod hostile;

@@ -11,7 +11,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Longest wait for anything; reached only where something is broken.
+/// Maximum time to wait for anything; reached only if something is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A gate that is served, until it is dropped.
@@ -23,7 +23,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// One whose Cargo declares `good.test` at this port, which leads to a server there, and `bad.test`, whose answers are given.
+    /// One whose Cargo declares `good.test` at this port, which resolves to a server there, and `bad.test`, whose addresses are given.
     pub(crate) fn new(server: &TcpListener, bad: &[&[SocketAddr]], bounds: Bounds) -> Self {
         let address = server.local_addr().expect("an address");
         let town = Arc::new(Town::default());
@@ -52,10 +52,10 @@ impl World {
         UnixStream::connect(self.folder.path().join("g/s")).await.is_ok()
     }
 
-    /// Everything that is answered to these bytes; the status line is its beginning.
+    /// The complete answer to these bytes, beginning with the status line.
     pub(crate) async fn say(&self, request: &str) -> String {
         let mut stream = self.connect().await;
-        // It may have been answered, and closed, before all was said.
+        // The proxy may answer and close before everything is written.
         let _ = stream.write_all(request.as_bytes()).await;
         rest(&mut stream).await
     }
@@ -66,10 +66,10 @@ impl World {
         answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
     }
 
-    /// A tunnel to a place, through which nothing went yet.
+    /// A tunnel to an address, without bytes yet.
     pub(crate) async fn tunnel(&self, place: &str) -> UnixStream {
         let mut stream = self.connect().await;
-        stream.write_all(format!("CONNECT {place} HTTP/1.1\r\n\r\n").as_bytes()).await.expect("said");
+        stream.write_all(format!("CONNECT {place} HTTP/1.1\r\n\r\n").as_bytes()).await.expect("written");
         let head = head(&mut stream).await;
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         stream
@@ -86,7 +86,7 @@ impl World {
         assert!(seen.is_ok(), "{part:?} is not in:\n{}", self.log.text());
     }
 
-    /// Ends it, as a job does that ends; gives where its folder was.
+    /// Ends it like the end of a job; returns the path of its folder.
     pub(crate) async fn end(self) -> (TempDir, JobLog) {
         self.task.abort();
         let _ = self.task.await;
@@ -106,10 +106,10 @@ pub(crate) async fn accept(server: &TcpListener) -> TcpStream {
     within(server.accept()).await.expect("a connection").0
 }
 
-/// Nobody has connected.
+/// Asserts that there was no connection.
 pub(crate) fn untouched(server: &TcpListener) {
     use futures::FutureExt;
-    assert!(server.accept().now_or_never().is_none(), "somebody connected");
+    assert!(server.accept().now_or_never().is_none(), "there was a connection");
 }
 
 /// Up to the empty line.
@@ -121,7 +121,7 @@ pub(crate) async fn head(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
     String::from_utf8(head).expect("text")
 }
 
-/// Up to the end, or until the connection is cut off.
+/// Reads to the end, or until the connection is closed.
 pub(crate) async fn rest(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
     let mut all = Vec::new();
     let _ = within(stream.read_to_end(&mut all)).await;

@@ -1,4 +1,4 @@
-//! What honest programs do.
+//! Ordinary programs.
 
 use island_runtimes_egress::Bounds;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,7 +20,9 @@ async fn a_plain_request_arrives_as_if_there_were_no_proxy() {
         let mut body = [0; 5];
         stream.read_exact(&mut body).await.expect("a body");
         stream
-            .write_all(b"HTTP/1.1 201 Created\r\nX-Said: yes\r\nKeep-Alive: 5\r\nContent-Length: 2\r\n\r\nok")
+            .write_all(
+                b"HTTP/1.1 201 Created\r\nX-Extra: yes\r\nKeep-Alive: 5\r\nContent-Length: 2\r\n\r\nok",
+            )
             .await
             .expect("answered");
         (seen, body)
@@ -32,14 +34,14 @@ async fn a_plain_request_arrives_as_if_there_were_no_proxy() {
     assert!(!["proxy-", "x-hop", "other.test"].iter().any(|field| seen.contains(field)), "{seen}");
     assert_eq!(&body, b"hello");
     let answer = answer.to_lowercase();
-    assert!(answer.starts_with("http/1.1 201") && answer.contains("x-said: yes"), "{answer}");
+    assert!(answer.starts_with("http/1.1 201") && answer.contains("x-extra: yes"), "{answer}");
     assert!(answer.ends_with("\r\n\r\nok") && !answer.contains("keep-alive"), "{answer}");
     world.logged(&format!("egress: POST {place}: connected to 127.0.0.1:")).await;
-    assert!(!world.log.text().contains("b=c"), "what a consumer asks is not noted");
+    assert!(!world.log.text().contains("b=c"), "paths and queries are not logged");
 }
 
 #[tokio::test]
-async fn a_tunnel_carries_bytes_both_ways_and_ends_each_way_by_itself() {
+async fn a_tunnel_transfers_both_directions_and_ends_each_separately() {
     let server = listener().await;
     let world = World::new(&server, &[&[]], Bounds::default());
     let mut inside = world.tunnel(&place(&server)).await;
@@ -48,7 +50,7 @@ async fn a_tunnel_carries_bytes_both_ways_and_ends_each_way_by_itself() {
     let mut got = [0; 6];
     outside.read_exact(&mut got).await.expect("arrived");
     assert_eq!(&got, b"ping\0\xff");
-    // The program has said all, and still hears.
+    // The program has written everything, and still reads.
     inside.shutdown().await.expect("shut down");
     assert_eq!(outside.read(&mut got).await.expect("the end"), 0);
     outside.write_all(b"pong").await.expect("sent");
@@ -58,32 +60,32 @@ async fn a_tunnel_carries_bytes_both_ways_and_ends_each_way_by_itself() {
 }
 
 #[tokio::test]
-async fn a_body_is_handed_on_while_it_comes_and_held_back_when_nobody_reads() {
+async fn a_body_is_streamed_with_backpressure() {
     let server = listener().await;
     let world = World::new(&server, &[&[]], Bounds::default());
     let mut inside = world.connect().await;
     inside
         .write_all(format!("GET http://{}/ HTTP/1.1\r\n\r\n", place(&server)).as_bytes())
         .await
-        .expect("said");
+        .expect("written");
     let mut outside = accept(&server).await;
     head(&mut outside).await;
     outside.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\nfirst").await.expect("sent");
     head(&mut inside).await;
     let mut first = [0; 5];
     within(inside.read_exact(&mut first)).await.expect("the beginning of an endless body");
-    // Nobody reads any more: after some buffers nobody takes any more either.
+    // Without a reader, writing stops after some buffers are full.
     let (piece, mut sent) = (vec![0; 64 << 10], 0_usize);
     while let Ok(Ok(bytes)) =
         tokio::time::timeout(std::time::Duration::from_millis(300), outside.write(&piece)).await
     {
         sent += bytes;
-        assert!(sent < 64 << 20, "it takes whatever comes");
+        assert!(sent < 64 << 20, "there is no backpressure");
     }
 }
 
 #[tokio::test]
-async fn everything_ends_with_the_job() {
+async fn connections_end_with_the_job() {
     let server = listener().await;
     let world = World::new(&server, &[&[]], Bounds::default());
     let mut inside = world.tunnel(&place(&server)).await;

@@ -1,70 +1,70 @@
-//! How much of a prompt to read in one step.
+//! How many prompt tokens to read in one step.
 
 use std::time::Duration;
 
-/// Longest step while replies flow: the gap between two tokens that a reader does not mind.
+/// Maximum duration of a step while replies are written: the gap between two tokens that a reader tolerates.
 const WHILE_WRITING: Duration = Duration::from_millis(40);
-/// The same where a step that only writes is slow by itself: so many times its length, up to a limit. While prompts wait,
-/// few replies share the cost of a step, so it pays to be through with the prompts.
+/// The same if a step without prompts is already slow: this multiple of its duration, up to a limit. While prompts wait, few replies share
+/// the cost of a step, so finishing the prompts is worth it.
 const TIMES_WRITING: f64 = 8.0;
 /// That limit, unless it leaves hardly any time for prompts.
 const AT_MOST: Duration = Duration::from_millis(250);
-/// Then the limit is so many times the length of a step that only writes.
+/// In that case the limit is this multiple of the duration of a step without prompts.
 const AT_LEAST_TIMES: f64 = 4.0;
-/// Longest step while nobody writes: how late a cancellation is noticed, or a job that just came. A short question is read at once,
-/// and of a long one the more rows share the weights and the cells, the less each takes.
+/// Maximum duration of a step without replies: the delay of a cancellation or of a new job. A short prompt is read at once; the more rows
+/// of a long prompt share the weights and the cells, the less time each takes.
 const WHILE_READING: Duration = Duration::from_secs(1);
-/// Fewest prompt tokens in a step; also the first guess.
+/// Minimum number of prompt tokens in a step; also the first estimate.
 const LEAST: usize = 16;
-/// Most prompt tokens in a step: one physical batch.
+/// Maximum number of prompt tokens in a step: one physical batch.
 pub(super) const MOST: usize = 512;
-/// Rows that kernels for processors multiply at once. What is left over costs as much as so many, or more: a step of seven takes longer
-/// than one of eight.
+/// Number of rows that processor kernels multiply at once. A remainder costs at least as much: a step of seven rows takes longer than one
+/// of eight.
 const ROWS: usize = 4;
-/// From so many rows on, attention on processors computes whole tiles of them against the cells of every sequence in the tile. For the
-/// rows of one long prompt that takes a third of the time; for replies, each in a sequence of its own, many times as long.
+/// From this number of rows on, attention on processors computes whole tiles of them against the cells of every sequence in the tile. For
+/// the rows of one long prompt that takes a third of the time; for replies, each in its own sequence, many times as long.
 const TILE: usize = 64;
-/// A prompt pays for the replies in its tile once it has read a so-manieth part of their cells.
+/// A prompt is worth the cost of replies in its tile once it has read this share of their cells.
 const PAYS: usize = 3;
-/// A tile may take so many times the longest step: the same rows in smaller steps would take longer still.
+/// A tile may take this multiple of the maximum duration: the same rows in smaller steps would take even longer.
 const OVERDRAWN: usize = 2;
 /// Weight of the newest measurement.
 const NEWEST: f64 = 0.3;
-/// What is left of an old measurement of tiles with every step that had none: they may have become cheaper.
+/// Factor by which an old measurement of tiles decays with every step without one: tiles may have become cheaper.
 const FADES: f64 = 0.98;
 
-/// What waits for the next step.
+/// The load of the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
-    /// Replies, each a row.
+    /// Number of replies, each a row.
     pub writing: usize,
     /// Cells of their sequences.
     pub cells: usize,
-    /// Prompt tokens that are not read.
+    /// Number of unread prompt tokens.
     pub unread: usize,
     /// Cells of the prompt that is read next.
     pub depth: usize,
 }
 
-/// Learns what a step costs and says how many prompt tokens the next one can take.
+/// Measures the cost of steps, and computes how many prompt tokens the next one can read.
 #[derive(Debug)]
 pub struct Budget {
     on_processor: bool,
-    /// Seconds of a step that only writes.
+    /// Duration of a step without prompts, seconds.
     writing: Option<f64>,
-    /// Seconds for each prompt token besides, in steps below a tile and, on a GPU, in all.
+    /// Additional seconds per prompt token, in steps below a tile and, on a GPU, in all steps.
     by_row: Option<f64>,
     /// The same in steps of tiles.
     by_tile: Option<f64>,
 }
 
 impl Budget {
-    /// For a model whose attention is computed on the processor, or on a GPU.
+    /// Creates one for a model whose attention is computed on the processor, or on a GPU.
     pub fn new(on_processor: bool) -> Self {
         Self { on_processor, writing: None, by_row: None, by_tile: None }
     }
 
-    /// How many of the unread prompt tokens to read in the next step.
+    /// Returns how many of the unread prompt tokens to read in the next step.
     pub fn prompt_tokens(&self, load: Load) -> usize {
         let beside = |rows: usize| rows.saturating_sub(load.writing).max(LEAST);
         let by_row = |most: usize| {
@@ -79,7 +79,7 @@ impl Budget {
         if load.unread <= fit { load.unread } else { fit - (load.writing + fit) % ROWS }
     }
 
-    /// Rows of as many whole tiles as fit; `None` where smaller steps are better.
+    /// Rows of as many whole tiles as fit; `None` if smaller steps are better.
     fn tiles(&self, load: Load) -> Option<usize> {
         if PAYS * load.depth < load.cells {
             return None;
@@ -89,7 +89,7 @@ impl Budget {
         (OVERDRAWN * fit >= one).then(|| ((load.writing + fit) / TILE).clamp(1, MOST / TILE) * TILE)
     }
 
-    /// Prompt tokens that keep a step beside `writing` replies as short as it should be, if it is known what one costs.
+    /// Number of prompt tokens that keep a step with `writing` replies within its maximum duration, if the cost of a token is known.
     fn fitting(&self, each: Option<f64>, writing: usize) -> Option<usize> {
         let (longest, spent) = if writing > 0 {
             let alone = self.writing.unwrap_or(0.0);
@@ -101,7 +101,7 @@ impl Budget {
         Some(((longest - spent).max(0.0) / each?.max(1e-9)) as usize)
     }
 
-    /// Learns from a step with `writing` replies and `reading` prompt tokens.
+    /// Measures a step with `writing` replies and `reading` prompt tokens.
     pub fn learn(&mut self, writing: usize, reading: usize, took: Duration) {
         let took = took.as_secs_f64();
         if reading == 0 {
@@ -109,7 +109,7 @@ impl Budget {
             return;
         }
         let base = if writing > 0 { self.writing.unwrap_or(0.0) } else { 0.0 };
-        // A small batch still reads all weights once, so its tokens seem dear; the next, larger one corrects that.
+        // A small batch still reads all weights once, so its tokens seem expensive; the next, larger one corrects that.
         let each = (took - base).max(took / 10.0) / reading as f64;
         if self.on_processor && writing + reading >= TILE {
             self.by_tile = Some(blend(self.by_tile, each));

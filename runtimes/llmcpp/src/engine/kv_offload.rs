@@ -1,21 +1,21 @@
-//! Conversations that no job uses, kept beside the context: on a processor every cell of the context costs each step time, used or not.
+//! Idle conversations, kept outside the context: on a processor every cell of the context costs time in each step, used or not.
 
 use llama_cpp_2::token::LlamaToken;
 
 use super::sequences::{PrefixMatch, common, worth_keeping};
 
-/// A conversation and the state of the context behind it.
+/// A conversation and its state of the context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OffloadedSequence<S> {
     /// Its tokens, from position 0.
     pub tokens: Vec<LlamaToken>,
-    /// Who may use it.
+    /// Scope that may use it.
     pub scope: String,
-    /// What the context needs to go on with it.
+    /// State from which the context can continue it.
     pub state: S,
 }
 
-/// The conversations, those put there last at the end.
+/// The conversations, the newest at the end.
 #[derive(Debug, Clone)]
 pub struct KvOffload<S> {
     all: Vec<OffloadedSequence<S>>,
@@ -23,17 +23,17 @@ pub struct KvOffload<S> {
 }
 
 impl<S> KvOffload<S> {
-    /// A kv_offload for `capacity` tokens.
+    /// Creates one for `capacity` tokens.
     pub fn new(capacity: usize) -> Self {
         Self { all: Vec::new(), capacity }
     }
 
-    /// Whether so many tokens are worth a place and can have one.
+    /// Whether a conversation of this many tokens is worth keeping and fits.
     pub fn takes(&self, tokens: usize) -> bool {
         worth_keeping(tokens) && tokens <= self.capacity
     }
 
-    /// Keeps a conversation, in place of those it continues and, where room is needed, of those that lie there longest.
+    /// Keeps a conversation. Removes those that it continues and, if space is needed, the oldest.
     pub fn put(&mut self, conversation: OffloadedSequence<S>) {
         if !self.takes(conversation.tokens.len()) {
             return;
@@ -45,7 +45,7 @@ impl<S> KvOffload<S> {
         self.all.push(conversation);
     }
 
-    /// Lets go of those that lie there longest until so many tokens fit.
+    /// Removes the oldest until this number of tokens fits.
     pub fn make_room(&mut self, tokens: usize) {
         let mut used: usize = self.all.iter().map(|kept| kept.tokens.len()).sum();
         let gone = self.all.iter().take_while(|oldest| {
@@ -57,7 +57,7 @@ impl<S> KvOffload<S> {
         self.all.drain(..gone);
     }
 
-    /// The conversation that begins with most of the prompt.
+    /// Finds the conversation with the longest common beginning with the prompt.
     pub fn offers(&self, prompt: &[LlamaToken], scope: &str) -> PrefixMatch {
         let best = self.best(prompt, scope);
         best.map_or_else(PrefixMatch::default, |(index, keep)| PrefixMatch {
@@ -66,7 +66,7 @@ impl<S> KvOffload<S> {
         })
     }
 
-    /// Takes it down.
+    /// Removes and returns it.
     pub fn take(&mut self, prompt: &[LlamaToken], scope: &str) -> Option<OffloadedSequence<S>> {
         self.best(prompt, scope).map(|(index, _)| self.all.remove(index))
     }
@@ -74,7 +74,7 @@ impl<S> KvOffload<S> {
     fn best(&self, prompt: &[LlamaToken], scope: &str) -> Option<(usize, usize)> {
         let candidates = self.all.iter().enumerate().filter(|(_, kept)| kept.scope == scope);
         let begun = candidates.map(|(index, kept)| (index, common(&kept.tokens, prompt)));
-        // Of equals the shorter one: all of it is copied.
+        // Of equals the shorter one, because all of it is copied.
         begun
             .filter(|&(_, keep)| worth_keeping(keep))
             .max_by_key(|&(index, keep)| (keep, std::cmp::Reverse(self.all[index].tokens.len()), index))
@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_holds_more_than_fits_and_gives_what_was_put(
+        fn never_exceeds_its_capacity_and_returns_what_was_kept(
             acts in proptest::collection::vec(
                 (any::<bool>(), 0..2_u8, proptest::collection::vec(0..2_i32, 0..14)), 1..60),
             capacity in 0_usize..40,
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_replaces_its_beginning_and_then_the_oldest() {
+    fn a_conversation_replaces_its_beginning_then_the_oldest() {
         let mut kv_offload = KvOffload::new(20);
         kv_offload.put(conversation(1, &[1, 2, 3, 4, 5]));
         kv_offload.put(conversation(1, &[9, 8, 7, 6, 5]));
         kv_offload.put(conversation(1, &[1, 2, 3, 4, 5, 6, 7, 8]));
-        assert_eq!(kv_offload.all.len(), 2, "the beginning of the third went");
+        assert_eq!(kv_offload.all.len(), 2, "the beginning of the third was removed");
         kv_offload.put(conversation(2, &[1, 2, 3, 4, 5, 6, 7, 8]));
         let tokens = |kept: &OffloadedSequence<Vec<i32>>| kept.tokens.len();
-        assert_eq!(kv_offload.all.iter().map(tokens).collect::<Vec<_>>(), [8, 8], "the oldest went");
+        assert_eq!(kv_offload.all.iter().map(tokens).collect::<Vec<_>>(), [8, 8], "the oldest was removed");
     }
 }

@@ -1,20 +1,19 @@
-//! Whose prompt is read next.
+//! Which prompt is read next.
 
-/// Prompt tokens that one step of waiting is worth.
+/// Number of prompt tokens that one step of waiting is worth.
 const PER_STEP: usize = 32;
 
-/// A prompt that is not read to the end.
+/// A prompt that is not completely read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Prompt {
     /// Tokens still to be read.
     pub(super) unread: usize,
-    /// Steps since it came.
+    /// Steps since its arrival.
     pub(super) waited: usize,
 }
 
-/// Sorts so that the first is to be read first: the one with least left to read, because it begins to write soonest,
-/// where every step of waiting counts as tokens read, so that none waits for ever. Reading several in turn would let the
-/// first word of each come as late as that of the last.
+/// Sorts so that the first is read first: the one with the fewest tokens left, because it starts writing soonest. Every step of waiting
+/// counts as tokens read, so that each is read eventually. Reading several in turn would delay the first token of each to that of the last.
 pub(super) fn sort(prompts: &mut [(usize, Prompt)]) {
     prompts.sort_by_key(|(_, prompt)| {
         let rank = prompt.unread as i64 - (PER_STEP * prompt.waited) as i64;
@@ -56,15 +55,15 @@ mod tests {
     }
 
     #[test]
-    fn a_short_one_passes_a_long_one_that_just_came() {
+    fn a_short_prompt_precedes_a_long_new_one() {
         let long = Prompt { unread: 4000, waited: 3 };
         assert_eq!(first(&[long, Prompt { unread: 20, waited: 0 }]), 1);
     }
 
     proptest! {
         #[test]
-        fn none_waits_for_ever(long in 1_usize..100_000, short in 1_usize..200) {
-            // New short prompts come in every step; the long one is read once it has waited long enough.
+        fn every_prompt_is_read_eventually(long in 1_usize..100_000, short in 1_usize..200) {
+            // New short prompts arrive in every step; the long one is read once it has waited long enough.
             let waited = long / PER_STEP + 1;
             prop_assert_eq!(first(&[Prompt { unread: long, waited }, Prompt { unread: short, waited: 0 }]), 0);
         }

@@ -1,18 +1,19 @@
-//! Which sequence of the context a job uses, what it can reuse, and what must leave for it. Pure: the context follows orders.
+//! Chooses the sequence of the context for a job, what it can reuse, and what must be removed for it. Pure: the context is changed by the
+//! caller.
 
 use llama_cpp_2::token::LlamaToken;
 
-/// Fewest tokens worth reusing.
+/// Minimum number of tokens worth reusing.
 const WORTH_KEEPING: usize = 4;
 
-/// Where conversations stay that no job uses.
+/// Where idle conversations are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Idle {
     /// In the context, until others need their cells.
     Here,
-    /// Here until the next job comes, then elsewhere.
+    /// In the context until the next job arrives, then outside.
     PrefixMatch,
-    /// Nowhere: the model cannot go back to their end.
+    /// Not at all: the model cannot return to their end.
     Nowhere,
 }
 
@@ -22,7 +23,7 @@ struct Sequence {
     /// Tokens in the cache, from position 0.
     tokens: Vec<LlamaToken>,
     scope: String,
-    /// Cells that its job may come to use; `None` while idle.
+    /// Cells that its job may use; `None` while idle.
     reserved: Option<usize>,
     last_used: u64,
 }
@@ -36,51 +37,51 @@ pub struct Sequences {
     idle: Idle,
 }
 
-/// A conversation that must leave its sequence.
+/// A conversation that must be removed from its sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
     /// The sequence.
     pub sequence: usize,
-    /// What it holds, from position 0.
+    /// Its tokens, from position 0.
     pub tokens: Vec<LlamaToken>,
-    /// Whose conversation it is.
+    /// Its scope.
     pub scope: String,
 }
 
 /// Where the beginning of a prompt is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// In the job's sequence itself, or nowhere.
+    /// In the job's sequence, or not at all.
     Itself,
     /// In another sequence, to be copied.
     Other(usize),
-    /// Where conversations are kept that are not in the context.
+    /// Outside the context.
     PrefixMatch,
 }
 
-/// The conversation kept elsewhere that begins with most of the prompt.
+/// The conversation outside the context with the longest common beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrefixMatch {
-    /// Tokens that they have in common; 0 where there is none.
+    /// Number of common tokens; 0 without any.
     pub keep: usize,
-    /// Cells that it takes to bring all of it back.
+    /// Cells that restoring all of it needs.
     pub cells: usize,
 }
 
-/// Where a job goes, and what the context must do first, in this order.
+/// The sequence of a job, and what the context must do first, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// Conversations to move elsewhere, or to forget; that of the job's own sequence, where it is among them, is cut by `keep` alone.
+    /// Conversations to move outside, or to drop; that of the job's own sequence is only truncated to `keep`.
     pub leaving: Vec<Leaving>,
     /// The sequence to use.
     pub sequence: usize,
-    /// Where the kept tokens come from.
+    /// Source of the kept tokens.
     pub source: Source,
-    /// Tokens of the prompt that need not be read again; what the sequence has beyond them is to be removed.
+    /// Number of tokens of the prompt that need not be read again; tokens of the sequence beyond them are removed.
     pub keep: usize,
 }
 
-/// What `place` decided.
+/// The decision of `place`.
 #[derive(Debug)]
 struct Plan {
     target: usize,
@@ -90,12 +91,12 @@ struct Plan {
 }
 
 impl Sequences {
-    /// `count` sequences that share `capacity` cells.
+    /// Creates `count` sequences that share `capacity` cells.
     pub fn new(count: usize, capacity: usize, idle: Idle) -> Self {
         Self { all: vec![Sequence::default(); count], capacity, clock: 0, idle }
     }
 
-    /// Finds room for a prompt and its reply, `cells` together; `None` while running jobs leave none.
+    /// Finds a place for a prompt and its reply, `cells` together; `None` while running jobs leave none.
     pub fn place(
         &mut self,
         prompt: &[LlamaToken],
@@ -126,7 +127,7 @@ impl Sequences {
         self.all[sequence].tokens.push(token);
     }
 
-    /// A job ended; its tokens stay for others until room is needed.
+    /// A job ended; its tokens are kept until space is needed.
     pub fn release(&mut self, sequence: usize) {
         self.clock += 1;
         let entry = &mut self.all[sequence];
@@ -152,8 +153,8 @@ impl Sequences {
         }
     }
 
-    /// The sequence with the longest beginning in common, and how much of it can be kept: all but the prompt's last token,
-    /// which must be read to know what follows.
+    /// Returns the sequence with the longest common beginning, and how much of it can be kept: at most all but the prompt's last token,
+    /// which must be read to sample the next.
     fn best_source(&self, prompt: &[LlamaToken], scope: &str) -> Option<(usize, usize)> {
         if self.idle == Idle::Nowhere {
             return None;
@@ -165,14 +166,14 @@ impl Sequences {
             .max_by_key(|&(index, keep)| (keep, self.all[index].last_used))
     }
 
-    /// A plan for a conversation that comes from elsewhere.
+    /// A plan for a conversation from outside the context.
     fn plan_to_bring(&self, keep: usize, cells: usize) -> Option<Plan> {
         let target = self.target(None)?;
         let leaving = self.leaving(cells, target, None)?;
         Some(Plan { target, leaving, source: Source::PrefixMatch, keep })
     }
 
-    /// A plan for a prompt whose beginning is in another sequence, or nowhere.
+    /// A plan for a prompt whose beginning is in another sequence, or not at all.
     fn plan_from(&self, here: Option<(usize, usize)>, cells: usize) -> Option<Plan> {
         let (from, keep) = here.map_or((None, 0), |(index, keep)| (Some(index), keep));
         let target = self.target(here)?;
@@ -180,13 +181,13 @@ impl Sequences {
             let other = from.filter(|&index| index != target);
             return Some(Plan { target, leaving, source: other.map_or(Source::Itself, Source::Other), keep });
         }
-        // Room only in place of the very sequence whose beginning is wanted.
+        // Only the sequence with the common beginning can be replaced.
         let target = from.filter(|&index| self.all[index].reserved.is_none())?;
         let leaving = self.leaving(cells, target, from)?;
         Some(Plan { target, leaving, source: Source::Itself, keep })
     }
 
-    /// The source itself if little of it would be lost, else an empty one, else the one unused longest.
+    /// The source itself if little of it would be lost, otherwise an empty one, otherwise the least recently used.
     fn target(&self, source: Option<(usize, usize)>) -> Option<usize> {
         if let Some((index, keep)) = source
             && self.all[index].reserved.is_none()
@@ -201,7 +202,7 @@ impl Sequences {
         self.idle().min_by_key(age)
     }
 
-    /// Which idle sequences must go so that `cells` fit in `target`; `None` if that is not enough. `source` stays.
+    /// Returns which idle sequences to remove so that `cells` fit in `target`; `None` if that does not suffice. `source` stays.
     fn leaving(&self, cells: usize, target: usize, source: Option<usize>) -> Option<Vec<usize>> {
         let others = self.all.iter().enumerate().filter(|&(index, _)| index != target);
         let mut used: usize =
@@ -224,17 +225,17 @@ impl Sequences {
     }
 }
 
-/// Whether a conversation that keeps so many of all its tokens loses few.
+/// Whether a conversation of which this many of all tokens are kept loses few.
 pub(super) fn is_most(keep: usize, all: usize) -> bool {
     all < keep + keep / 2 + 1
 }
 
-/// Whether reading so many tokens again costs more than keeping them.
+/// Whether reading this number of tokens again costs more than keeping them.
 pub(super) fn worth_keeping(tokens: usize) -> bool {
     tokens >= WORTH_KEEPING
 }
 
-/// Tokens that both begin with.
+/// Number of tokens at the beginning of both.
 pub(super) fn common(left: &[LlamaToken], right: &[LlamaToken]) -> usize {
     left.iter().zip(right).take_while(|(left, right)| left == right).count()
 }

@@ -1,4 +1,4 @@
-//! One running job: what it has read, what it has written, and how its text leaves.
+//! One running job: what it has read and written, and how its text is sent.
 
 use island_protocol::job::{Failure, FailureCode, FinishReason, Outcome, Usage};
 use island_runtimes_api::Phase;
@@ -14,7 +14,7 @@ use crate::{
     tools::calls::{CallFinder, Ending},
 };
 
-/// Prompts of at least so many tokens report how far their reading is.
+/// Minimum length of a prompt whose reading reports progress, tokens.
 const LONG_PROMPT: usize = 256;
 
 /// A job that has a sequence.
@@ -33,7 +33,7 @@ pub(super) struct Slot {
     characters: Characters,
     stop: StopMatcher,
     calls: Option<CallFinder>,
-    /// Tokens whose text has not left yet.
+    /// Number of tokens whose text was not sent yet.
     unsent: u32,
 }
 
@@ -60,12 +60,12 @@ impl Slot {
         }
     }
 
-    /// Whether its prompt is not read to the end.
+    /// Whether its prompt is not completely read.
     pub(super) fn is_reading(&self) -> bool {
         self.read < self.job.prompt.len()
     }
 
-    /// What is left of its prompt.
+    /// The unread part of its prompt.
     pub(super) fn prompt(&self) -> Prompt {
         Prompt { unread: self.job.prompt.len() - self.read, waited: self.waited }
     }
@@ -75,7 +75,7 @@ impl Slot {
         if self.is_reading() { self.read } else { self.job.prompt.len() + self.written as usize - 1 }
     }
 
-    /// A piece of the prompt is in the cache.
+    /// Records that a part of the prompt is in the cache.
     pub(super) fn has_read(&mut self, tokens: usize) {
         self.read += tokens;
         self.job.context.work.advance(tokens as u64);
@@ -88,7 +88,7 @@ impl Slot {
         }
     }
 
-    /// Chooses the token that follows, by a row of the batch just decoded, and sends its text. Gives the reason if it was the last.
+    /// Samples the next token from a row of the batch that was just decoded, and sends its text. Returns the reason if it was the last.
     pub(super) fn write(
         &mut self,
         context: &LlamaContext<'_>,
@@ -125,7 +125,7 @@ impl Slot {
             match calls.finish(|| format!("call_{}", Uuid::new_v4().simple())) {
                 Ending::Text(held) => self.send(held),
                 Ending::Calls(calls) => {
-                    // The tokens of a call have no text of their own, but they count.
+                    // The tokens of a call are not sent as text, but counted.
                     self.job.context.events.token(String::new(), std::mem::take(&mut self.unsent));
                     output = Some(calls);
                     finish_reason = FinishReason::ToolCalls;
@@ -136,7 +136,7 @@ impl Slot {
         self.end(outcome);
     }
 
-    /// Ends the job because it was stopped from outside.
+    /// Ends a cancelled job.
     pub(super) fn interrupt(self) {
         let usage = self.usage();
         self.end(Outcome::Failed { failure: interrupted(), usage });
@@ -176,13 +176,13 @@ impl Slot {
 /// Ends a job that has no slot.
 pub(super) fn end(job: Job, outcome: Outcome) {
     let Job { context, done, .. } = job;
-    // The sink goes first: whoever hears the outcome has heard all events.
+    // The sink is dropped first: when the outcome arrives, all events have arrived.
     drop(context);
-    // Nobody waiting is a job that was dropped.
+    // Without a receiver the job was dropped.
     let _ = done.send(outcome);
 }
 
-/// Why a stopped job ended.
+/// The failure of a cancelled job.
 pub(super) fn interrupted() -> Failure {
     Failure::interrupted(FailureCode::CancelledByUser, "the run was cancelled")
 }

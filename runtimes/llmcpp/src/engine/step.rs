@@ -1,4 +1,4 @@
-//! One step of the engine: fill a batch, decode it, hand out what came of it.
+//! One step of the engine: fills a batch, decodes it, distributes the results.
 
 use std::time::Instant;
 
@@ -18,10 +18,10 @@ use super::{
 };
 use crate::model::Model;
 
-/// What a slot has in the batch.
+/// The rows of a slot in the batch.
 #[derive(Debug, Clone, Copy)]
 struct Share {
-    /// Prompt tokens; 0 for one that is writing.
+    /// Number of prompt tokens; 0 for one that is writing.
     reading: usize,
     /// Row whose logits choose its next token.
     row: Option<i32>,
@@ -53,7 +53,7 @@ impl Stage<'_> {
         self.hand_out(&shares);
     }
 
-    /// Writing slots first, one token each; then prompts, as far as the budget goes.
+    /// Slots that write first, one token each; then prompts, within the budget.
     fn fill(&mut self) -> Vec<Share> {
         self.batch.clear();
         let mut shares = vec![Share { reading: 0, row: None }; self.slots.len()];
@@ -85,7 +85,7 @@ impl Stage<'_> {
         shares
     }
 
-    /// What waits, the prompts in this order.
+    /// The load, with the prompts in this order.
     fn load(&self, order: &[usize]) -> Load {
         let writing = self.slots.iter().filter(|slot| !slot.is_reading());
         Load {
@@ -108,7 +108,7 @@ impl Stage<'_> {
     fn decode(&mut self) -> Result<(), DecodeError> {
         match self.context.decode(&mut self.batch) {
             Err(DecodeError::NoKvCacheSlot) => {
-                // The books say there is room; if the cache disagrees, what is only kept for later goes first.
+                // By our count there is space; if the cache disagrees, idle conversations are removed first.
                 self.forget_idle();
                 self.context.decode(&mut self.batch)
             }
@@ -124,7 +124,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Removes a sequence's tokens from position `from` on; false if the context cannot remove a part.
+    /// Removes a sequence's tokens from position `from` on; `false` if the context cannot remove a part.
     pub(super) fn remove(&mut self, sequence: usize, from: usize) -> bool {
         self.context.kv_cache_seq_rm(sequence as i32, Some(from as u32), None).is_ok()
     }
@@ -169,5 +169,5 @@ fn add(
 ) {
     batch
         .add(token, position as i32, &[sequence as i32], logits)
-        .expect("the batch has room for every slot and the largest budget");
+        .expect("the batch has capacity for every slot and the largest budget");
 }

@@ -1,4 +1,4 @@
-//! The engine's thread: takes jobs, gives them sequences, and steps while any runs.
+//! The engine's thread: receives jobs, assigns sequences, and steps while any job runs.
 
 use std::{
     collections::VecDeque,
@@ -27,10 +27,10 @@ use super::{
 };
 use crate::model::Model;
 
-/// Most sequences llama.cpp keeps apart.
+/// Maximum number of sequences in llama.cpp.
 const MAX_SEQUENCES: usize = 64;
 
-/// How to run a model.
+/// Settings of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineOptions {
     /// Jobs at once.
@@ -39,31 +39,31 @@ pub struct EngineOptions {
     pub context_tokens: u32,
     /// Tokens of context for all jobs together.
     pub total_tokens: u32,
-    /// Tokens of idle conversations to keep beside the context; 0 leaves them in it.
+    /// Tokens of idle conversations to keep outside the context; 0 keeps them in it.
     pub shelf_tokens: u32,
     /// Processor threads.
     pub threads: i32,
 }
 
-/// What the thread has once it runs.
+/// Facts about the running engine.
 #[derive(Debug)]
 pub struct Started {
-    /// The model, for whoever encodes prompts.
+    /// The model, for encoding prompts.
     pub model: Arc<Model>,
     /// Tokens of context for each job.
     pub context_tokens: u32,
 }
 
-/// The thread, and the way to it.
+/// The thread and its queue.
 #[derive(Debug)]
 pub struct EngineHandle {
-    /// Takes jobs; the thread ends once it is dropped and all jobs are done.
+    /// Receives jobs; the thread ends once it is dropped and all jobs have ended.
     pub jobs: mpsc::Sender<Job>,
-    /// Ends with the thread.
+    /// Resolves when the thread ends.
     pub thread: JoinHandle<()>,
 }
 
-/// Starts the thread. `load` runs on it, and `started` hears what came of it.
+/// Starts the thread. `load` runs on it; its result is sent to `started`.
 pub fn start(
     backend: &'static LlamaBackend,
     load: impl FnOnce() -> Result<(Arc<Model>, EngineOptions), Failure> + Send + 'static,
@@ -111,7 +111,7 @@ impl<'m> Engine<'m> {
             (true, 0) => Idle::Here,
             (true, _) => Idle::PrefixMatch,
         };
-        // Where finished conversations stay for the next message, half of the sequences are theirs.
+        // If idle conversations stay in the context, half of the sequences are for them.
         let sequences = if idle == Idle::Here { 2 * slots } else { slots };
         let params = LlamaContextParams::default()
             .with_n_ctx(NonZeroU32::new(options.total_tokens))
@@ -123,7 +123,7 @@ impl<'m> Engine<'m> {
             .with_n_threads_batch(options.threads)
             .with_no_perf(true);
         let context = model.llama.new_context(backend, params).map_err(|_| {
-            Failure::of_host(FailureCode::OutOfMemory, "llama.cpp cannot make a context; its log says why")
+            Failure::of_host(FailureCode::OutOfMemory, "llama.cpp cannot create a context; see its log")
         })?;
         let capacity = context.n_ctx();
         let mut stage = Stage {
@@ -153,7 +153,7 @@ impl<'m> Engine<'m> {
         }
     }
 
-    /// Takes in what has come; waits only if there is nothing to do. False once nothing can come any more.
+    /// Receives new jobs; waits only if there is nothing to do. Returns `false` once no job can arrive any more.
     fn take_jobs(&mut self) -> bool {
         if self.stage.slots.is_empty() && self.waiting.is_empty() {
             match self.incoming.recv() {
@@ -187,19 +187,19 @@ impl<'m> Engine<'m> {
         }
     }
 
-    /// Gives sequences to waiting jobs, in their order, while there is room.
+    /// Assigns sequences to waiting jobs, in their order, while there is space.
     fn admit(&mut self) {
         while self.stage.slots.len() < self.max_slots
             && let Some(job) = self.waiting.front()
             && let Some(seat) = self.stage.seat(job)
         {
-            let job = self.waiting.pop_front().expect("it was looked at above");
+            let job = self.waiting.pop_front().expect("it is not empty");
             self.stage.slots.push(Slot::new(job, seat.sequence, seat.keep, self.stage.model));
         }
     }
 }
 
-/// One decode before the first job: memory is touched and kernels are chosen.
+/// One decode before the first job: it touches memory and selects kernels.
 fn warm_up(context: &mut LlamaContext<'_>, batch: &mut LlamaBatch<'_>, model: &Model) -> Result<(), Failure> {
     let failed = |what: String| {
         Failure::of_job(FailureCode::ModelRejected, format!("the model cannot be run: {what}"))

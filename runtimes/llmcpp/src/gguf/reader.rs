@@ -1,4 +1,4 @@
-//! Reads little-endian values and never past the end of the file.
+//! Reads little-endian values within the file.
 
 use std::io::{BufRead, Seek};
 
@@ -35,13 +35,13 @@ impl<R: BufRead + Seek> Reader<R> {
         self.bytes(what).map(u64::from_le_bytes)
     }
 
-    /// A count that is no larger than `limit`.
+    /// A count of at most `limit`.
     pub(super) fn count(&mut self, what: &'static str, limit: u64) -> Result<u64, GgufError> {
         let claimed = self.u64(what)?;
         if claimed > limit { Err(GgufError::TooMany { what, claimed, limit }) } else { Ok(claimed) }
     }
 
-    /// A text with its length before it, at most `limit` bytes long.
+    /// A text preceded by its length, of at most `limit` bytes.
     pub(super) fn text(&mut self, what: &'static str, limit: u64) -> Result<String, GgufError> {
         let length = self.count(what, limit)?;
         self.claim(length, what)?;
@@ -50,10 +50,10 @@ impl<R: BufRead + Seek> Reader<R> {
         String::from_utf8(bytes).map_err(|_| GgufError::Name)
     }
 
-    /// Passes over bytes, which must exist.
+    /// Skips bytes, which must exist.
     pub(super) fn skip(&mut self, count: u64, what: &'static str) -> Result<(), GgufError> {
         self.claim(count, what)?;
-        // The claim bounds it by the file's length, which no system lets exceed the signed range.
+        // The claim limits it to the file's length, which is in the signed range on all systems.
         self.source.seek_relative(count as i64).map_err(GgufError::Read)
     }
 

@@ -1,4 +1,4 @@
-//! Tensor descriptions: types, shapes and where their bytes lie.
+//! Descriptions of tensors: types, shapes and positions of their bytes.
 
 use std::io::{BufRead, Seek};
 
@@ -11,9 +11,9 @@ const MAX_DIMENSIONS: u32 = 4;
 pub struct Tensor {
     /// Its name.
     pub name: String,
-    /// Where its bytes begin, from the beginning of the data.
+    /// Start of its bytes, relative to the start of the data.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
@@ -81,9 +81,9 @@ fn size(shape: &[u64], kind: u32) -> Result<u64, &'static str> {
         return Err("it is empty");
     }
     if !shape[0].is_multiple_of(weights) {
-        return Err("its rows are no whole number of blocks");
+        return Err("its rows are not a whole number of blocks");
     }
-    // llama.cpp counts in signed numbers.
+    // llama.cpp counts in signed integers.
     let count = shape.iter().try_fold(1_u64, |product, &side| product.checked_mul(side));
     let count = count.filter(|&count| i64::try_from(count).is_ok()).ok_or("its size overflows")?;
     (count / weights)
@@ -92,7 +92,7 @@ fn size(shape: &[u64], kind: u32) -> Result<u64, &'static str> {
         .ok_or("its size overflows")
 }
 
-/// Tensors follow each other in their order, each at the next aligned place, and end inside `available` bytes of data.
+/// Tensors follow each other in their order, each at the next aligned position, and end inside `available` bytes of data.
 pub(super) fn check_layout(tensors: &[Tensor], alignment: u64, available: u64) -> Result<(), GgufError> {
     let mut next = 0_u64;
     for tensor in tensors {

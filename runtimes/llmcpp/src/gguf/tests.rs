@@ -1,4 +1,4 @@
-//! Sound files pass; every way a header can lie is refused, fast.
+//! Valid files pass; every invalid header is rejected quickly.
 
 use std::{
     fs::File,
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Writes headers, honest ones or not.
+/// Writes headers, valid or not.
 #[derive(Default, Clone)]
 struct Maker {
     entries: Vec<Vec<u8>>,
@@ -79,7 +79,7 @@ fn sound() -> Maker {
 }
 
 #[test]
-fn a_sound_file_passes() {
+fn a_valid_file_passes() {
     let header = sound().check().expect("sound");
     assert_eq!(header.entry("llama.block_count"), Some(&Value::Unsigned(2)));
     assert_eq!(header.layer_bytes(), vec![68, 16]);
@@ -87,16 +87,16 @@ fn a_sound_file_passes() {
 }
 
 #[test]
-fn every_cut_is_refused() {
+fn every_truncated_file_is_rejected() {
     let whole = sound().bytes();
     for length in 0..whole.len() {
         assert!(check(&whole[..length]).is_err(), "cut at {length} of {}", whole.len());
     }
 }
 
-/// The shapes of the flaws that parsers of this format have had.
+/// Flaws of the kinds that parsers of this format have had.
 #[test]
-fn lies_are_refused() {
+fn invalid_headers_are_rejected() {
     let huge = u64::MAX.to_le_bytes();
     let array = |kind: u32, count: u64| [&kind.to_le_bytes()[..], &count.to_le_bytes()].concat();
     let corpus = [
@@ -140,7 +140,7 @@ fn lies_are_refused() {
 }
 
 #[test]
-fn a_sparse_file_of_ten_gigabytes_is_judged_by_its_header() {
+fn a_sparse_file_of_ten_gigabytes_is_checked_by_its_header() {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     let mut bytes = b"GGUF".to_vec();
     bytes.extend(3_u32.to_le_bytes());
@@ -156,7 +156,7 @@ fn a_sparse_file_of_ten_gigabytes_is_judged_by_its_header() {
 
 proptest! {
     #[test]
-    fn any_change_of_a_byte_is_refused_or_harmless(at in 0_usize..400, to: u8) {
+    fn any_change_of_a_byte_is_rejected_or_harmless(at in 0_usize..400, to: u8) {
         let mut bytes = sound().bytes();
         let at = at % bytes.len();
         bytes[at] = to;
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_never_panics(noise in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_never_panic(noise in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = check(&[b"GGUF\x03\0\0\0", &noise[..]].concat());
     }
 }

@@ -6,7 +6,7 @@ use super::{GgufError, reader::Reader};
 
 const MAX_TEXT_BYTES: u64 = 8 << 20;
 const MAX_ARRAY: u64 = 1 << 26;
-/// Entries of an array of texts: vocabularies and merges are the largest there are.
+/// Maximum entries of an array of texts: vocabularies and merges are the largest.
 const MAX_TEXTS: u64 = 1 << 22;
 
 const BOOL: u32 = 7;
@@ -28,7 +28,7 @@ pub enum Value {
     Text(String),
 }
 
-/// Reads one value. Arrays are checked, passed over, and give `None`.
+/// Reads one value. Arrays are checked and skipped, and return `None`.
 pub(super) fn read<R: BufRead + Seek>(reader: &mut Reader<R>) -> Result<Option<Value>, GgufError> {
     let kind = reader.u32("a metadata value's type")?;
     if kind == ARRAY { skip_array(reader).map(|()| None) } else { read_single(reader, kind).map(Some) }
@@ -61,7 +61,7 @@ fn skip_array<R: BufRead + Seek>(reader: &mut Reader<R>) -> Result<(), GgufError
         4..=6 => 4,
         10..=12 => 8,
         TEXT => return skip_texts(reader),
-        // Arrays of arrays: no model has them, and they nest without end.
+        // Arrays of arrays: no model has them, and their nesting is unlimited.
         unknown => return Err(GgufError::ValueType(unknown)),
     };
     let count = reader.count("length of an array", MAX_ARRAY)?;

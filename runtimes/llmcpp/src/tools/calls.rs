@@ -1,6 +1,6 @@
-//! Finds calls in a reply that grows: text before a call is shown at once, a call is held back until it is whole.
+//! Finds calls in a growing reply: text before a call is sent at once, a call is held back until it is complete.
 //!
-//! Models write calls in three ways: `<tool_call>{…}</tool_call>`, `[TOOL_CALLS][{…}]`, or nothing but the JSON.
+//! Models write calls in three forms: `<tool_call>{…}</tool_call>`, `[TOOL_CALLS][{…}]`, or only the JSON.
 
 use serde_json::{Value, json};
 
@@ -9,33 +9,33 @@ use super::Offer;
 const OPENERS: [&str; 2] = ["<tool_call>", "[TOOL_CALLS]"];
 const CLOSER: &str = "</tool_call>";
 
-/// Watches one reply.
+/// Observes one reply.
 #[derive(Debug)]
 pub struct CallFinder {
     offer: Offer,
-    /// Text that is a call, or may become one.
+    /// Text that is, or may become, a call.
     held: String,
-    /// What was shown.
+    /// The text that was sent.
     said: String,
     open: bool,
 }
 
-/// What a reply was.
+/// The result of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
-    /// Text; this much of it was held back.
+    /// Text; this part of it was held back.
     Text(String),
     /// Calls, in the form of the chat API: `{"content", "tool_calls"}`.
     Calls(Value),
 }
 
 impl CallFinder {
-    /// Watches for calls of what is offered.
+    /// Creates one that finds calls of the offered functions.
     pub fn new(offer: Offer) -> Self {
         Self { offer, held: String::new(), said: String::new(), open: false }
     }
 
-    /// Takes more text and gives what is certainly no part of a call.
+    /// Adds text and returns what is certainly not a part of a call.
     pub fn push(&mut self, text: &str) -> String {
         self.held.push_str(text);
         if self.open {
@@ -48,21 +48,21 @@ impl CallFinder {
         if self.said.trim().is_empty() {
             let begin = self.held.trim_start();
             if begin.is_empty() || begin.starts_with(['{', '[']) {
-                // Not `open`: it may still turn out to be text before an opener.
+                // Not `open`: it may still be text before an opener.
                 return String::new();
             }
         }
         self.show(self.held.len() - begun(&self.held))
     }
 
-    /// Takes the first `length` bytes of what is held.
+    /// Removes the first `length` bytes of the held text.
     fn show(&mut self, length: usize) -> String {
         let text: String = self.held.drain(..length).collect();
         self.said.push_str(&text);
         text
     }
 
-    /// What it was, once nothing follows. `number` gives each call its id.
+    /// Returns the result at the end of the reply. `number` gives each call its id.
     pub fn finish(self, mut number: impl FnMut() -> String) -> Ending {
         let calls = read(&self.held).filter(|calls| calls.iter().all(|(name, _)| self.offer.has(name)));
         let Some(calls) = calls.filter(|calls| !calls.is_empty()) else { return Ending::Text(self.held) };
@@ -79,7 +79,7 @@ impl CallFinder {
     }
 }
 
-/// Bytes at the end of a text that could be the beginning of an opener.
+/// Number of bytes at the end of a text that could be the beginning of an opener.
 fn begun(text: &str) -> usize {
     let longest = |opener: &&str| {
         (1..opener.len()).rev().find(|&length| text.ends_with(&opener[..length])).unwrap_or(0)
@@ -121,7 +121,7 @@ mod tests {
         CallFinder::new(Offer { tools, choice: Choice::Auto })
     }
 
-    /// Feeds a text in pieces of `size` characters; gives what was shown and how it ended.
+    /// Adds a text in pieces of `size` characters; returns what was sent and the result.
     fn feed(text: &str, size: usize) -> (String, Ending) {
         let mut finder = finder();
         let characters: Vec<char> = text.chars().collect();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn all_three_ways_however_they_are_cut() {
+    fn all_three_forms_in_any_pieces() {
         for size in 1..9 {
             let (shown, ending) = feed(
                 "I see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_call_is_text() {
+    fn other_json_is_text() {
         for text in ["{\"name\": \"g\", \"arguments\": {}}", "{\"a\": 1}", "<tool_call>{\"name\"", "[1, 2]"] {
             let (shown, ending) = feed(text, 3);
             assert_eq!((shown.as_str(), ending), ("", Ending::Text(text.to_owned())));
@@ -169,7 +169,7 @@ mod tests {
         #[test]
         fn no_text_is_lost(text in "[a-z<>_\\[\\]{} TOOL]{0,60}", size in 1_usize..8) {
             let (shown, ending) = feed(&text, size);
-            // No such text is a call: none names a function.
+            // No such text is a call: none contains the name of a function.
             prop_assert_eq!(ending, Ending::Text(text.strip_prefix(&shown).expect("shown as it came").to_owned()));
         }
     }

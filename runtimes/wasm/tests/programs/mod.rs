@@ -14,7 +14,7 @@ use island_runtimes_api::RunRequest;
 use island_runtimes_wasm::compile::compile;
 use serde_json::{Value, json};
 
-/// Functions of WASI that the programs call, and three of their own: `$say` writes, `$read` reads all input, `$input` writes it.
+/// Functions of WASI that the programs call, and three of their own: `$emit` writes, `$read` reads all input, `$input` writes it.
 const PRELUDE: &str = r#"
     (import "wasi_snapshot_preview1" "fd_read" (func $fd_read (param i32 i32 i32 i32) (result i32)))
     (import "wasi_snapshot_preview1" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))
@@ -28,7 +28,7 @@ const PRELUDE: &str = r#"
     (import "wasi_snapshot_preview1" "args_sizes_get" (func $args_sizes_get (param i32 i32) (result i32)))
     (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
     (memory (export "memory") 8)
-    (func $say (param $at i32) (param $size i32)
+    (func $emit (param $at i32) (param $size i32)
         (call $write (i32.const 1) (local.get $at) (local.get $size)))
     (func $write (param $to i32) (param $at i32) (param $size i32)
         (i32.store (i32.const 0) (local.get $at))
@@ -42,11 +42,11 @@ const PRELUDE: &str = r#"
             (if (call $fd_read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)) (then (unreachable)))
             (global.set $size (i32.add (global.get $size) (i32.load (i32.const 8))))
             (br_if $more (i32.load (i32.const 8)))))
-    (func $input (call $say (i32.const 65536) (global.get $size)))
+    (func $input (call $emit (i32.const 65536) (global.get $size)))
     (func $spin (loop $again (br $again)))
 "#;
 
-/// A program in the making.
+/// A program under construction.
 #[derive(Default)]
 pub(crate) struct Script {
     data: String,
@@ -55,9 +55,9 @@ pub(crate) struct Script {
 
 impl Script {
     /// A call that writes `text` to standard output.
-    pub(crate) fn say(&mut self, text: &str) -> String {
+    pub(crate) fn emit(&mut self, text: &str) -> String {
         let at = self.place(text.as_bytes());
-        format!("(call $say (i32.const {at}) (i32.const {}))", text.len())
+        format!("(call $emit (i32.const {at}) (i32.const {}))", text.len())
     }
 
     /// A call that writes `bytes` to standard output or standard error.
@@ -77,7 +77,7 @@ impl Script {
         at
     }
 
-    /// The module that does `body`. `more` stands beside its functions.
+    /// The module with body `body`. `more` is placed beside its functions.
     pub(crate) fn module(&self, more: &str, body: &str) -> Vec<u8> {
         let text = format!(
             "(module {PRELUDE} {} {more} (func (export \"_start\") (local $n i32) {body}))",
@@ -87,19 +87,19 @@ impl Script {
     }
 }
 
-/// A module that does `body` and says nothing by itself.
+/// A module with body `body`.
 pub(crate) fn module(body: &str) -> Vec<u8> {
     Script::default().module("", body)
 }
 
-/// Says its input, a JSON string, as a token and as its result; a list makes it say one token and run on; anything else is wrong.
+/// Writes its input, a JSON string, as a token and as its result; for a list it writes one token and continues; other input is an error.
 pub(crate) fn echo() -> Vec<u8> {
     let mut script = Script::default();
-    let (open, close) = (script.say(r#"{"type":"token","content":"#), script.say("}\n"));
-    let (result, end) = (script.say(r#"{"type":"result","output":"#), script.say("}\n"));
-    let long = script.say("{\"type\":\"token\",\"content\":\"on and on\"}\n");
+    let (open, close) = (script.emit(r#"{"type":"token","content":"#), script.emit("}\n"));
+    let (result, end) = (script.emit(r#"{"type":"result","output":"#), script.emit("}\n"));
+    let long = script.emit("{\"type\":\"token\",\"content\":\"on and on\"}\n");
     let wrong =
-        script.say("{\"type\":\"error\",\"message\":\"a text is wanted\",\"code\":\"invalid_input\"}\n");
+        script.emit("{\"type\":\"error\",\"message\":\"a text is wanted\",\"code\":\"invalid_input\"}\n");
     script.module(
         "",
         &format!(
@@ -124,7 +124,7 @@ pub(crate) fn component(module: &[u8]) -> Vec<u8> {
         .expect("a sound component")
 }
 
-/// A Cargo that is given little time.
+/// A Cargo with a short deadline.
 pub(crate) fn cargo(fields: &Value) -> CargoSpec {
     let mut cargo = json!({
         "slug": "wasm-test", "runtime_type": "wasm", "required_ram_mb": 16, "limits": {"timeout_s": 60, "max_output_bytes": 1 << 20},
@@ -134,7 +134,7 @@ pub(crate) fn cargo(fields: &Value) -> CargoSpec {
     serde_json::from_value(cargo).expect("a Cargo")
 }
 
-/// Compiles `program` for `cargo` and gives what a job of it needs.
+/// Compiles `program` for `cargo` and returns what a job of it needs.
 pub(crate) fn request(dir: &Path, program: &[u8], cargo: CargoSpec, input: Value) -> RunRequest {
     let (source, compiled) = (dir.join("program.wasm"), dir.join("program.compiled"));
     fs::write(&source, program).expect("write");

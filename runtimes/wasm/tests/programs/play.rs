@@ -1,4 +1,4 @@
-//! Runs a program and keeps what came of it.
+//! Runs a program and collects its events.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{attempt, cargo, request};
 
-/// A run that is over.
+/// A finished run.
 pub(crate) struct Ran {
     pub(crate) text: String,
     pub(crate) log: String,

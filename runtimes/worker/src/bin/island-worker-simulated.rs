@@ -1,4 +1,4 @@
-//! A worker around the scripted engine: for tests, demonstrations and load tests of everything but inference.
+//! A worker around the scripted engine, for tests, demonstrations and load tests without inference.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -16,7 +16,7 @@ use island_runtimes_worker::{
 };
 
 const VERSION: &str = concat!("simulated ", env!("CARGO_PKG_VERSION"));
-/// Parts in which a scripted load advances.
+/// Number of parts in which a scripted load advances.
 const LOAD_PARTS: u64 = 20;
 
 struct SimulatedEngine;
@@ -44,7 +44,7 @@ impl EngineLoader for SimulatedEngine {
             tokio::time::sleep(Duration::from_millis(script.load_ms / LOAD_PARTS)).await;
         }
         if let Some(code) = script.load_fails {
-            return Err(Failure { fault: Fault::Host, code, message: "the script says so".to_owned() });
+            return Err(Failure { fault: Fault::Host, code, message: "scripted failure".to_owned() });
         }
         let runtime = Simulated::new(launch.slots, Crash::Abort);
         Ok(Loaded { runtime, version: VERSION.to_owned(), slots: launch.slots.max(1), vram_mb: 0 })

@@ -1,4 +1,4 @@
-//! A connection to a worker: commands go in, frames come out.
+//! A connection to a worker: sends commands, receives frames.
 
 use futures::StreamExt;
 use tokio::{
@@ -20,7 +20,7 @@ use crate::{
     frame::{FromWorker, ToWorker},
 };
 
-/// Commands that may wait for a worker that does not read.
+/// Number of commands that may be queued for a worker that does not read.
 const QUEUE: usize = 64;
 
 /// The worker's end of the connection is closed.
@@ -31,9 +31,9 @@ pub struct Closed;
 /// Both directions of a connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// Towards the worker; may be cloned.
+    /// Sends to the worker; may be cloned.
     pub commands: Commands,
-    /// From the worker; dropping it closes the connection.
+    /// Receives from the worker; dropping it closes the connection.
     pub frames: Frames,
 }
 
@@ -46,7 +46,7 @@ impl Connection {
         Self { commands: Commands(sender), frames }
     }
 
-    /// The two directions, for two owners.
+    /// Splits the connection into its directions.
     pub fn split(self) -> (Commands, Frames) {
         (self.commands, self.frames)
     }
@@ -57,7 +57,7 @@ impl Connection {
 pub struct Commands(mpsc::Sender<ToWorker>);
 
 impl Commands {
-    /// Queues a command; waits only while the worker does not read.
+    /// Queues a command; waits only if the queue is full.
     pub async fn send(&self, command: ToWorker) -> Result<(), Closed> {
         self.0.send(command).await.map_err(|_| Closed)
     }
@@ -71,7 +71,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// The next frame; `None` once the worker closed the connection. Giving up waiting loses nothing.
+    /// Returns the next frame; `None` once the worker closed the connection. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<FromWorker, FrameError>> {
         self.read.next().await
     }

@@ -1,4 +1,4 @@
-//! Runs a worker's program once, to make of a Cargo's file what its runs read.
+//! Runs a worker's program once to derive a file from a Cargo's file.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use island_protocol::job::{Failure, FailureCode};
 use super::{HostError, command, prepare};
 use crate::launch::{DERIVED_FILE, EXIT_LOAD_FAILED, EXIT_OUT_OF_MEMORY, FAILURE_FILE, Launch, SCRATCH_DIR};
 
-/// Starts `binary` in `dir` and waits for its end. Gives the file it made, or why there is none. Dropped, it kills the process.
+/// Starts `binary` in `dir` and waits for its end. Returns the derived file or the failure. Kills the process on drop.
 pub async fn derive(
     binary: &Path,
     dir: &Path,
@@ -49,6 +49,6 @@ fn verdict(status: ExitStatus, launch: &Launch, scratch: &Path) -> Option<Failur
 }
 
 fn crashed(status: ExitStatus) -> Failure {
-    let message = format!("the engine broke down while preparing the Cargo's file ({status})");
+    let message = format!("the engine failed while preparing the Cargo's file ({status})");
     Failure::of_host(FailureCode::RuntimeCrashed, message)
 }

@@ -1,4 +1,4 @@
-//! A worker's process, addressed by a handle that a recycled process id cannot fool.
+//! A worker's process, through a handle that stays valid if the kernel reuses its process id.
 
 #[cfg(not(target_os = "linux"))]
 mod kqueue;
@@ -22,11 +22,11 @@ pub enum Exit {
     Code(i32),
     /// This signal ended it.
     Signal(i32),
-    /// It is gone; how is known only to whoever started it.
+    /// It has ended; only its parent knows how.
     Gone,
 }
 
-/// A worker's process. Dropping it leaves the process alone.
+/// A worker's process. Dropping this does not end it.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
@@ -35,14 +35,14 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process that a child of ours runs in.
+    /// The process of a child.
     pub(super) fn of_child(child: Child) -> io::Result<Self> {
         let pid = child.id().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::NotFound)?;
         Ok(Self { child: Some(child), ..Self::of_pid(pid)? })
     }
 
-    /// A process that somebody else started.
+    /// The process of another parent.
     pub(super) fn of_pid(pid: Pid) -> io::Result<Self> {
         Ok(Self { pid, handle: Handle::open(pid)?, child: None })
     }
@@ -52,7 +52,7 @@ impl Process {
         self.pid.as_raw_nonzero().get() as u32
     }
 
-    /// Asks it to end (SIGTERM): the worker cancels its jobs and exits.
+    /// Requests its end (SIGTERM): the worker cancels its jobs and exits.
     pub fn terminate(&self) -> io::Result<()> {
         self.signal(Signal::TERM)
     }
@@ -62,7 +62,7 @@ impl Process {
         self.signal(Signal::KILL)
     }
 
-    /// Waits for its end. May be called again, and given up at any time.
+    /// Waits for its end. Cancel safe, and may be called again.
     pub async fn wait(&mut self) -> io::Result<Exit> {
         use std::os::unix::process::ExitStatusExt;
         let Some(child) = &mut self.child else {
@@ -79,7 +79,7 @@ impl Process {
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
         match self.handle.signal(self.pid, signal) {
-            // Already gone: what was wanted.
+            // Already ended.
             Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
             Err(error) => Err(error.into()),
         }

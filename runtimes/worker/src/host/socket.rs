@@ -1,4 +1,4 @@
-//! The worker's socket, also where its path is longer than a socket address can be.
+//! The worker's socket, also if its path is longer than a socket address can be.
 
 use std::{
     fs, io,
@@ -16,10 +16,10 @@ use tokio::net::UnixStream;
 
 use crate::launch::SOCKET_FILE;
 
-/// Longest path in a socket's address.
+/// Maximum length of a path in a socket address.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// A listening socket in `dir`; one that a dead worker left there is replaced.
+/// Listens on a socket in `dir`; replaces one that an ended worker left.
 pub(super) fn listen(dir: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(dir.join(SOCKET_FILE)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -29,13 +29,13 @@ pub(super) fn listen(dir: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(&address.path)
 }
 
-/// A connection to the socket in `dir`.
+/// Connects to the socket in `dir`.
 pub(super) async fn connect(dir: &Path) -> io::Result<UnixStream> {
     let address = Address::of(dir)?;
     UnixStream::connect(&address.path).await
 }
 
-/// A path short enough for a socket address, and what keeps it valid.
+/// A path that is short enough for a socket address, and what keeps it valid.
 struct Address {
     path: PathBuf,
     #[cfg(target_os = "linux")]

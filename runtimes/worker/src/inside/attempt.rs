@@ -9,18 +9,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::outbox::{Outbox, weight};
 
-/// Longest text of one token event; a longer one is cut into several.
+/// Maximum length of the text of a token event; longer texts are split.
 const MAX_TOKEN_BYTES: usize = 64 << 10;
 
-/// An attempt: its events, and the handles to its run.
+/// An attempt: its events, and handles to its run.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) outbox: Outbox,
-    /// Next event for the connection; `None` until it asks.
+    /// Number of the next event for the connection; `None` until the agent requests events.
     pub(super) cursor: Option<u64>,
     pub(super) cancel: CancellationToken,
     pub(super) work: WorkCounter,
-    /// Why it was stopped from outside the engine: becomes the failure of its outcome.
+    /// Why it was stopped by other parts than the engine: becomes the failure of its outcome.
     stop: Option<Failure>,
     bytes_left: u64,
 }
@@ -37,7 +37,7 @@ impl Attempt {
         }
     }
 
-    /// Stops the run; the first reason stands.
+    /// Stops the run; the first reason counts.
     pub(super) fn stop(&mut self, failure: Failure) {
         self.stop.get_or_insert(failure);
         self.cancel.cancel();
@@ -45,12 +45,12 @@ impl Attempt {
 
     /// Appends an event of the engine, within the output limit.
     pub(super) fn append(&mut self, event: AttemptEvent) {
-        // An engine's word is not the end; and after a stop nothing more is owed.
+        // An engine cannot end an attempt by an event; and after a stop no events are needed.
         if self.stop.is_some() || matches!(event, AttemptEvent::Ended { .. }) {
             return;
         }
         let Some(left) = self.bytes_left.checked_sub(weight(&event) as u64) else {
-            let message = "the job made more output than its Cargo allows";
+            let message = "the job produced more output than its Cargo allows";
             return self.stop(Failure::of_job(FailureCode::OutputLimit, message));
         };
         self.bytes_left = left;
@@ -62,11 +62,11 @@ impl Attempt {
         }
     }
 
-    /// Appends the end. A run that was stopped and did not complete failed for the reason it was stopped for.
+    /// Appends the end. A stopped run that did not complete fails with the reason for which it was stopped.
     pub(super) fn end(&mut self, outcome: Outcome) {
         let outcome = match (self.stop.take(), outcome) {
             (Some(failure), Outcome::Failed { usage, .. }) => Outcome::Failed { failure, usage },
-            // Some of what it made was withheld, so it did not complete.
+            // A part of its output was dropped, so it did not complete.
             (Some(failure), Outcome::Completed { usage, .. }) if failure.code == FailureCode::OutputLimit => {
                 Outcome::Failed { failure, usage }
             }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_at_characters() {
+    fn long_texts_are_split_at_characters() {
         let mut attempt = Attempt::new(1, u64::MAX);
         let text = "é".repeat(100_000);
         attempt.append(AttemptEvent::Token { content: text.clone(), count: 3 });
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_limit_the_run_is_stopped_and_fails() {
+    fn beyond_the_limit_the_run_is_stopped_and_fails() {
         let mut attempt = Attempt::new(1, 100);
         for _ in 0..9 {
             attempt.append(AttemptEvent::Token { content: "x".repeat(20), count: 1 });
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_completes_in_spite_of_a_cancellation_completed() {
+    fn a_run_that_completes_despite_a_cancellation_is_completed() {
         let mut attempt = Attempt::new(1, 100);
         attempt.stop(Failure::interrupted(FailureCode::CancelledByUser, "bye"));
         attempt.end(completed());

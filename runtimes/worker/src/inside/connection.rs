@@ -1,4 +1,4 @@
-//! One connection of the agent: commands are read, frames are written, until either side closes or a newer connection takes over.
+//! One connection of the agent: reads commands and writes frames until either side closes it or a newer connection replaces it.
 
 use std::{
     sync::{
@@ -30,12 +30,12 @@ use crate::{
     frame::{FromWorker, ToWorker},
 };
 
-/// Between two pulses.
+/// Time between two pulses.
 const PULSE: Duration = Duration::from_secs(1);
-/// The same while there is nothing to do: a machine at rest is woken seldom, and two get lost before the worker counts as hung.
+/// The same without jobs: an idle machine is woken seldom. Two pulses may be lost before the worker counts as stalled.
 const IDLE_PULSE: Duration = Duration::from_secs(4);
 
-/// What every connection tells.
+/// What the first frame of every connection contains.
 #[derive(Debug, Clone)]
 pub(super) struct Teller {
     pub(super) instance: InstanceId,
@@ -84,7 +84,7 @@ impl Teller {
         let mut pulsed = None;
         loop {
             let due = pulsed.map_or_else(Instant::now, |pulsed| pulsed + self.pulse_every());
-            // Whatever gathers while a frame is on its way goes out together in the next.
+            // Events that arrive while a frame is written are sent together in the next.
             tokio::select! {
                 biased;
                 Ok(()) = self.load.changed() => {

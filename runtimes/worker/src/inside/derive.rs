@@ -1,5 +1,5 @@
-//! A process that makes one file of another and ends: compiled code of a module, say. What it reads is as hostile as any model, so
-//! it does so inside the walls, with a limit on memory and on processor time.
+//! A process that derives one file from another, such as the compiled code of a module. Its input is as untrusted as any model, so it runs
+//! in the sandbox, with limits on memory and processor time.
 
 use std::{fs, path::Path, process::ExitCode};
 
@@ -11,7 +11,7 @@ use crate::{
     lockdown::Memory,
 };
 
-/// Derives in `dir` what its launch file asks for; a failure is written beside the result that is missing.
+/// Derives in `dir` what its launch file requests; a failure is written in place of the result.
 pub(super) fn run<E: EngineLoader>(mut engine: E, dir: &Path) -> Result<ExitCode, StartError> {
     let launch = read_launch(dir)?;
     let memory = Memory::open().map_err(StartError::Memory)?;
@@ -34,10 +34,10 @@ pub(super) fn run<E: EngineLoader>(mut engine: E, dir: &Path) -> Result<ExitCode
     Ok(ExitCode::from(EXIT_LOAD_FAILED as u8))
 }
 
-/// The result goes into a store that a loss of power must not fill with halves.
+/// Synced: the result goes into a store in which a power loss must not leave partial files.
 fn synced(path: &Path) -> Result<(), Failure> {
     let sync = fs::File::open(path).and_then(|file| file.sync_all());
     sync.map_err(|error| {
-        Failure::of_host(FailureCode::InternalError, format!("keep what was derived: {error}"))
+        Failure::of_host(FailureCode::InternalError, format!("store the derived file: {error}"))
     })
 }

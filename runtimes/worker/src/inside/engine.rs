@@ -1,4 +1,4 @@
-//! What a worker binary brings: an engine that can be loaded.
+//! What a worker binary provides: an engine that can be loaded.
 
 use std::path::Path;
 
@@ -14,27 +14,27 @@ use crate::{launch::Launch, lockdown::Profile};
 
 /// An engine before its model is loaded.
 pub trait EngineLoader: Send + 'static {
-    /// What it becomes.
+    /// The loaded engine.
     type Runtime: Runtime;
 
-    /// Which engine it is.
+    /// Its kind.
     fn kind(&self) -> RuntimeType;
 
-    /// What it can do on this machine.
+    /// What it supports on this machine.
     fn probe(&mut self) -> Result<Probe, Unavailable>;
 
-    /// Before lock-down, in a process with one thread: opens devices, loads libraries. Reads nothing that strangers made.
+    /// Before the sandbox is applied, in a process with one thread: opens devices, loads libraries. Reads nothing untrusted.
     fn prepare(&mut self, _launch: &Launch) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// What it must still reach once it is locked in, besides its artifacts and its scratch folder.
+    /// What it must be able to access in the sandbox, in addition to its artifacts and its scratch folder.
     fn profile(&self, _launch: &Launch) -> Profile {
         Profile::default()
     }
 
-    /// Makes of a Cargo's file, `launch.artifacts`, what its runs read instead, and writes it to `into`: compiled code, an
-    /// optimised graph. In a process of its own, inside the walls, within its limits; the result is kept by file and engine version.
+    /// Derives from a Cargo's file, `launch.artifacts`, the file that jobs read instead, and writes it to `into`: compiled code, an
+    /// optimized graph. Runs in a separate process in the sandbox, within its limits; the result is stored by file and engine version.
     fn derive(self, _launch: &Launch, _into: &Path) -> Result<(), Failure>
     where
         Self: Sized,
@@ -42,7 +42,7 @@ pub trait EngineLoader: Send + 'static {
         Err(Failure::of_host(FailureCode::InternalError, "this engine derives nothing"))
     }
 
-    /// Loads the model, inside the walls. Blocking work has its own thread.
+    /// Loads the model in the sandbox. Blocking work needs its own thread.
     fn load(
         self,
         launch: Launch,
@@ -53,9 +53,9 @@ pub trait EngineLoader: Send + 'static {
 /// A loaded engine.
 #[derive(Debug)]
 pub struct Loaded<R> {
-    /// Ready to run jobs.
+    /// Runs jobs.
     pub runtime: R,
-    /// Version of the engine underneath.
+    /// Version of the underlying library.
     pub version: String,
     /// Jobs at once.
     pub slots: u32,
@@ -63,7 +63,7 @@ pub struct Loaded<R> {
     pub vram_mb: u64,
 }
 
-/// Tells the agent how far loading is. Cheap, and callable from any thread.
+/// Reports the progress of loading. Cheap, from any thread.
 #[derive(Debug, Clone)]
 pub struct LoadProgress(pub(super) watch::Sender<LoadState>);
 

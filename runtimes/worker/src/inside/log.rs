@@ -1,4 +1,4 @@
-//! The worker's log: standard error, which is a file in its directory, up to a bound.
+//! The worker's log: standard error, which is a file in its directory, up to a limit.
 
 use std::{
     io,
@@ -7,12 +7,12 @@ use std::{
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-/// Bytes a worker logs in its life; an engine that floods the log fills no disk.
+/// Maximum bytes of a worker's log, so that an engine cannot fill the disk.
 const MAX_LOG_BYTES: u64 = 4 << 20;
 const FILTER_VARIABLE: &str = "ISLAND_WORKER_LOG";
 const DEFAULT_FILTER: &str = "info,llama-cpp-2=warn,ggml=warn";
 
-/// Starts logging. A filter in the environment that does not parse is replaced by the default.
+/// Starts logging. An invalid filter in the environment is replaced by the default.
 pub(super) fn start() {
     let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
     let started = tracing_subscriber::fmt()

@@ -1,12 +1,12 @@
-//! The events of one attempt: numbered, kept until the agent has them on disk, sent in batches.
+//! The events of one attempt: numbered, kept until the agent has spooled them, sent in batches.
 
 use std::collections::VecDeque;
 
 use island_protocol::event::{AttemptEvent, Numbered};
 
-/// Events in one frame.
+/// Maximum number of events in one frame.
 const MAX_BATCH_EVENTS: usize = 512;
-/// Bytes of content in one frame, about: it ends with the event that reaches this.
+/// Approximate maximum of content in one frame, bytes: it ends with the event that reaches this.
 const MAX_BATCH_BYTES: usize = 256 << 10;
 
 /// Numbered events from the oldest that is still needed.
@@ -18,7 +18,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Whose first event will have this number.
+    /// Creates one whose first event has this number.
     pub(super) fn starting_at(first: u64) -> Self {
         Self { events: VecDeque::new(), next: first, ended: false }
     }
@@ -31,12 +31,12 @@ impl Outbox {
         self.next += 1;
     }
 
-    /// Number of the oldest event it still has; the next one's if it has none.
+    /// Number of the oldest event that it still has; that of the next event if it has none.
     pub(super) fn oldest(&self) -> u64 {
         self.next - self.events.len() as u64
     }
 
-    /// Number the next event will have.
+    /// Number of the next event.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
@@ -46,7 +46,7 @@ impl Outbox {
         self.ended
     }
 
-    /// The next batch from event `from` on; empty if there is none yet.
+    /// Returns the next batch from event `from` on; empty if there are no events.
     pub(super) fn batch(&self, from: u64) -> Vec<Numbered<AttemptEvent>> {
         let skip = from.saturating_sub(self.oldest()) as usize;
         let mut bytes = 0;
@@ -58,7 +58,7 @@ impl Outbox {
         self.events.iter().skip(skip).take(MAX_BATCH_EVENTS).take_while(fits).cloned().collect()
     }
 
-    /// Forgets events below `below`; true once the end itself is forgotten.
+    /// Drops events below `below`; returns `true` once the end itself is dropped.
     pub(super) fn forget(&mut self, below: u64) -> bool {
         while self.events.front().is_some_and(|event| event.n < below) {
             self.events.pop_front();
@@ -67,7 +67,7 @@ impl Outbox {
     }
 }
 
-/// Bytes an event stands for, in frames and against the output limit.
+/// Bytes of an event, as counted in frames and against the output limit.
 pub(super) fn weight(event: &AttemptEvent) -> usize {
     let content = match event {
         AttemptEvent::Token { content, .. } => content.len(),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn is_forgotten_only_past_its_end() {
+    fn is_dropped_only_after_its_end() {
         let mut outbox = Outbox::starting_at(5);
         outbox.push(token("a"));
         assert!(!outbox.forget(6));

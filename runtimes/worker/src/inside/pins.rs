@@ -1,4 +1,4 @@
-//! Shared locks on the model's files: whoever would evict one needs it exclusively.
+//! Shared locks on the model's files: eviction needs an exclusive lock.
 
 use std::{
     fs::{File, TryLockError},
@@ -7,7 +7,7 @@ use std::{
 
 use island_protocol::job::{Failure, FailureCode};
 
-/// Opens and locks every file, for as long as the result lives.
+/// Opens and locks every file until the result is dropped.
 pub(super) fn hold<'a>(files: impl Iterator<Item = &'a PathBuf>) -> Result<Vec<File>, Failure> {
     files.map(pin).collect()
 }
@@ -20,7 +20,7 @@ fn pin(path: &PathBuf) -> Result<File, Failure> {
     let file = File::open(path).map_err(|error| unavailable(&format!("{error}: open")))?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Err(unavailable("the cache is about to remove")),
-        // A file system without locks has no other user to guard against.
+        // A file system without locks is not shared with the cache of another process.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
 }

@@ -12,16 +12,16 @@ use tokio::sync::watch;
 
 use super::state::{RunHandles, State};
 
-/// Where a run writes.
+/// Where a run may write.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// Folder of its own, removed with it.
+    /// Its scratch folder, removed after it.
     pub(super) scratch: PathBuf,
-    /// File for its debug log.
+    /// Path of its debug log.
     pub(super) log: Option<PathBuf>,
 }
 
-/// Runs one attempt to its end, once the engine is there.
+/// Runs one attempt to its end, once the engine is loaded.
 pub(super) async fn run<R: Runtime>(
     mut engine: watch::Receiver<Option<Arc<R>>>,
     state: Arc<State>,
@@ -59,7 +59,7 @@ async fn attempt<R: Runtime>(
     if let Err(error) = std::fs::create_dir_all(&scratch) {
         return Outcome::failed(Failure::of_host(
             FailureCode::DiskFull,
-            format!("make a scratch folder: {error}"),
+            format!("create a scratch folder: {error}"),
         ));
     }
     let (events, mut emitted) = EventSink::channel();
@@ -85,17 +85,17 @@ async fn attempt<R: Runtime>(
         state.append(key, event);
     }
     if let Err(error) = std::fs::remove_dir_all(&scratch) {
-        tracing::warn!(%key, %error, "a scratch folder stays behind");
+        tracing::warn!(%key, %error, "a scratch folder could not be removed");
     }
     if let Some(path) = places.log.filter(|_| !log.is_empty())
         && let Err(error) = std::fs::write(path, log.text())
     {
-        tracing::warn!(%key, %error, "a job's debug log is lost");
+        tracing::warn!(%key, %error, "a job's debug log could not be written");
     }
     outcome.unwrap_or_else(|_| {
         Outcome::failed(Failure::of_host(
             FailureCode::RuntimeCrashed,
-            "the engine broke down while running the job",
+            "the engine failed while running the job",
         ))
     })
 }

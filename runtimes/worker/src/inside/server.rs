@@ -1,4 +1,4 @@
-//! The server loop: it owns the listener, the connection, the load and every run, and awaits them all.
+//! The server loop: owns the listener, the connection, the load and every run, and awaits them all.
 
 use std::{
     future::pending,
@@ -35,12 +35,12 @@ use crate::{
     launch::{EXIT_LOAD_FAILED, Launch, log_file},
 };
 
-/// Commands read but not acted on yet.
+/// Number of commands that were read but not yet executed.
 const QUEUE: usize = 64;
-/// For runs to end once they are all cancelled, and for their ends to reach the agent.
+/// Time for cancelled runs to end and their ends to reach the agent.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// What the server was started with.
+/// What the server is started with.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) launch: Launch,
@@ -49,7 +49,7 @@ pub(super) struct World {
     pub(super) resident_mb: Arc<AtomicU64>,
 }
 
-/// Loads the engine and serves the socket until told to stop, or left alone for too long.
+/// Loads the engine and serves the socket until stopped, or without a connection for too long.
 pub(super) async fn serve<E: EngineLoader>(
     engine: E,
     world: World,
@@ -92,9 +92,9 @@ struct Server<R> {
     engine: watch::Sender<Option<Arc<R>>>,
     runs: JoinSet<()>,
     connection: Option<JoinHandle<()>>,
-    /// When nobody was connected last; the clock of loneliness starts there.
+    /// When the last connection ended; the orphan timeout starts there.
     alone_since: Instant,
-    /// Set once it is to stop: until when runs may take to end.
+    /// Set once it stops: until when runs may take to end.
     leave_by: Option<Instant>,
     draining: bool,
     failure_told: bool,
@@ -131,11 +131,11 @@ impl<R: Runtime> Server<R> {
         }
     }
 
-    /// The newest connection is the one that counts.
+    /// The newest connection replaces earlier ones.
     async fn connect(&mut self, stream: UnixStream) {
         if let Some(older) = self.connection.take() {
             older.abort();
-            // Its place is free once it has really ended.
+            // Its slot is free once it has ended.
             let _ = older.await;
         }
         self.state.forget_cursors();
@@ -181,7 +181,7 @@ impl<R: Runtime> Server<R> {
         if now && self.leave_by.is_none() {
             self.leave_by = Some(Instant::now() + GRACE);
             self.state
-                .stop_all(&Failure::interrupted(FailureCode::CancelledByUser, "the worker was told to stop"));
+                .stop_all(&Failure::interrupted(FailureCode::CancelledByUser, "the worker was stopped"));
         }
     }
 
@@ -201,7 +201,7 @@ impl<R: Runtime> Server<R> {
         self.alone_since + Duration::from_secs(self.world.launch.orphan_timeout_s)
     }
 
-    /// When something is due that no event announces.
+    /// When something is due that is not announced by an event.
     fn due(&self) -> Option<Instant> {
         let orphaned = self.connection.is_none().then(|| self.orphaned_at());
         orphaned.into_iter().chain(self.leave_by).min()
@@ -215,7 +215,7 @@ impl<R: Runtime> Server<R> {
         }
         let runtime = latest(&self.engine.subscribe());
         if let Some(runtime) = runtime {
-            // Past the grace the process ends all the same, and everything with it.
+            // After the grace period the process ends with everything in it.
             let _ = timeout(GRACE, runtime.shutdown()).await;
         }
         if self.load_failed() { ExitCode::from(EXIT_LOAD_FAILED as u8) } else { ExitCode::SUCCESS }
@@ -235,13 +235,13 @@ async fn load_engine<E: EngineLoader>(
 async fn join<T>(loading: &mut Option<JoinHandle<Result<T, Failure>>>) -> Result<T, Failure> {
     let Some(task) = loading else { return pending().await };
     task.await.unwrap_or_else(|_| {
-        Err(Failure::of_host(FailureCode::RuntimeCrashed, "the engine broke down while loading the model"))
+        Err(Failure::of_host(FailureCode::RuntimeCrashed, "the engine failed while loading the model"))
     })
 }
 
 async fn closed(connection: &mut Option<JoinHandle<()>>) {
     match connection {
-        // Its errors are its own affair; that it ended is what counts.
+        // Its error was logged; only its end counts.
         Some(connection) => drop(connection.await),
         None => pending().await,
     }
@@ -256,6 +256,6 @@ async fn until(due: Option<Instant>) {
 
 fn note_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "a run's task broke down");
+        tracing::error!(%error, "a run's task failed");
     }
 }

@@ -1,4 +1,4 @@
-//! What the server, the runs and the connection share.
+//! State shared by the server, the runs and the connection.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) fn latest<T: Clone>(channel: &watch::Receiver<T>) -> T {
     channel.borrow().clone()
 }
 
-/// How far the engine is.
+/// The state of loading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LoadState {
     Loading { done: u64, total: u64 },
@@ -39,7 +39,7 @@ impl LoadState {
     }
 }
 
-/// The handles a new run needs.
+/// The handles that a new run needs.
 #[derive(Debug, Clone)]
 pub(super) struct RunHandles {
     pub(super) cancel: CancellationToken,
@@ -50,7 +50,7 @@ pub(super) struct RunHandles {
 #[derive(Debug, Default)]
 pub(super) struct State {
     attempts: Mutex<BTreeMap<AttemptKey, Attempt>>,
-    /// Something can be sent, or an attempt came.
+    /// Notified when something can be sent, or an attempt was added.
     pub(super) changed: Notify,
 }
 
@@ -59,7 +59,7 @@ impl State {
         self.attempts.lock()
     }
 
-    /// Takes in an attempt; `None` if it is here already.
+    /// Adds an attempt; `None` if it is already here.
     pub(super) fn admit(
         &self,
         key: AttemptKey,
@@ -73,7 +73,7 @@ impl State {
         let attempt = Attempt::new(first_event, max_output_bytes);
         let handles = RunHandles { cancel: attempt.cancel.clone(), work: attempt.work.clone() };
         attempts.insert(key, attempt);
-        // Pulses come faster from now on.
+        // Pulses are sent more often from now on.
         self.changed.notify_one();
         Some(handles)
     }
@@ -104,7 +104,7 @@ impl State {
         }
     }
 
-    /// The connection wants this attempt's events from `from` on.
+    /// Requests this attempt's events from `from` on.
     pub(super) fn replay(&self, key: AttemptKey, from: u64) {
         if let Some(attempt) = self.attempts().get_mut(&key) {
             attempt.cursor = Some(from);
@@ -112,14 +112,14 @@ impl State {
         self.changed.notify_one();
     }
 
-    /// A new connection begins: it has asked for nothing yet.
+    /// A new connection starts: it has requested nothing yet.
     pub(super) fn forget_cursors(&self) {
         for attempt in self.attempts().values_mut() {
             attempt.cursor = None;
         }
     }
 
-    /// The agent has events below `below` on disk.
+    /// The agent has spooled events below `below`.
     pub(super) fn spooled(&self, key: AttemptKey, below: u64) {
         let mut attempts = self.attempts();
         if attempts.get_mut(&key).is_some_and(|attempt| attempt.outbox.forget(below)) {
@@ -127,12 +127,12 @@ impl State {
         }
     }
 
-    /// Whether no attempt is left, not even one whose end must still be fetched.
+    /// Whether no attempt is left, including those whose end must still be sent.
     pub(super) fn is_empty(&self) -> bool {
         self.attempts().is_empty()
     }
 
-    /// The next frames for the connection, one for each attempt that has something to send.
+    /// Returns the next frames for the connection, one for each attempt with events to send.
     pub(super) fn take_batches(&self) -> Vec<FromWorker> {
         let mut frames = Vec::new();
         for (&key, attempt) in self.attempts().iter_mut() {

@@ -1,4 +1,4 @@
-//! The file system wall: landlock.
+//! File system access: landlock.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use landlock::{
 
 use super::Profile;
 
-/// Newest kernel interface whose rights are asked for; an older kernel gives those it knows.
+/// Newest version of the kernel interface whose rights are requested; an older kernel applies those it knows.
 const NEWEST: ABI = ABI::V7;
-/// Oldest one with which no file can be changed behind the wall: truncation is covered since then.
+/// Oldest version that covers truncation, so that no file outside can be changed.
 const NEEDED: ABI = ABI::V3;
 
-/// Harmless facts that the C library and threads ask for.
+/// Harmless facts that the C library and threads need.
 const FACTS: [&str; 3] = ["/sys/devices/system/cpu", "/dev/null", "/dev/urandom"];
 
-/// Confines this thread, and all it starts, to the profile's files; TCP, abstract sockets and signals to others are refused too.
+/// Restricts this thread, and all that it starts, to the profile's files; TCP, abstract sockets and signals to others are refused, too.
 pub(super) fn confine(profile: &Profile) -> Result<(), String> {
     restrict(profile).map_err(|error| error.to_string()).and_then(|status| match status {
         RulesetStatus::NotEnforced => Err("this kernel does not offer it".to_owned()),
@@ -59,7 +59,7 @@ fn restrict(profile: &Profile) -> Result<RulesetStatus, RulesetError> {
     Ok(rules.restrict_self()?.ruleset)
 }
 
-/// Opens `path` to `access`, as far as it applies to what is there. A path that does not exist needs no rule.
+/// Allows `access` to `path`, as far as it applies to its type. A path that does not exist needs no rule.
 fn allow(
     rules: RulesetCreated,
     path: &Path,

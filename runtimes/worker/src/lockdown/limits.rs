@@ -1,16 +1,16 @@
-//! Limits of the kernel that need no wall: core dumps, open files, file sizes, threads, processor time, and tracing by others.
+//! Limits of the kernel: core dumps, open files, file sizes, threads, processor time, and tracing by others.
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 
-/// Largest file a worker writes.
+/// Maximum size of a file that a worker writes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// Files and sockets it holds open.
+/// Maximum number of open files and sockets.
 const MAX_OPEN_FILES: u64 = 1024;
-/// Processes and threads of its user together; a user's other programs count too, hence the size.
+/// Maximum number of processes and threads of its user; other programs of the user count, too, hence the size.
 const MAX_TASKS: u64 = 8192;
 
 pub(super) fn set(cpu_s: u64) -> Result<(), String> {
-    // No core dump: it would hold prompts.
+    // No core dump: it would contain prompts.
     lower(Resource::Core, 0)?;
     lower(Resource::Fsize, MAX_FILE_BYTES)?;
     lower(Resource::Nofile, MAX_OPEN_FILES)?;

@@ -1,4 +1,5 @@
-//! The system call wall: seccomp. What is not listed is refused with "operation not permitted", so that a library that only tries
+//! System calls: seccomp. Calls that are not listed return "operation not permitted", so that a library that only tries one continues. No
+//! sockets are created, no programs started, no processes signaled, nothing mounted or traced.
 //! goes on. No sockets are made, no programs started, no processes signalled, nothing mounted or traced.
 
 use std::collections::BTreeMap;
@@ -11,9 +12,9 @@ use seccompiler::{
 
 use super::Profile;
 
-/// Needed by the async runtime, the allocator, threads and file access, whatever their arguments.
+/// Needed by the async runtime, the allocator, threads and file access, with any arguments.
 const FREE: &[c_long] = &[
-    // Files; which ones, landlock decides.
+    // Files; landlock decides which.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -97,7 +98,7 @@ const FREE: &[c_long] = &[
     libc::SYS_ppoll,
 ];
 
-/// Older spellings of the above that only x86-64 has.
+/// Older variants of the above that only x86-64 has.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[c_long] = &[
     libc::SYS_open,
@@ -117,7 +118,7 @@ const OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[];
 
-/// Needed besides by GPU drivers.
+/// Additionally needed by GPU drivers.
 const DRIVERS: &[c_long] = &[
     libc::SYS_ioctl,
     libc::SYS_memfd_create,
@@ -136,7 +137,7 @@ const DRIVERS: &[c_long] = &[
 ];
 
 const PROT_EXEC: u64 = libc::PROT_EXEC as u64;
-/// `arch_prctl` request by which a process asks for the AMX tile registers.
+/// `arch_prctl` request by which a process requests the AMX tile registers.
 #[cfg(target_arch = "x86_64")]
 const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
 /// `prctl` request that names a memory mapping.
@@ -144,12 +145,12 @@ const PR_SET_VMA: u64 = 0x5356_4d41;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Confines this thread, and all it starts.
+/// Restricts this thread, and all that it starts.
 pub(super) fn confine(profile: &Profile) -> Result<(), String> {
     let allowed = rules(profile).map_err(|error| error.to_string())?;
-    // Threads are made by `clone`, whose flags can be looked at; "no such call" makes the C library fall back to it.
+    // Threads are created by `clone`, whose flags can be inspected; "no such call" makes the C library use it instead of `clone3`.
     let newer = Rules::from([(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new())]);
-    // The list goes last: it refuses the call that installs a filter.
+    // The list is installed last: it forbids the call that installs a filter.
     install(newer, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))?;
     install(allowed, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
@@ -171,7 +172,7 @@ fn rules(profile: &Profile) -> Result<Rules, seccompiler::BackendError> {
     rules.insert(libc::SYS_tgkill, vec![rule(is(0, u64::from(std::process::id())))?]);
     rules.insert(libc::SYS_sched_setaffinity, vec![rule(is(0, 0))?]);
     rules.insert(libc::SYS_socketpair, vec![rule(is(0, libc::AF_UNIX as u64))?]);
-    // Limits are read, not set, and only its own.
+    // Its own limits may be read, not set.
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![is(0, 0)?, wide(2, 0)?])?]);
     rules.insert(
         libc::SYS_fcntl,
@@ -203,7 +204,7 @@ fn rules(profile: &Profile) -> Result<Rules, seccompiler::BackendError> {
     }
     if profile.local_sockets {
         rules.insert(libc::SYS_socket, vec![rule(is(0, libc::AF_UNIX as u64))?]);
-        // Of the one family that can be made.
+        // Sockets of the only family that can be created.
         rules.insert(libc::SYS_connect, Vec::new());
     }
     if !profile.devices.is_empty() {

@@ -1,5 +1,5 @@
-//! The memory wall: a thread that looks at what the worker has allocated and ends it past its limit. Address space is not limited:
-//! GPU drivers and wasm reserve terabytes that they never touch.
+//! Memory: a thread that measures what the worker has allocated and ends it beyond its limit. Address space is not limited: GPU drivers and
+//! wasm reserve terabytes that they never use.
 
 #[cfg(target_os = "macos")]
 mod macos;
@@ -23,10 +23,10 @@ use procfs::Counter;
 
 use crate::launch::EXIT_OUT_OF_MEMORY;
 
-/// Between two looks.
+/// Time between two measurements.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Reads this process's memory, also when the file system is out of reach by then.
+/// Reads this process's memory, also in the sandbox.
 #[derive(Debug)]
 pub struct Memory {
     counter: Counter,
@@ -36,24 +36,24 @@ pub struct Memory {
 /// Memory in kilobytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Usage {
-    /// In RAM, mapped files included.
+    /// Resident, mapped files included.
     resident: u64,
-    /// Allocated: anonymous and shared memory, which no pressure takes back; swapped out or not.
+    /// Allocated: anonymous and shared memory, which cannot be reclaimed; swapped out or not.
     allocated: u64,
 }
 
 impl Memory {
-    /// Opens the counter. To be called before the walls stand.
+    /// Opens the counter. Must be called before the sandbox is applied.
     pub fn open() -> io::Result<Self> {
         Ok(Self { counter: Counter::open()?, resident_mb: Arc::default() })
     }
 
-    /// Where the resident memory, in megabytes, can be read from now on.
+    /// The resident memory in megabytes, updated from now on.
     pub fn resident_mb(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.resident_mb)
     }
 
-    /// Watches for the life of the process, and ends it when more than `limit_mb` are allocated. 0 is no limit.
+    /// Measures until the process ends, and ends it when more than `limit_mb` are allocated. 0 means no limit.
     pub fn watch(self, limit_mb: u64) -> io::Result<()> {
         thread::Builder::new().name("memory".into()).stack_size(64 << 10).spawn(move || {
             loop {

@@ -1,4 +1,4 @@
-//! Bounds for all that may come, and what a machine of known costs settles at.
+//! Bounds for all loads, and the result on a machine with known costs.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn taught(on_processor: bool, steps: &[(usize, usize, u64)]) -> Budget {
 
 proptest! {
     #[test]
-    fn stays_in_bounds(
+    fn stays_within_bounds(
         steps in proptest::collection::vec((0_usize..=32, 0_usize..512, 0_u64..10_000_000), 0..50),
         load in load(),
         on_processor: bool,
@@ -51,7 +51,7 @@ proptest! {
     }
 }
 
-/// Settles beside four replies, where a step costs 10 ms and each prompt token besides what `each` says.
+/// Converges with four replies, where a step costs 10 ms and each further prompt token `each`.
 fn settled(on_processor: bool, load: Load, each: impl Fn(usize) -> u64) -> usize {
     let mut budget = Budget::new(on_processor);
     let mut reading = 0;
@@ -72,9 +72,9 @@ fn converges_to_the_target() {
 }
 
 #[test]
-fn a_long_prompt_is_read_in_tiles_though_one_takes_longer_than_it_should() {
+fn a_long_prompt_is_read_in_tiles_that_exceed_the_maximum_duration() {
     let load = Load { writing: 4, cells: 400, unread: usize::MAX, depth: 4000 };
-    // Twice as dear below a tile: steps that shrink to be shorter would cost ever more.
+    // Twice as expensive below a tile: shorter steps would cost even more.
     let reading = settled(true, load, |reading| if reading + 4 < TILE { 4000 } else { 2000 });
     assert_eq!(reading, TILE - 4);
     let slow = settled(true, load, |_| 60_000);

@@ -1,4 +1,4 @@
-//! Against a context that is only a table: what is kept is truly there, what runs is never touched, cells never run out.
+//! With a context that is only a table: kept tokens exist, running sequences are never changed, cells never run out.
 
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn place_of_idle() -> impl Strategy<Value = Idle> {
 
 proptest! {
     #[test]
-    fn a_context_that_follows_orders_always_has_what_is_kept(acts in acts(), idle in place_of_idle()) {
+    fn kept_tokens_always_exist_in_the_context(acts in acts(), idle in place_of_idle()) {
         let mut sequences = Sequences::new(COUNT, CAPACITY, idle);
         let mut kv_offload = KvOffload::new(if idle == Idle::PrefixMatch { 30 } else { 0 });
         let mut context: Vec<(Vec<LlamaToken>, String)> = vec![Default::default(); COUNT];
@@ -74,7 +74,7 @@ proptest! {
                             context[placed.sequence] = (tokens[..placed.keep].to_vec(), scope.clone());
                         }
                         Source::PrefixMatch => {
-                            let brought = brought.expect("what was offered lies there");
+                            let brought = brought.expect("the offered conversation exists");
                             context[placed.sequence] = (brought.state, brought.scope);
                         }
                     }
@@ -130,7 +130,7 @@ fn write(sequences: &mut Sequences, sequence: usize, range: std::ops::Range<i32>
 }
 
 #[test]
-fn a_conversation_goes_on_in_its_own_sequence() {
+fn a_conversation_continues_in_its_sequence() {
     let mut sequences = Sequences::new(2, 100, Idle::Here);
     let first = sequences.place(&tokens(0..10), 20, "a", NONE).expect("room");
     assert_eq!((first.keep, first.source), (0, Source::Itself));
@@ -152,7 +152,7 @@ fn a_running_jobs_beginning_is_copied() {
 }
 
 #[test]
-fn an_idle_conversation_leaves_for_a_strangers_job_and_comes_back() {
+fn an_idle_conversation_is_moved_for_another_accounts_job_and_restored() {
     let mut sequences = Sequences::new(2, 100, Idle::PrefixMatch);
     let first = sequences.place(&tokens(0..10), 20, "a", NONE).expect("room");
     write(&mut sequences, first.sequence, 0..15);
@@ -167,7 +167,7 @@ fn an_idle_conversation_leaves_for_a_strangers_job_and_comes_back() {
 }
 
 #[test]
-fn what_would_not_fit_when_back_is_read_again() {
+fn a_conversation_that_would_not_fit_is_read_again() {
     let mut sequences = Sequences::new(2, 40, Idle::PrefixMatch);
     sequences.place(&tokens(50..60), 20, "b", NONE).expect("room");
     let long = PrefixMatch { keep: 8, cells: 30 };

@@ -1,5 +1,5 @@
-//! A process as macOS watches it: a queue that holds its end from then on. Whether it has ended is asked before each signal, since
-//! its number may be another's by then.
+//! A process on macOS: a queue that receives its end. Before each signal it is checked that the process has not ended, because its id could
+//! have been reused.
 
 use std::{io, os::fd::OwnedFd, ptr};
 
@@ -18,18 +18,15 @@ use tokio::io::{Interest, unix::AsyncFd};
 pub(super) struct Handle(AsyncFd<OwnedFd>);
 
 impl Handle {
-    #[expect(
-        unsafe_code,
-        reason = "registering a descriptor or an event asks for a promise that it stays open"
-    )]
+    #[expect(unsafe_code, reason = "registering a descriptor or an event requires that it stays open")]
     pub(super) fn open(pid: Pid) -> io::Result<Self> {
         let queue = kqueue()?;
         let end = EventFilter::Proc { pid, flags: ProcessEvents::EXIT };
         let wanted = [Event::new(end, EventFlags::ADD, ptr::null_mut())];
         let mut none: [Event; 0] = [];
-        // SAFETY: the event is of a process and has no descriptor that could be closed.
+        // SAFETY: the event refers to a process and has no descriptor that could be closed.
         unsafe { kevent(&queue, &wanted, &mut none, None) }?;
-        // A queue can be waited for in this way alone.
+        // This is the only way to wait for a queue.
         let readable = Interest::READABLE;
         // SAFETY: an `OwnedFd` refers to the same open file until it is dropped, which `AsyncFd` does after deregistering it.
         Ok(Self(unsafe { AsyncFd::register_with_interest(queue, readable) }?))

@@ -1,4 +1,4 @@
-//! A process as Linux hands it out: a descriptor that is only ever this process.
+//! A process on Linux: a descriptor that always refers to this process.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 pub(super) struct Handle(AsyncFd<OwnedFd>);
 
 impl Handle {
-    #[expect(unsafe_code, reason = "registering a descriptor asks for a promise that it stays open")]
+    #[expect(unsafe_code, reason = "registering a descriptor requires that it stays open")]
     pub(super) fn open(pid: Pid) -> io::Result<Self> {
         let opened = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
         // SAFETY: an `OwnedFd` refers to the same open file until it is dropped, which `AsyncFd` does after deregistering it.

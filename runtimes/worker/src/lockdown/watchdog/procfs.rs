@@ -1,4 +1,4 @@
-//! A process's memory as Linux tells it: in a file that can be read from inside the walls once it is open.
+//! A process's memory on Linux: a file that can be read in the sandbox once it is open.
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 

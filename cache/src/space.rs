@@ -1,8 +1,8 @@
-//! Space for files on their way.
+//! Disk space for partial files.
 //!
-//! The folder itself is the ledger, so that all processes that share it see the same: a file that is being fetched has from the
-//! start the length that it will have, which reserves what is still to come, and its lock shows that it is being fetched. A file
-//! on its way that is not being fetched counts with what it has on the disk, and may be removed like any other that is not in use.
+//! The folder itself records the claims, so that all processes that share it see the same: a file that is being downloaded has its final
+//! length from the start, which reserves the missing part, and its lock shows that it is being downloaded. A partial file that is not being
+//! downloaded counts with its bytes on the disk, and may be removed like any other file that is not in use.
 
 use std::{
     collections::BTreeSet,
@@ -23,26 +23,26 @@ use crate::{
     lock,
 };
 
-/// Age after which a file on its way is given up.
+/// Age after which a partial file is removed.
 const STALE: Duration = Duration::from_hours(14 * 24);
-/// Bytes of a block, the unit in which the system reports what a file has on the disk.
+/// Bytes of a block, the unit in which the system reports the size of a file on the disk.
 const BLOCK: u64 = 512;
 
-/// Hands out claims on space.
+/// Claims disk space.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Space {
     layout: Layout,
     max_bytes: u64,
     min_free_bytes: u64,
 }
 
-/// Permission to give a file on its way its length. At most one exists at a time, over all processes.
+/// Permission to set the length of a partial file. At most one exists at a time, over all processes.
 #[derive(Debug)]
 pub(crate) struct Claim {
     _lock: File,
 }
 
-/// A file on its way.
+/// A partial file.
 #[derive(Debug)]
 struct Partial {
     /// Its path without extension.
@@ -53,13 +53,13 @@ struct Partial {
     is_fetched_now: bool,
 }
 
-impl Room {
+impl Space {
     pub(crate) fn new(layout: Layout, config: &CacheConfig) -> Self {
         Self { layout, max_bytes: config.max_bytes, min_free_bytes: config.min_free_bytes }
     }
 
-    /// Sees that the file on its way at `part` may be `size` bytes long: under the cap and on the disk, beside all others. What is
-    /// in the way is removed. The caller gives the file that length before it drops the claim.
+    /// Makes sure that the partial file at `part` may be `size` bytes long: within the limit and on the disk, in addition to all others.
+    /// Removes other files if needed. The caller sets that length before it drops the claim.
     pub(crate) async fn claim(
         &self,
         part: &Path,
@@ -84,7 +84,7 @@ impl Room {
             if stock.shortfall(size, written) == 0 {
                 break;
             }
-            // Without the mark it is not a cache's folder, whatever the settings are.
+            // Without the mark it is not a cache's folder, whatever the settings.
             if self.layout.root().join(MARK).is_file() && self.remove(&candidate) {
                 tracing::info!(what = ?candidate.what, size = candidate.size, "evicted");
                 stock.held = stock.held.saturating_sub(candidate.size);
@@ -104,7 +104,7 @@ impl Room {
         self.stock(&index::candidates(&self.layout), &partials(&self.layout)).spare()
     }
 
-    /// Removes files on their way that cannot be resumed, or that were not resumed for a long time.
+    /// Removes partial files that cannot be resumed, or were not resumed for a long time.
     pub(crate) fn sweep(&self) {
         for stem in stems(&self.layout.partial()) {
             let path = stem.with_extension("lock");

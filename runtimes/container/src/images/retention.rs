@@ -1,27 +1,27 @@
-//! Which images go when there are too many: the daemon's disk is the owner's, and every Cargo leaves an image there.
+//! Which images are removed when there are too many: they occupy the owner's disk.
 
-/// Images kept.
+/// Maximum number of images.
 const MOST_IMAGES: usize = 64;
-/// Bytes of all images kept.
+/// Maximum bytes of all images.
 const MOST_BYTES: u64 = 32 << 30;
 
-/// An image of ours at the daemon.
+/// An image of ours in the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// When it was used last, in any order that grows; `None` before this worker's time.
+    /// Order of its last use; `None` before this worker started.
     pub(super) used: Option<u64>,
 }
 
-/// Names of those that go: the ones unused for longest, until the rest fits.
+/// Names of the images to remove: the least recently used, until the rest fits.
 pub(super) fn excess(mut images: Vec<Kept>) -> Vec<String> {
     images.sort_by_key(|image| std::cmp::Reverse(image.used));
     let (mut count, mut bytes) = (0, 0_u64);
     let mut goes = |image: &Kept| {
         count += 1;
         bytes = bytes.saturating_add(image.bytes);
-        // The one used last stays, however big it is: a job is about to run in it.
+        // The most recently used stays, whatever its size: a job is about to run in it.
         count > 1 && (count > MOST_IMAGES || bytes > MOST_BYTES)
     };
     images.into_iter().filter(|image| goes(image)).map(|image| image.name).collect()
@@ -36,12 +36,12 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_stays() {
+    fn images_within_the_limits_stay() {
         assert!(excess(vec![image("a", 10, None), image("b", 20, Some(1))]).is_empty());
     }
 
     #[test]
-    fn the_longest_unused_go_first() {
+    fn the_least_recently_used_are_removed_first() {
         let images = vec![
             image("old", 1, None),
             image("second", 20, Some(2)),
