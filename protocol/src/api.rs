@@ -82,7 +82,7 @@ pub struct SubmitJob {
     /// Input that matches the Cargo's input schema.
     pub input: Map<String, Value>,
     /// 0 to 100; jobs with a higher priority are placed first.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::chat::null_as_default")]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<u8>", range(max = 100)))]
     pub priority: u8,
 }
@@ -264,8 +264,8 @@ pub struct Enroll {
     pub host_id: HostId,
     /// Its public NKey, `U…`.
     pub public_key: String,
-    /// Name its owner gave it.
-    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 64)))]
+    /// Name its owner gave it, not only white space.
+    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 64), regex(pattern = r"\S")))]
     pub name: String,
     /// Time of signing.
     pub sent_at: Timestamp,

@@ -1,6 +1,6 @@
 //! Bodies of `POST /chat/completions`. Unknown fields are ignored, as OpenAI-compatible servers do.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::job::{FinishReason, Usage};
@@ -10,7 +10,7 @@ use crate::job::{FinishReason, Usage};
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ChatRequest {
     /// A well-known name, a slug, an alias or any other name; unknown names select the default model.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
     pub model: String,
     /// The conversation so far.
@@ -18,11 +18,11 @@ pub struct ChatRequest {
     pub messages: Vec<ChatMessage>,
     /// Maximum number of tokens to generate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64)))]
     pub max_tokens: Option<u64>,
     /// Newer name of `max_tokens`, which it overrides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64)))]
     pub max_completion_tokens: Option<u64>,
     /// 0 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,11 +32,29 @@ pub struct ChatRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1)))]
     pub top_p: Option<f64>,
+    /// Tokens less likely than this share of the most likely one are left out. Not in OpenAI's API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1)))]
+    pub min_p: Option<f64>,
+    /// Number of most likely tokens to sample from; 0 for all. Not in OpenAI's API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 2_147_483_647)))]
+    pub top_k: Option<i64>,
+    /// Factor against repetition, 1 for none. Not in OpenAI's API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0.1, max = 10.0)))]
+    pub repetition_penalty: Option<f64>,
     /// Seed of the sampler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = -9_223_372_036_854_775_808_i64, max = 9_223_372_036_854_775_807_i64)))]
     pub seed: Option<i64>,
-    /// A string or a list of strings that end the reply.
+    /// A string or a list of up to 4 strings that end the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "maxItems": 4, "items": {"type": "string", "minLength": 1}},
+        {"type": "null"},
+    ])))]
     pub stop: Option<Value>,
     /// -2 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,7 +65,7 @@ pub struct ChatRequest {
     #[cfg_attr(feature = "openapi", schemars(range(min = -2, max = 2)))]
     pub frequency_penalty: Option<f64>,
     /// Whether to answer with Server-Sent Events.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<bool>"))]
     pub stream: bool,
     /// Options of the stream.
@@ -59,13 +77,44 @@ pub struct ChatRequest {
     pub n: Option<u32>,
     /// `{"type": "text" | "json_object"}`, or `{"type": "json_schema", "json_schema": {"name", "schema"}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
+        {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["text", "json_object"]}}},
+        {
+            "type": "object",
+            "required": ["type", "json_schema"],
+            "properties": {
+                "type": {"const": "json_schema"},
+                "json_schema": {"type": "object", "required": ["schema"], "properties": {"schema": {"type": "object"}}},
+            },
+        },
+        {"type": "null"},
+    ])))]
     pub response_format: Option<Value>,
     /// Functions that the reply may call: `{"type": "function", "function": {"name", "description", "parameters"}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("maxItems" = 128, "items" = {
+        "type": "object",
+        "required": ["type", "function"],
+        "properties": {
+            "type": {"const": "function"},
+            "function": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}},
+            },
+        },
+    })))]
     pub tools: Option<Vec<Value>>,
     /// `none`, `auto`, `required`, or one function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<Value>,
+}
+
+/// Reads null as the default value, as clients send it for options that are not set.
+pub(crate) fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Options of a stream.
@@ -73,7 +122,7 @@ pub struct ChatRequest {
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct StreamOptions {
     /// Whether a last chunk contains the usage.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     #[cfg_attr(feature = "openapi", schemars(with = "Option<bool>"))]
     pub include_usage: bool,
 }
@@ -102,6 +151,9 @@ pub struct ChatMessage {
     /// Id of the tool call that a message with the role `tool` answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
+    /// Name of the participant or of the function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// A tool call.
@@ -229,7 +281,7 @@ pub struct EmbeddingsRequest {
     pub input: Value,
     /// Encoding of vectors: `float`, a list of numbers, or `base64`, 32-bit little-endian floats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["float", "base64"])))]
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["float", "base64", null])))]
     pub encoding_format: Option<String>,
     /// Length of the vectors, for models whose vectors may be truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]

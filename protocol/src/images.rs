@@ -23,12 +23,16 @@ pub struct ImagesRequest {
     /// `b64_json`, or `url` for a `data:` URL: images are stored with their job and have no address of their own. Streams support only
     /// `b64_json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["b64_json", "url"])))]
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["b64_json", "url", null])))]
     pub response_format: Option<String>,
     /// File format; only `png`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["png"])))]
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["png", null])))]
     pub output_format: Option<String>,
+    /// Background; no image has a transparent one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["auto", "opaque", null])))]
+    pub background: Option<String>,
     /// Whether to stream events while images are generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,

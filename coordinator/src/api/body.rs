@@ -1,13 +1,20 @@
-//! Request bodies: one strict JSON text, then its fields by name, so that every complaint names the field.
+//! Request bodies: one strict JSON text, validated against the JSON Schema of its type, which the OpenAPI document shows as well.
 
-use std::{fmt, ops::RangeInclusive};
+use std::{fmt, sync::LazyLock};
 
 use axum::{
     body::to_bytes,
     extract::{FromRequest, Request},
     http::header,
 };
-use island_protocol::problem::Code;
+use island_protocol::{
+    api::{CheckIsland, Enroll, Pair, RenewCredentials, SubmitJob, key::CreateKey},
+    chat::{ChatRequest, EmbeddingsRequest},
+    images::ImagesRequest,
+    problem::Code,
+};
+use jsonschema::Validator;
+use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{
     Deserializer,
     de::{DeserializeOwned, DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
@@ -15,8 +22,9 @@ use serde::{
 use serde_json::{Map, Number, Value};
 
 use super::{ApiError, MAX_BODY};
+use crate::catalogue::cargo;
 
-/// How deep a body may nest.
+/// Maximum depth of a body.
 const MAX_DEPTH: usize = 64;
 
 /// A JSON object of a request.
@@ -45,21 +53,14 @@ impl<S: Send + Sync> FromRequest<S> for Json {
 
 fn unreadable(error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
-    // `1e999` is JSON; it is the value that nobody can use.
+    // `1e999` is valid JSON; only its value cannot be represented.
     if text.starts_with("number out of range") {
         return ApiError::new(Code::ValidationError, format!("a {text}"));
     }
-    ApiError::new(Code::InvalidJson, format!("the body is no JSON: {text}"))
+    ApiError::new(Code::InvalidJson, format!("the body is not JSON: {text}"))
 }
 
-/// `1.0` is an integer to JSON Schema, and to clients whose language has one kind of number.
-fn whole(value: &Value) -> Option<i64> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    let number = value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT)?;
-    Some(number as i64)
-}
-
-/// Parses one JSON text; duplicate names, deep nesting and anything behind it are errors.
+/// Parses one JSON text. Duplicate names, deep nesting and trailing text are errors.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = Strict { depth: MAX_DEPTH }.deserialize(&mut reader)?;
@@ -74,7 +75,7 @@ struct Strict {
 
 impl Strict {
     fn deeper<E: Error>(self) -> Result<Self, E> {
-        let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom("it nests too deep"))?;
+        let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom("it is nested too deeply"))?;
         Ok(Self { depth })
     }
 }
@@ -131,7 +132,7 @@ impl<'de> Visitor<'de> for Strict {
         let mut object = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
             if object.contains_key(&name) {
-                return Err(A::Error::custom("a name is there twice in one object"));
+                return Err(A::Error::custom("an object has the same name twice"));
             }
             object.insert(name, entries.next_value_seed(deeper)?);
         }
@@ -139,96 +140,83 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// The fields of a body. Each getter takes its field out; null counts as absent.
+/// A type of a request body, with its JSON Schema compiled once.
+pub(crate) trait RequestBody: DeserializeOwned {
+    fn validator() -> &'static Validator;
+}
+
+macro_rules! request_bodies {
+    ($($name:ty),* $(,)?) => {
+        $(impl RequestBody for $name {
+            fn validator() -> &'static Validator {
+                static VALIDATOR: LazyLock<Validator> = LazyLock::new(compile::<$name>);
+                &VALIDATOR
+            }
+        })*
+
+        #[cfg(test)]
+        const VALIDATORS: &[fn() -> &'static Validator] = &[$(<$name as RequestBody>::validator),*];
+    };
+}
+
+request_bodies![
+    ChatRequest,
+    CheckIsland,
+    CreateKey,
+    EmbeddingsRequest,
+    Enroll,
+    ImagesRequest,
+    Pair,
+    RenewCredentials,
+    SubmitJob,
+];
+
+fn compile<T: JsonSchema>() -> Validator {
+    let settings = SchemaSettings::draft2020_12().for_deserialize();
+    let schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    let compiled = jsonschema::options().should_validate_formats(true).build(&schema);
+    compiled.expect("the schemas of request bodies are valid, as a test checks")
+}
+
+/// A body that was not yet checked against a type.
 #[derive(Debug)]
 pub(crate) struct Fields(Map<String, Value>);
 
-fn invalid(name: &str, must: &str) -> ApiError {
-    ApiError::field(Code::ValidationError, name, format!("{name} must be {must}"))
-}
-
 impl Fields {
-    /// Every field that nobody took.
+    /// The fields as they were sent.
     pub(crate) fn values(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.0.iter()
     }
 
-    /// The raw field.
-    pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
-        self.0.shift_remove(name).filter(|value| !value.is_null())
-    }
-
-    /// A field that must be there.
-    pub(crate) fn required(&mut self, name: &str) -> Result<Value, ApiError> {
-        self.take(name)
-            .ok_or_else(|| ApiError::field(Code::ValidationError, name, format!("{name} is missing")))
-    }
-
-    pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(invalid(name, "a string")),
-        }
-    }
-
-    pub(crate) fn boolean(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Value::Bool(value)) => Ok(Some(value)),
-            Some(_) => Err(invalid(name, "true or false")),
-        }
-    }
-
-    pub(crate) fn integer(
-        &mut self,
-        name: &str,
-        range: RangeInclusive<i64>,
-    ) -> Result<Option<i64>, ApiError> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        let (low, high) = (range.start(), range.end());
-        let must = || format!("an integer from {low} to {high}");
-        let number = value.as_i64().or_else(|| whole(&value)).filter(|number| range.contains(number));
-        number.map(Some).ok_or_else(|| invalid(name, &must()))
-    }
-
-    pub(crate) fn number(&mut self, name: &str, range: RangeInclusive<f64>) -> Result<Option<f64>, ApiError> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        let must = format!("a number from {} to {}", range.start(), range.end());
-        let number = value.as_f64().filter(|number| range.contains(number));
-        number.map(Some).ok_or_else(|| invalid(name, &must))
-    }
-
-    /// Complains about the first field that nobody took.
-    pub(crate) fn nothing_else(&self) -> Result<(), ApiError> {
-        match self.0.keys().next() {
-            None => Ok(()),
-            Some(name) => {
-                let shown: String = name.chars().take(64).collect();
-                let message = format!("there is no field {shown:?} here");
-                Err(ApiError::field(Code::ValidationError, shown, message))
-            }
-        }
-    }
-
-    /// All fields as one type; serde's complaint names the field in backticks.
-    pub(crate) fn into_type<T: DeserializeOwned>(self) -> Result<T, ApiError> {
-        T::deserialize(Value::Object(self.0)).map_err(|error| {
-            let text = error.to_string();
-            match text.split('`').nth(1) {
-                Some(field) => ApiError::field(Code::ValidationError, field, text.clone()),
-                None => ApiError::new(Code::ValidationError, text),
-            }
-        })
+    /// Validates the body against the schema of a type and reads it as that type. The error names the field.
+    pub(crate) fn parse<T: RequestBody>(self) -> Result<T, ApiError> {
+        let mut body = Value::Object(self.0);
+        cargo::check(T::validator(), &body).map_err(|violation| match violation.field.as_str() {
+            "" => ApiError::new(Code::ValidationError, violation.message),
+            field => ApiError::field(Code::ValidationError, field, format!("{field}: {}", violation.message)),
+        })?;
+        body.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(make_integer);
+        T::deserialize(body).map_err(|error| ApiError::new(Code::ValidationError, error.to_string()))
     }
 }
 
-/// Fields as a request would bring them.
+/// `1.0` is an integer to JSON Schema, and to clients whose language has one kind of number, but not to serde.
+fn make_integer(value: &mut Value) {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let whole = value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT);
+    if let (Value::Number(number), Some(whole)) = (&mut *value, whole)
+        && number.is_f64()
+    {
+        *value = (whole as i64).into();
+    }
+}
+
+/// Fields as a request would contain them.
 #[cfg(test)]
 pub(crate) fn fields(value: Value) -> Fields {
     match value {
         Value::Object(fields) => Fields(fields),
-        other => panic!("{other} is no object"),
+        other => panic!("{other} is not an object"),
     }
 }
 
@@ -258,15 +246,30 @@ mod tests {
     }
 
     #[test]
-    fn complaints_name_the_field() {
-        let fields = |text: &str| match parse(text.as_bytes()) {
-            Ok(Value::Object(fields)) => Fields(fields),
-            other => panic!("{other:?}"),
+    fn every_schema_compiles() {
+        assert!(VALIDATORS.iter().all(|validator| !validator().is_valid(&Value::Null)));
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        let param = |text: &str| {
+            let Ok(Value::Object(body)) = parse(text.as_bytes()) else { panic!("{text}") };
+            Fields(body).parse::<SubmitJob>().expect_err(text).body().error.param
         };
-        let param = |error: ApiError| error.body().error.param;
-        assert_eq!(param(fields(r#"{"p":101}"#).integer("p", 0..=100).expect_err("range")), Some("p".into()));
-        assert_eq!(param(fields(r#"{"p":1.5}"#).integer("p", 0..=100).expect_err("type")), Some("p".into()));
-        assert_eq!(param(fields("{}").required("q").expect_err("missing")), Some("q".into()));
-        assert_eq!(param(fields(r#"{"z":1}"#).nothing_else().expect_err("unknown")), Some("z".into()));
+        assert_eq!(param(r#"{"workload":"a","input":{},"priority":101}"#), Some("priority".into()));
+        assert_eq!(param(r#"{"workload":"a","input":{},"priority":1.5}"#), Some("priority".into()));
+        assert_eq!(param(r#"{"input":{}}"#), Some("workload".into()));
+        assert_eq!(param(r#"{"workload":"a","input":{},"z":1}"#), Some("z".into()));
+    }
+
+    #[test]
+    fn numbers_and_nulls_are_read_as_clients_send_them() {
+        let body = serde_json::json!({"workload": "a", "input": {"x": 1.0}, "priority": 7.0});
+        let job: SubmitJob = fields(body).parse().expect("a job");
+        assert_eq!((job.priority, &job.input["x"]), (7, &serde_json::json!(1.0)), "an input stays as it is");
+        let job: SubmitJob = fields(serde_json::json!({"workload": "a", "input": {}, "priority": null}))
+            .parse()
+            .expect("a job");
+        assert_eq!(job.priority, 0);
     }
 }

@@ -43,7 +43,7 @@ pub(super) async fn complete(
         let caller = caller?;
         let body::Json(fields) = body?;
         let key = IdempotencyKey::read(&headers, CHAT, &fields)?;
-        answer(&api, caller, Chat::parse(fields)?, key).await
+        answer(&api, caller, Chat::new(fields.parse()?)?, key).await
     };
     answered.await.map_err(ApiError::in_openai_form)
 }

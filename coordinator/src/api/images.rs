@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{catalogue::Cargo, placement, storage::idempotency::IMAGES};
 use reply::Reply;
-use request::Asked;
+use request::Generation;
 
 /// Time for which a stream delays its first byte, so that an error can be answered with its HTTP status; shorter than
 /// the timeouts of common proxies.
@@ -48,7 +48,7 @@ pub(super) async fn create(
         let caller = caller?;
         let body::Json(fields) = body?;
         let key = IdempotencyKey::read(&headers, IMAGES, &fields)?;
-        answer(&api, caller, Asked::parse(fields)?, key).await
+        answer(&api, caller, Generation::new(fields.parse()?), key).await
     };
     answered.await.map_err(ApiError::in_openai_form)
 }
@@ -56,13 +56,13 @@ pub(super) async fn create(
 async fn answer(
     api: &Arc<Api>,
     caller: Caller,
-    asked: Asked,
+    request: Generation,
     key: Option<IdempotencyKey>,
 ) -> Result<Response, ApiError> {
-    let cargo = choose(api, asked.model.as_deref())?;
-    let input = asked.input_for(cargo)?;
+    let cargo = choose(api, request.model.as_deref())?;
+    let input = request.input_for(cargo)?;
     availability::check(api, &caller, cargo, key.as_ref()).await?;
-    let slot = if asked.stream { Some(api.streams.take(caller.account).await?) } else { None };
+    let slot = if request.stream { Some(api.streams.take(caller.account).await?) } else { None };
     let is_keyed = key.is_some();
     let accepted = accept(api, caller, cargo, input, 0, key, OnDisconnect::Cancel).await?;
     let (guard, job, replayed) = follow(api, accepted).await?;
@@ -72,14 +72,14 @@ async fn answer(
         // A client with an idempotency key may return for the answer, so the job runs to its end.
         follower.outlive_client();
     }
-    if asked.stream {
+    if request.stream {
         follower.settle(ERROR_DELAY, is_under_way).await;
         if let Some(JobEvent::Error { error, code }) = follower.first(is_under_way) {
             return Err(problem(code, error));
         }
     }
-    let reply = Reply::new(follower, &job, asked.as_url);
-    if asked.stream {
+    let reply = Reply::new(follower, &job, request.as_url);
+    if request.stream {
         return Ok((Replayed(replayed), event_stream(reply.frames(slot))).into_response());
     }
     Ok((Replayed(replayed), Json(reply.whole().await?)).into_response())

@@ -19,9 +19,6 @@ use crate::fabric::signature;
 
 /// Validates a request to enroll, and that the Island holds its key.
 fn validate_enrollment(api: &Api, request: &Enroll) -> Result<(), ApiError> {
-    if request.name.trim().is_empty() || request.name.chars().count() > 64 {
-        return Err(ApiError::field(Code::ValidationError, "name", "name must have 1 to 64 characters"));
-    }
     let pair = nkeys::KeyPair::from_public_key(&request.public_key);
     if !pair.is_ok_and(|pair| matches!(pair.key_pair_type(), nkeys::KeyPairType::User)) {
         let message = "public_key must be a user NKey, U…";

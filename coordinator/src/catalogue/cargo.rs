@@ -6,7 +6,7 @@ use island_protocol::{
     api::WorkloadView,
     cargo::{CargoEntry, CargoSpec, Category, RuntimeType},
 };
-use jsonschema::{Validator, error::ValidationErrorKind};
+use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 
 /// A Cargo that passed every check.
@@ -100,18 +100,23 @@ fn oversized_number(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns the first violation. The message names the field and never repeats the value.
+/// Violations that are compared: enough to find a specific one, and bounded for a hostile body.
+const MAX_ERRORS: usize = 16;
+
+/// Returns one violation. The message names the field and never repeats the value.
 pub(crate) fn check(schema: &Validator, value: &Value) -> Result<(), SchemaViolation> {
-    let Some(error) = schema.iter_errors(value).next() else { return Ok(()) };
-    let at = error.instance_path().to_string();
-    let mut field = at.trim_start_matches('/').replace('/', ".");
-    if field.is_empty() {
-        field = named_by(error.kind()).unwrap_or_default();
-    }
-    Err(SchemaViolation { field, message: error.masked_with("the value").to_string() })
+    let path = |error: &ValidationError<'_>| -> Vec<String> {
+        error.instance_path().to_string().split('/').skip(1).map(str::to_owned).collect()
+    };
+    // The deepest of the first errors is the most specific one.
+    let errors = schema.iter_errors(value).take(MAX_ERRORS).map(|error| (path(&error), error));
+    let deepest = errors.reduce(|best, next| if next.0.len() > best.0.len() { next } else { best });
+    let Some((mut names, error)) = deepest else { return Ok(()) };
+    names.extend(named_by(error.kind()));
+    Err(SchemaViolation { field: names.join("."), message: error.masked_with("the value").to_string() })
 }
 
-/// The field that an error about a whole object names.
+/// The field of an object that an error about the object names.
 fn named_by(kind: &ValidationErrorKind) -> Option<String> {
     match kind {
         ValidationErrorKind::Required { property } => property.as_str().map(str::to_owned),

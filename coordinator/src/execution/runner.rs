@@ -271,8 +271,9 @@ impl Runner {
         if self.current().is_some() {
             return Next::Continue;
         }
+        let reason = Some(reason::in_words(&reasons));
+        self.handle.state().waiting = Some(reasons);
         if self.job.status == JobStatus::Pending {
-            self.handle.state().waiting = Some(reasons);
             return Next::Continue;
         }
         let Ok(status) = state::next(self.job.status, Trigger::NoneFits) else { return Next::Continue };
@@ -281,8 +282,6 @@ impl Runner {
             return Next::Stop;
         }
         self.set_status(status);
-        let reason = Some(reason::in_words(&reasons));
-        self.handle.state().waiting = Some(reasons);
         self.handle.log.append([JobEvent::Status { state: status.as_str().to_owned(), reason }]);
         Next::Continue
     }

@@ -58,14 +58,20 @@ pub struct KeyView {
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateKey {
-    /// Label, 1 to 100 characters.
-    #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 100)))]
+    /// Label, 1 to 100 characters, not only white space and without control characters.
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(
+            length(min = 1, max = 100),
+            regex(pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$")
+        )
+    )]
     pub name: String,
     /// `["read", "write"]` or `"read,write"`; both if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schemars(extend("anyOf" = [
         {"type": "array", "minItems": 1, "items": {"enum": ["read", "write"]}},
-        {"enum": ["read", "write", "read,write", null]},
+        {"enum": ["read", "write", "read,write", "write,read", null]},
     ])))]
     pub scopes: Option<Value>,
     /// A time in the future.

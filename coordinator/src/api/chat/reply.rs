@@ -147,7 +147,8 @@ impl Reply {
                         let is_silent = text.is_empty() && tool_calls.is_some();
                         let content = if is_silent { Value::Null } else { Value::String(text) };
                         let role = "assistant".to_owned();
-                        let message = ChatMessage { role, content, tool_calls, tool_call_id: None };
+                        let message =
+                            ChatMessage { role, content, tool_calls, tool_call_id: None, name: None };
                         return Ok(ChatCompletion {
                             id: self.id.clone(),
                             object: "chat.completion".to_owned(),

@@ -21,7 +21,7 @@ pub(in crate::api) async fn pair(
     caller: Caller,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<HostView>>, ApiError> {
-    let request: Pair = fields.into_type()?;
+    let request: Pair = fields.parse()?;
     let context = api.execution.context();
     let now = context.clock.now();
     let mut tx = context.store.begin().await?;

@@ -39,7 +39,7 @@ pub(in crate::api) async fn check(
     State(api): State<Arc<Api>>,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<IslandCheck>>, ApiError> {
-    let request: CheckIsland = fields.into_type()?;
+    let request: CheckIsland = fields.parse()?;
     let claim = check_claim(request.host_id, request.sent_at);
     let (account, _) = signer(&api, request.host_id, &claim, request.sent_at, &request.signature).await?;
     if api.soft.is_cancelled() {

@@ -13,7 +13,7 @@ pub(in crate::api) async fn credentials(
     State(api): State<Arc<Api>>,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<HostCredentials>>, ApiError> {
-    let request: RenewCredentials = fields.into_type()?;
+    let request: RenewCredentials = fields.parse()?;
     let claim = credentials_claim(request.host_id, request.sent_at);
     let (_, public_key) = signer(&api, request.host_id, &claim, request.sent_at, &request.signature).await?;
     Ok(Json(Data { data: credentials_for(&api, request.host_id, &public_key)? }))

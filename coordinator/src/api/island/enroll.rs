@@ -21,7 +21,7 @@ pub(in crate::api) async fn enroll(
     caller: Caller,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<HostCredentials>>, ApiError> {
-    let request: Enroll = fields.into_type()?;
+    let request: Enroll = fields.parse()?;
     validate_enrollment(&api, &request)?;
     let enrolled = Enrolled::new(request.host_id, caller.account, request.public_key.clone(), request.name);
     let context = api.execution.context();

@@ -17,7 +17,7 @@ pub(in crate::api) async fn leave(
     State(api): State<Arc<Api>>,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<()>>, ApiError> {
-    let request: RenewCredentials = fields.into_type()?;
+    let request: RenewCredentials = fields.parse()?;
     let claim = credentials_claim(request.host_id, request.sent_at);
     signer(&api, request.host_id, &claim, request.sent_at, &request.signature).await?;
     let context = api.execution.context();

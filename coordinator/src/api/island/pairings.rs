@@ -33,7 +33,7 @@ pub(in crate::api) async fn pairings(
     State(api): State<Arc<Api>>,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<Pairing>>, ApiError> {
-    let request: Enroll = fields.into_type()?;
+    let request: Enroll = fields.parse()?;
     validate_enrollment(&api, &request)?;
     let context = api.execution.context();
     let now = context.clock.now();

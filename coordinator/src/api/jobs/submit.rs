@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
 };
 use island_protocol::{
-    api::{Data, SubmittedJob},
+    api::{Data, SubmitJob, SubmittedJob},
     event::{JobEvent, Numbered},
     ids::{AccountId, JobId},
     job::JobStatus,
@@ -40,19 +40,11 @@ pub(in crate::api) async fn submit(
     State(api): State<Arc<Api>>,
     caller: Caller,
     headers: HeaderMap,
-    body::Json(mut fields): body::Json,
+    body::Json(fields): body::Json,
 ) -> Result<(StatusCode, Replayed, Json<Data<SubmittedJob>>), ApiError> {
     let key = IdempotencyKey::read(&headers, JOBS, &fields)?;
-    let invalid = |name: &str, must: &str| {
-        ApiError::field(Code::ValidationError, name, format!("{name} must be {must}"))
-    };
-    let Value::String(slug) = fields.required("workload")? else {
-        return Err(invalid("workload", "a string"));
-    };
-    let Value::Object(input) = fields.required("input")? else { return Err(invalid("input", "an object")) };
-    let priority = fields.integer("priority", 0..=100)?.unwrap_or(0) as u8;
-    fields.nothing_else()?;
-    let cargo = api.execution.context().catalogue.named(&slug);
+    let SubmitJob { workload, input, priority } = fields.parse()?;
+    let cargo = api.execution.context().catalogue.named(&workload);
     let cargo = cargo.ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "there is no such Cargo"))?;
     let (job, replayed) = match accept(&api, caller, cargo, input, priority, key, OnDisconnect::Run).await? {
         Submission::New(_, job) => (job, false),

@@ -43,7 +43,7 @@ pub(in crate::api) async fn create(
     let idempotency_key = IdempotencyKey::read(&headers, KEYS, &fields)?;
     let context = api.execution.context();
     let now = context.clock.now();
-    let request = KeyRequest::parse(fields, &caller, now)?;
+    let request = KeyRequest::new(fields.parse()?, &caller, now)?;
     let NewKey { secret, prefix, hash } = secret::new_key();
     let id = ApiKeyId(Uuid::now_v7());
     let mut tx = context.store.begin().await?;

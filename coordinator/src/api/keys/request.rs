@@ -1,17 +1,14 @@
-//! What a new key is asked to be, within what the key that asks may give: pure.
+//! From a request for a key to the key, within the limits of the key that creates it: pure.
 
-use island_protocol::{credits::MicroCredits, problem::Code, time::Timestamp};
-use serde::Deserialize as _;
+use island_protocol::{api::key::CreateKey, credits::MicroCredits, problem::Code, time::Timestamp};
 use serde_json::Value;
 
 use crate::{
-    api::{ApiError, auth::Caller, body::Fields},
+    api::{ApiError, auth::Caller},
     storage::key::Scopes,
 };
 
-const LONGEST_NAME: usize = 100;
-
-/// A checked wish.
+/// A new key within the limits of the one that creates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyRequest {
     pub name: String,
@@ -20,35 +17,24 @@ pub(super) struct KeyRequest {
     pub spend_cap: Option<MicroCredits>,
 }
 
-fn invalid(param: &str, message: &str) -> ApiError {
-    ApiError::field(Code::ValidationError, param, message)
-}
-
 impl KeyRequest {
-    /// Checks the fields. What is left out is as with the key that asks.
-    pub(super) fn parse(mut fields: Fields, caller: &Caller, now: Timestamp) -> Result<Self, ApiError> {
-        let Value::String(name) = fields.required("name")? else {
-            return Err(invalid("name", "name must be a string"));
-        };
-        let length = name.chars().count();
-        if name.trim().is_empty() || length > LONGEST_NAME || name.chars().any(char::is_control) {
-            return Err(invalid("name", "name must have 1 to 100 characters, no control characters"));
+    /// Maps a request. Absent fields have the values of the key that creates.
+    pub(super) fn new(request: CreateKey, caller: &Caller, now: Timestamp) -> Result<Self, ApiError> {
+        if request.expires_at.is_some_and(|end| end <= now) {
+            let message = "expires_at must be a time in the future, such as 2030-01-01T00:00:00Z";
+            return Err(ApiError::field(Code::ValidationError, "expires_at", message));
         }
-        let scopes = fields.take("scopes").map(|value| scopes(&value)).transpose()?;
-        let expires_at = fields.take("expires_at").map(|value| expiry(value, now)).transpose()?;
-        let spend_cap = fields.number("spend_cap", 0.0..=1e9)?;
-        fields.nothing_else()?;
         let request = Self {
-            name,
-            scopes: scopes.unwrap_or(caller.scopes),
-            expires_at: expires_at.or(caller.expires_at),
-            spend_cap: spend_cap.map(|credits| MicroCredits((credits * 1e6).round() as i64)),
+            name: request.name,
+            scopes: request.scopes.as_ref().and_then(scopes).unwrap_or(caller.scopes),
+            expires_at: request.expires_at.or(caller.expires_at),
+            spend_cap: request.spend_cap,
         };
         request.within(caller)?;
         Ok(request)
     }
 
-    /// Nobody gives more than he has. A cap is compared by the store, with what is left of it.
+    /// Checks that the new key may do no more than its creator. The store compares caps, as it knows what is left of them.
     fn within(&self, caller: &Caller) -> Result<(), ApiError> {
         let beyond = |param: &str, message: &str| Err(ApiError::field(Code::Forbidden, param, message));
         if self.scopes.list().into_iter().any(|scope| !caller.scopes.allow(scope)) {
@@ -65,21 +51,11 @@ impl KeyRequest {
 }
 
 /// `["read", "write"]` or `"read,write"`.
-fn scopes(value: &Value) -> Result<Scopes, ApiError> {
-    let names: Option<Vec<&str>> = match value {
-        Value::String(text) => Some(text.split(',').collect()),
-        Value::Array(list) => list.iter().map(Value::as_str).collect(),
-        _ => None,
-    };
-    names
-        .and_then(Scopes::from_names)
-        .ok_or_else(|| invalid("scopes", "scopes must be a list of read and write, or both with a comma"))
-}
-
-fn expiry(value: Value, now: Timestamp) -> Result<Timestamp, ApiError> {
-    let must =
-        || invalid("expires_at", "expires_at must be a moment in the future, such as 2030-01-01T00:00:00Z");
-    Timestamp::deserialize(value).ok().filter(|moment| *moment > now).ok_or_else(must)
+fn scopes(value: &Value) -> Option<Scopes> {
+    match value {
+        Value::Array(names) => Scopes::from_names(names.iter().filter_map(Value::as_str)),
+        other => Scopes::from_names(other.as_str()?.split(',')),
+    }
 }
 
 #[cfg(test)]
@@ -105,22 +81,23 @@ mod tests {
     }
 
     fn parse(body: &Value, caller: &Caller) -> Result<KeyRequest, (String, String)> {
-        let fields = body::fields(body.clone());
-        KeyRequest::parse(fields, caller, Timestamp::from_unix_ms(NOW)).map_err(|error| {
+        let parsed = body::fields(body.clone()).parse();
+        let now = Timestamp::from_unix_ms(NOW);
+        parsed.and_then(|request| KeyRequest::new(request, caller, now)).map_err(|error| {
             let problem = error.body().error;
             (problem.code, problem.param.unwrap_or_default())
         })
     }
 
     #[test]
-    fn what_is_left_out_is_as_with_the_key_that_asks() {
+    fn absent_fields_have_the_values_of_the_creating_key() {
         let request = parse(&json!({"name": "n"}), &caller("read,write", Some(9), None)).expect("request");
         assert_eq!((request.scopes, request.spend_cap), (Scopes::ALL, None));
         assert_eq!(request.expires_at, Some(Timestamp::from_unix_ms(NOW + 9)));
     }
 
     #[test]
-    fn bad_fields_are_named() {
+    fn invalid_fields_are_named() {
         let caller = caller("read,write", None, None);
         for (body, param) in [
             (json!({}), "name"),
@@ -135,14 +112,14 @@ mod tests {
             (json!({"name": "n", "expires_at": "2020-01-01T00:00:00Z"}), "expires_at"),
             (json!({"name": "n", "spend_cap": -1}), "spend_cap"),
             (json!({"name": "n", "spend_cap": "5"}), "spend_cap"),
-            (json!({"name": "n", "colour": "red"}), "colour"),
+            (json!({"name": "n", "tint": "red"}), "tint"),
         ] {
             assert_eq!(parse(&body, &caller), Err(("validation_error".into(), param.into())), "{body}");
         }
     }
 
     #[test]
-    fn nobody_gives_more_than_he_has() {
+    fn a_key_grants_no_more_than_it_has() {
         let refused = |body: Value, caller: Caller, param: &str| {
             assert_eq!(parse(&body, &caller), Err(("forbidden".into(), param.into())), "{body}");
         };
