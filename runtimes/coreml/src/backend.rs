@@ -1,4 +1,4 @@
-//! Which back end runs a model: the system's own where there is one and it takes the model, else the one that runs anywhere.
+//! The choice of a model's back end: the system's own if it accepts the model, otherwise the portable one.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -9,31 +9,31 @@ use island_runtimes_kit::error::EngineError;
 
 use crate::{model::Model, package::Package, portable::Portable};
 
-/// What is to run.
+/// A model to load.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
     /// The Cargo's files.
     pub files: &'a BTreeMap<String, PathBuf>,
-    /// The model's path among them, where there are several.
+    /// The model's path among them, if there are several.
     pub wanted: Option<&'a str>,
-    /// The model as it was read.
+    /// The parsed model.
     pub package: &'a Package,
-    /// The function of it.
+    /// Its function.
     pub function: &'a str,
-    /// What it may use.
+    /// Resources.
     pub threads: Threads,
 }
 
-/// A model with the back end that took it.
+/// A loaded model with its back end.
 #[derive(Debug, Clone)]
 pub struct Chosen {
-    /// Ready to run.
+    /// The model.
     pub model: Arc<dyn Model>,
-    /// The back end in words, with the reason where it is not the native one.
+    /// Name of the back end, with the reason if it is not the native one.
     pub engine: String,
 }
 
-/// Loads a model with the first back end that takes it.
+/// Loads a model with the first back end that accepts it.
 pub fn load(ask: &Ask<'_>) -> Result<Chosen, EngineError> {
     choose(native(ask), || portable(ask))
 }
@@ -47,13 +47,13 @@ fn choose(native: Option<Taken>, portable: impl FnOnce() -> Taken) -> Result<Cho
         None => None,
     };
     if let Some(why) = &refusal {
-        tracing::warn!(why, "the native back end refuses the model, the portable one is tried");
+        tracing::warn!(why, "the native back end rejects the model, trying the portable one");
     }
     match (portable(), refusal) {
         (Ok((model, version)), None) => Ok(Chosen { model, engine: format!("{PORTABLE}, {version}") }),
         (Ok((model, version)), Some(why)) => Ok(Chosen {
             model,
-            engine: format!("{PORTABLE}, {version}, for the {NATIVE} one refused: {why}"),
+            engine: format!("{PORTABLE}, {version}, since the {NATIVE} one rejected it: {why}"),
         }),
         (Err(failure), None) => Err(failure),
         (Err(failure), Some(why)) => Err(failure.followed_by(format!("the {NATIVE} back end: {why}"))),
@@ -84,18 +84,18 @@ fn native(ask: &Ask<'_>) -> Option<Taken> {
     Some(load())
 }
 
-/// No other system has one.
+/// Other systems have none.
 #[cfg(not(target_os = "macos"))]
 fn native(_ask: &Ask<'_>) -> Option<Taken> {
     None
 }
 
-/// Which back ends there are here.
+/// The back ends of this machine.
 pub fn probe() -> Result<Probe, Unavailable> {
     offer(native_offer(), library::open().map(|_| portable_version()))
 }
 
-/// What the native back end says of itself: its version, and what it computes on.
+/// The native back end's version and devices.
 type Offer = Result<(String, Vec<String>), Unavailable>;
 
 fn offer(native: Option<Offer>, portable: Result<String, Unavailable>) -> Result<Probe, Unavailable> {
@@ -128,7 +128,7 @@ fn native_offer() -> Option<Offer> {
     Some(system::check().map(|()| (system::version(), system::devices())))
 }
 
-/// No other system has one.
+/// Other systems have none.
 #[cfg(not(target_os = "macos"))]
 fn native_offer() -> Option<Offer> {
     None
@@ -143,7 +143,7 @@ mod tests {
     };
     use island_runtimes_kit::error::invalid_model;
 
-    /// A model that is only told from others by its name.
+    /// A model identified by its name.
     #[derive(Debug)]
     struct Named(&'static str, Interface);
 
@@ -161,33 +161,33 @@ mod tests {
         }
 
         fn start(&self) -> Result<State, EngineError> {
-            Err(invalid_model("it never runs"))
+            Err(invalid_model("never run"))
         }
 
         fn run(&self, _inputs: Tensors, _state: &mut State) -> Result<Tensors, EngineError> {
-            Err(invalid_model("it never runs"))
+            Err(invalid_model("never run"))
         }
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "beside one that refuses")]
+    #[expect(clippy::unnecessary_wraps, reason = "the signature of a fallible closure")]
     fn takes(name: &'static str) -> Taken {
         Ok((Arc::new(Named(name, Interface::default())), "v1".to_owned()))
     }
 
     #[test]
-    fn the_native_one_first_and_the_portable_one_with_the_reason() {
+    fn native_back_end_is_first_and_portable_one_has_the_reason() {
         let said = |chosen: Result<Chosen, EngineError>| {
             chosen
                 .map(|chosen| (chosen.model.name().to_owned(), chosen.engine))
                 .map_err(|failure| failure.message())
         };
         let of = |name: &str, engine: &str| Ok((name.to_owned(), engine.to_owned()));
-        assert_eq!(said(choose(Some(takes("a")), || panic!("not asked"))), of("a", "native, v1"));
+        assert_eq!(said(choose(Some(takes("a")), || panic!("not called"))), of("a", "native, v1"));
         assert_eq!(said(choose(None, || takes("b"))), of("b", "portable, v1"));
         let refused = || Some(Err(invalid_model("too new")));
         assert_eq!(
             said(choose(refused(), || takes("b"))),
-            of("b", "portable, v1, for the native one refused: too new")
+            of("b", "portable, v1, since the native one rejected it: too new")
         );
         assert_eq!(said(choose(None, || Err(invalid_model("no")))), Err("no".to_owned()));
         let both = said(choose(refused(), || Err(invalid_model("no"))));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_island_says_which_back_end_it_has() {
+    fn probe_reports_the_back_end() {
         let missing = |reason: &str| Unavailable { reason: reason.to_owned() };
         let native = || Some(Ok(("Core ML of macOS 15.5.0".to_owned(), vec!["Neural Engine".to_owned()])));
         let probe = offer(native(), Err(missing("no library"))).expect("native alone");

@@ -1,13 +1,13 @@
-//! What a model is asked, and how its numbers become an answer.
+//! Drivers: the tasks of models, from an input to an output.
 //!
-//! | module | what it answers |
+//! | module | task |
 //! | --- | --- |
-//! | [`classifier`] | which label fits a picture |
-//! | [`embedding`] | texts as vectors |
-//! | [`picture`] | pictures into what models read |
-//! | [`plane`] | depth maps, segments, pictures |
-//! | [`tensors`] | whatever goes in and comes out, as JSON |
-//! | [`language`] | replies, token by token |
+//! | [`classifier`] | image classification |
+//! | [`embedding`] | text embeddings |
+//! | [`picture`] | images to the inputs of models |
+//! | [`plane`] | depth maps, segments, images |
+//! | [`tensors`] | any inputs and outputs, as JSON |
+//! | [`language`] | text generation |
 //! | [`speech`] | speech to text |
 
 pub mod classifier;
@@ -39,24 +39,24 @@ use crate::{
     package::{Package, find},
 };
 
-/// A Cargo's files, and the models among them as they are asked for.
+/// The files of a Cargo, and the models among them, loaded on request.
 #[derive(Debug)]
 pub struct Models {
     files: BTreeMap<String, PathBuf>,
     threads: Threads,
-    /// The entry's `[engine]` table: what the files do not say.
+    /// The `[engine]` table of the entry: settings that the files lack.
     settings: Value,
-    /// The back ends that took what was loaded so far.
+    /// The back ends of the loaded models.
     engines: Mutex<BTreeSet<String>>,
 }
 
 impl Models {
-    /// Of these files.
+    /// The models of these files.
     pub fn new(files: BTreeMap<String, PathBuf>, settings: Value, threads: Threads) -> Self {
         Self { files, threads, settings, engines: Mutex::default() }
     }
 
-    /// A text of the settings.
+    /// A string of the settings.
     fn text(&self, name: &str) -> Option<&str> {
         self.settings.get(name).and_then(Value::as_str)
     }
@@ -66,7 +66,7 @@ impl Models {
         find::names(&self.files)
     }
 
-    /// The files as a repository. What lies in this folder of it is seen as if it lay at its root.
+    /// The files as a repository, with those of a folder also at its root.
     pub fn repository(&self, folder: &str) -> Result<Repository, EngineError> {
         let mut files = self.files.clone();
         let inner = self.files.iter().filter_map(|(name, path)| Some((name.strip_prefix(folder)?, path)));
@@ -74,7 +74,7 @@ impl Models {
         Repository::open(files)
     }
 
-    /// Loads the model of a path.
+    /// Loads the model at this path.
     pub fn load(&self, path: &str) -> Result<Arc<dyn Model>, EngineError> {
         self.run(&Package::open(&self.files, Some(path))?, Some(path))
     }
@@ -87,7 +87,7 @@ impl Models {
         Ok(chosen.model)
     }
 
-    /// The only model, or the one that the settings name, with what is around it.
+    /// The only model, or the one that the settings name, with its repository.
     pub fn parts(&self) -> Result<Parts, EngineError> {
         let wanted = self.text("model");
         let package = Package::open(&self.files, wanted)?;
@@ -99,26 +99,26 @@ impl Models {
         Ok(Parts { model, repository: self.repository("")?, settings })
     }
 
-    /// The back ends that took what was loaded.
+    /// The back ends of the loaded models.
     pub fn engine(&self) -> String {
         let engines = self.engines.lock();
         engines.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 }
 
-/// What a driver of one model is made of.
+/// The parts of a driver with one model.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// The model.
     pub model: Arc<dyn Model>,
-    /// The files around it: a tokeniser, a chat template.
+    /// The files around it: a tokenizer, a chat template.
     pub repository: Repository,
-    /// The entry's `[engine]` table: what the files do not say.
+    /// The `[engine]` table of the entry: settings that the files lack.
     pub settings: Value,
 }
 
 impl Parts {
-    /// A text of the settings.
+    /// A string of the settings.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.settings.get(name).and_then(Value::as_str)
     }
@@ -133,17 +133,17 @@ impl Parts {
         self.settings.get(name).and_then(Value::as_f64).map(|number| number as f32)
     }
 
-    /// Labels that the settings list.
+    /// Labels in the settings.
     pub fn labels(&self) -> Option<Vec<String>> {
         let labels = self.settings.get("labels")?.as_array()?;
         labels.iter().map(|label| label.as_str().map(str::to_owned)).collect()
     }
 }
 
-/// Makes a driver.
+/// Loads a driver.
 type Load = fn(&Models) -> Result<Box<dyn Pipeline>, EngineError>;
 
-/// Every task there is, by its name in an entry: `[engine] task`.
+/// All tasks by their name in an entry: `[engine] task`.
 const TASKS: [(&str, Load); 8] = [
     ("tensors", |models| tensors::load(models.parts()?)),
     ("image-classification", |models| classifier::load(models.parts()?)),
@@ -155,11 +155,11 @@ const TASKS: [(&str, Load); 8] = [
     ("automatic-speech-recognition", speech::load),
 ];
 
-/// Makes what answers an entry's task.
+/// Loads the driver of an entry's task.
 pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, EngineError> {
     let task = models.text("task").unwrap_or_default();
     let Some((_, load)) = TASKS.iter().find(|(name, _)| *name == task) else {
-        let message = format!("no driver answers the task {task:?}; those there are: {}", names().join(", "));
+        let message = format!("unknown task {task:?}; known tasks: {}", names().join(", "));
         return Err(EngineError::new(ErrorKind::UnsupportedTask, message));
     };
     load(models)

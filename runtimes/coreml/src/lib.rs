@@ -1,20 +1,20 @@
-//! Core ML models on any Island: on Apple's machines by Apple's library, elsewhere as ONNX graphs.
+//! The Core ML engine: by Apple's library on macOS, elsewhere as ONNX graphs.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
 //! | [`package`] | a model's files: packages, compiled models, weights |
-//! | [`proto`], [`text`] | the two forms that a program is written in |
-//! | [`program`] | what both are read into |
+//! | [`proto`], [`text`] | the two forms of a program |
+//! | [`program`] | the parsed program of either form |
 //! | [`lower`] | a program as an ONNX graph |
-//! | [`model`] | what drivers see of a model, whatever runs it |
-//! | [`portable`] | the back end that runs anywhere |
+//! | [`model`] | the interface of models to drivers, for any back end |
+//! | [`portable`] | the back end of every system |
 //! | `native` | the back end of macOS |
-//! | [`backend`] | which of the two takes a model, and what an Island says it has |
-//! | [`drivers`] | what a model is asked, and how its numbers become an answer |
-//! | [`runtime`], [`worker`] | the seams to the rest |
+//! | [`backend`] | the choice of a back end, and what an Island reports about it |
+//! | [`drivers`] | tasks: from an input to an output |
+//! | [`runtime`], [`worker`] | the engine, and its loader in a worker process |
 //!
-//! Weights never leave their files whole: each is read, expanded and handed on by itself. What a file says of sizes and places is
-//! checked before it is believed.
+//! Weights are never in memory at once: each is read, expanded and handed on separately. Sizes and offsets in files are
+//! checked before they are used.
 
 pub mod backend;
 pub mod drivers;

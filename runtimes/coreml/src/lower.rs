@@ -1,15 +1,15 @@
-//! A program as an ONNX graph, for Islands without Apple's library.
+//! Lowers a program to an ONNX graph, for Islands without Apple's library.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
 //! | [`onnx`] | graphs as bytes |
 //! | [`graph`] | the graph under construction: names, weights, states |
-//! | [`call`] | one operation: its parameters, and the nodes it becomes |
+//! | [`call`] | one operation: its arguments, and the nodes it becomes |
 //! | [`expand`] | compressed weights |
 //! | the others | the operations, by kind: one small function each |
 //!
-//! Everything real is computed in `f32` and everything whole in `i64`, whatever the program says: it runs on processors, where
-//! halves are slow, and no value grows wrong by being wider.
+//! Real numbers are computed in `f32` and integers in `i64`, whatever the program's types: it runs on CPUs, where
+//! f16 is slow, and wider numbers give no wrong results.
 
 pub mod activation;
 pub mod binary;
@@ -36,7 +36,7 @@ pub mod unary;
 use call::Call;
 use island_runtimes_kit::error::EngineError;
 
-/// Makes nodes of an operation and gives the names of its outputs.
+/// Adds the nodes of an operation, and returns the names of its outputs.
 pub(crate) type Lower = fn(&mut Call<'_, '_>) -> Result<Vec<String>, EngineError>;
 
 /// Operations by name.
@@ -66,7 +66,7 @@ fn find(kind: &str) -> Option<Lower> {
     all.find(|(name, _)| *name == kind).map(|(_, lower)| *lower)
 }
 
-/// Names of all operations that are lowered, those of compressed weights included.
+/// Names of all supported operations, with those of compressed weights.
 pub fn operations() -> Vec<&'static str> {
     let lowered =
         TABLES.iter().chain([&unary::OPERATIONS]).flat_map(|table| table.iter().map(|(name, _)| *name));

@@ -1,4 +1,4 @@
-//! What drivers see of a model, whatever runs it: named tensors in and out, and a state that a conversation keeps.
+//! The interface of models to drivers, for any back end: named tensors in and out, and a state for a conversation.
 
 use std::{any::Any, fmt};
 
@@ -7,12 +7,12 @@ use ndarray::ArrayD;
 
 use crate::package::interface::{Interface, Kind};
 
-/// Numbers for a model or of one.
+/// A tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Tensor {
-    /// Real ones.
+    /// Real numbers.
     Floats(ArrayD<f32>),
-    /// Whole ones.
+    /// Integers.
     Ints(ArrayD<i64>),
 }
 
@@ -25,7 +25,7 @@ impl Tensor {
         }
     }
 
-    /// Its numbers as real ones.
+    /// Converts it to real numbers.
     pub fn into_floats(self) -> ArrayD<f32> {
         match self {
             Self::Floats(array) => array,
@@ -37,16 +37,16 @@ impl Tensor {
 /// Tensors by name.
 pub type Tensors = Vec<(String, Tensor)>;
 
-/// What a model remembers between the calls of one job; its content is its back end's own.
+/// The state of a model between the calls of one job; its content depends on the back end.
 pub struct State(Box<dyn Any + Send>);
 
 impl State {
-    /// Of a back end.
+    /// A state of a back end.
     pub fn new(content: impl Any + Send) -> Self {
         Self(Box::new(content))
     }
 
-    /// What the back end put there.
+    /// The content that the back end stored.
     pub fn content<T: Any>(&mut self) -> Option<&mut T> {
         self.0.downcast_mut()
     }
@@ -58,31 +58,31 @@ impl fmt::Debug for State {
     }
 }
 
-/// One function of a model, ready to run.
+/// A loaded function of a model.
 pub trait Model: Send + Sync + fmt::Debug {
     /// Its path in the repository.
     fn name(&self) -> &str;
 
-    /// What it takes and gives.
+    /// Its inputs and outputs.
     fn interface(&self) -> &Interface;
 
-    /// A classifier's output of shares and what they are of.
+    /// A classifier's output of probabilities, and its labels.
     fn labels(&self) -> Option<(&str, &[String])>;
 
-    /// A state that remembers nothing yet.
+    /// An initial state.
     fn start(&self) -> Result<State, EngineError>;
 
     /// Runs it once. Blocks.
     fn run(&self, inputs: Tensors, state: &mut State) -> Result<Tensors, EngineError>;
 }
 
-/// The tensor of a name.
+/// Takes the tensor with this name.
 pub fn take(tensors: &mut Tensors, name: &str) -> Option<Tensor> {
     let place = tensors.iter().position(|(known, _)| known == name)?;
     Some(tensors.swap_remove(place).1)
 }
 
-/// Refuses dimensions that the model does not take, before the library says so in its own words.
+/// Rejects dimensions that the model does not accept, before the library does.
 pub fn check(interface: &Interface, name: &str, given: &Tensor) -> Result<(), EngineError> {
     let Some(Kind::Array { sizes, .. }) = interface.input(name).map(|feature| &feature.kind) else {
         return Ok(());

@@ -1,18 +1,18 @@
-//! Models by the system's own library, on macOS: the Neural Engine and Apple's GPUs, in the numbers that models were made in.
+//! The native back end: the system's own library, on macOS, with the Neural Engine and Apple's GPUs, in the models' own precision.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
 //! | [`files`] | a model's files as the folder that the library reads |
-//! | [`numbers`] | numbers in memory whose order is the library's affair |
-//! | [`pixels`] | pictures between planes of numbers and rows of pixels |
-//! | `system` | what this system offers, and its errors in words |
+//! | [`numbers`] | arrays in the library's memory, with strides and padding |
+//! | [`pixels`] | images as planes of numbers and as rows of pixels |
+//! | `system` | features of this system, and texts of its errors |
 //! | `compile` | packages to compiled models |
-//! | `array`, `picture` | numbers and pictures as the library's own objects |
-//! | `feature` | what the library says of inputs, and outputs as it gives them |
+//! | `array`, `picture` | tensors and images as the library's objects |
+//! | `feature` | the library's description of inputs and outputs, and its values |
 //! | `session` | a loaded model |
 //!
-//! What is above the line between memory and Apple's objects is plain Rust and tested on every system. Below it, each `unsafe` block
-//! says why it may be there.
+//! Modules without Apple's objects are plain Rust and tested on every system. In the others, each `unsafe` block
+//! states why it is sound.
 
 pub mod files;
 pub mod numbers;

@@ -1,11 +1,11 @@
-//! The files of a model: found among a Cargo's, read into a program.
+//! A model's files: found among a Cargo's, parsed into a program.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`find`] | which of a repository's files are the model, in which of its forms |
-//! | [`interface`] | what a model says of its inputs, outputs and states |
+//! | [`find`] | finding the model among a repository's files, in any of its forms |
+//! | [`interface`] | a model's inputs, outputs and states |
 //! | [`weights`] | files of weights, read blob by blob |
-//! | [`elements`] | elements as files store them, to numbers |
+//! | [`elements`] | stored elements to numbers |
 
 pub mod elements;
 pub mod find;
@@ -30,27 +30,27 @@ use crate::{
     text,
 };
 
-/// Largest file of a program, bytes: weights lie beside it, or else are small.
+/// Maximum size of a program file in bytes: weights are separate files, or else small.
 const MAX_PROGRAM_BYTES: u64 = 128 << 20;
 
-/// A model that was read, its weights apart.
+/// A parsed model, with its weights still in their files.
 #[derive(Debug)]
 pub struct Package {
     /// Its path in the repository.
     pub name: String,
-    /// What it does.
+    /// Its program.
     pub program: Program,
-    /// The function that is called where none is named.
+    /// Its default function.
     pub default_function: String,
-    /// Where its weights lie.
+    /// Its weights.
     pub weights: Weights,
-    /// Names of its classes, where its makers noted them.
+    /// Names of its classes, from its metadata.
     pub labels: Option<Vec<String>>,
     interfaces: BTreeMap<String, Interface>,
 }
 
 impl Package {
-    /// Reads the model among these files; `wanted` is its path where there are several.
+    /// Parses the model among these files; `wanted` is its path if there are several.
     pub fn open(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> Result<Self, EngineError> {
         let found = find::find(files, wanted)?;
         match found.form {
@@ -66,7 +66,7 @@ impl Package {
         }
         let program = model.program.ok_or_else(|| {
             invalid_model(format!(
-                "{} holds no ML program, the only kind of Core ML model that is run",
+                "{} has no ML program, the only supported kind of Core ML model",
                 found.name
             ))
         })?;
@@ -113,7 +113,7 @@ impl Package {
         })
     }
 
-    /// What a function takes and gives: as the model describes it, or else as its program declares it.
+    /// The interface of a function: from the model's description, or else from its program.
     pub fn interface(&self, function: &str) -> Result<Interface, EngineError> {
         let Some(declared) = self.program.functions.get(function) else {
             let known: Vec<&str> = self.program.functions.keys().map(String::as_str).collect();
@@ -144,11 +144,11 @@ fn refusal(name: &str, older: &Older) -> String {
         Older::SerializedModel(_) => "a model in a form that only Apple's library reads",
     };
     format!(
-        "{name} is {kind}; only ML programs are run: convert it again with minimum_deployment_target iOS15 or later"
+        "{name} is {kind}; only ML programs are supported: convert it again with minimum_deployment_target iOS15 or later"
     )
 }
 
-/// The bytes of a program's file.
+/// The content of a program file.
 fn read(path: &Path, name: &str) -> Result<Vec<u8>, EngineError> {
     let unreadable =
         |error| EngineError::new(ErrorKind::ModelUnavailable, format!("read {name}")).because(error);

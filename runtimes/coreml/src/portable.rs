@@ -1,4 +1,4 @@
-//! Models on any Island: lowered to an ONNX graph, run by ONNX Runtime.
+//! The portable back end: models lowered to ONNX graphs, run by ONNX Runtime.
 
 use island_runtimes_graph::{Feed, Feeds, Graph, Threads};
 use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
@@ -45,7 +45,7 @@ impl Portable {
     }
 }
 
-/// What a conversation has said so far, in the order of the model's states.
+/// The state of a conversation, in the order of the model's states.
 #[derive(Debug)]
 struct Held(Vec<DynValue>);
 
@@ -72,12 +72,13 @@ impl Model for Portable {
             })
         };
         let values = self.states.iter().map(empty).collect::<ort::Result<Vec<DynValue>>>();
-        let values = values.map_err(|error| invalid_model("its state cannot be made").because(error))?;
+        let values = values.map_err(|error| invalid_model("its state cannot be created").because(error))?;
         Ok(State::new(Held(values)))
     }
 
     fn run(&self, mut inputs: Tensors, state: &mut State) -> Result<Tensors, EngineError> {
-        let held = state.content::<Held>().ok_or_else(|| invalid_model("the state is of another model"))?;
+        let held =
+            state.content::<Held>().ok_or_else(|| invalid_model("the state belongs to another model"))?;
         let mut feeds = Feeds::new();
         for name in &self.inputs {
             let given = take(&mut inputs, name)
@@ -113,7 +114,7 @@ fn tensor(value: &DynValue, name: &str) -> Result<Tensor, EngineError> {
     let unreadable =
         |error: ort::Error| invalid_model(format!("the output {name} cannot be read")).because(error);
     let ValueType::Tensor { ty, .. } = value.dtype() else {
-        return Err(invalid_model(format!("the output {name} is no tensor")));
+        return Err(invalid_model(format!("the output {name} is not a tensor")));
     };
     Ok(match ty {
         TensorElementType::Int64 => {

@@ -1,9 +1,9 @@
-//! A model as operations: what both forms of a file, protobuf and text, are read into.
+//! A model as operations: the common form of protobuf and text.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`types`] | what values are: elements, dimensions |
-//! | [`value`] | values that stand in the program or in a file of weights |
+//! | [`types`] | element types and dimensions |
+//! | [`value`] | values in the program or in a file of weights |
 
 pub mod types;
 pub mod value;
@@ -13,70 +13,70 @@ use std::collections::BTreeMap;
 use types::ValueType;
 use value::Value;
 
-/// A whole program.
+/// A program.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Program {
-    /// By name; what is called without one is `main`.
+    /// Functions by name; the default is `main`.
     pub functions: BTreeMap<String, Function>,
 }
 
-/// What is called with inputs and gives outputs.
+/// A function.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Function {
-    /// The set of operations it is written in: `CoreML7` in protobuf, `ios17` in text.
+    /// Its operation set: `CoreML7` in protobuf, `ios17` in text.
     pub opset: String,
-    /// What it is called with.
+    /// Its parameters.
     pub inputs: Vec<Named>,
-    /// What it does.
+    /// Its body.
     pub block: Block,
 }
 
-/// A name and what bears it.
+/// A name with its type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Named {
     /// The name.
     pub name: String,
-    /// What it stands for.
+    /// Its type.
     pub ty: ValueType,
 }
 
 /// Operations in order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Block {
-    /// What a branch or loop gives it.
+    /// Parameters of a branch or loop.
     pub inputs: Vec<Named>,
-    /// What it does.
+    /// Operations.
     pub operations: Vec<Operation>,
-    /// Names of what it gives.
+    /// Names of its results.
     pub outputs: Vec<String>,
 }
 
-/// One step.
+/// An operation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Operation {
-    /// Its name in the set of operations.
+    /// Its name in the operation set.
     pub kind: String,
-    /// What it works on, by parameter.
+    /// Its arguments, by parameter.
     pub inputs: BTreeMap<String, Vec<Argument>>,
-    /// What it gives.
+    /// Its results.
     pub outputs: Vec<Named>,
-    /// What else is said of it; a constant has its value here.
+    /// Its attributes; a constant has its value here.
     pub attributes: BTreeMap<String, Value>,
     /// Branches and bodies.
     pub blocks: Vec<Block>,
 }
 
-/// One of the things a parameter is.
+/// An argument.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Argument {
-    /// What another operation gave.
+    /// The result of another operation.
     Name(String),
-    /// A value on the spot.
+    /// A literal value.
     Value(Value),
 }
 
 impl Operation {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn title(&self) -> String {
         let output = self.outputs.first().map_or("", |output| output.name.as_str());
         format!("{} {output:?}", self.kind)

@@ -1,8 +1,8 @@
 //! Models as protobuf. Only what this crate reads is declared; the numbers are those of Core ML's published format.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`model`] | a model and what it says of its inputs and outputs |
+//! | [`model`] | a model and its description of inputs and outputs |
 //! | [`mil`] | its program |
 //! | [`read`] | messages to a [`crate::program::Program`] |
 

@@ -1,4 +1,4 @@
-//! The seam to the rest: one model, and as many jobs at once as it has slots.
+//! The engine: one model, and concurrent jobs up to its number of slots.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -22,15 +22,15 @@ use crate::{
 /// How to run a model.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Its files, by their path in the repository.
+    /// The model's files by their path in the repository.
     pub files: BTreeMap<String, PathBuf>,
-    /// The Cargo it belongs to.
+    /// The model's Cargo.
     pub cargo: CargoSpec,
-    /// Jobs at once.
+    /// Concurrent jobs.
     pub slots: u32,
-    /// Processor threads of one run.
+    /// CPU threads of one run.
     pub threads: u32,
-    /// GPU memory it may use, megabytes.
+    /// GPU memory it may use in megabytes.
     pub vram_limit_mb: u64,
 }
 
@@ -38,12 +38,12 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct CoreMl {
     jobs: Jobs<dyn Pipeline>,
-    /// The back end that runs it.
+    /// Its back end.
     engine: String,
 }
 
 impl CoreMl {
-    /// Loads a model, on a thread of its own.
+    /// Loads a model on a blocking thread.
     pub async fn load(settings: Settings) -> Result<Self, EngineError> {
         let slots = settings.slots;
         let (pipeline, engine) = jobs::load("the engine", move || load(settings)).await?;
@@ -52,12 +52,12 @@ impl CoreMl {
         Ok(Self { jobs, engine })
     }
 
-    /// Jobs at once.
+    /// Concurrent jobs.
     pub fn slots(&self) -> u32 {
         self.jobs.limit()
     }
 
-    /// What runs it, and which model it is.
+    /// The back end, and the model.
     pub fn version(&self) -> String {
         format!("{}, {}", self.engine, self.jobs.graphs().join(", "))
     }

@@ -1,12 +1,12 @@
 //! Programs as text: `model.mil` of a compiled model.
 //!
-//! Up to iOS 17 every value is a tensor, `tensor<string, []>("x")`; since then single values have types of their own, `string("x")`.
-//! Both spellings are read alike.
+//! Up to iOS 17 every value is a tensor, `tensor<string, []>("x")`; from iOS 18 on scalars have their own types, `string("x")`.
+//! Both forms give the same program.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`lexer`] | letters to words and marks |
-//! | [`number`] | numbers as they are printed |
+//! | [`lexer`] | characters to tokens |
+//! | [`number`] | printed numbers |
 //! | [`types`] | types and values |
 //! | [`parser`] | functions and operations |
 
@@ -17,17 +17,17 @@ pub mod types;
 
 use crate::program::Program;
 
-/// Why a text is no program.
+/// Why a text is not a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct TextError {
-    /// Where reading stopped, counted from 1.
+    /// Position, counted from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The reason.
     pub why: String,
 }
 
-/// The program of a text.
+/// Parses a program.
 pub fn parse(text: &str) -> Result<Program, TextError> {
     let mut parser = parser::Parser::new(text);
     parser.program().map_err(|why| TextError { line: parser.line(), why })
@@ -50,12 +50,12 @@ mod tests {
             tensor<fp32, [2, 3]> w = const()[name = tensor<string, []>("w"), val = tensor<fp32, [2, 3]>(BLOBFILE(path = tensor<string, []>("@model_path/weights/weight.bin"), offset = tensor<uint64, []>(64)))];
             tensor<int32, [2, 2]> m = const()[name = tensor<string, []>("m"), val = tensor<int32, [2, 2]>([[1, -2], [3, 4]])];
             tensor<fp16, [1, ?]> a, tensor<fp16, [1, ?]> b = split(axis = m, x = x)[name = tensor<string, []>("s")];
-            tensor<fp16, [1, ?]> z = concat(values = (a, b, two), interleave = tensor<bool, []>(false))[name = tensor<string, []>("say \"z\"\n")];
+            tensor<fp16, [1, ?]> z = concat(values = (a, b, two), interleave = tensor<bool, []>(false))[name = tensor<string, []>("call \"z\"\n")];
         } -> (z, a);
 }"#;
 
     #[test]
-    fn both_spellings_are_the_same_program() {
+    fn both_forms_give_the_same_program() {
         let new = OLD.replace("tensor<string, []>", "string").replace("tensor<fp16, []>", "fp16");
         let new = new.replace("tensor<uint64, []>", "uint64").replace("tensor<bool, []>", "bool");
         let (old, new) = (parse(OLD).expect("the older"), parse(&new).expect("the newer"));
@@ -77,11 +77,11 @@ mod tests {
         assert_eq!(operations[3].outputs.len(), 2);
         assert_eq!(operations[4].inputs["values"].len(), 3);
         assert_eq!(operations[4].inputs["values"][2], Argument::Name("two".to_owned()));
-        assert_eq!(operations[4].attributes["name"].as_text(), Some("say \"z\"\n"));
+        assert_eq!(operations[4].attributes["name"].as_text(), Some("call \"z\"\n"));
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn errors_have_the_line() {
         let why = |from: &str, to: &str| parse(&OLD.replacen(from, to, 1)).expect_err("refused").to_string();
         assert!(why("program", "pogrom").contains("line 1"));
         assert!(why("[[1, -2], [3, 4]]", "[[1, -2], [3]]").starts_with("line 7: 3 elements"));

@@ -1,4 +1,4 @@
-//! What the worker binary brings: the library is opened before the walls stand, the model after.
+//! The engine in a worker process: the library is opened before the sandbox is applied, the model is loaded after.
 
 use island_protocol::{
     cargo::RuntimeType,

@@ -1,4 +1,4 @@
-//! Jobs are answered as the reference answers them, and the engine keeps its contract.
+//! Jobs get the answers of the reference, and the engine conforms.
 
 mod support;
 
@@ -37,7 +37,7 @@ fn suite(fixture: &Fixture, good: Vec<Value>, long: Value, bad: Vec<Value>) -> c
     conformance::Fixture { cargo: cargo(fixture), artifacts: BTreeMap::new(), good, long, bad, reads_tokens }
 }
 
-/// Where an answer differs from what was wanted.
+/// The difference of an answer from the expected one.
 fn differs(wanted: &Value, got: &Value, tolerance: f64) -> Option<String> {
     match (wanted, got) {
         (Value::Object(wanted), Value::Object(_)) => {
@@ -74,7 +74,7 @@ fn check(fixture: &Fixture, answer: &support::Answer, played: &Played) -> Option
 }
 
 #[tokio::test]
-async fn every_job_is_answered_as_the_reference_answers_it() {
+async fn answers_equal_the_reference() {
     let mut wrong = Vec::new();
     for fixture in all().iter().filter(|fixture| !fixture.answers.is_empty()) {
         let suite = suite(fixture, Vec::new(), Value::Null, Vec::new());
@@ -94,13 +94,13 @@ async fn every_job_is_answered_as_the_reference_answers_it() {
 }
 
 #[tokio::test]
-async fn a_classifier_keeps_the_contract() {
+async fn classifier_conforms() {
     let fixture = Fixture::named("resnet");
     let engine = load(&fixture).await.expect("loads");
     let image = &fixture.answers[0].input["image"];
     let good = vec![json!({ "image": image, "top_k": 1 }), json!({ "image": image, "top_k": 2 })];
     let bad = vec![json!({}), json!({ "image": "" }), json!({ "image": "aGVsbG8=" }), json!({ "image": 5 })];
-    // Nothing it does takes long: what is cancelled is the wait for a place.
+    // Each job is short: only waiting for a permit is cancelled.
     let suite = suite(&fixture, good, json!({ "image": image }), bad);
     for input in &suite.good {
         assert_eq!(suite.play(&engine, input).await.outcome, suite.play(&engine, input).await.outcome);
@@ -110,7 +110,7 @@ async fn a_classifier_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn a_language_model_keeps_the_contract() {
+async fn language_model_conforms() {
     let fixture = Fixture::named("llama");
     let engine = load(&fixture).await.expect("loads");
     let good = fixture.answers.iter().map(|answer| answer.input.clone()).collect();
@@ -128,7 +128,7 @@ async fn a_language_model_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn what_no_driver_answers_is_the_hosts_failure_and_says_what_there_is() {
+async fn unknown_task_is_a_failure_of_the_host_with_the_known_tasks() {
     let mut fixture = Fixture::named("resnet");
     fixture.task = "chess".to_owned();
     let failure = load(&fixture).await.expect_err("refused");

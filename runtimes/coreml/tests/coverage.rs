@@ -1,5 +1,5 @@
-//! The table of operations in this crate's README: what each was checked against, and how near it came. With `COREML_TABLE=write` it
-//! is written, else it must be true.
+//! The table of operations in this crate's README: how each was tested, and its maximum difference. With `COREML_TABLE=write` it
+//! is written, otherwise compared.
 
 mod support;
 
@@ -22,10 +22,10 @@ use support::{Fixture, all, apart};
 
 const BEGIN: &str = "<!-- operations -->\n";
 const END: &str = "<!-- end -->";
-/// What one operation may differ by: finer differences are not told apart.
+/// Resolution of differences.
 const FINEST: f32 = 1e-6;
 
-/// Kinds of operations in a block and those within it.
+/// Operations in a block and its nested blocks.
 fn kinds(block: &Block, into: &mut BTreeSet<String>) {
     for operation in &block.operations {
         into.insert(operation.kind.clone());
@@ -33,7 +33,7 @@ fn kinds(block: &Block, into: &mut BTreeSet<String>) {
     }
 }
 
-/// By operation: the largest difference of its outputs in the programs of single operations, and in how many ways it was called.
+/// By operation: the maximum difference of its outputs in the programs of single operations, and the number of those programs.
 fn measured() -> BTreeMap<String, (f32, usize)> {
     let environment = library::open().expect("the library");
     let fixture = Fixture::named("operations");
@@ -55,7 +55,7 @@ fn measured() -> BTreeMap<String, (f32, usize)> {
     measured
 }
 
-/// The models in which an operation is.
+/// The models that contain an operation.
 fn models() -> BTreeMap<String, BTreeSet<String>> {
     let mut models: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for fixture in all().iter().filter(|fixture| fixture.name != "operations") {
@@ -73,7 +73,7 @@ fn models() -> BTreeMap<String, BTreeSet<String>> {
     models
 }
 
-/// The power of ten that a difference stays below, with room for other processors.
+/// The power of ten above a difference, with a margin for other CPUs.
 fn bound(difference: f32) -> f32 {
     let mut bound = FINEST;
     while bound < difference * 2.0 {
@@ -83,7 +83,7 @@ fn bound(difference: f32) -> f32 {
 }
 
 #[test]
-fn the_table_of_operations_is_true() {
+fn table_of_operations_is_current() {
     let (measured, models) = (measured(), models());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let text = fs::read_to_string(&path).expect("the README");
@@ -94,7 +94,7 @@ fn the_table_of_operations_is_true() {
         .iter()
         .filter(|kind| !measured.contains_key(**kind) && !models.contains_key(**kind))
         .collect();
-    assert!(unchecked.is_empty(), "nothing checks {unchecked:?}");
+    assert!(unchecked.is_empty(), "{unchecked:?} have no test");
     if std::env::var("COREML_TABLE").is_ok_and(|value| value == "write") {
         let mut table =
             "| operation | ways | difference | in models |\n| --- | --- | --- | --- |\n".to_owned();
@@ -111,13 +111,13 @@ fn the_table_of_operations_is_true() {
     let mut listed = BTreeSet::new();
     for line in table.lines().skip(2) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let [kind, ways, most, of] = cells.as_slice() else { panic!("{line:?} is no row") };
+        let [kind, ways, most, of] = cells.as_slice() else { panic!("{line:?} is not a row") };
         let kind = kind.trim_matches('`');
         listed.insert(kind);
         let names: Vec<&str> = models.get(kind).into_iter().flatten().map(String::as_str).collect();
         assert_eq!(*of, names.join(", "), "models with {kind}");
         match measured.get(kind) {
-            None => assert!(ways.is_empty() && most.is_empty(), "{kind} is not checked by itself"),
+            None => assert!(ways.is_empty() && most.is_empty(), "{kind} has no test of its own"),
             Some((difference, count)) => {
                 assert_eq!(*ways, count.to_string(), "ways of {kind}");
                 let most: f32 = most.parse().expect("a number");

@@ -1,5 +1,5 @@
-//! Files that mean harm: each is refused in words, quickly, and without taking memory for what it only claims.
-#![expect(unsafe_code, reason = "what is asked of the allocator is seen only in its place")]
+//! Malicious files: each is rejected with a message, quickly, and without allocating what it only claims.
+#![expect(unsafe_code, reason = "a global allocator is unsafe to implement")]
 
 mod support;
 
@@ -36,38 +36,38 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
 use support::Fixture;
 
-/// Most bytes that reading a file of some kilobytes may ask for at once.
+/// Maximum bytes of one allocation while reading a file of some kilobytes.
 const MOST_AT_ONCE: usize = 80 << 20;
 const PROGRAM: &str = "Data/com.apple.CoreML/model.mlmodel";
 const BLOBS: &str = "Data/com.apple.CoreML/weights/weight.bin";
 
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, which is watched for the largest piece that anyone asks for.
+/// The system's allocator with a record of the largest allocation.
 struct Watched;
 
-// SAFETY: everything is handed on to the system's allocator as it came.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of the system's allocator.
+        // SAFETY: the caller upholds the contract of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of the system's allocator.
+        // SAFETY: the caller upholds the contract of the system's allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         LARGEST.fetch_max(size, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of the system's allocator.
+        // SAFETY: the caller upholds the contract of the system's allocator.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of the system's allocator.
+        // SAFETY: the caller upholds the contract of the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -77,10 +77,10 @@ static ALLOCATOR: Watched = Watched;
 
 fn within_bounds() {
     let largest = LARGEST.load(Ordering::Relaxed);
-    assert!(largest <= MOST_AT_ONCE, "{largest} bytes were asked for at once");
+    assert!(largest <= MOST_AT_ONCE, "one allocation had {largest} bytes");
 }
 
-/// A package of a fixture, which can be changed.
+/// A copy of a fixture's package, for changes.
 struct Changed {
     folder: tempfile::TempDir,
     name: String,
@@ -123,7 +123,7 @@ impl Changed {
         Package::open(&self.files(), None)
     }
 
-    /// Read and lowered, every function of it.
+    /// Parses and lowers every function.
     fn lower(&self) -> Result<(), EngineError> {
         lowered(&self.open()?)
     }
@@ -138,14 +138,14 @@ fn lowered(package: &Package) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// What a refusal says; it must say something.
+/// The message of an error, which must not be empty.
 fn said<T>(result: Result<T, EngineError>) -> Option<String> {
     let failure = result.err()?;
     assert!(!failure.message().trim().is_empty());
     Some(failure.message())
 }
 
-/// Some bytes changed: most often one is replaced, so that lengths still fit; else some are taken away or doubled.
+/// Changes some bytes: usually one is replaced, so that lengths remain valid; otherwise some are removed or repeated.
 fn mutated(bytes: &[u8], random: &mut StdRng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..random.random_range(1..3) {
@@ -168,11 +168,11 @@ fn mutated(bytes: &[u8], random: &mut StdRng) -> Vec<u8> {
 }
 
 #[test]
-fn a_program_that_ends_early_is_refused() {
+fn truncated_program_is_rejected() {
     let package = Changed::of("operations", "control.mlpackage");
     let bytes = package.read(PROGRAM);
     for length in 0..bytes.len() {
-        // A message may end where one of its fields does: then it lacks something.
+        // A message may end after one of its fields: then it lacks something.
         if let Ok(model) = proto::read::model(&bytes[..length])
             && let Some(program) = model.program
         {
@@ -181,12 +181,12 @@ fn a_program_that_ends_early_is_refused() {
     }
     package.write(PROGRAM, &bytes[..bytes.len() / 2]);
     let why = said(package.lower()).expect("refused");
-    assert!(why.contains("no Core ML model") || why.contains("no ML program"), "{why}");
+    assert!(why.contains("not a Core ML model") || why.contains("no ML program"), "{why}");
     within_bounds();
 }
 
 #[test]
-fn changed_programs_are_refused_or_run_and_nothing_breaks() {
+fn changed_programs_are_rejected_or_run() {
     let mut random = StdRng::seed_from_u64(6);
     let (mut refused, mut taken) = (0, 0);
     for (fixture, name, times) in [
@@ -215,7 +215,7 @@ fn changed_programs_are_refused_or_run_and_nothing_breaks() {
 }
 
 #[test]
-fn changed_numbers_in_a_program_are_refused_or_lowered() {
+fn changed_numbers_in_a_program_are_rejected_or_lowered() {
     const EXTREME: [i64; 10] =
         [i64::MIN, i64::MIN + 1, -(1 << 31), -1, 0, 1 << 20, 1 << 32, 1 << 62, i64::MAX - 1, i64::MAX];
     let mut random = StdRng::seed_from_u64(7);
@@ -251,7 +251,7 @@ fn changed_numbers_in_a_program_are_refused_or_lowered() {
 }
 
 #[test]
-fn operations_with_what_is_not_theirs_are_refused_or_lowered() {
+fn operations_with_wrong_arguments_are_rejected_or_lowered() {
     let mut random = StdRng::seed_from_u64(11);
     let kinds = lower::operations();
     let (mut refused, mut taken) = (0, 0);
@@ -263,7 +263,7 @@ fn operations_with_what_is_not_theirs_are_refused_or_lowered() {
         "products",
         "slices",
         "places",
-        "quantisation",
+        "quantization",
         "detection",
     ] {
         let whole = Changed::of("operations", &format!("{name}.mlpackage"));
@@ -338,7 +338,7 @@ fn stretch(tensor: &mut TensorType, random: &mut StdRng) {
 }
 
 #[test]
-fn changed_texts_are_refused_or_lowered() {
+fn changed_texts_are_rejected_or_lowered() {
     let mut random = StdRng::seed_from_u64(8);
     let mut refused = 0;
     for (fixture, file, times) in [
@@ -373,7 +373,7 @@ fn changed_texts_are_refused_or_lowered() {
 }
 
 #[test]
-fn changed_files_of_weights_are_refused_or_read() {
+fn changed_files_of_weights_are_rejected_or_read() {
     let mut random = StdRng::seed_from_u64(9);
     let package = Changed::of("compressed", "sparse-scaled.mlpackage");
     let bytes = package.read(BLOBS);
@@ -383,13 +383,13 @@ fn changed_files_of_weights_are_refused_or_read() {
     }
     for _ in 0..600 {
         let mut changed = bytes.clone();
-        // Heads lie every few blocks: all of them are hit.
+        // Headers lie every few blocks: all of them are hit.
         let at = random.random_range(0..changed.len() / 64) * 64 + random.random_range(0..32);
         changed[at] = random.random();
         package.write(BLOBS, &changed);
         let _ = said(package.lower());
     }
-    // A head whose counts claim everything.
+    // A header with the maximum counts.
     let at = bytes.windows(4).position(|word| word == 0xDEAD_BEEF_u32.to_le_bytes()).expect("a head");
     for (field, claim) in [(8, u64::MAX), (16, u64::MAX), (8, 1 << 40), (16, 1 << 62), (8, 0)] {
         let mut changed = bytes.clone();
@@ -401,7 +401,7 @@ fn changed_files_of_weights_are_refused_or_read() {
     within_bounds();
 }
 
-/// A program of one function with these operations, which gives `y`.
+/// A program of one function with these operations and the output `y`.
 fn program(operations: &str) -> String {
     format!("program(1.0)\n{{ func main<ios18>(tensor<fp32, [2, 3]> x) {{\n{operations}\n}} -> (y); }}")
 }
@@ -414,7 +414,7 @@ fn refusal(operations: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_is_named() {
+fn invalid_programs_are_rejected_with_a_reason() {
     let name = |kind: &str| format!(r#"tensor<fp32, [2, 3]> y = {kind}(x = x)[name = string("y")];"#);
     for kind in [
         "random_normal",
@@ -427,10 +427,10 @@ fn what_cannot_be_is_named() {
     ] {
         assert!(refusal(&name(kind)).contains(&format!("{kind:?}")), "{}", refusal(&name(kind)));
     }
-    // What comes of itself, and what two give each other.
+    // A value that depends on itself, and two that depend on each other.
     assert!(
         refusal(r#"tensor<fp32, [2, 3]> y = relu(x = y)[name = string("y")];"#)
-            .contains("before anything gives it")
+            .contains("before it is defined")
     );
     let circle = r#"tensor<fp32, [2, 3]> a = relu(x = b)[name = string("a")];
         tensor<fp32, [2, 3]> b = relu(x = a)[name = string("b")];
@@ -457,7 +457,7 @@ fn what_cannot_be_is_named() {
 }
 
 #[test]
-fn what_only_claims_to_be_large_takes_no_memory() {
+fn claimed_sizes_are_not_allocated() {
     let claim = |operation: &str| {
         let given = format!("{operation}[name = string(\"y\")];");
         text::parse(&program(&given)).map_or_else(|error| error.why, |_| refusal(&given))
@@ -491,7 +491,7 @@ fn what_only_claims_to_be_large_takes_no_memory() {
 }
 
 #[test]
-fn weights_that_grow_beyond_their_files_are_refused() {
+fn weights_that_expand_beyond_their_files_are_rejected() {
     let scalar = |element| ValueType::Tensor(TensorType::scalar(element));
     let tensor = |element, shape: &[u64]| {
         ValueType::Tensor(TensorType { element, shape: shape.iter().map(|&size| Some(size)).collect() })
@@ -529,7 +529,7 @@ fn weights_that_grow_beyond_their_files_are_refused() {
 }
 
 #[test]
-fn deep_programs_are_refused() {
+fn deeply_nested_programs_are_rejected() {
     for opening in ["list<", "dict<string, ", "tuple<", "state<"] {
         let deep = format!("program(1.0)\n{{ func main<ios18>({}", opening.repeat(200_000));
         assert!(text::parse(&deep).is_err());
@@ -537,7 +537,7 @@ fn deep_programs_are_refused() {
     let brackets =
         program(&format!("tensor<fp32, [1]> y = relu(x = tensor<fp32, [1]>({}", "[".repeat(200_000)));
     assert!(text::parse(&brackets).expect_err("refused").why.contains("deeper"));
-    // Messages in messages: a type that is a list of a list of a list.
+    // Nested messages: a type that is a list of a list of a list.
     let mut message = Vec::new();
     for _ in 0..50_000 {
         message = field(1, &field(2, &message));
@@ -549,7 +549,7 @@ fn deep_programs_are_refused() {
     let program = field(2, &[field(1, b"main"), field(2, &function)].concat());
     let model = [vec![0x08, 9], vec![0xb2, 0x1f], length(program.len()), program].concat();
     let refused = proto::read::model(&model).expect_err("refused");
-    assert!(refused.message().contains("no Core ML model"), "{}", refused.message());
+    assert!(refused.message().contains("not a Core ML model"), "{}", refused.message());
     within_bounds();
 }
 
@@ -563,13 +563,13 @@ fn length(mut length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A field that holds bytes or a message.
+/// A field that contains bytes or a message.
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
     [vec![number << 3 | 2], length(content.len()), content.to_vec()].concat()
 }
 
 #[test]
-fn other_kinds_of_models_are_refused_by_name() {
+fn other_kinds_of_models_are_rejected_by_name() {
     let file = |name: &str, bytes: &[u8]| {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
@@ -586,19 +586,19 @@ fn other_kinds_of_models_are_refused_by_name() {
     assert!(file("M.mlmodel", &older(202, b"")).contains("a pipeline"));
     assert!(file("M.mlmodel", &older(402, b"")).contains("trees"));
     assert!(file("M.mlmodel", &[]).contains("no ML program"));
-    assert!(file("M.mlmodel", b"\xff\xff\xff").contains("no Core ML model"));
+    assert!(file("M.mlmodel", b"\xff\xff\xff").contains("not a Core ML model"));
     assert!(file("M.aimodel", b"x").contains(".aimodel"));
     assert!(file("M.aimodel/main.bin", b"x").contains(".aimodel"));
     assert!(file("M.mlmodelc/model.espresso.net", b"x").contains("NeuralNetwork"));
     assert!(file("M.mlmodelc/model.mil", b"\xff\xfe").contains("not text"));
-    assert!(file("M.mlpackage/Manifest.json", b"[[[[").contains("no JSON"));
+    assert!(file("M.mlpackage/Manifest.json", b"[[[[").contains("not JSON"));
     assert!(file("M.mlpackage/Manifest.json", b"{}").contains("names no model"));
     let escape =
         br#"{"rootModelIdentifier": "a", "itemInfoEntries": {"a": {"path": "../../../etc/passwd"}}}"#;
     assert!(file("M.mlpackage/Manifest.json", escape).contains("lacks"));
 }
 
-/// What loading a fixture's model says whose inputs, as it describes them, were changed.
+/// The error of loading a fixture's model after changes of the inputs in its description.
 async fn described(name: &str, change: impl Fn(&mut ArrayType)) -> Option<String> {
     let fixture = Fixture::named(name);
     let mut files = fixture.files();
@@ -621,7 +621,7 @@ async fn described(name: &str, change: impl Fn(&mut ArrayType)) -> Option<String
 }
 
 #[tokio::test]
-async fn inputs_that_claim_to_be_endless_are_refused() {
+async fn inputs_without_a_bound_are_rejected() {
     assert_eq!(described("llama", |_| {}).await, None);
     let endless = |array: &mut ArrayType| {
         array.shape.iter_mut().for_each(|size| *size = 1 << 40);
@@ -641,7 +641,7 @@ fn run(package: &Package, input: Tensor) -> Result<(), EngineError> {
 }
 
 #[test]
-fn changed_models_that_can_be_lowered_break_no_library() {
+fn changed_models_that_lower_do_not_crash_the_library() {
     let mut random = StdRng::seed_from_u64(10);
     let package = Changed::of("compressed", "palette-4.mlpackage");
     let bytes = package.read(PROGRAM);
@@ -660,11 +660,11 @@ fn changed_models_that_can_be_lowered_break_no_library() {
 }
 
 #[test]
-fn weights_that_are_no_numbers_run() {
+fn nan_weights_run() {
     let package = Changed::of("compressed", "channels-int8.mlpackage");
     let mut bytes = package.read(BLOBS);
     for (at, byte) in bytes.iter_mut().enumerate().skip(64) {
-        // Data lie between heads, which stay.
+        // Data lie between headers, which are kept.
         if at % 64 == 3 && *byte != 0xDE {
             *byte = 0xff;
         }

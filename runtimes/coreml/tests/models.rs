@@ -1,4 +1,4 @@
-//! Every model gives the numbers that the reference gave, and its program as text is the same program.
+//! Every model computes the numbers of the reference, and its program as text is the same program.
 
 mod support;
 
@@ -13,7 +13,7 @@ use island_runtimes_coreml::{
 use island_runtimes_graph::{Threads, library};
 use support::{Case, Fixture, all, apart};
 
-/// The largest difference of a case's outputs.
+/// The maximum difference of a case's outputs.
 fn difference(fixture: &Fixture, package: &Package, case: &Case) -> Result<f32, String> {
     let environment = library::open().map_err(|error| error.reason)?;
     let function = case.function.as_deref().unwrap_or(&package.default_function);
@@ -48,7 +48,7 @@ fn open(fixture: &Fixture, case: &Case) -> Package {
 }
 
 #[test]
-fn every_model_gives_the_numbers_of_the_reference() {
+fn outputs_of_every_model_equal_the_reference() {
     let mut wrong = Vec::new();
     let fixtures = all();
     assert!(!fixtures.is_empty(), "there are no fixtures");
@@ -104,7 +104,7 @@ fn programs_as_text_are_the_same_programs() {
 }
 
 #[test]
-fn a_compiled_model_runs_as_its_package_does() {
+fn compiled_model_equals_its_package() {
     for fixture in all() {
         for (name, path) in texts(&fixture) {
             let stem = name.trim_end_matches(".mlpackage");
@@ -114,7 +114,7 @@ fn a_compiled_model_runs_as_its_package_does() {
                 files.insert(format!("{stem}.mlmodelc/weights/weight.bin"), blob);
             }
             let package = Package::open(&files, None).expect("opens");
-            // Which of several functions is called where none is named, a text does not say.
+            // A text does not name the default one of several functions.
             let is_clear = |case: &&Case| case.function.is_some() || package.program.functions.len() == 1;
             let of_this = |case: &&Case| case.model.as_ref().is_none_or(|model| *model == name);
             for case in fixture.cases.iter().filter(of_this).filter(is_clear) {

@@ -1,4 +1,4 @@
-//! On macOS: the system's library gives the numbers that the reference gave, as near as halves are to real numbers.
+//! On macOS: the system's library computes the numbers of the reference, up to the precision of f16.
 #![cfg(target_os = "macos")]
 
 mod support;
@@ -11,10 +11,10 @@ use island_runtimes_coreml::{
 use island_runtimes_kit::error::EngineError;
 use support::{Case, Fixture, all, apart};
 
-/// The Neural Engine computes in halves, whatever a model's numbers were.
+/// The Neural Engine computes in f16, whatever a model's numbers were.
 const TOLERANCE: f32 = 2e-2;
 
-/// The largest difference of a case's outputs.
+/// The maximum difference of a case's outputs.
 fn difference(fixture: &Fixture, case: &Case) -> Result<f32, String> {
     let (files, wanted) = (fixture.files(), case.model.as_deref());
     let said = |error: EngineError| error.message();
@@ -34,7 +34,7 @@ fn difference(fixture: &Fixture, case: &Case) -> Result<f32, String> {
 }
 
 #[test]
-fn every_model_gives_the_numbers_of_the_reference() {
+fn outputs_of_every_model_equal_the_reference() {
     let mut wrong = Vec::new();
     for fixture in all() {
         for case in &fixture.cases {

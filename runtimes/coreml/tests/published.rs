@@ -1,5 +1,5 @@
-//! Models as others published them, compiled by Apple's own tools. Those that came with a crate are here; where
-//! `COREML_SAMPLES` names a folder, everything below it is read, lowered and run, too, and what lies there both as a package and
+//! Models as others published them, compiled by Apple's tools. Those of a crate are in this repository; if
+//! `COREML_SAMPLES` is set, everything in that folder is parsed, lowered and run too, and a model that is there both as a package and
 //! compiled must give the same numbers.
 
 mod support;
@@ -25,7 +25,7 @@ use ndarray::{ArrayD, IxDyn};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use support::apart;
 
-/// Samples that a sound of any length is given.
+/// Samples of audio for inputs of any length.
 const SECOND: u64 = 16_000;
 
 /// A model's files by their path in it, under its own name.
@@ -71,13 +71,13 @@ fn count(block: &Block) -> usize {
     block.operations.iter().map(inner).sum()
 }
 
-/// Numbers that are the same for every model with these inputs.
+/// Numbers that are equal for every model with these inputs.
 fn given(interface: &Interface) -> Result<Tensors, String> {
     let one = |feature: &island_runtimes_coreml::package::interface::Feature| {
         let Kind::Array { class, sizes } = &feature.kind else {
-            return Err(format!("{} is no array", feature.name));
+            return Err(format!("{} is not an array", feature.name));
         };
-        // Where any length will do, a second of sound.
+        // For any length, one second of audio.
         let size = |axis| sizes.holding(axis, sizes.most(axis).unwrap_or(SECOND).min(SECOND));
         let size = |axis| size(axis).and_then(|size| usize::try_from(size).ok());
         let shape: Option<Vec<usize>> = (0..sizes.rank()).map(size).collect();
@@ -94,14 +94,14 @@ fn given(interface: &Interface) -> Result<Tensors, String> {
     interface.inputs.iter().map(one).collect()
 }
 
-/// A model that was read: how many operations it has.
+/// A parsed model: its number of operations.
 fn read(folder: &Path) -> Result<(Package, usize), String> {
     let package = Package::open(&files(folder), None).map_err(|failure| failure.message())?;
     let operations = count(&package.program.functions[&package.default_function].block);
     Ok((package, operations))
 }
 
-/// Whether its weights were kept, not only a pointer to them.
+/// Whether its weights are included, rather than a pointer to them.
 fn has_weights(folder: &Path) -> bool {
     let files = files(folder);
     let mut weights = files.iter().filter(|(name, _)| name.ends_with("weight.bin")).peekable();
@@ -109,7 +109,7 @@ fn has_weights(folder: &Path) -> bool {
         && weights.all(|(_, path)| fs::metadata(path).is_ok_and(|file| file.len() > 1000))
 }
 
-/// What a model gives for made-up numbers.
+/// The outputs of a model for generated inputs.
 fn run(package: &Package) -> Result<Tensors, String> {
     let said = |error: EngineError| error.message();
     let environment = library::open().map_err(|error| error.reason)?;
@@ -120,7 +120,7 @@ fn run(package: &Package) -> Result<Tensors, String> {
 }
 
 #[test]
-fn what_came_with_a_crate_runs_as_its_makers_say() {
+fn model_of_a_crate_computes_its_documented_result() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/published/coreml-native");
     let numbers = |folder: &Path, inputs: &[(&str, Vec<f32>)], output: &str| -> Vec<f32> {
         let package = Package::open(&files(folder), None).expect("opens");
@@ -136,7 +136,7 @@ fn what_came_with_a_crate_runs_as_its_makers_say() {
         let mut outputs = model.run(inputs, &mut model.start().expect("starts")).expect("runs");
         take(&mut outputs, output).expect("given").into_floats().iter().copied().collect()
     };
-    // Twice the input and one.
+    // Twice the input plus one.
     let given =
         numbers(&folder.join("test_linear.mlmodelc"), &[("input", vec![1.0, 2.0, -3.0, 0.5])], "output");
     assert_eq!(format!("{given:?}"), "[3.0, 5.0, -5.0, 2.0]");
@@ -147,7 +147,7 @@ fn what_came_with_a_crate_runs_as_its_makers_say() {
 }
 
 #[test]
-fn what_others_published_is_read_and_runs() {
+fn published_models_are_parsed_and_run() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/published");
     let root = env::var_os("COREML_SAMPLES").map_or(own, PathBuf::from);
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! Speech in several models: the engine keeps its contract, tells how far it is, and refuses what does not fit together.
+//! Speech in several models: the engine conforms, reports progress, and rejects models that do not match.
 
 mod support;
 
@@ -31,7 +31,7 @@ const PROGRAM: &str = "Data/com.apple.CoreML/model.mlmodel";
 const WEIGHTS: &str = "Data/com.apple.CoreML/weights/weight.bin";
 const DECODER: &str = "tiny/TextDecoder.mlpackage";
 
-/// A fixture's repository, which can be changed.
+/// A fixture's repository, for changes.
 struct Changed {
     fixture: Fixture,
     files: BTreeMap<String, PathBuf>,
@@ -61,7 +61,7 @@ impl Changed {
         self
     }
 
-    /// What a model says of itself, changed.
+    /// A changed description of a model.
     fn described(self, model: &str, change: impl Fn(&mut Model)) -> Self {
         let path = format!("{model}/{PROGRAM}");
         let mut read = proto::read::model(&fs::read(&self.files[&path]).expect("readable")).expect("a model");
@@ -69,7 +69,7 @@ impl Changed {
         self.with(&path, &read.encode_to_vec())
     }
 
-    /// An input's dimensions, changed.
+    /// Changed dimensions of an input.
     fn sized(self, model: &str, input: &str, change: impl Fn(&mut ArrayType)) -> Self {
         self.described(model, |model| change(array(feature(model, input))))
     }
@@ -86,7 +86,7 @@ impl Changed {
             .map_err(Failure::from)
     }
 
-    /// Why it does not load.
+    /// The reason why it does not load.
     async fn refused(&self) -> String {
         rejected(self.load().await.expect_err("it must not load"))
     }
@@ -122,7 +122,7 @@ fn feature<'m>(model: &'m mut Model, name: &str) -> &'m mut Feature {
 fn array(feature: &mut Feature) -> &mut ArrayType {
     match feature.r#type.as_mut().and_then(|ty| ty.kind.as_mut()) {
         Some(FeatureKind::Array(array)) => array,
-        _ => panic!("{} is no array", feature.name),
+        _ => panic!("{} is not an array", feature.name),
     }
 }
 
@@ -140,7 +140,7 @@ async fn keeps_the_contract(fixture: &Changed, good: Vec<Value>, long: Value, ba
     let suite = fixture.suite(good, long, bad);
     conformance::same_again(&engine, &suite).await;
     if suite.good[0].get("language").is_some() {
-        // A window is one step, whether its text is written or labelled; labels count as tokens all the same.
+        // A window is one step, for generated text and for labels; labels count as tokens.
         conformance::work_grows(&engine, &suite).await;
     }
     conformance::writes_only_in_scratch(&engine, &suite).await;
@@ -153,7 +153,7 @@ async fn keeps_the_contract(fixture: &Changed, good: Vec<Value>, long: Value, ba
 }
 
 #[tokio::test]
-async fn whisper_keeps_the_contract() {
+async fn whisper_conforms() {
     let fixture = Changed::of("whisperkit");
     let audio = fixture.input("detected")["audio"].clone();
     let bad = vec![
@@ -170,7 +170,7 @@ async fn whisper_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn a_long_sound_tells_how_far_it_is_and_its_text_comes_as_it_is_written() {
+async fn long_audio_reports_progress_and_streams_text() {
     let fixture = Changed::of("whisperkit");
     let engine = fixture.load().await.expect("loads");
     let played = fixture.play(&engine, &fixture.input("long")).await;
@@ -195,7 +195,7 @@ async fn a_long_sound_tells_how_far_it_is_and_its_text_comes_as_it_is_written() 
 }
 
 #[tokio::test]
-async fn silence_is_heard_as_numbers() {
+async fn silence_has_finite_features() {
     let fixture = Changed::of("whisperkit");
     let engine = fixture.load().await.expect("loads");
     let silence = sound::wav(&vec![0.0; 16_000], 16_000);
@@ -203,9 +203,9 @@ async fn silence_is_heard_as_numbers() {
     assert!(matches!(played.outcome, Outcome::Completed { .. }), "{:?}", played.outcome);
 }
 
-/// The package's own front end and ours hear the same but for what halves cannot hold.
+/// The package's features and ours are equal up to the precision of f16.
 #[test]
-fn both_front_ends_hear_alike() {
+fn features_of_the_package_and_ours_agree() {
     let fixture = Fixture::named("whisperkit");
     let package = Package::open(&fixture.files(), Some("tiny/MelSpectrogram.mlpackage")).expect("opens");
     let environment = library::open().expect("the library");
@@ -219,16 +219,16 @@ fn both_front_ends_hear_alike() {
     let mut heard = model.run(given, &mut model.start().expect("starts")).expect("runs");
     let theirs = take(&mut heard, "melspectrogram_features").expect("features").into_floats();
     assert_eq!((ours.len(), theirs.len()), (10_000, 10_000));
-    // Below the least half all is as quiet to it.
+    // Values below the minimum of f16 are equal for it.
     let both = ours.iter().zip(&theirs).filter(|(ours, _)| **ours > (2.0_f32.powi(-23).log10() + 4.0) / 4.0);
     let apart: Vec<f32> = both.map(|(ours, theirs)| (ours - theirs).abs()).collect();
     let most = apart.iter().copied().fold(0.0_f32, f32::max);
-    println!("the package's front end and ours: at most {most:.1e} apart at {} places", apart.len());
+    println!("features of the package and ours: maximum difference {most:.1e} in {} values", apart.len());
     assert!(apart.len() > 2000 && most < 0.1, "{} places, {most}", apart.len());
 }
 
 #[tokio::test]
-async fn a_repository_that_lacks_a_model_says_which() {
+async fn missing_models_are_named() {
     let lacks = |start: &str| Changed::of("whisperkit").without(start);
     assert!(lacks("tiny/AudioEncoder").refused().await.contains("lacks AudioEncoder"));
     assert!(lacks("tiny/TextDecoder").refused().await.contains("lacks TextDecoder"));
@@ -241,7 +241,7 @@ async fn a_repository_that_lacks_a_model_says_which() {
 }
 
 #[tokio::test]
-async fn of_several_whispers_one_is_named() {
+async fn one_of_several_whispers_must_be_named() {
     let mut fixture = Changed::of("whisperkit");
     let again: Vec<(String, PathBuf)> = fixture
         .files
@@ -256,7 +256,7 @@ async fn of_several_whispers_one_is_named() {
 }
 
 #[tokio::test]
-async fn models_that_do_not_fit_together_are_refused() {
+async fn mismatched_models_are_rejected() {
     let sized = |model: &str, input: &str, sizes: &'static [i64]| {
         Changed::of("whisperkit").sized(model, input, |array| array.shape = sizes.to_vec())
     };
@@ -269,7 +269,7 @@ async fn models_that_do_not_fit_together_are_refused() {
     let why = sized(DECODER, "input_ids", &[1, 4]).refused().await;
     assert!(why.contains("input_ids"), "{why}");
     let why = sized("tiny/AudioEncoder.mlpackage", "melspectrogram_features", &[1, 20]).refused().await;
-    assert!(why.contains("pitches"), "{why}");
+    assert!(why.contains("[1, bands, 1, frames]"), "{why}");
     let why = sized("tiny/MelSpectrogram.mlpackage", "audio", &[480_000]).refused().await;
     assert!(why.contains("80000 samples"), "{why}");
     let strange = Changed::of("whisperkit")
@@ -280,11 +280,11 @@ async fn models_that_do_not_fit_together_are_refused() {
     assert!(silent.refused().await.contains("gives no logits"));
     let settings = br#"{ "feature_size": 80 }"#;
     let why = Changed::of("whisperkit").with("preprocessor_config.json", settings).refused().await;
-    assert!(why.contains("80 pitches"), "{why}");
+    assert!(why.contains("80 mel bands"), "{why}");
 }
 
 #[tokio::test]
-async fn a_cache_shorter_than_a_beginning_is_refused() {
+async fn cache_shorter_than_a_prompt_is_rejected() {
     let mut fixture = Changed::of("whisperkit");
     for (input, sizes) in [
         ("key_cache", vec![1, 32, 1, 4]),
@@ -299,10 +299,10 @@ async fn a_cache_shorter_than_a_beginning_is_refused() {
 }
 
 #[tokio::test]
-async fn states_that_the_decoder_does_not_take_are_the_models_fault() {
+async fn mismatched_encoder_states_are_an_error_of_the_model() {
     let fixture = Changed::of("whisperkit")
         .sized(DECODER, "encoder_output_embeds", |array| array.shape = vec![1, 16, 1, 100]);
-    let engine = fixture.load().await.expect("each by itself is right");
+    let engine = fixture.load().await.expect("each is valid");
     let played = fixture.play(&engine, &fixture.input("german")).await;
     let Outcome::Failed { failure, .. } = played.outcome else { panic!("{:?}", played.outcome) };
     let why = rejected(failure);
@@ -310,13 +310,13 @@ async fn states_that_the_decoder_does_not_take_are_the_models_fault() {
 }
 
 #[tokio::test]
-async fn weights_that_are_no_numbers_are_the_models_fault() {
+async fn nan_weights_are_an_error_of_the_model() {
     for (model, said) in [(DECODER, "logits"), ("tiny/AudioEncoder.mlpackage", "AudioEncoder")] {
         let path = format!("{model}/{WEIGHTS}");
         let fixture = Changed::of("whisperkit");
         let mut weights = fs::read(&fixture.files[&path]).expect("readable");
         for (at, byte) in weights.iter_mut().enumerate().skip(64) {
-            // One number in each row of the file; data lie between heads, which stay.
+            // One number in each row of the file; data lie between headers, which are kept.
             if at % 64 == 3 && *byte != 0xDE {
                 *byte = 0xff;
             }
@@ -332,7 +332,7 @@ async fn weights_that_are_no_numbers_are_the_models_fault() {
 }
 
 #[tokio::test]
-async fn a_model_of_labels_keeps_the_contract() {
+async fn ctc_model_conforms() {
     let fixture = Changed::of("wav2vec2-fixed");
     let good: Vec<Value> = ["1.1.wav", "3.3.wav"].map(|name| fixture.input(name)).into();
     let audio = &good[0]["audio"];
@@ -346,7 +346,7 @@ async fn a_model_of_labels_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn words_of_labels_have_times() {
+async fn words_have_timestamps() {
     for name in ["wav2vec2", "wav2vec2-fixed", "mel-labels"] {
         let fixture = Changed::of(name);
         let engine = fixture.load().await.expect("loads");
@@ -377,7 +377,7 @@ async fn words_of_labels_have_times() {
 }
 
 #[tokio::test]
-async fn features_are_those_of_the_packages_front_end_where_it_has_one() {
+async fn features_of_the_package_are_used_if_it_has_any() {
     let mut fixture = Changed::of("mel-labels");
     let front = Fixture::named("whisperkit").files().into_iter();
     let front = front.filter_map(|(path, file)| Some((path.strip_prefix("tiny/")?.to_owned(), file)));
@@ -391,28 +391,28 @@ async fn features_are_those_of_the_packages_front_end_where_it_has_one() {
     };
     assert!(output["text"].as_str().is_some_and(|text| text.len() > 4), "{output}");
     let why = Changed::of("mel-labels").without("preprocessor_config.json").refused().await;
-    assert!(why.contains("how they are made"), "{why}");
+    assert!(why.contains("defines them"), "{why}");
 }
 
 #[tokio::test]
-async fn labels_that_nothing_spells_are_refused() {
+async fn invalid_vocabularies_are_rejected() {
     const MODEL: &str = "Model.mlpackage";
     let fixture = || Changed::of("wav2vec2-fixed");
     assert!(fixture().without("vocab.json").refused().await.contains("vocab.json"));
-    assert!(fixture().with("vocab.json", br#"{ "A": 1 }"#).refused().await.contains("silence"));
+    assert!(fixture().with("vocab.json", br#"{ "A": 1 }"#).refused().await.contains("blank"));
     let sized =
         |sizes: &'static [i64]| fixture().sized(MODEL, "input_values", |array| array.shape = sizes.to_vec());
     let why = sized(&[1, 400]).refused().await;
-    assert!(why.contains("hears too little"), "{why}");
+    assert!(why.contains("reads too few samples"), "{why}");
     let why = sized(&[2, 40_000]).refused().await;
     assert!(why.contains("input_values") || why.contains("[2, 40000]"), "{why}");
     let named = fixture().described(MODEL, |model| feature(model, "input_values").name = "mask".to_owned());
     assert!(named.refused().await.contains("0 inputs"));
     let endless = sized(&[1, 1 << 40]);
-    let engine = endless.load().await.expect("what it claims is not asked for yet");
+    let engine = endless.load().await.expect("claims are checked later");
     let played = endless.play(&engine, &endless.input("1.1.wav")).await;
     let Outcome::Failed { failure, .. } = played.outcome else { panic!("{:?}", played.outcome) };
-    assert!(rejected(failure).contains("takes no sound"));
+    assert!(rejected(failure).contains("takes no audio"));
     let path = format!("{MODEL}/{WEIGHTS}");
     let mut weights = fs::read(&fixture().files[&path]).expect("readable");
     for (at, byte) in weights.iter_mut().enumerate().skip(64) {
@@ -427,7 +427,7 @@ async fn labels_that_nothing_spells_are_refused() {
 }
 
 #[test]
-fn a_window_that_no_model_has_is_refused() {
+fn invalid_windows_are_rejected() {
     let repository = Repository::open(BTreeMap::new()).expect("empty");
     assert!(LogMel::fitted(&repository, Some((80, 3000))).is_ok_and(|features| features.window == 480_000));
     for known in [(0, 3000), (80, 0), (80, usize::MAX), (1 << 40, 3000), (80, 1 << 20)] {

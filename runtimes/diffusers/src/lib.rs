@@ -1,33 +1,33 @@
-//! Stable Diffusion on candle's tensors: pictures of a prompt, of a given picture, or of a part of one.
+//! The diffusers engine: Stable Diffusion on candle's tensors. Text to image, image to image, and inpainting.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`repository`] | the files of a Cargo as a diffusers repository: settings, and which weights of several |
-//! | [`weights`] | safetensors: headers that are checked, tensors that are read once |
-//! | [`model`] | all parts of a repository, loaded, and what they may ask of memory |
-//! | [`text`] | tokens, the text encoders, prompts that were encoded lately |
+//! | [`repository`] | the files of a Cargo as a diffusers repository: settings, and the choice of weights |
+//! | [`weights`] | safetensors: headers are checked, tensors are read once |
+//! | [`model`] | all parts of a repository, loaded, and their memory |
+//! | [`text`] | tokens, text encoders, a cache of encoded prompts |
 //! | [`unet`] | the network that predicts noise |
-//! | [`vae`] | the autoencoder between pictures and latents, in tiles where they are large |
-//! | [`schedule`] | how noise is taken away step by step: pure arithmetic |
+//! | [`vae`] | the autoencoder between images and latents, in tiles for large images |
+//! | [`schedule`] | schedulers: pure arithmetic |
 //! | [`noise`] | noise of a seed |
-//! | [`lora`] | adapters, added beside the shared weights for one job |
-//! | [`request`] | the input of a job, checked before any work |
-//! | [`pipeline`] | the walk from noise to a picture |
-//! | [`picture`] | pictures in and out, and previews |
-//! | [`ops`] | the layers, each one pass over memory on processors |
+//! | [`lora`] | adapters, added to the shared weights for one job |
+//! | [`request`] | the input of a job, validated before any work |
+//! | [`denoise`] | the denoising loop |
+//! | [`picture`] | images in and out, and previews |
+//! | [`ops`] | layers, each one pass over memory on CPUs |
 //! | [`error`] | errors of candle |
-//! | [`runtime`], [`worker`] | the seams to the rest |
+//! | [`runtime`], [`worker`] | the engine, and its loader in a worker process |
 //!
-//! A picture is what diffusers makes of the same settings, weights and noise; `tests/fixtures` holds small models of each family with its
-//! answers. Noise itself is drawn otherwise, so that a seed means the same picture on every Island.
+//! Images equal those of diffusers for the same settings, weights and noise; `tests/fixtures` contains small models of each family with its
+//! results. Noise itself is generated differently, so that a seed gives the same image on every Island.
 
+pub mod denoise;
 pub mod error;
 pub mod lora;
 pub mod model;
 pub mod noise;
 pub mod ops;
 pub mod picture;
-pub mod pipeline;
 pub mod repository;
 pub mod request;
 pub mod runtime;

@@ -1,4 +1,4 @@
-//! Adapters of low rank, added beside the shared weights for one job.
+//! Adapters of low rank (LoRA), added to the shared weights for one job.
 
 mod keys;
 mod read;
@@ -9,25 +9,25 @@ use candle_core::Tensor;
 
 pub use read::read;
 
-/// What an adapter adds to one layer: `scale · up · down`.
+/// The change of one layer: `scale · up · down`.
 #[derive(Debug, Clone)]
 pub struct Delta {
-    /// `[rank, inputs]`; of a convolution, patches as they lie in memory.
+    /// `[rank, inputs]`; of a convolution, patches in memory order.
     pub down: Tensor,
     /// `[outputs, rank]`.
     pub up: Tensor,
-    /// How much of it.
+    /// Weight of the adapter.
     pub scale: f32,
 }
 
-/// What a job's adapters add to the layers of a model, by their names.
+/// The changes of a job's adapters by the names of layers.
 #[derive(Clone, Default)]
 pub struct Adapters {
     layers: BTreeMap<String, Vec<Delta>>,
 }
 
 impl Adapters {
-    /// What is added to a layer.
+    /// The changes of a layer.
     pub fn of(&self, layer: &str) -> &[Delta] {
         if self.layers.is_empty() {
             return &[];
@@ -35,12 +35,12 @@ impl Adapters {
         self.layers.get(layer).map_or(&[], Vec::as_slice)
     }
 
-    /// Names of the layers that are added to.
+    /// Names of the changed layers.
     pub fn layers(&self) -> impl Iterator<Item = &str> {
         self.layers.keys().map(String::as_str)
     }
 
-    /// Adds another adapter's.
+    /// Adds the change of another adapter.
     pub fn add(&mut self, layer: String, delta: Delta) {
         self.layers.entry(layer).or_default().push(delta);
     }

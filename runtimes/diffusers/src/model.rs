@@ -18,12 +18,12 @@ use crate::{
     text::prompt::{Encoder, Prompts},
     unet::{self, Unet},
     vae::{self, Vae},
-    weights::{Place, Weights},
+    weights::{Placement, Weights},
 };
 
 pub use memory::Need;
 
-/// Pipelines that this engine is, by the class a repository names.
+/// Supported pipelines by their class in a repository.
 const PIPELINES: [(&str, Family); 8] = [
     ("StableDiffusionPipeline", Family::Plain),
     ("StableDiffusionImg2ImgPipeline", Family::Plain),
@@ -35,7 +35,7 @@ const PIPELINES: [(&str, Family); 8] = [
     ("StableDiffusionXLInpaintPipeline", Family::Xl),
 ];
 
-/// Kinds of models that are asked in different ways.
+/// Families of models with different inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// Stable Diffusion 1 and 2.
@@ -44,25 +44,25 @@ pub enum Family {
     Xl,
 }
 
-/// What an entry's `[engine]` table may say.
+/// The `[engine]` table of an entry.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Steps, where the input names none.
+    /// Default number of steps.
     pub num_inference_steps: Option<usize>,
-    /// Strength of guidance, where the input names none.
+    /// Default guidance scale.
     pub guidance_scale: Option<f64>,
-    /// Pixels down, where the input names none.
+    /// Default height in pixels.
     pub height: Option<usize>,
-    /// Pixels across, where the input names none.
+    /// Default width in pixels.
     pub width: Option<usize>,
-    /// Longest side that may be asked for, pixels.
+    /// Maximum side in pixels.
     pub max_side: Option<usize>,
-    /// What holds instead of settings in the repository's `scheduler_config.json`.
+    /// Overrides settings of the repository's `scheduler_config.json`.
     pub scheduler: Map<String, Value>,
-    /// Adapters, where the input names none.
+    /// Default adapters.
     pub loras: Vec<Adapter>,
-    /// For the catalogue, which keeps the schemas of each task.
+    /// Used by the catalogue, which has an input schema for each task.
     #[serde(rename = "task")]
     _task: Option<String>,
 }
@@ -70,21 +70,21 @@ pub struct Settings {
 /// A loaded repository.
 #[derive(Debug)]
 pub struct Model {
-    /// How it is asked.
+    /// Its family.
     pub family: Family,
-    /// Where it computes.
-    pub place: Place,
-    /// Its encoders.
+    /// Device and element type.
+    pub place: Placement,
+    /// The text encoders.
     pub prompts: Prompts,
-    /// Its network.
+    /// The denoising network.
     pub unet: Unet,
-    /// Its autoencoder.
+    /// The autoencoder.
     pub vae: Vae,
-    /// Its schedule.
+    /// Settings of the scheduler.
     pub schedule: schedule::Config,
-    /// Whether an absent negative prompt is silence instead of an empty one: SDXL.
-    pub silent_when_absent: bool,
-    /// Layers that adapters can add to, with the shapes of their weights.
+    /// Whether an absent negative prompt is zeros instead of an empty prompt: SDXL.
+    pub zeros_for_absent_negative: bool,
+    /// Layers that adapters can change, with the shapes of their weights.
     layers: BTreeMap<String, Vec<usize>>,
     repository: Repository,
     settings: Settings,
@@ -93,11 +93,11 @@ pub struct Model {
 }
 
 impl Model {
-    /// Loads a repository; refuses one whose weights alone need more than `limit` bytes of memory, where there is a limit.
+    /// Loads a repository. Rejects one whose weights alone exceed the memory `limit` in bytes.
     pub fn load(
         repository: Repository,
         engine: &Value,
-        place: Place,
+        place: Placement,
         limit: Option<u64>,
     ) -> Result<Self, EngineError> {
         let settings = if engine.is_null() { Ok(Settings::default()) } else { Settings::deserialize(engine) };
@@ -105,11 +105,11 @@ impl Model {
         let index: Map<String, Value> = repository.settings("model_index.json")?;
         let class_name = index.get("_class_name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let family = family(&class_name)?;
-        let vae_place = Place { dtype: DType::F32, ..place.clone() };
-        let open = |part: &str, place: &Place| Weights::open(part, &repository.weights(part)?, place);
+        let vae_place = Placement { dtype: DType::F32, ..place.clone() };
+        let open = |part: &str, place: &Placement| Weights::open(part, &repository.weights(part)?, place);
         let mut text = vec![("text_encoder", "tokenizer")];
         text.extend((family == Family::Xl).then_some(("text_encoder_2", "tokenizer_2")));
-        // All headers are read and counted before the first tensor is.
+        // All headers are checked before the first tensor is read.
         let texts = text.iter().map(|(part, _)| open(part, &place)).collect::<Result<Vec<_>, _>>()?;
         let (unet, vae) = (open("unet", &place)?, open("vae", &vae_place)?);
         let weights_bytes = texts.iter().chain([&unet, &vae]).map(Weights::bytes).sum();
@@ -135,7 +135,7 @@ impl Model {
             unet: Unet::load(unet_config, &unet)?,
             vae: Vae::load(vae_config, &vae)?,
             schedule,
-            silent_when_absent: index
+            zeros_for_absent_negative: index
                 .get("force_zeros_for_empty_prompt")
                 .and_then(Value::as_bool)
                 .unwrap_or(family == Family::Xl),
@@ -150,7 +150,7 @@ impl Model {
         Ok(model)
     }
 
-    /// Parts that do not fit each other would fail in the middle of a job.
+    /// Rejects parts that would fail in the middle of a job.
     fn check(&self) -> Result<(), EngineError> {
         let (unet, channels) = (self.unet.config(), self.vae.config().latent_channels);
         let is_xl = unet.addition_embed_type.is_some();
@@ -169,7 +169,7 @@ impl Model {
             .map_err(|failure| invalid_model(format!("the Cargo's engine table: {}", failure.message())))
     }
 
-    /// What holds where an input says nothing.
+    /// Defaults of a request.
     pub fn defaults(&self) -> Defaults {
         let scale = self.vae.config().scale();
         let trained = self.unet.config().side().unwrap_or(64) * scale;
@@ -193,7 +193,7 @@ impl Model {
         }
     }
 
-    /// The adapters of a request, read from the Cargo's files, and a name for all of them together.
+    /// The adapters of a request, and a key for their combination.
     pub fn adapters(&self, wanted: &[Adapter]) -> Result<(Adapters, String), EngineError> {
         let mut adapters = Adapters::default();
         let mut named = String::new();
@@ -206,7 +206,7 @@ impl Model {
         Ok((adapters, named))
     }
 
-    /// The file of an adapter: by its path, or by its name with or without the ending.
+    /// The file of an adapter: by its path, or by its name with or without the suffix.
     fn adapter(&self, name: &str) -> Result<&str, EngineError> {
         let files = || {
             let parts = ["unet/", "vae/", "text_encoder/", "text_encoder_2/"];
@@ -221,16 +221,16 @@ impl Model {
         found.ok_or_else(|| {
             let known: Vec<String> = files().map(base).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            invalid_input(format!("there is no lora {name:?}; this Cargo has {known}"))
+            invalid_input(format!("unknown lora {name:?}; this Cargo has {known}"))
         })
     }
 
-    /// What a request needs of memory.
+    /// Memory of a request.
     pub fn need(&self, request: &Request) -> Need {
         memory::of_run(self, request)
     }
 
-    /// Bytes that its weights take.
+    /// Bytes of its weights.
     pub fn weights_bytes(&self) -> u64 {
         self.weights_bytes
     }
@@ -240,7 +240,7 @@ impl Model {
         &self.class_name
     }
 
-    /// A tensor of numbers, where the model computes.
+    /// A tensor on the model's device.
     pub fn tensor(
         &self,
         values: Vec<f32>,
@@ -252,19 +252,18 @@ impl Model {
     }
 }
 
-/// The repository's schedule, with what the Cargo says in its place.
+/// The repository's scheduler settings with those of the Cargo.
 fn schedule_of(repository: &Repository, settings: &Settings) -> Result<schedule::Config, EngineError> {
     let mut config: Map<String, Value> = repository.settings("scheduler/scheduler_config.json")?;
     config.extend(settings.scheduler.clone());
-    schedule::Config::deserialize(Value::Object(config)).map_err(|error| {
-        invalid_model("scheduler/scheduler_config.json does not say what it should").because(error)
-    })
+    schedule::Config::deserialize(Value::Object(config))
+        .map_err(|error| invalid_model("invalid scheduler/scheduler_config.json").because(error))
 }
 
 fn family(class_name: &str) -> Result<Family, EngineError> {
     let found = PIPELINES.iter().find(|(name, _)| *name == class_name);
     found.map(|(_, family)| *family).ok_or_else(|| {
         let ours: Vec<&str> = PIPELINES.iter().map(|(name, _)| *name).collect();
-        invalid_model(format!("no pipeline here is a {class_name:?}; there are {}", ours.join(", ")))
+        invalid_model(format!("unsupported pipeline {class_name:?}; supported are {}", ours.join(", ")))
     })
 }

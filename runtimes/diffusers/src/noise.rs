@@ -1,28 +1,28 @@
-//! Noise, the same for a seed on every machine and whatever is computed beside it.
+//! Noise that is equal for a seed on every machine.
 
 use chacha20::ChaCha20Rng;
 use rand::{Rng as _, SeedableRng as _};
 
-/// What noise is drawn for. Each has a stream of its own, so that one more draw for one changes no other.
+/// Purpose of noise. Each has its own stream, so that one more draw for one changes no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// The latents to begin with, or what is added to those of a given picture.
+    /// The initial latents, or the noise added to those of an image.
     Start,
-    /// Where in its range a given picture's latents lie.
+    /// The sample of an image's latent distribution.
     Posterior,
-    /// The same for the picture without its masked part.
+    /// The same for the image without its masked part.
     MaskedPosterior,
-    /// What a scheduler adds at a step.
+    /// Noise that a scheduler adds at a step.
     Step(usize),
 }
 
-/// Where noise comes from.
+/// A source of noise.
 pub trait Noise: Send + Sync {
-    /// `count` numbers of a unit normal, for the picture of an index.
+    /// `count` standard normal numbers for the image with this index.
     fn draw(&self, picture: usize, purpose: Purpose, count: usize) -> Vec<f32>;
 }
 
-/// Noise of a seed: ChaCha with 20 rounds, then Box and Muller.
+/// Noise of a seed: ChaCha with 20 rounds, then Box-Muller.
 #[derive(Debug, Clone, Copy)]
 pub struct Seeded(pub u64);
 
@@ -42,7 +42,7 @@ impl Noise for Seeded {
             .zip(words)
             .for_each(|(bytes, word)| *bytes = word.to_le_bytes());
         let mut bits = ChaCha20Rng::from_seed(seed);
-        // The middle of each of 2^53 parts of (0, 1): neither end is ever drawn.
+        // The center of each of 2^53 parts of (0, 1): neither end is ever drawn.
         let mut share = || ((bits.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         let mut noise = Vec::with_capacity(count + 1);
         while noise.len() < count {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_normal_and_depends_on_everything_it_should() {
+    fn noise_is_normal_and_depends_on_all_arguments() {
         let noise = Seeded(7).draw(0, Purpose::Start, 100_000);
         let mean = noise.iter().sum::<f32>() / noise.len() as f32;
         let variance = noise.iter().map(|value| value * value).sum::<f32>() / noise.len() as f32;
@@ -77,9 +77,9 @@ mod tests {
         }
     }
 
-    /// The numbers are from another program: ChaCha20 and the formula, written out in Python.
+    /// Computed independently: ChaCha20 and the formula, in Python.
     #[test]
-    fn a_seed_means_the_same_noise_for_ever() {
+    fn noise_of_a_seed_never_changes() {
         let noise = Seeded(42).draw(0, Purpose::Start, 4);
         assert_eq!(noise, [-0.355_009_53, -1.273_099, 0.495_113_94, 0.681_501_45]);
     }

@@ -1,8 +1,8 @@
-//! Layers of the models. Pictures and their features lie as `[batch, height, width, channels]`: a pixel's channels are together, so that
-//! a convolution reads runs of memory and attention needs no transposing.
+//! Layers of the models. Images and their features are `[batch, height, width, channels]`: the channels of a pixel are adjacent, so that
+//! a convolution reads contiguous memory and attention needs no transposition.
 //!
-//! On processors each layer is one pass over memory, compiled for the instructions at hand; elsewhere it is composed of candle's
-//! operations (`device`), which are also what the passes are tested against.
+//! On CPUs each layer is one pass over memory, compiled for the available instructions; on GPUs it is composed of candle's
+//! operations (`device`), against which the passes are tested.
 
 mod activation;
 mod attention;

@@ -1,4 +1,4 @@
-//! Pictures in and out.
+//! Images in and out.
 
 mod preview;
 mod read;

@@ -1,4 +1,4 @@
-//! The files of a Cargo, seen as the diffusers repository they come from: a folder for each part, settings in JSON, weights as
+//! The files of a Cargo as the diffusers repository they come from: a folder for each part, settings in JSON, weights as
 //! safetensors. Artifacts are named by their path in the repository.
 
 use std::{
@@ -30,39 +30,39 @@ impl Repository {
         self.files.names()
     }
 
-    /// Where a file lies.
+    /// The path of a file on this Island.
     pub fn path(&self, name: &str) -> Option<&Path> {
         self.files.path(name)
     }
 
-    /// A settings file in its own words, if the repository has it.
+    /// A settings file. Returns `None` if the repository lacks it.
     pub fn settings_if_there<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, EngineError> {
         let Some(bytes) = self.files.bytes(name)? else { return Ok(None) };
         let text = String::from_utf8(bytes).map_err(|_| invalid_model(format!("{name} is not text")))?;
         let value: Value = serde_json::from_str(&without_infinities(&text))
-            .map_err(|error| invalid_model(format!("{name} is no JSON")).because(error))?;
-        // A list would be taken for the settings in their order, and an empty one for the defaults.
+            .map_err(|error| invalid_model(format!("{name} is not JSON")).because(error))?;
+        // A list would be read as the settings in their order, and an empty one as the defaults.
         if !value.is_object() {
-            return Err(invalid_model(format!("{name} is no JSON object")));
+            return Err(invalid_model(format!("{name} is not a JSON object")));
         }
         let settings = T::deserialize(without_nulls(value));
         settings
             .map(Some)
-            .map_err(|error| invalid_model(format!("{name} does not say what it should")).because(error))
+            .map_err(|error| invalid_model(format!("invalid settings in {name}")).because(error))
     }
 
-    /// A settings file that must be there.
+    /// A required settings file.
     pub fn settings<T: DeserializeOwned>(&self, name: &str) -> Result<T, EngineError> {
         self.settings_if_there(name)?.ok_or_else(|| missing(name))
     }
 
-    /// The bytes of a file that must be there.
+    /// The text of a required file.
     pub fn text(&self, name: &str) -> Result<String, EngineError> {
         let bytes = self.files.bytes(name)?.ok_or_else(|| missing(name))?;
         String::from_utf8(bytes).map_err(|_| invalid_model(format!("{name} is not text")))
     }
 
-    /// The files that hold the weights of a part, in whole numbers if there is a choice: halves are exact in f32 either way, but were
+    /// The files with the weights of a part; f32 rather than f16 if there is a choice: f16 is exact in f32, but was
     /// rounded once.
     pub fn weights(&self, folder: &str) -> Result<Vec<(String, PathBuf)>, EngineError> {
         for stem in ["diffusion_pytorch_model", "model"] {
@@ -107,7 +107,7 @@ fn missing(name: &str) -> EngineError {
     invalid_model(format!("the Cargo lacks the file {name}"))
 }
 
-/// Python writes numbers into JSON that JSON does not have.
+/// Replaces Python's NaN and infinities, which JSON lacks.
 fn without_infinities(text: &str) -> String {
     let (mut out, mut in_string, mut rest) = (String::with_capacity(text.len()), false, text);
     while let Some(letter) = rest.chars().next() {
@@ -131,7 +131,7 @@ fn without_infinities(text: &str) -> String {
     out
 }
 
-/// A setting of null is one that is absent.
+/// A null setting is absent.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_weights_go_before_halves_and_shards_stay_together() {
+    fn f32_weights_are_preferred_and_shards_stay_together() {
         let half = "unet/diffusion_pytorch_model.fp16.safetensors";
         let whole = "unet/diffusion_pytorch_model.safetensors";
         assert_eq!(chosen(&[half, whole, "unet/config.json"]), [whole]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_shard_and_a_pickle_are_named() {
+    fn missing_shards_and_pickles_are_reported() {
         let why = |names: &[&str]| repository(names).weights("unet").expect_err("refused").message();
         assert!(why(&["unet/diffusion_pytorch_model-00002-of-00002.safetensors"]).contains("missing"));
         assert!(why(&["unet/diffusion_pytorch_model.bin"]).contains("may hold programs"));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_python_become_nothing() {
+    fn nan_and_infinity_become_null() {
         let text = r#"{"a": -Infinity, "b": "NaN \" Infinity", "c": [1, NaN]}"#;
         assert_eq!(without_infinities(text), r#"{"a": null, "b": "NaN \" Infinity", "c": [1, null]}"#);
     }

@@ -1,4 +1,4 @@
-//! The input of a job: checked to the last number before any work.
+//! The input of a job, validated before any work.
 
 mod number;
 
@@ -11,18 +11,18 @@ use crate::{
     schedule::MAX_STEPS,
 };
 
-/// Most pictures of one job.
+/// Maximum number of images of one job.
 const MAX_IMAGES: usize = 10;
-/// Most previews of a picture.
+/// Maximum number of previews of an image.
 const MAX_PREVIEWS: usize = 20;
-/// Bytes of an event for a pixel of a picture; nothing but noise takes the four that there could be.
+/// Bytes of an event per pixel of an image; only noise takes the maximum of four.
 const BYTES_A_PIXEL: u64 = 3;
-/// Strongest guidance; beyond it nothing is left of a picture.
+/// Maximum guidance scale; beyond it no image is recognizable.
 const MAX_GUIDANCE: f64 = 100.0;
-/// Most adapters of one job.
+/// Maximum number of adapters of one job.
 const MAX_ADAPTERS: usize = 8;
 
-/// An input as it is sent.
+/// The input as it is sent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sent {
@@ -73,13 +73,13 @@ struct Sent {
     negative_target_size: Option<[f64; 2]>,
 }
 
-/// An adapter by its name among the Cargo's files, and how much of it.
+/// An adapter by its name among the Cargo's files, and its scale.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adapter {
     /// Its name.
     pub name: String,
-    /// Its share; 1 is as it was trained.
+    /// Its scale; 1 is as trained.
     #[serde(default = "one", alias = "weight")]
     pub scale: f64,
 }
@@ -88,90 +88,90 @@ fn one() -> f64 {
     1.0
 }
 
-/// What an entry's `[engine]` table and the model say where the input does not.
+/// Defaults of an input, from the `[engine]` table and the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Defaults {
     /// Steps.
     pub steps: usize,
-    /// Strength of guidance.
+    /// Guidance scale.
     pub guidance: f64,
-    /// Height and width, pixels.
+    /// Height and width in pixels.
     pub size: (usize, usize),
-    /// What sides must be multiples of, pixels.
+    /// Sides must be multiples of this.
     pub multiple: usize,
-    /// Longest side, pixels.
+    /// Maximum side in pixels.
     pub max_side: usize,
-    /// Bytes of events that a job may make.
+    /// Maximum bytes of events of a job.
     pub max_output_bytes: u64,
     /// Adapters.
     pub loras: Vec<Adapter>,
 }
 
-/// Sizes and places that SDXL is told of, as height and width, or top and left.
+/// Sizes and positions that condition SDXL: height and width, or top and left.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Framing {
-    /// Size of the picture before it was cut to size.
+    /// Size of the image before cropping.
     pub original: Option<[f64; 2]>,
-    /// What was cut off above and left.
+    /// Crop above and left.
     pub crop: Option<[f64; 2]>,
-    /// Size that is meant.
+    /// Target size.
     pub target: Option<[f64; 2]>,
 }
 
-/// What a picture is made from.
+/// What an image is generated from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task {
     /// The prompt alone.
     Text,
-    /// A given picture.
+    /// An initial image.
     Image(Source),
-    /// A given picture, where the mask is bright.
+    /// An initial image, changed where the mask is bright.
     Paint(Source, Source),
 }
 
-/// An input that makes sense.
+/// A valid input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// What to show.
+    /// The prompt.
     pub prompt: String,
-    /// What not to show.
+    /// The negative prompt.
     pub negative_prompt: Option<String>,
-    /// Pixels down.
+    /// Height in pixels.
     pub height: usize,
-    /// Pixels across.
+    /// Width in pixels.
     pub width: usize,
-    /// Steps of the whole walk; a given picture shortens it.
+    /// Steps without an initial image; with one there are fewer.
     pub steps: usize,
-    /// How much more the prompt counts than its absence.
+    /// Guidance scale.
     pub guidance: f64,
-    /// How much of the contrast that guidance adds is taken back.
+    /// Guidance rescale.
     pub guidance_rescale: f64,
     /// DDIM's share of fresh noise.
     pub eta: f64,
-    /// Where noise comes from; absent, it is chosen.
+    /// The seed; absent, it is random.
     pub seed: Option<u64>,
     /// The scheduler by name; absent, the repository's.
     pub scheduler: Option<String>,
-    /// How many pictures.
+    /// Number of images.
     pub images: usize,
-    /// What they are made from.
+    /// What they are generated from.
     pub task: Task,
-    /// How much of a given picture is lost.
+    /// Strength of the change of an initial image.
     pub strength: f64,
-    /// Layers of the text encoder to leave out.
+    /// Layers of the text encoder to skip.
     pub clip_skip: Option<usize>,
-    /// Adapters to add.
+    /// Adapters.
     pub adapters: Vec<Adapter>,
-    /// Previews of each picture.
+    /// Previews per image.
     pub previews: usize,
-    /// What SDXL is told of the picture.
+    /// Size conditioning of SDXL.
     pub framing: Framing,
-    /// And of the one to stay away from.
+    /// The same for the negative prompt.
     pub negative_framing: Framing,
 }
 
 impl Request {
-    /// Reads an input.
+    /// Reads and validates an input.
     pub fn read(input: &Value, defaults: &Defaults) -> Result<Self, EngineError> {
         let sent = Sent::deserialize(input)
             .map_err(|error| invalid_input("the input does not fit").because(error))?;
@@ -187,7 +187,7 @@ impl Request {
         ];
         for (name, value, most) in limits {
             if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
-                return Err(invalid_input(format!("{name} is {value}; it may be 0 to {most}")));
+                return Err(invalid_input(format!("{name} is {value}; it must be 0 to {most}")));
             }
         }
         let adapters = sent.loras.clone().unwrap_or_else(|| defaults.loras.clone());
@@ -199,7 +199,7 @@ impl Request {
         }
         if let Some(odd) = adapters.iter().find(|lora| !(lora.scale.abs() <= 10.0)) {
             return Err(invalid_input(format!(
-                "the scale of the lora {} is {}; it may be -10 to 10",
+                "the scale of the lora {} is {}; it must be -10 to 10",
                 odd.name, odd.scale
             )));
         }
@@ -233,10 +233,10 @@ impl Request {
             crop: sent.negative_crops_coords_top_left,
             target: sent.negative_target_size,
         };
-        let told = [framing, negative_framing];
-        let told = told.iter().flat_map(|framing| [framing.original, framing.crop, framing.target]);
-        if told.flatten().flatten().any(|side| !(0.0..=100_000.0).contains(&side)) {
-            return Err(invalid_input("sizes and places that the model is told of may be 0 to 100000"));
+        let framings = [framing, negative_framing];
+        let sides = framings.iter().flat_map(|framing| [framing.original, framing.crop, framing.target]);
+        if sides.flatten().flatten().any(|side| !(0.0..=100_000.0).contains(&side)) {
+            return Err(invalid_input("sizes and crop positions must be 0 to 100000"));
         }
         Ok(Self {
             prompt: sent.prompt,
@@ -250,7 +250,7 @@ impl Request {
             seed: sent.seed,
             scheduler: sent.scheduler,
             images,
-            // As diffusers has it for pictures; a masked part is made anew.
+            // As in diffusers for images; a masked part is generated from noise.
             strength: sent.strength.unwrap_or(if matches!(task, Task::Paint(..)) { 1.0 } else { 0.8 }),
             task,
             clip_skip,
@@ -270,10 +270,10 @@ fn within(
 ) -> Result<usize, EngineError> {
     let Some(value) = value else { return Ok(default) };
     let fits = usize::try_from(value).ok().filter(|value| (least..=most).contains(value));
-    fits.ok_or_else(|| invalid_input(format!("{name} is {value}; it may be {least} to {most}")))
+    fits.ok_or_else(|| invalid_input(format!("{name} is {value}; it must be {least} to {most}")))
 }
 
-/// Height and width: as asked for, as the given picture has them, or as the model was trained.
+/// Height and width: from the input, the initial image, or the model's training.
 fn size(sent: &Sent, task: &Task, defaults: &Defaults) -> Result<(usize, usize), EngineError> {
     let multiple = defaults.multiple;
     let (height, width) = match task {
@@ -288,7 +288,7 @@ fn size(sent: &Sent, task: &Task, defaults: &Defaults) -> Result<(usize, usize),
         let (least, most) = (2 * multiple, defaults.max_side);
         if !(least..=most).contains(&side) || side % multiple != 0 {
             return Err(invalid_input(format!(
-                "{name} is {side}; it may be {least} to {most}, in steps of {multiple}"
+                "{name} is {side}; it must be {least} to {most}, a multiple of {multiple}"
             )));
         }
         Ok(side)

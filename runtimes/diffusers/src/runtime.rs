@@ -1,7 +1,7 @@
-//! The seam to the rest: one model, whose jobs take turns.
+//! The engine: one model, whose jobs run one after the other.
 
 mod device;
-mod make;
+mod generator;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -20,68 +20,68 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::{model::Model, repository::Repository, request::Request};
 
 pub use device::{probe, profile};
-use make::Maker;
+use generator::Generator;
 
 /// How to run a model.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Its files, by their path in the repository.
+    /// The model's files by their path in the repository.
     pub files: BTreeMap<String, PathBuf>,
-    /// The Cargo it belongs to.
+    /// The model's Cargo.
     pub cargo: CargoSpec,
-    /// Jobs that may be given at once; they take turns, as one already uses every thread.
+    /// Concurrent jobs; they run one after the other, since one uses every thread.
     pub slots: u32,
-    /// Processor threads.
+    /// CPU threads.
     pub threads: u32,
-    /// Memory it may use, megabytes; 0 where nobody counts.
+    /// Memory it may use in megabytes; 0 is unlimited.
     pub memory_limit_mb: u64,
-    /// GPU memory it may use, megabytes; 0 keeps it on the processor.
+    /// GPU memory it may use in megabytes; 0 uses the CPU.
     pub vram_limit_mb: u64,
 }
 
 /// A loaded model. Its jobs run one after the other, since one uses every thread.
 #[derive(Debug)]
 pub struct Diffusers {
-    jobs: Jobs<Maker>,
+    jobs: Jobs<Generator>,
     slots: u32,
     vram_mb: u64,
     version: String,
 }
 
 impl Diffusers {
-    /// Loads a model, on a thread of its own.
+    /// Loads a model on a blocking thread.
     pub async fn load(settings: Settings) -> Result<Self, EngineError> {
         let slots = settings.slots.max(1);
-        let maker = jobs::load("the engine", move || load(settings)).await?;
-        let model = &maker.model;
+        let generator = jobs::load("the engine", move || load(settings)).await?;
+        let model = &generator.model;
         let on_gpu = !model.place.device.is_cpu();
         let version = format!("candle, {} on {}", model.class_name(), device::name(&model.place.device));
         tracing::info!(bytes = model.weights_bytes(), version, "model loaded");
         Ok(Self {
             vram_mb: if on_gpu { model.weights_bytes() >> 20 } else { 0 },
-            jobs: Jobs::new(Arc::new(maker), 1),
+            jobs: Jobs::new(Arc::new(generator), 1),
             slots,
             version,
         })
     }
 
-    /// Jobs that may be given at once.
+    /// Concurrent jobs.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// GPU memory that the weights take, megabytes.
+    /// GPU memory of the weights in megabytes.
     pub fn vram_mb(&self) -> u64 {
         self.vram_mb
     }
 
-    /// What runs here.
+    /// Name and device of the model.
     pub fn version(&self) -> String {
         self.version.clone()
     }
 }
 
-fn load(settings: Settings) -> Result<Maker, EngineError> {
+fn load(settings: Settings) -> Result<Generator, EngineError> {
     let threads = settings.threads.max(1) as usize;
     let pool: ThreadPool = ThreadPoolBuilder::new()
         .num_threads(threads)
@@ -94,7 +94,7 @@ fn load(settings: Settings) -> Result<Maker, EngineError> {
     let repository = Repository::new(settings.files);
     let model = pool.install(|| Model::load(repository, &settings.cargo.engine, place, limit))?;
     let CargoSpec { slug, limits, .. } = settings.cargo;
-    Ok(Maker { model, pool, limit, slug: slug.to_string(), max_output_bytes: limits.max_output_bytes })
+    Ok(Generator { model, pool, limit, slug: slug.to_string(), max_output_bytes: limits.max_output_bytes })
 }
 
 impl Runtime for Diffusers {
@@ -107,13 +107,15 @@ impl Runtime for Diffusers {
     }
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
-        // Invalid input is refused at once, not when its turn has come.
-        let read = self.jobs.model().and_then(|maker| Request::read(&request.input, &maker.defaults()));
+        // Invalid input is rejected at once, not when its turn has come.
+        let read =
+            self.jobs.model().and_then(|generator| Request::read(&request.input, &generator.defaults()));
         let wanted = match read {
             Ok(wanted) => wanted,
             Err(error) => return Outcome::failed(error.into()),
         };
-        let answer = move |maker: &Maker, job: &Job| Ok(Answer::of(maker.answer(wanted, job)?, 0));
+        let answer =
+            move |generator: &Generator, job: &Job| Ok(Answer::of(generator.answer(wanted, job)?, 0));
         self.jobs.run(context, answer).await
     }
 

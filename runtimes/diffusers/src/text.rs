@@ -1,4 +1,4 @@
-//! Prompts: tokens, and what the text encoders make of them.
+//! Prompts: tokenizers and text encoders.
 
 pub mod clip;
 pub mod prompt;

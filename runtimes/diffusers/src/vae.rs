@@ -1,4 +1,4 @@
-//! The autoencoder between pictures and latents: `AutoencoderKL`.
+//! The autoencoder between images and latents: `AutoencoderKL`.
 
 mod attention;
 mod coder;
@@ -29,9 +29,9 @@ pub struct Config {
     /// Channels of latents.
     pub latent_channels: usize,
     norm_num_groups: usize,
-    /// Side of the pictures it was trained on, pixels.
+    /// Side of the images in training, in pixels.
     pub sample_size: usize,
-    /// What latents are divided by before they are decoded.
+    /// Divisor of latents before decoding.
     pub scaling_factor: f64,
     shift_factor: Option<f64>,
     latents_mean: Option<Vec<f64>>,
@@ -70,7 +70,7 @@ impl Config {
     fn check(&self) -> Result<(), EngineError> {
         let refused = |why: String| Err(invalid_model(format!("vae/config.json: {why}")));
         if !matches!(self.class_name.as_str(), "" | "AutoencoderKL") {
-            return refused(format!("no autoencoder here is a {}", self.class_name));
+            return refused(format!("unsupported autoencoder {}", self.class_name));
         }
         let blocks = self.block_out_channels.len();
         let known = self.down_block_types.iter().all(|kind| kind == "DownEncoderBlock2D")
@@ -78,7 +78,7 @@ impl Config {
             && matches!(self.act_fn.as_str(), "silu" | "swish");
         if !known || self.shift_factor.is_some() || self.latents_mean.is_some() || self.latents_std.is_some()
         {
-            return refused("it has blocks or settings that this engine lacks".to_owned());
+            return refused("its blocks or settings are not supported".to_owned());
         }
         let is_sane = (1..=6).contains(&blocks)
             && self.down_block_types.len() == blocks
@@ -90,10 +90,10 @@ impl Config {
             && self.scaling_factor > 0.0
             && self.sample_size >= self.scale()
             && self.block_out_channels.iter().all(|width| *width > 0 && *width <= 1 << 14);
-        if is_sane { Ok(()) } else { refused("its numbers make no sense together".to_owned()) }
+        if is_sane { Ok(()) } else { refused("its numbers are inconsistent".to_owned()) }
     }
 
-    /// Pixels of a picture's side for one of the latents'.
+    /// Pixels of an image per latent, along a side.
     pub fn scale(&self) -> usize {
         1 << (self.block_out_channels.len().max(1) - 1)
     }
@@ -105,7 +105,7 @@ impl Config {
     }
 }
 
-/// The autoencoder. It computes in f32 on every device: halves overflow in some of them.
+/// The autoencoder. It computes in f32 on every device: f16 overflows in some of them.
 #[derive(Debug)]
 pub struct Vae {
     config: Config,
@@ -135,12 +135,12 @@ impl Vae {
         })
     }
 
-    /// Its settings.
+    /// Its configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Mean and logarithm of the variance of the latents of pictures `[batch, height, width, 3]` in -1..1.
+    /// Mean and log variance of the latents of images `[batch, height, width, 3]` in -1..1.
     pub fn encode(&self, pictures: &Tensor, tiles: Option<Tiles>) -> Computed<(Tensor, Tensor)> {
         let encode = |x: &Tensor| {
             let moments = self.encoder.forward(x, &self.adapters)?;
@@ -158,7 +158,7 @@ impl Vae {
         Ok((mean, variance.clamp(-30.0, 20.0)?))
     }
 
-    /// Pictures of latents `[batch, height, width, channels]`, which are scaled already.
+    /// Images of latents `[batch, height, width, channels]`, which are scaled already.
     pub fn decode(&self, latents: &Tensor, tiles: Option<Tiles>) -> Computed<Tensor> {
         let decode = |x: &Tensor| {
             let x = self

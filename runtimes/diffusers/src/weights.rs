@@ -1,7 +1,7 @@
-//! Weights in safetensors files: headers are checked before a tensor is read, tensors as they are read.
+//! Weights in safetensors files: headers are checked before a tensor is read, tensors while they are read.
 //!
-//! Each tensor is read once, into the memory that all jobs share. Files are not mapped: processors need the numbers widened and laid out
-//! anew, so that a mapping would be a second copy, and one that kills the worker if its file is cut short.
+//! Each tensor is read once, into memory that all jobs share. Files are not mapped: CPUs need the numbers widened and in another
+//! layout, so that a mapping would be a second copy, and one that kills the worker if its file is truncated.
 
 mod header;
 
@@ -21,34 +21,34 @@ use header::{Entry, Number};
 
 use crate::error::compute_error;
 
-/// Where computing happens, and in which numbers.
+/// Device and element type of a computation.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Placement {
     /// The device.
     pub device: Device,
-    /// Its numbers.
+    /// The element type.
     pub dtype: DType,
 }
 
-impl Place {
-    /// The processor, in f32.
+impl Placement {
+    /// The CPU, in f32.
     pub fn cpu() -> Self {
         Self { device: Device::Cpu, dtype: DType::F32 }
     }
 }
 
-/// The tensors of a part, not yet read.
+/// The tensors of a part, not read yet.
 #[derive(Debug)]
 pub struct Weights {
     part: String,
     files: Vec<(String, File)>,
     tensors: BTreeMap<String, (usize, Entry)>,
-    place: Place,
+    place: Placement,
 }
 
 impl Weights {
     /// Opens the files of a part and checks their headers.
-    pub fn open(part: &str, paths: &[(String, PathBuf)], place: &Place) -> Result<Self, EngineError> {
+    pub fn open(part: &str, paths: &[(String, PathBuf)], place: &Placement) -> Result<Self, EngineError> {
         let mut weights =
             Self { part: part.to_owned(), files: Vec::new(), tensors: BTreeMap::new(), place: place.clone() };
         for (name, path) in paths {
@@ -76,7 +76,7 @@ impl Weights {
         Ok(())
     }
 
-    /// The place from which names are counted.
+    /// The root from which tensors are named.
     pub fn root(&self) -> Scope<'_> {
         Scope { weights: self, name: self.part.clone(), path: String::new() }
     }
@@ -91,7 +91,7 @@ impl Weights {
         self.tensors.get(name).map(|(_, entry)| entry.shape.as_slice())
     }
 
-    /// Bytes of memory that all of it takes once read.
+    /// Bytes of memory of all tensors once read.
     pub fn bytes(&self) -> u64 {
         let numbers = self.tensors.values().map(|(_, entry)| entry.numbers() as u64).sum::<u64>();
         numbers * self.place.dtype.size_in_bytes() as u64
@@ -110,11 +110,13 @@ impl Weights {
         })?;
         let Some(values) = widened(&bytes, &entry.number) else {
             return Err(invalid_model(format!(
-                "the tensor {name} of {file_name} holds no fractions, so it is no weight"
+                "the tensor {name} of {file_name} has integers and is not a weight"
             )));
         };
         if values.iter().any(|value| !value.is_finite()) {
-            return Err(invalid_model(format!("the tensor {name} of {file_name} has numbers that are none")));
+            return Err(invalid_model(format!(
+                "the tensor {name} of {file_name} has NaN or infinite numbers"
+            )));
         }
         let made = Tensor::from_vec(values, entry.shape.as_slice(), &Device::Cpu)
             .and_then(|tensor| tensor.to_dtype(self.place.dtype)?.to_device(&self.place.device));
@@ -132,7 +134,7 @@ fn widened(bytes: &[u8], number: &Number) -> Option<Vec<f32>> {
     })
 }
 
-/// A place in a part, from which tensors are named.
+/// A prefix of names of tensors in a part.
 #[derive(Debug, Clone)]
 pub struct Scope<'w> {
     weights: &'w Weights,
@@ -141,7 +143,7 @@ pub struct Scope<'w> {
 }
 
 impl Scope<'_> {
-    /// A place inside.
+    /// The prefix inside.
     #[must_use]
     pub fn at(&self, inner: impl Display) -> Self {
         let dot = if self.path.is_empty() { "" } else { "." };
@@ -152,14 +154,14 @@ impl Scope<'_> {
         }
     }
 
-    /// The first of these places that has a weight: names changed over the years.
+    /// The first of these prefixes that has a weight: names changed over the years.
     #[must_use]
     pub fn first(&self, names: &[&str]) -> Self {
         let places = names.iter().map(|name| self.at(name));
         places.into_iter().find(|place| place.has("weight")).unwrap_or_else(|| self.at(names[0]))
     }
 
-    /// The whole name, which begins with the part.
+    /// The whole name, starting with the part.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -168,7 +170,7 @@ impl Scope<'_> {
         self.at(name).path
     }
 
-    /// Whether there is a tensor.
+    /// Whether the tensor exists.
     pub fn has(&self, name: &str) -> bool {
         self.weights.tensors.contains_key(&self.full(name))
     }
@@ -185,7 +187,7 @@ impl Scope<'_> {
         if let Some(found) = found.filter(|found| *found != shape && !stored.contains(found)) {
             let part = &self.weights.part;
             return Err(invalid_model(format!(
-                "the tensor {full} of {part} is {found:?}, its settings say {shape:?}"
+                "the tensor {full} of {part} is {found:?}, its settings require {shape:?}"
             )));
         }
         self.weights.tensor(&full)?.reshape(shape).map_err(compute_error("shape a tensor"))

@@ -1,4 +1,4 @@
-//! What the worker binary brings.
+//! The engine in a worker process.
 
 use island_protocol::{cargo::RuntimeType, job::Failure};
 use island_runtimes_api::{Probe, Unavailable};

@@ -1,4 +1,4 @@
-//! The suite that every engine passes, and what a picture's events look like.
+//! The conformance suite, and the events of an image.
 
 mod support;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use support::{Fixture, ask};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_suite_passes() {
+async fn engine_conforms() {
     let fixture = Fixture::named("sd15");
     let engine = Diffusers::load(fixture.settings()).await.expect("a model");
     let input = |prompt: &str| json!({ "prompt": prompt, "steps": 2, "width": 32, "height": 32, "seed": 1 });
@@ -32,7 +32,7 @@ async fn the_suite_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_says_how_far_it_is_and_sends_each_picture() {
+async fn job_reports_progress_and_sends_each_image() {
     let fixture = Fixture::named("sd15");
     let engine = Diffusers::load(fixture.settings()).await.expect("a model");
     let input = json!({
@@ -73,7 +73,7 @@ async fn a_job_says_how_far_it_is_and_sends_each_picture() {
         ),
         "{text}"
     );
-    // The second picture of a seed is the same when it is asked for with others.
+    // The second image of a seed does not depend on the number of images.
     let mut more = input;
     more["num_images"] = 3.into();
     let (again, _) = ask(&engine, fixture.cargo(), more).await;

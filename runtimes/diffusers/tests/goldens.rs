@@ -1,22 +1,22 @@
-//! Every stage against Python's diffusers, on small models of each family. Prints how far each is apart.
+//! Every stage against Python's diffusers, on small models of each family. Prints the difference of each.
 
 mod support;
 
 use std::fmt::Write as _;
 
 use island_runtimes_diffusers::{
+    denoise::{Plan, Step},
     lora::Adapters,
-    pipeline::{Plan, Step},
     request::Request,
     schedule,
-    unet::Told,
+    unet::Conditioning,
     vae::Tiles,
-    weights::Place,
+    weights::Placement,
 };
 use serde_json::{Map, Value};
 use support::{Apart, Fixture, Given, all};
 
-/// What differs more than its tolerance, and a line for everything.
+/// Differences above their tolerance, and a line for everything.
 #[derive(Default)]
 struct Table {
     lines: String,
@@ -31,13 +31,13 @@ impl Table {
     fn row_with(&mut self, at: &str, apart: Apart, tolerance: f32, least_cosine: f64) {
         let Apart { most, share, cosine } = apart;
         let _ = writeln!(self.lines, "{at:<58} {most:>10.2e} {share:>10.2e} {cosine:>12.9}");
-        // Written so that no comparison with a number that is none passes.
+        // Written so that no comparison with NaN passes.
         if !(share <= tolerance && cosine > least_cosine) {
             self.wrong.push(format!("{at}: apart by {most:e}, of the greatest {share:e}, cosine {cosine}"));
         }
     }
 
-    #[expect(clippy::print_stdout, reason = "the table is what the test is for")]
+    #[expect(clippy::print_stdout, reason = "the table is the purpose of the test")]
     fn finish(self, title: &str) {
         println!("\n{:<58} {:>10} {:>10} {:>12}\n{}", title, "most", "of max", "cosine", self.lines);
         assert!(self.wrong.is_empty(), "{} differ:\n{}", self.wrong.len(), self.wrong.join("\n"));
@@ -57,7 +57,7 @@ fn folder_index(name: &str) -> usize {
 }
 
 #[test]
-fn tokens_are_those_of_transformers() {
+fn tokens_equal_transformers() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for fixture in all() {
@@ -80,14 +80,14 @@ fn tokens_are_those_of_transformers() {
 }
 
 #[test]
-fn encoders_are_those_of_transformers() {
+fn encoders_equal_transformers() {
     let mut table = Table::default();
     for fixture in all() {
         let model = fixture.model().expect("a model");
         for case in fixture.list("hidden") {
             let encoder = &model.prompts.encoders()[folder_index(text(&case, "encoder"))];
             let got =
-                encoder.model.encode(&ids(&case), &Adapters::default(), &Place::cpu()).expect("encoded");
+                encoder.model.encode(&ids(&case), &Adapters::default(), &Placement::cpu()).expect("encoded");
             let penultimate = &got.hidden[got.hidden.len() - 2];
             for (name, tensor) in [("last", &got.last), ("penultimate", penultimate), ("pooled", &got.pooled)]
             {
@@ -102,7 +102,7 @@ fn encoders_are_those_of_transformers() {
             };
             let positive = encode(text(&case, "prompt"), skip);
             let negative = match case["negative_prompt"].as_str() {
-                None if model.silent_when_absent => positive.silent().expect("silence"),
+                None if model.zeros_for_absent_negative => positive.zeros().expect("silence"),
                 negative => (*encode(negative.unwrap_or_default(), None)).clone(),
             };
             let mut rows = vec![("prompt", positive.states.clone()), ("negative", negative.states)];
@@ -123,7 +123,7 @@ fn of(tensor: &candle_core::Tensor, fixture: &Fixture, path: &str) -> Apart {
 }
 
 #[test]
-fn one_call_of_the_network_is_that_of_diffusers() {
+fn network_equals_diffusers() {
     let mut table = Table::default();
     for fixture in all() {
         let model = fixture.model().expect("a model");
@@ -131,17 +131,18 @@ fn one_call_of_the_network_is_that_of_diffusers() {
             let path = |tensor: &str| format!("unet/{}/{tensor}", text(&case, "name"));
             let sample = fixture.numbers(&path("sample")).pixels_last().tensor();
             let numbers = |tensor: &str| fixture.has(&path(tensor)).then(|| fixture.numbers(&path(tensor)));
-            let told = Told {
+            let conditioning = Conditioning {
                 states: numbers("states").map(support::Numbers::tensor),
                 pooled: numbers("text_embeds").map(support::Numbers::tensor),
                 sizes: numbers("time_ids").map(|ids| ids.values.clone()).unwrap_or_default(),
                 guidance: case.get("guidance").and_then(Value::as_f64).map(|guidance| guidance as f32),
             };
             let time = case["timestep"].as_f64().expect("a timestep");
-            if fixture.has(&path("timestep_cond")) && told.guidance.is_none() {
+            if fixture.has(&path("timestep_cond")) && conditioning.guidance.is_none() {
                 continue;
             }
-            let got = model.unet.forward(&sample, time, &told, &Adapters::default()).expect("predicted");
+            let got =
+                model.unet.forward(&sample, time, &conditioning, &Adapters::default()).expect("predicted");
             let got: Vec<f32> = got.flatten_all().and_then(|flat| flat.to_vec1()).expect("numbers");
             let wanted = fixture.numbers(&path("output")).pixels_last().values;
             table.row(
@@ -155,7 +156,7 @@ fn one_call_of_the_network_is_that_of_diffusers() {
 }
 
 #[test]
-fn the_autoencoder_is_that_of_diffusers() {
+fn autoencoder_equals_diffusers() {
     let mut table = Table::default();
     for fixture in all() {
         let model = fixture.model().expect("a model");
@@ -184,7 +185,7 @@ fn the_autoencoder_is_that_of_diffusers() {
 }
 
 #[test]
-fn given_pictures_are_read_as_diffusers_reads_them() {
+fn initial_images_are_read_as_in_diffusers() {
     let mut wrong = Vec::new();
     for fixture in all() {
         let multiple = fixture.model().expect("a model").defaults().multiple;
@@ -235,7 +236,7 @@ fn input(fixture: &Fixture, case: &Value) -> Value {
 }
 
 #[test]
-fn whole_pipelines_are_those_of_diffusers() {
+fn pipelines_equal_diffusers() {
     let mut table = Table::default();
     for fixture in all() {
         let model = fixture.model().expect("a model");
@@ -267,13 +268,13 @@ fn whole_pipelines_are_those_of_diffusers() {
                     worst = worse(worst, Apart::of(step.latents, &steps.at(step.done - 1).picture(picture)));
                     Ok(())
                 };
-                let got = plan.paint(picture, &noise, &mut watch);
+                let got = plan.generate(picture, &noise, &mut watch);
                 let got = got.unwrap_or_else(|failure| panic!("{at}: {}", failure.message()));
                 if let Some(image) = image {
                     pixels = worse(pixels, Apart::of(&got, &image.picture(picture)));
                 }
             }
-            // Guidance and many steps make more of what rounding did in the first.
+            // Guidance and many steps amplify the rounding of the first.
             let (least, most) = if fixture.name == "sdxl" { (0.98, 0.25) } else { (0.9999, 1e-2) };
             table.row_with(&format!("{at} steps"), worst, most, least);
             table.row_with(&format!("{at} image"), pixels, most, least);
@@ -282,8 +283,8 @@ fn whole_pipelines_are_those_of_diffusers() {
     table.finish("pipelines");
 }
 
-/// What rounding alone does to a network of random weights, in parts of the greatest number: PyTorch's own answers in f32 and in f64 are as
-/// far apart.
+/// The effect of rounding alone on a network of random weights, relative to the maximum: PyTorch's own results in f32 and in f64 differ as
+/// much.
 fn rounding(fixture: &str) -> f32 {
     match fixture {
         "sdxl" => 5e-3,
@@ -310,7 +311,7 @@ fn without_nulls(settings: &Value) -> Value {
 }
 
 #[test]
-fn schedulers_are_those_of_diffusers() {
+fn schedulers_equal_diffusers() {
     let folder = support::fixtures().join("schedulers/golden");
     assert!(folder.join("cases.json").is_file(), "there are goldens of the schedulers");
     let fixture = Fixture::read(&folder, &folder);
@@ -324,7 +325,7 @@ fn schedulers_are_those_of_diffusers() {
         let steps = case["steps"].as_u64().expect("steps") as usize;
         let mut scheduler = match schedule::make(&config, steps, case["eta"].as_f64().unwrap_or(0.0)) {
             Ok(scheduler) => scheduler,
-            // Nobody's repository asks for it; LCM's own settings make diffusers do it where a user takes PNDM instead.
+            // No repository requests it; LCM's settings make diffusers do it if a user chooses PNDM instead.
             Err(failure) if failure.message().contains("skip_prk_steps") => {
                 assert_eq!(
                     (text(&case["config"], "_class_name"), &case["config"]["skip_prk_steps"]),

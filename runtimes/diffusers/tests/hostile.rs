@@ -1,4 +1,4 @@
-//! Repositories that lie, and inputs that ask for too much: each is refused with the reason, and nothing is tried first.
+//! Malicious repositories and excessive inputs: each is rejected with a reason before any work.
 
 mod support;
 
@@ -16,7 +16,7 @@ use island_runtimes_diffusers::{
     repository::Repository,
     request::{Adapter, Request},
     runtime::Diffusers,
-    weights::Place,
+    weights::Placement,
 };
 use serde_json::{Value, json};
 use support::{Fixture, ask};
@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 const UNET: &str = "unet/diffusion_pytorch_model.safetensors";
 
-/// A copy of a fixture's repository that may be spoiled.
+/// A copy of a fixture's repository with changes.
 struct Spoiled {
     folder: TempDir,
     files: BTreeMap<String, PathBuf>,
@@ -59,11 +59,11 @@ impl Spoiled {
     }
 
     fn load(&self) -> Result<Model, Failure> {
-        Model::load(Repository::new(self.files.clone()), &Value::Null, Place::cpu(), None)
+        Model::load(Repository::new(self.files.clone()), &Value::Null, Placement::cpu(), None)
             .map_err(Failure::from)
     }
 
-    /// Why it is refused.
+    /// The reason of the rejection.
     fn why(&self) -> String {
         let failure = self.load().expect_err("refused");
         assert_ne!(failure.fault, Fault::Host, "{}", failure.message);
@@ -71,18 +71,18 @@ impl Spoiled {
     }
 }
 
-/// A file of one tensor, with a header of one's choice.
+/// A file of one tensor with a given header.
 fn safetensors(header: &str, data: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
 }
 
 #[test]
-fn the_copy_itself_loads() {
+fn unchanged_copy_loads() {
     assert!(Spoiled::new().load().is_ok());
 }
 
 #[test]
-fn files_that_are_no_safetensors_are_named_for_what_they_are() {
+fn other_file_formats_are_named() {
     for (start, what) in [
         (b"PK\x03\x04aaaabbbbcccc".as_slice(), "archive of PyTorch"),
         (b"\x80\x02}q\x00(X\x05\x00\x00\x00", "pickle"),
@@ -101,7 +101,7 @@ fn files_that_are_no_safetensors_are_named_for_what_they_are() {
 }
 
 #[test]
-fn headers_that_claim_too_much_cost_nothing() {
+fn headers_out_of_range_cost_nothing() {
     let whole = |shape: &str, offsets: &str| {
         safetensors(
             &format!(r#"{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":{offsets}}}}}"#),
@@ -117,16 +117,16 @@ fn headers_that_claim_too_much_cost_nothing() {
         (whole("[5]", "[0, 16]"), "are not its shape"),
         (whole("[3]", "[0, 12]"), "belong to no tensor"),
         (whole("[3]", "[4, 16]"), "overlap or leave gaps"),
-        (whole("[-1]", "[0, 16]"), "not what it should be"),
+        (whole("[-1]", "[0, 16]"), "invalid header"),
         (safetensors(r#"{"a":{"dtype":"F8","shape":[1],"data_offsets":[0,1]}}"#, &[0]), "F8"),
-        (safetensors("{\"a\":", &[]), "not what it should be"),
-        (safetensors(&"[".repeat(100_000), &[]), "not what it should be"),
+        (safetensors("{\"a\":", &[]), "invalid header"),
+        (safetensors(&"[".repeat(100_000), &[]), "invalid header"),
         (safetensors("{}", &[]), "lacks the tensor"),
     ] {
         let why = Spoiled::new().write(UNET, &bytes).why();
         assert!(why.contains(what), "{what}: {why}");
     }
-    // A file that claims more memory than there is, all of it really there: sparse.
+    // A sparse file of more bytes than there is memory.
     let spoiled = Spoiled::new();
     let path = spoiled.folder.path().join("huge");
     let mut file = fs::File::create(&path).expect("a file");
@@ -138,25 +138,25 @@ fn headers_that_claim_too_much_cost_nothing() {
     file.write_all(&[0]).expect("written");
     let mut files = spoiled.files.clone();
     files.insert(UNET.to_owned(), path);
-    let failure =
-        Model::load(Repository::new(files), &Value::Null, Place::cpu(), Some(1 << 30)).expect_err("refused");
+    let failure = Model::load(Repository::new(files), &Value::Null, Placement::cpu(), Some(1 << 30))
+        .expect_err("refused");
     assert!(failure.message().contains("this Island lends 1024 MB"), "{failure}");
 }
 
 #[test]
-fn weights_that_are_no_numbers_are_refused_as_they_are_read() {
+fn nan_weights_are_rejected_when_read() {
     let spoiled = Spoiled::new();
     let mut bytes = spoiled.bytes(UNET);
     let end = bytes.len();
     bytes[end - 2..].copy_from_slice(&[0x00, 0x7e]);
-    assert!(spoiled.write(UNET, &bytes).why().contains("numbers that are none"));
+    assert!(spoiled.write(UNET, &bytes).why().contains("NaN or infinite numbers"));
     let cut = Spoiled::new();
     let bytes = cut.bytes(UNET);
     assert!(cut.write(UNET, &bytes[..bytes.len() / 2]).why().contains("lies outside"));
 }
 
 #[test]
-fn settings_that_make_no_sense_are_named() {
+fn invalid_settings_are_named() {
     let mut wrong = Vec::new();
     for (file, key, value, what) in [
         ("model_index.json", "_class_name", json!("FluxPipeline"), "FluxPipeline"),
@@ -174,7 +174,7 @@ fn settings_that_make_no_sense_are_named() {
         ("vae/config.json", "latent_channels", json!(1_000_000), "vae"),
         ("text_encoder/config.json", "num_hidden_layers", json!(4_000_000_000_u64), "text encoder"),
         ("text_encoder/config.json", "num_attention_heads", json!(0), "text encoder"),
-        ("text_encoder/config.json", "vocab_size", json!(3), "its settings say [3, 32]"),
+        ("text_encoder/config.json", "vocab_size", json!(3), "its settings require [3, 32]"),
         ("scheduler/scheduler_config.json", "num_train_timesteps", json!(0), "timesteps"),
         ("scheduler/scheduler_config.json", "num_train_timesteps", json!(4_000_000_000_u64), "timesteps"),
         ("scheduler/scheduler_config.json", "beta_end", json!(7.0), "betas"),
@@ -201,10 +201,10 @@ fn settings_that_make_no_sense_are_named() {
 }
 
 #[test]
-fn adapters_are_read_with_the_same_care() {
+fn invalid_adapters_are_rejected() {
     for (bytes, what) in [
         (b"PK\x03\x04aaaabbbbcccc".to_vec(), "archive of PyTorch"),
-        (safetensors("{}", &[]), "adds nothing"),
+        (safetensors("{}", &[]), "changes no layer"),
         (
             safetensors(
                 r#"{"nothing.lora_A.weight":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]}}"#,
@@ -222,20 +222,20 @@ fn adapters_are_read_with_the_same_care() {
 }
 
 #[test]
-fn what_no_memory_holds_is_refused_before_any_work() {
+fn requests_beyond_the_memory_limit_are_rejected_before_any_work() {
     let fixture = Fixture::named("sd15");
     let limit = Some(300 << 20);
-    let model =
-        Model::load(Repository::new(fixture.files()), &Value::Null, Place::cpu(), limit).expect("it fits");
+    let model = Model::load(Repository::new(fixture.files()), &Value::Null, Placement::cpu(), limit)
+        .expect("it fits");
     let large = json!({ "prompt": "x", "width": 2048, "height": 2048 });
     let request = Request::read(&large, &model.defaults()).expect("it makes sense");
     let failure = model.need(&request).tiles(model.weights_bytes(), limit).expect_err("refused");
     assert!(failure.message().contains("needs") && failure.message().contains("lends 300 MB"), "{failure}");
 }
 
-/// Weights of a size that no rounding survives: the numbers overflow on the way, and no black picture is sold.
+/// Weights so large that the numbers overflow: no black image is returned.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_walk_that_leaves_the_numbers_fails() {
+async fn overflow_fails_the_job() {
     let fixture = Fixture::named("sd15");
     let spoiled = Spoiled::new();
     let bytes = spoiled.bytes(UNET);

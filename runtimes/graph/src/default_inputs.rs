@@ -1,15 +1,15 @@
-//! What a graph asks for beyond what its task feeds, where it can mean only one thing.
+//! Inputs that a graph needs beyond those of its task, where they can have only one value.
 
 use ndarray::{Array2, ArrayD, Axis};
 use ort::value::TensorElementType;
 
 use crate::{Feed, Feeds, Input, filled};
 
-/// What the task fed, as far as it shapes the rest.
+/// What determines the shapes of default inputs.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     batch: usize,
-    /// `[B, S]` of the tokens, or of the embeddings in their place.
+    /// `[B, S]` of the tokens, or of the embeddings instead.
     tokens: Option<[usize; 2]>,
     mask: Option<ArrayD<i64>>,
     pixels: Option<Vec<usize>>,
@@ -51,7 +51,7 @@ pub(crate) fn feed<'v>(input: &Input, known: &Known) -> Option<Feed<'v>> {
         "pixel_mask" => {
             let pixels = known.pixels.as_ref()?;
             let mut shape = vec![pixels[0], *pixels.get(2)?, *pixels.get(3)?];
-            // Exports with fixed dimensions say how large the mask is.
+            // Exports with fixed dimensions contain the size of the mask.
             for (side, &declared) in shape.iter_mut().zip(&input.shape).skip(1) {
                 if declared > 0 {
                     *side = declared as usize;
@@ -66,7 +66,7 @@ pub(crate) fn feed<'v>(input: &Input, known: &Known) -> Option<Feed<'v>> {
     }
 }
 
-/// Every token's place among those attended to.
+/// The index of every token among the attended ones.
 fn positions(known: &Known) -> Option<ArrayD<i64>> {
     let [batch, length] = known.tokens?;
     let mask = known.mask.as_ref().filter(|mask| mask.ndim() == 2 && mask.shape()[1] >= length);
@@ -81,7 +81,7 @@ fn positions(known: &Known) -> Option<ArrayD<i64>> {
     Some(places.slice_axis(Axis(1), (skipped..).into()).into_owned())
 }
 
-/// A cache of nothing: any dimension but the first and the fixed ones is empty.
+/// An empty cache: any dimension but the first and the fixed ones is 0.
 fn empty_cache<'v>(input: &Input, batch: usize) -> Feed<'v> {
     let side = |(place, &declared): (usize, &i64)| match declared {
         fixed if fixed >= 0 => fixed as usize,

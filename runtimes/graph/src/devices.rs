@@ -1,10 +1,10 @@
-//! What graphs may compute on: the processor always, and what the library at hand was built for.
+//! Execution providers: the CPU always, and those that the library was built with.
 
 use ort::ep::{
     CPU, CUDA, CoreML, DirectML, ExecutionProvider, ExecutionProviderDispatch, MIGraphX, OpenVINO, ROCm,
 };
 
-/// The providers of a session, best first. GPUs are asked for only where the owner lends memory of one.
+/// The providers of a session in order of preference. GPUs only where the owner lends memory of one.
 pub fn providers(vram_limit_mb: u64) -> Vec<ExecutionProviderDispatch> {
     let mut chosen = Vec::new();
     if vram_limit_mb > 0 {
@@ -28,13 +28,13 @@ pub fn providers(vram_limit_mb: u64) -> Vec<ExecutionProviderDispatch> {
     if has::<OpenVINO>() {
         chosen.push(OpenVINO::default().build());
     }
-    // The arena keeps the largest run's memory, and saves the page faults of every node: a fifth of the time of Whisper's encoder. Runs
-    // are bounded (`batch`), and a model that nobody uses is unloaded whole.
+    // The arena keeps the largest run's memory, and avoids the page faults of every node: a fifth of the time of Whisper's encoder. Runs
+    // are bounded (`batch`), and an idle model is unloaded whole.
     chosen.push(CPU::default().with_arena_allocator(true).build());
     chosen
 }
 
-/// Names of what the library can compute on.
+/// Names of the devices that the library supports.
 pub fn names() -> Vec<String> {
     let known = [
         (has::<CUDA>(), "CUDA"),

@@ -1,17 +1,17 @@
-//! Messages of protocol buffers, field by field: as much of the format as graphs and tokenisers are looked into with.
+//! Protocol buffer messages field by field: the part of the format that reading graphs and tokenizers needs.
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field<'b> {
-    /// A whole number or a flag.
+    /// An integer or a flag.
     Number(u64),
-    /// A text, bytes, or another message.
+    /// A string, bytes, or a message.
     Bytes(&'b [u8]),
-    /// Four or eight bytes of a number.
+    /// A number of four or eight bytes.
     Fixed(&'b [u8]),
 }
 
-/// Takes the next field, with its number, off a message that has one. Nothing where the message is cut off or none.
+/// Removes the next field from a message, and returns its number and value. Returns `None` if the message is truncated or invalid.
 pub fn next<'b>(bytes: &mut &'b [u8]) -> Option<(u64, Field<'b>)> {
     let tag = varint(bytes)?;
     let field = match tag & 7 {
@@ -42,7 +42,7 @@ fn take<'b>(bytes: &mut &'b [u8], length: u64) -> Option<&'b [u8]> {
     Some(taken)
 }
 
-/// Takes a whole number off.
+/// Removes an integer.
 pub fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for place in 0..10 {

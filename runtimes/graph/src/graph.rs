@@ -1,8 +1,7 @@
-//! One graph: what it asks for, what is made up for it, what it gives.
+//! One loaded graph: its inputs and outputs, running it.
 //!
-//! Repositories differ in what their graphs ask for. A task feeds what it knows by name; what the graph does not ask for is left
-//! out, and what it asks for besides is made up where there is only one thing it can mean: no second segment, every place attended
-//! to, an empty cache.
+//! Repositories differ in the inputs of their graphs. A task provides its tensors by name; those that the graph lacks are dropped, and missing
+//! inputs get a default where they can have only one value: no second segment, every position attended to, an empty cache.
 
 use std::{fs, sync::Arc};
 
@@ -24,19 +23,19 @@ use crate::{
     weights::{File, Weights},
 };
 
-/// Most bytes of weights that each lane may hold for itself.
+/// Maximum number of bytes of weights that each lane keeps for itself.
 const MOST_UNSHARED: usize = 16 << 20;
 
-/// How to run graphs.
+/// Resources of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads {
-    /// Processor threads of one run.
+    /// CPU threads of one run.
     pub threads: usize,
-    /// GPU memory, megabytes; 0 keeps everything on the processor.
+    /// GPU memory in megabytes; 0 uses the CPU only.
     pub vram_limit_mb: u64,
 }
 
-/// A graph, ready to run.
+/// A loaded graph.
 #[derive(Debug)]
 pub struct Graph {
     name: String,
@@ -47,14 +46,14 @@ pub struct Graph {
     watch: TensorTrace,
 }
 
-/// Something a graph asks for.
+/// An input of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
     /// Its name.
     pub name: String,
-    /// What its elements are.
+    /// Element type.
     pub kind: TensorElementType,
-    /// Its dimensions, -1 where any will do.
+    /// Dimensions, -1 where any size is valid.
     pub shape: Vec<i64>,
 }
 
@@ -67,7 +66,7 @@ pub enum Feed<'v> {
     Floats(ArrayD<f32>),
     /// Flags.
     Bools(ArrayD<bool>),
-    /// What another run gave: an encoder's states, a cache.
+    /// The output of another run: an encoder's states, a cache.
     Held(&'v DynValue),
 }
 
@@ -76,30 +75,30 @@ pub enum Feed<'v> {
 pub struct Feeds<'v>(pub(crate) Vec<(String, Feed<'v>)>);
 
 impl<'v> Feeds<'v> {
-    /// No tensors yet.
+    /// No tensors.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With whole numbers.
+    /// Adds integers.
     #[must_use]
     pub fn ints(self, name: &str, array: impl Into<ArrayD<i64>>) -> Self {
         self.with(name, Feed::Ints(array.into()))
     }
 
-    /// With real numbers.
+    /// Adds real numbers.
     #[must_use]
     pub fn floats(self, name: &str, array: impl Into<ArrayD<f32>>) -> Self {
         self.with(name, Feed::Floats(array.into()))
     }
 
-    /// With what another run gave.
+    /// Adds the output of another run.
     #[must_use]
     pub fn held(self, name: &str, value: &'v DynValue) -> Self {
         self.with(name, Feed::Held(value))
     }
 
-    /// With any tensor.
+    /// Adds any tensor.
     #[must_use]
     pub fn with(mut self, name: &str, feed: Feed<'v>) -> Self {
         self.0.push((name.to_owned(), feed));
@@ -112,7 +111,7 @@ impl<'v> Feeds<'v> {
     }
 }
 
-/// What a run gave, by name.
+/// The outputs of a run by name.
 #[derive(Debug)]
 pub struct Results {
     graph: String,
@@ -120,7 +119,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Real numbers that must be there and be numbers.
+    /// A required output as real numbers. An error if it contains NaN.
     pub fn floats(&self, name: &str) -> Result<ArrayD<f32>, EngineError> {
         let value = self.get(name).ok_or_else(|| invalid_model(format!("{} gives no {name}", self.graph)))?;
         let array = floats(value)
@@ -134,18 +133,18 @@ impl Results {
         Ok(array)
     }
 
-    /// The first of these that the graph gives, as real numbers.
+    /// The first of these outputs that the graph has, as real numbers.
     pub fn first_floats(&self, names: &[&str]) -> Result<ArrayD<f32>, EngineError> {
         let there = names.iter().find(|name| self.get(name).is_some());
         self.floats(there.copied().unwrap_or(names[0]))
     }
 
-    /// A value that is there.
+    /// The output with this name.
     pub fn get(&self, name: &str) -> Option<&DynValue> {
         self.values.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// All of them, to be held for the next run.
+    /// All outputs, to be held for the next run.
     pub fn into_values(self) -> Vec<(String, DynValue)> {
         self.values
     }
@@ -162,7 +161,7 @@ impl Graph {
         Self::open(environment, &files.name, &bytes, &weights, threads, 0)
     }
 
-    /// The same for a graph that many ask small things of: several runs go on side by side where they share the weights.
+    /// The same for a graph with many short runs: several run concurrently if their sessions can share the weights.
     pub fn load_for_many(
         environment: &Environment,
         files: &GraphFiles,
@@ -173,7 +172,7 @@ impl Graph {
         Self::open(environment, &files.name, &bytes, &weights, threads, lanes)
     }
 
-    /// A graph that lies in memory, with its weights by the names it has for their files.
+    /// Loads a graph from bytes, with its external weights by file name.
     pub fn of_bytes(
         environment: &Environment,
         name: &str,
@@ -214,14 +213,14 @@ impl Graph {
         })
     }
 
-    /// The same, looked at.
+    /// Records tensors in `watch`.
     #[must_use]
     pub fn watched(mut self, watch: &TensorTrace) -> Self {
         self.watch = watch.clone();
         self
     }
 
-    /// What the file itself says under a name.
+    /// A value of the file's metadata.
     pub fn says(&self, name: &str) -> Option<String> {
         self.lanes.enter().session().metadata().ok()?.custom(name)
     }
@@ -231,22 +230,22 @@ impl Graph {
         &self.name
     }
 
-    /// Whether its numbers depend on everything that is in a run.
+    /// Whether its quantization depends on all rows of a run.
     pub fn scales_by_run(&self) -> bool {
         self.scales_by_run
     }
 
-    /// What it asks for.
+    /// Its inputs.
     pub fn inputs(&self) -> &[Input] {
         &self.inputs
     }
 
-    /// Whether it asks for this.
+    /// Whether it has this input.
     pub fn takes(&self, name: &str) -> bool {
         self.inputs.iter().any(|input| input.name == name)
     }
 
-    /// Names of what it gives.
+    /// Names of its outputs.
     pub fn outputs(&self) -> &[String] {
         &self.outputs
     }
@@ -261,7 +260,7 @@ impl Graph {
         self.run_in(&mut self.lanes.enter(), feeds)
     }
 
-    /// Runs it once in one of its sessions.
+    /// Runs it once in the given session.
     pub fn run_in(&self, lane: &mut Lane<'_>, mut feeds: Feeds<'_>) -> Result<Results, EngineError> {
         let known = default_inputs::Known::of(&feeds);
         let mut values = Vec::with_capacity(self.inputs.len());
@@ -270,7 +269,7 @@ impl Graph {
                 Some(feed) => feed,
                 None => default_inputs::feed(input, &known).ok_or_else(|| {
                     invalid_model(format!(
-                        "{} asks for {}, which this task does not have",
+                        "{} needs the input {}, which this task lacks",
                         self.name, input.name
                     ))
                 })?,
@@ -301,7 +300,7 @@ impl Graph {
     }
 }
 
-/// The graph of these files, and its weights that lie in others.
+/// Reads a graph and its external weights.
 fn read(files: &GraphFiles) -> Result<(Vec<u8>, Vec<File>), EngineError> {
     let read = |path| {
         let unreadable = |error| {
@@ -328,7 +327,7 @@ fn session(
         .with_optimization_level(GraphOptimizationLevel::All)?
         .with_intra_threads(threads.threads.max(1))?
         .with_inter_threads(1)?
-        // Threads spin within a run, where it saves a wake-up per node, and sleep between runs.
+        // Threads spin within a run, which saves a wake-up per node, and sleep between runs.
         .with_intra_op_spinning(true)?
         .with_config_entry("session.force_spinning_stop", "1")?
         .with_execution_providers(devices::providers(threads.vram_limit_mb))?;
@@ -349,7 +348,7 @@ impl Input {
 }
 
 impl<'v> Feed<'v> {
-    /// The tensor, its elements as the graph wants them.
+    /// The tensor with the element type of the input.
     fn value(self, kind: TensorElementType) -> ort::Result<SessionInputValue<'v>> {
         use TensorElementType as Kind;
         Ok(match (self, kind) {
@@ -374,16 +373,16 @@ impl<'v> Feed<'v> {
     }
 }
 
-/// The same array, its elements in the order of its dimensions.
+/// The same array in row-major order.
 fn standard<T: Clone>(array: ArrayD<T>) -> ArrayD<T> {
     if array.is_standard_layout() { array } else { array.as_standard_layout().into_owned() }
 }
 
-/// Any kind of number as `f32`.
+/// Numbers of any type as `f32`.
 pub fn floats(value: &DynValue) -> ort::Result<ArrayD<f32>> {
     use TensorElementType as Kind;
     let ValueType::Tensor { ty, .. } = value.dtype() else {
-        return Err(ort::Error::new("it is no tensor"));
+        return Err(ort::Error::new("not a tensor"));
     };
     Ok(match ty {
         Kind::Float16 => value.try_extract_array::<f16>()?.mapv(f16::to_f32),
@@ -396,12 +395,12 @@ pub fn floats(value: &DynValue) -> ort::Result<ArrayD<f32>> {
     })
 }
 
-/// Looks at `f32` elements without copying them, where they are such.
+/// The `f32` elements without a copy. Returns `None` for other types.
 pub fn view(value: &DynValue) -> Option<ArrayViewD<'_, f32>> {
     value.try_extract_array::<f32>().ok()
 }
 
-/// A new tensor of `shape` with the same element everywhere.
+/// A tensor of `shape` with equal elements.
 pub fn filled<T: Clone>(shape: &[usize], element: T) -> ArrayD<T> {
     ArrayD::from_elem(IxDyn(shape), element)
 }

@@ -1,31 +1,30 @@
-//! What a graph's file says of other files, read before the library sees it, and of its operators.
+//! Reads which files and operators a graph names, before the library reads it.
 //!
-//! Weights may lie outside a graph, in files that it names. Names that are not among the Cargo's verified files are refused here:
-//! paths that lead out of the folder, absolute ones, devices. Only the few fields that can hold such names are looked at, by
-//! their numbers in `onnx.proto`.
+//! External weights lie in files that the graph names. Names that are not among the Cargo's verified files are rejected: paths that leave
+//! the folder, absolute paths, devices. Only the fields that can contain such names are read, by their numbers in `onnx.proto`.
 
 use std::collections::BTreeSet;
 
 use crate::fields::{self, Field};
 
-/// Deepest that graphs may lie in graphs.
+/// Maximum nesting of graphs.
 const MAX_DEPTH: usize = 16;
 
-/// Why a graph cannot be trusted.
+/// Why a graph is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
-    /// It is cut off, or no graph at all.
-    #[error("it is no ONNX graph, or cut off")]
+    /// It is truncated or not a graph.
+    #[error("not an ONNX graph, or truncated")]
     Malformed,
-    /// Branches and loops in each other without end.
-    #[error("its graphs lie in each other deeper than {MAX_DEPTH}")]
+    /// Branches and loops are nested too deep.
+    #[error("its graphs are nested deeper than {MAX_DEPTH}")]
     TooDeep,
-    /// It wants a file that the Cargo does not list.
+    /// It names a file that the Cargo does not list.
     #[error("its weights lie in {0:?}, which is not among the Cargo's files")]
     Foreign(String),
 }
 
-/// Fields of a message that are looked into, by what they hold.
+/// Fields of a message that are read, by their content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Model,
@@ -40,7 +39,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What lies in this field, if it can lead to a file's name.
+    /// The content of this field, if it can lead to the name of a file.
     fn inside(self, field: u64) -> Option<Self> {
         match (self, field) {
             (Self::Model, 7) | (Self::Attribute, 6 | 11) => Some(Self::Graph),
@@ -55,7 +54,7 @@ impl Kind {
     }
 }
 
-/// Checks that a graph wants no files but these.
+/// Checks that a graph names only these files.
 pub fn check(graph: &[u8], listed: &BTreeSet<&str>) -> Result<(), Distrust> {
     if graph.is_empty() {
         return Err(Distrust::Malformed);
@@ -63,8 +62,7 @@ pub fn check(graph: &[u8], listed: &BTreeSet<&str>) -> Result<(), Distrust> {
     walk(graph, Kind::Model, listed, 0)
 }
 
-/// Whether a graph scales its numbers by everything that is in a run, as dynamically quantised weights ask for. One that cannot be
-/// read does, for all that is known.
+/// Whether a graph quantizes dynamically, so that its numbers depend on all rows of a run. True if it cannot be read.
 pub fn scales_by_run(graph: &[u8]) -> bool {
     scales(graph, Kind::Model, 0).unwrap_or(true)
 }
@@ -79,7 +77,7 @@ fn scales(mut bytes: &[u8], kind: Kind, depth: usize) -> Option<bool> {
             // The name of a node's operator: DynamicQuantizeLinear, DynamicQuantizeMatMul, DynamicQuantizeLSTM.
             (Kind::Node, 4) => content.starts_with(b"DynamicQuantize"),
             (_, number) => match kind.inside(number) {
-                // Weights say nothing of that.
+                // Weights do not affect this.
                 None | Some(Kind::Tensor | Kind::SparseTensor) => false,
                 Some(inside) => scales(content, inside, depth + 1)?,
             },
@@ -92,7 +90,7 @@ fn scales(mut bytes: &[u8], kind: Kind, depth: usize) -> Option<bool> {
 }
 
 fn walk(mut bytes: &[u8], kind: Kind, listed: &BTreeSet<&str>, depth: usize) -> Result<(), Distrust> {
-    // A graph in a graph is three messages deeper.
+    // A nested graph is three messages deeper.
     if depth > MAX_DEPTH * 3 + 4 {
         return Err(Distrust::TooDeep);
     }
@@ -142,7 +140,7 @@ mod tests {
         field(13, &[field(1, b"location"), field(2, location.as_bytes())].concat())
     }
 
-    /// A graph whose weights lie there, in itself or in a branch.
+    /// A graph with weights in this file, at the top or in a branch.
     fn graph(location: &str, in_branch: bool) -> Vec<u8> {
         let weights = field(5, &entry(location));
         let inner = if in_branch { field(1, &field(5, &field(6, &weights))) } else { weights };
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn graphs_in_graphs_have_an_end() {
+    fn nesting_is_limited() {
         let mut deep = entry("x");
         for _ in 0..200 {
             deep = field(1, &field(5, &field(6, &deep)));
@@ -185,7 +183,7 @@ mod tests {
         let function = field(25, &field(7, &field(4, b"DynamicQuantizeLinear")));
         assert!(scales_by_run(&function));
         let whole = model(&node(b"MatMulNBits"));
-        assert!(scales_by_run(&whole[..whole.len() - 1]), "what is cut off is not trusted");
+        assert!(scales_by_run(&whole[..whole.len() - 1]), "a truncated graph counts as scaled");
     }
 
     proptest! {

@@ -1,15 +1,15 @@
-//! Sessions of one graph: one of all threads for a run that is alone, and lanes of few threads for runs side by side.
+//! Sessions of one graph: one with all threads for a single run, and lanes of few threads for concurrent runs.
 //!
-//! Two runs of one thread each do more than one run of two: nothing waits at the end of every node. A run that is alone is quicker
-//! with all threads. So either the wide session runs, or the lanes do, never both.
+//! Two concurrent runs of one thread each are faster than two runs of two threads: no thread waits at the end of every node. A single run is
+//! faster with all threads. So either the wide session runs, or the lanes do, never both.
 
 use ort::session::Session;
 use parking_lot::{Condvar, Mutex};
 
-/// Most runs side by side.
+/// Maximum number of concurrent runs.
 const MAX_LANES: usize = 4;
 
-/// How many lanes so many threads are shared out to.
+/// The number of lanes for this number of threads.
 pub fn count(threads: usize) -> usize {
     if threads < 2 { 0 } else { threads.min(MAX_LANES) }
 }
@@ -21,29 +21,29 @@ pub struct Lanes {
     freed: Condvar,
 }
 
-/// Sessions that nobody runs now.
+/// Idle sessions.
 #[derive(Debug)]
 struct Free<S> {
     wide: Option<S>,
     narrow: Vec<S>,
-    /// How many run.
+    /// Number of running sessions.
     running: usize,
-    /// Who waits for one.
+    /// Wakes threads that wait for a session.
     waiting: usize,
 }
 
-/// A session for one run; it is given back when this is dropped.
+/// A session for one run, returned on drop.
 #[derive(Debug)]
 pub struct Lane<'l> {
     lanes: &'l Lanes,
-    /// There until it is dropped.
+    /// `None` only during drop.
     session: Option<Session>,
     is_wide: bool,
     free_beside: usize,
 }
 
 impl<S> Free<S> {
-    /// A session, if one may run now beside those that do, and whether it is the wide one.
+    /// A session that may start now, and whether it is the wide one.
     fn take(&mut self, has_company: bool) -> Option<(S, bool)> {
         let is_alone = self.running == 0 && (!has_company || self.narrow.is_empty());
         let taken = if is_alone {
@@ -68,13 +68,13 @@ impl<S> Free<S> {
 }
 
 impl Lanes {
-    /// Of a session of all threads and of those that run side by side, if there are any.
+    /// One session with all threads, and those of the lanes, if any.
     pub fn new(wide: Session, narrow: Vec<Session>) -> Self {
         let free = Free { wide: Some(wide), narrow, running: 0, waiting: 0 };
         Self { free: Mutex::new(free), freed: Condvar::new() }
     }
 
-    /// A session, as soon as one may run.
+    /// Waits for a session.
     pub fn enter(&self) -> Lane<'_> {
         let mut free = self.free.lock();
         free.waiting += 1;
@@ -88,7 +88,7 @@ impl Lanes {
         }
     }
 
-    /// A session, if one may run now. `has_company` where somebody else is about to ask for one.
+    /// A session, if one may start now. `has_company`: another run is about to start.
     pub fn try_enter(&self, has_company: bool) -> Option<Lane<'_>> {
         let mut free = self.free.lock();
         let taken = free.take(has_company)?;
@@ -104,7 +104,7 @@ impl Lanes {
 impl Lane<'_> {
     /// The session.
     pub fn session(&mut self) -> &mut Session {
-        self.session.as_mut().expect("it is there until it is given back")
+        self.session.as_mut().expect("present until it is returned")
     }
 
     /// Whether it has all threads.
@@ -112,7 +112,7 @@ impl Lane<'_> {
         self.is_wide
     }
 
-    /// How many more could run beside this when it was taken.
+    /// How many more lanes could run concurrently when it was taken.
     pub fn free_beside(&self) -> usize {
         self.free_beside
     }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_gets_all_threads_and_nobody_runs_beside_it() {
+    fn single_run_gets_all_threads() {
         let mut free = free();
         assert_eq!(free.take(false), Some(("wide", true)));
         assert_eq!((free.take(false), free.take(true)), (None, None));
@@ -145,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn those_in_company_run_side_by_side() {
+    fn concurrent_runs_get_lanes() {
         let mut free = free();
         assert_eq!(free.take(true), Some(("a", false)));
-        // The wide one would take the thread of the one that runs.
+        // The wide session would take the thread of the running lane.
         assert_eq!(free.take(false), Some(("b", false)));
         assert_eq!((free.take(false), free.take(true)), (None, None));
         free.give_back("a", false);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn without_lanes_company_takes_turns() {
+    fn without_lanes_runs_take_turns() {
         let mut free = Free { wide: Some("wide"), narrow: Vec::new(), running: 0, waiting: 0 };
         assert_eq!(free.take(true), Some(("wide", true)));
         assert_eq!(free.take(true), None);

@@ -1,4 +1,4 @@
-//! ONNX Runtime's shared library: found and opened once in a process, before its walls stand.
+//! ONNX Runtime's shared library: found and opened once in a process, before the sandbox is applied.
 
 use std::{
     env,
@@ -9,18 +9,18 @@ use std::{
 use island_runtimes_api::Unavailable;
 use ort::environment::Environment;
 
-/// Environment variable that keeps the library from reporting to its maker what runs here.
+/// Environment variable that disables the library's telemetry.
 pub const SILENT: &str = "ORT_DISABLE_TELEMETRY";
-/// Names it goes by where the system has it.
+/// Names of the library in system folders.
 const SYSTEM_NAMES: [&str; 3] = ["libonnxruntime.so", "libonnxruntime.so.1", "libonnxruntime.dylib"];
 
-/// Opens the library: the one that `ORT_DYLIB_PATH` names, one beside this program, the one that `make setup` brought, or the system's.
+/// Opens the library: the one at `ORT_DYLIB_PATH`, next to this program, installed by `make setup`, or the system's.
 pub fn open() -> Result<&'static Environment, Unavailable> {
     static OPENED: OnceLock<Result<Environment, Unavailable>> = OnceLock::new();
     OPENED.get_or_init(try_open).as_ref().map_err(Clone::clone)
 }
 
-/// Its version: systems and wheels have it in the file's name; the library itself only knows which commit it was built from.
+/// Its version: from the file's name; the library itself reports only the commit it was built from.
 pub fn version() -> String {
     if let Some(version) = FOUND.get().and_then(|path| version_in(path)) {
         return version;
@@ -41,12 +41,12 @@ static FOUND: OnceLock<PathBuf> = OnceLock::new();
 fn try_open() -> Result<Environment, Unavailable> {
     if env::var_os(SILENT).is_none() {
         return Err(Unavailable {
-            reason: format!("ONNX Runtime would report to its maker: {SILENT} is not set"),
+            reason: format!("ONNX Runtime would send telemetry: {SILENT} is not set"),
         });
     }
     if let Some(given) = env::var_os("ORT_DYLIB_PATH").map(PathBuf::from) {
         return init(&given).map_err(|error| Unavailable {
-            reason: format!("ONNX Runtime, as ORT_DYLIB_PATH names it, cannot be opened: {error}"),
+            reason: format!("the ONNX Runtime at ORT_DYLIB_PATH cannot be opened: {error}"),
         });
     }
     let known = folders().into_iter().flat_map(|folder| SYSTEM_NAMES.map(|name| folder.join(name)));
@@ -62,7 +62,7 @@ fn try_open() -> Result<Environment, Unavailable> {
             Err(error) => last = error,
         }
     }
-    let help = "`make setup` brings it, or name the library with ORT_DYLIB_PATH";
+    let help = "run `make setup`, or set ORT_DYLIB_PATH to the library";
     Err(Unavailable { reason: format!("ONNX Runtime is not installed ({last}): {help}") })
 }
 

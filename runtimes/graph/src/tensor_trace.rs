@@ -1,4 +1,4 @@
-//! A look at what graphs are given and give, for tests that compare it with a reference.
+//! Recording the inputs and outputs of graphs, for tests that compare them with a reference.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 
 use crate::Feed;
 
-/// Most numbers that are kept of one tensor.
+/// Maximum number of recorded elements of a tensor.
 const MAX_KEPT: usize = 1 << 22;
 
-/// Keeps what passes through graphs; does nothing unless it is switched on.
+/// Records tensors; does nothing unless it is enabled.
 #[derive(Debug, Clone, Default)]
 pub struct TensorTrace(Option<Arc<Mutex<Vec<Seen>>>>);
 
-/// A tensor that went into a graph or came out of it.
+/// An input or output of a graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     /// The graph's path in the repository.
@@ -23,23 +23,23 @@ pub struct Seen {
     pub name: String,
     /// Its dimensions.
     pub shape: Vec<usize>,
-    /// Its numbers, the last dimension's beside each other.
+    /// Its elements in row-major order.
     pub values: Vec<f32>,
 }
 
 impl TensorTrace {
-    /// One that keeps.
+    /// One that records.
     pub fn on() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// What passed so far, in order; forgets it.
+    /// Takes the tensors recorded so far, in order.
     pub fn take(&self) -> Vec<Seen> {
         let seen = self.0.as_ref().map(|seen| seen.lock().split_off(0));
         seen.unwrap_or_default()
     }
 
-    /// Whether it keeps.
+    /// Whether it records.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -49,7 +49,7 @@ impl TensorTrace {
             Feed::Ints(array) => self.keep(graph, name, array.view(), |&number| number as f32),
             Feed::Floats(array) => self.keep(graph, name, array.view(), |&number| number),
             Feed::Bools(array) => self.keep(graph, name, array.view(), |&flag| f32::from(u8::from(flag))),
-            // It came out of another graph.
+            // It is the output of another graph.
             Feed::Held(_) => {}
         }
     }

@@ -1,7 +1,7 @@
-//! Weights that several sessions of one graph hold together.
+//! Weights that several sessions of one graph share.
 //!
-//! The library keeps weights once for each session, and a second time in the order its matrix products read them. Weights that it is
-//! given as tensors are kept by whoever gave them, and their second form is shared through a container.
+//! The library keeps weights once for each session, and again in the layout of its matrix products. Weights that it receives as tensors
+//! remain with the caller, and their second layout is shared through a container.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,7 +15,7 @@ use ort::{
 /// Smaller tensors stay in the graph: shapes and constants, which the library folds.
 const SMALLEST: usize = 1024;
 
-/// A file beside a graph, by the name it has there.
+/// An external file, by the name that the graph uses.
 pub(crate) type File = (String, Arc<[u8]>);
 
 /// Weights of a graph that its sessions share.
@@ -23,11 +23,11 @@ pub(crate) type File = (String, Arc<[u8]>);
 pub(crate) struct Weights {
     tensors: Vec<(String, Arc<DynValue>)>,
     packed: PrepackedWeights,
-    /// Bytes of weights that could not be shared.
+    /// Bytes of weights that cannot be shared.
     pub(crate) left: usize,
 }
 
-/// Where the elements of a tensor lie and what they are, as the graph says.
+/// Location and type of a tensor's elements, from the graph.
 #[derive(Debug, Default)]
 struct Described<'b> {
     name: String,
@@ -40,8 +40,8 @@ struct Described<'b> {
 }
 
 impl Weights {
-    /// The large weights of a graph, with those that lie in other files. None of a graph with graphs in it, where a name can mean
-    /// something else.
+    /// The large weights of a graph, with external ones. Returns `None` for a graph with nested graphs, in which a name can have another
+    /// meaning.
     pub(crate) fn of(graph: &[u8], files: &[File]) -> Option<Self> {
         let (mut tensors, mut left, mut names) = (Vec::new(), 0, BTreeSet::new());
         for (field, content) in messages(graph)? {
@@ -69,7 +69,7 @@ impl Weights {
         Some(Self { tensors, packed: PrepackedWeights::new(), left })
     }
 
-    /// A builder of a session that uses them.
+    /// Adds them to a session builder.
     pub(crate) fn lend(&self, builder: SessionBuilder) -> ort::Result<SessionBuilder> {
         let mut builder = builder.with_prepacked_weights(&self.packed)?;
         for (name, tensor) in &self.tensors {
@@ -80,7 +80,7 @@ impl Weights {
 }
 
 impl<'b> Described<'b> {
-    /// By the numbers of its fields in `onnx.proto`.
+    /// From the numbers of its fields in `onnx.proto`.
     fn of(message: &'b [u8]) -> Option<Self> {
         let mut described = Self::default();
         for (number, field) in fields::all(message)? {
@@ -129,7 +129,7 @@ impl<'b> Described<'b> {
         self.length.map_or(Some(rest), |length| rest.get(..length))
     }
 
-    /// A tensor of them, if they are of a common kind and as many as the shape says.
+    /// A tensor of them, if the type is supported and the length matches the shape.
     fn tensor(&self, bytes: &[u8]) -> Option<DynValue> {
         match self.kind {
             1 => self.of_kind(bytes, f32::from_le_bytes),
@@ -157,7 +157,7 @@ impl<'b> Described<'b> {
     }
 }
 
-/// The fields of a message that hold bytes.
+/// The fields of a message that contain bytes.
 fn messages(message: &[u8]) -> Option<Vec<(u64, &[u8])>> {
     let of_bytes = |(number, field)| match field {
         Field::Bytes(content) => Some((number, content)),
@@ -195,14 +195,14 @@ mod tests {
         [&[number << 3 | 2, length as u8 | 0x80, (length >> 7) as u8][..], content].concat()
     }
 
-    /// A graph of one tensor of `f32`, which has this shape and so many bytes.
+    /// A graph of one `f32` tensor with this shape and number of bytes.
     fn graph(shape: u8, length: usize, inside: &[u8]) -> Vec<u8> {
         let tensor = [&[1 << 3, shape, 2 << 3, 1][..], &bytes(8, b"w"), &bytes(9, &vec![0; length])].concat();
         bytes(7, &[bytes(5, &tensor), inside.to_vec()].concat())
     }
 
     #[test]
-    fn the_weights_of_a_model_are_shared() {
+    fn weights_of_a_model_are_shared() {
         library::open().expect("the library");
         for (path, least) in [
             ("minilm/model/onnx/model.onnx", 40_000),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tensor_that_is_not_what_it_says_is_left_to_the_library() {
+    fn invalid_tensors_are_left_to_the_library() {
         library::open().expect("the library");
         let shared =
             |graph: &[u8]| Weights::of(graph, &[]).map(|weights| (weights.tensors.len(), weights.left));
@@ -233,11 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn weights_in_other_files_are_found_there() {
+    fn external_weights_are_found() {
         library::open().expect("the library");
         let entry = |key: &[u8], value: &[u8]| bytes(13, &[bytes(1, key), bytes(2, value)].concat());
         let elsewhere = [entry(b"location", b"data"), entry(b"offset", b"8"), entry(b"length", b"1600")];
-        // 100 times 4 numbers of 4 bytes.
+        // 100 × 4 numbers of 4 bytes.
         let tensor =
             [&[1 << 3, 100, 1 << 3, 4, 2 << 3, 1][..], &bytes(8, b"w"), &elsewhere.concat()].concat();
         let graph = bytes(7, &bytes(5, &tensor));
@@ -246,7 +246,7 @@ mod tests {
             Weights::of(&graph, &files).map(|weights| weights.tensors.len())
         };
         assert_eq!(shared(1608), Some(1));
-        assert_eq!(shared(1607), Some(0), "cut off");
+        assert_eq!(shared(1607), Some(0), "truncated");
     }
 
     proptest! {

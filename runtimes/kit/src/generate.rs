@@ -1,11 +1,11 @@
-//! Text written token by token: translations, summaries, transcripts, captions.
+//! Text generation token by token: translations, summaries, transcripts, captions.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`options`] | how to write, from the repository's settings and the job's wishes |
+//! | [`options`] | generation settings, from the repository and the job |
 //! | [`logits_processors`] | changes of the scores before a token is chosen |
 //! | [`search`] | greedy, sampled or beam search over any [`Decoder`] |
-//! | [`stream`] | tokens to text, piece by piece |
+//! | [`stream`] | tokens to text, incrementally |
 
 pub mod logits_processors;
 pub mod options;
@@ -16,11 +16,11 @@ use ndarray::{Array2, ArrayView2};
 
 use crate::error::EngineError;
 
-/// A model that says, row by row, what could come next.
+/// A model that predicts the next token of every row.
 pub trait Decoder {
-    /// Takes the new tokens of every row and gives the logits behind the last of them, `[rows, vocabulary]`.
+    /// Takes the new tokens of every row and returns the logits after the last of them, `[rows, vocabulary]`.
     fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, EngineError>;
 
-    /// Row `n` goes on with what row `order[n]` was. May change how many rows there are.
+    /// Row `n` continues as row `order[n]` was. May change the number of rows.
     fn reorder(&mut self, order: &[usize]) -> Result<(), EngineError>;
 }

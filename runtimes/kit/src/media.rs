@@ -1,12 +1,12 @@
-//! Pictures and sounds in and out.
+//! Images and audio in and out.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`base64`] | media as they stand in an input or output |
-//! | [`sound`] | sounds in, as one channel at one rate, and out |
-//! | [`picture`] | pictures in, within limits and the right way up |
-//! | [`resize`] | pictures to another size, as Pillow does it |
-//! | [`plane`] | planes of numbers to another size, as PyTorch does it |
+//! | [`base64`] | media as they appear in an input or output |
+//! | [`sound`] | audio in, as one channel at one rate, and out |
+//! | [`picture`] | images in, within limits and upright |
+//! | [`resize`] | resizing as Pillow does |
+//! | [`plane`] | resizing planes of numbers as PyTorch does |
 //! | [`segment`] | segments of an image |
 //! | [`gray`] | masks and depth maps out |
 

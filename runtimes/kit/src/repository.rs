@@ -50,7 +50,7 @@ impl Files {
     pub fn json(&self, name: &str) -> Result<Option<Value>, EngineError> {
         let Some(bytes) = self.bytes(name)? else { return Ok(None) };
         let parsed = serde_json::from_slice(&bytes);
-        parsed.map(Some).map_err(|error| invalid_model(format!("{name} is no JSON")).because(error))
+        parsed.map(Some).map_err(|error| invalid_model(format!("{name} is not JSON")).because(error))
     }
 }
 

@@ -1,8 +1,8 @@
-//! Texts that wait for the same graph go through it together.
+//! Batching of texts that wait for the same graph.
 //!
-//! Nobody waits for company: whoever finds a session of the graph free takes along whatever waits for it then, if its length is alike,
-//! and runs it for all. Where the graph has lanes, several do so side by side. A graph of dynamically quantised weights scales its
-//! numbers by everything in a run, so that an answer would depend on who else asks: such a graph gets one text at a time.
+//! No text waits for others to arrive: a thread that finds an idle session takes along the waiting texts of similar length and runs them all.
+//! If the graph has lanes, several batches run concurrently. A graph with dynamic quantization scales its numbers by everything in a run,
+//! so that a result would depend on other texts: such a graph gets one text at a time.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -15,37 +15,37 @@ use ndarray::{Array2, ArrayD, ArrayViewD, Axis, Slice};
 use parking_lot::{Condvar, Mutex};
 use tokenizers::Encoding;
 
-/// Most texts of one run.
+/// Maximum number of texts of one run.
 const MAX_ROWS: usize = 64;
 
-/// What may go through a graph together.
+/// Limits of a batch.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// Tokens of one run, padding included.
+    /// Tokens of one run, with padding.
     tokens: usize,
     /// Tenths of a run that may be padding.
     tenths: usize,
-    /// Tokens of padding besides, for each text after the first.
+    /// Additional tokens of padding for each text after the first.
     each: usize,
 }
 
-/// With all threads.
+/// In the session with all threads.
 const WIDE: Limits = Limits { tokens: 2048, tenths: 1, each: 0 };
-/// In a lane: measured with MiniLM on one thread, a run costs what ten tokens cost besides its texts, so that more padding would cost
-/// more than the run it saves; and with 1024 tokens each takes a tenth longer, for they no longer fit the processor's cache.
+/// In a lane. Measured with MiniLM on one thread: a run costs as much as ten tokens besides its texts, so that more padding would cost
+/// more than the run it saves; and with 1024 tokens each token takes a tenth longer, since they no longer fit the CPU's cache.
 const LANE: Limits = Limits { tokens: 512, tenths: 0, each: 8 };
 /// One text at a time.
 const ALONE: Limits = Limits { tokens: 0, tenths: 0, each: 0 };
 
-/// Outputs that have one number for each token.
+/// Outputs that have one number per token.
 const ALONG_TEXT: [&str; 2] = ["start_logits", "end_logits"];
 
-/// A text as a graph reads it.
+/// A text as the input of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// Token ids.
     pub ids: Vec<i64>,
-    /// Which of two texts each belongs to.
+    /// Segment of each token.
     pub types: Vec<i64>,
 }
 
@@ -59,28 +59,28 @@ impl Row {
     }
 }
 
-/// What a graph gives for one text, by the name of the output: without the batch's dimension and without padding.
+/// The outputs of a graph for one text by name, without the batch dimension and without padding.
 pub type RowResults = Vec<(String, ArrayD<f32>)>;
 
-/// A graph that reads texts, and those that wait for it.
+/// A graph for texts, and the texts that wait for it.
 #[derive(Debug)]
 pub struct Batcher {
     graph: Graph,
     pad_id: i64,
     alone: bool,
     queue: Mutex<Queue>,
-    /// Texts were answered, or a lane could be taken.
+    /// Texts were answered, or a lane became free.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
-    /// Threads that could run something, if a lane were free.
+    /// Threads that wait for a lane or for their results.
     idle: usize,
 }
 
-/// Where a text's answer is put.
+/// The result of a text.
 type Answer = Arc<Mutex<Option<Result<RowResults, EngineError>>>>;
 
 #[derive(Debug)]
@@ -91,27 +91,27 @@ struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // Whoever took it did not come to its end.
+        // The thread that took the text did not finish.
         self.answer.lock().get_or_insert_with(|| {
-            let message = "the run that this text was part of broke down";
+            let message = "the batch that contained this text failed";
             Err(EngineError::new(ErrorKind::Crashed, message))
         });
     }
 }
 
-/// Wakes those who wait when a run is over, however it ended.
+/// Wakes waiting threads when a run ends, also after a panic.
 struct Announce<'b>(&'b Batcher);
 
 impl Drop for Announce<'_> {
     fn drop(&mut self) {
-        // Nobody is between looking for an answer and beginning to wait while this is locked.
+        // While this is locked, no thread is between checking for a result and waiting.
         drop(self.0.queue.lock());
         self.0.changed.notify_all();
     }
 }
 
 impl Batcher {
-    /// A graph whose shorter texts are filled up with `pad_id`.
+    /// Pads shorter texts with `pad_id`.
     pub fn new(graph: Graph, pad_id: i64) -> Self {
         Self { alone: graph.scales_by_run(), graph, pad_id, queue: Mutex::default(), changed: Condvar::new() }
     }
@@ -121,7 +121,7 @@ impl Batcher {
         &self.graph
     }
 
-    /// What the graph gives for each of these texts.
+    /// Runs the graph on these texts.
     pub fn run(&self, rows: Vec<Row>, job: &Job) -> Result<Vec<RowResults>, EngineError> {
         let answers: Vec<Answer> = rows.iter().map(|_| Answer::default()).collect();
         let waiting =
@@ -130,7 +130,7 @@ impl Batcher {
         answers.iter().map(|answer| self.answer(answer, job)).collect()
     }
 
-    /// Runs what waits, whose ever it is, until this is answered.
+    /// Runs waiting texts, of any job, until this one is answered.
     fn answer(&self, answer: &Answer, job: &Job) -> Result<RowResults, EngineError> {
         loop {
             job.step()?;
@@ -154,10 +154,10 @@ impl Batcher {
         }
     }
 
-    /// What has waited longest, and what is like it, with a lane to run it in.
+    /// The text that has waited longest and texts of similar length, with a lane to run them in.
     fn take_some(&self, queue: &mut Queue) -> Option<(Lane<'_>, Vec<Waiting>)> {
         let Queue { waiting, idle } = queue;
-        // A job that was stopped has left texts that nobody wants any more.
+        // A cancelled job has left its texts.
         waiting.retain(|one| Arc::strong_count(&one.answer) > 1);
         if waiting.is_empty() {
             return None;
@@ -166,7 +166,7 @@ impl Batcher {
         let lengths: Vec<usize> = waiting.iter().map(|one| one.row.ids.len()).collect();
         let limits = if lane.is_wide() { WIDE } else { LANE };
         let mut places = choose(&lengths, if self.alone { ALONE } else { limits });
-        // Others would stand idle while one runs what would do for all of them.
+        // Leaves texts for the other idle threads.
         let sharers = 1 + lane.free_beside().min(*idle);
         places.truncate(lengths.len().div_ceil(sharers));
         let mut chosen: Vec<Waiting> =
@@ -175,7 +175,7 @@ impl Batcher {
         Some((lane, chosen))
     }
 
-    /// The lane and the texts end in here, so that whoever is woken afterwards finds the one free and the others answered.
+    /// The lane and the texts are dropped in here, so that a thread woken afterwards finds the lane free and the texts answered.
     fn run_some(&self, mut lane: Lane<'_>, chosen: Vec<Waiting>) {
         let rows: Vec<&Row> = chosen.iter().map(|one| &one.row).collect();
         match self.run_together(&mut lane, &rows) {
@@ -213,14 +213,14 @@ impl Batcher {
     }
 }
 
-/// Each text's part of an output, without padding. None where the output has no part for each: it must not become somebody's.
+/// Each text's part of an output, without padding. Returns `None` if the output has no part per text: no text may get all of it.
 fn split(name: &str, all: &ArrayD<f32>, lengths: &[usize]) -> Option<Vec<ArrayD<f32>>> {
     if all.shape().first() != Some(&lengths.len()) {
         return None;
     }
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let part = |(own, &length): (ArrayViewD<'_, f32>, &usize)| {
-        // One number for each class is as long as the text only by chance.
+        // An output with one number per class has the length of the text only by chance.
         let follows = own.ndim() >= 2 || ALONG_TEXT.contains(&name);
         let is_padded = follows && own.shape().first() == Some(&longest);
         if is_padded { own.slice_axis(Axis(0), Slice::from(..length)).to_owned() } else { own.to_owned() }
@@ -233,7 +233,7 @@ pub fn output<'r>(results: &'r RowResults, names: &[&str]) -> Option<&'r ArrayD<
     names.iter().find_map(|wanted| results.iter().find(|(name, _)| name == wanted).map(|(_, array)| array))
 }
 
-/// Which of the texts that wait, by their lengths, the next run takes: the first, and those that go well with it.
+/// Which waiting texts, by their lengths, the next run takes: the first one, and those of similar length.
 fn choose(lengths: &[usize], limits: Limits) -> Vec<usize> {
     let Some(&first) = lengths.first() else { return Vec::new() };
     let (mut longest, mut text, mut places) = (first, first, vec![0]);
@@ -250,7 +250,7 @@ fn choose(lengths: &[usize], limits: Limits) -> Vec<usize> {
 }
 
 impl Limits {
-    /// Whether so many tokens of padding are few enough in a run.
+    /// Whether the padding of a run is within the limits.
     fn allow(self, padding: usize, whole: usize, rows: usize) -> bool {
         padding * 10 <= whole * self.tenths + (rows - 1) * self.each * 10
     }
@@ -263,21 +263,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_texts_do_not_wait_for_short_ones_filled_up() {
+    fn long_texts_are_not_batched_with_padded_short_ones() {
         let lengths = [100, 10, 95, 500, 104];
         assert_eq!(choose(&lengths, WIDE), [0, 2, 4]);
         assert_eq!(choose(&lengths, Limits { tokens: 250, ..WIDE }), [0, 2]);
         assert_eq!(choose(&lengths, LANE), [0, 2, 4]);
         assert_eq!(choose(&lengths, ALONE), [0]);
         assert_eq!(choose(&[], WIDE), Vec::<usize>::new());
-        // A tenth of a long run is more than another run costs; of a short one it is less.
+        // A tenth of a long run costs more than another run; a tenth of a short one costs less.
         let (long, short) = ([100, 90], [12, 6]);
         assert_eq!((choose(&long, WIDE), choose(&short, WIDE)), (vec![0, 1], vec![0]));
         assert_eq!((choose(&long, LANE), choose(&short, LANE)), (vec![0], vec![0, 1]));
     }
 
     #[test]
-    fn each_text_gets_its_own_part_and_nobody_elses() {
+    fn each_text_gets_its_own_part_only() {
         let shapes = |name: &str, shape: &[usize]| {
             let parts = split(name, &ArrayD::zeros(shape), &[6, 4])?;
             Some(parts.iter().map(|part| part.shape().to_vec()).collect::<Vec<_>>())

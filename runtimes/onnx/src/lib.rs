@@ -1,23 +1,17 @@
-//! Models in ONNX form, run by ONNX Runtime, and everything around them that makes an answer of a text, a picture or a sound.
+//! The ONNX engine: the tasks of `transformers` pipelines on models in ONNX form.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`library`] | finding and opening ONNX Runtime |
-//! | [`devices`] | what it may compute on |
-//! | [`repository`] | the files of a Cargo as a Hugging Face repository: settings, tokeniser, which graph of several |
-//! | [`graph`] | one graph: what it asks for, what is made up for it, what it gives |
-//! | [`batch`] | texts that wait for the same graph go through it together, in lanes side by side |
-//! | [`task`] | the tasks, and which module answers each |
-//! | [`text`] | tasks that read a text: labels, entities, answers, embeddings |
-//! | [`generate`] | texts written token by token |
-//! | [`vision`] | tasks that look at a picture: labels, boxes, masks, depth, what is written there |
-//! | [`speech`] | tasks that hear or speak |
-//! | [`media`] | pictures and sounds in and out |
-//! | [`run`] | what a running job may say and must obey |
-//! | [`runtime`], [`worker`] | the seams to the rest |
+//! | [`batch`] | batching of texts that wait for the same graph |
+//! | [`task`] | the tasks, and the module of each |
+//! | [`text`] | tasks on text: labels, entities, answers, embeddings |
+//! | [`vision`] | tasks on images: labels, boxes, masks, depth, text |
+//! | [`speech`] | speech to text, and text to speech |
+//! | [`seq2seq`] | decoders that attend to an encoder's states, with their caches |
+//! | [`runtime`], [`worker`] | the engine, and its loader in a worker process |
 //!
-//! A task is a [`task::Pipeline`]: loaded once from a repository, then asked by several jobs at once. Its answers are those of the
-//! Python pipelines of `transformers`; `tests/fixtures` holds small models of each family with theirs.
+//! A task is a [`Pipeline`](island_runtimes_kit::pipeline::Pipeline): loaded once from a repository, then shared by concurrent jobs. Its outputs are
+//! those of the Python pipelines of `transformers`; `tests/fixtures` contains small models of each family with the outputs of those.
 
 pub mod batch;
 pub mod runtime;

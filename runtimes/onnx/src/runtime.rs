@@ -1,4 +1,4 @@
-//! The seam to the rest: one model, and as many jobs at once as it has slots.
+//! The engine: one model, and concurrent jobs up to its number of slots.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -20,17 +20,17 @@ use crate::task::{self, Loader};
 /// How to run a model.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Its files, by their path in the repository.
+    /// The model's files by their path in the repository.
     pub files: BTreeMap<String, PathBuf>,
-    /// The Cargo it belongs to.
+    /// The model's Cargo.
     pub cargo: CargoSpec,
-    /// Jobs at once.
+    /// Concurrent jobs.
     pub slots: u32,
-    /// Processor threads of one run.
+    /// CPU threads of one run.
     pub threads: u32,
-    /// GPU memory it may use, megabytes.
+    /// GPU memory it may use in megabytes.
     pub vram_limit_mb: u64,
-    /// Who looks at what passes through graphs.
+    /// Records the tensors of graphs, for tests.
     pub watch: TensorTrace,
 }
 
@@ -39,7 +39,7 @@ pub struct Settings {
 pub struct Onnx(Jobs<dyn Pipeline>);
 
 impl Onnx {
-    /// Loads a model, on a thread of its own.
+    /// Loads a model on a blocking thread.
     pub async fn load(settings: Settings) -> Result<Self, EngineError> {
         let slots = settings.slots;
         let jobs = Jobs::new(jobs::load("ONNX Runtime", move || load(settings)).await?, slots);
@@ -47,12 +47,12 @@ impl Onnx {
         Ok(Self(jobs))
     }
 
-    /// Jobs at once.
+    /// Concurrent jobs.
     pub fn slots(&self) -> u32 {
         self.0.limit()
     }
 
-    /// Version of ONNX Runtime, and which graphs it runs.
+    /// Version of ONNX Runtime, and the graphs that it runs.
     pub fn version(&self) -> String {
         format!("ONNX Runtime {}, {}", library::version(), self.0.graphs().join(", "))
     }
@@ -70,7 +70,7 @@ fn load(settings: Settings) -> Result<Arc<dyn Pipeline>, EngineError> {
     task::load(&settings.cargo, &loader).map(Arc::from)
 }
 
-/// What ONNX Runtime offers here.
+/// Version and devices of ONNX Runtime on this machine.
 pub fn probe() -> Result<Probe, Unavailable> {
     library::open()?;
     Ok(Probe {

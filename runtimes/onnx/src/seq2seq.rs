@@ -1,6 +1,6 @@
-//! Decoders that look at an encoder's states. Their files come in three shapes: one graph with a switch for the cache
-//! (`decoder_model_merged`), two graphs, one for the beginning and one for the rest (`decoder_model`, `decoder_with_past_model`), or
-//! one without any cache, which reads everything again at each step.
+//! Decoders that attend to an encoder's states. Their files have three forms: one graph with a switch for the cache
+//! (`decoder_model_merged`), two graphs, one for the first step and one for the others (`decoder_model`, `decoder_with_past_model`), or
+//! one without a cache, which reads all tokens at each step.
 
 use island_runtimes_graph::{Feed, Feeds, Graph, filled, floats};
 use island_runtimes_kit::{
@@ -16,18 +16,18 @@ use crate::task::Loader;
 #[derive(Debug)]
 pub struct Seq2Seq {
     first: Graph,
-    /// For the steps behind the first; absent where one graph does both, or where there is no cache.
+    /// For the steps after the first; absent if one graph does both, or without a cache.
     rest: Option<Graph>,
     /// Whether the one graph has a cache.
     is_merged: bool,
 }
 
-/// What an encoder gave for one input.
+/// The encoder's output for one input.
 #[derive(Debug, Clone)]
 pub struct Encoded {
     /// `[1, E, H]`.
     pub states: ArrayD<f32>,
-    /// `[1, E]`; absent where every place counts.
+    /// `[1, E]`; absent if every position is valid.
     pub mask: Option<ArrayD<i64>>,
 }
 
@@ -55,7 +55,7 @@ impl Seq2Seq {
         all.into_iter().flatten().map(|graph| graph.name().to_owned()).collect()
     }
 
-    /// The graph of the first step, and that of the others; absent where none takes a cache.
+    /// The graph of the first step, and that of the others; `None` if no graph takes a cache.
     pub fn steps(&self) -> Option<(&Graph, &Graph)> {
         match &self.rest {
             Some(rest) => Some((&self.first, rest)),
@@ -63,7 +63,7 @@ impl Seq2Seq {
         }
     }
 
-    /// Begins to decode one input.
+    /// Starts decoding one input.
     pub fn begin(&self, encoded: Encoded) -> Decoding<'_> {
         Decoding { graphs: self, encoded, rows: 1, read: Vec::new(), cache: Cache::default() }
     }
@@ -73,17 +73,17 @@ fn takes_cache(graph: &Graph) -> bool {
     graph.inputs().iter().any(|input| input.name.starts_with("past_key_values"))
 }
 
-/// What steps leave for the next one, by the names under which it is fed.
+/// Outputs of a step for the next one, by the names of their inputs.
 #[derive(Debug, Default)]
 pub struct Cache {
-    /// Of what was written.
+    /// Of the generated tokens.
     own: Vec<(String, DynValue)>,
     /// Of the encoder's states, which do not change.
     encoders: Vec<(String, DynValue)>,
 }
 
 impl Cache {
-    /// With what of it a graph takes.
+    /// Adds the parts that a graph takes.
     pub fn feed<'f>(&'f self, mut feeds: Feeds<'f>, graph: &Graph) -> Feeds<'f> {
         for (name, value) in self.own.iter().chain(&self.encoders) {
             if graph.takes(name) {
@@ -93,13 +93,13 @@ impl Cache {
         feeds
     }
 
-    /// Keeps what a step gave for the next one, and hands back the rest.
+    /// Keeps the outputs of a step for the next one, and returns the others.
     pub fn keep(&mut self, values: Vec<(String, DynValue)>, is_first: bool) -> Vec<(String, DynValue)> {
         let mut others = Vec::new();
         for (name, value) in values {
             match fed_as(&name) {
                 None => others.push((name, value)),
-                // Behind the first step the merged graphs give nothing for these.
+                // After the first step the merged graphs leave these empty.
                 Some(fed) if fed.contains(".encoder.") => {
                     if is_first {
                         self.encoders.push((fed, value));
@@ -112,13 +112,13 @@ impl Cache {
     }
 }
 
-/// One text on its way.
+/// A text during decoding.
 #[derive(Debug)]
 pub struct Decoding<'g> {
     graphs: &'g Seq2Seq,
     encoded: Encoded,
     rows: usize,
-    /// Everything fed so far, by row: for graphs without a cache.
+    /// All tokens so far by row, for graphs without a cache.
     read: Vec<Vec<i64>>,
     cache: Cache,
 }
@@ -198,7 +198,7 @@ impl Decoder for Decoding<'_> {
             *value = rows(value, order).map_err(broke)?;
         }
         if order.len() != self.rows {
-            // All rows look at the same input.
+            // All rows attend to the same input.
             for (_, value) in &mut self.cache.encoders {
                 *value = rows(value, &vec![0; order.len()]).map_err(broke)?;
             }
@@ -211,7 +211,7 @@ impl Decoder for Decoding<'_> {
     }
 }
 
-/// The name under which a graph takes back what it gave: `present.0.decoder.key` is fed as `past_key_values.0.decoder.key`.
+/// The input for an output of the step before: `present.0.decoder.key` is `past_key_values.0.decoder.key`.
 fn fed_as(given: &str) -> Option<String> {
     let rest = given.strip_prefix("present_key_values").or_else(|| given.strip_prefix("present"))?;
     Some(format!("past_key_values{rest}"))

@@ -1,4 +1,4 @@
-//! The tasks, and which module answers each.
+//! The tasks, and the module of each.
 
 use island_protocol::cargo::CargoSpec;
 use island_runtimes_graph::{Graph, Threads, files::GraphFiles, tensor_trace::TensorTrace};
@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use crate::{speech, text, vision};
 
-/// What a pipeline is loaded from.
+/// The parts of which a pipeline is loaded.
 #[derive(Debug)]
 pub struct Loader<'l> {
     /// ONNX Runtime.
     pub environment: &'l Environment,
     /// The Cargo's files.
     pub repository: Repository,
-    /// How to run graphs.
+    /// Resources of each graph.
     pub threads: Threads,
-    /// The entry's `[engine]` table: what the files do not say.
+    /// The `[engine]` table of the Cargo's entry: settings that the files lack.
     pub settings: Value,
-    /// Who looks at what passes through graphs.
+    /// Records the tensors of graphs, for tests.
     pub watch: TensorTrace,
 }
 
@@ -42,7 +42,7 @@ impl Loader<'_> {
         self.load(&self.first_file(stems)?)
     }
 
-    /// The same for a graph that many ask small things of.
+    /// The same for a graph with many short runs.
     pub fn graph_for_many(&self, stems: &[&str]) -> Result<Graph, EngineError> {
         let files = self.first_file(stems)?;
         Ok(Graph::load_for_many(self.environment, &files, self.threads)?.watched(&self.watch))
@@ -58,16 +58,16 @@ impl Loader<'_> {
         Ok(Graph::load(self.environment, files, self.threads)?.watched(&self.watch))
     }
 
-    /// A setting of the entry, or else of a settings file's object.
+    /// A setting of the entry, or else of a settings file.
     pub fn setting<'v>(&'v self, name: &str, file: &'v Value) -> Option<&'v Value> {
         self.settings.get(name).or_else(|| file.get(name)).filter(|value| !value.is_null())
     }
 }
 
-/// Makes a pipeline of a repository.
+/// Loads a pipeline from a repository.
 type Load = fn(&Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError>;
 
-/// Every task there is, by its name in the catalogue.
+/// All tasks by their name in the catalogue.
 const TASKS: [(&str, Load); 17] = [
     ("text-classification", text::classify::load),
     ("zero-shot-classification", text::zero_shot::load),
@@ -88,12 +88,11 @@ const TASKS: [(&str, Load); 17] = [
     ("text-to-speech", speech::tts::load),
 ];
 
-/// Loads what answers a Cargo's task.
+/// Loads the pipeline of a Cargo's task.
 pub fn load(cargo: &CargoSpec, loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let task = cargo.onnx_task_type.as_deref().unwrap_or_default();
     let Some((_, load)) = TASKS.iter().find(|(name, _)| *name == task) else {
-        let message =
-            format!("no engine here answers the task {task:?}; those there are: {}", names().join(", "));
+        let message = format!("unknown task {task:?}; known tasks: {}", names().join(", "));
         return Err(EngineError::new(ErrorKind::UnsupportedTask, message));
     };
     load(loader)

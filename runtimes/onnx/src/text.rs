@@ -1,4 +1,4 @@
-//! Tasks that read a text.
+//! Tasks on text.
 
 pub mod classify;
 pub mod embed;

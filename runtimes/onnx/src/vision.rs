@@ -1,15 +1,15 @@
-//! Tasks that look at a picture.
+//! Tasks on images.
 //!
-//! | module | what it answers |
+//! | module | output |
 //! | --- | --- |
-//! | [`classify`] | which label fits |
-//! | [`detect`] | what is there, and where |
-//! | [`segment`] | which pixels belong to what |
-//! | [`depth`] | how near things are |
-//! | [`caption`] | what it shows, in words |
+//! | [`classify`] | labels |
+//! | [`detect`] | objects and their boxes |
+//! | [`segment`] | masks |
+//! | [`depth`] | a depth map |
+//! | [`caption`] | a description |
 //! | [`ocr`] | the text in an image |
 //!
-//! [`preprocess`] makes of a picture what their graphs read.
+//! [`preprocess`] converts images to the inputs of graphs.
 
 pub mod caption;
 pub mod classify;
@@ -21,7 +21,7 @@ pub mod segment;
 
 use island_runtimes_kit::{repository::Repository, text::scores};
 
-/// Most classes of a model.
+/// Maximum number of classes of a model.
 const MAX_CLASSES: usize = 100_000;
 
 /// The names of a model's classes.

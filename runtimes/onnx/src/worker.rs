@@ -1,4 +1,4 @@
-//! What the worker binary brings: the library is opened before the walls stand, the graphs after.
+//! The engine in a worker process: the library is opened before the sandbox is applied, graphs are loaded after.
 
 use island_protocol::{
     cargo::RuntimeType,

@@ -1,4 +1,4 @@
-//! Many who ask the same model at once get what they would get alone, whichever session of its graph answers them.
+//! Concurrent jobs on one model get the outputs that each would get alone, in every session of its graph.
 
 mod support;
 
@@ -10,11 +10,11 @@ use ndarray::ArrayD;
 use support::{Fixture, agree, settings};
 use tokio::task::JoinSet;
 
-/// How often each case is asked at once.
+/// How often each case runs concurrently.
 const TIMES: usize = 6;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_gets_the_answer_that_one_alone_would() {
+async fn concurrent_jobs_get_the_same_outputs_as_single_ones() {
     for name in [
         "minilm",
         "minilm-quantized",
@@ -50,7 +50,7 @@ async fn everybody_gets_the_answer_that_one_alone_would() {
 }
 
 #[test]
-fn every_session_of_a_graph_gives_the_same() {
+fn sessions_of_a_graph_agree() {
     for (fixture, path) in [("minilm", "onnx/model.onnx"), ("minilm-quantized", "onnx/model_quantized.onnx")]
     {
         let name = path.to_owned();
@@ -67,7 +67,7 @@ fn every_session_of_a_graph_gives_the_same() {
         let alone = graph.run(feeds()).expect("runs").floats(output).expect("numbers");
         let mut lanes: Vec<_> = std::iter::from_fn(|| graph.lanes().try_enter(true)).collect();
         assert_eq!(lanes.len(), 4, "{fixture}");
-        assert!(graph.lanes().try_enter(false).is_none(), "{fixture}: the wide one beside lanes");
+        assert!(graph.lanes().try_enter(false).is_none(), "{fixture}: the wide session runs with lanes");
         for lane in &mut lanes {
             let beside = graph.run_in(lane, feeds()).expect("runs").floats(output).expect("numbers");
             assert_eq!(beside.shape(), alone.shape());

@@ -1,4 +1,4 @@
-//! The suite that every engine passes, on a model that writes text and on models that answer at once.
+//! The conformance suite on a model that generates text and on models that answer at once.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn suite(fixture: &Fixture, good: Vec<Value>, long: Value, bad: Vec<Value>) -> c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_translator_keeps_the_contract() {
+async fn translator_conforms() {
     let fixture = Fixture::named("marian-split");
     let text = "The ship lies in Hamburg, on the river.";
     let good = vec![
@@ -43,7 +43,7 @@ async fn a_translator_keeps_the_contract() {
     run_all(&load(&fixture).await, &suite(&fixture, good, long, bad)).await;
 }
 
-/// Every rule but those of runs that are stopped while they write: these write nothing until they are done.
+/// All rules except those of jobs that are cancelled while they generate: these models generate nothing until they are done.
 async fn keeps_the_contract(name: &str, good: Vec<Value>, bad: Vec<Value>, reads_tokens: bool) {
     let fixture = Fixture::named(name);
     let engine = load(&fixture).await;
@@ -60,7 +60,7 @@ async fn keeps_the_contract(name: &str, good: Vec<Value>, bad: Vec<Value>, reads
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn embeddings_keep_the_contract() {
+async fn embedding_model_conforms() {
     let good =
         vec![json!({ "input": "The ship lies in Hamburg." }), json!({ "input": ["schön", "🙂 again"] })];
     let bad = vec![json!({}), json!({ "input": 5 }), json!({ "input": [] })];
@@ -68,7 +68,7 @@ async fn embeddings_keep_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_classifier_of_pictures_keeps_the_contract() {
+async fn image_classifier_conforms() {
     let fixture = Fixture::named("resnet");
     let good = fixture.cases.iter().take(2).map(|case| fixture.input(case)).collect();
     let bad = vec![json!({}), json!({ "image": "" }), json!({ "image": "aGVsbG8=" }), json!({ "image": 5 })];

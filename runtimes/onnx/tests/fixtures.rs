@@ -1,4 +1,4 @@
-//! Every fixture is answered as the Python pipelines answered it.
+//! Every fixture gets the output of the Python pipelines.
 
 mod support;
 
@@ -7,13 +7,13 @@ use island_runtimes_onnx::runtime::Onnx;
 use support::{Case, Fixture, agree, all, arrays::tensors_differ};
 
 #[tokio::test]
-async fn every_answer_is_that_of_the_reference() {
+async fn outputs_equal_the_reference() {
     let mut wrong = Vec::new();
     let fixtures = all();
     assert!(!fixtures.is_empty(), "there are no fixtures");
     for fixture in &fixtures {
         for task in fixture.tasks() {
-            // Not a task but how sounds are on_token: `sounds.rs` holds it to that.
+            // Not a task but decoding of audio, which `sounds.rs` tests.
             if task == "audio-decoding" {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Models and inputs that are broken or mean harm: a clear failure each, and the engine goes on.
+//! Broken and malicious models and inputs: each fails with a clear message, and the engine continues.
 
 mod support;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::{Fixture, ask, settings};
 use tempfile::TempDir;
 
-/// A repository that is not quite the fixture's.
+/// A repository that differs from the fixture's.
 struct Mended {
     fixture: Fixture,
     folder: TempDir,
@@ -45,7 +45,7 @@ impl Mended {
             .map_err(Failure::from)
     }
 
-    /// Why it does not load.
+    /// The reason why it does not load.
     async fn refused(&self) -> String {
         let failure = self.load().await.expect_err("it must not load");
         assert_eq!(
@@ -61,7 +61,7 @@ impl Mended {
 const GRAPH: &str = "onnx/model.onnx";
 
 #[tokio::test]
-async fn a_graph_that_is_cut_off_or_none_is_refused() {
+async fn truncated_and_invalid_graphs_are_rejected() {
     let whole = Mended::of("distilbert-sst2").bytes(GRAPH);
     for bytes in [&whole[..whole.len() / 2], &whole[..0], b"no graph".as_slice(), &[0; 4096]] {
         let why = Mended::of("distilbert-sst2").with(GRAPH, bytes).refused().await;
@@ -70,7 +70,7 @@ async fn a_graph_that_is_cut_off_or_none_is_refused() {
 }
 
 #[tokio::test]
-async fn a_repository_that_lacks_files_says_which() {
+async fn missing_files_are_named() {
     let repository = || Mended::of("distilbert-sst2");
     assert!(repository().without("tokenizer.json").refused().await.contains("tokenizer.json"));
     assert!(repository().without(GRAPH).refused().await.contains("graph model"));
@@ -79,10 +79,10 @@ async fn a_repository_that_lacks_files_says_which() {
 }
 
 #[tokio::test]
-async fn weights_that_are_no_numbers_are_the_models_fault() {
+async fn nan_weights_are_an_error_of_the_model() {
     let repository = Mended::of("distilbert-sst2");
     let mut graph = repository.bytes(GRAPH);
-    // Into the middle of the largest tensor, the embeddings: every bit set is no number.
+    // In the middle of the largest tensor, the embeddings: with every bit set a number is NaN.
     let half = graph.len() / 2;
     graph[half..half + 4096].fill(0xff);
     let repository = repository.with(GRAPH, &graph);
@@ -99,7 +99,7 @@ async fn weights_that_are_no_numbers_are_the_models_fault() {
     assert_eq!(failure.code, FailureCode::ModelRejected, "{}", failure.message);
 }
 
-/// The input's fault, and the same engine answers the next.
+/// An error of the input, after which the same engine answers the next one.
 async fn refuses(name: &str, bad: &[Value]) {
     let fixture = Fixture::named(name);
     let engine = fixture.load(&fixture.task).await.expect("loads");
@@ -123,7 +123,7 @@ async fn refuses(name: &str, bad: &[Value]) {
 }
 
 #[tokio::test]
-async fn texts_that_nobody_could_read_are_refused() {
+async fn unreadable_texts_are_rejected() {
     let long = "the film was good. ".repeat(11_000);
     assert!(long.len() > 200_000);
     let texts = [
@@ -173,7 +173,7 @@ async fn texts_that_nobody_could_read_are_refused() {
 }
 
 #[tokio::test]
-async fn entities_of_a_text_of_any_length_are_found() {
+async fn entities_are_found_in_texts_of_any_length() {
     let fixture = Fixture::named("bert-ner");
     let engine = fixture.load("token-classification").await.expect("loads");
     let short = "Angela works for Siemens in New York. ";
@@ -185,17 +185,17 @@ async fn entities_of_a_text_of_any_length_are_found() {
     let ends = |output: &Value| {
         output["entities"].as_array().expect("entities").iter().map(|one| one["end"].as_u64()).max()
     };
-    assert!(ends(&many) > ends(&one), "nothing was found behind the model's reach");
+    assert!(ends(&many) > ends(&one), "no entity was found beyond the model's maximum length");
     let starts: Vec<u64> = many["entities"]
         .as_array()
         .expect("entities")
         .iter()
         .filter_map(|one| one["start"].as_u64())
         .collect();
-    assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "each token is judged once");
+    assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "each token is classified once");
 }
 
-/// A wav file's header that promises `bytes` of sound.
+/// The header of a wav file with `bytes` bytes of samples.
 fn wav(bytes: u32, data: &[u8]) -> String {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let mut file = b"RIFF".to_vec();
@@ -207,7 +207,7 @@ fn wav(bytes: u32, data: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn sounds_that_nobody_could_hear_are_refused() {
+async fn undecodable_audio_is_rejected() {
     let bad = [
         json!({ "audio": "" }),
         json!({ "audio": "not base64 at all!" }),
@@ -220,7 +220,7 @@ async fn sounds_that_nobody_could_hear_are_refused() {
     ];
     refuses("whisper", &bad).await;
     refuses("wav2vec2", &bad[..6]).await;
-    // An hour and a second of silence: 16 kHz, in as few bytes as a wav file needs.
+    // An hour and a second of silence: 16 kHz, in the minimum number of bytes.
     let fixture = Fixture::named("wav2vec2");
     let engine = fixture.load(&fixture.task).await.expect("loads");
     let seconds = 3601_u32;

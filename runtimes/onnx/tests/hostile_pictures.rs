@@ -1,4 +1,4 @@
-//! Pictures and repositories that are not what they should be end in a failure that says so.
+//! Invalid images and repositories fail with a clear message.
 
 mod support;
 
@@ -32,11 +32,11 @@ async fn failure_of(fixture: &Fixture, engine: &Onnx, input: Value) -> Failure {
 async fn refused(fixture: &Fixture, engine: &Onnx, bytes: &[u8], why: &str) {
     let failure = failure_of(fixture, engine, json!({ "image": STANDARD.encode(bytes) })).await;
     assert_eq!(failure.code, FailureCode::InvalidInput, "{}", failure.message);
-    assert!(failure.message.contains(why), "{:?} does not say {why:?}", failure.message);
+    assert!(failure.message.contains(why), "{:?} does not contain {why:?}", failure.message);
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_whole_picture_is_refused() {
+async fn incomplete_image_files_are_rejected() {
     let fixture = Fixture::named("vit");
     let engine = fixture.load(&fixture.task).await.expect("loaded");
     refused(&fixture, &engine, b"Once upon a time there was a picture.", "not in a known format").await;
@@ -63,7 +63,7 @@ async fn a_file_that_is_no_whole_picture_is_refused() {
 }
 
 #[tokio::test]
-async fn a_header_that_claims_too_much_is_refused_before_decoding() {
+async fn oversized_header_is_rejected_before_decoding() {
     let fixture = Fixture::named("vit");
     let engine = fixture.load(&fixture.task).await.expect("loaded");
     let mut bomb = encoded(noise(1, 1), ImageFormat::Bmp);
@@ -77,14 +77,14 @@ async fn a_header_that_claims_too_much_is_refused_before_decoding() {
 }
 
 #[tokio::test]
-async fn a_picture_too_thin_for_its_model_is_refused() {
+async fn image_too_thin_for_its_model_is_rejected() {
     let fixture = Fixture::named("detr");
     let engine = fixture.load(&fixture.task).await.expect("loaded");
     refused(&fixture, &engine, &encoded(noise(4000, 1), ImageFormat::Png), "too long and thin").await;
 }
 
 #[tokio::test]
-async fn points_must_lie_in_the_picture() {
+async fn points_must_lie_in_the_image() {
     let fixture = Fixture::named("sam");
     let engine = fixture.load(&fixture.task).await.expect("loaded");
     let image = STANDARD.encode(encoded(noise(60, 40), ImageFormat::Png));
@@ -97,12 +97,12 @@ async fn points_must_lie_in_the_picture() {
     ] {
         let failure = failure_of(&fixture, &engine, input).await;
         assert_eq!(failure.code, FailureCode::InvalidInput);
-        assert!(failure.message.contains(why), "{:?} does not say {why:?}", failure.message);
+        assert!(failure.message.contains(why), "{:?} does not contain {why:?}", failure.message);
     }
 }
 
 #[tokio::test]
-async fn a_repository_without_settings_for_pictures_does_not_load() {
+async fn repository_without_image_settings_does_not_load() {
     for name in ["vit", "detr", "segformer", "dpt", "trocr"] {
         let fixture = Fixture::named(name);
         let mut files = fixture.files();
@@ -115,7 +115,7 @@ async fn a_repository_without_settings_for_pictures_does_not_load() {
 }
 
 #[tokio::test]
-async fn sizes_beyond_reason_in_settings_do_not_load() {
+async fn sizes_out_of_range_do_not_load() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("preprocessor_config.json");
     let fixture = Fixture::named("vit");
@@ -136,13 +136,13 @@ async fn sizes_beyond_reason_in_settings_do_not_load() {
 }
 
 #[tokio::test]
-async fn weights_that_are_no_numbers_are_said_to_be_broken() {
+async fn nan_weights_are_reported() {
     let fixture = Fixture::named("vit");
     let folder = tempfile::tempdir().expect("a folder");
     let mut files = fixture.files();
     let graph = files.get_mut("onnx/model.onnx").expect("there");
     let mut bytes = fs::read(&*graph).expect("readable");
-    // The weights of the patches: 24 × 3 × 8 × 8 floats, whose length stands before them. Bytes of ones are no number anywhere.
+    // The weights of the patches: 24 × 3 × 8 × 8 floats, whose length precedes them. With every bit set a float is NaN.
     let tag = [0x4a, 0x80, 0x90, 0x01];
     let start = bytes.windows(4).position(|window| window == tag).expect("the weights of the patches") + 4;
     bytes[start..start + 4096].fill(0xff);

@@ -1,4 +1,4 @@
-//! Graphs with weights of few bits: which file is taken, and that no answer depends on who else asks.
+//! Graphs with weights of few bits: which file is chosen, and that no output depends on other jobs.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn files(precisions: &[&str]) -> BTreeMap<String, PathBuf> {
 }
 
 #[tokio::test]
-async fn the_best_file_for_a_processor_is_taken_and_said() {
+async fn best_precision_for_a_cpu_is_chosen_and_reported() {
     for (precisions, taken, answers) in [
         (&[WHOLE, EIGHT, FOUR][..], EIGHT, "distilbert-quantized"),
         (&[WHOLE, FOUR], WHOLE, "distilbert-sst2"),
@@ -49,7 +49,7 @@ async fn the_best_file_for_a_processor_is_taken_and_said() {
 }
 
 #[test]
-fn a_gpu_takes_another_file() {
+fn gpu_uses_another_file() {
     let chosen = |precisions: &[&str]| {
         let repository = Repository::open(files(precisions)).expect("a repository");
         GraphFiles::find(&repository, "model", true).expect("a graph").name
@@ -60,7 +60,7 @@ fn a_gpu_takes_another_file() {
 }
 
 #[tokio::test]
-async fn texts_of_a_quantised_graph_do_not_meet_whatever_its_name() {
+async fn texts_of_a_quantized_graph_are_not_batched() {
     let fixture = Fixture::named("minilm-quantized");
     let mut files = fixture.files();
     let graph = files.remove(EIGHT).expect("the graph");

@@ -1,4 +1,4 @@
-//! Sounds in every format are on_token as other libraries hear them.
+//! Audio in every format is decoded as by other libraries.
 
 mod support;
 
@@ -8,16 +8,16 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use island_runtimes_kit::media::sound;
 use support::{Fixture, npy};
 
-/// How far apart two sounds are, the second shifted by so many samples.
+/// The difference of two signals, the second shifted by this number of samples.
 fn apart(ours: &[f32], theirs: &[f32], shift: isize) -> f32 {
-    // The filters of two resamplers differ where a sound begins and ends.
+    // The filters of two resamplers differ at the start and the end.
     let inner = 400..theirs.len() - 400;
     let at = |place: usize| ours.get(place.checked_add_signed(shift)?).copied();
     inner.map(|place| at(place).map_or(1.0, |ours| (ours - theirs[place]).abs())).fold(0.0, f32::max)
 }
 
 #[test]
-fn each_format_is_heard_as_others_hear_it() {
+fn every_format_is_decoded_as_by_other_libraries() {
     let fixture = Fixture::named("audio-decoding");
     for case in &fixture.cases {
         let file = case.input["audio"]["file"].as_str().expect("a file");

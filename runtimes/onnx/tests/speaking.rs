@@ -1,4 +1,4 @@
-//! SpeechT5: what it reads, who speaks, and what is wrong with what it is given.
+//! SpeechT5: tokenization, speakers, and invalid inputs.
 
 mod support;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use support::{Fixture, ask, settings};
 use tempfile::TempDir;
 
-/// What the library reads in texts, and how it spells numbers.
+/// The library's tokens of texts, and its spelling of numbers.
 #[derive(Debug, Deserialize)]
 struct Readings {
     texts: Vec<Reading>,
@@ -41,7 +41,7 @@ fn readings(fixture: &Fixture) -> Readings {
 }
 
 #[test]
-fn characters_are_those_of_the_reference() {
+fn characters_equal_the_reference() {
     for name in ["speecht5", "speecht5-split"] {
         let fixture = Fixture::named(name);
         let repository = Repository::open(fixture.files()).expect("a repository");
@@ -56,7 +56,7 @@ fn characters_are_those_of_the_reference() {
 }
 
 #[test]
-fn numbers_are_spelt_as_the_reference_spells_them() {
+fn numbers_are_spelled_as_the_reference_spells_them() {
     let numbers = readings(&Fixture::named("speecht5")).numbers;
     assert!(numbers.len() > 20);
     for Spelling { text, spelt } in numbers {
@@ -66,7 +66,7 @@ fn numbers_are_spelt_as_the_reference_spells_them() {
     assert_eq!(numbers::spell(&long).expect_err("too long").kind(), ErrorKind::InvalidInput);
 }
 
-/// A voice whose files are not quite the fixture's.
+/// A voice that differs from the fixture's.
 struct Voice {
     fixture: Fixture,
     files: BTreeMap<String, PathBuf>,
@@ -116,7 +116,7 @@ impl Voice {
         ask(engine, self.fixture.cargo("text-to-speech"), input).await
     }
 
-    /// Why it does not load: the Cargo's fault.
+    /// The reason why it does not load, an error of the Cargo.
     async fn refused(&self) -> String {
         let failure = self.load().await.expect_err("it must not load");
         assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::ModelRejected), "{failure:?}");
@@ -129,7 +129,7 @@ fn seconds(output: &Value) -> f64 {
 }
 
 #[tokio::test]
-async fn inputs_that_nobody_could_speak_are_refused() {
+async fn unspeakable_inputs_are_rejected() {
     let voice = Voice::of("speecht5");
     let engine = voice.load().await.expect("loads");
     let speaker = |count: usize, last: Value| {
@@ -141,7 +141,7 @@ async fn inputs_that_nobody_could_speak_are_refused() {
     for (input, code, why) in [
         (json!({ "text": "" }), FailureCode::InvalidInput, "text is empty"),
         (json!({ "text": " \n" }), FailureCode::InvalidInput, "text is empty"),
-        (json!({ "text": "🙂 🙂" }), FailureCode::InvalidInput, "no character that this voice knows"),
+        (json!({ "text": "🙂 🙂" }), FailureCode::InvalidInput, "no character of this voice"),
         (json!({ "text": "a".repeat(5001) }), FailureCode::InvalidInput, "5001 characters"),
         (json!({ "text": long }), FailureCode::ContextLengthExceeded, "201 characters, the voice takes 95"),
         (json!({ "text": "7".repeat(40) }), FailureCode::InvalidInput, "40 digits"),
@@ -154,14 +154,14 @@ async fn inputs_that_nobody_could_speak_are_refused() {
     ] {
         let failure = voice.say(&engine, input).await.expect_err(why);
         assert_eq!((failure.fault, failure.code), (Fault::Job, code), "{}", failure.message);
-        assert!(failure.message.contains(why), "{:?} does not say {why:?}", failure.message);
+        assert!(failure.message.contains(why), "{:?} does not contain {why:?}", failure.message);
     }
     let spoken = voice.say(&engine, json!({ "text": "The sea is calm." })).await.expect("the next job runs");
     assert!(seconds(&spoken) > 0.1);
 }
 
 #[tokio::test]
-async fn a_voice_that_lacks_parts_says_which() {
+async fn missing_parts_of_a_voice_are_named() {
     let voice = || Voice::of("speecht5");
     let vocoder = "onnx/decoder_postnet_and_vocoder.onnx";
     assert!(voice().without(vocoder).refused().await.contains("has no vocoder"));
@@ -173,21 +173,21 @@ async fn a_voice_that_lacks_parts_says_which() {
     let model = fs::read(&voice().files["spm_char.model"]).expect("read");
     let cut = voice().with("spm_char.model", &model[..model.len() / 2 - 1]);
     assert!(cut.refused().await.contains("spm_char.model"));
-    // One more piece, `ab`, an ordinary one.
+    // One more piece, `ab`, a normal one.
     let words = voice().with("spm_char.model", &[&model[..], b"\x0a\x04\x0a\x02ab"].concat());
-    assert!(words.refused().await.contains("no model of single characters"));
-    assert!(voice().with("spm_char.model", b"").refused().await.contains("nothing for unknown"));
+    assert!(words.refused().await.contains("not a model of single characters"));
+    assert!(voice().with("spm_char.model", b"").refused().await.contains("no piece for unknown"));
     assert!(voice().configured("num_mel_bins", json!(0)).refused().await.contains("num_mel_bins"));
     assert!(voice().set(json!({ "maxlenratio": -1 })).refused().await.contains("maxlenratio"));
 }
 
 #[tokio::test]
-async fn a_speakers_file_is_looked_at_when_the_voice_is_loaded() {
+async fn speaker_file_is_checked_when_the_voice_is_loaded() {
     let voice = || Voice::of("speecht5");
     let name = "speaker_embeddings.bin";
     let whole = fs::read(&voice().files[name]).expect("read");
     assert!(voice().with(name, &whole[..2044]).refused().await.contains("511 numbers, the model takes 512"));
-    assert!(voice().with(name, &whole[..2043]).refused().await.contains("no whole number of floats"));
+    assert!(voice().with(name, &whole[..2043]).refused().await.contains("not a whole number of floats"));
     let mut broken = whole;
     broken[400..404].copy_from_slice(&f32::NAN.to_le_bytes());
     assert!(voice().with(name, &broken).refused().await.contains("number 100 is not finite"));
@@ -196,7 +196,7 @@ async fn a_speakers_file_is_looked_at_when_the_voice_is_loaded() {
 
     let nobody = voice().without(name);
     let engine = nobody.load().await.expect("loads without a speaker");
-    let failure = nobody.say(&engine, json!({ "text": "a boat" })).await.expect_err("nobody speaks");
+    let failure = nobody.say(&engine, json!({ "text": "a boat" })).await.expect_err("no speaker");
     assert_eq!(failure.code, FailureCode::InvalidInput);
     assert!(failure.message.contains("speaker_embeddings are missing"), "{}", failure.message);
     let own = json!({ "text": "a boat", "speaker_embeddings": vec![0.1; 512] });
@@ -204,14 +204,14 @@ async fn a_speakers_file_is_looked_at_when_the_voice_is_loaded() {
 }
 
 #[tokio::test]
-async fn a_decoder_that_never_stops_is_stopped() {
-    // Two spectra a step, 256 samples each, at 16 kHz.
+async fn decoder_that_never_ends_is_stopped() {
+    // Two frames a step, 256 samples each, at 16 kHz.
     let step = 2.0 * 256.0 / 16_000.0;
     let text = json!({ "text": "a small boat" });
     let usual = Voice::of("speecht5-split").set(json!({ "speaker_embeddings": "speakers/awb.npy" }));
     let engine = usual.load().await.expect("loads");
     let output = usual.say(&engine, text.clone()).await.expect("spoken");
-    // Twenty spectra for each of thirteen characters and the end.
+    // Twenty frames for each of thirteen characters and the end.
     assert!((seconds(&output) - 14.0 * 10.0 * step).abs() < 0.01, "{}", seconds(&output));
     let narrow = usual.configured("max_speech_positions", json!(23));
     let engine = narrow.load().await.expect("loads");
@@ -220,7 +220,7 @@ async fn a_decoder_that_never_stops_is_stopped() {
 }
 
 #[tokio::test]
-async fn weights_that_are_no_numbers_are_the_voices_fault() {
+async fn nan_weights_are_an_error_of_the_voice() {
     let voice = Voice::of("speecht5");
     for name in ["encoder_model", "decoder_model_merged", "decoder_postnet_and_vocoder"] {
         let name = format!("onnx/{name}.onnx");
@@ -236,7 +236,7 @@ async fn weights_that_are_no_numbers_are_the_voices_fault() {
     }
 }
 
-/// The longest stretch of a file that reads as small numbers: a tensor's data, whatever stands around it.
+/// The longest range of a file that reads as small numbers: a tensor's data.
 fn longest_run_of_floats(file: &[u8]) -> std::ops::Range<usize> {
     let small = |at: usize| {
         let number = f32::from_le_bytes([file[at], file[at + 1], file[at + 2], file[at + 3]]);
@@ -258,7 +258,7 @@ fn longest_run_of_floats(file: &[u8]) -> std::ops::Range<usize> {
 }
 
 #[tokio::test]
-async fn a_voice_of_one_speaker_takes_no_other() {
+async fn voice_of_one_speaker_rejects_another() {
     let fixture = Fixture::named("mms-tts");
     let engine = fixture.load("text-to-speech").await.expect("loads");
     let input = json!({ "text": "the sea", "speaker_embeddings": vec![0.1; 512] });

@@ -1,4 +1,4 @@
-//! Which label fits a picture.
+//! Image classification.
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::model::take;
 
-/// Labels of an answer, unless the job wants more.
+/// Default number of labels of an answer.
 const TOP_K: usize = 5;
 
 #[derive(Debug, Deserialize)]
@@ -30,11 +30,11 @@ struct Classifier {
     eye: Eye,
     output: String,
     labels: Vec<String>,
-    /// Whether the output are logits and no shares yet.
+    /// Whether the output are logits rather than probabilities.
     is_raw: bool,
 }
 
-/// Loads a classifier of pictures.
+/// Loads an image classifier.
 pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let eye = Eye::of(&parts, Fit::Crop)?;
     let model = &parts.model;
@@ -43,7 +43,7 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     } else {
         let output = model.interface().outputs.first().map(|output| output.name.clone());
         let labels =
-            parts.labels().ok_or_else(|| invalid_model(format!("{} names no labels", model.name())))?;
+            parts.labels().ok_or_else(|| invalid_model(format!("{} has no labels", model.name())))?;
         (output.unwrap_or_default(), labels, true)
     };
     let is_raw = parts.flag("softmax").unwrap_or(is_raw);
@@ -62,14 +62,11 @@ impl Pipeline for Classifier {
         let shares: Vec<f32> = shares.into_floats().iter().copied().collect();
         if shares.len() != self.labels.len() {
             let message =
-                format!("{} gives {} shares of {} labels", model.name(), shares.len(), self.labels.len());
+                format!("{} gives {} scores for {} labels", model.name(), shares.len(), self.labels.len());
             return Err(invalid_model(message));
         }
         if shares.iter().any(|share| share.is_nan()) {
-            return Err(invalid_model(format!(
-                "{} gives what is not a number: its weights are broken",
-                model.name()
-            )));
+            return Err(invalid_model(format!("{} gives NaN: its weights are broken", model.name())));
         }
         let shares = if self.is_raw { scores::softmax(&shares) } else { shares };
         let ranked = scores::top_k_labels(self.labels.iter().cloned(), &shares, Some(top_k.unwrap_or(TOP_K)));

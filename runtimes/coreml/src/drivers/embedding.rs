@@ -1,4 +1,4 @@
-//! Texts as vectors.
+//! Text embeddings.
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
@@ -17,10 +17,10 @@ use crate::{
     program::types::Class,
 };
 
-/// Most tokens that a text is filled up to.
+/// Maximum length of padded texts in tokens.
 const MAX_LENGTH: usize = 1 << 20;
 
-/// Most texts of one job.
+/// Maximum number of texts of one job.
 const MAX_TEXTS: usize = 2048;
 
 #[derive(Debug, Deserialize)]
@@ -35,7 +35,7 @@ enum Texts {
     Many(Vec<String>),
 }
 
-/// How vectors of tokens become one of their text.
+/// How the vectors of tokens become one of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pooling {
     Mean,
@@ -43,7 +43,7 @@ enum Pooling {
     LastToken,
 }
 
-/// What a model asks for.
+/// The meaning of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Ids,
@@ -55,7 +55,7 @@ enum Asked {
 struct Embedder {
     parts: Parts,
     tokens: Tokens,
-    /// Inputs with what they are and whether they are real numbers.
+    /// Inputs with their meaning and element class.
     inputs: Vec<(String, Asked, Class)>,
     sizes: Sizes,
     output: String,
@@ -63,7 +63,7 @@ struct Embedder {
     normalises: bool,
 }
 
-/// Loads a model of embeddings.
+/// Loads an embedding model.
 pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let interface = parts.model.interface();
     let mut inputs = Vec::new();
@@ -72,7 +72,7 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
         let Kind::Array { class, sizes: these } = &feature.kind else { continue };
         let asked = asked(&feature.name).ok_or_else(|| {
             invalid_model(format!(
-                "{} asks for {}, which texts do not have",
+                "{} needs the input {}, which texts do not have",
                 parts.model.name(),
                 feature.name
             ))
@@ -93,7 +93,7 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
         Some("cls") => Pooling::Cls,
         Some("lasttoken") => Pooling::LastToken,
         Some(other) => {
-            return Err(invalid_model(format!("the setting pooling = {other:?} is none that exists")));
+            return Err(invalid_model(format!("unknown pooling {other:?}")));
         }
     };
     Ok(Box::new(Embedder {
@@ -120,7 +120,7 @@ fn asked(name: &str) -> Option<Asked> {
 }
 
 impl Embedder {
-    /// One vector of a text, and how many tokens it has.
+    /// The vector of a text, and its number of tokens.
     fn embed(&self, text: &str) -> Result<(Array1<f32>, usize), EngineError> {
         tokens::check(text, "a text of input")?;
         let most = self
@@ -165,7 +165,7 @@ impl Embedder {
         if states.ndim() == 3 && states.shape()[0] == 1 {
             states.index_axis_inplace(Axis(0), 0);
         } else if states.ndim() == 2 && states.shape()[0] == 1 {
-            // It pools by itself.
+            // The model pools.
             return self.finished(states.iter().copied().collect());
         }
         let states = states.into_dimensionality::<Ix2>();
@@ -182,7 +182,7 @@ impl Embedder {
 
     fn finished(&self, mut vector: Array1<f32>) -> Result<Array1<f32>, EngineError> {
         if vector.iter().any(|number| number.is_nan()) {
-            return Err(invalid_model(format!("{} gives what is not a number", self.parts.model.name())));
+            return Err(invalid_model(format!("{} gives NaN", self.parts.model.name())));
         }
         if self.normalises {
             let length = vector.dot(&vector).sqrt().max(1e-12);

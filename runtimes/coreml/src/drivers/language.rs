@@ -1,7 +1,7 @@
-//! Replies, token by token: a stateful decoder with the tokeniser and the chat template that lie beside it.
+//! Text generation: a stateful decoder with a tokenizer and a chat template.
 //!
-//! The contract is that of the stateful models Apple published: token ids `[1, n]`, where asked for a causal mask `[1, 1, n, k]` of
-//! zeros and minus infinities, positions or the place where they begin, and logits `[1, n, words]` out; caches are states.
+//! The interface is that of the stateful models that Apple published: token ids `[1, n]`, optionally a causal mask `[1, 1, n, k]` of
+//! zeros and minus infinities, positions or the first position, and logits `[1, n, vocabulary]` out; caches are states.
 
 mod inputs;
 mod request;
@@ -30,9 +30,9 @@ use request::Request;
 use stops::Stops;
 use template::Frame;
 
-/// Tokens of a prompt that go through the model together.
+/// Tokens of a prompt that are processed together.
 const CHUNK: usize = 256;
-/// Context of a model that says nothing of it.
+/// Default context of a model.
 const USUAL_CONTEXT: usize = 2048;
 
 struct Writer {
@@ -68,18 +68,18 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     }))
 }
 
-/// A conversation under way.
+/// A conversation in progress.
 struct Talk<'w> {
     writer: &'w Writer,
     state: State,
     past: usize,
-    /// Whether the prompt is behind it.
+    /// Whether the prompt is processed.
     is_writing: bool,
     job: &'w Job,
 }
 
 impl Talk<'_> {
-    /// The logits behind the last of some tokens.
+    /// The logits after the last of these tokens.
     fn say(&mut self, tokens: &[i64]) -> Result<Vec<f32>, EngineError> {
         let writer = self.writer;
         let model = &writer.parts.model;
@@ -106,7 +106,7 @@ impl Talk<'_> {
     }
 }
 
-/// The last row of `[1, n, words]` or `[1, words]`.
+/// The last row of `[1, n, vocabulary]` or `[1, vocabulary]`.
 fn row(logits: Tensor, name: &str) -> Result<Vec<f32>, EngineError> {
     let mut logits = logits.into_floats();
     while logits.ndim() > 2 && logits.shape()[0] == 1 {
@@ -117,7 +117,7 @@ fn row(logits: Tensor, name: &str) -> Result<Vec<f32>, EngineError> {
     let rows = rows.ok_or_else(|| invalid_model(format!("the logits of {name} are {shape:?}")))?;
     let last = rows.row(rows.nrows() - 1).to_vec();
     if last.iter().any(|logit| logit.is_nan()) {
-        return Err(invalid_model(format!("the logits of {name} are no numbers: its weights are broken")));
+        return Err(invalid_model(format!("the logits of {name} are not numbers: its weights are broken")));
     }
     Ok(last)
 }
@@ -134,7 +134,7 @@ impl Decoder for Talk<'_> {
         if order == [0] {
             Ok(())
         } else {
-            Err(invalid_model("a model with a state writes one text at a time"))
+            Err(invalid_model("a model with a state generates one text at a time"))
         }
     }
 }
@@ -182,7 +182,7 @@ impl Pipeline for Writer {
     }
 }
 
-/// A decoder that goes on until a stop text was said.
+/// A decoder that ends at a stop sequence.
 struct Until<'t, 'w> {
     talk: &'t mut Talk<'w>,
     stopped: &'t std::cell::Cell<bool>,

@@ -1,4 +1,4 @@
-//! Pictures into what models read.
+//! Images to the inputs of models.
 
 use image::{RgbImage, imageops};
 use island_runtimes_kit::{
@@ -15,16 +15,16 @@ use crate::{
     program::types::Class,
 };
 
-/// How a picture of another shape is made to fit.
+/// How an image of another aspect ratio is fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// What is too much at the sides is cut off, as Apple's own pipelines do it.
+    /// Crops the sides, as Apple's pipelines do.
     Crop,
-    /// It is drawn wider or higher.
+    /// Stretches it.
     Fill,
 }
 
-/// The input of a model that is a picture.
+/// The image input of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Eye {
     name: String,
@@ -32,20 +32,20 @@ pub struct Eye {
     height: u32,
     color: Color,
     fit: Fit,
-    /// What a level is multiplied by, and what is added then, for each channel: models that take arrays bring neither.
+    /// Scale and bias of each channel, for models that take arrays and have neither.
     scale: [f32; 3],
     shift: [f32; 3],
 }
 
 impl Eye {
-    /// The eye of a model; `usual` fits pictures unless the settings say otherwise.
+    /// The image input of a model; `usual` is the default fit.
     pub fn of(parts: &Parts, usual: Fit) -> Result<Self, EngineError> {
         let fit = match parts.text("fit") {
             None => usual,
             Some("crop") => Fit::Crop,
             Some("fill") => Fit::Fill,
             Some(other) => {
-                return Err(invalid_model(format!("the setting fit = {other:?} is none that exists")));
+                return Err(invalid_model(format!("unknown fit {other:?}")));
             }
         };
         let interface = parts.model.interface();
@@ -65,7 +65,7 @@ impl Eye {
             Kind::Array { class: Class::Float, sizes } if sizes.rank() == 4 => Some((feature, sizes)),
             _ => None,
         });
-        let none = || invalid_model(format!("{} takes no picture", parts.model.name()));
+        let none = || invalid_model(format!("{} takes no image", parts.model.name()));
         let (feature, sizes) = plane.ok_or_else(none)?;
         let side = |axis: usize| -> Option<u32> {
             let side = match sizes {
@@ -101,7 +101,7 @@ impl Eye {
     fn checked(self, model: &dyn Model) -> Result<Self, EngineError> {
         if self.width == 0 || self.height == 0 || self.width > 8192 || self.height > 8192 {
             return Err(invalid_model(format!(
-                "{} takes pictures of {} × {} pixels",
+                "{} takes images of {} × {} pixels",
                 model.name(),
                 self.width,
                 self.height
@@ -110,7 +110,7 @@ impl Eye {
         Ok(self)
     }
 
-    /// The picture as the model reads it, under the name it has there.
+    /// Converts an image to the model's input, with the input's name.
     pub fn see(&self, picture: &RgbImage) -> (String, Tensor) {
         let (width, height) = (self.width as usize, self.height as usize);
         let fitted = self.fitted(picture);

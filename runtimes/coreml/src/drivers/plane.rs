@@ -1,4 +1,4 @@
-//! Depth maps, segments, pictures: an answer for every pixel.
+//! Depth maps, segments and images: an output for every pixel.
 
 use image::{ExtendedColorType, ImageEncoder as _, RgbImage, codecs::png::PngEncoder};
 use island_runtimes_kit::{
@@ -24,7 +24,7 @@ use crate::{
     package::interface::Kind,
 };
 
-/// Most classes of a map: each is made as large as the picture.
+/// Maximum number of classes of a map: each is scaled to the size of the image.
 const MAX_CLASSES: usize = 1024;
 
 #[derive(Debug, Deserialize)]
@@ -32,11 +32,11 @@ struct Input {
     image: String,
 }
 
-/// What the planes are.
+/// The meaning of the planes.
 enum Meaning {
     Depth,
     Segments(Option<Vec<String>>),
-    /// Colours, and what they are multiplied by to lie between 0 and 255.
+    /// Colors, and their factor to the range 0 to 255.
     Picture(f32),
 }
 
@@ -47,17 +47,17 @@ struct Planes {
     meaning: Meaning,
 }
 
-/// Loads what judges depth.
+/// Loads a depth estimator.
 pub fn load_depth(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     load(parts, |_| Meaning::Depth)
 }
 
-/// Loads what divides pictures.
+/// Loads a segmentation model.
 pub fn load_segments(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     load(parts, |parts| Meaning::Segments(parts.labels()))
 }
 
-/// Loads what makes a picture of a picture.
+/// Loads an image-to-image model.
 pub fn load_picture(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     load(parts, |parts| {
         let outputs = &parts.model.interface().outputs;
@@ -71,12 +71,12 @@ fn load(parts: Parts, meaning: fn(&Parts) -> Meaning) -> Result<Box<dyn Pipeline
     let outputs = &parts.model.interface().outputs;
     let named = parts.text("output").map(str::to_owned);
     let output = named.or_else(|| outputs.first().map(|output| output.name.clone()));
-    let output = output.ok_or_else(|| invalid_model(format!("{} gives nothing", parts.model.name())))?;
+    let output = output.ok_or_else(|| invalid_model(format!("{} has no output", parts.model.name())))?;
     Ok(Box::new(Planes { meaning: meaning(&parts), eye, output, parts }))
 }
 
 impl Planes {
-    /// The output without a batch: `[channels, height, width]`.
+    /// The output without the batch dimension: `[channels, height, width]`.
     fn planes(&self, picture: &RgbImage) -> Result<(Array3<f32>, bool), EngineError> {
         let model = &self.parts.model;
         let mut given = model.run(vec![self.eye.see(picture)], &mut model.start()?)?;
@@ -91,15 +91,12 @@ impl Planes {
             array.insert_axis_inplace(Axis(0));
         }
         if array.iter().any(|number| number.is_nan()) {
-            return Err(invalid_model(format!(
-                "{} gives what is not a number: its weights are broken",
-                model.name()
-            )));
+            return Err(invalid_model(format!("{} gives NaN: its weights are broken", model.name())));
         }
         let shape = array.shape().to_vec();
         let planes = array.into_dimensionality::<Ix3>();
         let planes = planes.map_err(|_| {
-            invalid_model(format!("{} of {} is {shape:?}, no planes", self.output, model.name()))
+            invalid_model(format!("{} of {} is {shape:?}, not planes", self.output, model.name()))
         })?;
         if planes.is_empty() {
             return Err(invalid_model(format!("{} of {} is empty", self.output, model.name())));
@@ -134,7 +131,7 @@ impl Pipeline for Planes {
                 let (channels, height, width) = planes.dim();
                 if channels != 1 && channels != 3 {
                     return Err(invalid_model(format!(
-                        "{} of {channels} channels is no picture",
+                        "{} of {channels} channels is not an image",
                         self.output
                     )));
                 }
@@ -156,7 +153,7 @@ impl Pipeline for Planes {
 }
 
 impl Planes {
-    /// The likeliest class of every pixel, its planes drawn as large as the picture.
+    /// The most likely class of every pixel, at the size of the image.
     fn classes(
         &self,
         planes: &Array3<f32>,
@@ -182,14 +179,14 @@ impl Planes {
     }
 }
 
-/// The least as black and the most as white; a flat plane is black.
+/// The minimum is black and the maximum white; a constant plane is black.
 fn levels(plane: &Array2<f32>) -> Array2<u8> {
     let least = plane.iter().copied().fold(f32::INFINITY, f32::min);
     let most = plane.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     plane.mapv(|depth| if most > least { ((depth - least) / (most - least) * 255.0) as u8 } else { 0 })
 }
 
-/// A map of classes in another size: classes are not mixed.
+/// A map of classes in another size, by nearest neighbors.
 fn nearest(plane: &Array2<f32>, height: usize, width: usize) -> Array2<u32> {
     let (rows, columns) = plane.dim();
     Array2::from_shape_fn((height, width), |(y, x)| {

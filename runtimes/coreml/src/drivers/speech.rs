@@ -1,10 +1,10 @@
-//! Speech to text: everything but the networks is the ONNX engine's.
+//! Speech to text: Core ML networks for the code of the kit.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
 //! | [`whisper`] | Whisper in three models, as WhisperKit publishes it |
-//! | [`cached`] | its decoder, whose cache lies here |
-//! | [`ctc`] | models that label every moment |
+//! | [`cached`] | its decoder, whose cache is in host memory |
+//! | [`ctc`] | models that label every frame |
 
 pub mod cached;
 pub mod ctc;
@@ -29,10 +29,10 @@ use crate::{
 use ctc::CtcModel;
 use whisper::{DECODER, ENCODER, WhisperKit};
 
-/// What a package's own front end is called.
+/// Name of a package's feature extractor.
 const SPECTROGRAM: &str = "MelSpectrogram";
 
-/// Loads a recogniser of speech: whichever kind the models are.
+/// Loads a model that transcribes speech, of any kind.
 pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, EngineError> {
     let wanted = models.text("model").map(|path| path.trim_end_matches('/'));
     if let Some(path) = wanted.filter(|path| models.names().contains(path)) {
@@ -52,7 +52,7 @@ pub fn load(models: &Models) -> Result<Box<dyn Pipeline>, EngineError> {
     match others.collect::<Vec<_>>().as_slice() {
         [path] => labeller(models, path),
         several => Err(invalid_model(format!(
-            "speech is written by models called {ENCODER} and {DECODER}, or by one; here are: {}",
+            "speech needs the models {ENCODER} and {DECODER}, or a single one; there are: {}",
             several.join(", ")
         ))),
     }
@@ -65,18 +65,18 @@ fn labeller(models: &Models, path: &str) -> Result<Box<dyn Pipeline>, EngineErro
     Ok(Box::new(SpeechRecognition(Ctc::of(&repository, Box::new(labels))?)))
 }
 
-/// The name of a model without its folder and its form.
+/// The name of a model without its folder and suffix.
 fn stem(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }
 
-/// The folder that a file lies in, with its slash.
+/// The folder of a file, with its slash.
 fn folder(path: &str) -> &str {
     path.rfind('/').map_or("", |end| &path[..=end])
 }
 
-/// The path of the model of this name in a folder or below it, if it is there.
+/// The path of the model with this name in a folder or below it, if it exists.
 fn found<'m>(models: &'m Models, folder: &str, name: &str) -> Result<Option<&'m str>, EngineError> {
     let mut called = models.names().into_iter().filter(|path| path.starts_with(folder) && stem(path) == name);
     let first = called.next();
@@ -88,13 +88,13 @@ fn found<'m>(models: &'m Models, folder: &str, name: &str) -> Result<Option<&'m 
     }
 }
 
-/// The model of this name in a folder, if it is there.
+/// Loads the model with this name in a folder, if it exists.
 fn model(models: &Models, folder: &str, name: &str) -> Result<Option<Arc<dyn Model>>, EngineError> {
     let found = found(models, folder, name)?;
     found.map(|path| models.load(path)).transpose()
 }
 
-/// Our front end for a model that takes so many pitches at so many moments.
+/// Log-mel features for a model that takes this number of bands and frames.
 fn log_mel(repository: &Repository, model: &dyn Model, takes: (usize, usize)) -> Result<LogMel, EngineError> {
     let features = LogMel::fitted(repository, Some(takes))?;
     let gives = (features.pitches(), features.window / features.hop);
@@ -102,7 +102,7 @@ fn log_mel(repository: &Repository, model: &dyn Model, takes: (usize, usize)) ->
         return Ok(features);
     }
     Err(invalid_model(format!(
-        "preprocessor_config.json speaks of {} pitches at {} moments, {} takes {} at {}",
+        "preprocessor_config.json has {} mel bands and {} frames, {} takes {} and {}",
         gives.0,
         gives.1,
         model.name(),
@@ -111,7 +111,7 @@ fn log_mel(repository: &Repository, model: &dyn Model, takes: (usize, usize)) ->
     )))
 }
 
-/// Refuses logits that are not numbers.
+/// Rejects logits that contain NaN.
 fn are_numbers<'l>(model: &dyn Model, mut logits: impl Iterator<Item = &'l f32>) -> Result<(), EngineError> {
     if logits.any(|logit| logit.is_nan()) {
         return Err(invalid_model(format!(
@@ -122,7 +122,7 @@ fn are_numbers<'l>(model: &dyn Model, mut logits: impl Iterator<Item = &'l f32>)
     Ok(())
 }
 
-/// The dimensions of an input or output, where a model fixes all of them.
+/// The dimensions of an input or output, if all are fixed.
 fn fixed(feature: &Feature) -> Option<(Class, Vec<usize>)> {
     let Kind::Array { class, sizes } = &feature.kind else { return None };
     let rank = sizes.rank();
@@ -131,7 +131,7 @@ fn fixed(feature: &Feature) -> Option<(Class, Vec<usize>)> {
     sizes.filter(|sizes| !sizes.is_empty()).map(|sizes| (*class, sizes))
 }
 
-/// Numbers as an input wants them.
+/// A tensor with the element class of an input.
 fn tensor(class: Class, numbers: ArrayD<f32>) -> Tensor {
     match class {
         Class::Float => Tensor::Floats(numbers),
@@ -156,20 +156,19 @@ impl Stage {
         let ([input], [output]) = (interface.inputs.as_slice(), interface.outputs.as_slice()) else {
             let count = |features: &[Feature]| features.len();
             return Err(invalid_model(format!(
-                "{} has {} inputs and {} outputs, where one of each is known",
+                "{} has {} inputs and {} outputs, where one of each is supported",
                 model.name(),
                 count(&interface.inputs),
                 count(&interface.outputs)
             )));
         };
-        let (class, takes) = fixed(input).ok_or_else(|| {
-            invalid_model(format!("{} does not say how large its {} is", model.name(), input.name))
-        })?;
+        let (class, takes) = fixed(input)
+            .ok_or_else(|| invalid_model(format!("{} has no fixed size of {}", model.name(), input.name)))?;
         let (input, output) = (input.name.clone(), output.name.clone());
         Ok(Self { model, input, class, takes, output })
     }
 
-    /// What it makes of numbers, which it gets in its own dimensions.
+    /// The output for an array, which is reshaped to the input's dimensions.
     fn run(&self, numbers: ArrayD<f32>) -> Result<ArrayD<f32>, EngineError> {
         let shape = numbers.shape().to_vec();
         let numbers = numbers.into_shape_with_order(IxDyn(&self.takes)).map_err(|_| {
@@ -184,20 +183,17 @@ impl Stage {
     }
 }
 
-/// What a model makes of one tensor.
+/// The output for one tensor.
 fn through(model: &dyn Model, input: &str, given: Tensor, output: &str) -> Result<ArrayD<f32>, EngineError> {
     let mut outputs = model.run(vec![(input.to_owned(), given)], &mut model.start()?)?;
     let output = given_as(model, &mut outputs, output)?;
     if output.iter().any(|number| number.is_nan()) {
-        return Err(invalid_model(format!(
-            "{} gives what is not a number: its weights are broken",
-            model.name()
-        )));
+        return Err(invalid_model(format!("{} gives NaN: its weights are broken", model.name())));
     }
     Ok(output)
 }
 
-/// An output that must be there.
+/// A required output.
 fn given_as(
     model: &dyn Model,
     outputs: &mut Vec<(String, Tensor)>,

@@ -1,4 +1,4 @@
-//! Whatever goes in and comes out, as JSON: for models that no other driver knows.
+//! Any inputs and outputs as JSON, for models without another driver.
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
@@ -19,20 +19,20 @@ use crate::{
     program::types::Class,
 };
 
-/// Most numbers of an input or an answer.
+/// Maximum number of elements of an input or an answer.
 const MAX_NUMBERS: usize = 4 << 20;
-/// Most steps of one job.
+/// Maximum number of steps of one job.
 const MAX_STEPS: usize = 100_000;
-/// Deepest nesting of an array.
+/// Maximum nesting of an array.
 const MAX_RANK: usize = 16;
 
 struct Generic {
     parts: Parts,
-    /// Where the model takes a picture.
+    /// The image input, if the model has one.
     eye: Option<Eye>,
 }
 
-/// Loads a model for tensors.
+/// Loads the driver.
 pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let has_picture = parts.model.interface().image().is_some();
     let eye = if has_picture { Some(Eye::of(&parts, Fit::Fill)?) } else { None };
@@ -40,7 +40,7 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
 }
 
 impl Pipeline for Generic {
-    /// `inputs` are arrays by name, or a list of such: the steps of one job, between which the model's states stay.
+    /// `inputs` are arrays by name, or a list of them: the steps of one job, which share the model's states.
     fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
         let model = &self.parts.model;
         let inputs = input.get("inputs").ok_or_else(|| invalid_input("inputs are missing"))?;
@@ -107,7 +107,8 @@ fn array(value: &Value, class: Class, name: &str) -> Result<Tensor, EngineError>
     flatten(value, &shape, &mut numbers)
         .map_err(|why| invalid_input(format!("the model's input {name} {why}")))?;
     let array = ArrayD::from_shape_vec(IxDyn(&shape), numbers);
-    let array = array.map_err(|_| invalid_input(format!("the model's input {name} is no even array")))?;
+    let array =
+        array.map_err(|_| invalid_input(format!("the model's input {name} is not a rectangular array")))?;
     Ok(match class {
         Class::Float => Tensor::Floats(array.mapv(|number| number as f32)),
         _ => Tensor::Ints(array.mapv(|number| number as i64)),
@@ -128,7 +129,7 @@ fn flatten(value: &Value, shape: &[usize], numbers: &mut Vec<f64>) -> Result<(),
             Ok(())
         }
         (Value::Number(_) | Value::Bool(_), []) => Err(format!("has more than {MAX_NUMBERS} numbers")),
-        _ => Err("is no even array of numbers".to_owned()),
+        _ => Err("is not a rectangular array of numbers".to_owned()),
     }
 }
 

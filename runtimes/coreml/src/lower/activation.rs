@@ -118,7 +118,7 @@ fn softplus_parametric(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineErr
 
 fn thresholded_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha) = (call.tensor("x")?, call.float("alpha", 1.0)?);
-    // ONNX's own leaves out the threshold itself.
+    // ONNX's operator excludes the threshold itself.
     let (alpha, zero) = (call.real(alpha)?, call.real(0.0)?);
     let passes = call.node("GreaterOrEqual", &[&x.name, &alpha], []);
     one(call.node("Where", &[&passes, &x.name, &zero], []))

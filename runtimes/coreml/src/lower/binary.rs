@@ -29,7 +29,7 @@ pub(super) const OPERATIONS: Table = &[
     ("sub", |call| arithmetic(call, "Sub")),
 ];
 
-/// Both operands as elements of one class: real where one of them is.
+/// Both operands with elements of one class: real if one of them is.
 fn both(call: &mut Call<'_, '_>) -> Result<(String, String, Class), EngineError> {
     let (x, y) = (call.tensor("x")?, call.tensor("y")?);
     let class = match (x.class(), y.class()) {
@@ -72,7 +72,7 @@ fn floor_div(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         let share = call.node("Div", &[&x, &y], []);
         return one(call.node("Floor", &[&share], []));
     }
-    // ONNX divides whole numbers towards zero; without its remainder a number divides evenly.
+    // ONNX divides integers towards zero; without its remainder a number divides evenly.
     let rest = call.node("Mod", &[&x, &y], []);
     let even = call.node("Sub", &[&x, &rest], []);
     one(call.node("Div", &[&even, &y], []))

@@ -1,4 +1,4 @@
-//! One operation: its parameters, and the nodes it becomes.
+//! One operation: its arguments, and the nodes it becomes.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -15,24 +15,24 @@ use crate::{
     },
 };
 
-/// Greatest step, edge or factor.
+/// Maximum step, padding or factor.
 const MAX_STEP: u64 = 1 << 20;
-/// Most numbers that are made up rather than read.
+/// Maximum number of generated elements.
 const MAX_MADE: u64 = 1 << 26;
 
-/// An operation on its way into the graph.
+/// An operation during lowering.
 #[derive(Debug)]
 pub struct Call<'c, 'p> {
     pub(super) lowering: &'c mut Lowering<'p>,
     pub(super) operation: &'p Operation,
 }
 
-/// Something a node works on.
+/// An argument of a node.
 #[derive(Debug, Clone)]
 pub(super) struct Operand {
     /// Its name in the graph.
     pub(super) name: String,
-    /// What it is.
+    /// Its type.
     pub(super) ty: TensorType,
 }
 
@@ -52,13 +52,13 @@ impl Operand {
         usize::try_from(place)
             .ok()
             .filter(|&place| place < self.rank())
-            .ok_or_else(|| invalid_model(format!("there is no axis {axis} of {rank}")))
+            .ok_or_else(|| invalid_model(format!("axis {axis} is outside {rank} dimensions")))
     }
 
-    /// The size of an axis, which must be known.
+    /// The size of an axis. An error if it is unknown.
     pub(super) fn size(&self, axis: usize) -> Result<i64, EngineError> {
         let size = self.ty.shape.get(axis).copied().flatten().and_then(|size| i64::try_from(size).ok());
-        size.ok_or_else(|| invalid_model(format!("the size of axis {axis} is not known before it runs")))
+        size.ok_or_else(|| invalid_model(format!("the size of axis {axis} is unknown before the model runs")))
     }
 }
 
@@ -96,7 +96,7 @@ impl Set {
     }
 }
 
-/// A text attribute.
+/// A string attribute.
 pub(super) fn text(name: &'static str, text: &str) -> Set {
     Set::Text(name, text.to_owned())
 }
@@ -106,20 +106,20 @@ impl<'p> Call<'_, 'p> {
         self.operation.inputs.get(parameter).and_then(|all| all.first())
     }
 
-    /// A parameter that must be there.
+    /// A required argument.
     pub(super) fn tensor(&mut self, parameter: &str) -> Result<Operand, EngineError> {
         let given = self.maybe(parameter)?;
         given.ok_or_else(|| invalid_model(format!("its parameter {parameter} is missing")))
     }
 
-    /// A parameter that may be absent.
+    /// An optional argument.
     pub(super) fn maybe(&mut self, parameter: &str) -> Result<Option<Operand>, EngineError> {
         let Some(argument) = self.argument(parameter) else { return Ok(None) };
         let (name, ty) = self.lowering.feed(argument)?;
         Ok(Some(Operand { name, ty }))
     }
 
-    /// A parameter that is several.
+    /// An argument with several parts.
     pub(super) fn tensors(&mut self, parameter: &str) -> Result<Vec<Operand>, EngineError> {
         let all = self.operation.inputs.get(parameter).map_or(&[][..], Vec::as_slice);
         let mut operands = Vec::with_capacity(all.len());
@@ -133,7 +133,7 @@ impl<'p> Call<'_, 'p> {
         Ok(operands)
     }
 
-    /// A parameter's value, if it is there and known before anything runs.
+    /// An argument's value, if it is present and constant.
     pub(super) fn known(&self, parameter: &str) -> Result<Option<Constant>, EngineError> {
         let Some(argument) = self.argument(parameter) else { return Ok(None) };
         match self.lowering.bound(argument)? {
@@ -145,21 +145,21 @@ impl<'p> Call<'_, 'p> {
     fn fixed(&self, parameter: &str) -> Result<Option<Data>, EngineError> {
         let constant = self.known(parameter)?;
         if constant.is_none() && self.argument(parameter).is_some() {
-            return Err(invalid_model(format!("its parameter {parameter} is not known before it runs")));
+            return Err(invalid_model(format!("its parameter {parameter} is unknown before the model runs")));
         }
         Ok(constant.map(|constant| constant.data))
     }
 
-    /// Whole numbers.
+    /// Integers.
     pub(super) fn ints(&self, parameter: &str) -> Result<Option<Vec<i64>>, EngineError> {
         match self.fixed(parameter)? {
             None => Ok(None),
             Some(Data::Ints(ints)) => Ok(Some(ints)),
-            Some(_) => Err(invalid_model(format!("its parameter {parameter} is no whole number"))),
+            Some(_) => Err(invalid_model(format!("its parameter {parameter} is not an integer"))),
         }
     }
 
-    /// Whole numbers that may be known only when it runs.
+    /// Integers that may be known only when the model runs.
     pub(super) fn ints_if_known(&self, parameter: &str) -> Result<Option<Vec<i64>>, EngineError> {
         Ok(self.known(parameter)?.and_then(|constant| match constant.data {
             Data::Ints(ints) => Some(ints),
@@ -167,7 +167,7 @@ impl<'p> Call<'_, 'p> {
         }))
     }
 
-    /// Whole numbers that sizes are worked out from: so small that what is worked out cannot grow beyond what numbers hold.
+    /// Integers for computing sizes: small enough that no result overflows.
     pub(super) fn steps(&self, parameter: &str) -> Result<Option<Vec<i64>>, EngineError> {
         let ints = self.ints(parameter)?;
         match ints.iter().flatten().find(|&&int| int.unsigned_abs() > MAX_STEP) {
@@ -178,17 +178,17 @@ impl<'p> Call<'_, 'p> {
         }
     }
 
-    /// A whole number that sizes are worked out from.
+    /// An integer for computing sizes.
     pub(super) fn step(&self, parameter: &str, otherwise: i64) -> Result<i64, EngineError> {
         Ok(self.steps(parameter)?.and_then(|ints| ints.first().copied()).unwrap_or(otherwise))
     }
 
-    /// A whole number.
+    /// An integer.
     pub(super) fn int(&self, parameter: &str, otherwise: i64) -> Result<i64, EngineError> {
         Ok(self.ints(parameter)?.and_then(|ints| ints.first().copied()).unwrap_or(otherwise))
     }
 
-    /// A real number; a whole one is taken for one.
+    /// A real number; an integer is converted.
     pub(super) fn float(&self, parameter: &str, otherwise: f32) -> Result<f32, EngineError> {
         let number = match self.fixed(parameter)? {
             Some(Data::Floats(floats)) => floats.first().copied(),
@@ -203,7 +203,7 @@ impl<'p> Call<'_, 'p> {
         match self.fixed(parameter)? {
             None => Ok(None),
             Some(Data::Floats(floats)) => Ok(Some(floats)),
-            Some(_) => Err(invalid_model(format!("its parameter {parameter} is no real number"))),
+            Some(_) => Err(invalid_model(format!("its parameter {parameter} is not a real number"))),
         }
     }
 
@@ -212,7 +212,7 @@ impl<'p> Call<'_, 'p> {
         match self.fixed(parameter)? {
             None => Ok(None),
             Some(Data::Bools(flags)) => Ok(Some(flags)),
-            Some(_) => Err(invalid_model(format!("its parameter {parameter} is no flag"))),
+            Some(_) => Err(invalid_model(format!("its parameter {parameter} is not a flag"))),
         }
     }
 
@@ -221,7 +221,7 @@ impl<'p> Call<'_, 'p> {
         Ok(self.flags(parameter)?.and_then(|flags| flags.first().copied()).unwrap_or(otherwise))
     }
 
-    /// A whole number from each of a parameter's parts.
+    /// An integer from each part of an argument.
     pub(super) fn each_int(&self, parameter: &str) -> Result<Vec<i64>, EngineError> {
         let part = |data: Data| match data {
             Data::Ints(ints) => ints,
@@ -230,7 +230,7 @@ impl<'p> Call<'_, 'p> {
         self.each(parameter).map(|all| all.into_iter().flat_map(part).collect())
     }
 
-    /// A flag from each of a parameter's parts.
+    /// A flag from each part of an argument.
     pub(super) fn each_flag(&self, parameter: &str) -> Result<Vec<bool>, EngineError> {
         let part = |data: Data| match data {
             Data::Bools(flags) => flags,
@@ -243,7 +243,7 @@ impl<'p> Call<'_, 'p> {
         let all = self.operation.inputs.get(parameter).map_or(&[][..], Vec::as_slice);
         let constant = |argument: &'p Argument| {
             let bound = self.lowering.bound(argument)?;
-            // Several may stand together in one value.
+            // One value may contain several.
             if let Bound::Fixed(value) = &bound
                 && let Data::Many(values) = &value.data
             {
@@ -258,29 +258,29 @@ impl<'p> Call<'_, 'p> {
         Ok(parts.into_iter().flatten().collect())
     }
 
-    /// A word.
+    /// A string.
     pub(super) fn word(&self, parameter: &str, otherwise: &str) -> Result<String, EngineError> {
         match self.fixed(parameter)? {
             None => Ok(otherwise.to_owned()),
             Some(Data::Texts(texts)) if texts.len() == 1 => Ok(texts[0].clone()),
-            Some(_) => Err(invalid_model(format!("its parameter {parameter} is no word"))),
+            Some(_) => Err(invalid_model(format!("its parameter {parameter} is not a string"))),
         }
     }
 
-    /// What the program says of an output.
+    /// The declared type of an output.
     pub(super) fn output(&self, index: usize) -> Result<&'p TensorType, EngineError> {
         match self.operation.outputs.get(index).map(|output| &output.ty) {
             Some(ValueType::Tensor(tensor)) => Ok(tensor),
-            _ => Err(invalid_model(format!("its output {index} is no tensor"))),
+            _ => Err(invalid_model(format!("its output {index} is not a tensor"))),
         }
     }
 
-    /// A node with one output.
+    /// Adds a node with one output.
     pub(super) fn node(&mut self, kind: &str, inputs: &[&str], set: impl IntoIterator<Item = Set>) -> String {
         self.nodes(kind, inputs, set, 1).remove(0)
     }
 
-    /// A node with several outputs.
+    /// Adds a node with several outputs.
     pub(super) fn nodes(
         &mut self,
         kind: &str,
@@ -292,25 +292,25 @@ impl<'p> Call<'_, 'p> {
         self.lowering.push(kind, inputs, set.into_iter().map(Set::attribute).collect(), outputs)
     }
 
-    /// Whole numbers side by side.
+    /// A vector of integers.
     pub(super) fn list(&mut self, numbers: &[i64]) -> Result<String, EngineError> {
         let constant = Constant { shape: vec![numbers.len() as u64], data: Data::Ints(numbers.to_vec()) };
         self.lowering.initializer(&constant, Element::I64)
     }
 
-    /// One whole number.
+    /// An integer.
     pub(super) fn whole(&mut self, number: i64) -> Result<String, EngineError> {
         self.lowering
             .initializer(&Constant { shape: Vec::new(), data: Data::Ints(vec![number]) }, Element::I64)
     }
 
-    /// One real number.
+    /// A real number.
     pub(super) fn real(&mut self, number: f32) -> Result<String, EngineError> {
         self.lowering
             .initializer(&Constant { shape: Vec::new(), data: Data::Floats(vec![number]) }, Element::F32)
     }
 
-    /// One number of a class: what `number` is there.
+    /// `number` as an element of this class.
     pub(super) fn number(&mut self, class: Class, number: f32) -> Result<String, EngineError> {
         let data = match class {
             Class::Float => Data::Floats(vec![number]),
@@ -320,19 +320,19 @@ impl<'p> Call<'_, 'p> {
         self.lowering.initializer(&Constant { shape: Vec::new(), data }, Element::F32)
     }
 
-    /// Flags side by side.
+    /// A vector of flags.
     pub(super) fn mask(&mut self, flags: &[bool]) -> Result<String, EngineError> {
         let constant = Constant { shape: vec![flags.len() as u64], data: Data::Bools(flags.to_vec()) };
         self.lowering.initializer(&constant, Element::Bool)
     }
 
-    /// Real numbers of a shape.
+    /// A constant of real numbers with this shape.
     pub(super) fn array(&mut self, shape: &[u64], numbers: Vec<f32>) -> Result<String, EngineError> {
         self.lowering
             .initializer(&Constant { shape: shape.to_vec(), data: Data::Floats(numbers) }, Element::F32)
     }
 
-    /// The same real number all over a shape.
+    /// A constant with this shape and equal real numbers.
     pub(super) fn filled(&mut self, shape: &[u64], number: f32) -> Result<String, EngineError> {
         let count = weights::count(shape).filter(|&count| count <= MAX_MADE);
         let count =
@@ -340,12 +340,12 @@ impl<'p> Call<'_, 'p> {
         self.array(shape, vec![number; count as usize])
     }
 
-    /// Elements of a shape that are known.
+    /// A constant with this shape.
     pub(super) fn floats_of(&mut self, shape: Vec<u64>, data: Data) -> Result<String, EngineError> {
         self.lowering.initializer(&Constant { shape, data }, Element::F32)
     }
 
-    /// As elements of another class.
+    /// Converts to another class.
     pub(super) fn cast(&mut self, operand: &Operand, class: Class) -> String {
         if operand.class() == class {
             return operand.name.clone();
@@ -353,35 +353,35 @@ impl<'p> Call<'_, 'p> {
         self.cast_name(&operand.name, class)
     }
 
-    /// As elements of another class, whatever it was.
+    /// Converts to another class, whatever the type was.
     pub(super) fn cast_name(&mut self, name: &str, class: Class) -> String {
         self.node("Cast", &[name], [Set::Int("to", i64::from(code(class)))])
     }
 
-    /// With more axes of size one.
+    /// Inserts axes of size one.
     pub(super) fn unsqueeze(&mut self, name: &str, axes: &[i64]) -> Result<String, EngineError> {
         let axes = self.list(axes)?;
         Ok(self.node("Unsqueeze", &[name, &axes], []))
     }
 
-    /// Without these axes, which are of size one.
+    /// Removes these axes of size one.
     pub(super) fn squeeze(&mut self, name: &str, axes: &[i64]) -> Result<String, EngineError> {
         let axes = self.list(axes)?;
         Ok(self.node("Squeeze", &[name, &axes], []))
     }
 
-    /// In another shape.
+    /// Changes the shape.
     pub(super) fn reshape(&mut self, name: &str, shape: &[i64]) -> Result<String, EngineError> {
         let shape = self.list(shape)?;
         Ok(self.node("Reshape", &[name, &shape], []))
     }
 
-    /// With its axes in another order.
+    /// Permutes the axes.
     pub(super) fn transpose(&mut self, name: &str, order: Vec<i64>) -> String {
         self.node("Transpose", &[name], [Set::Ints("perm", order)])
     }
 
-    /// A parameter as a vector along one axis of something with `rank` axes.
+    /// An argument as a vector along one of `rank` axes.
     pub(super) fn along(
         &mut self,
         parameter: &str,
@@ -393,7 +393,7 @@ impl<'p> Call<'_, 'p> {
         if numbers.len() != 1 {
             let size = shape.get_mut(axis);
             *size.ok_or_else(|| {
-                invalid_model(format!("its parameter {parameter} lies along an axis that is not there"))
+                invalid_model(format!("its parameter {parameter} lies along an axis that does not exist"))
             })? = numbers.len() as u64;
         }
         self.array(&shape, numbers).map(Some)
@@ -401,7 +401,7 @@ impl<'p> Call<'_, 'p> {
 }
 
 /// One output.
-#[expect(clippy::unnecessary_wraps, reason = "it is what an operation gives")]
+#[expect(clippy::unnecessary_wraps, reason = "the signature of an operation")]
 pub(super) fn one(name: String) -> Result<Vec<String>, EngineError> {
     Ok(vec![name])
 }

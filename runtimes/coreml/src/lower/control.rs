@@ -15,12 +15,12 @@ use crate::program::{
 
 pub(super) const OPERATIONS: Table = &[("cond", cond), ("while_loop", while_loop)];
 
-/// A block's outputs, declared under their names in the graph.
+/// A block's outputs, declared by their names in the graph.
 fn outputs<'p>(lowering: &mut Lowering<'p>, block: &'p Block) -> Result<Vec<ValueInfo>, EngineError> {
     let mut declared = Vec::with_capacity(block.outputs.len());
     for output in &block.outputs {
         let (name, ty) = lowering.feed_name(output)?;
-        // An inner graph gives what was made in it, not what is around it.
+        // An inner graph returns only values computed in it, not outer ones.
         let own = lowering.push("Identity", vec![name], Vec::new(), 1).remove(0);
         declared.push(lowering.declare(&own, &TensorType { shape: vec![None; ty.rank()], ..ty })?);
     }
@@ -37,7 +37,7 @@ fn branch<'p>(lowering: &mut Lowering<'p>, block: &'p Block) -> Result<Graph, En
 fn cond(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let which = call.tensor("pred")?;
     let [yes, no] = call.operation.blocks.as_slice() else {
-        return Err(invalid_model("it has not two branches"));
+        return Err(invalid_model("it does not have two branches"));
     };
     let which = call.cast(&which, Class::Bool);
     let (yes, no) = (branch(call.lowering, yes)?, branch(call.lowering, no)?);
@@ -46,15 +46,15 @@ fn cond(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     Ok(call.nodes("If", &[&which], set, count))
 }
 
-/// A block's inputs stand for these from here on.
+/// Binds a block's inputs to these values.
 fn enter<'p>(lowering: &mut Lowering<'p>, block: &'p Block, names: &[String]) -> Result<(), EngineError> {
     if block.inputs.len() != names.len() {
-        return Err(invalid_model("it goes on with more or fewer values than its loop has"));
+        return Err(invalid_model("its number of values differs from that of its loop"));
     }
     block.inputs.iter().zip(names).try_for_each(|(named, name)| lowering.bind(named, name.clone()))
 }
 
-/// Whether it goes on with these.
+/// The condition for these values.
 fn goes_on<'p>(
     lowering: &mut Lowering<'p>,
     block: &'p Block,
@@ -62,14 +62,14 @@ fn goes_on<'p>(
 ) -> Result<String, EngineError> {
     enter(lowering, block, names)?;
     lowering.block(block)?;
-    let output = block.outputs.first().ok_or_else(|| invalid_model("its condition gives nothing"))?;
+    let output = block.outputs.first().ok_or_else(|| invalid_model("its condition has no result"))?;
     Ok(lowering.feed_name(output)?.0)
 }
 
 fn while_loop(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let first = call.tensors("loop_vars")?;
     let [condition, body] = call.operation.blocks.as_slice() else {
-        return Err(invalid_model("it has not a condition and a body"));
+        return Err(invalid_model("it does not have a condition and a body"));
     };
     let names: Vec<String> = first.iter().map(|operand| operand.name.clone()).collect();
     let begins = goes_on(call.lowering, condition, &names)?;

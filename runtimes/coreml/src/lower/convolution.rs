@@ -1,4 +1,4 @@
-//! Convolutions and pools.
+//! Convolutions and pooling.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -15,7 +15,7 @@ pub(super) const OPERATIONS: Table = &[
     ("max_pool", |call| one_pool(call, "MaxPool", Vec::new())),
 ];
 
-/// Sizes along each axis of space: those given, or ones.
+/// Sizes along each spatial axis: as given, or ones.
 fn along(call: &Call<'_, '_>, name: &str, count: usize) -> Result<Vec<i64>, EngineError> {
     let sizes = call.steps(name)?.unwrap_or_else(|| vec![1; count]);
     if sizes.len() != count {
@@ -27,15 +27,15 @@ fn along(call: &Call<'_, '_>, name: &str, count: usize) -> Result<Vec<i64>, Engi
     Ok(sizes)
 }
 
-/// Number of axes of space.
+/// Number of spatial axes.
 fn space(x: &Operand) -> Result<usize, EngineError> {
     x.rank()
         .checked_sub(2)
         .filter(|&count| count > 0)
-        .ok_or_else(|| invalid_model("it works on something without space"))
+        .ok_or_else(|| invalid_model("its input has no spatial axes"))
 }
 
-/// How edges are filled: ONNX has all beginnings before all ends.
+/// Padding: ONNX has all starts before all ends.
 fn edges(call: &Call<'_, '_>, count: usize) -> Result<Vec<Set>, EngineError> {
     Ok(match call.word("pad_type", "valid")?.to_lowercase().as_str() {
         "same" => vec![text("auto_pad", "SAME_UPPER")],
@@ -45,7 +45,7 @@ fn edges(call: &Call<'_, '_>, count: usize) -> Result<Vec<Set>, EngineError> {
     })
 }
 
-/// Edges that keep the size of what is convolved with holes, which the library does not work out by itself.
+/// Padding that keeps the size with dilation, which the library does not compute.
 fn spread(
     call: &Call<'_, '_>,
     x: &Operand,
@@ -60,7 +60,7 @@ fn spread(
     let mut pads = vec![0; 2 * count];
     for axis in 0..count {
         let (stride, reach) = (strides[axis].max(1), (weight.size(axis + 2)? - 1) * dilations[axis]);
-        // What is left over at the end of the last step does not matter where every place is a step.
+        // The remainder of the last step is irrelevant with a stride of 1.
         let left = if stride == 1 { 0 } else { (x.size(axis + 2)? - 1) % stride };
         let surplus = (reach - left).max(0);
         let less = surplus / 2;
@@ -73,7 +73,7 @@ fn spread(
 fn custom(call: &Call<'_, '_>, count: usize) -> Result<Vec<i64>, EngineError> {
     let pads = call.steps("pad")?.unwrap_or_else(|| vec![0; 2 * count]);
     if pads.len() != 2 * count {
-        return Err(invalid_model(format!("its edges are {} for {count} axes", pads.len())));
+        return Err(invalid_model(format!("it has {} paddings for {count} axes", pads.len())));
     }
     let (begins, ends): (Vec<i64>, Vec<i64>) =
         pads.as_chunks::<2>().0.iter().map(|[begin, end]| (*begin, *end)).unzip();

@@ -1,4 +1,4 @@
-//! Boxes that lie over each other.
+//! Non-maximum suppression.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -10,17 +10,17 @@ use crate::program::types::Class;
 
 pub(super) const OPERATIONS: Table = &[("non_maximum_suppression", non_maximum_suppression)];
 
-/// Most boxes that are kept.
+/// Maximum number of boxes.
 const MAX_BOXES: i64 = 1 << 16;
-/// Below every score, and above what stands for no score at all.
+/// Below every score, and above the value for no score.
 const LEAST: f32 = -1e38;
 const NEVER: f32 = -2e38;
 
-/// The best box and all that lie little over it, until there are enough. Only the best class of a box counts; one box is always kept.
+/// Keeps boxes in descending order of score without large overlap, up to a number. Only the best class of a box counts; one box is always kept.
 fn non_maximum_suppression(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (boxes, scores) = (call.tensor("boxes")?, call.tensor("scores")?);
     if boxes.rank() != 3 || scores.rank() != 3 || boxes.size(0)? != 1 {
-        return Err(invalid_model("it looks at boxes of several pictures at once"));
+        return Err(invalid_model("it reads boxes of several images at once"));
     }
     let most = call.int("max_boxes", 1)?;
     if !(1..=MAX_BOXES).contains(&most) {
@@ -70,7 +70,7 @@ fn non_maximum_suppression(call: &mut Call<'_, '_>) -> Result<Vec<String>, Engin
     Ok(given)
 }
 
-/// Scores by class, of which only the best of each box is left.
+/// Scores by class, of which only the best of each box remains.
 fn of_class(
     call: &mut Call<'_, '_>,
     scores: &Operand,
@@ -89,7 +89,7 @@ fn of_class(
     Ok(call.node("Where", &[&is_best, best, &never], []))
 }
 
-/// Places of the boxes that are kept, the best first, and how many these are.
+/// Indices of the kept boxes in descending order of score, and their number.
 fn chosen(
     call: &mut Call<'_, '_>,
     kept: &str,
@@ -111,7 +111,7 @@ fn chosen(
     Ok((call.node("Gather", &[&all, &order[1]], []), count))
 }
 
-/// Rows at these places; where a place is below zero there are zeros.
+/// Rows with these indices; zeros for negative ones.
 fn taken(call: &mut Call<'_, '_>, all: &str, places: &str) -> Result<String, EngineError> {
     let rows = call.squeeze(all, &[0])?;
     let (zero, nothing) = (call.whole(0)?, call.number(Class::Float, 0.0)?);

@@ -8,7 +8,7 @@ use crate::{
     program::{Argument, Operation, value::Data},
 };
 
-/// The operations that stand for compressed weights.
+/// Operations of compressed weights.
 pub(super) const OPERATIONS: [&str; 7] = [
     "constexpr_affine_dequantize",
     "constexpr_blockwise_shift_scale",
@@ -18,12 +18,12 @@ pub(super) const OPERATIONS: [&str; 7] = [
     "constexpr_sparse_blockwise_shift_scale",
     "constexpr_sparse_to_dense",
 ];
-/// Deepest that they may work on each other.
+/// Maximum nesting.
 const MAX_DEPTH: usize = 3;
-/// Most numbers of one entry of a table.
+/// Maximum number of elements of an entry of a table.
 const MAX_VECTOR: u64 = 64;
 
-/// What an operation stands for: one tensor, or a mask and what lies under it.
+/// The result of an operation: one tensor, or a mask and the values under it.
 pub(super) fn expand(
     lowering: &Lowering<'_>,
     operation: &Operation,
@@ -64,7 +64,7 @@ impl Parts<'_, '_> {
                 Bound::Packed(inner, index) => {
                     let mut expanded = expand(self.lowering, inner, self.depth + 1)?;
                     if index >= expanded.len() {
-                        return Err(invalid_model(format!("{other:?} is not among what it is expanded to")));
+                        return Err(invalid_model(format!("{other:?} is not one of its results")));
                     }
                     Ok(Some(expanded.swap_remove(index)))
                 }
@@ -87,7 +87,7 @@ impl Parts<'_, '_> {
         match data {
             Data::Ints(ints) => Ok((shape, ints)),
             Data::Bools(flags) => Ok((shape, flags.into_iter().map(i64::from).collect())),
-            _ => Err(invalid_model(format!("its part {name} is not of whole numbers"))),
+            _ => Err(invalid_model(format!("its part {name} does not have integers"))),
         }
     }
 
@@ -101,10 +101,11 @@ impl Parts<'_, '_> {
         });
         let place = if axis < 0 { axis + shape.len() as i64 } else { axis };
         let place = usize::try_from(place).ok().filter(|&place| place < shape.len());
-        let place = place.ok_or_else(|| invalid_model(format!("there is no axis {axis} to scale along")))?;
+        let place =
+            place.ok_or_else(|| invalid_model(format!("its scales lie along the missing axis {axis}")))?;
         let size = shape[place] as usize;
         if [scale.len(), zero.len()].iter().any(|&count| count != 1 && count != size) {
-            return Err(invalid_model(format!("{} scales are not one for each of {size}", scale.len())));
+            return Err(invalid_model(format!("it has {} scales for {size} elements", scale.len())));
         }
         let inner = shape[place + 1..].iter().product::<u64>().max(1) as usize;
         let of = |numbers: &[f32], at: usize| {
@@ -126,12 +127,12 @@ impl Parts<'_, '_> {
         let offset = self.maybe("offset")?.map(|offset| floats(offset.data)).transpose()?;
         let grid = Grid::new(shape, &sizes)?;
         if offset.as_ref().is_some_and(|offset| offset.len() != scale.len()) {
-            return Err(invalid_model("it has not as many offsets as scales"));
+            return Err(invalid_model("its numbers of offsets and scales differ"));
         }
         Ok(Blocks { grid, scale, offset })
     }
 
-    /// Codes that stand for the entries of a table, or of a table for each block.
+    /// Codes as indices into a table, or into a table for each block.
     fn table(&self) -> Result<Constant, EngineError> {
         if self.operation.attributes.contains_key("shape") || self.operation.inputs.contains_key("shape") {
             return self.flat_table();
@@ -158,7 +159,7 @@ impl Parts<'_, '_> {
         Ok(Constant { shape: wide, data: Data::Floats(dense) })
     }
 
-    /// The older form: codes packed into bytes, one table, the shape beside.
+    /// The older form: codes packed into bytes, one table, and the shape.
     fn flat_table(&self) -> Result<Constant, EngineError> {
         let (_, packed) = self.whole("indices")?;
         let (_, table) = self.numbers("lut")?;
@@ -167,10 +168,7 @@ impl Parts<'_, '_> {
             .ok_or_else(|| invalid_model(format!("{shape:?} is too large for a tensor")))?;
         let bits = table.len().trailing_zeros();
         if !table.len().is_power_of_two() || !(1..=8).contains(&bits) {
-            return Err(invalid_model(format!(
-                "a table of {} entries is none that codes stand for",
-                table.len()
-            )));
+            return Err(invalid_model(format!("a table cannot have {} entries", table.len())));
         }
         if packed.len() as u64 != (count * u64::from(bits)).div_ceil(8) {
             return Err(invalid_model(format!(
@@ -187,7 +185,7 @@ impl Parts<'_, '_> {
     fn shape(&self) -> Result<Vec<u64>, EngineError> {
         let (_, sizes) = self.whole("shape")?;
         let sizes: Option<Vec<u64>> = sizes.into_iter().map(|size| u64::try_from(size).ok()).collect();
-        sizes.ok_or_else(|| invalid_model("its shape has a size below zero"))
+        sizes.ok_or_else(|| invalid_model("its shape has a negative size"))
     }
 
     fn tables(&self, shape: &[u64]) -> Result<Tables, EngineError> {
@@ -196,9 +194,7 @@ impl Parts<'_, '_> {
             return Err(invalid_model("its table has too few dimensions"));
         };
         if !(1..=MAX_VECTOR).contains(vector) || *count == 0 {
-            return Err(invalid_model(format!(
-                "a table of {count} × {vector} numbers is none that codes stand for"
-            )));
+            return Err(invalid_model(format!("a table cannot have {count} × {vector} numbers")));
         }
         Ok(Tables { grid: Grid::new(shape, grid)?, entries, count: *count, vector: *vector })
     }
@@ -208,14 +204,14 @@ impl Parts<'_, '_> {
         let axis = axis.first().copied().unwrap_or(0);
         let place = if axis < 0 { axis + rank as i64 } else { axis };
         let place = usize::try_from(place).ok().filter(|&place| place < rank);
-        place.ok_or_else(|| invalid_model(format!("there is no axis {axis} that its vectors lie along")))
+        place.ok_or_else(|| invalid_model(format!("its vectors lie along the missing axis {axis}")))
     }
 
-    /// Places of what is not zero, in order.
+    /// Indices of the elements that are not zero, in order.
     fn places(mask: &[i64], count: usize) -> Result<Vec<usize>, EngineError> {
         let places: Vec<usize> = (0..mask.len()).filter(|&at| mask[at] != 0).collect();
         if places.len() != count {
-            return Err(invalid_model(format!("its mask has {} places for {count} numbers", places.len())));
+            return Err(invalid_model(format!("its mask has {} indices for {count} numbers", places.len())));
         }
         Ok(places)
     }
@@ -226,7 +222,7 @@ impl Parts<'_, '_> {
         let tables = self.tables(&shape)?;
         if tables.vector != 1 {
             return Err(invalid_model(
-                "tables of vectors under a mask are expanded by Apple's library alone",
+                "tables of vectors under a mask are supported only by Apple's library",
             ));
         }
         let places = Self::places(&mask, codes.len())?;
@@ -253,7 +249,7 @@ impl Parts<'_, '_> {
                 .ok_or_else(|| invalid_model(format!("{shape:?} is too large for a tensor")))?;
             if mask.len() as u64 != count.div_ceil(8) {
                 return Err(invalid_model(format!(
-                    "a mask of {} bytes is not one of {count} bits",
+                    "a mask of {} bytes does not have {count} bits",
                     mask.len()
                 )));
             }
@@ -278,13 +274,13 @@ fn floats(data: Data) -> Result<Vec<f32>, EngineError> {
     match data {
         Data::Floats(floats) => Ok(floats),
         Data::Ints(ints) => Ok(ints.into_iter().map(|int| int as f32).collect()),
-        _ => Err(invalid_model("a compressed weight is not of numbers")),
+        _ => Err(invalid_model("a compressed weight does not have numbers")),
     }
 }
 
-/// Which block of a tensor an element lies in.
+/// The block of an element.
 struct Grid {
-    /// By axis: the size of the tensor, of a block, and how many blocks one step along is.
+    /// By axis: the size of the tensor, of a block, and the stride in blocks.
     axes: Vec<(u64, u64, u64)>,
 }
 
@@ -336,7 +332,7 @@ struct Tables {
 impl Tables {
     fn entry(&self, at: usize, code: i64) -> Result<&[f32], EngineError> {
         let code = u64::try_from(code).ok().filter(|&code| code < self.count);
-        let code = code.ok_or_else(|| invalid_model(format!("a code is none of {} entries", self.count)))?;
+        let code = code.ok_or_else(|| invalid_model(format!("a code exceeds {} entries", self.count)))?;
         let first = ((self.grid.block(at) as u64 * self.count + code) * self.vector) as usize;
         Ok(&self.entries[first..first + self.vector as usize])
     }

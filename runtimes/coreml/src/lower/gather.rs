@@ -1,4 +1,4 @@
-//! Elements by their places.
+//! Gathering and scattering of elements by index.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -17,7 +17,7 @@ pub(super) const OPERATIONS: Table = &[
     ("scatter_nd", scatter_nd),
 ];
 
-/// Places, as whole numbers whatever they are.
+/// Indices as integers of any type.
 fn places(call: &mut Call<'_, '_>) -> Result<Operand, EngineError> {
     let indices = call.tensor("indices")?;
     let name = call.cast(&indices, Class::Int);
@@ -31,8 +31,8 @@ fn gather(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         return one(call.node("Gather", &[&x.name, &indices.name], [Set::Int("axis", axis as i64)]));
     }
     let shared = usize::try_from(shared).ok().filter(|&shared| shared <= axis && shared <= indices.rank());
-    let shared = shared.ok_or_else(|| invalid_model("its batch_dims are more than there are"))?;
-    // The axis comes right behind the shared ones, is gathered from by single places, and what was between goes before the places.
+    let shared = shared.ok_or_else(|| invalid_model("its batch_dims exceed the dimensions"))?;
+    // The axis is moved behind the shared ones, gathered from by single indices, and the axes between are moved before the indices.
     let mut order: Vec<i64> = (0..x.rank() as i64).collect();
     let moved = order.remove(axis);
     order.insert(shared, moved);
@@ -60,7 +60,7 @@ fn gather_nd(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     one(call.node("GatherND", &[&x.name, &indices.name], [Set::Int("batch_dims", shared)]))
 }
 
-/// What is scattered, and how it meets what is there.
+/// What is scattered, and how it is combined with existing elements.
 fn updates(call: &mut Call<'_, '_>) -> Result<(String, Option<Set>), EngineError> {
     let updates = call.tensor("updates")?;
     let mode = call.word("mode", "add")?;
@@ -70,11 +70,11 @@ fn updates(call: &mut Call<'_, '_>) -> Result<(String, Option<Set>), EngineError
         "add" | "mul" | "max" | "min" => (updates.name, reduction(&mode)),
         "sub" => (call.node("Neg", &[&updates.name], []), reduction("add")),
         "div" => (call.node("Reciprocal", &[&updates.name], []), reduction("mul")),
-        _ => return Err(invalid_model(format!("it scatters by {mode:?}, which nothing here does"))),
+        _ => return Err(invalid_model(format!("unsupported scatter mode {mode:?}"))),
     })
 }
 
-/// Places along one axis, the same for all others.
+/// Indices along one axis, equal for all others.
 fn scatter(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (data, indices) = (call.tensor("data")?, places(call)?);
     let axis = data.axis(call.int("axis", 0)?)?;

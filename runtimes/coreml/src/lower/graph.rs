@@ -21,23 +21,23 @@ use crate::{
     },
 };
 
-/// Operations that change what names stand for, and become no nodes.
+/// Operations that only bind names, and become no nodes.
 pub(super) const OPERATIONS: [&str; 4] = ["const", "read_state", "write_state", "classify"];
-/// The name under which a graph finds its weights in memory.
+/// The file name of the graph's weights, which are in memory.
 pub const WEIGHTS: &str = "weights";
 /// Version of ONNX's operations.
 const OPSET: i64 = 20;
 const IR_VERSION: i64 = 9;
-/// Weights from this size on lie outside the graph, which must stay below two gigabytes.
+/// Weights from this size in bytes are external to the graph, which must stay below two gigabytes.
 const OUTSIDE_BYTES: usize = 1024;
-/// Most numbers that a model remembers from run to run.
+/// Maximum number of elements of all states.
 const MAX_STATE: u64 = 1 << 30;
-/// Expanded weights take at most this many times the bytes of the files they come from: one bit becomes a number of 32, and tables
-/// may be of vectors.
+/// Expanded weights take at most this many times the bytes of their files: one bit becomes a number of 32, and tables
+/// may consist of vectors.
 const MAX_GROWTH: u64 = 64;
-/// What weights may take besides, for those that stand in the program.
+/// Additional bytes of weights, for those in the program.
 const FREE_BYTES: u64 = 64 << 20;
-/// Deepest that branches and loops may lie in each other.
+/// Maximum nesting of branches and loops.
 const MAX_DEPTH: usize = 16;
 
 /// A finished graph.
@@ -47,13 +47,13 @@ pub struct Lowered {
     pub model: Vec<u8>,
     /// Its weights.
     pub weights: Vec<u8>,
-    /// Its inputs by the names they have in the program.
+    /// Its inputs by their names in the program.
     pub inputs: Vec<Named>,
     /// Names of its outputs, without a classifier's label.
     pub outputs: Vec<String>,
-    /// What stays from run to run, with its dimensions.
+    /// States with their dimensions.
     pub states: Vec<(String, Class, Vec<usize>)>,
-    /// A classifier's output of shares, and the labels they are of.
+    /// A classifier's output of probabilities, and its labels.
     pub labels: Option<(String, Vec<String>)>,
 }
 
@@ -67,32 +67,32 @@ pub fn output_name(name: &str) -> String {
     format!("out:{name}")
 }
 
-/// The graph's input that brings a state.
+/// The graph's input for a state.
 pub fn state_in(name: &str) -> String {
     format!("state:{name}")
 }
 
-/// The graph's output that takes a state along.
+/// The graph's output for a state.
 pub fn state_out(name: &str) -> String {
     format!("next:{name}")
 }
 
-/// What a name of the program stands for.
+/// What a name of the program is bound to.
 #[derive(Debug, Clone)]
 pub(super) enum Bound<'p> {
-    /// Something computed: its name in the graph.
+    /// A computed value: its name in the graph.
     Made { name: String, ty: TensorType },
     /// A value of the program.
     Fixed(&'p Value),
-    /// One of the things that a compressed weight is expanded to.
+    /// A part of an expanded compressed weight.
     Packed(&'p Operation, usize),
     /// A state.
     State,
-    /// A classifier's label, which is found outside the graph.
+    /// A classifier's label, which is computed outside the graph.
     Label,
 }
 
-/// A value that is known before anything runs.
+/// A constant.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Constant {
     pub(super) shape: Vec<u64>,
@@ -106,18 +106,18 @@ pub struct Lowering<'p> {
     nodes: Vec<Node>,
     initializers: Vec<Tensor>,
     external: Vec<u8>,
-    /// Initializers that were made of the program's constants, by its names.
+    /// Initializers of the program's constants, by name.
     made: HashMap<&'p str, (String, TensorType)>,
     states: BTreeMap<&'p str, (String, TensorType)>,
     labels: Option<(&'p str, Vec<String>)>,
     weights: &'p Weights,
-    /// Most bytes of expanded weights.
+    /// Maximum bytes of expanded weights.
     most: u64,
     count: usize,
     depth: usize,
 }
 
-/// The graph of a function.
+/// Lowers a function.
 pub fn lower(function: &Function, weights: &Weights) -> Result<Lowered, EngineError> {
     let mut lowering = Lowering {
         names: HashMap::new(),
@@ -152,13 +152,13 @@ impl<'p> Lowering<'p> {
                 let name = input_name(&named.name);
                 (name.clone(), ty, Bound::Made { name, ty: ty.clone() })
             }
-            _ => return Err(invalid_model(format!("the input {:?} is no tensor", named.name))),
+            _ => return Err(invalid_model(format!("the input {:?} is not a tensor", named.name))),
         };
         self.names.insert(&named.name, bound);
         self.declare(&name, ty)
     }
 
-    /// How a graph declares an input or output.
+    /// The declaration of an input or output.
     pub(super) fn declare(&mut self, name: &str, ty: &TensorType) -> Result<ValueInfo, EngineError> {
         let mut dims = Vec::with_capacity(ty.rank());
         for size in &ty.shape {
@@ -175,12 +175,10 @@ impl<'p> Lowering<'p> {
         Ok(ValueInfo { name: Some(name.to_owned()), r#type: Some(Type { tensor: Some(tensor) }) })
     }
 
-    /// The nodes of a block, in order.
+    /// Adds the nodes of a block, in order.
     pub(super) fn block(&mut self, block: &'p Block) -> Result<(), EngineError> {
         if self.depth > MAX_DEPTH {
-            return Err(invalid_model(format!(
-                "its branches and loops lie in each other deeper than {MAX_DEPTH}"
-            )));
+            return Err(invalid_model(format!("its branches and loops are nested deeper than {MAX_DEPTH}")));
         }
         self.depth += 1;
         for operation in &block.operations {
@@ -203,7 +201,7 @@ impl<'p> Lowering<'p> {
             }
             kind => {
                 let lower = find(kind).ok_or_else(|| {
-                    invalid_model(format!("its operation {kind:?} is none that runs without Apple's library"))
+                    invalid_model(format!("its operation {kind:?} is not supported without Apple's library"))
                 })?;
                 let made = lower(&mut Call { lowering: self, operation })
                     .map_err(|error| error.within(operation.title()))?;
@@ -215,10 +213,10 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    /// From here on a name of the program is this of the graph.
+    /// Binds a name of the program to a name of the graph.
     pub(super) fn bind(&mut self, named: &'p Named, name: String) -> Result<(), EngineError> {
         let ValueType::Tensor(ty) = &named.ty else {
-            return Err(invalid_model(format!("{:?} is no tensor", named.name)));
+            return Err(invalid_model(format!("{:?} is not a tensor", named.name)));
         };
         self.names.insert(&named.name, Bound::Made { name, ty: ty.clone() });
         Ok(())
@@ -239,15 +237,15 @@ impl<'p> Lowering<'p> {
             _ => None,
         };
         let state = of("input").filter(|name| self.states.contains_key(name));
-        let state = state.ok_or_else(|| invalid_model(format!("{} is of no state", operation.title())))?;
+        let state = state.ok_or_else(|| invalid_model(format!("{} has no state", operation.title())))?;
         if operation.kind == "write_state" {
             if self.depth > 1 {
                 return Err(invalid_model(
-                    "a state is written in a branch or loop, which only Apple's library runs",
+                    "a state is written in a branch or loop, which only Apple's library supports",
                 ));
             }
             let data = operation.inputs.get("data").and_then(|data| data.first());
-            let data = data.ok_or_else(|| invalid_model(format!("{state:?} is written with nothing")))?;
+            let data = data.ok_or_else(|| invalid_model(format!("{state:?} is written without a value")))?;
             let (name, _) = self.feed(data)?;
             if let Some((current, _)) = self.states.get_mut(state) {
                 *current = name;
@@ -265,7 +263,7 @@ impl<'p> Lowering<'p> {
         let (name, ty) = self.feed(shares)?;
         let labels = self.labels(classes)?;
         let [label, dictionary] = operation.outputs.as_slice() else {
-            return Err(invalid_model("classify does not give a label and shares"));
+            return Err(invalid_model("classify does not return a label and probabilities"));
         };
         self.names.insert(&label.name, Bound::Label);
         self.names.insert(&dictionary.name, Bound::Made { name, ty });
@@ -282,11 +280,14 @@ impl<'p> Lowering<'p> {
             },
         };
         let mut labels = Vec::new();
-        texts(value.ok_or_else(|| invalid_model("its classes are not known before it runs"))?, &mut labels);
+        texts(
+            value.ok_or_else(|| invalid_model("its classes are unknown before the model runs"))?,
+            &mut labels,
+        );
         Ok(labels)
     }
 
-    /// What an argument stands for.
+    /// What an argument is bound to.
     pub(super) fn bound(&self, argument: &'p Argument) -> Result<Bound<'p>, EngineError> {
         match argument {
             Argument::Value(value) => Ok(Bound::Fixed(value)),
@@ -294,13 +295,13 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    /// What a name stands for.
+    /// What a name is bound to.
     pub(super) fn by_name(&self, name: &str) -> Result<Bound<'p>, EngineError> {
         let bound = self.names.get(name).cloned();
-        bound.ok_or_else(|| invalid_model(format!("{name:?} is used before anything gives it")))
+        bound.ok_or_else(|| invalid_model(format!("{name:?} is used before it is defined")))
     }
 
-    /// The graph's name of an argument, and what it is.
+    /// The graph's name of an argument, and its type.
     pub(super) fn feed(&mut self, argument: &'p Argument) -> Result<(String, TensorType), EngineError> {
         match argument {
             Argument::Name(name) => self.feed_name(name),
@@ -308,7 +309,7 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    /// The graph's name of what a name of the program stands for, and what it is.
+    /// The graph's name for a name of the program, and its type.
     pub(super) fn feed_name(&mut self, name: &'p str) -> Result<(String, TensorType), EngineError> {
         let bound = self.by_name(name)?;
         if let Bound::Made { name, ty } = bound {
@@ -329,24 +330,27 @@ impl<'p> Lowering<'p> {
         Ok((self.initializer(&constant, element)?, TensorType { element, shape }))
     }
 
-    /// What is known before anything runs.
+    /// The constant of an argument.
     pub(super) fn constant(&self, bound: &Bound<'p>) -> Result<Constant, EngineError> {
         match bound {
             Bound::Fixed(value) => self.value(value),
             Bound::Packed(operation, index) => {
                 let mut expanded = expand::expand(self, operation, 0)?;
                 if *index >= expanded.len() {
-                    return Err(invalid_model(format!("{} gives less than it says", operation.title())));
+                    return Err(invalid_model(format!(
+                        "{} has fewer results than declared",
+                        operation.title()
+                    )));
                 }
                 Ok(expanded.swap_remove(*index))
             }
-            _ => Err(invalid_model("it wants a value that is known before it runs")),
+            _ => Err(invalid_model("it needs a value that is constant")),
         }
     }
 
-    /// The elements of a value, wherever they lie.
+    /// The elements of a value, in the program or in a file.
     pub(super) fn value(&self, value: &Value) -> Result<Constant, EngineError> {
-        let ty = value.ty.tensor().ok_or_else(|| invalid_model("a constant is no tensor"))?;
+        let ty = value.ty.tensor().ok_or_else(|| invalid_model("a constant is not a tensor"))?;
         let shape = ty.fixed().ok_or_else(|| invalid_model("a constant has an unknown dimension"))?;
         let data = match &value.data {
             Data::Blob { file, offset } => self.weights.read(file, *offset, ty)?,
@@ -355,8 +359,8 @@ impl<'p> Lowering<'p> {
         Ok(Constant { shape, data })
     }
 
-    /// A constant as a tensor of the graph. Of halves that are infinite the greatest that is not takes the place: masks are
-    /// multiplied by zero, and infinity times zero is no number.
+    /// A constant as a tensor of the graph. An infinite f16 is replaced by the maximum finite one: masks are
+    /// multiplied by zero, and infinity times zero is NaN.
     pub(super) fn initializer(
         &mut self,
         constant: &Constant,
@@ -372,7 +376,11 @@ impl<'p> Lowering<'p> {
                 (Class::Int, numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
             }
             Data::Bools(flags) => (Class::Bool, flags.iter().map(|&flag| u8::from(flag)).collect()),
-            _ => return Err(invalid_model("a constant that is no tensor of numbers is computed with")),
+            _ => {
+                return Err(invalid_model(
+                    "a constant that is not a tensor of numbers is used in a computation",
+                ));
+            }
         };
         let name = self.fresh();
         let dims = constant.shape.iter().map(|&size| size as i64).collect();
@@ -401,13 +409,13 @@ impl<'p> Lowering<'p> {
         Ok(name)
     }
 
-    /// A name that nothing has yet.
+    /// An unused name.
     pub(super) fn fresh(&mut self) -> String {
         self.count += 1;
         format!("t{}", self.count)
     }
 
-    /// Adds a node with so many outputs.
+    /// Adds a node with this number of outputs.
     pub(super) fn push(
         &mut self,
         kind: &str,
@@ -427,7 +435,7 @@ impl<'p> Lowering<'p> {
         outputs
     }
 
-    /// Nodes that are made in `make` as a graph of their own, which sees what is around it.
+    /// The nodes that `make` adds, as a graph of their own, which sees outer names.
     pub(super) fn inner(
         &mut self,
         inputs: Vec<ValueInfo>,
@@ -443,7 +451,8 @@ impl<'p> Lowering<'p> {
         let (mut declared, mut outputs, mut labels) = (Vec::new(), Vec::new(), None);
         for output in &function.block.outputs {
             let bound = self.names.get(output.as_str()).cloned();
-            let bound = bound.ok_or_else(|| invalid_model(format!("nothing gives its output {output:?}")))?;
+            let bound =
+                bound.ok_or_else(|| invalid_model(format!("its output {output:?} is not defined")))?;
             let (name, ty) = match bound {
                 Bound::Label | Bound::State => continue,
                 Bound::Made { name, ty } => (name, ty),
@@ -502,7 +511,7 @@ impl<'p> Lowering<'p> {
         })
     }
 
-    /// A value under the name of an output. Its dimensions are not declared: the library finds them.
+    /// Binds a value to the name of an output. Its dimensions are not declared: the library infers them.
     fn give(&mut self, from: String, name: &str, ty: &TensorType) -> Result<ValueInfo, EngineError> {
         self.nodes.push(Node {
             inputs: vec![from],
@@ -515,7 +524,7 @@ impl<'p> Lowering<'p> {
     }
 }
 
-/// The texts in a value, and numbers as texts.
+/// The strings in a value, and numbers as strings.
 fn texts(value: &Value, into: &mut Vec<String>) {
     match &value.data {
         Data::Texts(texts) => into.extend(texts.iter().cloned()),
@@ -525,7 +534,7 @@ fn texts(value: &Value, into: &mut Vec<String>) {
     }
 }
 
-/// What something is.
+/// The type of a binding.
 fn type_of(bound: &Bound<'_>) -> Result<TensorType, EngineError> {
     let ty = match bound {
         Bound::Made { ty, .. } => Some(ty),
@@ -535,7 +544,7 @@ fn type_of(bound: &Bound<'_>) -> Result<TensorType, EngineError> {
         }
         Bound::State | Bound::Label => None,
     };
-    ty.cloned().ok_or_else(|| invalid_model("it works on something that is no tensor"))
+    ty.cloned().ok_or_else(|| invalid_model("its argument is not a tensor"))
 }
 
 /// The number of a class in ONNX.

@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -32,10 +32,10 @@ fn linear(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     }
 }
 
-/// Weights are stored by output; turned here, once, nothing is turned at each run.
+/// Weights are stored by output; transposed once here, nothing is transposed at each run.
 fn turned(constant: &Constant) -> Result<Constant, EngineError> {
     let (&[rows, columns], Data::Floats(numbers)) = (constant.shape.as_slice(), &constant.data) else {
-        return Err(invalid_model("its weight is no matrix of real numbers"));
+        return Err(invalid_model("its weight is not a matrix of real numbers"));
     };
     let (height, width) = (rows as usize, columns as usize);
     let mut turned = vec![0.0; numbers.len()];
@@ -47,11 +47,11 @@ fn turned(constant: &Constant) -> Result<Constant, EngineError> {
     Ok(Constant { shape: vec![columns, rows], data: Data::Floats(turned) })
 }
 
-/// With the last two axes exchanged.
+/// Transposes the last two axes.
 fn flipped(call: &mut Call<'_, '_>, operand: &Operand) -> Result<String, EngineError> {
     let rank = operand.rank() as i64;
     if rank < 2 {
-        return Err(invalid_model("a vector has no axes to exchange"));
+        return Err(invalid_model("a vector cannot be transposed"));
     }
     let mut order: Vec<i64> = (0..rank).collect();
     order.swap(rank as usize - 1, rank as usize - 2);

@@ -1,4 +1,4 @@
-//! Normalisations.
+//! Normalizations.
 
 use island_runtimes_kit::error::EngineError;
 
@@ -15,7 +15,7 @@ pub(super) const OPERATIONS: Table = &[
     ("local_response_norm", local_response_norm),
 ];
 
-/// A parameter with a number for each channel: as given, or the same for all.
+/// A parameter with one number per channel: as given, or repeated.
 fn channels(call: &mut Call<'_, '_>, name: &str, x: &Operand, usual: f32) -> Result<String, EngineError> {
     if let Some(given) = call.maybe(name)? {
         return Ok(given.name);

@@ -89,7 +89,7 @@ pub struct Tensor {
     pub raw_data: Option<Vec<u8>>,
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<Entry>,
-    /// 1 where the data lie outside.
+    /// 1 for external data.
     #[prost(int32, optional, tag = "14")]
     pub data_location: Option<i32>,
 }

@@ -1,4 +1,4 @@
-//! Planes to another size.
+//! Resizing.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -15,13 +15,13 @@ pub(super) const OPERATIONS: Table = &[
     ("upsample_nearest_neighbor", upsample_nearest),
 ];
 
-/// How places in the result are matched to places in `x`.
+/// How positions of the result correspond to positions in `x`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Match {
     Corners,
     Edges,
     Middles,
-    /// Middles of steps between corners, which ONNX does not know.
+    /// Centers of steps between corners, which ONNX lacks.
     Offset,
 }
 
@@ -32,7 +32,7 @@ impl Match {
             "DEFAULT" => Self::Edges,
             "UNALIGN_CORNERS" => Self::Middles,
             "OFFSET_CORNERS" => Self::Offset,
-            _ => return Err(invalid_model(format!("it samples by {mode:?}, which nothing here does"))),
+            _ => return Err(invalid_model(format!("unsupported sampling mode {mode:?}"))),
         })
     }
 
@@ -45,7 +45,7 @@ impl Match {
     }
 }
 
-/// The last two axes to other sizes: `to` is a vector of two sizes, or of two factors.
+/// Resizes the last two axes: `to` is a vector of two sizes, or of two factors.
 fn resized(
     call: &mut Call<'_, '_>,
     x: &Operand,
@@ -54,12 +54,12 @@ fn resized(
     how: &[Set],
 ) -> Result<Vec<String>, EngineError> {
     let mut name = x.name.clone();
-    // The library resizes pictures of three and four axes only.
+    // The library resizes only tensors of three and four axes.
     let lifts = x.rank() == 3;
     if lifts {
         name = call.unsqueeze(&name, &[0])?;
     } else if x.rank() != 4 {
-        return Err(invalid_model(format!("it resizes something of {} axes", x.rank())));
+        return Err(invalid_model(format!("it resizes a tensor of {} axes", x.rank())));
     }
     let mut set = how.to_vec();
     set.push(Set::Ints("axes", vec![2, 3]));
@@ -100,7 +100,7 @@ fn upsample_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError
     };
     let rank = x.rank();
     let sizes = rank.checked_sub(2).and_then(|first| x.size(first).ok().zip(x.size(first + 1).ok()));
-    // The factors are worked out anew from the sizes, as they are where the model was made.
+    // The factors are computed from the sizes, as where the model was created.
     if let Some((rows, columns)) = sizes {
         let whole = |size: i64, factor: f32| (size as f32 * factor).floor() as i64;
         let to = call.list(&[whole(rows, height), whole(columns, width)])?;
@@ -132,14 +132,14 @@ fn resize_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> 
     resized(call, &x, &to, false, &linear(how))
 }
 
-/// A matrix on each side, for places that ONNX cannot describe.
+/// A matrix on each side, for positions that ONNX cannot describe.
 fn by_matrices(
     call: &mut Call<'_, '_>,
     x: &Operand,
     how: Match,
     [height, width]: [i64; 2],
 ) -> Result<Vec<String>, EngineError> {
-    let first = x.rank().checked_sub(2).ok_or_else(|| invalid_model("it resizes something of one axis"))?;
+    let first = x.rank().checked_sub(2).ok_or_else(|| invalid_model("it resizes a tensor of one axis"))?;
     let (rows, columns) = (x.size(first)?, x.size(first + 1)?);
     let left = shares(how, rows, height)?;
     let right = shares(how, columns, width)?;
@@ -150,7 +150,7 @@ fn by_matrices(
     one(call.node("MatMul", &[&down, &right], []))
 }
 
-/// How much of each place in `x` is in each place of the result.
+/// The weight of each position in `x` for each position of the result.
 fn shares(how: Match, from: i64, to: i64) -> Result<Vec<f32>, EngineError> {
     if from < 1 || to < 1 || from.saturating_mul(to) > 1 << 26 {
         return Err(invalid_model(format!("it resizes {from} to {to}")));
@@ -181,7 +181,7 @@ fn resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let mode = call.word("sampling_mode", "DEFAULT")?;
     let how = Match::of(&mode)?;
     let is_nearest = call.word("interpolation_mode", "LINEAR")? == "NEAREST_NEIGHBOR";
-    let first = x.rank().checked_sub(2).ok_or_else(|| invalid_model("it resizes something of one axis"))?;
+    let first = x.rank().checked_sub(2).ok_or_else(|| invalid_model("it resizes a tensor of one axis"))?;
     let to = if let Some(sizes) = call.ints_if_known("shape")? {
         let last = sizes.last_chunk::<2>().copied().ok_or_else(|| invalid_model("its shape is too short"))?;
         let size = |axis: usize| if last[axis] == 0 { x.size(first + axis) } else { Ok(last[axis]) };

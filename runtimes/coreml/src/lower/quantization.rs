@@ -1,4 +1,4 @@
-//! Real numbers to small whole ones and back, while it runs.
+//! Quantization of activations.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -10,7 +10,7 @@ use crate::program::types::{Class, Element};
 
 pub(super) const OPERATIONS: Table = &[("dequantize", dequantize), ("quantize", quantize)];
 
-/// Scale and zero along the axis they belong to.
+/// Scale and zero point along their axis.
 fn scaling(call: &mut Call<'_, '_>, x: &Operand) -> Result<(String, Option<String>), EngineError> {
     let axis = call.ints("axis")?.and_then(|axis| axis.first().copied()).unwrap_or(0);
     let axis = if x.rank() == 0 { 0 } else { x.axis(axis)? };
@@ -39,7 +39,7 @@ fn quantize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, name) = (call.tensor("input")?, call.word("output_dtype", "int8")?);
     let element =
         Element::of_name(&name).filter(|element| element.class() == Class::Int && element.bits() <= 8);
-    let element = element.ok_or_else(|| invalid_model(format!("{name:?} are no small whole numbers")))?;
+    let element = element.ok_or_else(|| invalid_model(format!("{name:?} is not an 8-bit integer type")))?;
     let (scale, zero) = scaling(call, &x)?;
     let shares = call.node("Div", &[&x.name, &scale], []);
     let mut whole = call.node("Round", &[&shares], []);

@@ -1,4 +1,4 @@
-//! Layers that go through a sequence.
+//! Recurrent layers.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -10,7 +10,7 @@ use super::{
 
 pub(super) const OPERATIONS: Table = &[("gru", gru), ("lstm", lstm), ("rnn", rnn)];
 
-/// Activations of gates for a layer of so many directions: their names, and the two numbers of those that have any.
+/// Activations of gates for a layer with this number of directions: their names, and the two parameters of those that have any.
 fn activations(gates: &[&'static str], directions: i64) -> [Set; 3] {
     let all = gates.repeat(directions as usize);
     let numbers = |of_hard: f32, of_affine: f32| {
@@ -38,11 +38,11 @@ fn activation(call: &Call<'_, '_>, name: &str, usual: &str) -> Result<&'static s
         "relu" => "Relu",
         "hard_sigmoid" | "sigmoid_hard" => "HardSigmoid",
         "linear" => "Affine",
-        other => return Err(invalid_model(format!("its activation {other:?} is none that is known here"))),
+        other => return Err(invalid_model(format!("unsupported activation {other:?}"))),
     })
 }
 
-/// Blocks of rows in another order, with an axis for the direction before them.
+/// Blocks of rows in another order, with a leading axis for the direction.
 fn blocks(
     call: &mut Call<'_, '_>,
     given: &Operand,
@@ -60,12 +60,12 @@ fn blocks(
     call.unsqueeze(&joined, &[0])
 }
 
-/// A vector of zeros with an axis for the direction before it.
+/// A vector of zeros with a leading axis for the direction.
 fn zeros(call: &mut Call<'_, '_>, size: i64) -> Result<String, EngineError> {
     call.filled(&[1, size as u64], 0.0)
 }
 
-/// States of all directions side by side, to one behind the other.
+/// States of all directions, from adjacent to stacked.
 fn parted(call: &mut Call<'_, '_>, given: &Operand, directions: i64) -> Result<String, EngineError> {
     if directions == 1 {
         return call.unsqueeze(&given.name, &[0]);
@@ -83,7 +83,7 @@ fn together(call: &mut Call<'_, '_>, name: &str, directions: i64) -> Result<Stri
     call.reshape(&turned, &[0, -1])
 }
 
-/// Every step, or the last alone. What goes backwards alone gives its steps in the order it takes them; ONNX gives them in the
+/// All steps, or the last. A backward-only layer returns its steps in the order of computation; ONNX in the
 /// order of the sequence.
 fn steps(call: &mut Call<'_, '_>, all: &str, last: &str) -> Result<String, EngineError> {
     if !call.flag("output_sequence", false)? {
@@ -140,9 +140,9 @@ fn lstm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         activation(call, "cell_activation", "tanh")?,
         activation(call, "activation", "tanh")?,
     ];
-    // ONNX holds gates within bounds, not the cell.
+    // ONNX clips gates, not the cell.
     if call.known("clip")?.is_some() {
-        return Err(invalid_model("its cell is held within bounds, which nothing here does"));
+        return Err(invalid_model("clipping of the cell is not supported"));
     }
     let mut set = vec![Set::Int("hidden_size", hidden_of(call)?), text("direction", &direction)];
     set.extend(activations(&gates, directions));
@@ -172,7 +172,7 @@ fn gru(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     };
     let (bias, of_input) = (half("bias")?, half("input_bias")?);
     let resets_after = call.flag("reset_after", false)?;
-    // Where the gate comes last, the recurrent bias is behind it with the product.
+    // If the gate is applied last, the recurrent bias is added after the product.
     let parts = if resets_after { [&of_input, &bias] } else { [&bias, &of_input] };
     let bias = call.node("Concat", &[parts[0], parts[1]], [Set::Int("axis", 1)]);
     let first = parted(call, &first, 1)?;

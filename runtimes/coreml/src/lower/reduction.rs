@@ -1,4 +1,4 @@
-//! Many elements to one.
+//! Reductions.
 
 use island_runtimes_kit::error::EngineError;
 
@@ -26,7 +26,7 @@ pub(super) const OPERATIONS: Table = &[
 fn reduce(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let keeps = Set::Int("keepdims", i64::from(call.flag("keep_dims", false)?));
-    // The library knows the mean of real numbers only.
+    // The library has the mean of real numbers only.
     let is_whole_mean = kind == "ReduceMean" && x.class() == Class::Int;
     let name = if is_whole_mean { call.cast(&x, Class::Float) } else { x.name };
     let reduced = match call.ints("axes")? {

@@ -1,4 +1,4 @@
-//! Planes looked at in other places than their own.
+//! Sampling of planes at given positions.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -11,12 +11,12 @@ use crate::program::types::Class;
 pub(super) const OPERATIONS: Table =
     &[("affine", affine), ("crop_resize", crop_resize), ("resample", resample)];
 
-/// Most places of a plane that is made.
+/// Maximum number of positions of a generated plane.
 const MAX_PLACES: i64 = 1 << 24;
-/// Most boxes without a picture of their own.
+/// Maximum number of boxes without an image index.
 const MAX_BOXES: i64 = 1 << 16;
 
-/// What lies at the places of `grid`, -1 to 1 from corner to corner or from edge to edge; `fill` lies outside.
+/// The values at the positions of `grid`, -1 to 1 from corner to corner or from edge to edge; `fill` applies outside.
 fn sampled(
     call: &mut Call<'_, '_>,
     x: &str,
@@ -30,17 +30,17 @@ fn sampled(
     if fill == 0.0 || edge != "zeros" {
         return Ok(call.node("GridSample", &[x, grid], set));
     }
-    // Outside there are zeros only, so that what is to be zero is moved there and back.
+    // Outside are only zeros, so values are shifted by `fill` before and after.
     let fill = call.real(fill)?;
     let moved = call.node("Sub", &[x, &fill], []);
     let found = call.node("GridSample", &[&moved, grid], set);
     Ok(call.node("Add", &[&found, &fill], []))
 }
 
-/// Height and width of what is looked at.
+/// Height and width of the input.
 fn plane(x: &Operand) -> Result<(f32, f32), EngineError> {
     if x.rank() != 4 {
-        return Err(invalid_model(format!("it looks at something of {} axes, not four", x.rank())));
+        return Err(invalid_model(format!("it samples a tensor of {} axes, not four", x.rank())));
     }
     Ok((x.size(2)? as f32, x.size(3)? as f32))
 }
@@ -62,11 +62,11 @@ fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let edge = match call.word("padding_mode", "constant")?.as_str() {
         "border" => "border",
         "constant" => "zeros",
-        // ONNX reflects at corners or at edges by how corners are aligned; only these two agree with it.
+        // ONNX reflects at corners or at edges depending on corner alignment; only these two are equal.
         "reflection" if corners => "reflection",
         "symmetric" if !corners => "reflection",
         other => {
-            return Err(invalid_model(format!("its edges are filled by {other:?}, which nothing here does")));
+            return Err(invalid_model(format!("unsupported padding mode {other:?}")));
         }
     };
     let mode = if call.word("sampling_mode", "bilinear")? == "nearest" { "nearest" } else { "linear" };
@@ -74,13 +74,13 @@ fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     one(sampled(call, &x.name, &grid, [mode, edge], corners, fill)?)
 }
 
-/// From -1 to 1 in so many steps; one step is in the middle.
+/// From -1 to 1 in this number of steps; a single step is in the center.
 fn spread(count: i64) -> impl Iterator<Item = f32> {
     let place = move |at: i64| if count == 1 { 0.0 } else { 2.0 * at as f32 / (count - 1) as f32 - 1.0 };
     (0..count).map(place)
 }
 
-/// Height and width of what is made.
+/// Height and width of the result.
 fn made(call: &Call<'_, '_>, names: [&str; 2]) -> Result<[i64; 2], EngineError> {
     let [height, width] = [call.int(names[0], 1)?, call.int(names[1], 1)?];
     if height < 1 || width < 1 || height.saturating_mul(width) > MAX_PLACES {
@@ -96,7 +96,9 @@ fn affine(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let corners = call.flag("align_corners", true)?;
     let mode = call.word("coordinates_mode", "normalized_minus_one_to_one")?;
     if !corners || mode != "normalized_minus_one_to_one" {
-        return Err(invalid_model(format!("it counts places by {mode:?} (corners aligned: {corners})")));
+        return Err(invalid_model(format!(
+            "unsupported coordinate mode {mode:?} (corners aligned: {corners})"
+        )));
     }
     let places = spread(height).flat_map(|y| spread(width).flat_map(move |x| [x, y, 1.0]));
     let places = call.array(&[1, (height * width) as u64, 3], places.collect())?;
@@ -104,7 +106,7 @@ fn affine(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let matrix = call.transpose(&matrix, vec![0, 2, 1]);
     let grid = call.node("MatMul", &[&places, &matrix], []);
     let grid = call.reshape(&grid, &[-1, height, width, 2])?;
-    // One matrix may be for every picture.
+    // One matrix may apply to every image.
     let batch = x.size(0)?;
     let shape = call.list(&[batch, height, width, 2])?;
     let grid = call.node("Expand", &[&grid, &shape], []);
@@ -112,7 +114,7 @@ fn affine(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     one(sampled(call, &x.name, &grid, ["linear", "zeros"], true, fill)?)
 }
 
-/// Boxes as `[boxes, 4]`, and which picture each is cut from, if it is said.
+/// Boxes as `[boxes, 4]`, and the image index of each, if present.
 fn boxes(call: &mut Call<'_, '_>) -> Result<(String, Option<String>), EngineError> {
     if let Some(roi) = call.maybe("roi")? {
         let count = if roi.rank() == 5 { roi.size(2)? } else { 0 };
@@ -141,7 +143,7 @@ fn boxes(call: &mut Call<'_, '_>) -> Result<(String, Option<String>), EngineErro
     Ok((call.cast(&boxes, Class::Float), Some(index)))
 }
 
-/// Where each box begins and how far it reaches, `[boxes, 1]` each, along the axis of this part of its numbers.
+/// Start and extent of each box, `[boxes, 1]` each, along one axis.
 fn reach(call: &mut Call<'_, '_>, parts: &[String], axis: usize) -> Result<[String; 2], EngineError> {
     let mode = call.word("box_coordinate_mode", "CORNERS_HEIGHT_FIRST")?;
     let place = if mode.ends_with("HEIGHT_FIRST") { axis } else { 1 - axis };
@@ -160,13 +162,13 @@ fn crop_resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let [height, width] = made(call, ["target_height", "target_width"])?;
     let mode = call.word("sampling_mode", "DEFAULT")?;
     if mode != "ALIGN_CORNERS" && mode != "STRICT_ALIGN_CORNERS" {
-        return Err(invalid_model(format!("it samples boxes by {mode:?}, which nothing here does")));
+        return Err(invalid_model(format!("unsupported sampling mode {mode:?} of boxes")));
     }
     let (boxes, index) = boxes(call)?;
     let parts = call.nodes("Split", &[&boxes], [Set::Int("axis", 1), Set::Int("num_outputs", 4)], 4);
     let (scale, is_share) = (call.float("spatial_scale", 1.0)?, call.flag("normalized_coordinates", false)?);
     let mut grid = Vec::with_capacity(2);
-    // Along the width first, for that is the order of a place.
+    // The width first, which is the order of a position.
     for (axis, size, count) in [(1, columns, width), (0, rows, height)] {
         let [begin, length] = reach(call, &parts, axis)?;
         let last = (size - 1.0).max(1.0);
@@ -195,7 +197,7 @@ fn crop_resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     every_box(call, &x, &grid, [height, width], fill)
 }
 
-/// Every box out of every picture: `[boxes, pictures, channels, height, width]`.
+/// Every box of every image: `[boxes, images, channels, height, width]`.
 fn every_box(
     call: &mut Call<'_, '_>,
     x: &Operand,

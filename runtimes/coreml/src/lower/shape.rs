@@ -1,4 +1,4 @@
-//! The same elements in another arrangement.
+//! Changes of shape.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -43,7 +43,7 @@ fn expand_dims(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
 fn squeeze(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     match call.ints("axes")? {
-        // Axes that are longer than one are left as they are.
+        // Axes longer than one are unchanged.
         Some(axes) => {
             let places =
                 axes.iter().map(|&axis| x.axis(axis)).collect::<Result<Vec<usize>, EngineError>>()?;
@@ -60,7 +60,7 @@ fn flatten2d(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     one(call.node("Flatten", &[&x.name], [Set::Int("axis", axis)]))
 }
 
-/// A zero means the size that is there: counted from the last axis.
+/// A zero stands for the existing size, counted from the last axis.
 fn reshape(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let Some(sizes) = call.ints_if_known("shape")? else {
@@ -99,7 +99,7 @@ fn reshape_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let open = call.each_flag("end_masks")?;
     let mut parts = Vec::with_capacity(models.len());
     for (index, model) in models.iter().enumerate() {
-        let missing = || invalid_model("it says not from where to where its shapes are taken");
+        let missing = || invalid_model("the range of its shapes is missing");
         let begin = *begins.get(index).ok_or_else(missing)?;
         let end = if open.get(index).copied().unwrap_or(false) {
             i64::MAX
@@ -120,7 +120,7 @@ fn reverse(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     one(backwards(call, &x.name, &axes)?)
 }
 
-/// The last first, along these axes.
+/// Reverses the order along these axes.
 pub(super) fn backwards(call: &mut Call<'_, '_>, name: &str, axes: &[i64]) -> Result<String, EngineError> {
     let same = |number: i64| vec![number; axes.len()];
     let (begins, ends) = (call.list(&same(-1))?, call.list(&same(i64::MIN + 1))?);
@@ -148,13 +148,13 @@ fn space_to_depth(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     one(call.node("SpaceToDepth", &[&x.name], [Set::Int("blocksize", size)]))
 }
 
-/// Of sizes.
+/// The product of sizes.
 fn product(sizes: &[i64]) -> Result<i64, EngineError> {
     let product = sizes.iter().try_fold(1_i64, |product, &size| product.checked_mul(size));
     product.ok_or_else(|| invalid_model(format!("{sizes:?} multiplied are too large for a tensor")))
 }
 
-/// Sizes of a tensor of four axes, all known.
+/// Sizes of a tensor of four axes. An error if one is unknown.
 fn four(x: &Operand) -> Result<[i64; 4], EngineError> {
     if x.rank() != 4 {
         return Err(invalid_model(format!("it works on {} axes, not four", x.rank())));

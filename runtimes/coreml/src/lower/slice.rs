@@ -1,4 +1,4 @@
-//! Parts of tensors, cut out or replaced.
+//! Slices: extracted or replaced.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -15,20 +15,20 @@ pub(super) const OPERATIONS: Table = &[
     ("sliding_windows", sliding_windows),
 ];
 
-/// Most places that windows are made of.
+/// Maximum number of positions of windows.
 const MAX_PLACES: i64 = 1 << 24;
-/// Beyond every end.
+/// After every end.
 const END: i64 = i64::MAX;
-/// Before every beginning, for steps that go back.
+/// Before every start, for negative steps.
 const BEGIN: i64 = i64::MIN + 1;
 
-/// From where to where, by axis, as names of vectors in the graph.
+/// Starts and ends by axis, as names of vectors in the graph.
 struct Range {
     begins: String,
     ends: String,
     strides: Vec<i64>,
     squeezed: Vec<i64>,
-    /// Axes of which not everything is taken.
+    /// Axes that are sliced.
     cut: Vec<usize>,
 }
 
@@ -122,7 +122,7 @@ fn slice_by_size(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     one(call.node("Slice", &[&x.name, &begin.name, &end, &axes], []))
 }
 
-/// What is before and behind the part stays: along each axis that is cut, the new part is joined to both.
+/// Elements before and after the slice stay: along each sliced axis, the new part is concatenated with both.
 fn slice_update(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, update) = (call.tensor("x")?, call.tensor("update")?);
     let range = range(call, &x)?;
@@ -154,7 +154,7 @@ fn slice_update(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     one(part)
 }
 
-/// With steps, places are replaced one by one.
+/// With steps, elements are replaced individually.
 fn scattered(
     call: &mut Call<'_, '_>,
     x: &Operand,
@@ -192,9 +192,7 @@ fn sliding_windows(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> 
     let (axis, size, stride) = (x.axis(call.int("axis", 0)?)?, call.int("size", 1)?, call.int("stride", 1)?);
     let length = x.size(axis)?;
     if size < 1 || stride < 1 || size > length {
-        return Err(invalid_model(format!(
-            "windows of {size} with steps of {stride} do not fit into {length}"
-        )));
+        return Err(invalid_model(format!("windows of {size} with steps of {stride} do not fit {length}")));
     }
     let count = (length - size) / stride + 1;
     if count.saturating_mul(size) > MAX_PLACES {

@@ -1,4 +1,4 @@
-//! Tensors made, joined, split, sorted.
+//! Creating, joining, splitting and sorting tensors.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -26,7 +26,7 @@ pub(super) const OPERATIONS: Table = &[
     ("topk", topk),
 ];
 
-/// Operands as elements of one class: the first output's.
+/// Operands with elements of one class: the first output's.
 fn alike(call: &mut Call<'_, '_>, operands: &[Operand]) -> Result<Vec<String>, EngineError> {
     let class = call.output(0)?.element.class();
     Ok(operands.iter().map(|operand| call.cast(operand, class)).collect())
@@ -47,7 +47,7 @@ fn concat(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let stacked = stacked(call, &names, place as i64 + 1)?;
     let mut shape: Vec<i64> = (0..values[0].rank()).map(|_| 0).collect();
     shape[place] = -1;
-    // Behind the axis, sizes have moved by one: they are taken from the program.
+    // Behind the axis, sizes are shifted by one: they are taken from the program.
     for (other, size) in shape.iter_mut().enumerate().skip(place + 1) {
         *size = values[0].size(other)?;
     }
@@ -77,7 +77,7 @@ fn split(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
             let sizes = call.list(&sizes)?;
             Ok(call.nodes("Split", &[&x.name, &sizes], [Set::Int("axis", axis)], count))
         }
-        Some(_) => Err(invalid_model("it splits into more or fewer parts than it gives")),
+        Some(_) => Err(invalid_model("its number of parts differs from its results")),
         None => {
             let set = [Set::Int("axis", axis), Set::Int("num_outputs", count as i64)];
             Ok(call.nodes("Split", &[&x.name], set, count))
@@ -170,7 +170,7 @@ fn band_part(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     one(name)
 }
 
-/// Edges are given for the last axes only, each with its beginning and its end.
+/// Padding is given for the last axes only, each with its start and its end.
 fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, mode) = (call.tensor("x")?, call.word("mode", "constant")?);
     let mode = match mode.as_str() {
@@ -182,7 +182,7 @@ fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         let count = pads.len() / 2;
         let first = x.rank().checked_sub(count).filter(|_| pads.len() % 2 == 0);
         let first = first
-            .ok_or_else(|| invalid_model(format!("its edges are {} for {} axes", pads.len(), x.rank())))?;
+            .ok_or_else(|| invalid_model(format!("it has {} paddings for {} axes", pads.len(), x.rank())))?;
         let mut all = vec![0; 2 * x.rank()];
         for (axis, [begin, end]) in pads.as_chunks::<2>().0.iter().enumerate() {
             (all[first + axis], all[first + axis + x.rank()]) = (*begin, *end);

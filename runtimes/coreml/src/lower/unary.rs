@@ -47,8 +47,8 @@ fn simple(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineErro
 fn cast(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, name) = (call.tensor("x")?, call.word("dtype", "fp32")?);
     let element =
-        Element::of_name(&name).ok_or_else(|| invalid_model(format!("{name:?} are no elements")))?;
-    // Halves to floats and back: nothing happens, both are computed as floats.
+        Element::of_name(&name).ok_or_else(|| invalid_model(format!("unknown element type {name:?}")))?;
+    // f16 to f32 and back: both are computed in f32.
     one(call.cast(&x, element.class()))
 }
 
@@ -64,7 +64,7 @@ fn exp2(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     one(call.node("Pow", &[&two, &x.name], []))
 }
 
-/// With what keeps it from being zero.
+/// With the term that keeps it positive.
 fn shifted(call: &mut Call<'_, '_>, x: &Operand, usual: f32) -> Result<String, EngineError> {
     let epsilon = call.float("epsilon", usual)?;
     let epsilon = call.real(epsilon)?;

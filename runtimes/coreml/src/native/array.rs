@@ -1,5 +1,5 @@
-//! Numbers as the library's arrays. Its memory is only seen inside of its own calls, which say how long it is.
-#![expect(unsafe_code, reason = "Objective-C is asked, and its memory read and written")]
+//! Tensors as the library's arrays. Their memory is only accessed inside the library's calls, which pass its length.
+#![expect(unsafe_code, reason = "calls of Objective-C, and access to its memory")]
 
 use std::{cell::RefCell, ffi::c_void, ptr::NonNull, slice};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::model::Tensor;
 
-/// A tensor as an array of these elements.
+/// A tensor as an array of this element type.
 pub(super) fn of_tensor(tensor: &Tensor, element: Element) -> Result<Retained<MLMultiArray>, String> {
     if tensor.shape().is_empty() || tensor.shape().contains(&0) {
         return Err(format!("Core ML takes no array {:?}", tensor.shape()));
@@ -22,41 +22,41 @@ pub(super) fn of_tensor(tensor: &Tensor, element: Element) -> Result<Retained<ML
     let shape: Vec<Retained<NSNumber>> =
         tensor.shape().iter().map(|&size| NSNumber::new_usize(size)).collect();
     let shape = NSArray::from_retained_slice(&shape);
-    // SAFETY: the shape holds whole numbers above zero, and the type is one that the library has.
+    // SAFETY: the shape contains positive integers, and the library has this element type.
     let array =
         unsafe { MLMultiArray::initWithShape_dataType_error(MLMultiArray::alloc(), &shape, code(element)) };
-    let array =
-        array.map_err(|error| format!("Core ML makes no array {:?}: {}", tensor.shape(), words(&error)))?;
+    let array = array
+        .map_err(|error| format!("Core ML cannot create an array {:?}: {}", tensor.shape(), words(&error)))?;
     let filled = RefCell::new(Err("Core ML does not give an array's memory".to_owned()));
     let handler =
         RcBlock::new(|memory: NonNull<c_void>, bytes: isize, strides: NonNull<NSArray<NSNumber>>| {
-            // SAFETY: the strides live at least as long as this call.
+            // SAFETY: the strides outlive this call.
             let strides = unsafe { strides.as_ref() };
-            // SAFETY: the memory is so many bytes of that element, and nothing else is told of it during this call.
+            // SAFETY: the memory has this number of bytes of that element, and no other reference during this call.
             let memory = unsafe { writable(memory, bytes, element) };
             let written = memory.and_then(|memory| numbers::scatter(tensor, memory, &sizes(strides)?));
             *filled.borrow_mut() = written;
         });
-    // SAFETY: the handler is called during this call alone, on this thread, while all that it borrows lives.
+    // SAFETY: the handler is called only during this call, on this thread, while everything it borrows is alive.
     unsafe { array.getMutableBytesWithHandler(&handler) };
     drop(handler);
     filled.into_inner().map(|()| array)
 }
 
-/// The tensor that an array is.
+/// The tensor of an array.
 pub(super) fn to_tensor(array: &MLMultiArray) -> Result<Tensor, String> {
-    // SAFETY: these only read what the array says of itself.
+    // SAFETY: these only read properties of the array.
     let (code, shape, strides) = unsafe { (array.dataType().0, array.shape(), array.strides()) };
-    let element = Element::of_code(code)
-        .ok_or_else(|| format!("an array's elements are of the unknown type {code:#x}"))?;
+    let element =
+        Element::of_code(code).ok_or_else(|| format!("an array has the unknown element type {code:#x}"))?;
     let (shape, strides) = (sizes(&shape)?, sizes(&strides)?);
     let seen = RefCell::new(Err("Core ML does not give an array's memory".to_owned()));
     let handler = RcBlock::new(|memory: NonNull<c_void>, bytes: isize| {
-        // SAFETY: the memory is so many bytes of that element, and nobody writes to it during this call.
+        // SAFETY: the memory has this number of bytes of that element, and nothing writes to it during this call.
         let memory = unsafe { readable(memory, bytes, element) };
         *seen.borrow_mut() = memory.and_then(|memory| numbers::gather(memory, &shape, &strides));
     });
-    // SAFETY: the handler is called during this call alone, on this thread, while all that it borrows lives.
+    // SAFETY: the handler is called only during this call, on this thread, while everything it borrows is alive.
     unsafe { array.getBytesWithHandler(&handler) };
     drop(handler);
     seen.into_inner()
@@ -72,7 +72,7 @@ fn code(element: Element) -> MLMultiArrayDataType {
     }
 }
 
-/// Sizes or strides, none of which is below zero.
+/// Sizes or strides. An error if one is negative.
 fn sizes(numbers: &NSArray<NSNumber>) -> Result<Vec<usize>, String> {
     let size = |number: Retained<NSNumber>| {
         let size = number.as_isize();
@@ -81,23 +81,23 @@ fn sizes(numbers: &NSArray<NSNumber>) -> Result<Vec<usize>, String> {
     numbers.iter().map(size).collect()
 }
 
-/// How many elements lie in so many bytes, if memory may hold them at all.
+/// The number of elements in this number of bytes. An error for sizes that memory cannot have.
 fn count(memory: NonNull<c_void>, bytes: isize, element: Element) -> Result<usize, String> {
     if !memory.as_ptr().addr().is_multiple_of(element.bytes()) {
-        return Err(format!("an array of {element:?} lies at {memory:p}, between its elements"));
+        return Err(format!("an array of {element:?} has the unaligned address {memory:p}"));
     }
     usize::try_from(bytes)
         .map(|bytes| bytes / element.bytes())
         .map_err(|_| format!("an array has {bytes} bytes"))
 }
 
-/// Memory as its elements are.
+/// Memory as a slice of its element type.
 ///
 /// # Safety
-/// It must be so many bytes that stay as they are for `'m`, of any content: every element is a number whatever its bits are.
+/// It must have this number of bytes that do not change for `'m`; any content is valid, since every bit pattern is a number.
 unsafe fn readable<'m>(memory: NonNull<c_void>, bytes: isize, element: Element) -> Result<Read<'m>, String> {
     let count = count(memory, bytes, element)?;
-    // SAFETY: by this function's contract; the alignment was checked, and no more elements are taken than the bytes hold.
+    // SAFETY: by this function's contract; the alignment was checked, and the slice has no more elements than the bytes hold.
     Ok(unsafe {
         match element {
             Element::F16 => Read::F16(slice::from_raw_parts(memory.cast().as_ptr(), count)),
@@ -109,13 +109,13 @@ unsafe fn readable<'m>(memory: NonNull<c_void>, bytes: isize, element: Element) 
     })
 }
 
-/// Memory to be filled, as its elements are.
+/// Memory to be filled, as a slice of its element type.
 ///
 /// # Safety
-/// It must be so many bytes that nobody else reads or writes for `'m`, of any content.
+/// It must have this number of bytes without another reference for `'m`, of any content.
 unsafe fn writable<'m>(memory: NonNull<c_void>, bytes: isize, element: Element) -> Result<Write<'m>, String> {
     let count = count(memory, bytes, element)?;
-    // SAFETY: by this function's contract; the alignment was checked, and no more elements are taken than the bytes hold.
+    // SAFETY: by this function's contract; the alignment was checked, and the slice has no more elements than the bytes hold.
     Ok(unsafe {
         match element {
             Element::F16 => Write::F16(slice::from_raw_parts_mut(memory.cast().as_ptr(), count)),

@@ -1,5 +1,5 @@
-//! What the library says of inputs, and outputs as it gives them.
-#![expect(unsafe_code, reason = "Objective-C is asked")]
+//! The library's description of inputs and outputs, and its values.
+#![expect(unsafe_code, reason = "calls of Objective-C")]
 
 use std::collections::HashMap;
 
@@ -14,86 +14,86 @@ use crate::{
     package::interface::{Color, Feature, Kind},
 };
 
-/// What an input is given as.
+/// The form of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// An array of these.
+    /// An array of this element type.
     Array(Element),
-    /// A picture; the channels of its planes are in the order of the colour.
+    /// An image; its planes are in the order of the color layout.
     Picture(Format, Color),
 }
 
-/// What the library wants for an input that the model's files describe.
+/// The library's form of an input that the model's files describe.
 pub(super) fn wanted(feature: &Feature, described: &MLFeatureDescription) -> Result<Wanted, String> {
-    // SAFETY: these only read what the description says.
+    // SAFETY: these only read properties of the description.
     let (array, picture) = unsafe { (described.multiArrayConstraint(), described.imageConstraint()) };
     let unknown = |what: &str, code: String| {
-        format!("the {what} of its input {} are of the unknown type {code}", feature.name)
+        format!("the {what} of its input {} have the unknown type {code}", feature.name)
     };
     match (&feature.kind, array, picture) {
         (Kind::Array { .. }, Some(array), _) => {
-            // SAFETY: it only reads what the constraint says.
+            // SAFETY: it only reads a property of the constraint.
             let code = unsafe { array.dataType() }.0;
             Element::of_code(code).map(Wanted::Array).ok_or_else(|| unknown("numbers", format!("{code:#x}")))
         }
         (&Kind::Image { color, .. }, _, Some(picture)) => {
-            // SAFETY: it only reads what the constraint says.
+            // SAFETY: it only reads a property of the constraint.
             let code = unsafe { picture.pixelFormatType() };
             let format = Format::of_code(code).ok_or_else(|| unknown("pixels", format!("{code:#x}")))?;
             Ok(Wanted::Picture(format, color))
         }
-        // Such as a picture whose `metadata.json` is missing: drivers would not know that it is one.
-        _ => Err(format!("its input {} is something else to Core ML than to its files", feature.name)),
+        // Such as an image without `metadata.json`: drivers would not know that it is one.
+        _ => Err(format!("its input {} has another type in Core ML than in its files", feature.name)),
     }
 }
 
-/// A tensor as a value of an input.
+/// A tensor as the value of an input.
 pub(super) fn value(tensor: &Tensor, wanted: Wanted) -> Result<Retained<MLFeatureValue>, String> {
     match wanted {
         Wanted::Array(element) => {
             let array = array::of_tensor(tensor, element)?;
-            // SAFETY: the value takes its own hold on the array.
+            // SAFETY: the value retains the array.
             Ok(unsafe { MLFeatureValue::featureValueWithMultiArray(&array) })
         }
         Wanted::Picture(format, color) => {
             let planes: ArrayD<f32> = tensor.clone().into_floats();
             let buffer = picture::of_planes(&planes, color, format)?;
-            // SAFETY: the value takes its own hold on the buffer.
+            // SAFETY: the value retains the buffer.
             Ok(unsafe { MLFeatureValue::featureValueWithPixelBuffer(&buffer) })
         }
     }
 }
 
-/// The tensor that a value of an output is; none where it is a classifier's label, which shares make superfluous.
+/// The tensor of an output's value; `None` for the label of a classifier, which follows from its probabilities.
 pub(super) fn tensor(
     value: &MLFeatureValue,
     feature: &Feature,
     labels: Option<&[String]>,
 ) -> Result<Option<Tensor>, String> {
-    let nothing = || "Core ML gives nothing for it".to_owned();
-    // SAFETY: it only reads what the value is.
+    let nothing = || "Core ML returned no value".to_owned();
+    // SAFETY: it only reads the type of the value.
     match unsafe { value.r#type() } {
         MLFeatureType::MultiArray => {
-            // SAFETY: the value is an array, as was just read.
+            // SAFETY: the value is an array, as checked above.
             let array = unsafe { value.multiArrayValue() }.ok_or_else(nothing)?;
             array::to_tensor(&array).map(Some)
         }
         MLFeatureType::Image => {
             let color = if let Kind::Image { color, .. } = feature.kind { color } else { Color::Rgb };
-            // SAFETY: the value is a picture, as was just read.
+            // SAFETY: the value is an image, as checked above.
             let buffer = unsafe { value.imageBufferValue() }.ok_or_else(nothing)?;
             picture::to_planes(&buffer, color).map(|planes| Some(Tensor::Floats(planes)))
         }
         MLFeatureType::Dictionary => shares(value, labels).map(Some),
         MLFeatureType::String | MLFeatureType::Int64 => Ok(None),
-        other => Err(format!("it is of the unknown type {}", other.0)),
+        other => Err(format!("its type {} is unknown", other.0)),
     }
 }
 
-/// A classifier's shares in the order of its labels. Of labels that are alike, the first has the share of all.
+/// A classifier's probabilities in the order of its labels. Of equal labels, the first has the probability of all.
 fn shares(value: &MLFeatureValue, labels: Option<&[String]>) -> Result<Tensor, String> {
-    let labels = labels.ok_or("it gives shares and names no labels")?;
-    // SAFETY: the value is a dictionary, as its caller read.
+    let labels = labels.ok_or("it has probabilities without labels")?;
+    // SAFETY: the value is a dictionary, as the caller checked.
     let (keys, numbers) = unsafe { value.dictionaryValue() }.to_vecs();
     let mut shares = HashMap::with_capacity(keys.len());
     for (key, number) in keys.iter().zip(&numbers) {
@@ -105,16 +105,16 @@ fn shares(value: &MLFeatureValue, labels: Option<&[String]>) -> Result<Tensor, S
     Ok(Tensor::Floats(array))
 }
 
-/// A classifier's output of shares and what they are of.
+/// A classifier's output of probabilities and its labels.
 pub(super) fn labels(described: &MLModelDescription) -> Result<Option<(String, Vec<String>)>, String> {
-    // SAFETY: these only read what the description says.
+    // SAFETY: these only read properties of the description.
     let (output, labels) = unsafe { (described.predictedProbabilitiesName(), described.classLabels()) };
     let (Some(output), Some(labels)) = (output, labels) else { return Ok(None) };
     let labels = labels.iter().map(|object| label(&object)).collect::<Result<Vec<String>, _>>()?;
     Ok(Some((output.to_string(), labels)))
 }
 
-/// A label as text: models have texts or whole numbers.
+/// A label as text: models have strings or integers.
 fn label(object: &AnyObject) -> Result<String, String> {
     if let Some(text) = object.downcast_ref::<NSString>() {
         return Ok(text.to_string());

@@ -1,4 +1,4 @@
-//! A model's files as the folder that the system's library reads: an Island's cache keeps each under its hash.
+//! A model's files as the folder that the system's library reads: an Island's cache stores each under its hash.
 
 use std::{
     collections::BTreeMap,
@@ -12,31 +12,31 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use crate::package::find::{Form, Found};
 
-/// Folders made by this process.
+/// Number of folders that this process created.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// A folder that goes with its owner.
+/// A folder, removed on drop.
 #[derive(Debug)]
 pub struct Laid {
     folder: PathBuf,
     model: PathBuf,
-    /// What was made of it and could not be brought here.
+    /// A compiled model that could not be moved here.
     elsewhere: Option<PathBuf>,
 }
 
 impl Laid {
-    /// Where the model lies.
+    /// Path of the model.
     pub fn model(&self) -> &Path {
         &self.model
     }
 
-    /// Takes what was made of it, so that it goes with it; says where it lies now.
+    /// Moves a compiled model into the folder, and returns its new path.
     pub fn take_in(&mut self, made: PathBuf) -> PathBuf {
         let kept = self.folder.join("Compiled.mlmodelc");
         if fs::rename(&made, &kept).is_ok() {
             return kept;
         }
-        // On another disk, where it stays.
+        // On another file system, where it stays.
         self.elsewhere.insert(made).clone()
     }
 }
@@ -45,14 +45,14 @@ impl Drop for Laid {
     fn drop(&mut self) {
         for folder in self.elsewhere.iter().chain([&self.folder]) {
             if let Err(error) = fs::remove_dir_all(folder) {
-                tracing::warn!(folder = %folder.display(), %error, "a model's folder stays behind");
+                tracing::warn!(folder = %folder.display(), %error, "cannot remove a model's folder");
             }
         }
     }
 }
 
-/// Lays a model out in the folder for scratch files. Files are copied: where disks can, that takes neither time nor room, and what
-/// the library does to its copy never reaches the cache.
+/// Creates a model's folder in the folder for temporary files. Files are copied: file systems with reflinks need neither time nor space for it,
+/// and changes by the library never reach the cache.
 pub fn lay_out(files: &BTreeMap<String, PathBuf>, found: &Found) -> Result<Laid, EngineError> {
     let inner = format!("{}/", found.name);
     let (prefix, name) = match found.form {
@@ -64,7 +64,7 @@ pub fn lay_out(files: &BTreeMap<String, PathBuf>, found: &Found) -> Result<Laid,
         Form::Package => ("", "Model.mlpackage"),
     };
     let unique = format!("coreml-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    // The agent points this at the worker's own folder, which it removes whatever happens.
+    // The agent sets this to the worker's own folder, which it removes in any case.
     let folder = env::temp_dir().join(unique);
     let laid = Laid { model: folder.join(name), folder, elsewhere: None };
     fs::create_dir_all(&laid.folder).map_err(|error| failed(&found.name, error))?;
@@ -85,13 +85,13 @@ fn failed(path: &str, error: io::Error) -> EngineError {
     EngineError::host(format!("copy {path} to where the system's library reads it")).because(error)
 }
 
-/// A path that stays below where it begins.
+/// A path without components that leave its folder.
 fn checked(path: &str) -> Result<&Path, EngineError> {
     let path = Path::new(path);
     if path.components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(path);
     }
-    Err(invalid_model(format!("its file {} lies outside of the model", path.display())))
+    Err(invalid_model(format!("its file {} lies outside the model", path.display())))
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_lies_as_the_library_wants_it_and_goes_with_its_owner() {
+    fn every_form_is_laid_out_and_removed_on_drop() {
         let package =
             ["a/M.mlpackage/Manifest.json", "a/M.mlpackage/Data/com.apple.CoreML/m", "tokenizer.json"];
         let compiled = ["M.mlmodelc/model.mil", "M.mlmodelc/weights/weight.bin", "M.mlmodelc/coremldata.bin"];
@@ -157,12 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_it_goes_with_it() {
+    fn compiled_model_is_removed_on_drop() {
         let mut laid = laid(&["b/M.mlmodel"]).expect("laid out");
         let made = tempfile::tempdir().expect("a folder").keep();
         let kept = laid.take_in(made.clone());
         assert!(kept.starts_with(&laid.folder) && kept.is_dir() && !made.exists());
-        // Nothing can be moved over what lies there already and is not empty.
+        // Nothing can be moved over an existing folder that is not empty.
         fs::write(kept.join("x"), "").expect("written");
         let other = tempfile::tempdir().expect("a folder").keep();
         assert_eq!(laid.take_in(other.clone()), other);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_lies_outside_of_the_model() {
+    fn files_outside_the_model_are_rejected() {
         let why = laid(&["M.mlmodelc/model.mil", "M.mlmodelc/../../x"]).expect_err("refused").message();
         assert!(why.contains("outside"), "{why}");
     }

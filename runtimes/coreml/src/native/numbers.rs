@@ -1,11 +1,11 @@
-//! Numbers in memory whose order is the library's affair: arrays come with strides, and rows with room behind them.
+//! Arrays in the library's memory: with strides, and with padding after rows.
 
 use half::f16;
 use ndarray::{ArrayD, ArrayViewD, ArrayViewMutD, IxDyn, ShapeBuilder as _, Zip};
 
 use crate::model::Tensor;
 
-/// What the elements of an array are.
+/// Element types of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the field's own")]
 pub enum Element {
@@ -17,7 +17,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// The element with this number in the library: a kind and the bits of one.
+    /// The element type of a number in the library: a class and a width in bits.
     pub fn of_code(code: isize) -> Option<Self> {
         Some(match code {
             0x1_0010 => Self::F16,
@@ -29,7 +29,7 @@ impl Element {
         })
     }
 
-    /// Bytes of one.
+    /// Size in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::I8 => 1,
@@ -40,7 +40,7 @@ impl Element {
     }
 }
 
-/// Memory of an array, as its elements are.
+/// Memory of an array by its element type.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "the names are the field's own")]
 pub enum Read<'m> {
@@ -51,7 +51,7 @@ pub enum Read<'m> {
     I32(&'m [i32]),
 }
 
-/// Memory of an array to be filled, as its elements are.
+/// Memory of an array to be filled, by its element type.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the names are the field's own")]
 pub enum Write<'m> {
@@ -82,7 +82,7 @@ fn gathered<T: Copy, N>(
     forward(strides)?;
     let view = ArrayViewD::from_shape(IxDyn(shape).strides(IxDyn(strides)), memory)
         .map_err(|error| misfit(shape, strides, memory.len(), &error))?;
-    // In order, whatever the order in memory was.
+    // In row-major order.
     let numbers = view.iter().map(|&element| number(element)).collect();
     ArrayD::from_shape_vec(IxDyn(shape), numbers)
         .map_err(|error| misfit(shape, strides, memory.len(), &error))
@@ -122,11 +122,11 @@ fn scattered<N: Copy, T>(
     Ok(())
 }
 
-/// A tensor in whole numbers of a width: none is cut off to fit.
+/// A tensor in integers of a width. An error if a number does not fit.
 fn whole<T: TryFrom<i64> + Copy>(tensor: &Tensor) -> Result<ArrayD<T>, String> {
     let narrow = |number: i64| {
         let bits = 8 * size_of::<T>();
-        T::try_from(number).map_err(|_| format!("{number} is no whole number of {bits} bits"))
+        T::try_from(number).map_err(|_| format!("{number} does not fit {bits} bits"))
     };
     let numbers = match tensor {
         Tensor::Ints(array) => array.iter().map(|&number| narrow(number)).collect::<Result<Vec<T>, _>>()?,
@@ -137,7 +137,7 @@ fn whole<T: TryFrom<i64> + Copy>(tensor: &Tensor) -> Result<ArrayD<T>, String> {
     ArrayD::from_shape_vec(IxDyn(tensor.shape()), numbers).map_err(|error| error.to_string())
 }
 
-/// Strides that go forward: what is too great for a place in memory would be taken for a way back.
+/// Positive strides: larger values would be read as negative.
 fn forward(strides: &[usize]) -> Result<(), String> {
     if strides.iter().all(|&stride| isize::try_from(stride).is_ok()) {
         return Ok(());
@@ -146,7 +146,7 @@ fn forward(strides: &[usize]) -> Result<(), String> {
 }
 
 fn misfit(shape: &[usize], strides: &[usize], length: usize, error: &ndarray::ShapeError) -> String {
-    format!("an array {shape:?} with strides {strides:?} does not lie in {length} elements: {error}")
+    format!("an array {shape:?} with strides {strides:?} does not fit {length} elements: {error}")
 }
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_with_room_behind_them_are_read_without_it() {
+    fn padding_after_rows_is_skipped() {
         let memory: Vec<f16> = (0..8).map(|number| f16::from_f32(number as f32)).collect();
         let read = gather(Read::F16(&memory), &[2, 3], &[4, 1]).expect("fits");
         assert_eq!(read, floats(&[2, 3], vec![0.0, 1.0, 2.0, 4.0, 5.0, 6.0]));
@@ -172,18 +172,18 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_lie_in_memory_is_refused() {
+    fn arrays_outside_their_memory_are_rejected() {
         assert!(gather(Read::F32(&[0.0; 5]), &[2, 3], &[3, 1]).is_err());
         assert!(gather(Read::F32(&[0.0; 6]), &[2, 3], &[4, 1]).is_err());
         assert!(gather(Read::F32(&[0.0; 6]), &[2, 3], &[usize::MAX, 1]).is_err());
         assert!(gather(Read::F32(&[0.0; 6]), &[2, 3], &[3]).is_err());
         assert!(scatter(&floats(&[2], vec![1.0, 2.0]), Write::F32(&mut [0.0; 1]), &[1]).is_err());
         let same_place = scatter(&floats(&[2], vec![1.0, 2.0]), Write::F32(&mut [0.0; 2]), &[0]);
-        assert!(same_place.is_err(), "two numbers in one place");
+        assert!(same_place.is_err(), "two elements at one address");
     }
 
     #[test]
-    fn no_whole_number_is_cut_off_to_fit() {
+    fn integers_that_do_not_fit_are_rejected() {
         let wide = Tensor::Ints(ArrayD::from_elem(IxDyn(&[1]), 1 << 31));
         let why = scatter(&wide, Write::I32(&mut [0]), &[1]).expect_err("too wide");
         assert!(why.contains("32 bits"), "{why}");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_have_the_numbers_of_the_library() {
+    fn element_types_have_the_numbers_of_the_library() {
         let known = [0x1_0010, 0x1_0020, 0x1_0040, 0x2_0008, 0x2_0020].map(Element::of_code);
         let all = [Element::F16, Element::F32, Element::F64, Element::I8, Element::I32];
         assert_eq!(known, all.map(Some));

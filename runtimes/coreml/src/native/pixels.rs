@@ -1,23 +1,23 @@
-//! Pictures between planes of numbers, as drivers have them, and rows of pixels, as the library has them.
+//! Images as planes of numbers, for drivers, and as rows of pixels, for the library.
 
 use half::f16;
 use ndarray::{Array4, ArrayD, ArrayView4, Ix4};
 
 use crate::package::interface::Color;
 
-/// How pixels lie in memory.
+/// Pixel formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Blue, green, red and how opaque, a byte each.
+    /// Blue, green, red and alpha, one byte each.
     Bgra,
-    /// A byte of brightness.
+    /// One byte of grayscale.
     Gray,
-    /// Brightness as a half.
+    /// Grayscale in f16.
     GrayHalf,
 }
 
 impl Format {
-    /// The format with this number in the library: four letters.
+    /// The format of a number in the library: four characters.
     pub fn of_code(code: u32) -> Option<Self> {
         Some(match &code.to_be_bytes() {
             b"BGRA" => Self::Bgra,
@@ -45,32 +45,32 @@ impl Format {
         }
     }
 
-    /// Channels that a model sees.
+    /// Channels of a model's input.
     pub fn channels(self) -> usize {
         if self == Self::Bgra { 3 } else { 1 }
     }
 }
 
-/// Where the pixels of a picture lie.
+/// Layout of an image in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rows {
-    /// How.
+    /// Pixel format.
     pub format: Format,
-    /// Pixels of a row.
+    /// Width.
     pub width: usize,
-    /// Rows.
+    /// Height.
     pub height: usize,
-    /// Bytes from one row to the next.
+    /// Row stride in bytes.
     pub step: usize,
 }
 
 impl Rows {
-    /// Bytes of a row that are pixels.
+    /// Bytes of a row without padding.
     fn used(&self) -> usize {
         self.width * self.format.bytes()
     }
 
-    /// Whether rows of this length lie apart, in so many bytes.
+    /// Whether an image of this layout fits this number of bytes without overlapping rows.
     fn fit(&self, bytes: usize) -> Result<(), String> {
         let end = self
             .height
@@ -80,23 +80,23 @@ impl Rows {
         if self.step > 0 && self.used() <= self.step && end.is_some_and(|end| end <= bytes) {
             return Ok(());
         }
-        Err(format!("a picture {self:?} does not lie in {bytes} bytes"))
+        Err(format!("an image {self:?} does not fit {bytes} bytes"))
     }
 }
 
-/// The place of a channel among a pixel's bytes; programs count channels in the order that their description says.
+/// The index of a channel among a pixel's bytes; programs count channels in the order of their description.
 fn place(color: Color, channel: usize) -> usize {
     if color == Color::Bgr { channel } else { 2 - channel }
 }
 
-/// Draws `[1, channels, height, width]`, 0 to 255, into memory.
+/// Writes `[1, channels, height, width]`, 0 to 255, to memory.
 pub fn draw(planes: &ArrayD<f32>, color: Color, memory: &mut [u8], rows: Rows) -> Result<(), String> {
     let Rows { format, width, height, step } = rows;
     rows.fit(memory.len())?;
     let wanted = [1, format.channels(), height, width];
     let planes: ArrayView4<'_, f32> = match planes.view().into_dimensionality::<Ix4>() {
         Ok(planes) if planes.shape() == wanted => planes,
-        _ => return Err(format!("an array {:?} is no picture {wanted:?}", planes.shape())),
+        _ => return Err(format!("an array {:?} is not an image {wanted:?}", planes.shape())),
     };
     for (y, row) in memory.chunks_mut(step).take(height).enumerate() {
         for (x, pixel) in row[..rows.used()].chunks_exact_mut(format.bytes()).enumerate() {
@@ -120,7 +120,7 @@ fn level(number: f32) -> u8 {
     number.round().clamp(0.0, 255.0) as u8
 }
 
-/// The picture in memory as `[1, channels, height, width]`, 0 to 255.
+/// Reads memory as `[1, channels, height, width]`, 0 to 255.
 pub fn see(memory: &[u8], color: Color, rows: Rows) -> Result<ArrayD<f32>, String> {
     let Rows { format, width, height, step } = rows;
     rows.fit(memory.len())?;
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn channels_lie_where_the_library_looks_for_them() {
+    fn channels_have_the_library_order() {
         let planes = ArrayD::from_shape_vec(IxDyn(&[1, 3, 1, 2]), vec![10.0, 11.0, 20.0, 21.4, 300.0, -1.0]);
         let planes = planes.expect("six");
         let rows = Rows { format: Format::Bgra, width: 2, height: 1, step: 12 };
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_is_seen_again() {
+    fn written_image_is_read_back() {
         for (format, color) in [
             (Format::Bgra, Color::Rgb),
             (Format::Bgra, Color::Bgr),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_lie_in_memory_is_refused() {
+    fn images_outside_their_memory_are_rejected() {
         let rows = Rows { format: Format::Gray, width: 4, height: 2, step: 4 };
         let planes = ArrayD::zeros(IxDyn(&[1, 1, 2, 4]));
         assert!(draw(&planes, Color::Gray, &mut [0; 7], rows).is_err());

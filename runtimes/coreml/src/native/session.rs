@@ -1,5 +1,5 @@
-//! A loaded model.
-#![expect(unsafe_code, reason = "Objective-C is asked")]
+//! A model loaded by the system's library.
+#![expect(unsafe_code, reason = "calls of Objective-C")]
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ use crate::{
     package::{Package, find::Found, interface::Interface},
 };
 
-/// A model that the system's library runs.
+/// A model loaded by the system's library.
 #[derive(Debug)]
 pub struct Native {
     name: String,
@@ -46,27 +46,27 @@ pub struct Native {
 struct Engine(Retained<MLModel>);
 
 impl Engine {
-    /// Where the object lies, which tells it from others.
+    /// Address of the object, which identifies it.
     fn place(&self) -> usize {
         Retained::as_ptr(&self.0).addr()
     }
 }
 
-// SAFETY: a model belongs to no thread; it asks to be called by one at a time, which its mutex sees to, and counts its owners with
-// atomic operations as all objects do.
+// SAFETY: a model is bound to no thread; calls must not be concurrent, which its mutex guarantees, and its reference count is
+// atomic.
 unsafe impl Send for Engine {}
 
-/// What a conversation has said so far.
+/// The state of a conversation.
 #[derive(Debug)]
 struct Held {
-    /// The place of the model that it is of.
+    /// The address of its model.
     of: usize,
-    /// None for models that remember nothing.
+    /// `None` for models without states.
     state: Option<Retained<MLState>>,
 }
 
 impl Native {
-    /// Compiles and loads a function of a package, for processor and Neural Engine, and for GPUs where the owner gives one.
+    /// Compiles and loads a function of a package, for CPU and Neural Engine, and for GPUs if the owner lends one.
     pub fn load(
         files: &BTreeMap<String, PathBuf>,
         found: &Found,
@@ -89,13 +89,13 @@ impl Native {
         autoreleasepool(|_| {
             let said = |why: String| invalid_model(format!("{}: {why}", package.name));
             let engine = open(&compile::compiled(&mut laid).map_err(said)?, named, uses_gpu).map_err(said)?;
-            // SAFETY: it only reads what the model says.
+            // SAFETY: it only reads a property of the model.
             let described = unsafe { engine.modelDescription() };
-            // SAFETY: it only reads what the description says.
+            // SAFETY: it only reads a property of the description.
             let known = unsafe { described.inputDescriptionsByName() };
             let wanted = |input: &crate::package::interface::Feature| {
                 let described = known.objectForKey(&NSString::from_str(&input.name));
-                let described = described.ok_or_else(|| format!("Core ML knows no input {}", input.name))?;
+                let described = described.ok_or_else(|| format!("Core ML has no input {}", input.name))?;
                 feature::wanted(input, &described)
             };
             let inputs = interface.inputs.iter().map(wanted).collect::<Result<_, _>>().map_err(said)?;
@@ -105,7 +105,7 @@ impl Native {
         })
     }
 
-    /// All inputs as the library takes them.
+    /// All inputs in the library's form.
     fn provided(&self, mut given: Tensors) -> Result<Retained<MLDictionaryFeatureProvider>, EngineError> {
         let (mut names, mut values) = (Vec::new(), Vec::new());
         for (input, wanted) in self.interface.inputs.iter().zip(&self.inputs) {
@@ -124,7 +124,7 @@ impl Native {
         let names: Vec<&NSString> = names.iter().map(|name| &**name).collect();
         let values: Vec<&AnyObject> = values.iter().map(AsRef::as_ref).collect();
         let dictionary = NSDictionary::from_slices(&names, &values);
-        // SAFETY: the dictionary holds feature values alone, which a provider gives out as they are.
+        // SAFETY: the dictionary contains only feature values, which a provider returns unchanged.
         let provider = unsafe {
             MLDictionaryFeatureProvider::initWithDictionary_error(
                 MLDictionaryFeatureProvider::alloc(),
@@ -132,7 +132,7 @@ impl Native {
             )
         };
         provider.map_err(|error| {
-            invalid_model(format!("Core ML does not take the inputs of {}: {}", self.name, words(&error)))
+            invalid_model(format!("Core ML rejects the inputs of {}: {}", self.name, words(&error)))
         })
     }
 
@@ -141,7 +141,7 @@ impl Native {
         let labels = self.labels.as_ref().map(|(_, labels)| labels.as_slice());
         let mut outputs = Tensors::new();
         for output in &self.interface.outputs {
-            // SAFETY: it only looks up what was given.
+            // SAFETY: it only reads a value.
             let value = unsafe { given.featureValueForName(&NSString::from_str(&output.name)) };
             let value =
                 value.ok_or_else(|| invalid_model(format!("{} gives no {}", self.name, output.name)))?;
@@ -159,7 +159,7 @@ impl Native {
 fn open(compiled: &Path, function: Option<&str>, uses_gpu: bool) -> Result<Retained<MLModel>, String> {
     let url = compile::url(compiled)?;
     let units = if uses_gpu { MLComputeUnits::All } else { MLComputeUnits::CPUAndNeuralEngine };
-    // SAFETY: a configuration is plain settings; a function is named only where the system knows functions.
+    // SAFETY: a configuration contains settings; a function is set only if the system supports functions.
     let configuration = unsafe {
         let configuration = MLModelConfiguration::new();
         configuration.setComputeUnits(units);
@@ -168,9 +168,9 @@ fn open(compiled: &Path, function: Option<&str>, uses_gpu: bool) -> Result<Retai
         }
         configuration
     };
-    // SAFETY: what lies there was compiled by this library or is refused by it.
+    // SAFETY: the library compiled this model, or rejects it.
     let model = unsafe { MLModel::modelWithContentsOfURL_configuration_error(&url, &configuration) };
-    model.map_err(|error| format!("Core ML does not load it: {}", words(&error)))
+    model.map_err(|error| format!("Core ML cannot load it: {}", words(&error)))
 }
 
 impl Model for Native {
@@ -189,20 +189,20 @@ impl Model for Native {
     fn start(&self) -> Result<State, EngineError> {
         let engine = self.engine.lock();
         let has_states = !self.interface.states.is_empty();
-        // SAFETY: models with states were loaded only where the system knows them.
+        // SAFETY: models with states are loaded only if the system supports them.
         let state = has_states.then(|| unsafe { engine.0.newState() });
         Ok(State::new(Held { of: engine.place(), state }))
     }
 
     fn run(&self, inputs: Tensors, state: &mut State) -> Result<Tensors, EngineError> {
-        // What the library makes on the way is let go at once: threads of the runtime have no pool of their own.
+        // Releases the library's temporary objects at once: threads of the runtime have no pool of their own.
         autoreleasepool(|_| {
             let provider = self.provided(inputs)?;
             let provider = ProtocolObject::from_ref(&*provider);
             let engine = self.engine.lock();
             let held = state.content::<Held>().filter(|held| held.of == engine.place());
             let held = held.ok_or_else(|| invalid_model("the state is of another model"))?;
-            // SAFETY: the inputs are as the model's description wants them; the state is of this model, and borrowed by this call alone.
+            // SAFETY: the inputs match the model's description; the state is of this model, and borrowed by this call only.
             let given = unsafe {
                 match &held.state {
                     Some(state) => engine.0.predictionFromFeatures_usingState_error(provider, state),
@@ -211,7 +211,7 @@ impl Model for Native {
             };
             drop(engine);
             let given = given.map_err(|error| {
-                invalid_model(format!("Core ML runs {} and fails: {}", self.name, words(&error)))
+                invalid_model(format!("Core ML failed to run {}: {}", self.name, words(&error)))
             })?;
             self.read(&given)
         })

@@ -1,25 +1,25 @@
-//! What this system offers, and its errors in words.
-#![expect(unsafe_code, reason = "Objective-C is asked")]
+//! Features of this system, and texts of its errors.
+#![expect(unsafe_code, reason = "calls of Objective-C")]
 
 use island_runtimes_api::Unavailable;
 use objc2::{available, rc::autoreleasepool};
 use objc2_core_ml::{MLCPUComputeDevice, MLGPUComputeDevice, MLModel, MLNeuralEngineComputeDevice};
 use objc2_foundation::{NSError, NSProcessInfo};
 
-/// Whether this system's library does what is asked of it.
+/// Whether this system's library is new enough.
 pub fn check() -> Result<(), Unavailable> {
     if available!(macos = 13.0) {
         return Ok(());
     }
-    Err(Unavailable { reason: format!("its Core ML is that of macOS {}, and macOS 13 is needed", release()) })
+    Err(Unavailable { reason: format!("Core ML of macOS {} is too old: macOS 13 is required", release()) })
 }
 
-/// Whether states and packages of several functions are known here.
+/// Whether states and packages with several functions are supported.
 pub fn knows_states_and_functions() -> bool {
     available!(macos = 15.0)
 }
 
-/// The library by the system that it belongs to.
+/// The library by the version of the system.
 pub fn version() -> String {
     format!("Core ML of macOS {}", release())
 }
@@ -29,17 +29,17 @@ fn release() -> String {
     format!("{}.{}.{}", version.majorVersion, version.minorVersion, version.patchVersion)
 }
 
-/// What the library computes on here.
+/// Devices of the library on this machine.
 pub fn devices() -> Vec<String> {
     if !available!(macos = 14.0) {
         return vec!["CPU".to_owned()];
     }
     autoreleasepool(|_| {
-        // SAFETY: the method takes nothing, and this system has it.
+        // SAFETY: the method takes no arguments, and this system has it.
         let devices = unsafe { MLModel::availableComputeDevices() };
         let name = |device: &objc2::runtime::AnyObject| {
             if let Some(engine) = device.downcast_ref::<MLNeuralEngineComputeDevice>() {
-                // SAFETY: the method takes nothing and only reads.
+                // SAFETY: the method takes no arguments and only reads.
                 return format!("Neural Engine ({} cores)", unsafe { engine.totalCoreCount() });
             }
             let known = [
@@ -52,7 +52,7 @@ pub fn devices() -> Vec<String> {
     })
 }
 
-/// What an error says, with its number: the words alone are often the same.
+/// The text of an error with its number: texts alone are often equal.
 pub(super) fn words(error: &NSError) -> String {
     format!("{} ({} {})", error.localizedDescription(), error.domain(), error.code())
 }

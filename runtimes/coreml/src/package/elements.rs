@@ -1,4 +1,4 @@
-//! Elements as files store them, to numbers.
+//! Stored elements to numbers.
 
 use half::{bf16, f16};
 
@@ -7,25 +7,25 @@ use crate::program::{
     value::Data,
 };
 
-/// Why bytes are not the elements they are said to be.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// Too few or too many bytes.
     #[error("{bytes} bytes are not {count} elements of {bits} bits")]
     Size {
-        /// Bytes there are.
+        /// Bytes.
         bytes: usize,
-        /// Elements there should be.
+        /// Expected elements.
         count: u64,
-        /// Bits of one.
+        /// Bits of an element.
         bits: u64,
     },
-    /// Texts are not stored as bytes.
-    #[error("texts cannot stand there")]
+    /// Strings are not stored as bytes.
+    #[error("strings cannot be stored there")]
     Text,
 }
 
-/// `count` elements out of as many bytes as they take; the last byte of small elements may be filled up.
+/// Decodes `count` elements; the last byte of small elements may have padding.
 pub fn decode(bytes: &[u8], element: Element, count: u64) -> Result<Data, Unreadable> {
     let bits = element.bits();
     let needed = count.checked_mul(bits).map(|bits| bits.div_ceil(8));
@@ -70,7 +70,7 @@ fn ints(bytes: &[u8], element: Element) -> Vec<i64> {
     }
 }
 
-/// Elements of less than a byte lie one behind the other, the lowest bits first.
+/// Elements of less than a byte are adjacent, the lowest bits first.
 pub fn small(bytes: &[u8], bits: u32, is_signed: bool, count: usize) -> Vec<i64> {
     let mask = (1_u32 << bits) - 1;
     let sign = if is_signed { 1_i64 << (bits - 1) } else { 0 };
@@ -84,7 +84,7 @@ pub fn small(bytes: &[u8], bits: u32, is_signed: bool, count: usize) -> Vec<i64>
     (0..count).map(number).collect()
 }
 
-/// A float of eight bits with so many behind the point.
+/// A float of eight bits with this number of fraction bits.
 fn tiny(byte: u8, mantissa_bits: u32) -> f32 {
     let exponent_bits = 7 - mantissa_bits;
     let bias = (1_i32 << (exponent_bits - 1)) - 1;
@@ -94,7 +94,7 @@ fn tiny(byte: u8, mantissa_bits: u32) -> f32 {
     let top = (1 << exponent_bits) - 1;
     let size = match exponent {
         0 => mantissa * 2.0_f32.powi(1 - bias),
-        // The form with four bits of exponent has no infinity: only its last code is no number.
+        // The form with four exponent bits has no infinity: only its last code is NaN.
         _ if exponent == top && mantissa_bits == 3 && byte & 7 == 7 => f32::NAN,
         _ if exponent == top && mantissa_bits == 2 => {
             if mantissa == 0.0 {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_of_eight_bits_are_those_of_their_tables() {
+    fn eight_bit_floats_equal_their_tables() {
         let bits = |byte: u8, mantissa: u32| tiny(byte, mantissa).to_bits();
         let wide = [(0x38, 1.0), (0x7e, 448.0), (0x01, 2.0_f32.powi(-9)), (0xb8, -1.0)];
         let short = [(0x3c, 1.0), (0x7b, 57344.0), (0x01, 2.0_f32.powi(-16))];
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_sizes_are_refused() {
+    fn wrong_lengths_are_rejected() {
         assert!(decode(&[0; 7], Element::F32, 2).is_err());
         assert!(decode(&[0; 8], Element::F32, u64::MAX).is_err());
         assert_eq!(decode(&[0; 2], Element::U3, 5), Ok(Data::Ints(vec![0; 5])));

@@ -1,4 +1,4 @@
-//! Which of a repository's files are the model, in which of its forms.
+//! Finding the model among a repository's files, in any of its forms.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use std::{
 use island_runtimes_kit::error::{EngineError, ErrorKind, invalid_model};
 use serde_json::Value;
 
-/// Largest manifest, bytes.
+/// Maximum size of a manifest in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 
 /// A form of a model.
@@ -30,13 +30,13 @@ pub struct Found {
     pub form: Form,
     /// The program's file.
     pub program: PathBuf,
-    /// What a compiled model says of itself.
+    /// The metadata of a compiled model.
     pub metadata: Option<PathBuf>,
-    /// The folder in the repository that paths in the program begin from, with its slash.
+    /// The folder in the repository that paths in the program are relative to, with its slash.
     pub folder: String,
 }
 
-/// Finds the model among these files; `wanted` is its path where there are several.
+/// Finds the model among these files; `wanted` is its path if there are several.
 pub fn find(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> Result<Found, EngineError> {
     let models = models(files);
     let wanted = wanted.map(|name| name.trim_end_matches('/'));
@@ -63,7 +63,7 @@ fn models(files: &BTreeMap<String, PathBuf>) -> BTreeSet<(&str, Form)> {
     files.keys().filter_map(|path| model_of(path)).collect()
 }
 
-/// The model that a file belongs to. The repository itself can be one: its name is empty then.
+/// The model of a file. The repository itself can be one: its name is empty then.
 fn model_of(path: &str) -> Option<(&str, Form)> {
     if let Some(folder) = path.strip_suffix("Manifest.json") {
         return Some((folder.trim_end_matches('/'), Form::Package));
@@ -73,18 +73,18 @@ fn model_of(path: &str) -> Option<(&str, Form)> {
     {
         return Some((folder.trim_end_matches('/'), Form::Compiled));
     }
-    // What a compiled model was made of may lie in it.
+    // The source of a compiled model may be in its folder.
     let is_inside = path.contains("Data/com.apple.CoreML/") || path.contains(".mlmodelc/");
     (path.ends_with(".mlmodel") && !is_inside).then_some((path, Form::Package))
 }
 
 fn nothing(files: &BTreeMap<String, PathBuf>, wanted: Option<&str>) -> String {
     if files.keys().any(|path| path.contains(".aimodel")) {
-        return "its model is an .aimodel, for Apple's Core AI; only .mlpackage and .mlmodelc are run"
+        return "its model is an .aimodel, for Apple's Core AI; only .mlpackage and .mlmodelc are supported"
             .to_owned();
     }
     if files.keys().any(|path| path.contains(".mlmodelc/") && path.ends_with(".espresso.net")) {
-        return "its model is a compiled NeuralNetwork, the form from before ML programs; only ML programs are run".to_owned();
+        return "its model is a compiled NeuralNetwork, the form from before ML programs; only ML programs are supported".to_owned();
     }
     match wanted {
         Some(name) => format!("none of its files belong to the model {name:?}"),
@@ -126,7 +126,7 @@ fn locate(files: &BTreeMap<String, PathBuf>, name: &str, form: Form) -> Result<F
     Ok(Found { name: shown.to_owned(), form, program, metadata: None, folder })
 }
 
-/// The path in `Data` of the item that the manifest calls the model.
+/// The path in `Data` of the manifest's root item.
 fn root_model(manifest: &PathBuf, name: &str) -> Result<String, EngineError> {
     let unreadable =
         |error| EngineError::new(ErrorKind::ModelUnavailable, format!("read {name}")).because(error);
@@ -137,7 +137,7 @@ fn root_model(manifest: &PathBuf, name: &str) -> Result<String, EngineError> {
     }
     let bytes = fs::read(manifest).map_err(unreadable)?;
     let manifest: Value = serde_json::from_slice(&bytes)
-        .map_err(|error| invalid_model(format!("the manifest of {name} is no JSON")).because(error))?;
+        .map_err(|error| invalid_model(format!("the manifest of {name} is not JSON")).because(error))?;
     let root = manifest.get("rootModelIdentifier").and_then(Value::as_str);
     let entry = root.and_then(|root| manifest.get("itemInfoEntries")?.get(root)?.get("path")?.as_str());
     let path = entry.ok_or_else(|| invalid_model(format!("the manifest of {name} names no model")))?;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compiled_model_is_its_folder() {
+    fn compiled_model_is_its_folder() {
         let inside =
             ["model.mil", "model.mlmodel", "weights/weight.bin"].map(|file| format!("a/M.mlmodelc/{file}"));
         let files = files(&[&inside[0], &inside[1], &inside[2], "tokenizer.json"]);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_one_must_be_named() {
+    fn one_of_several_models_must_be_named() {
         let files = files(&["A.mlmodelc/model.mil", "B.mlmodelc/model.mil"]);
         assert!(find(&files, None).expect_err("two").message().contains("A.mlmodelc, B.mlmodelc"));
         assert_eq!(find(&files, Some("B.mlmodelc/")).expect("named").name, "B.mlmodelc");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_run_is_named() {
+    fn unsupported_forms_are_named() {
         let why = |names: &[&str]| find(&files(names), None).expect_err("refused").message();
         assert!(why(&["M.aimodel/main.bin"]).contains(".aimodel"));
         assert!(why(&["M.mlmodelc/model.espresso.net"]).contains("NeuralNetwork"));

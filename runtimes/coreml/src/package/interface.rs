@@ -1,4 +1,4 @@
-//! What a model says of its inputs, outputs and states.
+//! A model's inputs, outputs and states.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::{
     proto::model::{ArrayType, Description, Feature as Described, FeatureKind as DescribedKind},
 };
 
-/// What a function takes and gives.
+/// The interface of a function.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Interface {
-    /// What it is called with.
+    /// Inputs.
     pub inputs: Vec<Feature>,
-    /// What it gives.
+    /// Outputs.
     pub outputs: Vec<Feature>,
-    /// What stays from call to call.
+    /// States.
     pub states: Vec<Feature>,
-    /// The output that has a classifier's shares.
+    /// The output with a classifier's probabilities.
     pub probabilities: Option<String>,
 }
 
@@ -27,36 +27,36 @@ pub struct Interface {
 pub struct Feature {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// Whether a call can do without.
+    /// Whether it may be omitted.
     pub is_optional: bool,
 }
 
-/// What a feature is.
+/// The type of a feature.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
-    /// A picture; the program gets it as `[1, channels, height, width]`, 0 to 255.
+    /// An image; the program gets it as `[1, channels, height, width]`, 0 to 255.
     Image {
-        /// Pixels.
+        /// Width in pixels.
         width: u32,
-        /// Pixels.
+        /// Height in pixels.
         height: u32,
-        /// How its channels are ordered.
+        /// Its color layout.
         color: Color,
     },
-    /// Numbers.
+    /// An array.
     Array {
-        /// How they are computed with.
+        /// The class of its elements.
         class: Class,
-        /// Which dimensions it may have.
+        /// Its valid dimensions.
         sizes: Sizes,
     },
-    /// Anything else: a label, a dictionary of shares.
+    /// Another type: a label, a dictionary of probabilities.
     Other,
 }
 
-/// Channels of a picture.
+/// Color layout of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the field's own")]
 pub enum Color {
@@ -65,14 +65,14 @@ pub enum Color {
     Bgr,
 }
 
-/// Which dimensions an array may have.
+/// Valid dimensions of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sizes {
-    /// These; 0 for any.
+    /// Fixed; 0 for any.
     Fixed(Vec<u64>),
     /// Any of these.
     OneOf(Vec<Vec<u64>>),
-    /// Each from one size to another, or without end.
+    /// A range for each, or without a maximum.
     Ranges(Vec<(u64, Option<u64>)>),
 }
 
@@ -86,7 +86,7 @@ impl Sizes {
         }
     }
 
-    /// The least size of a dimension that holds `count`.
+    /// The minimum valid size of a dimension that is at least `count`.
     pub fn holding(&self, axis: usize, count: u64) -> Option<u64> {
         match self {
             Self::Fixed(sizes) => match *sizes.get(axis)? {
@@ -103,7 +103,7 @@ impl Sizes {
         }
     }
 
-    /// The greatest size of a dimension, if there is one.
+    /// The maximum size of a dimension, if there is one.
     pub fn most(&self, axis: usize) -> Option<u64> {
         match self {
             Self::Fixed(sizes) => sizes.get(axis).copied().filter(|&size| size > 0),
@@ -112,7 +112,7 @@ impl Sizes {
         }
     }
 
-    /// Whether an array of these dimensions is one of those.
+    /// Whether these dimensions are valid.
     pub fn allow(&self, shape: &[usize]) -> bool {
         let fits = |sizes: &[u64]| {
             let same = |(&size, &given): (&u64, &usize)| size == 0 || size == given as u64;
@@ -133,12 +133,12 @@ impl Sizes {
 }
 
 impl Interface {
-    /// An input of this name.
+    /// The input with this name.
     pub fn input(&self, name: &str) -> Option<&Feature> {
         self.inputs.iter().find(|feature| feature.name == name)
     }
 
-    /// The only input that is a picture, with its width, height and channels.
+    /// The only image input, with its width, height and channels.
     pub fn image(&self) -> Option<(&Feature, u32, u32, Color)> {
         self.inputs.iter().find_map(|feature| match feature.kind {
             Kind::Image { width, height, color } => Some((feature, width, height, color)),
@@ -147,7 +147,7 @@ impl Interface {
     }
 }
 
-/// As the program itself declares them.
+/// From the declarations of the program.
 pub fn of_function(function: &Function) -> Interface {
     let feature = |named: &Named| {
         let tensor = named.ty.tensor()?;
@@ -173,7 +173,7 @@ pub fn of_function(function: &Function) -> Interface {
     }
 }
 
-/// As a package describes them, by function.
+/// From a package's description, by function.
 pub fn of_description(description: &Description, default_function: &str) -> BTreeMap<String, Interface> {
     let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     let all = |features: &[Described]| features.iter().map(described).collect();
@@ -230,9 +230,9 @@ fn of_array(array: &ArrayType) -> Kind {
     Kind::Array { class, sizes }
 }
 
-/// As `metadata.json` of a compiled model says, by function.
+/// From `metadata.json` of a compiled model, by function.
 pub fn of_metadata(bytes: &[u8], default_function: &str) -> Result<BTreeMap<String, Interface>, String> {
-    let metadata: Value = serde_json::from_slice(bytes).map_err(|error| format!("it is no JSON: {error}"))?;
+    let metadata: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
     let model = metadata.get(0).unwrap_or(&metadata);
     let mut interfaces = BTreeMap::new();
     for function in model.get("functions").and_then(Value::as_array).into_iter().flatten() {
@@ -261,7 +261,7 @@ fn of_schemas(function: &Value) -> Interface {
 
 fn of_schema(schema: &Value) -> Option<Feature> {
     let text = |field: &str| schema.get(field).and_then(Value::as_str);
-    // Numbers stand there as texts: "[1, 3, 224, 224]".
+    // Numbers are strings there: "[1, 3, 224, 224]".
     let parsed = |field: &str| text(field).and_then(|text| serde_json::from_str::<Value>(text).ok());
     let side = |field: &str| text(field).and_then(|text| text.parse().ok()).unwrap_or(0);
     let kind = match text("type")? {

@@ -1,12 +1,12 @@
-//! Names of classes that a model's makers put beside it, for programs that show its answers.
+//! Names of classes in a model's metadata, written for programs that show its results.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// Where they are kept among what makers may note.
+/// Their key in the metadata.
 const KEY: &str = "com.apple.coreml.model.preview.params";
-/// Most of them.
+/// Maximum number of them.
 const MAX_LABELS: usize = 10_000;
 
 #[derive(Deserialize)]
@@ -14,14 +14,14 @@ struct Parameters {
     labels: Vec<String>,
 }
 
-/// A compiled model's description of itself.
+/// The description of a compiled model.
 #[derive(Deserialize)]
 struct Described {
     #[serde(default, rename = "userDefinedMetadata")]
     user_defined: BTreeMap<String, serde_json::Value>,
 }
 
-/// The names among notes.
+/// The names in metadata.
 pub(super) fn of_notes(notes: &BTreeMap<String, String>) -> Option<Vec<String>> {
     read(notes.get(KEY)?)
 }
@@ -32,7 +32,7 @@ pub(super) fn of_metadata(bytes: &[u8]) -> Option<Vec<String>> {
     read(described.first()?.user_defined.get(KEY)?.as_str()?)
 }
 
-/// Notes are for people: one that says something else is no reason to refuse a model.
+/// Metadata is for people: other content does not make a model invalid.
 fn read(parameters: &str) -> Option<Vec<String>> {
     let Parameters { labels } = serde_json::from_str(parameters).ok()?;
     (1..=MAX_LABELS).contains(&labels.len()).then_some(labels)
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_say_something_else_are_nobodys_fault() {
+    fn other_metadata_is_ignored() {
         for text in ["", "[]", "{}", r#"{"labels": []}"#, r#"{"labels": [1]}"#] {
             assert_eq!(of_notes(&BTreeMap::from([(KEY.to_owned(), text.to_owned())])), None, "{text}");
         }

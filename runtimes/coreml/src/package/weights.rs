@@ -1,4 +1,4 @@
-//! Files of weights, read blob by blob: each blob has a head that says what it is and where its data lie.
+//! Files of weights, read blob by blob: each blob has a header with its type and the position of its data.
 
 use std::{
     collections::BTreeMap,
@@ -15,16 +15,16 @@ use crate::program::{
     value::Data,
 };
 
-/// How a program writes the folder it lies in.
+/// The folder of the program, as it is written in paths.
 const MODEL_PATH: &str = "@model_path/";
-/// What a blob's head begins with.
+/// The first bytes of a blob's header.
 const MARK: u32 = 0xDEAD_BEEF;
-/// Bytes of a blob's head.
+/// Size of a blob's header in bytes.
 const HEAD_BYTES: usize = 64;
-/// The only version of these files that has heads.
+/// The only version of these files with headers.
 const VERSION: u32 = 2;
 
-/// Where a model's weights lie.
+/// The files of a model's weights.
 #[derive(Debug, Clone)]
 pub struct Weights {
     folder: String,
@@ -32,19 +32,19 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Weights beside a program in `folder`, among these files.
+    /// Weights of a program in `folder`, among these files.
     pub fn new(folder: String, files: &BTreeMap<String, PathBuf>) -> Self {
         let inside = files.iter().filter(|(name, _)| name.starts_with(&folder));
         Self { files: inside.map(|(name, path)| (name.clone(), path.clone())).collect(), folder }
     }
 
-    /// Bytes of all files that weights may lie in; what cannot be looked at has none.
+    /// Bytes of all files that may contain weights; 0 for those that cannot be read.
     pub fn bytes(&self) -> u64 {
         let lengths = self.files.values().filter_map(|path| fs::metadata(path).ok());
         lengths.fold(0, |sum, file| sum.saturating_add(file.len()))
     }
 
-    /// The elements of a blob, which must be of the type that the program says.
+    /// The elements of a blob. An error if their type differs from the program's.
     pub fn read(&self, file: &str, offset: u64, ty: &TensorType) -> Result<Data, EngineError> {
         let path = self.path(file)?;
         let unreadable =
@@ -71,7 +71,7 @@ enum Wrong {
     Said(String),
 }
 
-/// What a blob's head says.
+/// A blob's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Head {
     element: Element,
@@ -83,10 +83,9 @@ fn head(bytes: &[u8; HEAD_BYTES]) -> Result<Head, String> {
     let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
     let long = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
     if word(0) != MARK {
-        return Err("it does not begin as blobs do".to_owned());
+        return Err("it does not start with a blob's header".to_owned());
     }
-    let element =
-        Element::of_blob(word(4)).ok_or_else(|| format!("elements of kind {} are unknown", word(4)))?;
+    let element = Element::of_blob(word(4)).ok_or_else(|| format!("unknown element type {}", word(4)))?;
     Ok(Head { element, bytes: long(8), at: long(16) })
 }
 
@@ -99,18 +98,18 @@ fn blob(file: &File, length: u64, offset: u64, ty: &TensorType) -> Result<Data, 
     file.read_exact_at(&mut first, 0).map_err(Wrong::Io)?;
     let version = u32::from_le_bytes([first[4], first[5], first[6], first[7]]);
     if version != VERSION {
-        return Err(said(format!("the file is of version {version}, only {VERSION} is read")));
+        return Err(said(format!("the file is of version {version}, only {VERSION} is supported")));
     }
     let mut bytes = [0; HEAD_BYTES];
     if offset.checked_add(HEAD_BYTES as u64).is_none_or(|end| end > length) {
-        return Err(said("its head lies outside the file".to_owned()));
+        return Err(said("its header lies outside the file".to_owned()));
     }
     file.read_exact_at(&mut bytes, offset).map_err(Wrong::Io)?;
     let head = head(&bytes).map_err(said)?;
     if head.element != ty.element && !alike(head.element, ty.element) {
-        return Err(said(format!("it holds {:?}, the program says {:?}", head.element, ty.element)));
+        return Err(said(format!("it has {:?}, the program declares {:?}", head.element, ty.element)));
     }
-    let shape = ty.fixed().ok_or_else(|| said("the program says no size".to_owned()))?;
+    let shape = ty.fixed().ok_or_else(|| said("the program declares no size".to_owned()))?;
     let count = count(&shape).ok_or_else(|| said(format!("{shape:?} is too large for a tensor")))?;
     let needed = (count * ty.element.bits()).div_ceil(8);
     if needed != head.bytes {
@@ -129,7 +128,7 @@ fn alike(stored: Element, said: Element) -> bool {
     matches!((stored, said), (Element::U8 | Element::I8, Element::Bool))
 }
 
-/// How many elements a tensor of this shape has, unless that is too many.
+/// The number of elements of a tensor of this shape. `None` if it is too large.
 pub fn count(shape: &[u64]) -> Option<u64> {
     let count = shape.iter().try_fold(1_u64, |count, &size| count.checked_mul(size))?;
     (count <= MAX_ELEMENTS).then_some(count)
@@ -164,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_is_read_where_its_head_says() {
+    fn blob_is_read_at_the_position_in_its_header() {
         let (_folder, weights) = file(|_| {});
         assert_eq!(read(&weights, 3), Ok(Data::Ints(vec![1, -1, 7])));
     }
 
     #[test]
-    fn broken_heads_are_refused() {
+    fn broken_headers_are_rejected() {
         let why = |change: fn(&mut Vec<u8>)| {
             let (_folder, weights) = file(change);
             read(&weights, 3).expect_err("refused")
@@ -181,7 +180,7 @@ mod tests {
         assert!(why(|bytes| bytes[72..80].fill(255)).contains("needs 3"));
         assert!(why(|bytes| bytes[80..88].fill(255)).contains("outside"));
         assert!(why(|bytes| bytes[4] = 1).contains("version 1"));
-        assert!(why(|bytes| bytes.truncate(100)).contains("head lies outside"));
+        assert!(why(|bytes| bytes.truncate(100)).contains("header lies outside"));
         assert!(why(|bytes| bytes.truncate(10)).contains("too short"));
         let (_folder, weights) = file(|_| {});
         assert!(read(&weights, u64::MAX).expect_err("refused").contains("too large"));

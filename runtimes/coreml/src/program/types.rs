@@ -1,6 +1,6 @@
-//! What values are: elements, dimensions.
+//! Types of values: elements, dimensions.
 
-/// What the elements of a tensor are, as files store them.
+/// Stored element types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the field's own")]
 pub enum Element {
@@ -28,12 +28,12 @@ pub enum Element {
     U64,
 }
 
-/// How elements are computed with.
+/// Class of computed elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// `f32`, whatever the file says.
+    /// `f32`, whatever the stored type.
     Float,
-    /// `i64`, whatever the file says.
+    /// `i64`, whatever the stored type.
     Int,
     /// Flags.
     Bool,
@@ -41,7 +41,7 @@ pub enum Class {
     Text,
 }
 
-/// Elements by their number in protobuf, their number in files of weights (0 for none) and their name in text.
+/// Element types by their number in protobuf, their number in files of weights (0 for none) and their name in text.
 const ELEMENTS: [(Element, i32, u32, &str); 22] = [
     (Element::Bool, 1, 0, "bool"),
     (Element::Text, 2, 0, "string"),
@@ -68,22 +68,22 @@ const ELEMENTS: [(Element, i32, u32, &str); 22] = [
 ];
 
 impl Element {
-    /// The element with this number in protobuf.
+    /// The element type with this number in protobuf.
     pub fn of_proto(number: i32) -> Option<Self> {
         ELEMENTS.iter().find(|(_, proto, ..)| *proto == number).map(|(element, ..)| *element)
     }
 
-    /// The element with this number in a file of weights.
+    /// The element type with this number in a file of weights.
     pub fn of_blob(number: u32) -> Option<Self> {
         ELEMENTS.iter().find(|(_, _, blob, _)| number > 0 && *blob == number).map(|(element, ..)| *element)
     }
 
-    /// The element with this name in text.
+    /// The element type with this name in text.
     pub fn of_name(name: &str) -> Option<Self> {
         ELEMENTS.iter().find(|(.., known)| *known == name).map(|(element, ..)| *element)
     }
 
-    /// Bits of one; 0 for texts, which have no size.
+    /// Size in bits; 0 for strings.
     pub fn bits(self) -> u64 {
         match self {
             Self::Text => 0,
@@ -99,12 +99,12 @@ impl Element {
         }
     }
 
-    /// Whether it may be below zero.
+    /// Whether it is signed.
     pub fn is_signed(self) -> bool {
         matches!(self, Self::I4 | Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
-    /// How it is computed with.
+    /// The class it is computed in.
     pub fn class(self) -> Class {
         match self {
             Self::Bool => Class::Bool,
@@ -115,20 +115,20 @@ impl Element {
     }
 }
 
-/// Greatest dimension, and most elements of one tensor: twice those of the largest that are published.
+/// Maximum dimension, and maximum elements of one tensor: twice those of the largest published ones.
 pub const MAX_ELEMENTS: u64 = 1 << 32;
 
-/// Elements and dimensions; a dimension that is known only when the model runs is `None`.
+/// Element type and dimensions; a dimension that is known only when the model runs is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorType {
-    /// What its elements are.
+    /// Element type.
     pub element: Element,
     /// Its dimensions.
     pub shape: Vec<Option<u64>>,
 }
 
 impl TensorType {
-    /// A single value.
+    /// A scalar.
     pub fn scalar(element: Element) -> Self {
         Self { element, shape: Vec::new() }
     }
@@ -144,23 +144,23 @@ impl TensorType {
     }
 }
 
-/// What a name or value is.
+/// The type of a name or value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueType {
     /// A tensor.
     Tensor(TensorType),
-    /// Any number of the same.
+    /// A list of elements of one type.
     List(Box<ValueType>),
-    /// Several, each of its own kind.
+    /// A tuple.
     Tuple(Vec<ValueType>),
-    /// Keys and values.
+    /// A dictionary.
     Dictionary(Box<(ValueType, ValueType)>),
-    /// A tensor that stays from run to run.
+    /// A state: a tensor that persists between runs.
     State(TensorType),
 }
 
 impl ValueType {
-    /// The tensor it is, or that it holds from run to run.
+    /// The type of the tensor or of the state's tensor.
     pub fn tensor(&self) -> Option<&TensorType> {
         match self {
             Self::Tensor(tensor) | Self::State(tensor) => Some(tensor),
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_element_is_found_by_each_of_its_names() {
+    fn element_types_are_found_by_each_of_their_names() {
         for (element, proto, blob, name) in ELEMENTS {
             assert_eq!(Element::of_proto(proto), Some(element));
             assert_eq!(Element::of_name(name), Some(element));

@@ -1,11 +1,11 @@
-//! Values that stand in the program or in a file of weights.
+//! Values in the program or in a file of weights.
 
 use super::types::{Element, TensorType, ValueType};
 
-/// A value with what it is.
+/// A value with its type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// What it is.
+    /// Its type.
     pub ty: ValueType,
     /// Its content.
     pub data: Data,
@@ -16,17 +16,17 @@ pub struct Value {
 pub enum Data {
     /// Real numbers.
     Floats(Vec<f32>),
-    /// Whole numbers.
+    /// Integers.
     Ints(Vec<i64>),
     /// Flags.
     Bools(Vec<bool>),
-    /// Texts.
+    /// Strings.
     Texts(Vec<String>),
     /// In a file of weights.
     Blob {
-        /// The file's path, as the program writes it.
+        /// The file's path in the program's form.
         file: String,
-        /// Where the blob's own head begins, bytes.
+        /// Offset of the blob's header in bytes.
         offset: u64,
     },
     /// Of a list or tuple.
@@ -36,7 +36,7 @@ pub enum Data {
 }
 
 impl Data {
-    /// How many elements stand here; of a blob it is not known yet.
+    /// Number of elements; `None` for a blob.
     pub fn len(&self) -> Option<usize> {
         match self {
             Self::Floats(items) => Some(items.len()),
@@ -56,13 +56,13 @@ impl Data {
 }
 
 impl Value {
-    /// A text.
+    /// A string.
     pub fn text(text: impl Into<String>) -> Self {
         let ty = ValueType::Tensor(TensorType::scalar(Element::Text));
         Self { ty, data: Data::Texts(vec![text.into()]) }
     }
 
-    /// The text it is.
+    /// The string, if it is one.
     pub fn as_text(&self) -> Option<&str> {
         match &self.data {
             Data::Texts(texts) => texts.first().map(String::as_str),

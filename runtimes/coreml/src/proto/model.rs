@@ -1,4 +1,4 @@
-//! A model and what it says of its inputs and outputs.
+//! A model and its description of inputs and outputs.
 #![expect(missing_docs, reason = "the names are those of the published format")]
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub struct Model {
     pub description: Option<Description>,
     #[prost(message, optional, tag = "502")]
     pub program: Option<Program>,
-    /// Kinds of models from before programs: of these only the presence counts.
+    /// Kinds of models before programs: only their presence matters.
     #[prost(oneof = "Older", tags = "200, 201, 202, 302, 303, 402, 403, 500, 555, 556, 3000")]
     pub older: Option<Older>,
 }
@@ -134,7 +134,7 @@ pub struct ImageType {
     pub width: i64,
     #[prost(int64, tag = "2")]
     pub height: i64,
-    /// 10 gray, 20 RGB, 30 BGR, 40 gray in half floats.
+    /// 10 grayscale, 20 RGB, 30 BGR, 40 grayscale in f16.
     #[prost(int32, tag = "3")]
     pub color_space: i32,
 }
@@ -143,7 +143,7 @@ pub struct ImageType {
 pub struct ArrayType {
     #[prost(int64, repeated, tag = "1")]
     pub shape: Vec<i64>,
-    /// 0x10000 and the bits for floats, 0x20000 and the bits for whole numbers.
+    /// 0x10000 and the bits for floats, 0x20000 and the bits for integers.
     #[prost(int32, tag = "2")]
     pub data_type: i32,
     #[prost(message, optional, tag = "21")]

@@ -1,4 +1,4 @@
-//! Messages to a program. What the messages hold is bounded by the size of their file; how deep they lie in each other, by their decoder.
+//! Messages to a program. The content of messages is bounded by the size of their file, and their nesting by the decoder.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 use prost::Message as _;
@@ -16,12 +16,12 @@ use crate::{
     },
 };
 
-/// Most dimensions of a tensor.
+/// Maximum number of dimensions of a tensor.
 const MAX_RANK: usize = 16;
 
 /// The model of a file.
 pub fn model(bytes: &[u8]) -> Result<Model, EngineError> {
-    Model::decode(bytes).map_err(|error| invalid_model("the model is no Core ML model").because(error))
+    Model::decode(bytes).map_err(|error| invalid_model("not a Core ML model").because(error))
 }
 
 /// The program of a model.
@@ -73,18 +73,18 @@ fn argument(binding: mil::Binding) -> Result<Argument, String> {
     match binding.binding {
         Some(Bound::Name(name)) => Ok(Argument::Name(name)),
         Some(Bound::Value(given)) => value(given).map(Argument::Value),
-        None => Err("an argument is nothing".to_owned()),
+        None => Err("an argument has no binding".to_owned()),
     }
 }
 
 fn named(named: mil::NamedValueType) -> Result<Named, String> {
-    let ty = named.r#type.ok_or_else(|| format!("{:?} is of no type", named.name))?;
+    let ty = named.r#type.ok_or_else(|| format!("{:?} has no type", named.name))?;
     Ok(Named { ty: value_type(ty)?, name: named.name })
 }
 
 fn value_type(ty: mil::ValueType) -> Result<ValueType, String> {
-    let inner = |ty: Option<Box<mil::ValueType>>| value_type(*ty.ok_or("a type lacks what it holds")?);
-    Ok(match ty.r#type.ok_or("a type says nothing")? {
+    let inner = |ty: Option<Box<mil::ValueType>>| value_type(*ty.ok_or("a type lacks its element type")?);
+    Ok(match ty.r#type.ok_or("a type is empty")? {
         Type::Tensor(tensor) => ValueType::Tensor(tensor_type(&tensor)?),
         Type::List(list) => ValueType::List(Box::new(inner(list.r#type)?)),
         Type::Tuple(tuple) => {
@@ -93,14 +93,14 @@ fn value_type(ty: mil::ValueType) -> Result<ValueType, String> {
         Type::Dictionary(pair) => ValueType::Dictionary(Box::new((inner(pair.key)?, inner(pair.value)?))),
         Type::State(state) => match inner(state.wrapped)? {
             ValueType::Tensor(tensor) => ValueType::State(tensor),
-            _ => return Err("a state is no tensor".to_owned()),
+            _ => return Err("a state is not a tensor".to_owned()),
         },
     })
 }
 
 fn tensor_type(tensor: &mil::TensorType) -> Result<TensorType, String> {
     let element = Element::of_proto(tensor.data_type)
-        .ok_or_else(|| format!("elements of kind {} are unknown", tensor.data_type))?;
+        .ok_or_else(|| format!("unknown element type {}", tensor.data_type))?;
     if tensor.dimensions.len() > MAX_RANK {
         return Err(format!("a tensor has {} dimensions, more than {MAX_RANK}", tensor.dimensions.len()));
     }
@@ -115,7 +115,7 @@ fn tensor_type(tensor: &mil::TensorType) -> Result<TensorType, String> {
 }
 
 fn value(given: mil::Value) -> Result<Value, String> {
-    let ty = value_type(given.r#type.ok_or("a value is of no type")?)?;
+    let ty = value_type(given.r#type.ok_or("a value has no type")?)?;
     let data = match given.content.ok_or("a value has no content")? {
         Content::Blob(blob) => Data::Blob { file: blob.file_name, offset: blob.offset },
         Content::Immediate(immediate) => match immediate.value.ok_or("a value has no content")? {
@@ -138,7 +138,7 @@ fn value(given: mil::Value) -> Result<Value, String> {
 }
 
 fn tensor_data(ty: &ValueType, tensor: mil::TensorValue) -> Result<Data, String> {
-    let tensor_type = ty.tensor().ok_or("elements stand where no tensor is")?;
+    let tensor_type = ty.tensor().ok_or("a value with elements is not a tensor")?;
     let shape = tensor_type.fixed().ok_or("a value has an unknown dimension")?;
     let count = shape.iter().try_fold(1_u64, |count, &size| count.checked_mul(size));
     let count = count.ok_or("a value has more elements than can be counted")?;
@@ -165,15 +165,15 @@ fn tensor_data(ty: &ValueType, tensor: mil::TensorValue) -> Result<Data, String>
             | (Data::Texts(_), Class::Text)
     );
     if !fits {
-        return Err(format!("elements are not {:?}, as their type says", tensor_type.element));
+        return Err(format!("elements are not {:?}, as its type declares", tensor_type.element));
     }
     if data.len().map(|length| length as u64) != Some(count) {
-        return Err(format!("a value has {:?} elements, its type says {count}", data.len().unwrap_or(0)));
+        return Err(format!("a value has {:?} elements, its type declares {count}", data.len().unwrap_or(0)));
     }
     Ok(data)
 }
 
-/// No elements of a kind.
+/// No elements of a class.
 fn none(element: Element) -> Data {
     match element.class() {
         Class::Float => Data::Floats(Vec::new()),

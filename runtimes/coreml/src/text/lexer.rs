@@ -1,23 +1,23 @@
-//! Letters to words and marks.
+//! Characters to tokens.
 
-/// A piece of text that means something by itself.
+/// A token.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Token<'t> {
     /// A name, a keyword, a type.
     Word(&'t str),
-    /// A number as it is written.
+    /// A number in its printed form.
     Number(&'t str),
-    /// A text, its escapes replaced.
+    /// A string without escapes.
     Text(String),
     /// `->`.
     Arrow,
-    /// Any other mark.
+    /// Any other punctuation.
     Mark(char),
-    /// Nothing more.
+    /// The end.
     End,
 }
 
-/// A text that is cut into tokens one by one.
+/// Splits a text into tokens.
 #[derive(Debug, Clone)]
 pub struct Lexer<'t> {
     text: &'t str,
@@ -31,7 +31,7 @@ impl<'t> Lexer<'t> {
         Self { text, at: 0, line: 1 }
     }
 
-    /// The line reached, counted from 1.
+    /// The current line, counted from 1.
     pub fn line(&self) -> usize {
         self.line
     }
@@ -78,7 +78,7 @@ impl<'t> Lexer<'t> {
         let mut text = String::new();
         loop {
             let rest = self.rest();
-            let Some(end) = rest.find(['"', '\\']) else { return Err("a text does not end".to_owned()) };
+            let Some(end) = rest.find(['"', '\\']) else { return Err("a string does not end".to_owned()) };
             let plain = self.take(end);
             self.line += plain.bytes().filter(|&byte| byte == b'\n').count();
             text.push_str(plain);
@@ -86,7 +86,7 @@ impl<'t> Lexer<'t> {
                 return Ok(text);
             }
             let Some(escaped) = self.rest().chars().next() else {
-                return Err("a text does not end".to_owned());
+                return Err("a string does not end".to_owned());
             };
             self.take(escaped.len_utf8());
             text.push(match escaped {
@@ -104,7 +104,7 @@ fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || matches!(letter, '_' | '.' | '@' | '$' | '~' | '#' | '/' | ':')
 }
 
-/// A sign belongs to a number at its beginning and behind the mark of an exponent.
+/// A sign belongs to a number at its start and after the mark of an exponent.
 fn number_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let is_hex = text.trim_start_matches(['-', '+']).starts_with("0x");
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_end_where_they_end() {
+    fn numbers_end_at_the_right_character() {
         for (text, number) in [
             ("0x1.8p-3,", "0x1.8p-3"),
             ("-1e-5)", "-1e-5"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_keep_what_is_escaped() {
+    fn escapes_in_strings_are_replaced() {
         assert_eq!(Lexer::new(r#""a\"\\ü\n""#).token(), Ok(Token::Text("a\"\\ü\n".to_owned())));
         assert!(Lexer::new("\"a\\").token().is_err());
     }

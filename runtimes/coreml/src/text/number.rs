@@ -1,4 +1,4 @@
-//! Numbers as they are printed: real ones in hexadecimal, so that none is rounded.
+//! Printed numbers: real ones in hexadecimal, which is exact.
 
 /// A real number.
 pub fn real(text: &str) -> Option<f32> {
@@ -36,7 +36,7 @@ fn hexadecimal(text: &str) -> Option<f64> {
     Some(number * 2.0_f64.powi(exponent.saturating_sub(places)))
 }
 
-/// A whole number.
+/// An integer.
 pub fn whole(text: &str) -> Option<i64> {
     text.parse().ok().or_else(|| text.parse::<u64>().ok().map(u64::cast_signed))
 }

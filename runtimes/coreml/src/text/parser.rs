@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::lexer::{Lexer, Token};
 use crate::program::{Argument, Block, Function, Named, Operation, Program, types::Element, value::Value};
 
-/// Reads tokens with one look ahead.
+/// A parser with one token of lookahead.
 #[derive(Debug)]
 pub struct Parser<'t> {
     lexer: Lexer<'t>,
@@ -19,7 +19,7 @@ impl<'t> Parser<'t> {
         Self { lexer: Lexer::new(text), ahead: None, line: 1 }
     }
 
-    /// The line of what was read last.
+    /// The line of the last token.
     pub fn line(&self) -> usize {
         self.line
     }
@@ -38,7 +38,7 @@ impl<'t> Parser<'t> {
         Ok(self.ahead.take().unwrap_or(Token::End))
     }
 
-    /// Takes a mark if it comes next.
+    /// Takes a mark if it is next.
     pub(super) fn takes(&mut self, mark: char) -> Result<bool, String> {
         let comes = self.peek()? == &Token::Mark(mark);
         if comes {
@@ -50,30 +50,30 @@ impl<'t> Parser<'t> {
     pub(super) fn mark(&mut self, mark: char) -> Result<(), String> {
         match self.next()? {
             Token::Mark(found) if found == mark => Ok(()),
-            found => Err(format!("{found:?} stands where {mark:?} belongs")),
+            found => Err(format!("expected {mark:?}, found {found:?}")),
         }
     }
 
     pub(super) fn word(&mut self) -> Result<&'t str, String> {
         match self.next()? {
             Token::Word(word) => Ok(word),
-            found => Err(format!("{found:?} stands where a name belongs")),
+            found => Err(format!("expected a name, found {found:?}")),
         }
     }
 
     pub(super) fn number(&mut self) -> Result<&'t str, String> {
         match self.next()? {
             Token::Number(number) => Ok(number),
-            found => Err(format!("{found:?} stands where a number belongs")),
+            found => Err(format!("expected a number, found {found:?}")),
         }
     }
 
     fn keyword(&mut self, wanted: &str) -> Result<(), String> {
         let word = self.word()?;
-        if word == wanted { Ok(()) } else { Err(format!("{word:?} stands where {wanted:?} belongs")) }
+        if word == wanted { Ok(()) } else { Err(format!("expected {wanted:?}, found {word:?}")) }
     }
 
-    /// A whole text.
+    /// A whole program.
     pub(super) fn program(&mut self) -> Result<Program, String> {
         self.keyword("program")?;
         self.mark('(')?;
@@ -90,11 +90,11 @@ impl<'t> Parser<'t> {
         }
         match self.next()? {
             Token::End => Ok(program),
-            found => Err(format!("{found:?} stands behind the program")),
+            found => Err(format!("unexpected {found:?} after the program")),
         }
     }
 
-    /// Notes in brackets that say nothing of what is computed.
+    /// Attributes in brackets that do not affect the computation.
     fn skip_notes(&mut self) -> Result<(), String> {
         if self.peek()? != &Token::Mark('[') {
             return Ok(());
@@ -104,7 +104,7 @@ impl<'t> Parser<'t> {
             match self.next()? {
                 Token::Mark('[' | '(' | '{') => depth += 1,
                 Token::Mark(']' | ')' | '}') => depth -= 1,
-                Token::End => return Err("notes in brackets do not end".to_owned()),
+                Token::End => return Err("attributes in brackets do not end".to_owned()),
                 _ => {}
             }
             if depth == 0 {
@@ -134,7 +134,7 @@ impl<'t> Parser<'t> {
             operations.push(self.operation()?);
         }
         if self.next()? != Token::Arrow {
-            return Err("a function does not say what it gives".to_owned());
+            return Err("a function has no results".to_owned());
         }
         let outputs = self.names()?;
         self.mark(';')?;
@@ -160,7 +160,7 @@ impl<'t> Parser<'t> {
         Ok(names)
     }
 
-    /// `type name, type name = kind(parameter = argument)[note = value];`, where what only changes a state gives nothing.
+    /// `type name, type name = kind(parameter = argument)[attribute = value];`; an operation that only changes a state has no results.
     fn operation(&mut self) -> Result<Operation, String> {
         let (mut outputs, mut kind) = (Vec::new(), None);
         loop {
@@ -184,7 +184,7 @@ impl<'t> Parser<'t> {
         let attributes = self.attributes()?;
         if self.peek()? == &Token::Mark('{') || self.peek()? == &Token::Mark('(') {
             return Err(format!(
-                "branches and loops ({kind}) are read from packages only, not from compiled models"
+                "branches and loops ({kind}) are supported in packages only, not from compiled models"
             ));
         }
         self.mark(';')?;

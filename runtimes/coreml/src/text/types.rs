@@ -9,16 +9,16 @@ use crate::{
     },
 };
 
-/// Deepest that types and values may lie in each other.
+/// Maximum nesting of types and values.
 const MAX_DEPTH: usize = 24;
-/// Most dimensions of a tensor.
+/// Maximum number of dimensions of a tensor.
 const MAX_RANK: usize = 16;
 
 impl Parser<'_> {
-    /// A type whose first word was taken.
+    /// A type whose first word was read.
     pub(super) fn value_type(&mut self, word: &str, depth: usize) -> Result<ValueType, String> {
         if depth > MAX_DEPTH {
-            return Err(format!("types lie in each other deeper than {MAX_DEPTH}"));
+            return Err(format!("types are nested deeper than {MAX_DEPTH}"));
         }
         if let Some(element) = Element::of_name(word) {
             return Ok(ValueType::Tensor(TensorType::scalar(element)));
@@ -37,11 +37,11 @@ impl Parser<'_> {
                     self.mark('>')?;
                     Ok(ValueType::State(tensor))
                 }
-                _ => Err("a state is no tensor".to_owned()),
+                _ => Err("a state is not a tensor".to_owned()),
             },
             "list" => {
                 let item = self.inner(depth)?;
-                // How many there are stands behind.
+                // Its length follows.
                 if self.takes(',')? && !self.takes('?')? {
                     self.number()?;
                 }
@@ -63,7 +63,7 @@ impl Parser<'_> {
                 self.mark('>')?;
                 Ok(ValueType::Dictionary(Box::new((key, value))))
             }
-            _ => Err(format!("{word:?} is no type")),
+            _ => Err(format!("{word:?} is not a type")),
         }
     }
 
@@ -79,7 +79,7 @@ impl Parser<'_> {
 
     fn element(&mut self) -> Result<Element, String> {
         let word = self.word()?;
-        Element::of_name(word).ok_or_else(|| format!("{word:?} are no elements"))
+        Element::of_name(word).ok_or_else(|| format!("unknown element type {word:?}"))
     }
 
     fn dimensions(&mut self) -> Result<Vec<Option<u64>>, String> {
@@ -97,7 +97,7 @@ impl Parser<'_> {
             } else {
                 let text = self.number()?;
                 let size = text.parse().ok().filter(|&size| size <= MAX_ELEMENTS);
-                shape.push(Some(size.ok_or_else(|| format!("{text:?} is no size up to {MAX_ELEMENTS}"))?));
+                shape.push(Some(size.ok_or_else(|| format!("{text:?} is not a size up to {MAX_ELEMENTS}"))?));
             }
             if !self.takes(',')? {
                 self.mark(']')?;
@@ -106,7 +106,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A value with its type before it, whose first word was taken.
+    /// A value with its type in front, whose first word was read.
     pub(super) fn typed_value(&mut self, word: &str, depth: usize) -> Result<Value, String> {
         let ty = self.value_type(word, depth)?;
         self.mark('(')?;
@@ -118,7 +118,7 @@ impl Parser<'_> {
     /// A value of a known type.
     fn content(&mut self, ty: ValueType, depth: usize) -> Result<Value, String> {
         if depth > MAX_DEPTH {
-            return Err(format!("values lie in each other deeper than {MAX_DEPTH}"));
+            return Err(format!("values are nested deeper than {MAX_DEPTH}"));
         }
         let data = match &ty {
             ValueType::Tensor(tensor) => self.tensor(tensor, depth)?,
@@ -135,7 +135,7 @@ impl Parser<'_> {
             Token::Mark('(') => ')',
             Token::Mark('[') => ']',
             Token::Mark('{') => '}',
-            other => return Err(format!("{other:?} stands where a list begins")),
+            other => return Err(format!("expected a list, found {other:?}")),
         };
         let mut values = Vec::new();
         for ty in types {
@@ -184,13 +184,13 @@ impl Parser<'_> {
         let expected = count(&expected).ok_or("a tensor is too large")?;
         match data.len() {
             Some(length) if length as u64 == expected => Ok(data),
-            length => Err(format!("{} elements stand where {expected} belong", length.unwrap_or(0))),
+            length => Err(format!("expected {expected} elements, found {}", length.unwrap_or(0))),
         }
     }
 
     fn elements(&mut self, data: &mut Data, depth: usize) -> Result<(), String> {
         if depth > MAX_RANK {
-            return Err(format!("values lie in each other deeper than {MAX_RANK}"));
+            return Err(format!("values are nested deeper than {MAX_RANK}"));
         }
         if self.takes('[')? {
             if self.takes(']')? {
@@ -204,7 +204,7 @@ impl Parser<'_> {
             }
         }
         let token = self.next()?;
-        let wrong = || format!("{token:?} is no element");
+        let wrong = || format!("{token:?} is not an element");
         match (data, &token) {
             (Data::Floats(all), Token::Number(text) | Token::Word(text)) => {
                 all.push(number::real(text).ok_or_else(wrong)?);
@@ -218,7 +218,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Where a value lies in a file: its name and a number, both with their types.
+    /// The location of a value in a file: a path and an offset, both with their types.
     fn blob(&mut self, depth: usize) -> Result<Data, String> {
         self.mark('(')?;
         let (mut file, mut offset) = (None, None);
@@ -230,7 +230,7 @@ impl Parser<'_> {
             match (name, value.data) {
                 ("path", Data::Texts(texts)) => file = texts.into_iter().next(),
                 ("offset", Data::Ints(ints)) => offset = ints.first().and_then(|&at| u64::try_from(at).ok()),
-                _ => return Err(format!("{name:?} is nothing that a file's place has")),
+                _ => return Err(format!("unknown part {name:?} of a location")),
             }
             if !self.takes(',')? {
                 break;
@@ -238,7 +238,7 @@ impl Parser<'_> {
         }
         self.mark(')')?;
         let (Some(file), Some(offset)) = (file, offset) else {
-            return Err("a file's place lacks its path or offset".to_owned());
+            return Err("a location lacks its path or offset".to_owned());
         };
         Ok(Data::Blob { file, offset })
     }

@@ -1,4 +1,4 @@
-//! The fixtures, and how near a model must come to the reference.
+//! The fixtures, and the comparison of results with the reference.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::{
@@ -13,7 +13,7 @@ use ndarray::{ArrayD, IxDyn};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A repository and what it must answer.
+/// A repository and its expected results.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Fixture {
     #[serde(skip)]
@@ -26,19 +26,19 @@ pub(crate) struct Fixture {
     pub(crate) answers: Vec<Answer>,
 }
 
-/// Arrays that go in and must come out, step by step.
+/// Inputs and expected outputs, by step.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) function: Option<String>,
-    /// The package, where there are several.
+    /// The package, if there are several.
     pub(crate) model: Option<String>,
     pub(crate) steps: Vec<Step>,
     #[serde(default = "usual")]
     pub(crate) tolerance: f32,
 }
 
-/// Arrays by name, each in a file of its own or in one that has several.
+/// Arrays by name, each in a file or all in one.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Step {
     #[serde(default)]
@@ -49,7 +49,7 @@ pub(crate) struct Step {
     arrays: Option<String>,
 }
 
-/// What a job is given and must be answered.
+/// The input of a job, and its expected answer.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Answer {
     pub(crate) name: String,
@@ -57,7 +57,7 @@ pub(crate) struct Answer {
     pub(crate) output: Value,
     #[serde(default)]
     pub(crate) has: Vec<String>,
-    /// A model that is left out of the repository.
+    /// A model that is removed from the repository.
     pub(crate) without: Option<String>,
     #[serde(default = "usual_score")]
     pub(crate) tolerance: f64,
@@ -71,7 +71,7 @@ fn usual_score() -> f64 {
     1e-4
 }
 
-/// Where the fixtures lie, whichever crate's tests look for them.
+/// The folder of the fixtures, for tests of any crate.
 pub(crate) fn fixtures() -> PathBuf {
     let mut roots = Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -122,7 +122,7 @@ impl Fixture {
         files
     }
 
-    /// An input with files in their places.
+    /// An input with the content of its files.
     pub(crate) fn filled(&self, input: &Value) -> Value {
         let Value::Object(fields) = input else { return input.clone() };
         let filled = |(name, value): (&String, &Value)| match value.get("file").and_then(Value::as_str) {
@@ -135,12 +135,12 @@ impl Fixture {
         Value::Object(fields.iter().map(filled).collect())
     }
 
-    /// What a step is called with.
+    /// The inputs of a step.
     pub(crate) fn given(&self, step: &Step) -> Tensors {
         self.tensors(&step.inputs, step.arrays.as_deref(), "in.")
     }
 
-    /// What it must give.
+    /// The expected outputs of a step.
     pub(crate) fn wanted(&self, step: &Step) -> Tensors {
         self.tensors(&step.outputs, step.arrays.as_deref(), "out.")
     }
@@ -163,7 +163,7 @@ impl Fixture {
     }
 }
 
-/// The largest difference of two tensors, by one more than the number's size; infinite where their shapes differ.
+/// The maximum difference of two tensors, divided by one plus the magnitude; infinite for different shapes.
 pub(crate) fn apart(wanted: &Tensor, got: &Tensor) -> f32 {
     if wanted.shape() != got.shape() {
         return f32::INFINITY;
@@ -175,12 +175,12 @@ pub(crate) fn apart(wanted: &Tensor, got: &Tensor) -> f32 {
     differences.fold(0.0, |most: f32, one| if one.is_nan() { f32::INFINITY } else { most.max(one) })
 }
 
-/// Both infinite alike, or not different at all.
+/// Equal infinities do not differ.
 fn same(wanted: f32, got: f32) -> bool {
     wanted.total_cmp(&got).is_eq()
 }
 
-/// What a file of several arrays holds, and where its numbers begin.
+/// The index of a file of several arrays, and the offset of its numbers.
 fn head(path: &Path) -> (serde_json::Map<String, Value>, Vec<u8>, usize) {
     let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let length = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
@@ -188,7 +188,7 @@ fn head(path: &Path) -> (serde_json::Map<String, Value>, Vec<u8>, usize) {
     (head, bytes, 8 + length)
 }
 
-/// An array of a file of several.
+/// An array of such a file.
 fn array(path: &Path, name: &str) -> Tensor {
     let (head, bytes, start) = head(path);
     let entry = head.get(name).unwrap_or_else(|| panic!("{} has no {name}", path.display()));
@@ -207,10 +207,10 @@ fn array(path: &Path, name: &str) -> Tensor {
     Tensor::Ints(ArrayD::from_shape_vec(IxDyn(&shape), values).expect("as many"))
 }
 
-/// The array of a file as numpy writes it.
+/// An array in numpy's format.
 pub(crate) fn npy(path: &Path) -> Tensor {
     let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert!(bytes.starts_with(b"\x93NUMPY\x01"), "{} is no array", path.display());
+    assert!(bytes.starts_with(b"\x93NUMPY\x01"), "{} is not an array", path.display());
     let end = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     let (header, data) = (String::from_utf8_lossy(&bytes[10..end]).into_owned(), &bytes[end..]);
     let between = |from: &str, to: char| {

@@ -1,4 +1,4 @@
-//! A worker with Stable Diffusion inside.
+//! The worker process of the diffusers engine.
 
 use std::process::ExitCode;
 

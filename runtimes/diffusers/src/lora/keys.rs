@@ -1,6 +1,6 @@
-//! The names under which adapters store what they add to a layer.
+//! Names of tensors in adapters.
 
-/// A part of what is added to one layer.
+/// A factor of a layer's change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Down,
@@ -8,7 +8,7 @@ pub(super) enum Part {
     Alpha,
 }
 
-/// Endings of names, those of PEFT, of older diffusers and of kohya's scripts.
+/// Suffixes of names: of PEFT, older diffusers, and kohya's scripts.
 const ENDINGS: [(&str, Part); 11] = [
     (".lora_A.weight", Part::Down),
     (".lora_B.weight", Part::Up),
@@ -23,7 +23,7 @@ const ENDINGS: [(&str, Part); 11] = [
     (".alpha", Part::Alpha),
 ];
 
-/// Layers of SDXL by the names of its first code, and by those of diffusers. Numbers are of the first block layer of each.
+/// Layers of SDXL by their names in its original code, and in diffusers. Numbers are of the first block layer of each.
 const RESNET: [(&str, &str); 4] = [
     ("in_layers_2", "conv1"),
     ("emb_layers_1", "time_emb_proj"),
@@ -31,15 +31,15 @@ const RESNET: [(&str, &str); 4] = [
     ("skip_connection", "conv_shortcut"),
 ];
 
-/// The layer and the part that a tensor's name speaks of.
+/// The layer and the factor that a tensor's name contains.
 pub(super) fn split(name: &str) -> Option<(String, Part)> {
     let (layer, part) = ENDINGS.iter().find_map(|(end, part)| Some((name.strip_suffix(end)?, *part)))?;
     let layer = layer.strip_prefix("base_model.model.").unwrap_or(layer);
-    // The oldest form hid layers in an attention's processor: `attn1.processor.to_q_lora.down.weight`.
+    // The oldest form had layers in an attention's processor: `attn1.processor.to_q_lora.down.weight`.
     Some((layer.to_owned(), part))
 }
 
-/// The name of a layer in a form that all ways of writing it share.
+/// The name of a layer in one form, whichever it had.
 pub(super) fn flat(layer: &str) -> String {
     let layer = layer.replace(".processor.", ".").replace('.', "_");
     let rest = |prefix: &str| layer.strip_prefix(prefix);
@@ -55,7 +55,7 @@ pub(super) fn flat(layer: &str) -> String {
     layer
 }
 
-/// `input_blocks_4_1_proj_in` as diffusers has it: `down_blocks_1_attentions_0_proj_in`.
+/// `input_blocks_4_1_proj_in` as in diffusers: `down_blocks_1_attentions_0_proj_in`.
 fn of_first_code(name: &str) -> Option<String> {
     let number = |text: &str| text.parse::<usize>().ok();
     let (blocks, rest) = name.split_once("_blocks_").or_else(|| name.split_once("_block_"))?;
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_ways_of_writing_a_layer_are_one() {
+    fn names_of_a_layer_in_all_forms_are_equal() {
         let wanted = "unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_q";
         for name in [
             "unet.down_blocks.1.attentions.0.transformer_blocks.0.attn1.to_q",
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_known_by_their_endings() {
+    fn factors_are_recognized_by_their_suffixes() {
         assert_eq!(split("unet.a.lora_A.weight"), Some(("unet.a".to_owned(), Part::Down)));
         assert_eq!(split("lora_unet_a.alpha"), Some(("lora_unet_a".to_owned(), Part::Alpha)));
         assert_eq!(split("lora_unet_a.hada_w1_a"), None);

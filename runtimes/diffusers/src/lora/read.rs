@@ -1,4 +1,4 @@
-//! An adapter's file.
+//! Reading the file of an adapter.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -12,13 +12,13 @@ use super::{
 use crate::{
     error::compute_error,
     ops,
-    weights::{Place, Weights},
+    weights::{Placement, Weights},
 };
 
-/// Greatest rank: beyond it an adapter is no smaller than the layer.
+/// Maximum rank: beyond it an adapter is not smaller than the layer.
 const MAX_RANK: usize = 1024;
 
-/// What a file stores for one layer.
+/// The factors of one layer in a file.
 #[derive(Debug, Default)]
 struct Stored {
     down: Option<String>,
@@ -26,25 +26,25 @@ struct Stored {
     alpha: Option<String>,
 }
 
-/// Adds an adapter's file to `adapters`. `layers` are those of the model, with the shapes of their weights.
+/// Adds a file to `adapters`. `layers` are the shapes of the model's weights by layer.
 pub fn read(
     (name, path): (&str, PathBuf),
     scale: f64,
     layers: &BTreeMap<String, Vec<usize>>,
-    place: &Place,
+    place: &Placement,
     adapters: &mut Adapters,
 ) -> Result<(), EngineError> {
-    let weights = Weights::open(name, &[(name.to_owned(), path)], &Place::cpu())?;
+    let weights = Weights::open(name, &[(name.to_owned(), path)], &Placement::cpu())?;
     let by_flat: BTreeMap<String, &String> = layers.keys().map(|layer| (keys::flat(layer), layer)).collect();
     let mut found: BTreeMap<&String, Stored> = BTreeMap::new();
     for tensor in weights.names() {
         let Some((layer, part)) = keys::split(tensor) else {
             return Err(invalid_model(format!(
-                "the adapter {name} has a tensor {tensor}, which is of no kind known here"
+                "the adapter {name} has a tensor {tensor}, which has an unknown name"
             )));
         };
         let Some(layer) = by_flat.get(&keys::flat(&layer)) else {
-            return Err(invalid_model(format!("the adapter {name} adds to {layer}, which this model lacks")));
+            return Err(invalid_model(format!("the adapter {name} changes {layer}, which this model lacks")));
         };
         let stored = found.entry(layer).or_default();
         let place = match part {
@@ -55,7 +55,7 @@ pub fn read(
         *place = Some(tensor.to_owned());
     }
     if found.is_empty() {
-        return Err(invalid_model(format!("the adapter {name} adds nothing")));
+        return Err(invalid_model(format!("the adapter {name} changes no layer")));
     }
     for (layer, stored) in found {
         let delta = delta(&weights, layer, &stored, &layers[layer], scale)?;
@@ -72,7 +72,7 @@ fn delta(
     scale: f64,
 ) -> Result<Delta, EngineError> {
     let (Some(down), Some(up)) = (&stored.down, &stored.up) else {
-        return Err(invalid_model(format!("an adapter has but one half of what it adds to {layer}")));
+        return Err(invalid_model(format!("an adapter has only one factor for {layer}")));
     };
     let misfit = || invalid_model(format!("an adapter does not fit the layer {layer}, which is {shape:?}"));
     let (down_shape, up_shape) =
@@ -104,7 +104,7 @@ fn number(tensor: &Tensor) -> Option<f64> {
     tensor.flatten_all().ok()?.to_vec1::<f32>().ok()?.first().map(|alpha| f64::from(*alpha))
 }
 
-fn placed(delta: Delta, place: &Place) -> Result<Delta, EngineError> {
+fn placed(delta: Delta, place: &Placement) -> Result<Delta, EngineError> {
     let dtype = if place.device.is_cpu() { DType::F32 } else { place.dtype };
     let move_to = |tensor: &Tensor| tensor.to_dtype(dtype)?.to_device(&place.device);
     let failed = compute_error("place an adapter");

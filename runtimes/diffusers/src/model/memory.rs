@@ -1,36 +1,36 @@
-//! What loading and running ask of memory, known before either.
+//! Memory of loading and running, estimated before either.
 
 use island_runtimes_kit::error::{EngineError, ErrorKind};
 
 use super::Model;
 use crate::{request::Request, vae::Tiles};
 
-/// Bytes of a number while computing.
+/// Bytes of a number during computation.
 const NUMBER: u64 = 4;
-/// Features, in first widths of the network, that are alive at once at full size: what the way up sees again, and a widened layer.
+/// Features, in multiples of the network's first width, that are alive at once at full size: skip connections, and a widened layer.
 const UNET_WIDTHS: u64 = 24;
 /// Layers of the autoencoder that are alive at once at full size.
 const VAE_LAYERS: u64 = 4;
-/// Everything that does not grow: code, threads' tables, the tokeniser.
+/// Everything of constant size: code, tables of threads, the tokenizer.
 const BASE: u64 = 256 << 20;
-/// Pixels beyond which pictures are decoded in tiles even where memory would do: it takes no longer and touches less.
+/// Pixels beyond which images are decoded in tiles even with enough memory: it takes no longer and touches less.
 const WHOLE: usize = 1280 * 1280;
 
-/// What a run needs besides the weights.
+/// Memory of a run besides the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// Bytes for the steps.
     pub steps: u64,
-    /// Bytes for the whole picture at once.
+    /// Bytes for decoding the whole image at once.
     pub whole: u64,
-    /// Bytes for it in tiles.
+    /// Bytes for decoding it in tiles.
     pub tiled: u64,
-    /// Pixels of the picture.
+    /// Pixels of the image.
     pixels: usize,
 }
 
 impl Need {
-    /// Whether to work in tiles with `room` bytes left beside the weights, or why not at all.
+    /// Whether to decode in tiles. An error if the run exceeds the limit.
     pub fn tiles(&self, weights: u64, limit: Option<u64>) -> Result<bool, EngineError> {
         let fits = |bytes: u64| limit.is_none_or(|limit| weights + BASE + bytes <= limit);
         let least = self.steps.max(self.tiled);
@@ -38,14 +38,14 @@ impl Need {
             let need = (weights + BASE + least) >> 20;
             let limit = limit.unwrap_or(0) >> 20;
             let message =
-                format!("a picture of this size needs {need} MB of memory, and this Island lends {limit} MB");
+                format!("an image of this size needs {need} MB of memory, and this Island lends {limit} MB");
             return Err(EngineError::new(ErrorKind::OutOfMemory, message));
         }
         Ok(self.pixels > WHOLE || !fits(self.whole))
     }
 }
 
-/// Refuses to load what cannot fit.
+/// Rejects weights that exceed the limit.
 pub(super) fn check_load(weights: u64, limit: Option<u64>) -> Result<(), EngineError> {
     match limit {
         Some(limit) if weights + BASE > limit => {

@@ -1,4 +1,4 @@
-//! Functions applied to every number.
+//! Activation functions.
 
 use candle_core::{Result as Computed, Tensor};
 use pulp::Arch;
@@ -7,24 +7,24 @@ use serde::Deserialize;
 
 use super::{device, floats::Floats, math};
 
-/// Numbers that one task takes.
+/// Elements per task.
 const PIECE: usize = 1 << 14;
 
-/// The functions that models name.
+/// Functions by their names in settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// `x · sigmoid(x)`.
     #[serde(alias = "swish")]
     Silu,
-    /// `x · Φ(x)`, exactly.
+    /// `x · Φ(x)`, exact.
     Gelu,
     /// `x · sigmoid(1.702 x)`.
     QuickGelu,
 }
 
 impl Activation {
-    /// The function of every number of a tensor.
+    /// Applies the function to a tensor.
     pub fn of(self, x: &Tensor) -> Computed<Tensor> {
         if !x.device().is_cpu() {
             return device::activation(self, x);
@@ -43,7 +43,7 @@ impl Activation {
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "it must be compiled for the instructions of its caller")]
+#[expect(clippy::inline_always, reason = "compiled for the instructions of its caller")]
 fn each(out: &mut [f32], values: &[f32], of: impl Fn(f32) -> f32) {
     for (out, value) in out.iter_mut().zip(values) {
         *out = of(*value);

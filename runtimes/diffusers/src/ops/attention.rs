@@ -1,4 +1,4 @@
-//! Attention, a block of rows at a time: the whole table of scores is never in memory.
+//! Attention, a block of rows at a time: the matrix of scores is never whole in memory.
 
 use candle_core::{Result as Computed, Tensor, bail};
 use pulp::Arch;
@@ -11,11 +11,11 @@ use super::{
     product::{Matrix, product},
 };
 
-/// Scores that a task holds.
+/// Scores per task.
 const SCORES: usize = 1 << 18;
 
-/// What queries `[batch, rows, heads · width]` find among keys and values `[batch, others, heads · width]`. A row of a causal one sees
-/// itself and what came before.
+/// Attention of queries `[batch, rows, heads · width]` to keys and values `[batch, others, heads · width]`. With a causal mask a row attends to
+/// itself and earlier rows.
 pub fn attention(
     query: &Tensor,
     key: &Tensor,
@@ -26,7 +26,7 @@ pub fn attention(
     let ((batch, rows, channels), (key_batch, others, key_channels)) = (query.dims3()?, key.dims3()?);
     let fits = key_batch == batch && key_channels == channels && key.dims() == value.dims();
     if heads == 0 || channels % heads != 0 || !fits || others == 0 {
-        bail!("{heads} heads cannot relate {:?} to {:?}", query.dims(), key.dims());
+        bail!("{heads} heads do not fit {:?} and {:?}", query.dims(), key.dims());
     }
     if !query.device().is_cpu() {
         return device::attention(query, key, value, heads, causal);
@@ -71,7 +71,7 @@ pub fn attention(
     Tensor::from_vec(out, query.shape(), query.device())
 }
 
-/// Turns the first `seen` scores into weights and the others into none; returns what the weights' sum is to be multiplied by.
+/// Turns the first `seen` scores into weights and the others into zeros; returns the factor that normalizes their sum.
 fn weigh(scores: &mut [f32], seen: usize) -> f32 {
     let (seen, unseen) = scores.split_at_mut(seen);
     unseen.fill(0.0);

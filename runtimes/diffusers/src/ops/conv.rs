@@ -1,4 +1,4 @@
-//! Convolutions: patches of the picture are laid out as rows, a block at a time, and multiplied.
+//! Convolutions: patches of the image are laid out as rows, a block at a time, and multiplied.
 
 use candle_core::{Result as Computed, Tensor, bail};
 use island_runtimes_kit::error::EngineError;
@@ -12,28 +12,28 @@ use super::{
 };
 use crate::{lora::Adapters, weights::Scope};
 
-/// Numbers of patches that a task lays out at once: what the second cache holds beside the weights in use.
+/// Elements of patches per task: those that fit into the second-level cache with the weights in use.
 const BLOCK: usize = 1 << 19;
 
-/// How a convolution moves over a picture.
+/// Geometry of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Pixels of a patch, each way.
+    /// Kernel size.
     pub kernel: usize,
-    /// Pixels between patches.
+    /// Stride.
     pub stride: usize,
-    /// Empty pixels before the picture, above and left.
+    /// Padding above and left.
     pub before: usize,
-    /// Empty pixels after it.
+    /// Padding below and right.
     pub after: usize,
 }
 
 impl Shape {
     /// A patch around every pixel.
     pub const SAME: Self = Self { kernel: 3, stride: 1, before: 1, after: 1 };
-    /// Every second of them.
+    /// Every second one.
     pub const HALF: Self = Self { kernel: 3, stride: 2, before: 1, after: 1 };
-    /// Every second pixel, with nothing before the picture, as autoencoders have it.
+    /// Every second pixel with padding only after the image, as in autoencoders.
     pub const HALF_AFTER: Self = Self { kernel: 3, stride: 2, before: 0, after: 1 };
 
     fn outputs(self, side: usize) -> usize {
@@ -45,7 +45,7 @@ impl Shape {
 #[derive(Debug, Clone)]
 pub struct Conv {
     name: String,
-    /// `[outputs, kernel · kernel · inputs]`, a patch as it lies in memory; in main memory the other way around.
+    /// `[outputs, kernel · kernel · inputs]`, a patch in memory order; transposed in main memory.
     weight: Tensor,
     bias: Tensor,
     inputs: usize,
@@ -53,7 +53,7 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// The layer at a place.
+    /// Loads the layer.
     pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize, shape: Shape) -> Result<Self, EngineError> {
         let kernel = shape.kernel;
         let weight = scope.get("weight", &[outputs, inputs, kernel, kernel])?;
@@ -65,22 +65,22 @@ impl Conv {
         Ok(Self { name: scope.name().to_owned(), weight, bias, inputs, shape })
     }
 
-    /// The layer of `[batch, height, width, inputs]`.
+    /// Applies the layer to `[batch, height, width, inputs]`.
     pub fn forward(&self, x: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
         self.with(x, None, None, None, adapters)
     }
 
-    /// The layer, added to `residual`.
+    /// Applies the layer and adds `residual`.
     pub fn onto(&self, x: &Tensor, residual: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
         self.with(x, None, Some(residual), None, adapters)
     }
 
-    /// The layer with `shift`, `[batch, outputs]`, added to every pixel.
+    /// Applies the layer and adds `shift`, `[batch, outputs]`, to every pixel.
     pub fn shifted(&self, x: &Tensor, shift: Option<&Tensor>, adapters: &Adapters) -> Computed<Tensor> {
         self.with(x, shift, None, None, adapters)
     }
 
-    /// The layer of a picture enlarged to `height` and `width` by repeating pixels, which is never made.
+    /// Applies the layer to an image enlarged to `height` and `width` by repeating pixels, without storing that image.
     pub fn enlarged(&self, x: &Tensor, size: (usize, usize), adapters: &Adapters) -> Computed<Tensor> {
         self.with(x, None, None, Some(size), adapters)
     }
@@ -138,19 +138,19 @@ impl Conv {
     }
 }
 
-/// `[outputs, inputs, kernel, kernel]` as a patch lies in memory.
+/// `[outputs, inputs, kernel, kernel]` in the memory order of a patch.
 pub(crate) fn patches_first(weight: &Tensor) -> Computed<Tensor> {
     let outputs = weight.dim(0)?;
     weight.permute((0, 2, 3, 1))?.contiguous()?.reshape((outputs, weight.elem_count() / outputs))
 }
 
-/// A picture as a convolution sees it.
+/// The input image.
 struct View {
     batch: usize,
     height: usize,
     width: usize,
     inputs: usize,
-    /// Height and width that it appears to have.
+    /// Height and width after enlarging.
     size: (usize, usize),
     shape: Shape,
 }
@@ -160,7 +160,7 @@ impl View {
         (self.shape.outputs(self.size.0), self.shape.outputs(self.size.1))
     }
 
-    /// Multiplies all patches: those of a small picture at once, else a block of them in each task.
+    /// Multiplies all patches: those of a small image at once, otherwise a block of them per task.
     fn multiply(
         &self,
         out: &mut [f32],

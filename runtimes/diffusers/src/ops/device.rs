@@ -1,4 +1,4 @@
-//! The same layers composed of candle's operations, for GPUs. Halves are summed up as whole numbers where their range is too small.
+//! The same layers composed of candle's operations, for GPUs. Sums of f16 are computed in f32 where their range is too small.
 
 use candle_core::{D, DType, Result as Computed, Tensor};
 
@@ -122,7 +122,7 @@ pub(super) fn attention(
     weights.matmul(&value)?.transpose(1, 2)?.contiguous()?.reshape((batch, rows, channels))
 }
 
-/// Minus infinity wherever a row must not look.
+/// Minus infinity where a row must not attend.
 fn unseen(rows: usize, others: usize, device: &candle_core::Device) -> Computed<Tensor> {
     let mark = |at: usize| if at % others > at / others { f32::NEG_INFINITY } else { 0.0 };
     Tensor::from_vec((0..rows * others).map(mark).collect(), (rows, others), device)

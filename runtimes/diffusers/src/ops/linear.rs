@@ -1,4 +1,4 @@
-//! Full connections, and what adapters add to them.
+//! Fully connected layers, with adapters.
 
 use candle_core::{Result as Computed, Tensor, bail};
 use island_runtimes_kit::error::EngineError;
@@ -14,15 +14,15 @@ use crate::{lora::Adapters, weights::Scope};
 #[derive(Debug, Clone)]
 pub struct Linear {
     name: String,
-    /// `[outputs, inputs]`; in main memory the other way around.
+    /// `[outputs, inputs]`; transposed in main memory.
     weight: Tensor,
     bias: Option<Tensor>,
 }
 
 impl Linear {
-    /// The layer at a place, with a bias if the file has one there.
+    /// Loads the layer, with a bias if the file has one.
     pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize) -> Result<Self, EngineError> {
-        // A convolution over single pixels is the same thing, and is stored with two more dimensions.
+        // A convolution over single pixels is the same, and is stored with two more dimensions.
         let weight = scope.get_as("weight", &[outputs, inputs], &[&[outputs, inputs, 1, 1]])?;
         let weight = if weight.device().is_cpu() { turned(&weight) } else { Ok(weight) };
         let weight = weight.map_err(crate::error::compute_error("lay out a connection"))?;
@@ -30,7 +30,7 @@ impl Linear {
         Ok(Self { name: scope.name().to_owned(), weight, bias })
     }
 
-    /// The layer of `[…, inputs]`, added to `residual` where there is one.
+    /// Applies the layer to `[…, inputs]`, and adds `residual` if there is one.
     pub fn forward(&self, x: &Tensor, residual: Option<&Tensor>, adapters: &Adapters) -> Computed<Tensor> {
         let deltas = adapters.of(&self.name);
         if !x.device().is_cpu() {

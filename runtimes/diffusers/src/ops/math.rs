@@ -1,12 +1,12 @@
-//! Functions of single numbers in a form that compilers turn into vector instructions, exact to the last bit or two.
+//! Scalar functions in a form that compilers vectorize, accurate to the last bit or two.
 
-/// Numbers that are added up side by side, since a sum in strict order cannot be vectorised.
+/// Independent partial sums, since a sum in strict order cannot be vectorized.
 pub(super) const LANES: usize = 16;
 
-/// Rounds to whole numbers when added.
+/// Rounds to integers when added.
 const ROUNDER: f32 = 12_582_912.0;
 
-/// The exponential, within two units of the last place.
+/// The exponential function, within two units in the last place.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "it must be compiled for the instructions of its caller")]
 #[expect(clippy::excessive_precision, reason = "ln 2 in two parts, and a minimax polynomial")]
@@ -37,14 +37,14 @@ pub(super) fn sigmoid(x: f32) -> f32 {
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "it must be compiled for the instructions of its caller")]
 pub(super) fn gelu(x: f32) -> f32 {
-    // Abramowitz and Stegun 7.1.26, for the size of the argument; the sign comes back by symmetry.
+    // Abramowitz and Stegun 7.1.26, of the absolute argument; the sign follows by symmetry.
     let size = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * size);
     let tail = 1.061_405_4 * t - 1.453_152;
     let tail = tail * t + 1.421_413_7;
     let tail = tail * t - 0.284_496_74;
     let tail = (tail * t + 0.254_829_6) * t * exp(-size * size);
-    // With Φ(|x|) = 1 - tail / 2; for negative numbers x · tail / 2 loses nothing to cancellation.
+    // With Φ(|x|) = 1 - tail / 2; for negative numbers x · tail / 2 has no cancellation.
     let half = 0.5 * tail * x;
     if x < 0.0 { half } else { x - half }
 }
@@ -63,7 +63,7 @@ pub(super) fn sum(values: &[f32], of: impl Fn(f32) -> f32) -> f32 {
     lanes.iter().sum::<f32>() + rest.iter().map(|value| of(*value)).sum::<f32>()
 }
 
-/// The greatest of some numbers.
+/// The maximum.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "it must be compiled for the instructions of its caller")]
 pub(super) fn greatest(values: &[f32]) -> f32 {

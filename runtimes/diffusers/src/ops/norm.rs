@@ -1,4 +1,4 @@
-//! Normalisation over groups of channels, and over each row.
+//! Normalization over groups of channels, and over each row.
 
 use candle_core::{Result as Computed, Tensor, bail};
 use island_runtimes_kit::error::{EngineError, invalid_model};
@@ -8,10 +8,10 @@ use rayon::prelude::*;
 use super::{device, floats::Floats, math};
 use crate::weights::Scope;
 
-/// Numbers that one task takes.
+/// Elements per task.
 const PIECE: usize = 1 << 15;
 
-/// Normalises each group of channels over a whole picture.
+/// Normalizes each group of channels over a whole image.
 #[derive(Debug, Clone)]
 pub struct GroupNorm {
     weight: Tensor,
@@ -21,7 +21,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// The layer at a place.
+    /// Loads the layer.
     pub fn load(
         scope: &Scope<'_>,
         channels: usize,
@@ -38,12 +38,12 @@ impl GroupNorm {
         Ok(Self { weight, bias, groups, epsilon })
     }
 
-    /// The layer of `[batch, …, channels]`.
+    /// Applies the layer to `[batch, …, channels]`.
     pub fn forward(&self, x: &Tensor) -> Computed<Tensor> {
         self.with(x, false)
     }
 
-    /// The layer and then SiLU.
+    /// Applies the layer and then SiLU.
     pub fn silu(&self, x: &Tensor) -> Computed<Tensor> {
         self.with(x, true)
     }
@@ -74,7 +74,7 @@ impl GroupNorm {
         Tensor::from_vec(out, x.shape(), x.device())
     }
 
-    /// What each channel of a picture is multiplied by, and what is added to it.
+    /// Factor and offset of each channel of an image.
     fn scale_and_shift(
         &self,
         values: &[f32],
@@ -101,7 +101,7 @@ impl GroupNorm {
             one.iter_mut().zip(other).for_each(|(one, other)| *one += other);
             one
         };
-        // Collected first: a sum whose order depends on the threads' luck would differ from run to run.
+        // Collected first: a sum whose order depends on scheduling would differ from run to run.
         let parts: Vec<(Vec<f64>, Vec<f64>)> = sums.collect();
         let (sums, squares) =
             parts.into_iter().fold(none(), |(sums, squares), part| (add(sums, part.0), add(squares, part.1)));
@@ -139,7 +139,7 @@ fn apply(out: &mut [f32], values: &[f32], scale: &[f32], shift: &[f32], silu: bo
     }
 }
 
-/// Normalises each row.
+/// Normalizes each row.
 #[derive(Debug, Clone)]
 pub struct LayerNorm {
     weight: Tensor,
@@ -148,12 +148,12 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// The layer at a place.
+    /// Loads the layer.
     pub fn load(scope: &Scope<'_>, width: usize, epsilon: f64) -> Result<Self, EngineError> {
         Ok(Self { weight: scope.get("weight", &[width])?, bias: scope.get("bias", &[width])?, epsilon })
     }
 
-    /// The layer of `[…, width]`.
+    /// Applies the layer to `[…, width]`.
     pub fn forward(&self, x: &Tensor) -> Computed<Tensor> {
         if !x.device().is_cpu() {
             return device::layer_norm(x, &self.weight, &self.bias, self.epsilon);

@@ -1,7 +1,7 @@
-//! Products of matrices in main memory.
+//! Matrix products in main memory.
 //!
-//! Weights lie the other way around than in files, inputs by outputs: so the kernel reads them as they are and packs nothing. Threads divide the
-//! larger side of a product: a small picture times much weight is bound by how often weights are read, and each is read once.
+//! Weights are transposed compared with files, inputs by outputs, so that the kernel reads them without packing. Threads divide the
+//! larger side of a product: the product of a small image and many weights is bound by reading weights, and each is read once.
 
 use candle_core::{Result as Computed, Tensor};
 use gemm::Parallelism;
@@ -11,19 +11,19 @@ use rayon::prelude::*;
 #[derive(Clone, Copy)]
 pub(super) struct Matrix<'m> {
     pub(super) values: &'m [f32],
-    /// Distance between rows.
+    /// Row stride.
     pub(super) row: usize,
-    /// Distance between columns.
+    /// Column stride.
     pub(super) column: usize,
 }
 
 impl<'m> Matrix<'m> {
-    /// One whose rows are together.
+    /// A row-major matrix.
     pub(super) fn rows(values: &'m [f32], row: usize) -> Self {
         Self { values, row, column: 1 }
     }
 
-    /// The other way around.
+    /// The transposed matrix.
     pub(super) fn transposed(self) -> Self {
         Self { row: self.column, column: self.row, ..self }
     }
@@ -33,16 +33,16 @@ impl<'m> Matrix<'m> {
     }
 }
 
-/// Rows, columns, and how many products make up each number.
+/// Rows, columns, and inner dimension.
 pub(super) type Size = (usize, usize, usize);
 
-/// Least products of two numbers for which threads are worth their start.
+/// Minimum number of multiplications for which threads pay off.
 const WORTH: usize = 1 << 18;
-/// Rows or columns of a thread are a multiple of this: what a kernel does at once.
+/// Rows or columns of a thread are a multiple of this: the kernel's block.
 const STEP: usize = 64;
 
-/// `out = scale · a · b`, added to what is there if `keep`. Rows of `out` are `stride` apart. With all threads of the pool, or one.
-#[expect(clippy::too_many_arguments, reason = "the operands of a matrix product as every library has them")]
+/// `out = scale · a · b`, plus `out` if `keep`. Rows of `out` are `stride` apart. With all threads of the pool, or one.
+#[expect(clippy::too_many_arguments, reason = "the usual operands of a matrix product")]
 pub(super) fn product(
     out: &mut [f32],
     stride: usize,
@@ -71,8 +71,8 @@ pub(super) fn product(
             if divides_rows { columns } else { part.min(columns - column) },
             depth,
         );
-        // SAFETY: the largest index that the kernel forms in each operand was found above to be inside its slice; the parts of `out` do not
-        // overlap, and `out` is borrowed alone by this function.
+        // SAFETY: the largest index that the kernel forms in each operand was checked above to be inside its slice; the parts of `out` do not
+        // overlap, and this function borrows `out` exclusively.
         #[expect(unsafe_code, reason = "the kernel takes pointers")]
         unsafe {
             kernel(out.at(row * stride + column), stride, size, (a, row), (b, column), keep, scale);
@@ -85,11 +85,11 @@ pub(super) fn product(
     }
 }
 
-/// Where a product is written, by several threads at places of their own.
+/// The output, written by several threads at disjoint positions.
 #[derive(Clone, Copy)]
 struct Out(*mut f32);
 
-// SAFETY: threads write where no other does: see `product`.
+// SAFETY: threads write disjoint parts: see `product`.
 #[expect(unsafe_code, reason = "a pointer that threads share")]
 unsafe impl Send for Out {}
 // SAFETY: as above.
@@ -102,11 +102,11 @@ impl Out {
     }
 }
 
-/// The product of the rows of `a` from one and the columns of `b` from one, by one thread.
+/// The product of some rows of `a` and some columns of `b`, on one thread.
 ///
 /// # Safety
 ///
-/// `out` must hold the product and be nobody else's, and both factors must hold what the size says.
+/// `out` must have space for the product and no other user, and both factors must have the given size.
 #[expect(unsafe_code, reason = "the kernel takes pointers")]
 unsafe fn kernel(
     out: *mut f32,
@@ -117,7 +117,7 @@ unsafe fn kernel(
     keep: bool,
     scale: f32,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         gemm::gemm(
             rows,
@@ -143,10 +143,10 @@ unsafe fn kernel(
     }
 }
 
-/// Sides of the squares in which a matrix is turned around: one of each fits into the first cache.
+/// Sides of the squares in which a matrix is transposed: one of each fits into the first-level cache.
 const SQUARE: usize = 32;
 
-/// A matrix the other way around.
+/// The transposed matrix.
 pub(super) fn turned(matrix: &Tensor) -> Computed<Tensor> {
     let (rows, columns) = matrix.dims2()?;
     let values = super::floats::Floats::of(matrix)?;

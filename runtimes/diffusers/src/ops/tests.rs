@@ -17,7 +17,7 @@ fn apart(one: &Tensor, other: &Tensor) -> f32 {
 }
 
 #[test]
-fn the_exponential_is_right_to_the_last_bits() {
+fn exponential_is_accurate_to_the_last_bits() {
     for at in -8700..8800 {
         let x = at as f32 / 100.0;
         let wanted = f64::from(x).exp();
@@ -29,7 +29,7 @@ fn the_exponential_is_right_to_the_last_bits() {
 }
 
 #[test]
-fn the_gelu_is_the_exact_one() {
+fn gelu_is_exact() {
     let x =
         Tensor::arange(-12.0_f32, 12.0, &Device::Cpu).expect("numbers").affine(0.37, 0.01).expect("numbers");
     let apart = apart(&Activation::Gelu.of(&x).expect("gelu"), &x.gelu_erf().expect("gelu"));
@@ -37,7 +37,7 @@ fn the_gelu_is_the_exact_one() {
 }
 
 #[test]
-fn activations_are_those_of_candle() {
+fn activations_equal_candles() {
     let x = random(0, &[3, 7, 50]);
     for kind in [Activation::Silu, Activation::Gelu, Activation::QuickGelu] {
         let apart = apart(&kind.of(&x).expect("ours"), &device::activation(kind, &x).expect("candle's"));
@@ -47,7 +47,7 @@ fn activations_are_those_of_candle() {
 }
 
 #[test]
-fn products_are_those_of_candle_however_threads_divide_them() {
+fn products_equal_candles_for_any_number_of_threads() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("threads");
     for (rows, columns, depth) in [(3, 333, 700), (333, 3, 700), (257, 257, 33), (1, 1, 1), (0, 5, 4)] {
         let (a, b) = (random(1, &[rows, depth]), random(2, &[depth, columns]));
@@ -72,7 +72,7 @@ fn products_are_those_of_candle_however_threads_divide_them() {
 }
 
 #[test]
-fn attention_is_that_of_candle() {
+fn attention_equals_candles() {
     for (rows, others, heads, causal) in
         [(70, 70, 4, false), (70, 70, 4, true), (33, 7, 2, false), (1, 1, 1, true)]
     {

@@ -1,11 +1,11 @@
-//! Pictures as files.
+//! Images as files.
 
 use island_runtimes_kit::error::EngineError;
 use png::{BitDepth, ColorType, Encoder};
 
-/// A PNG of `[height, width, 3]`, with what it was made from in a text chunk, as user interfaces look for it.
+/// A PNG of `[height, width, 3]` with the generation parameters in a text chunk, which user interfaces read.
 pub fn png(pixels: &[u8], height: usize, width: usize, parameters: &str) -> Result<Vec<u8>, EngineError> {
-    let failed = |error: png::EncodingError| EngineError::host("write the picture").because(error);
+    let failed = |error: png::EncodingError| EngineError::host("write the image").because(error);
     let mut file = Vec::new();
     let mut encoder = Encoder::new(&mut file, width as u32, height as u32);
     encoder.set_color(ColorType::Rgb);

@@ -1,9 +1,9 @@
-//! Whole numbers as JSON has them: `1.0` is one too.
+//! Integers in JSON: `1.0` is one too.
 
 use serde::{Deserialize as _, Deserializer, de::Error};
 use serde_json::Number;
 
-/// A whole number of any sign.
+/// An integer of any sign.
 pub(super) fn whole<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<i64>, D::Error> {
     let Some(number) = Option::<Number>::deserialize(deserializer)? else { return Ok(None) };
     let fraction = number.as_f64().filter(|value| value.fract() == 0.0 && value.abs() < 9e15);
@@ -11,7 +11,7 @@ pub(super) fn whole<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<i
     found.map(Some).ok_or_else(|| D::Error::custom(format!("{number} is not a whole number that fits")))
 }
 
-/// A seed: any number of 64 bits without a sign.
+/// A seed: an unsigned number of 64 bits.
 pub(super) fn seed<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let Some(number) = Option::<Number>::deserialize(deserializer)? else { return Ok(None) };
     let fraction = number.as_f64().filter(|value| value.fract() == 0.0 && (0.0..9e15).contains(value));

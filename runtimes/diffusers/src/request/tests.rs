@@ -1,4 +1,4 @@
-//! Inputs that make sense, and those that do not.
+//! Valid and invalid inputs.
 
 use island_runtimes_kit::error::ErrorKind;
 use serde_json::json;
@@ -18,14 +18,14 @@ fn defaults() -> Defaults {
 }
 
 #[test]
-fn what_is_left_out_is_the_default() {
+fn absent_fields_have_defaults() {
     let request = Request::read(&json!({ "prompt": "a boat" }), &defaults()).expect("it makes sense");
     assert_eq!((request.height, request.width, request.steps, request.images), (512, 512, 20, 1));
     assert_eq!((request.guidance, request.seed, request.previews), (7.5, None, 0));
 }
 
 #[test]
-fn all_names_that_clients_use_are_known() {
+fn aliases_of_fields_are_accepted() {
     let steps =
         |name: &str| Request::read(&json!({ "prompt": "x", name: 7 }), &defaults()).expect(name).steps;
     assert_eq!([steps("steps"), steps("num_steps"), steps("num_inference_steps")], [7; 3]);
@@ -35,11 +35,11 @@ fn all_names_that_clients_use_are_known() {
 }
 
 #[test]
-fn nonsense_is_refused_with_its_name() {
+fn invalid_fields_are_named() {
     let wrong = [
         (json!({}), "prompt"),
         (json!({ "prompt": 3 }), "string"),
-        (json!({ "prompt": "x", "colour": "red" }), "colour"),
+        (json!({ "prompt": "x", "shade": "red" }), "shade"),
         (json!({ "prompt": "x", "num_inference_steps": -1 }), "num_inference_steps is -1"),
         (json!({ "prompt": "x", "num_inference_steps": 0 }), "num_inference_steps is 0"),
         (json!({ "prompt": "x", "steps": 1_000_000 }), "num_inference_steps is 1000000"),

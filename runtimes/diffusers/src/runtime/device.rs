@@ -1,13 +1,13 @@
-//! What a model computes on: the processor, or the GPU that this build has kernels for.
+//! Devices: the CPU, or a GPU if this build has kernels for it.
 
 use candle_core::{DType, Device};
 use island_runtimes_api::Probe;
 use island_runtimes_kit::error::EngineError;
 use island_runtimes_worker::lockdown::Profile;
 
-use crate::weights::Place;
+use crate::weights::Placement;
 
-/// What this build can compute on.
+/// Devices of this build.
 pub fn probe() -> Probe {
     let mut devices = vec!["CPU".to_owned()];
     if cfg!(feature = "cuda") {
@@ -19,22 +19,22 @@ pub fn probe() -> Probe {
     Probe { version: "candle 0.11".to_owned(), devices, ..Probe::default() }
 }
 
-/// A GPU in halves where the owner lends memory of one and this build can use it, else the processor.
-pub(super) fn place(vram_limit_mb: u64) -> Result<Place, EngineError> {
+/// A GPU with f16 if the owner lends memory of one and this build supports it, otherwise the CPU.
+pub(super) fn place(vram_limit_mb: u64) -> Result<Placement, EngineError> {
     if vram_limit_mb == 0 {
-        return Ok(Place::cpu());
+        return Ok(Placement::cpu());
     }
     let failed = |error: candle_core::Error| EngineError::host("open the GPU").because(error);
     if cfg!(feature = "cuda") {
-        return Ok(Place { device: Device::new_cuda(0).map_err(failed)?, dtype: DType::F16 });
+        return Ok(Placement { device: Device::new_cuda(0).map_err(failed)?, dtype: DType::F16 });
     }
     if cfg!(feature = "metal") {
-        return Ok(Place { device: Device::new_metal(0).map_err(failed)?, dtype: DType::F16 });
+        return Ok(Placement { device: Device::new_metal(0).map_err(failed)?, dtype: DType::F16 });
     }
-    Ok(Place::cpu())
+    Ok(Placement::cpu())
 }
 
-/// A device's name.
+/// The name of a device.
 pub(super) fn name(device: &Device) -> &'static str {
     match device {
         Device::Cpu => "CPU in f32",

@@ -1,12 +1,12 @@
-//! `scheduler_config.json`, with the defaults that each scheduler has for what is absent.
+//! `scheduler_config.json`, with each scheduler's defaults for absent settings.
 
 use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
 use serde::Deserialize;
 
-/// The schedulers there are.
+/// The supported schedulers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Pseudo numerical steps of up to four earlier outputs.
+    /// PNDM: linear multistep over up to four earlier outputs.
     Pndm,
     /// Denoising diffusion implicit models.
     Ddim,
@@ -14,7 +14,7 @@ pub enum Kind {
     Euler,
     /// Euler's method with fresh noise at every step.
     EulerAncestral,
-    /// DPM-Solver++ of two steps.
+    /// DPM-Solver++ of second order.
     Dpm,
     /// Latent consistency models.
     Lcm,
@@ -22,7 +22,7 @@ pub enum Kind {
     UniPc,
 }
 
-/// What a model's output means.
+/// The meaning of a model's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prediction {
@@ -34,7 +34,7 @@ pub enum Prediction {
     VPrediction,
 }
 
-/// How timesteps are spread over those of the training.
+/// How timesteps are spread over those of training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spacing {
@@ -50,25 +50,25 @@ pub enum Spacing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Betas {
-    /// Evenly.
+    /// Linearly.
     Linear,
-    /// Their roots grow evenly.
+    /// Their square roots grow linearly.
     ScaledLinear,
-    /// As the square of a cosine.
+    /// As a squared cosine.
     SquaredcosCapV2,
 }
 
-/// Which noise level a walk ends with.
+/// The last noise level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum LastSigma {
-    /// None at all.
+    /// Zero.
     Zero,
-    /// The least of the training.
+    /// The minimum of training.
     SigmaMin,
 }
 
-/// The settings of a scheduler. What another scheduler would read is kept, so that a consumer can choose it.
+/// The settings of a scheduler. Settings of other schedulers are kept, since a consumer can choose one.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Config {
@@ -155,7 +155,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Which scheduler it is of.
+    /// The scheduler.
     pub fn kind(&self) -> Result<Kind, EngineError> {
         Ok(match self.class_name.as_str() {
             "PNDMScheduler" => Kind::Pndm,
@@ -165,11 +165,11 @@ impl Config {
             "DPMSolverMultistepScheduler" => Kind::Dpm,
             "LCMScheduler" => Kind::Lcm,
             "UniPCMultistepScheduler" => Kind::UniPc,
-            other => return Err(invalid_model(format!("no scheduler here is a {other:?}"))),
+            other => return Err(invalid_model(format!("unsupported scheduler {other:?}"))),
         })
     }
 
-    /// The same settings for the scheduler of a consumer's choice: by its class, or as user interfaces call it.
+    /// The same settings for the scheduler of a consumer's choice: by its class, or by the name in user interfaces.
     pub fn chosen(&self, name: &str) -> Result<Self, EngineError> {
         let plain: String =
             name.to_lowercase().replace("++", "pp").chars().filter(char::is_ascii_alphanumeric).collect();
@@ -194,13 +194,13 @@ impl Config {
         };
         if class_name.is_empty() || (karras.is_some() && !may_be_karras) {
             let known = "pndm, ddim, euler, euler_karras, euler_a, dpm++_2m, dpm++_2m_karras, lcm, unipc, unipc_karras";
-            return Err(invalid_input(format!("scheduler is {name:?}; there are {known}")));
+            return Err(invalid_input(format!("unknown scheduler {name:?}; known are {known}")));
         }
         let karras = karras.map_or(self.use_karras_sigmas, |_| Some(true));
         Ok(Self { class_name: class_name.to_owned(), use_karras_sigmas: karras, ..self.clone() })
     }
 
-    /// Refuses what no scheduler here does, rather than to do something else.
+    /// Rejects settings that no scheduler here supports.
     pub(super) fn check(&self) -> Result<(), EngineError> {
         let on = |flag: Option<bool>| flag.unwrap_or(false);
         let one_of = |value: &Option<String>, known: &[&str]| {
@@ -218,9 +218,7 @@ impl Config {
             (!self.predict_x0, "predict_x0"),
         ];
         if let Some((_, name)) = unknown.iter().find(|(is_so, _)| *is_so) {
-            return Err(invalid_model(format!(
-                "the scheduler's setting {name} is one that this engine lacks"
-            )));
+            return Err(invalid_model(format!("the scheduler's setting {name} is not supported")));
         }
         let length = self.num_train_timesteps;
         let fits = (2..=100_000).contains(&length)
@@ -230,7 +228,7 @@ impl Config {
             [self.beta_start, self.beta_end].into_iter().flatten().all(|beta| 0.0 < beta && beta < 1.0)
                 && self.trained_betas.iter().flatten().all(|beta| (0.0..1.0).contains(beta));
         if !fits || !finite || self.original_inference_steps == 0 {
-            return Err(invalid_model("the scheduler's betas, timesteps or offset make no sense"));
+            return Err(invalid_model("invalid betas, timesteps or offset of the scheduler"));
         }
         Ok(())
     }
@@ -247,12 +245,12 @@ impl Config {
         self.use_exponential_sigmas.unwrap_or(false)
     }
 
-    /// The order of a solver that takes several earlier outputs into account.
+    /// The order of a multistep solver.
     pub(super) fn order(&self, most: usize) -> Result<usize, EngineError> {
         match self.solver_order {
             order if (1..=most).contains(&order) => Ok(order),
             order => {
-                Err(invalid_model(format!("the scheduler's solver_order is {order}; there are 1 to {most}")))
+                Err(invalid_model(format!("the scheduler's solver_order is {order}; it must be 1 to {most}")))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! DDIM: from the predicted picture back to a little less noise.
+//! DDIM: predicts the clean sample, and adds back a little less noise.
 
 use super::{
     Draw, Scheduler, combine,
@@ -36,7 +36,7 @@ impl Ddim {
     }
 }
 
-/// What a model's output says about the clean sample.
+/// The clean sample of a model's output.
 pub(super) fn clean(prediction: Prediction, alpha: f64, output: &[f32], sample: &[f32]) -> Vec<f32> {
     let beta = 1.0 - alpha;
     match prediction {

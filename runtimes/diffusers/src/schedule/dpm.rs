@@ -1,4 +1,4 @@
-//! DPM-Solver++ with one or two steps of memory, and its stochastic form.
+//! DPM-Solver++ of first and second order, and its stochastic form.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
@@ -8,7 +8,7 @@ use super::{
     sigmas, spacing, table,
 };
 
-/// Walks shorter than this end with lower orders, or they overshoot.
+/// With fewer steps the last ones have lower orders; otherwise they overshoot.
 const SHORT: usize = 15;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Dpm {
     is_stochastic: bool,
     /// Whether the last step is of first order.
     ends_low: bool,
-    /// The clean sample as the last step saw it.
+    /// The clean sample of the last step.
     before: Option<Vec<f32>>,
 }
 
@@ -31,7 +31,7 @@ impl Dpm {
             None | Some("dpmsolver++" | "deis") => false,
             Some("sde-dpmsolver++") => true,
             Some(other) => {
-                return Err(invalid_model(format!("no scheduler here has the algorithm_type {other:?}")));
+                return Err(invalid_model(format!("unsupported algorithm_type {other:?} of the scheduler")));
             }
         };
         let trained = sigmas::trained(&table::alphas_cumprod(config));
@@ -85,7 +85,7 @@ impl Scheduler for Dpm {
         let (signal_to, noise_to) = sigmas::shares(to);
         let (_, noise) = sigmas::shares(sigma);
         let h = sigmas::lambda(to) - sigmas::lambda(sigma);
-        // How far the clean sample replaces the present one; without noise at the end, wholly.
+        // The weight of the clean sample; 1 for a last level without noise.
         let (keep, gain, slope) = if self.is_stochastic {
             let gain = -(-2.0 * h).exp_m1();
             let slope = if self.is_heun { gain / (-2.0 * h) + 1.0 } else { 0.5 * gain };

@@ -35,13 +35,13 @@ impl Euler {
     }
 }
 
-/// By how much unit noise is scaled for a walk along these levels.
+/// Scale of the initial noise for these levels.
 pub(super) fn start_scale(sigmas: &[f64], spacing: Spacing) -> f64 {
     let highest = sigmas.iter().copied().fold(0.0, f64::max);
     if spacing == Spacing::Leading { (highest * highest + 1.0).sqrt() } else { highest }
 }
 
-/// What a model's output says about the clean sample, as weights of the output and of the sample.
+/// The clean sample, as weights of the output and of the sample.
 pub(super) fn clean_weights(prediction: Prediction, sigma: f64) -> (f64, f64) {
     let square = sigma * sigma + 1.0;
     match prediction {

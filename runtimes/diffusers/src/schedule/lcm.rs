@@ -1,4 +1,4 @@
-//! Latent consistency models: to the clean sample at once, then back to less noise.
+//! Latent consistency models: predict the clean sample at once, then add back less noise.
 
 use island_runtimes_kit::error::{EngineError, invalid_input};
 
@@ -8,7 +8,7 @@ use super::{
     ddim, table,
 };
 
-/// Standard deviation of the data that the boundary condition was made for.
+/// Standard deviation of the data that the boundary condition assumes.
 const DATA_DEVIATION: f64 = 0.5;
 
 #[derive(Debug)]
@@ -21,15 +21,17 @@ pub(super) struct Lcm {
 }
 
 impl Lcm {
-    pub(super) fn new(config: &Config, steps: usize) -> Result<Self, EngineError> {
+    /// Steps on the last part of the schedule, `strength` of it: all of it without an initial image.
+    pub(super) fn new(config: &Config, steps: usize, strength: f64) -> Result<Self, EngineError> {
         let (trained, distilled) = (config.num_train_timesteps, config.original_inference_steps);
-        if steps > distilled.min(trained) {
+        let part = (distilled.min(trained) as f64 * strength) as usize;
+        if steps > part {
             return Err(invalid_input(format!(
-                "num_inference_steps is {steps}; this model was distilled for {distilled} at most"
+                "num_inference_steps is {steps}; this model was distilled for at most {part} at a strength of {strength}"
             )));
         }
         let stride = trained / distilled.min(trained);
-        let times: Vec<f64> = (1..=distilled).rev().map(|at| (at * stride - 1) as f64).collect();
+        let times: Vec<f64> = (1..=part).rev().map(|at| (at * stride - 1) as f64).collect();
         let chosen = |at: usize| times[at * times.len() / steps];
         Ok(Self {
             alphas: table::alphas_cumprod(config),

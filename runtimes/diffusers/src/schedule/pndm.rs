@@ -13,13 +13,13 @@ pub(super) struct Pndm {
     alphas: Vec<f64>,
     last_alpha: f64,
     timesteps: Vec<f64>,
-    /// Timesteps of the training between two of the walk.
+    /// Training timesteps between two steps.
     stride: i64,
     prediction: Prediction,
-    /// Steps taken.
+    /// Finished steps.
     taken: usize,
     outputs: Vec<Vec<f32>>,
-    /// The sample that the second step takes again.
+    /// The sample that the second step repeats.
     first_sample: Vec<f32>,
 }
 
@@ -35,7 +35,7 @@ impl Pndm {
         }
         let alphas = table::alphas_cumprod(config);
         let mut timesteps = spacing::points(config, config.spacing(Spacing::Leading), steps, true);
-        // The second step is the first one again, from where it led.
+        // The second step repeats the first one with the output at its result.
         if steps > 1 {
             timesteps.insert(2, timesteps[1]);
         }

@@ -1,11 +1,11 @@
-//! Noise levels: how much noise there is for one part of signal.
+//! Noise levels: the ratio of noise to signal.
 
 use super::config::{Config, LastSigma};
 
-/// The curve's exponent that Karras and others found best.
+/// Exponent of the curve of Karras et al.
 const RHO: f64 = 7.0;
 
-/// Noise levels of the training, least first.
+/// Noise levels of training in ascending order.
 pub(super) fn trained(alphas_cumprod: &[f64]) -> Vec<f64> {
     let level = |alpha: &f64| {
         let alpha = *alpha as f32;
@@ -14,14 +14,14 @@ pub(super) fn trained(alphas_cumprod: &[f64]) -> Vec<f64> {
     alphas_cumprod.iter().map(level).collect()
 }
 
-/// The level at a timestep between those of the training.
+/// The level at a fractional training timestep.
 pub(super) fn at(trained: &[f64], time: f64) -> f64 {
     let low = (time.max(0.0) as usize).min(trained.len() - 1);
     let high = (low + 1).min(trained.len() - 1);
     trained[low] + (trained[high] - trained[low]) * (time - low as f64).clamp(0.0, 1.0)
 }
 
-/// Levels from `highest` to `lowest` along the curve that a configuration asks for, if it does.
+/// Levels from `highest` to `lowest` along a curve, if the configuration has one.
 pub(super) fn curve(config: &Config, highest: f64, lowest: f64, steps: usize) -> Option<Vec<f64>> {
     let (highest, lowest) = (config.sigma_max.unwrap_or(highest), config.sigma_min.unwrap_or(lowest));
     let ramp = move |at: usize| if steps == 1 { 0.0 } else { at as f64 / (steps - 1) as f64 };
@@ -36,7 +36,7 @@ pub(super) fn curve(config: &Config, highest: f64, lowest: f64, steps: usize) ->
     None
 }
 
-/// The timestep at which the training had a level.
+/// The training timestep of a level.
 pub(super) fn time_of(sigma: f64, trained: &[f64]) -> f64 {
     let level = sigma.max(1e-10).ln();
     let below = trained.iter().take_while(|other| other.ln() <= level).count();
@@ -46,7 +46,7 @@ pub(super) fn time_of(sigma: f64, trained: &[f64]) -> f64 {
     (1.0 - share) * low as f64 + share * (low + 1) as f64
 }
 
-/// Levels with the last one, in the precision in which they are kept.
+/// Levels with the last one, in the precision of storage.
 pub(super) fn ended(config: &Config, mut sigmas: Vec<f64>, least: f64) -> Vec<f64> {
     sigmas.push(match config.final_sigmas_type {
         Some(LastSigma::SigmaMin) => least,
@@ -55,13 +55,13 @@ pub(super) fn ended(config: &Config, mut sigmas: Vec<f64>, least: f64) -> Vec<f6
     sigmas.into_iter().map(|sigma| f64::from(sigma as f32)).collect()
 }
 
-/// Signal and noise of a level, where both squared are one.
+/// Signal and noise of a level, with squares that sum to 1.
 pub(super) fn shares(sigma: f64) -> (f64, f64) {
     let alpha = 1.0 / (sigma * sigma + 1.0).sqrt();
     (alpha, sigma * alpha)
 }
 
-/// Half the logarithm of the ratio of signal to noise; infinite without noise.
+/// Half the logarithm of the signal-to-noise ratio; infinite without noise.
 pub(super) fn lambda(sigma: f64) -> f64 {
     let (alpha, sigma) = shares(sigma);
     alpha.ln() - sigma.ln()

@@ -1,4 +1,4 @@
-//! Which timesteps of the training a walk visits.
+//! The training timesteps of a scheduler.
 
 use super::config::{Config, Spacing};
 
@@ -10,7 +10,7 @@ pub(super) fn linspace(last: f64, count: usize) -> Vec<f64> {
     (0..count).rev().map(|at| at as f64 * (last / (count - 1) as f64)).collect()
 }
 
-/// Timesteps of schedulers whose walk has `steps` points.
+/// Timesteps of schedulers with `steps` points.
 pub(super) fn points(config: &Config, spacing: Spacing, steps: usize, whole: bool) -> Vec<f64> {
     let trained = config.num_train_timesteps;
     match spacing {
@@ -23,7 +23,7 @@ pub(super) fn points(config: &Config, spacing: Spacing, steps: usize, whole: boo
     }
 }
 
-/// Timesteps of schedulers whose walk has `steps` intervals, the last of which ends without noise.
+/// Timesteps of schedulers with `steps` intervals, the last of which ends without noise.
 pub(super) fn intervals(config: &Config, spacing: Spacing, steps: usize) -> Vec<f64> {
     let trained = config.num_train_timesteps;
     match spacing {
@@ -41,7 +41,7 @@ pub(super) fn intervals(config: &Config, spacing: Spacing, steps: usize) -> Vec<
     }
 }
 
-/// An offset can lead beyond the training where every timestep is visited.
+/// With an offset the last one can exceed the training range if every timestep is used.
 fn leading(ratio: usize, count: usize, offset: i64, trained: usize) -> Vec<f64> {
     let last = (trained - 1) as f64;
     (0..count).rev().map(|at| ((at * ratio) as f64 + offset as f64).min(last)).collect()

@@ -1,8 +1,8 @@
-//! How much of a picture is left at each timestep of the training.
+//! The remaining signal at each training timestep.
 
 use super::config::{Betas, Config, Kind};
 
-/// Share of the signal, squared, that is left at each timestep: the running product of `1 - beta`.
+/// The squared share of the signal at each timestep: the cumulative product of `1 - beta`.
 pub(super) fn alphas_cumprod(config: &Config) -> Vec<f64> {
     let mut betas = betas(config);
     if config.rescale_betas_zero_snr {
@@ -16,7 +16,7 @@ pub(super) fn alphas_cumprod(config: &Config) -> Vec<f64> {
             f64::from(product as f32)
         })
         .collect();
-    // Nothing at all would make the greatest noise level infinite. Schedulers that count in timesteps have no such level.
+    // Zero would make the maximum noise level infinite. Schedulers that use timesteps only have no such level.
     let by_sigma = !matches!(config.kind(), Ok(Kind::Pndm | Kind::Ddim | Kind::Lcm));
     if let (true, true, Some(last)) = (config.rescale_betas_zero_snr, by_sigma, table.last_mut()) {
         *last = 2_f64.powi(-24);
@@ -62,7 +62,7 @@ fn cosine(at: usize, length: usize) -> f32 {
     (1.0 - left(to) / left(from)).min(0.999) as f32
 }
 
-/// Betas of which the last leaves no signal, so that a picture can be dark or bright as a whole.
+/// Betas of which the last leaves no signal, so that a whole image can be dark or bright.
 fn without_signal_at_the_end(betas: &[f32]) -> Vec<f32> {
     let mut product = 1.0_f64;
     let mut roots: Vec<f32> = betas

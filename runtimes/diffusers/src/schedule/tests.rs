@@ -1,4 +1,4 @@
-//! What every walk must have, whatever its settings.
+//! Properties of every scheduler.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -53,7 +53,7 @@ proptest! {
         }
     }
 
-    /// A model that always knows the picture leads to it, from wherever and however many steps.
+    /// A model that always predicts the clean image leads to it, from any start in any number of steps.
     #[test]
     fn a_perfect_model_leads_to_its_picture(
         class in prop::sample::select(CLASSES.to_vec()),
@@ -67,20 +67,20 @@ proptest! {
         let mut sample = scheduler.add_noise(0, &picture, &noise);
         let zeros = [0.0; 4];
         for index in 0..scheduler.timesteps().len() {
-            // The noise in a sample is what is left of it without the picture.
+            // The noise in a sample is the remainder without the image.
             let signal = scheduler.add_noise(index, &[1.0; 4], &zeros)[0];
             let level = scheduler.add_noise(index, &zeros, &[1.0; 4])[0];
             let output: Vec<f32> = sample.iter().zip(&picture).map(|(sample, clean)| (sample - signal * clean) / level).collect();
             sample = scheduler.step(index, &output, &sample, &mut || noise.clone());
         }
-        // Schedulers that end with the least noise of the training keep that much of it.
+        // Schedulers that end with the minimum noise of training keep that much of it.
         let apart = sample.iter().zip(&picture).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
         prop_assert!(apart < 0.2, "{class}: {sample:?}, not {picture:?}");
     }
 }
 
 #[test]
-fn schedulers_have_many_names() {
+fn schedulers_have_aliases() {
     let config = config("PNDMScheduler", "leading", "epsilon", false);
     for (name, kind) in [
         ("DDIM", Kind::Ddim),
@@ -100,7 +100,7 @@ fn schedulers_have_many_names() {
 }
 
 #[test]
-fn settings_that_would_change_the_walk_unseen_are_refused() {
+fn unsupported_settings_are_rejected() {
     for (name, value) in [
         ("thresholding", json!(true)),
         ("use_beta_sigmas", json!(true)),

@@ -1,4 +1,4 @@
-//! UniPC: a predictor, corrected as soon as the model has seen where it led.
+//! UniPC: a predictor, corrected once the model's output at its result is known.
 
 use island_runtimes_kit::error::EngineError;
 
@@ -17,9 +17,9 @@ pub(super) struct UniPc {
     is_bh1: bool,
     lowers_at_the_end: bool,
     uncorrected: Vec<usize>,
-    /// Clean samples as earlier steps saw them, the latest last.
+    /// Clean samples of earlier steps, the latest last.
     seen: Vec<Vec<f32>>,
-    /// The sample that the last step went from, and with which order.
+    /// The sample before the last step, and its order.
     last: Option<(Vec<f32>, usize)>,
 }
 
@@ -28,9 +28,9 @@ struct Update {
     keep: f64,
     gain: f64,
     scale: f64,
-    /// Places of earlier levels on the way, in parts of the step; those of the past are negative.
+    /// Positions of earlier levels in units of the step; those of the past are negative.
     places: Vec<f64>,
-    /// What the weights of the differences must add up to, by power of the place.
+    /// The required sums of the differences' weights, by power of the position.
     moments: Vec<f64>,
 }
 
@@ -56,7 +56,7 @@ impl UniPc {
             prediction: config.prediction_type,
             order: config.order(3)?,
             is_bh1: config.solver_type.as_deref() == Some("bh1"),
-            // A step to no noise at all is infinitely long in its own measure and has no second order.
+            // A step to zero noise has infinite length in its parameter and no second order.
             lowers_at_the_end: config.lower_order_final || to_zero,
             uncorrected: config.disable_corrector.clone(),
             seen: Vec::new(),
@@ -85,7 +85,7 @@ impl UniPc {
         Update { keep: noise_to / noise, gain: -signal_to * phi, scale: -signal_to * scale, places, moments }
     }
 
-    /// Adds the differences between earlier clean samples and the latest, weighted.
+    /// Adds the weighted differences between earlier clean samples and the latest.
     fn past(&self, next: Vec<f32>, update: &Update, weights: &[f64]) -> Vec<f32> {
         let latest = &self.seen[self.seen.len() - 1];
         weights.iter().zip(&update.places).enumerate().fold(next, |next, (at, (weight, place))| {
@@ -119,7 +119,7 @@ impl UniPc {
     }
 }
 
-/// Weights whose sums over the powers of their places are the moments.
+/// Weights whose sums over the powers of their positions are the moments.
 fn solve(places: &[f64], moments: &[f64]) -> Vec<f64> {
     let size = places.len();
     let row = |power: usize| -> Vec<f64> {

@@ -8,10 +8,10 @@ use crate::{
     error::compute_error,
     lora::Adapters,
     ops::{Activation, LayerNorm, Linear, attention},
-    weights::{Place, Scope, Weights},
+    weights::{Placement, Scope, Weights},
 };
 
-/// End tokens of configurations from before their value was right: the end is then the greatest token.
+/// End tokens of configurations from before their value was correct: the end is then the maximum token.
 const OLD_END: u32 = 2;
 
 /// `config.json` of an encoder.
@@ -25,7 +25,7 @@ pub struct Config {
     projection_dim: usize,
     num_hidden_layers: usize,
     num_attention_heads: usize,
-    /// Tokens it reads.
+    /// Maximum number of tokens.
     pub max_position_embeddings: usize,
     hidden_act: Activation,
     layer_norm_eps: f64,
@@ -54,7 +54,7 @@ impl Config {
     fn check(&self) -> Result<(), EngineError> {
         let known = ["CLIPTextModel", "CLIPTextModelWithProjection"];
         if let Some(other) = self.architectures.iter().find(|name| !known.contains(&name.as_str())) {
-            return Err(invalid_model(format!("no text encoder here is a {other}")));
+            return Err(invalid_model(format!("unsupported text encoder {other}")));
         }
         let heads = self.num_attention_heads;
         let is_sane = heads > 0
@@ -62,18 +62,18 @@ impl Config {
             && self.hidden_size.is_multiple_of(heads)
             && (3..=4096).contains(&self.max_position_embeddings)
             && (1..=256).contains(&self.num_hidden_layers);
-        if is_sane { Ok(()) } else { Err(invalid_model("the text encoder's settings make no sense")) }
+        if is_sane { Ok(()) } else { Err(invalid_model("invalid settings of the text encoder")) }
     }
 }
 
-/// What an encoder makes of a prompt.
+/// The encoder's output for a prompt.
 #[derive(Debug, Clone)]
 pub struct Encoded {
     /// States before each layer and after the last, without the final norm: `[1, tokens, hidden]`.
     pub hidden: Vec<Tensor>,
-    /// The last state, normed.
+    /// The last state, normalized.
     pub last: Tensor,
-    /// The state at the end of the prompt, normed and, where the encoder projects, projected: `[1, width]`.
+    /// The state at the end of the prompt, normalized and, if the encoder has a projection, projected: `[1, width]`.
     pub pooled: Tensor,
 }
 
@@ -137,15 +137,20 @@ impl ClipText {
     }
 
     /// Encodes one prompt's tokens.
-    pub fn encode(&self, ids: &[u32], adapters: &Adapters, place: &Place) -> Result<Encoded, EngineError> {
+    pub fn encode(
+        &self,
+        ids: &[u32],
+        adapters: &Adapters,
+        place: &Placement,
+    ) -> Result<Encoded, EngineError> {
         let size = self.tokens.dim(0).unwrap_or(0);
         if ids.iter().any(|id| *id as usize >= size) {
-            return Err(invalid_model("the tokeniser knows words that the text encoder does not"));
+            return Err(invalid_model("the tokenizer has tokens that the text encoder lacks"));
         }
         self.forward(ids, adapters, place).map_err(compute_error("encode a prompt"))
     }
 
-    fn forward(&self, ids: &[u32], adapters: &Adapters, place: &Place) -> Computed<Encoded> {
+    fn forward(&self, ids: &[u32], adapters: &Adapters, place: &Placement) -> Computed<Encoded> {
         let tokens = Tensor::from_slice(ids, ids.len(), &place.device)?;
         let states = self.tokens.index_select(&tokens, 0)?.add(&self.positions.narrow(0, 0, ids.len())?)?;
         let mut hidden = vec![states.unsqueeze(0)?];

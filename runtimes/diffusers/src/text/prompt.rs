@@ -1,4 +1,4 @@
-//! Prompts as a network is told them: one or two encoders, with what they made of the last prompts kept.
+//! Prompts as conditioning of a network, of one or two encoders, with a cache of the last ones.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -14,30 +14,30 @@ use crate::{
     error::compute_error,
     lora::Adapters,
     repository::Repository,
-    weights::{Place, Weights},
+    weights::{Placement, Weights},
 };
 
-/// Prompts that are kept.
-const KEPT: usize = 16;
+/// Size of the cache.
+const CACHE_SIZE: usize = 16;
 
 /// An encoded prompt.
 #[derive(Debug, Clone)]
 pub struct Prompt {
     /// `[1, tokens, width]`.
     pub states: Tensor,
-    /// `[1, width]`, where there are two encoders.
+    /// `[1, width]`, with two encoders.
     pub pooled: Option<Tensor>,
 }
 
 impl Prompt {
-    /// One of the same shape that says nothing at all.
-    pub fn silent(&self) -> Result<Self, EngineError> {
-        let silent = |tensor: &Tensor| tensor.zeros_like().map_err(compute_error("encode a prompt"));
-        Ok(Self { states: silent(&self.states)?, pooled: self.pooled.as_ref().map(silent).transpose()? })
+    /// Zeros of the same shape.
+    pub fn zeros(&self) -> Result<Self, EngineError> {
+        let zeros = |tensor: &Tensor| tensor.zeros_like().map_err(compute_error("encode a prompt"));
+        Ok(Self { states: zeros(&self.states)?, pooled: self.pooled.as_ref().map(zeros).transpose()? })
     }
 }
 
-/// What a prompt's encoding depends on.
+/// The key of an encoded prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Key {
     prompt: String,
@@ -49,21 +49,21 @@ struct Key {
 #[derive(Debug)]
 pub struct Prompts {
     encoders: Vec<Encoder>,
-    place: Place,
-    kept: Mutex<VecDeque<(Key, Arc<Prompt>)>>,
+    place: Placement,
+    cache: Mutex<VecDeque<(Key, Arc<Prompt>)>>,
 }
 
-/// A tokeniser with its encoder.
+/// A tokenizer with its encoder.
 #[derive(Debug)]
 pub struct Encoder {
-    /// Makes tokens.
+    /// The tokenizer.
     pub tokens: Tokens,
-    /// Makes sense of them.
+    /// The encoder.
     pub model: ClipText,
 }
 
 impl Encoder {
-    /// Loads the encoder of a folder, with the tokeniser of another.
+    /// Loads the encoder of one folder, and the tokenizer of another.
     pub fn load(
         repository: &Repository,
         (folder, tokenizer): (&str, &str),
@@ -74,11 +74,11 @@ impl Encoder {
         Ok(Self { tokens, model: ClipText::load(&config, weights)? })
     }
 
-    fn encode(&self, key: &Key, adapters: &Adapters, place: &Place) -> Result<Encoded, EngineError> {
+    fn encode(&self, key: &Key, adapters: &Adapters, place: &Placement) -> Result<Encoded, EngineError> {
         let (ids, _) = self.tokens.of(&key.prompt)?;
         let most = self.model.depth() - 1;
         if key.clip_skip.is_some_and(|skip| skip > most) {
-            return Err(invalid_input(format!("clip_skip may be 0 to {most} with this model")));
+            return Err(invalid_input(format!("clip_skip must be 0 to {most} with this model")));
         }
         self.model.encode(&ids, adapters, place)
     }
@@ -86,8 +86,8 @@ impl Encoder {
 
 impl Prompts {
     /// One encoder, or two for SDXL.
-    pub fn new(encoders: Vec<Encoder>, place: Place) -> Self {
-        Self { encoders, place, kept: Mutex::default() }
+    pub fn new(encoders: Vec<Encoder>, place: Placement) -> Self {
+        Self { encoders, place, cache: Mutex::default() }
     }
 
     /// The encoders.
@@ -95,7 +95,7 @@ impl Prompts {
         &self.encoders
     }
 
-    /// Encodes a prompt, or takes it from the last ones. `named` says which adapters there are.
+    /// Encodes a prompt, or takes it from the cache. `named` is the key of the adapters.
     pub fn encode(
         &self,
         prompt: &str,
@@ -104,19 +104,19 @@ impl Prompts {
         named: &str,
     ) -> Result<Arc<Prompt>, EngineError> {
         let key = Key { prompt: prompt.to_owned(), clip_skip, adapters: named.to_owned() };
-        let mut kept = self.kept.lock();
-        if let Some(found) = kept.iter().position(|(other, _)| *other == key)
-            && let Some(entry) = kept.remove(found)
+        let mut cache = self.cache.lock();
+        if let Some(found) = cache.iter().position(|(other, _)| *other == key)
+            && let Some(entry) = cache.remove(found)
         {
             let prompt = Arc::clone(&entry.1);
-            kept.push_front(entry);
+            cache.push_front(entry);
             return Ok(prompt);
         }
-        drop(kept);
+        drop(cache);
         let encoded = Arc::new(self.encode_now(&key, adapters)?);
-        let mut kept = self.kept.lock();
-        kept.push_front((key, Arc::clone(&encoded)));
-        kept.truncate(KEPT);
+        let mut cache = self.cache.lock();
+        cache.push_front((key, Arc::clone(&encoded)));
+        cache.truncate(CACHE_SIZE);
         Ok(encoded)
     }
 
@@ -130,7 +130,7 @@ impl Prompts {
             };
             return Ok(Prompt { states, pooled: None });
         }
-        // Both lack the final norm, and their last layer unless more are to be skipped.
+        // Both lack the final norm, and their last layer unless more are skipped.
         let skip = key.clip_skip.unwrap_or(0) + 1;
         let states: Vec<&Tensor> = all.iter().map(|one| &one.hidden[one.hidden.len() - 1 - skip]).collect();
         let states = Tensor::cat(&states, D::Minus1).map_err(compute_error("encode a prompt"))?;

@@ -1,4 +1,4 @@
-//! CLIP's tokeniser, made of a repository's vocabulary and merges.
+//! CLIP's tokenizer, from a repository's vocabulary and merges.
 
 use std::collections::HashMap;
 
@@ -18,13 +18,13 @@ use tokenizers::{
 
 use crate::repository::Repository;
 
-/// How a text falls into words: contractions, letters, single digits, signs.
+/// How a text is split: contractions, letters, single digits, other characters.
 const WORDS: &str =
     r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
-/// Longest prompt, bytes; the model reads a tiny part of that.
+/// Maximum size of a prompt in bytes; the model reads a small part of that.
 const MAX_PROMPT_BYTES: usize = 64 << 10;
 
-/// Makes the tokens of prompts.
+/// The tokenizer of prompts.
 #[derive(Debug)]
 pub struct Tokens {
     tokenizer: Tokenizer,
@@ -34,7 +34,7 @@ pub struct Tokens {
     length: usize,
 }
 
-/// A token as settings name it: a string, or an object that holds it.
+/// A token in settings: a string, or an object that contains it.
 fn content(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
 }
@@ -50,7 +50,7 @@ struct Settings {
 }
 
 impl Tokens {
-    /// The tokeniser of a folder; a model that reads at most `positions` tokens.
+    /// Loads the tokenizer of a folder, for a model with `positions` tokens.
     pub fn load(repository: &Repository, folder: &str, positions: usize) -> Result<Self, EngineError> {
         let vocabulary = format!("{folder}/vocab.json");
         let vocabulary: HashMap<String, u32> = repository.settings(&vocabulary)?;
@@ -74,17 +74,16 @@ impl Tokens {
         let (start_id, end_id, padding_id) = (id(&start)?, id(&end)?, id(&padding)?);
         let wanted = settings.model_max_length.filter(|length| (2.0..1e6).contains(length));
         let length = wanted.map_or(positions, |length| (length as usize).min(positions));
-        let refused =
-            |error| invalid_model(format!("the tokeniser of {folder} cannot be made")).because(error);
+        let refused = |error| invalid_model(format!("invalid tokenizer of {folder}")).because(error);
         let vocabulary: Vocab = vocabulary.into_iter().collect();
         let mut specials = vec![start, end];
-        // Where "!" pads it stands for the padding in prompts too: so the model was trained.
+        // If "!" is the padding, it is also the padding in prompts: the model was trained so.
         specials.extend((!specials.contains(&padding)).then_some(padding));
         let tokenizer = build(vocabulary, merges, unknown, &specials).map_err(refused)?;
         Ok(Self { tokenizer, start: start_id, end: end_id, padding: padding_id, length })
     }
 
-    /// Tokens of a prompt, as many as the model reads, and how many of them are the prompt's.
+    /// Tokens of a prompt, padded to the model's length, and the number of those of the prompt.
     pub fn of(&self, prompt: &str) -> Result<(Vec<u32>, usize), EngineError> {
         if prompt.len() > MAX_PROMPT_BYTES {
             return Err(invalid_input(format!(
@@ -137,7 +136,7 @@ fn build(
     tokenizer.with_normalizer(Some(NormalizerWrapper::Sequence(normalizers)))?;
     tokenizer.with_pre_tokenizer(Some(PreTokenizerWrapper::Sequence(pre_tokenizers)));
     let specials: Vec<AddedToken> =
-        // The library looks for them in small letters where the padding is a sign of its own, and as they are written where it is the end.
+        // The library matches them in lower case if the padding is a separate token, and unchanged if it is the end token.
         specials.iter().map(|token| AddedToken::from(token.as_str(), true).normalized(specials.len() > 2)).collect();
     tokenizer.add_special_tokens(specials)?;
     Ok(tokenizer)

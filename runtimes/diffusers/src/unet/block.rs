@@ -1,4 +1,4 @@
-//! The way down, the middle, and the way up again, where each layer sees what its counterpart kept.
+//! Down, middle and up blocks, with skip connections.
 
 use candle_core::{D, Result as Computed, Tensor, bail};
 use island_runtimes_kit::error::EngineError;
@@ -15,42 +15,45 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(super) struct Down {
+pub(super) struct DownBlock {
     layers: Vec<(Resnet, Option<Transformer>)>,
-    smaller: Option<Conv>,
+    downsample: Option<Conv>,
 }
 
 #[derive(Debug)]
-pub(super) struct Middle {
+pub(super) struct MidBlock {
     first: Resnet,
     layers: Vec<(Transformer, Resnet)>,
 }
 
 #[derive(Debug)]
-pub(super) struct Up {
+pub(super) struct UpBlock {
     layers: Vec<(Resnet, Option<Transformer>)>,
-    larger: Option<Conv>,
+    upsample: Option<Conv>,
 }
 
 fn norms(config: &Config) -> Norms {
     Norms { groups: config.norm_num_groups, epsilon: config.norm_eps, time: Some(config.time_width()) }
 }
 
-impl Down {
+impl DownBlock {
     pub(super) fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let widths = &config.block_out_channels;
         let (inputs, width) = (widths[at.saturating_sub(1)], widths[at]);
-        let looks = config.down_block_types[at].starts_with("CrossAttn");
+        let has_cross_attention = config.down_block_types[at].starts_with("CrossAttn");
         let layers = (0..config.layers_per_block.at(at)).map(|layer| {
             let inputs = if layer == 0 { inputs } else { width };
             let resnet = Resnet::load(&scope.at("resnets").at(layer), inputs, width, norms(config))?;
             let scope = scope.at("attentions").at(layer);
-            Ok::<_, EngineError>((resnet, looks.then(|| Transformer::load(config, at, &scope)).transpose()?))
+            Ok::<_, EngineError>((
+                resnet,
+                has_cross_attention.then(|| Transformer::load(config, at, &scope)).transpose()?,
+            ))
         });
-        let shrinks = at + 1 < widths.len();
-        let smaller =
-            shrinks.then(|| Conv::load(&scope.at("downsamplers.0.conv"), width, width, Shape::HALF));
-        Ok(Self { layers: layers.collect::<Result<_, EngineError>>()?, smaller: smaller.transpose()? })
+        let has_downsample = at + 1 < widths.len();
+        let downsample =
+            has_downsample.then(|| Conv::load(&scope.at("downsamplers.0.conv"), width, width, Shape::HALF));
+        Ok(Self { layers: layers.collect::<Result<_, EngineError>>()?, downsample: downsample.transpose()? })
     }
 
     pub(super) fn forward(
@@ -58,7 +61,7 @@ impl Down {
         x: &Tensor,
         time: &Tensor,
         states: Option<&Tensor>,
-        kept: &mut Vec<Tensor>,
+        skips: &mut Vec<Tensor>,
         adapters: &Adapters,
     ) -> Computed<Tensor> {
         let mut x = x.clone();
@@ -67,17 +70,17 @@ impl Down {
             if let Some(transformer) = transformer {
                 x = transformer.forward(&x, states, adapters)?;
             }
-            kept.push(x.clone());
+            skips.push(x.clone());
         }
-        if let Some(smaller) = &self.smaller {
-            x = smaller.forward(&x, adapters)?;
-            kept.push(x.clone());
+        if let Some(downsample) = &self.downsample {
+            x = downsample.forward(&x, adapters)?;
+            skips.push(x.clone());
         }
         Ok(x)
     }
 }
 
-impl Middle {
+impl MidBlock {
     pub(super) fn load(config: &Config, width: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let at = config.block_out_channels.len() - 1;
         let resnet = |index: usize| Resnet::load(&scope.at("resnets").at(index), width, width, norms(config));
@@ -101,29 +104,29 @@ impl Middle {
     }
 }
 
-impl Up {
+impl UpBlock {
     pub(super) fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let widths = &config.block_out_channels;
         let last = widths.len() - 1;
         let mirror = last - at;
         let (width, below) = (widths[mirror], widths[(mirror + 1).min(last)]);
-        // What the last layer is shown was kept before the counterpart's first.
+        // The skip connection of the last layer is the input of the counterpart's first.
         let above = widths[mirror.saturating_sub(1)];
-        let looks = config.up_block_types[at].starts_with("CrossAttn");
+        let has_cross_attention = config.up_block_types[at].starts_with("CrossAttn");
         let count = config.layers_per_block.at(mirror) + 1;
         let layers = (0..count).map(|layer| {
-            let kept = if layer + 1 == count { above } else { width };
-            let inputs = if layer == 0 { below } else { width } + kept;
+            let skip = if layer + 1 == count { above } else { width };
+            let inputs = if layer == 0 { below } else { width } + skip;
             let resnet = Resnet::load(&scope.at("resnets").at(layer), inputs, width, norms(config))?;
             let scope = scope.at("attentions").at(layer);
             Ok::<_, EngineError>((
                 resnet,
-                looks.then(|| Transformer::load(config, mirror, &scope)).transpose()?,
+                has_cross_attention.then(|| Transformer::load(config, mirror, &scope)).transpose()?,
             ))
         });
-        let larger =
+        let upsample =
             (mirror > 0).then(|| Conv::load(&scope.at("upsamplers.0.conv"), width, width, Shape::SAME));
-        Ok(Self { layers: layers.collect::<Result<_, EngineError>>()?, larger: larger.transpose()? })
+        Ok(Self { layers: layers.collect::<Result<_, EngineError>>()?, upsample: upsample.transpose()? })
     }
 
     pub(super) fn forward(
@@ -131,22 +134,22 @@ impl Up {
         x: &Tensor,
         time: &Tensor,
         states: Option<&Tensor>,
-        kept: &mut Vec<Tensor>,
+        skips: &mut Vec<Tensor>,
         adapters: &Adapters,
     ) -> Computed<Tensor> {
         let mut x = x.clone();
         for (resnet, transformer) in &self.layers {
-            let Some(other) = kept.pop() else { bail!("the way up is longer than the way down") };
+            let Some(other) = skips.pop() else { bail!("more up layers than skip connections") };
             x = resnet.forward(&Tensor::cat(&[&x, &other], D::Minus1)?, Some(time), adapters)?;
             if let Some(transformer) = transformer {
                 x = transformer.forward(&x, states, adapters)?;
             }
         }
-        match (&self.larger, kept.last()) {
-            // An odd side was rounded up on the way down, so it is not always twice as long.
-            (Some(larger), Some(next)) => {
+        match (&self.upsample, skips.last()) {
+            // An odd side was rounded up by downsampling, so it is not always doubled.
+            (Some(upsample), Some(next)) => {
                 let (_, height, width, _) = next.dims4()?;
-                larger.enlarged(&x, (height, width), adapters)
+                upsample.enlarged(&x, (height, width), adapters)
             }
             _ => Ok(x),
         }

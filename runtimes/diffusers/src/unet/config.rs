@@ -4,13 +4,13 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A number for all blocks, or one for each.
+/// One number for all blocks, or one per block.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Each {
-    /// The same everywhere.
+    /// One for all.
     All(usize),
-    /// Block by block.
+    /// One per block.
     By(Vec<usize>),
 }
 
@@ -31,17 +31,17 @@ impl Each {
     }
 }
 
-/// Settings of the network; those that this engine does not know must have the values of plain Stable Diffusion.
+/// Configuration of the network; unsupported settings must have the values of plain Stable Diffusion.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Config {
     #[serde(rename = "_class_name")]
     class_name: String,
-    /// Side of the latents it was trained on.
+    /// Side of the latents in training.
     pub sample_size: Value,
-    /// Channels of what it is shown: 4, or 9 for inpainting.
+    /// Input channels: 4, or 9 for inpainting.
     pub in_channels: usize,
-    /// Channels of what it predicts.
+    /// Output channels.
     pub out_channels: usize,
     pub(super) down_block_types: Vec<String>,
     pub(super) mid_block_type: String,
@@ -58,9 +58,9 @@ pub struct Config {
     act_fn: String,
     pub(super) flip_sin_to_cos: bool,
     pub(super) freq_shift: f64,
-    /// Width of the guidance that is embedded, if it is: LCM.
+    /// Width of the embedded guidance scale: LCM.
     pub time_cond_proj_dim: Option<usize>,
-    /// `text_time` where pooled prompts and sizes are embedded: SDXL.
+    /// `text_time` for pooled prompts and sizes: SDXL.
     pub addition_embed_type: Option<String>,
     pub(super) addition_time_embed_dim: Option<usize>,
     pub(super) projection_class_embeddings_input_dim: Option<usize>,
@@ -146,17 +146,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Refuses a network that this engine would compute otherwise than diffusers does.
+    /// Rejects a network that this engine would compute differently from diffusers.
     pub(super) fn check(&self) -> Result<(), EngineError> {
         let refused = |why: String| Err(invalid_model(format!("unet/config.json: {why}")));
         if !matches!(self.class_name.as_str(), "" | "UNet2DConditionModel") {
-            return refused(format!("no network here is a {}", self.class_name));
+            return refused(format!("unsupported network {}", self.class_name));
         }
         let plain = Self { class_name: self.class_name.clone(), ..Self::default() };
-        #[expect(
-            clippy::float_cmp,
-            reason = "settings are the value of plain Stable Diffusion or they are not"
-        )]
+        #[expect(clippy::float_cmp, reason = "compared with constants")]
         let strange = [
             (!matches!(self.act_fn.as_str(), "silu" | "swish"), "act_fn"),
             (self.downsample_padding != 1, "downsample_padding"),
@@ -189,7 +186,7 @@ impl Config {
             ),
         ];
         if let Some((_, name)) = strange.iter().find(|(is_strange, _)| *is_strange) {
-            return refused(format!("{name} is one that this engine lacks"));
+            return refused(format!("{name} is not supported"));
         }
         let known = |types: &[String], plain: &str, cross: &str| {
             types.iter().all(|kind| kind == plain || kind == cross)
@@ -197,7 +194,7 @@ impl Config {
         if !known(&self.down_block_types, "DownBlock2D", "CrossAttnDownBlock2D")
             || !known(&self.up_block_types, "UpBlock2D", "CrossAttnUpBlock2D")
         {
-            return refused("some of its blocks are ones that this engine lacks".to_owned());
+            return refused("some of its blocks are not supported".to_owned());
         }
         let blocks = self.block_out_channels.len();
         let groups = self.norm_num_groups;
@@ -217,26 +214,26 @@ impl Config {
                 .all(|at| self.heads(at) > 0 && self.block_out_channels[at].is_multiple_of(self.heads(at)))
             && self.time_cond_proj_dim.is_none_or(|width| (4..=1 << 14).contains(&width))
             && self.norm_eps > 0.0;
-        if is_sane { Ok(()) } else { refused("its numbers make no sense together".to_owned()) }
+        if is_sane { Ok(()) } else { refused("its numbers are inconsistent".to_owned()) }
     }
 
-    /// Heads of a block. The setting is named after their width for reasons of history.
+    /// Heads of a block. The setting is named after their width for historical reasons.
     pub(super) fn heads(&self, block: usize) -> usize {
         self.num_attention_heads.as_ref().unwrap_or(&self.attention_head_dim).at(block)
     }
 
-    /// Width of the embedded time.
+    /// Width of the time embedding.
     pub(super) fn time_width(&self) -> usize {
         4 * self.block_out_channels[0]
     }
 
-    /// Side of the latents it was trained on, if its settings say one.
+    /// Side of the latents in training, if it is known.
     pub fn side(&self) -> Option<usize> {
         let size = self.sample_size.as_array().and_then(|sides| sides.first()).unwrap_or(&self.sample_size);
         size.as_u64().map(|side| side as usize).filter(|side| (1..=1024).contains(side))
     }
 
-    /// By how much it makes latents smaller at its narrowest.
+    /// Downsampling factor at its lowest resolution.
     pub fn widths(&self) -> &[usize] {
         &self.block_out_channels
     }

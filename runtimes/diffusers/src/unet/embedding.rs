@@ -1,16 +1,16 @@
-//! The time of a step, and whatever else a network is told once for the whole picture.
+//! The embedding of the time step and other conditioning of the whole image.
 
 use candle_core::{Result as Computed, Tensor, bail};
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
-use super::{Config, Told};
+use super::{Conditioning, Config};
 use crate::{
     lora::Adapters,
     ops::{Activation, Linear},
     weights::Scope,
 };
 
-/// Longest wave of a time's embedding, in timesteps.
+/// Maximum period of a time embedding in timesteps.
 const LONGEST: f64 = 10_000.0;
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Embedding {
         &self,
         sample: &Tensor,
         time: f64,
-        told: &Told,
+        conditioning: &Conditioning,
         adapters: &Adapters,
     ) -> Computed<Tensor> {
         let batch = sample.dim(0)?;
@@ -78,7 +78,7 @@ impl Embedding {
         let wave = waves(time, self.width, self.flip, self.shift);
         let mut embedded = place(wave.repeat(batch))?;
         if let Some((width, layer)) = &self.guidance {
-            let guidance = guidance_waves(f64::from(told.guidance.unwrap_or(0.0)), *width);
+            let guidance = guidance_waves(f64::from(conditioning.guidance.unwrap_or(0.0)), *width);
             embedded = layer.forward(&place(guidance.repeat(batch))?, Some(&embedded), adapters)?;
         }
         let through = |layers: &[Linear; 2], x: &Tensor, onto: Option<&Tensor>| {
@@ -87,8 +87,8 @@ impl Embedding {
         };
         embedded = through(&self.time, &embedded, None)?;
         if let Some(added) = &self.added {
-            let Some(pooled) = &told.pooled else { bail!("the network needs a pooled prompt") };
-            let sizes = told
+            let Some(pooled) = &conditioning.pooled else { bail!("the network needs a pooled prompt") };
+            let sizes = conditioning
                 .sizes
                 .iter()
                 .flat_map(|size| waves(f64::from(*size), added.width, self.flip, self.shift));
@@ -99,7 +99,7 @@ impl Embedding {
     }
 }
 
-/// A number as sines and cosines of ever longer waves.
+/// A number as sines and cosines of growing periods.
 fn waves(value: f64, width: usize, flip: bool, shift: f64) -> Vec<f32> {
     let half = width / 2;
     let angle = |at: usize| {
@@ -114,7 +114,7 @@ fn waves(value: f64, width: usize, flip: bool, shift: f64) -> Vec<f32> {
     waves
 }
 
-/// The strength of guidance in the same manner, as it was distilled.
+/// The guidance scale in the same form, as distilled.
 fn guidance_waves(value: f64, width: usize) -> Vec<f32> {
     let half = width / 2;
     let angle = |at: usize| {

@@ -1,4 +1,4 @@
-//! Two convolutions around which the picture also passes unchanged.
+//! Residual blocks of two convolutions.
 
 use candle_core::{Result as Computed, Tensor};
 use island_runtimes_kit::error::EngineError;
@@ -9,7 +9,7 @@ use crate::{
     weights::Scope,
 };
 
-/// The block, with or without the time of a step.
+/// The block, with or without a time embedding.
 #[derive(Debug)]
 pub(crate) struct Resnet {
     norms: [GroupNorm; 2],
@@ -18,12 +18,12 @@ pub(crate) struct Resnet {
     shortcut: Option<Linear>,
 }
 
-/// What resnets of a network have in common.
+/// Parameters that the blocks of a network share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Norms {
     pub(crate) groups: usize,
     pub(crate) epsilon: f64,
-    /// Width of the embedded time, if there is one.
+    /// Width of the time embedding, if there is one.
     pub(crate) time: Option<usize>,
 }
 
@@ -49,7 +49,7 @@ impl Resnet {
         })
     }
 
-    /// The block of a picture; `time` comes through its SiLU already.
+    /// Applies the block; `time` is the time embedding after its SiLU.
     pub(crate) fn forward(&self, x: &Tensor, time: Option<&Tensor>, adapters: &Adapters) -> Computed<Tensor> {
         let shift = match (&self.time, time) {
             (Some(layer), Some(time)) => Some(layer.forward(time, None, adapters)?),

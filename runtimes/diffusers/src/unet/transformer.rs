@@ -1,4 +1,4 @@
-//! Where pixels look at each other and at the prompt.
+//! Transformer blocks: attention among pixels and to the prompt.
 
 use candle_core::{Result as Computed, Tensor};
 use island_runtimes_kit::error::EngineError;
@@ -46,7 +46,7 @@ impl Transformer {
         let width = config.block_out_channels[at];
         let blocks = (0..config.transformer_layers_per_block.at(at))
             .map(|block| Block::load(config, at, &scope.at("transformer_blocks").at(block)));
-        // Whether these are stored as convolutions over single pixels or not, they are the same.
+        // Stored as convolutions over single pixels or as linear layers, which are the same.
         Ok(Self {
             norm: GroupNorm::load(&scope.at("norm"), width, config.norm_num_groups, EPSILON)?,
             inwards: Linear::load(&scope.at("proj_in"), width, width)?,
@@ -104,7 +104,7 @@ impl Attention {
         })
     }
 
-    /// Among the pixels themselves where there are no other states.
+    /// Self-attention without other states.
     fn forward(
         &self,
         x: &Tensor,

@@ -1,4 +1,4 @@
-//! The autoencoder's middle: two resnets, and pixels that look at each other between them.
+//! The middle of the autoencoder: two residual blocks with self-attention between.
 
 use candle_core::{Result as Computed, Tensor};
 use island_runtimes_kit::error::EngineError;

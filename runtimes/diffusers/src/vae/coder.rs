@@ -1,4 +1,4 @@
-//! The way from a picture to its latents, and back.
+//! Encoder and decoder.
 
 use candle_core::{Result as Computed, Tensor};
 use island_runtimes_kit::error::EngineError;
@@ -18,7 +18,7 @@ pub(super) fn norms(config: &Config) -> Norms {
     Norms { groups: config.norm_num_groups, epsilon: EPSILON, time: None }
 }
 
-/// Resnets of one size, and the step to the next.
+/// Residual blocks of one size, and the change to the next.
 #[derive(Debug)]
 struct Level {
     resnets: Vec<Resnet>,

@@ -1,13 +1,13 @@
-//! Large pictures in overlapping tiles that are blended, so that memory does not grow with the picture.
+//! Large images in overlapping tiles that are blended, so that memory does not grow with the image.
 
 use candle_core::{Device, Result as Computed, Tensor};
 
 use super::Config;
 
-/// Share of a tile that its neighbour covers too.
+/// Overlap of neighboring tiles, as a share of a tile.
 const OVERLAP: f64 = 0.25;
 
-/// How large tiles are.
+/// Size of tiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tiles {
     /// Side in latents.
@@ -16,7 +16,7 @@ pub struct Tiles {
     pixel: usize,
 }
 
-/// A tile's numbers, `[height, width, channels]`.
+/// The elements of a tile, `[height, width, channels]`.
 struct Tile {
     height: usize,
     width: usize,
@@ -24,12 +24,12 @@ struct Tile {
 }
 
 impl Tiles {
-    /// Tiles of the size of the pictures that an autoencoder was trained on.
+    /// Tiles of the size of the autoencoder's training images.
     pub fn of(config: &Config) -> Self {
         Self { latent: config.sample_size / config.scale(), pixel: config.sample_size }
     }
 
-    /// Whether latents with these sides need more than one.
+    /// Whether latents of this size need more than one tile.
     pub fn split(self, height: usize, width: usize) -> bool {
         height.max(width) > self.latent
     }
@@ -114,7 +114,7 @@ fn blend_across(before: &Tile, tile: &mut Tile, blend: usize, channels: usize) {
     }
 }
 
-/// What is kept of a row of tiles, side by side.
+/// The blended row of tiles.
 fn band(row: &[Tile], keep: usize, channels: usize) -> Tile {
     let height = row.iter().map(|tile| tile.height).min().unwrap_or(0).min(keep);
     let mut values = Vec::new();

@@ -1,32 +1,32 @@
-//! The header of a safetensors file: its length, then JSON that says where each tensor lies.
+//! The header of a safetensors file: its length, then JSON with the position of each tensor.
 
 use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt as _};
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Most bytes of a header: a hundred times those of the largest models.
+/// Maximum size of a header: a hundred times those of the largest models.
 const MAX_BYTES: u64 = 16 << 20;
-/// Most tensors.
+/// Maximum number of tensors.
 const MAX_TENSORS: usize = 100_000;
 
-/// What is wrong with a file.
+/// Why a file is rejected.
 #[derive(Debug)]
 pub(super) enum Error {
     /// The host cannot read it.
     Unreadable(io::Error),
-    /// It is not what it should be.
+    /// It is malformed.
     Malformed(String),
 }
 
-/// How numbers are stored.
+/// Element types.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Number {
     F64,
     F32,
     F16,
     Bf16,
-    /// Numbers that are no weights; bytes of each.
+    /// Types that are not weights, with their size in bytes.
     Other(usize),
 }
 
@@ -55,7 +55,7 @@ impl Number {
     }
 }
 
-/// Where a tensor lies in its file.
+/// Position of a tensor in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) number: Number,
@@ -77,12 +77,12 @@ struct Stored {
     data_offsets: [u64; 2],
 }
 
-/// Reads and checks a header: every byte of the file belongs to one tensor, of just its size.
+/// Reads and checks a header: every byte of the file belongs to exactly one tensor.
 pub(super) fn read(file: &File, length: u64) -> Result<BTreeMap<String, Entry>, Error> {
     let malformed = |why: String| Error::Malformed(why);
     let mut start = [0; 8];
     if length < 8 {
-        return Err(malformed(format!("has {length} bytes and is no safetensors file")));
+        return Err(malformed(format!("has {length} bytes and is not a safetensors file")));
     }
     file.read_exact_at(&mut start, 0).map_err(Error::Unreadable)?;
     if let Some(kind) = other_kind(start) {
@@ -90,7 +90,7 @@ pub(super) fn read(file: &File, length: u64) -> Result<BTreeMap<String, Entry>, 
     }
     let size = u64::from_le_bytes(start);
     if size > MAX_BYTES || size > length - 8 {
-        return Err(malformed(format!("claims a header of {size} bytes, which is no safetensors header")));
+        return Err(malformed(format!("claims a header of {size} bytes, which is not a safetensors header")));
     }
     let mut bytes = vec![0; size as usize];
     file.read_exact_at(&mut bytes, 8).map_err(Error::Unreadable)?;
@@ -98,7 +98,7 @@ pub(super) fn read(file: &File, length: u64) -> Result<BTreeMap<String, Entry>, 
 }
 
 fn parse(bytes: &[u8], room: u64, start: u64) -> Result<BTreeMap<String, Entry>, String> {
-    let no_json = |error| format!("has a header that is not what it should be: {error}");
+    let no_json = |error| format!("has an invalid header: {error}");
     let fields: BTreeMap<String, Value> = serde_json::from_slice(bytes).map_err(no_json)?;
     if fields.len() > MAX_TENSORS {
         return Err(format!("has {} tensors, more than {MAX_TENSORS}", fields.len()));
@@ -109,7 +109,7 @@ fn parse(bytes: &[u8], room: u64, start: u64) -> Result<BTreeMap<String, Entry>,
         let stored = Stored::deserialize(field).map_err(no_json)?;
         let [from, to] = stored.data_offsets;
         let Some(number) = Number::named(&stored.dtype) else {
-            return Err(format!("has a tensor {name} of {}, which no model here uses", stored.dtype));
+            return Err(format!("has a tensor {name} of {}, which is not supported", stored.dtype));
         };
         let numbers = stored.shape.iter().try_fold(1_u64, |product, side| product.checked_mul(*side));
         let wanted = numbers.and_then(|numbers| numbers.checked_mul(number.bytes() as u64));
@@ -141,7 +141,7 @@ fn parse(bytes: &[u8], room: u64, start: u64) -> Result<BTreeMap<String, Entry>,
     Ok(entries)
 }
 
-/// What a file is by its first bytes, if it is something else that is often taken for weights.
+/// The kind of a file by its first bytes, for files that are often mistaken for weights.
 fn other_kind(start: [u8; 8]) -> Option<&'static str> {
     match start {
         [b'P', b'K', ..] => Some("an archive of PyTorch, which may hold programs"),

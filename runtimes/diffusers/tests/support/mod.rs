@@ -1,4 +1,4 @@
-//! The fixtures, and how near an answer comes to the reference's.
+//! The fixtures, and the comparison of results with the reference's.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::{
@@ -21,21 +21,21 @@ use island_runtimes_diffusers::{
     noise::{Noise, Purpose},
     repository::Repository,
     runtime::{Diffusers, Settings},
-    weights::Place,
+    weights::Placement,
 };
 use island_runtimes_kit::error::EngineError;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// Where the fixtures lie, whichever crate's tests look for them.
+/// The folder of the fixtures, for tests of any crate.
 pub(crate) fn fixtures() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let mut roots = crates.filter(|folder| folder.join("Cargo.lock").is_file());
     roots.next().expect("the workspace").join("runtimes/diffusers/tests/fixtures")
 }
 
-/// A repository and what it must answer.
+/// A repository and its expected results.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     pub(crate) name: String,
@@ -64,14 +64,14 @@ impl Numbers {
         Self { shape: vec![batch, height, width, channels], values }
     }
 
-    /// One of those along the first dimension.
+    /// One element of the first dimension.
     pub(crate) fn at(&self, index: usize) -> Self {
         let shape = self.shape[1..].to_vec();
         let size: usize = shape.iter().product();
         Self { values: self.values[index * size..][..size].to_vec(), shape }
     }
 
-    /// A picture of a batch, its channels last.
+    /// An image of a batch, channels last.
     pub(crate) fn picture(&self, index: usize) -> Vec<f32> {
         let one = self.at(index);
         let shape = [&[1], one.shape.as_slice()].concat();
@@ -97,7 +97,7 @@ fn read_tensors(path: &Path) -> BTreeMap<String, Numbers> {
 impl Fixture {
     /// The fixture in a folder with `cases.json` and `tensors.safetensors`.
     pub(crate) fn read(folder: &Path, golden: &Path) -> Self {
-        // Python writes what JSON has no number for.
+        // Python writes numbers that JSON lacks.
         let cases =
             fs::read_to_string(golden.join("cases.json")).expect("cases").replace("-Infinity", "null");
         Self {
@@ -125,7 +125,7 @@ impl Fixture {
         self.tensors.get(name).unwrap_or_else(|| panic!("{} has no tensor {name}", self.name))
     }
 
-    /// The repository's files by their path in it, and adapters beside them.
+    /// The repository's files by their path, and adapters with them.
     pub(crate) fn files(&self) -> BTreeMap<String, PathBuf> {
         let mut files = files_in(&self.folder.join("model"));
         for (name, path) in files_in(&fixtures().join("lora")) {
@@ -135,10 +135,10 @@ impl Fixture {
     }
 
     pub(crate) fn model(&self) -> Result<Model, EngineError> {
-        Model::load(Repository::new(self.files()), &Value::Null, Place::cpu(), None)
+        Model::load(Repository::new(self.files()), &Value::Null, Placement::cpu(), None)
     }
 
-    /// A file beside the cases, as it is sent.
+    /// A file in the folder of the cases, in base64.
     pub(crate) fn base64(&self, file: &str) -> String {
         STANDARD.encode(fs::read(self.folder.join("golden").join(file)).expect("a file"))
     }
@@ -205,7 +205,7 @@ impl Noise for Given<'_> {
                 let tensor = ["latents", "noise"].map(name).into_iter().find(|name| self.fixture.has(name));
                 self.fixture.numbers(&tensor.expect("a start")).picture(picture)
             }
-            // One picture given for several made is drawn once.
+            // An initial image of several results has one draw.
             Purpose::Posterior => self.fixture.numbers(&name("posterior_noise")).picture(0),
             Purpose::MaskedPosterior => self.fixture.numbers(&name("masked_posterior_noise")).picture(0),
             Purpose::Step(step) => self.fixture.numbers(&name("step_noise")).at(step).picture(picture),
@@ -215,12 +215,12 @@ impl Noise for Given<'_> {
     }
 }
 
-/// How far numbers are from those of the reference.
+/// The difference from the reference.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Apart {
-    /// Greatest difference.
+    /// Maximum difference.
     pub(crate) most: f32,
-    /// The same in parts of the greatest number.
+    /// The same relative to the maximum.
     pub(crate) share: f32,
     /// Cosine of the angle between both.
     pub(crate) cosine: f64,
@@ -228,7 +228,7 @@ pub(crate) struct Apart {
 
 impl Apart {
     pub(crate) fn of(got: &[f32], wanted: &[f32]) -> Self {
-        assert_eq!(got.len(), wanted.len(), "as many numbers as the reference");
+        assert_eq!(got.len(), wanted.len(), "the length of the reference");
         let most = got
             .iter()
             .zip(wanted)
@@ -243,7 +243,7 @@ impl Apart {
     }
 }
 
-/// One job, with everything it said.
+/// One job with all its events.
 pub(crate) async fn ask(
     engine: &Diffusers,
     cargo: CargoSpec,

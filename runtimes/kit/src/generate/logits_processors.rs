@@ -1,22 +1,22 @@
-//! Which tokens may come next, whatever the model says. Each rule changes the scores of one row's next token; a token that must not
-//! come gets minus infinity. The order is that of `transformers`.
+//! Restrictions on the next token. Each processor changes the scores of one row's next token; a forbidden token gets minus infinity.
+//! The order is that of `transformers`.
 
 use super::options::Options;
 
-/// What a row's next token may depend on.
+/// What the restrictions of a row's next token depend on.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'p> {
-    /// The tokens so far, those that decoding began with included.
+    /// The tokens so far, with the prompt.
     pub tokens: &'p [u32],
-    /// How many it began with.
+    /// Number of tokens of the prompt.
     pub begun: usize,
-    /// Most there may be in all.
+    /// Maximum number of tokens in total.
     pub longest: usize,
-    /// The tokens of the input, where it was a text.
+    /// The tokens of the input, if it is text.
     pub source: &'p [u32],
 }
 
-/// Applies every rule but those of sampling.
+/// Applies every processor except those of sampling.
 pub fn apply(options: &Options, place: Place<'_>, scores: &mut [f32]) {
     let Place { tokens, begun, longest, source } = place;
     if options.repetition_penalty != 1.0 {
@@ -60,7 +60,7 @@ pub fn apply(options: &Options, place: Place<'_>, scores: &mut [f32]) {
     }
 }
 
-/// Leaves what sampling may draw from.
+/// Keeps only the tokens that sampling may draw.
 pub fn narrow(options: &Options, scores: &mut [f32]) {
     if options.temperature != 1.0 {
         scores.iter_mut().for_each(|score| *score /= options.temperature);
@@ -78,7 +78,7 @@ pub fn narrow(options: &Options, scores: &mut [f32]) {
         order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
         let mut sum = 0.0;
         for token in order {
-            // The one that crosses the bound stays.
+            // The token that crosses the bound is kept.
             if sum >= options.top_p {
                 scores[token] = f32::NEG_INFINITY;
             }
@@ -98,7 +98,7 @@ fn penalise(penalty: f32, tokens: &[u32], scores: &mut [f32]) {
     }
 }
 
-/// Forbids what would end a sequence of `size` tokens that stands in `text` already.
+/// Forbids tokens that would repeat a sequence of `size` tokens of `text`.
 fn forbid_ngrams(size: usize, text: &[u32], tokens: &[u32], scores: &mut [f32]) {
     if size == 0 || tokens.len() + 1 < size {
         return;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_does_not_end_before_its_least_length() {
+    fn end_is_forbidden_below_the_minimum_length() {
         let options =
             Options { min_length: 4, eos_token_id: Some(Ids::Many(vec![1, 2])), ..Options::default() };
         let mut scores = vec![0.0; 4];
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_the_last_token_can_be_given() {
+    fn forced_first_and_last_tokens_are_the_only_choice() {
         let options = Options {
             forced_bos_token_id: Some(2),
             forced_eos_token_id: Some(Ids::One(1)),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_forbidden_only_behind_their_beginning() {
+    fn bad_words_are_forbidden_only_after_their_prefix() {
         let options = Options { bad_words_ids: Some(vec![vec![3], vec![1, 2]]), ..Options::default() };
         let mut scores = vec![0.0; 4];
         apply(&options, place(&[0, 1]), &mut scores);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is allowed next makes no sequence of three tokens that was there before.
+        /// No allowed token repeats a sequence of three tokens.
         #[test]
         fn no_ngram_comes_twice(tokens in proptest::collection::vec(0_u32..5, 3..40)) {
             let options = Options { no_repeat_ngram_size: 3, ..Options::default() };

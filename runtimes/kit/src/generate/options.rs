@@ -1,4 +1,4 @@
-//! How to write, in the words of `generation_config.json`.
+//! Generation settings, with the names of `generation_config.json`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -8,71 +8,71 @@ use crate::{
     repository::Repository,
 };
 
-/// Most beams of one job.
+/// Maximum number of beams of one job.
 const MAX_BEAMS: usize = 16;
 
-/// Settings of a generation; the names are those of `transformers`.
+/// Settings of a generation, with the names of `transformers`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
-    /// Most tokens in all, those that begin the reply included.
+    /// Maximum number of tokens in total, with the prompt.
     #[serde(deserialize_with = "or_default::max_length")]
     pub max_length: usize,
-    /// Most tokens written; goes before `max_length`.
+    /// Maximum number of generated tokens; overrides `max_length`.
     pub max_new_tokens: Option<usize>,
-    /// No end before so many tokens in all.
+    /// Minimum number of tokens in total.
     #[serde(deserialize_with = "or_default::number")]
     pub min_length: usize,
-    /// No end before so many tokens are written.
+    /// Minimum number of generated tokens.
     pub min_new_tokens: Option<usize>,
-    /// Beams; 1 for none.
+    /// Number of beams; 1 disables beam search.
     #[serde(deserialize_with = "or_default::one")]
     pub num_beams: usize,
-    /// Whether tokens are drawn by chance.
+    /// Whether tokens are sampled.
     #[serde(deserialize_with = "or_default::flag")]
     pub do_sample: bool,
-    /// Randomness.
+    /// Sampling temperature.
     #[serde(deserialize_with = "or_default::unit")]
     pub temperature: f32,
-    /// Likeliest tokens to draw from; 0 for all.
+    /// Number of most likely tokens to sample from; 0 is unlimited.
     pub top_k: Option<usize>,
-    /// Share of probability to draw from.
+    /// Cumulative probability to sample from.
     #[serde(deserialize_with = "or_default::unit")]
     pub top_p: f32,
-    /// Above 1, tokens that were written are less likely.
+    /// Above 1, generated tokens become less likely.
     #[serde(deserialize_with = "or_default::unit")]
     pub repetition_penalty: f32,
-    /// No sequence of so many tokens twice; 0 for any.
+    /// Size of token sequences that must not repeat; 0 is unrestricted.
     #[serde(deserialize_with = "or_default::number")]
     pub no_repeat_ngram_size: usize,
-    /// None of so many tokens of the input; 0 for any.
+    /// Size of token sequences of the input that must not appear; 0 is unrestricted.
     #[serde(deserialize_with = "or_default::number")]
     pub encoder_no_repeat_ngram_size: usize,
     /// Above 0, beams prefer long texts.
     #[serde(deserialize_with = "or_default::unit")]
     pub length_penalty: f32,
-    /// When beams stop.
+    /// When beam search stops.
     #[serde(deserialize_with = "or_default::stopping")]
     pub early_stopping: EarlyStopping,
-    /// Sequences that must not be written.
+    /// Token sequences that must not be generated.
     pub bad_words_ids: Option<Vec<Vec<u32>>>,
-    /// Tokens that must not be written.
+    /// Tokens that must not be generated.
     pub suppress_tokens: Option<Vec<i64>>,
-    /// Tokens that must not be written first.
+    /// Tokens that must not be generated first.
     pub begin_suppress_tokens: Option<Vec<i64>>,
-    /// What is written first.
+    /// The first token.
     pub forced_bos_token_id: Option<u32>,
-    /// What is written last, where the length ends the text.
+    /// The last token, if the maximum length ends the text.
     pub forced_eos_token_id: Option<Ids>,
-    /// What decoding begins with.
+    /// The token that decoding begins with.
     pub decoder_start_token_id: Option<Ids>,
-    /// What begins a text, where nothing says how decoding begins.
+    /// The token that begins a text; decoding begins with it if `decoder_start_token_id` is absent.
     pub bos_token_id: Option<u32>,
-    /// What ends a text.
+    /// Tokens that end a text.
     pub eos_token_id: Option<Ids>,
-    /// What fills rows that have ended.
+    /// Fills rows that have ended.
     pub pad_token_id: Option<u32>,
-    /// Makes sampling repeatable.
+    /// Makes sampling reproducible.
     pub seed: Option<u64>,
 }
 
@@ -80,9 +80,9 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Ids {
-    /// One.
+    /// One id.
     One(u32),
-    /// Any of these.
+    /// Any of these ids.
     Many(Vec<u32>),
 }
 
@@ -96,17 +96,17 @@ impl Ids {
     }
 }
 
-/// When beams stop.
+/// When beam search stops.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EarlyStopping {
-    /// As soon as there are as many texts as beams.
+    /// As soon as there are as many finished texts as beams.
     #[serde(rename = "true")]
     Full,
-    /// When no beam is likely to become better.
+    /// When a better text is unlikely.
     #[default]
     #[serde(rename = "false")]
     Likely,
-    /// When no beam can become better.
+    /// When no beam can become better than the finished texts.
     #[serde(rename = "never")]
     Never,
 }
@@ -142,7 +142,7 @@ impl Default for Options {
     }
 }
 
-/// Settings may be null, which means that nothing is said.
+/// A setting may be null, which means that it is absent.
 mod or_default {
     use serde::{Deserialize, Deserializer};
     use serde_json::Value;
@@ -185,7 +185,7 @@ mod or_default {
     }
 }
 
-/// What a job may set, by the names it has in an input.
+/// Settings that a job may change, by their names in its input.
 pub const USER_OPTIONS: [&str; 15] = [
     "max_length",
     "max_new_tokens",
@@ -204,12 +204,12 @@ pub const USER_OPTIONS: [&str; 15] = [
     "encoder_no_repeat_ngram_size",
 ];
 
-/// A repository's settings, before a job has said anything.
+/// A repository's settings, before those of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings(Map<String, Value>);
 
 impl Settings {
-    /// Of `generation_config.json`; repositories from before there was one have them in `config.json`.
+    /// From `generation_config.json`; repositories without one have them in `config.json`.
     pub fn load(repository: &Repository) -> Result<Self, EngineError> {
         let mut settings = Map::new();
         let decoder = repository.config.get("decoder").and_then(Value::as_object);
@@ -226,7 +226,7 @@ impl Settings {
         Ok(Self(settings))
     }
 
-    /// The same, with what the repository says of one task: that goes before what it says in general.
+    /// The same with the repository's settings for one task, which override its general ones.
     #[must_use]
     pub fn over(mut self, specific: &Value) -> Self {
         for (name, value) in specific.as_object().into_iter().flatten() {
@@ -235,7 +235,7 @@ impl Settings {
         self
     }
 
-    /// The same, with what the reference's pipelines of a task do where the repository says nothing.
+    /// The same with the defaults of the reference's pipelines for a task.
     #[must_use]
     pub fn by_default(mut self, num_beams: usize) -> Self {
         if !self.0.contains_key("max_length") {
@@ -245,7 +245,7 @@ impl Settings {
         self
     }
 
-    /// With the wishes of a job, which must make sense.
+    /// With the settings of a job. An error if they are invalid.
     pub fn with(&self, input: &Value) -> Result<Options, EngineError> {
         let mut all = self.0.clone();
         for name in USER_OPTIONS {
@@ -253,7 +253,7 @@ impl Settings {
                 all.insert(name.to_owned(), wish.clone());
             }
         }
-        // A wish for a length goes before a setting of the other kind.
+        // A length from the job overrides a setting of the other kind.
         if input.get("max_length").is_some_and(|wish| !wish.is_null())
             && input.get("max_new_tokens").is_none()
         {
@@ -274,7 +274,7 @@ impl Options {
             (self.top_p > 0.0 && self.top_p <= 1.0, "top_p must be above 0 and at most 1".to_owned()),
             (self.repetition_penalty > 0.0, "repetition_penalty must be above 0".to_owned()),
             (self.length_penalty.is_finite(), "length_penalty must be a number".to_owned()),
-            (!self.do_sample || self.num_beams == 1, "do_sample goes with one beam only".to_owned()),
+            (!self.do_sample || self.num_beams == 1, "do_sample needs num_beams = 1".to_owned()),
         ];
         match fits.into_iter().find(|(fits, _)| !fits) {
             Some((_, why)) => Err(invalid_input(why)),
@@ -282,12 +282,12 @@ impl Options {
         }
     }
 
-    /// What ends a text.
+    /// Tokens that end a text.
     pub fn ends(&self) -> &[u32] {
         self.eos_token_id.as_ref().map_or(&[], Ids::all)
     }
 
-    /// Most tokens in all behind a beginning of `begun` tokens, where the model takes `bound`.
+    /// Maximum number of tokens in total after a prompt of `begun` tokens, for a model that takes `bound`.
     pub fn longest(&self, begun: usize, bound: usize) -> usize {
         self.max_new_tokens.map_or(self.max_length, |new| begun + new).min(bound)
     }

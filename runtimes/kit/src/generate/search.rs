@@ -1,4 +1,4 @@
-//! Greedy, sampled and beam search over any decoder. The answers are those of `transformers`, ties included.
+//! Greedy, sampled and beam search over any decoder. The results are those of `transformers`, with the same order of equal scores.
 
 use ndarray::Array2;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -10,22 +10,22 @@ use super::{
 };
 use crate::{error::EngineError, job::Job, text::scores};
 
-/// What a score is lowered by to be out of the question, as the reference does it.
+/// Added to a score to exclude it, as in the reference.
 const OUT: f32 = -1.0e9;
 
-/// Restricts the scores of the next token by those before it.
+/// Restricts the scores of the next token by the tokens before it.
 pub type Rule<'r> = dyn Fn(&[u32], &mut [f32]) + 'r;
 
-/// What is to be written.
+/// The prompt and limits of a generation.
 #[derive(Clone, Copy)]
 pub struct Task<'t> {
     /// Tokens that decoding begins with.
     pub begin: &'t [u32],
-    /// Tokens of the input, where it was a text.
+    /// Tokens of the input, if it is text.
     pub source: &'t [u32],
-    /// Most tokens in all.
+    /// Maximum number of tokens in total.
     pub longest: usize,
-    /// A rule of the task's own, behind all others: the tokens so far, and the scores of the next.
+    /// A processor of the task, applied last: the tokens so far, and the scores of the next.
     pub rule: Option<&'t Rule<'t>>,
 }
 
@@ -38,16 +38,16 @@ impl std::fmt::Debug for Task<'_> {
     }
 }
 
-/// A written text.
+/// A generated text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generated {
-    /// Its tokens, without those that it began with, with the one that ended it.
+    /// Its tokens without the prompt, with the one that ended it.
     pub tokens: Vec<u32>,
-    /// Whether it ended by itself.
+    /// Whether it ended with an end token rather than at the maximum length.
     pub has_ended: bool,
 }
 
-/// Writes one text. `on_token` is told each token that is certain, when it is.
+/// Generates one text. `on_token` receives each token as soon as it is final.
 pub fn write(
     decoder: &mut dyn Decoder,
     options: &Options,
@@ -93,7 +93,7 @@ fn single(
     Ok(Generated { tokens: tokens.split_off(task.begin.len().min(tokens.len())), has_ended: false })
 }
 
-/// A text that beams are still writing, or have written.
+/// A text of a beam, finished or not.
 #[derive(Debug, Clone)]
 struct Beam {
     tokens: Vec<u32>,
@@ -109,7 +109,7 @@ fn beams(
 ) -> Result<Generated, EngineError> {
     let width = options.num_beams;
     let begun = task.begin.len();
-    // All rows begin alike: but for one they are out of the question until the first token has told them apart.
+    // All rows begin equal: all but one are excluded until the first token distinguishes them.
     let mut running: Vec<Beam> = (0..width)
         .map(|beam| Beam { tokens: task.begin.to_vec(), score: if beam == 0 { 0.0 } else { OUT } })
         .collect();
@@ -136,7 +136,7 @@ fn beams(
             Beam { tokens, score }
         };
         let next: Vec<Beam> = candidates.iter().map(continued).collect();
-        // Only those that would go on, had they not ended, may end.
+        // Only beams among the best `num_beams` may end.
         let is_full = finished.len() == width && options.early_stopping == EarlyStopping::Full;
         if can_improve && !is_full {
             let shared = ((length + 1 - begun) as f32).powf(options.length_penalty);
@@ -166,7 +166,7 @@ fn beams(
     Ok(Generated { tokens, has_ended })
 }
 
-/// The likeliest continuations of all beams: score, beam and token. Enough that as many as there are beams have not ended.
+/// The most likely continuations of all beams: score, beam and token. Enough of them that `num_beams` have not ended.
 fn candidates(
     logits: &Array2<f32>,
     running: &[Beam],
@@ -192,14 +192,14 @@ fn candidates(
     all
 }
 
-/// Whether the best beam could still end better than the worst finished text.
+/// Whether the best beam could still become better than the worst finished text.
 fn improves(options: &Options, best: &Beam, finished: &[Beam], begun: usize, longest: usize) -> bool {
     let length = match options.early_stopping {
         EarlyStopping::Never if options.length_penalty > 0.0 => longest - begun,
         _ => best.tokens.len() - begun,
     };
     let possible = best.score / (length as f32).powf(options.length_penalty);
-    // A place that no text has taken yet is as bad as can be.
+    // An empty place has the lowest score.
     let worst = if finished.len() < options.num_beams { OUT } else { finished[finished.len() - 1].score };
     possible > worst
 }

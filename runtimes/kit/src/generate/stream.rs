@@ -13,7 +13,7 @@ pub struct Stream<'s> {
 }
 
 impl<'s> Stream<'s> {
-    /// A text of which nothing was sent.
+    /// An empty text.
     pub fn new(tokens: &'s Tokens, job: &'s Job) -> Self {
         Self { tokens, job, ids: Vec::new(), sent: String::new(), unsent: 0 }
     }
@@ -23,7 +23,7 @@ impl<'s> Stream<'s> {
         self.ids.push(token);
         self.unsent += 1;
         let Ok(text) = self.tokens.decode(&self.ids, true) else { return };
-        // A letter of several tokens is not whole yet, and spaces at the end may still be taken away.
+        // A character of several tokens is incomplete, and trailing spaces may still be removed.
         let steady = text.trim_end_matches(['\u{fffd}', ' ']);
         self.emit(steady.len(), &text);
     }
@@ -33,7 +33,7 @@ impl<'s> Stream<'s> {
         let text = self.tokens.decode(&self.ids, true)?.trim().to_owned();
         self.emit(text.len(), &text);
         if self.unsent > 0 {
-            // Tokens without text of their own count, too.
+            // Tokens without text of their own count too.
             self.job.token(String::new(), self.unsent);
         }
         Ok(text)

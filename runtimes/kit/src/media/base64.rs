@@ -1,4 +1,4 @@
-//! Media as they stand in an input or output: base64, or a `data:` URL of it.
+//! Media as they appear in an input or output: base64, or a `data:` URL of it.
 
 use std::borrow::Cow;
 
@@ -9,13 +9,13 @@ use base64::{
 
 use crate::error::{EngineError, invalid_input};
 
-/// Senders leave the padding out or not.
+/// Clients send base64 with and without padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The bytes of `what`, of which there may be `most`.
+/// Decodes `what`, which may have up to `most` bytes.
 pub fn decode(text: &str, what: &str, most: usize) -> Result<Vec<u8>, EngineError> {
     let text = match text.strip_prefix("data:") {
         Some(url) => url
@@ -45,7 +45,7 @@ pub fn decode(text: &str, what: &str, most: usize) -> Result<Vec<u8>, EngineErro
         .map_err(|error| invalid_input(format!("{what} is not base64")).because(error))
 }
 
-/// Bytes as they stand in an output.
+/// Bytes as they appear in an output.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
@@ -55,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_senders_write() {
+    fn common_forms_of_base64_are_read() {
         for text in ["aGVsbG8=", "aGVsbG8", "data:text/plain;base64,aGVsbG8=", "aGVs\nbG8=\n"] {
             assert_eq!(decode(text, "the sound", 100).expect(text), b"hello");
         }
     }
 
     #[test]
-    fn refuses_the_rest_by_name() {
+    fn errors_name_the_field_and_the_reason() {
         let why = |text: &str| decode(text, "the sound", 5).expect_err(text).message();
         assert!(why("!").contains("the sound is not base64"));
         assert!(why("").contains("empty"));

@@ -1,4 +1,4 @@
-//! Masks and depth maps out: gray PNG, base64.
+//! Masks and depth maps out: grayscale PNG in base64.
 
 use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
 use ndarray::Array2;
@@ -6,7 +6,7 @@ use ndarray::Array2;
 use super::base64;
 use crate::error::EngineError;
 
-/// A plane of gray as it stands in an output.
+/// A grayscale plane as it appears in an output.
 pub fn png(plane: &Array2<u8>) -> Result<String, EngineError> {
     let (height, width) = plane.dim();
     let pixels: Vec<u8> = plane.iter().copied().collect();
@@ -17,7 +17,7 @@ pub fn png(plane: &Array2<u8>) -> Result<String, EngineError> {
     Ok(base64::encode(&bytes))
 }
 
-/// A mask: white where it holds.
+/// A mask: white where `plane` is true.
 pub fn mask(plane: &Array2<bool>) -> Result<String, EngineError> {
     png(&plane.mapv(|holds| if holds { 255 } else { 0 }))
 }

@@ -1,6 +1,6 @@
-//! Pictures in: within limits, the right way up, three channels of eight bits.
+//! Images in: within limits, upright, three channels of eight bits.
 //!
-//! The channels are what Pillow's `convert("RGB")` makes of a picture: transparency is dropped, not blended, and gray is repeated.
+//! The channels are those of Pillow's `convert("RGB")`: transparency is dropped, not blended, and grayscale is repeated.
 
 use std::io::Cursor;
 
@@ -12,21 +12,21 @@ use image::{
 use super::base64;
 use crate::error::{EngineError, invalid_input};
 
-/// Most bytes of a file.
+/// Maximum size of a file in bytes.
 pub const MAX_BYTES: usize = 32 << 20;
-/// Most pixels; what the header says is enough to refuse.
+/// Maximum number of pixels, checked in the header.
 pub const MAX_PIXELS: u64 = 50_000_000;
-/// Longest side, pixels.
+/// Maximum length of a side in pixels.
 pub const MAX_SIDE: u32 = 32_768;
-/// Most memory that decoding may take, bytes.
+/// Maximum memory of decoding in bytes.
 const MAX_DECODING: u64 = 512 << 20;
 
-/// The picture of an input.
+/// The image of an input. `what` names it in errors.
 pub fn read(text: &str, what: &str) -> Result<RgbImage, EngineError> {
     decode(&base64::decode(text, what, MAX_BYTES)?, what)
 }
 
-/// The picture of a file.
+/// The image of a file.
 pub fn decode(bytes: &[u8], what: &str) -> Result<RgbImage, EngineError> {
     let unreadable =
         |error: image::ImageError| invalid_input(format!("{what} cannot be read")).because(error);
@@ -60,7 +60,7 @@ pub fn decode(bytes: &[u8], what: &str) -> Result<RgbImage, EngineError> {
     Ok(rgb(picture))
 }
 
-/// Of sixteen bits the upper eight are kept. Pillow does so for colours; gray it would cut off at 255, which leaves nothing to see.
+/// Keeps the upper eight of sixteen bits. Pillow does so for color; it would clip grayscale at 255, which leaves nothing visible.
 fn rgb(picture: DynamicImage) -> RgbImage {
     let high = |value: u16| (value >> 8) as u8;
     let (width, height) = (picture.width(), picture.height());
@@ -79,10 +79,10 @@ fn rgb(picture: DynamicImage) -> RgbImage {
     made.unwrap_or_else(|| picture.into_rgb8())
 }
 
-/// Whether the picture itself has an end; the decoder would fill up what is missing with gray.
+/// Whether the image data has an end marker; the decoder would fill missing data with gray.
 fn jpeg_ends(bytes: &[u8]) -> bool {
     let mut at = 2;
-    // Segments say how long they are, until the one behind which the picture begins.
+    // Each segment has its length in front, up to the one after which the image data begins.
     while let Some(&[0xff, marker, high, low]) =
         bytes.get(at..at + 4).and_then(|head| head.first_chunk::<4>())
     {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn transparency_is_dropped_and_gray_repeated() {
+    fn transparency_is_dropped_and_grayscale_repeated() {
         let clear = RgbaImage::from_pixel(2, 1, Rgba([10, 20, 30, 0]));
         assert_eq!(
             decode(&png(&clear.into()), "the image").expect("read").as_raw(),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_picture_is_refused_by_its_header() {
+    fn huge_image_is_rejected_by_its_header() {
         // A BMP whose header claims 30,000 × 30,000 pixels.
         let picture = DynamicImage::from(RgbImage::new(1, 1));
         let mut bytes = Vec::new();

@@ -1,24 +1,24 @@
-//! Planes of numbers to another size, as PyTorch's `interpolate` does it: the middles of pixels are what is matched, and a
-//! reduction skips what lies between its samples.
+//! Resizing planes of numbers as PyTorch's `interpolate` does: centers of pixels are aligned, and downsampling skips what lies between its
+//! samples.
 
 use ndarray::{Array2, ArrayView2};
 
-/// How neighbours are weighed.
+/// Interpolation between neighbors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Two in each direction.
+    /// Two neighbors in each direction.
     Linear,
-    /// Four in each direction.
+    /// Four neighbors in each direction.
     Cubic,
 }
 
-/// PyTorch's cubic is a little sharper than Pillow's.
+/// PyTorch's cubic coefficient; Pillow's is -0.5.
 const SHARPNESS: f32 = -0.75;
 
-/// What one sample is made of: places and weights.
+/// The source of one sample: indices and weights.
 type Taps = Vec<(usize, f32)>;
 
-/// The plane with `height` × `width` numbers.
+/// The plane resized to `height` × `width`.
 pub fn interpolate(plane: ArrayView2<'_, f32>, height: usize, width: usize, kind: Kind) -> Array2<f32> {
     let (rows, columns) = plane.dim();
     if (rows, columns) == (height, width) || rows == 0 || columns == 0 {
@@ -64,7 +64,7 @@ fn taps(from: usize, to: usize, kind: Kind) -> Vec<Taps> {
     }
 }
 
-/// The cubic's weight of a neighbour so far away.
+/// The cubic weight of a neighbor at this distance.
 fn weight(distance: f32) -> f32 {
     let a = SHARPNESS;
     if distance <= 1.0 {
@@ -81,14 +81,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn middles_of_pixels_are_matched() {
+    fn pixel_centers_are_aligned() {
         let plane = array![[0.0, 1.0]];
-        // As torch.nn.functional.interpolate(..., size=(1, 4), mode="bilinear") gives it.
+        // torch.nn.functional.interpolate(..., size=(1, 4), mode="bilinear")
         assert_eq!(interpolate(plane.view(), 1, 4, Kind::Linear), array![[0.0, 0.25, 0.75, 1.0]]);
     }
 
     #[test]
-    fn the_cubic_keeps_sums_and_overshoots() {
+    fn cubic_preserves_flat_planes_and_overshoots_edges() {
         let flat = Array2::from_elem((3, 5), 2.0);
         let larger = interpolate(flat.view(), 7, 11, Kind::Cubic);
         assert!(larger.iter().all(|number: &f32| (number - 2.0).abs() < 1e-5));

@@ -1,39 +1,38 @@
-//! Pictures to another size, exactly as Pillow does it: filters widen with the reduction, so that nothing between samples is
-//! lost; first across, then down, each in whole numbers. The faster crates round otherwise by a level here and there, which small
-//! models answer differently to.
+//! Resizing exactly as Pillow does: filters widen with the reduction, so that no pixel is skipped; first horizontally, then vertically, each in
+//! fixed-point numbers. Faster crates round differently by one level here and there, which changes the results of small models.
 
 use image::RgbImage;
 use ndarray::Array2;
 
-/// Bits behind the point of a weight.
+/// Fractional bits of a weight.
 const BITS: u32 = 32 - 8 - 2;
 
-/// How pixels are weighed.
+/// Resampling filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// The nearest alone.
+    /// The nearest pixel.
     Nearest,
-    /// Sinc, three lobes.
+    /// Windowed sinc with three lobes.
     Lanczos,
     /// A triangle.
     Bilinear,
     /// Catmull and Rom's cubic.
     Bicubic,
-    /// All alike.
+    /// Equal weights.
     Box,
     /// A raised cosine.
     Hamming,
 }
 
 impl Filter {
-    /// The filter of a number in Pillow, which is how settings name it.
+    /// The filter with this number in Pillow; settings contain these numbers.
     pub fn of_code(code: u64) -> Option<Self> {
         [Self::Nearest, Self::Lanczos, Self::Bilinear, Self::Bicubic, Self::Box, Self::Hamming]
             .get(usize::try_from(code).ok()?)
             .copied()
     }
 
-    /// How far it reaches, pixels.
+    /// Support of the filter in pixels.
     fn reach(self) -> f64 {
         match self {
             Self::Nearest | Self::Box => 0.5,
@@ -68,13 +67,13 @@ impl Filter {
     }
 }
 
-/// What one sample is made of: the first place, and the weights from there.
+/// The source of one sample: the first index, and the weights from there.
 struct Taps {
     first: usize,
     weights: Vec<i32>,
 }
 
-/// The picture with `width` × `height` pixels, neither of which is 0.
+/// The image resized to `width` × `height` pixels, neither of which may be 0.
 pub fn resize(picture: &RgbImage, width: u32, height: u32, filter: Filter) -> RgbImage {
     let (from_width, from_height) = picture.dimensions();
     let from = (from_width as usize, from_height as usize);
@@ -82,15 +81,15 @@ pub fn resize(picture: &RgbImage, width: u32, height: u32, filter: Filter) -> Rg
     RgbImage::from_raw(width, height, pixels).unwrap_or_else(|| RgbImage::new(width, height))
 }
 
-/// The same of a plane of gray.
+/// The same for a grayscale plane.
 pub fn resize_gray(plane: &Array2<u8>, width: usize, height: usize, filter: Filter) -> Array2<u8> {
     let pixels: Vec<u8> = plane.iter().copied().collect();
     let resized = resample::<1>(&pixels, (plane.ncols(), plane.nrows()), (width, height), filter);
     Array2::from_shape_vec((height, width), resized).unwrap_or_else(|_| Array2::zeros((height, width)))
 }
 
-/// The picture with `width` × `height` pixels, each made of its four neighbours alone, whatever the reduction skips: as OpenCV
-/// does it, but for a level of rounding.
+/// The image resized to `width` × `height` pixels from four neighbors each, whatever the reduction skips: as OpenCV does, up to one level of
+/// rounding.
 pub fn interpolated(picture: &RgbImage, width: u32, height: u32) -> RgbImage {
     let (from_width, from_height) = (picture.width() as usize, picture.height() as usize);
     let row = width as usize * 3;
@@ -163,7 +162,7 @@ fn level(sum: i32) -> u8 {
     (sum >> BITS).clamp(0, 255) as u8
 }
 
-/// What samples are made of. A filter that widens reaches as far as the reduction skips.
+/// The sources of all samples. With `widens`, the filter's support grows with the reduction.
 fn taps(from: usize, to: usize, filter: Filter, widens: bool) -> Vec<Taps> {
     let scale = from as f64 / to as f64;
     let width = if widens { scale.max(1.0) } else { 1.0 };
@@ -176,7 +175,7 @@ fn taps(from: usize, to: usize, filter: Filter, widens: bool) -> Vec<Taps> {
         let weights: Vec<f64> = (first..end).map(weight).collect();
         let sum: f64 = weights.iter().sum();
         let share = |weight: f64| if sum == 0.0 { weight } else { weight / sum };
-        // Half is rounded away from zero, as a cast does it.
+        // Rounds half away from zero, as a cast does.
         let whole = |weight: f64| (share(weight) * f64::from(1 << BITS)).round() as i32;
         Taps { first, weights: weights.into_iter().map(whole).collect() }
     };
@@ -188,14 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reduction_looks_at_every_pixel() {
+    fn reduction_covers_every_pixel() {
         let stripes = RgbImage::from_fn(64, 4, |x, _| image::Rgb([if x % 2 == 0 { 0 } else { 200 }; 3]));
         let reduced = resize(&stripes, 8, 2, Filter::Bilinear);
         assert!(reduced.iter().all(|&value| (95..=105).contains(&value)), "{reduced:?}");
     }
 
     #[test]
-    fn every_filter_keeps_a_flat_picture() {
+    fn filters_preserve_flat_images() {
         let flat = RgbImage::from_pixel(13, 7, image::Rgb([3, 128, 255]));
         for code in 0..6 {
             let filter = Filter::of_code(code).expect("a filter");
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_pillows() {
+    fn levels_equal_pillows() {
         // Image.fromarray(np.array([[0, 50, 200, 255, 10]], np.uint8)).resize((3, 1), filter)
         let row = Array2::from_shape_vec((1, 5), vec![0, 50, 200, 255, 10]).expect("five");
         let levels = |filter| resize_gray(&row, 3, 1, filter).into_raw_vec_and_offset().0;

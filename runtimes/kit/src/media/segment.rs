@@ -8,19 +8,19 @@ use crate::error::{EngineError, invalid_input};
 /// Maximum number of pixels of an image: every mask has as many.
 pub const MAX_PIXELS: u64 = 16 << 20;
 
-/// A part of the picture.
+/// A segment of an image.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Segment {
-    /// What it is.
+    /// What it shows.
     pub label: String,
-    /// How sure the model is, 0 to 1, where it says so.
+    /// Score from 0 to 1, if the model computes one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<f32>,
-    /// Gray PNG in base64, as large as the picture.
+    /// Grayscale PNG in base64, of the size of the image.
     pub mask: String,
 }
 
-/// The picture, if masks of its size can be made.
+/// Returns the image if masks of its size can be computed.
 pub fn small_enough(picture: RgbImage) -> Result<RgbImage, EngineError> {
     let pixels = u64::from(picture.width()) * u64::from(picture.height());
     if pixels > MAX_PIXELS {

@@ -1,7 +1,7 @@
-//! Sounds: wav, mp3, flac, ogg and m4a in, as one channel at the rate a model hears; wav out.
+//! Audio: wav, mp3, flac, ogg and m4a in, as one channel at the model's sample rate; wav out.
 //!
-//! Channels are averaged. A sound is decoded packet by packet and refused as soon as it is too long, so that a small file that
-//! unpacks to hours costs no more than the bound.
+//! Channels are averaged. A file is decoded packet by packet and rejected as soon as it is too long, so that a small file that decodes to
+//! hours costs no more than the bound.
 
 use std::io::Cursor;
 
@@ -17,11 +17,11 @@ use symphonia::core::{
 use super::base64;
 use crate::error::{EngineError, invalid_input};
 
-/// Longest sound that is on_token, seconds.
+/// Maximum duration in seconds.
 pub const MAX_SECONDS: u64 = 3600;
-/// Longest file, bytes.
+/// Maximum size of a file in bytes.
 const MAX_BYTES: usize = 64 << 20;
-/// Highest rate a file may have.
+/// Maximum sample rate of a file.
 const MAX_RATE: u32 = 384_000;
 
 /// Decodes an `audio` input to samples of one channel at `rate`.
@@ -30,7 +30,7 @@ pub fn decode(input: &str, rate: u32) -> Result<Vec<f32>, EngineError> {
     resample(samples, own_rate, rate)
 }
 
-/// The averaged channels of a file, and their rate.
+/// The averaged channels of a file, and their sample rate.
 fn unpack(bytes: Vec<u8>) -> Result<(Vec<f32>, u32), EngineError> {
     let unreadable = |error: Error| invalid_input("audio cannot be read").because(error);
     let source = MediaSourceStream::new(Box::new(Cursor::new(bytes)), MediaSourceStreamOptions::default());
@@ -49,7 +49,7 @@ fn unpack(bytes: Vec<u8>) -> Result<(Vec<f32>, u32), EngineError> {
     loop {
         let packet = match format.next_packet() {
             Ok(Some(packet)) => packet,
-            // What a cut-off file holds until there is on_token.
+            // A truncated file is read up to its last packet.
             Ok(None) | Err(Error::ResetRequired) => break,
             Err(Error::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => break,
             Err(error) => return Err(unreadable(error)),
@@ -59,7 +59,7 @@ fn unpack(bytes: Vec<u8>) -> Result<(Vec<f32>, u32), EngineError> {
         }
         let decoded = match decoder.decode(&packet) {
             Ok(decoded) => decoded,
-            // A packet that is broken is a gap.
+            // A damaged packet is a gap.
             Err(Error::DecodeError(_) | Error::IoError(_)) => continue,
             Err(error) => return Err(unreadable(error)),
         };
@@ -90,7 +90,7 @@ fn unpack(bytes: Vec<u8>) -> Result<(Vec<f32>, u32), EngineError> {
 /// The cause of a failed conversion.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// The same sound at another rate.
+/// The same audio at another sample rate.
 pub fn resample(samples: Vec<f32>, from: u32, to: u32) -> Result<Vec<f32>, EngineError> {
     if from == to {
         return Ok(samples);
@@ -98,7 +98,7 @@ pub fn resample(samples: Vec<f32>, from: u32, to: u32) -> Result<Vec<f32>, Engin
     let broke = |error: Cause| {
         invalid_input(format!("audio at {from} Hz cannot be brought to {to} Hz")).because(error)
     };
-    // An even number of periods of both rates, or else the filter's delay is no whole sample and the sound comes out shifted.
+    // An even number of periods of both rates; otherwise the filter's delay is not a whole sample, and the output is shifted.
     let period = (from / greatest_common_divisor(from, to)) as usize * 2;
     let chunk = period * 2048_usize.div_ceil(period);
     let window = WindowFunction::BlackmanHarris2;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_wav_is_read_back() {
         let samples = tone(16_000, 0.5);
         let read = decode(&wav(&samples, 16_000), 16_000).expect("a wav file");
         assert_eq!(read.len(), samples.len());
@@ -155,20 +155,20 @@ mod tests {
     }
 
     #[test]
-    fn a_tone_stays_a_tone_at_another_rate() {
+    fn resampling_preserves_a_tone() {
         let read = decode(&wav(&tone(44_100, 1.0), 44_100), 16_000).expect("a wav file");
         let wanted = tone(16_000, 1.0);
         assert!(read.len().abs_diff(wanted.len()) <= 1, "{} samples", read.len());
-        // Away from the ends, where the filter has nothing to look at on one side.
+        // Away from the ends, where the filter lacks samples on one side.
         let middle = 2000..14_000;
         let apart = middle.map(|n| (read[n] - wanted[n]).abs()).fold(0.0, f32::max);
         assert!(apart < 0.002, "{apart}");
     }
 
     #[test]
-    fn what_is_no_sound_says_so() {
+    fn invalid_audio_is_an_input_error() {
         for bad in ["", "!!", "bm8gc291bmQ=", &wav(&[], 16_000), "data:audio/wav;base64,UklGRg=="] {
-            let failure = decode(bad, 16_000).expect_err("no sound");
+            let failure = decode(bad, 16_000).expect_err("invalid audio");
             assert_eq!(failure.kind(), crate::error::ErrorKind::InvalidInput, "{bad}: {}", failure.message());
         }
     }

@@ -1,6 +1,6 @@
-//! Models that label every moment of a sound: a letter, the gap between words, or nothing new.
+//! Models that label every frame of audio (connectionist temporal classification): with a letter, the gap between words, or blank.
 //!
-//! Long sounds are on_token in windows that overlap; of what two share, each labels the half it has more around.
+//! Long audio is read in overlapping windows; each window labels the half of the overlap for which it has more context.
 
 use std::collections::BTreeMap;
 
@@ -16,25 +16,25 @@ use crate::{
     text::scores,
 };
 
-/// Seconds of one window.
+/// Duration of one window in seconds.
 const WINDOW_S: usize = 30;
-/// Of so many parts of it, the first and the last are only listened to.
+/// The first and the last of this number of parts of a window are context only.
 const MARGIN_OF: usize = 6;
-/// Labels that a window has at least.
+/// Minimum number of labels of a window.
 const LEAST_LABELS: usize = 25;
 
-/// What labels the moments of a sound, whatever runs it.
+/// A network that labels frames.
 pub trait AcousticModel: Send + Sync + std::fmt::Debug {
     /// Its path in the repository.
     fn name(&self) -> &str;
 
-    /// Most samples that it hears at once, where there is a bound.
+    /// Maximum number of samples of a run, if it is bounded.
     fn longest(&self) -> Option<usize>;
 
-    /// Samples of one label, where it hears not samples but features of them.
+    /// Samples of one label, if the network reads features rather than samples.
     fn of_features(&self) -> Option<usize>;
 
-    /// How likely each label is, `[moments, labels]`.
+    /// Logits, `[frames, labels]`.
     fn logits(&self, samples: &[f32]) -> Result<Array2<f32>, EngineError>;
 }
 
@@ -52,7 +52,7 @@ pub struct Ctc {
     stride: usize,
 }
 
-/// A word and its samples.
+/// A word and the range of its samples.
 #[derive(Debug, Clone, PartialEq)]
 struct Word {
     text: String,
@@ -61,7 +61,7 @@ struct Word {
 }
 
 impl Ctc {
-    /// Of what labels moments, and what a repository says of letters.
+    /// Uses `model`, and the vocabulary of a repository.
     pub fn of(repository: &Repository, model: Box<dyn AcousticModel>) -> Result<Self, EngineError> {
         let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
         let tokens = repository.json("tokenizer_config.json")?.unwrap_or_default();
@@ -78,14 +78,14 @@ impl Ctc {
         let hears_samples = model.of_features().is_none();
         let stride = model.of_features().or(strides).unwrap_or(320).clamp(1, 1 << 16);
         if model.longest().is_some_and(|longest| longest < LEAST_LABELS * stride) {
-            return Err(invalid_model(format!("{} hears too little at once for any word", model.name())));
+            return Err(invalid_model(format!("{} reads too few samples at once for a word", model.name())));
         }
         Ok(Self {
             model,
             rate: settings.get("sampling_rate").and_then(Value::as_u64).unwrap_or(16_000) as u32,
             normalises: settings.get("do_normalize").and_then(Value::as_bool).unwrap_or(hears_samples),
             letters,
-            blank: blank.ok_or_else(|| invalid_model("the vocabulary has no token for silence"))?,
+            blank: blank.ok_or_else(|| invalid_model("the vocabulary has no blank token"))?,
             gap: named("word_delimiter_token", "|"),
             stride,
         })
@@ -120,7 +120,7 @@ impl Transcriber for Ctc {
 }
 
 impl Ctc {
-    /// The likeliest label of each moment.
+    /// The most likely label of each frame.
     fn labels(&self, samples: &[f32], job: &Job) -> Result<Vec<u32>, EngineError> {
         let window = WINDOW_S * self.rate as usize;
         let window = self.model.longest().map_or(window, |longest| longest.min(window));
@@ -149,7 +149,7 @@ impl Ctc {
         Ok(logits.rows().into_iter().map(|row| scores::argmax(row.to_vec()) as u32).collect())
     }
 
-    /// The words that labels spell: a label that stays is one letter, and silence separates two of the same.
+    /// The words that labels spell: a repeated label is one letter, and a blank separates two equal letters.
     fn words(&self, labels: &[u32]) -> Vec<Word> {
         let mut words: Vec<Word> = Vec::new();
         let mut open = false;
@@ -180,7 +180,7 @@ impl Ctc {
     }
 }
 
-/// The labels' letters: from the tokeniser, or from its older list of words.
+/// The letter of each label, from the tokenizer or from the older `vocab.json`.
 fn letters(repository: &Repository) -> Result<BTreeMap<u32, String>, EngineError> {
     let tokenizer = repository.json("tokenizer.json")?;
     let list = match tokenizer.as_ref().and_then(|file| file.pointer("/model/vocab")) {
@@ -202,7 +202,7 @@ fn letters(repository: &Repository) -> Result<BTreeMap<u32, String>, EngineError
     Ok(letters)
 }
 
-/// To a mean of nothing and a spread of one, as these models were taught.
+/// Normalizes to a mean of 0 and a variance of 1, as in training.
 fn normalise(samples: &mut [f32]) {
     let count = samples.len() as f64;
     let mean = samples.iter().map(|&sample| f64::from(sample)).sum::<f64>() / count;

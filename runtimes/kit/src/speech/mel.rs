@@ -1,4 +1,4 @@
-//! What Whisper hears of a sound: how loud each of a number of pitches is, a hundred times a second, on a logarithmic scale.
+//! Log-mel features, as Whisper reads them.
 
 use std::sync::Arc;
 
@@ -11,29 +11,29 @@ use crate::{
     repository::Repository,
 };
 
-/// Hears sounds as one model does.
+/// Computes the features of one model.
 pub struct LogMel {
-    /// Samples a second.
+    /// Sample rate.
     pub rate: u32,
-    /// Samples between two moments.
+    /// Samples between two frames.
     pub hop: usize,
-    /// Samples of one window, which the model hears at once.
+    /// Samples of one window, which the model reads at once.
     pub window: usize,
-    /// Samples of one moment.
+    /// Samples of one frame.
     frame: usize,
     shape: Vec<f32>,
-    /// How much each frequency counts for each pitch.
+    /// The weight of each frequency in each mel band.
     filters: Array2<f32>,
     transform: Arc<dyn RealToComplex<f32>>,
 }
 
 impl LogMel {
-    /// As `preprocessor_config.json` says.
+    /// With the settings of `preprocessor_config.json`.
     pub fn load(repository: &Repository) -> Result<Self, EngineError> {
         Self::fitted(repository, None)
     }
 
-    /// As `preprocessor_config.json` says, or else with the pitches and the moments of a window that are known.
+    /// With the settings of `preprocessor_config.json`; those it lacks follow from the mel bands and frames of a window, if they are known.
     pub fn fitted(repository: &Repository, known: Option<(usize, usize)>) -> Result<Self, EngineError> {
         let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
         let number = |name: &str, otherwise: usize| {
@@ -52,7 +52,7 @@ impl LogMel {
             (None, None) => 30 * rate,
         };
         if !fits || !(hop..=120 * rate).contains(&window) {
-            return Err(invalid_model("preprocessor_config.json asks for sizes that no model has"));
+            return Err(invalid_model("preprocessor_config.json has sizes out of range"));
         }
         let turn = |n: usize| n as f64 / frame as f64 * std::f64::consts::TAU;
         Ok(Self {
@@ -66,12 +66,12 @@ impl LogMel {
         })
     }
 
-    /// Pitches that are told apart.
+    /// Number of mel bands.
     pub fn pitches(&self) -> usize {
         self.filters.nrows()
     }
 
-    /// `[pitches, moments]` of samples, of which there are whole windows or one sound of any length.
+    /// Features `[bands, frames]` of samples, of whole windows or of audio of any length.
     pub fn extract(&self, samples: &[f32]) -> Array2<f32> {
         let moments = samples.len() / self.hop;
         let half = self.frame / 2;
@@ -83,7 +83,7 @@ impl LogMel {
                 let at = (moment * self.hop + place) as isize - half as isize;
                 *value = samples[reflected(at, samples.len())] * self.shape[place];
             }
-            // The lengths are those the plan was made for.
+            // The lengths are those of the plan.
             let _ = self.transform.process(&mut input, &mut output);
             power.iter_mut().zip(&output).for_each(|(power, value)| *power = value.norm_sqr());
             let loudness = self.filters.dot(&power);
@@ -95,7 +95,7 @@ impl LogMel {
         spectrogram
     }
 
-    /// The window `[1, pitches, moments]` that begins at a moment of what was spectrogram; what is missing at its end is zero.
+    /// The window `[1, bands, frames]` of a spectrogram from frame `begin`, padded with zeros.
     pub fn window_of(&self, spectrogram: &Array2<f32>, begin: usize) -> Array3<f32> {
         let moments = self.window / self.hop;
         let end = (begin + moments).min(spectrogram.ncols());
@@ -114,14 +114,14 @@ impl std::fmt::Debug for LogMel {
     }
 }
 
-/// A place inside a sound for one beyond its ends, as in a mirror that stands on the last sample.
+/// Reflects an index beyond the ends, without repeating the first or the last sample.
 fn reflected(at: isize, count: usize) -> usize {
     let period = 2 * (count as isize - 1).max(1);
     let at = at.rem_euclid(period);
     (if at < count as isize { at } else { period - at }) as usize
 }
 
-/// Triangles of equal area, evenly spaced on Slaney's scale of pitch up to 8 kHz.
+/// Triangles of equal area, evenly spaced on Slaney's mel scale up to 8 kHz.
 fn filters(pitches: usize, frequencies: usize, rate: f64) -> Array2<f32> {
     let top = 8000.0_f64.min(rate / 2.0);
     let corner = |n: usize| hertz(pitch(top) * n as f64 / (pitches + 1) as f64);
@@ -135,7 +135,7 @@ fn filters(pitches: usize, frequencies: usize, rate: f64) -> Array2<f32> {
     })
 }
 
-/// Slaney's scale: even below 1 kHz, logarithmic above.
+/// Slaney's mel scale: linear below 1 kHz, logarithmic above.
 fn pitch(hertz: f64) -> f64 {
     if hertz < 1000.0 { 3.0 * hertz / 200.0 } else { 15.0 + (hertz / 1000.0).ln() * 27.0 / 6.4_f64.ln() }
 }
@@ -149,14 +149,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scale_of_pitch_goes_both_ways() {
+    fn mel_scale_is_invertible() {
         for frequency in [0.0, 300.0, 999.0, 1000.0, 4000.0, 8000.0] {
             assert!((hertz(pitch(frequency)) - frequency).abs() < 1e-6);
         }
     }
 
     #[test]
-    fn a_mirror_stands_on_the_ends() {
+    fn indices_are_reflected_at_the_ends() {
         let seen: Vec<usize> = (-3..8).map(|at| reflected(at, 5)).collect();
         assert_eq!(seen, [3, 2, 1, 0, 1, 2, 3, 4, 3, 2, 1]);
     }

@@ -1,36 +1,36 @@
-//! The times that Whisper writes between its words: when it may write one, and the segments that they enclose.
+//! Whisper's timestamps: when a timestamp may be generated, and the segments between them.
 
 use crate::text::scores::softmax;
 
-/// A time token stands for so many seconds.
+/// Seconds of one step of a timestamp.
 pub const STEP_S: f32 = 0.02;
 
-/// The tokens of a model that has times.
+/// The timestamp tokens of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// The token of the time 0; those of later times follow.
+    /// The token of time 0; those of later times follow.
     pub first: u32,
-    /// The token that says that no times are wanted.
+    /// The token for a text without timestamps.
     pub none: u32,
     /// The token that ends a text.
     pub end: u32,
-    /// The latest time that a text may begin with, in steps.
+    /// The maximum first timestamp, in steps.
     pub latest_start: Option<u32>,
 }
 
-/// A piece of a text with its times, seconds from the beginning of its window.
+/// A segment with its times in seconds from the start of its window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
-    /// When it begins.
+    /// Start.
     pub start: f32,
-    /// When it ends.
+    /// End.
     pub end: f32,
-    /// Its tokens without times.
+    /// Its tokens without timestamps.
     pub tokens: Vec<u32>,
 }
 
 impl Times {
-    /// Restricts the scores of the next token. `written` are the tokens behind the prompt.
+    /// Restricts the scores of the next token. `written` are the tokens after the prompt.
     pub fn restrict(&self, written: &[u32], scores: &mut [f32]) {
         let first = self.first as usize;
         let forbid = |scores: &mut [f32], range: std::ops::Range<usize>| {
@@ -43,11 +43,11 @@ impl Times {
         let last_is = written.last().is_some_and(is_time);
         let before_is = written.len() < 2 || is_time(&written[written.len() - 2]);
         if last_is {
-            // Times come in pairs: an end and a beginning.
+            // Timestamps come in pairs: an end and a start.
             if before_is { forbid(scores, first..all) } else { forbid(scores, 0..self.end as usize) }
         }
         if let Some(&latest) = written.iter().rev().find(|token| is_time(token)) {
-            // Time does not run back, and a pair that is closed has taken some.
+            // Timestamps do not decrease, and a closed pair has a duration.
             let least = if last_is && !before_is { latest } else { latest + 1 };
             forbid(scores, first..least as usize);
         }
@@ -57,7 +57,7 @@ impl Times {
                 forbid(scores, first + latest as usize + 1..all);
             }
         }
-        // Where any time is likelier than the likeliest word, it is a time.
+        // If all timestamps together are more likely than the most likely word, the next token is a timestamp.
         let shares = softmax(scores);
         let times: f32 = shares[first.min(all)..].iter().sum();
         let word = shares[..first.min(all)].iter().copied().fold(0.0, f32::max);
@@ -66,7 +66,7 @@ impl Times {
         }
     }
 
-    /// The segments of what was written about a window of `length` steps, and how many steps of it are done.
+    /// The segments of the text of a window of `length` steps, and the number of steps that are done.
     pub fn segments(&self, written: &[u32], length: u32) -> (Vec<Segment>, u32) {
         let is_time = |token: u32| token >= self.first;
         let at = |token: u32| token.saturating_sub(self.first) as f32 * STEP_S;
@@ -84,7 +84,7 @@ impl Times {
         if ends_single {
             cuts.push(written.len());
         } else if let Some(last) = cuts.last_mut() {
-            // The time that begins what is not written yet belongs to the last piece.
+            // The timestamp that starts an unfinished segment belongs to the last one.
             *last += 1;
         }
         let (mut segments, mut begin) = (Vec::new(), 0);
@@ -115,26 +115,26 @@ mod tests {
 
     fn allowed(written: &[u32]) -> Vec<u32> {
         let mut scores = vec![0.0; 40];
-        // No time is likely by itself.
+        // Each timestamp alone is unlikely.
         scores[20..].fill(-9.0);
         TIMES.restrict(written, &mut scores);
         (0..40).filter(|&token| scores[token as usize].is_finite()).collect()
     }
 
     #[test]
-    fn a_text_begins_with_an_early_time() {
+    fn text_begins_with_an_early_timestamp() {
         assert_eq!(allowed(&[]), [20, 21, 22, 23, 24, 25]);
     }
 
     #[test]
-    fn an_end_is_followed_by_a_beginning_or_the_end() {
+    fn end_is_followed_by_a_start_or_the_end_of_text() {
         let next = allowed(&[20, 3, 27]);
         assert!(next.contains(&10) && next.contains(&27) && !next.contains(&26) && !next.contains(&3));
         assert!(allowed(&[20, 3, 27, 27]).iter().all(|&token| token < 20 && token != 19));
     }
 
     #[test]
-    fn two_segments_are_cut_between_their_times() {
+    fn segments_are_split_between_their_timestamps() {
         let (segments, done) = TIMES.segments(&[20, 1, 2, 25, 25, 3, 30, 30], 250);
         let steps = |seconds: f32| (seconds / STEP_S).round() as u32;
         let times: Vec<(u32, u32)> = segments.iter().map(|one| (steps(one.start), steps(one.end))).collect();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever follows the rules is cut into segments that lose no word, and the window moves on or ends.
+        /// Any valid sequence is split into segments without losing a token, and the window advances or ends.
         #[test]
         fn no_word_is_lost(choices in proptest::collection::vec(0_usize..40, 0..30)) {
             let mut written = Vec::new();

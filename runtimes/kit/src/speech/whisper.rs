@@ -1,4 +1,4 @@
-//! Whisper: sound of any length to text, window by window, with the times of what was said if they are request for.
+//! Whisper: audio of any length to text, window by window, with timestamps if the job requests them.
 
 use island_protocol::job::{FinishReason, Usage};
 use ndarray::{Array2, ArrayD, Axis};
@@ -23,40 +23,40 @@ use crate::{
     text::{scores, tokens::Tokens},
 };
 
-/// Most tokens that decoding begins with: start, language, task, no times.
+/// Maximum number of tokens of the prompt: start, language, task, no timestamps.
 const LONGEST_PROMPT: usize = 4;
 
-/// The encoder's states for the window of a sound that begins at a moment; what is missing at its end is silence.
+/// Returns the encoder's states for the window that begins at a frame, padded with silence.
 pub type Windows<'n> = Box<dyn Fn(usize) -> Result<ArrayD<f32>, EngineError> + 'n>;
 
-/// The networks of a Whisper, whatever runs them.
+/// The networks of a Whisper model.
 pub trait Networks: Send + Sync + std::fmt::Debug {
-    /// What it hears of a sound, and how much at once.
+    /// The features that the encoder reads, and the size of its window.
     fn features(&self) -> &LogMel;
 
-    /// Most tokens that its decoder takes, where it says so.
+    /// Maximum number of tokens of the decoder, if it is fixed.
     fn longest(&self) -> Option<usize>;
 
     /// Their paths in the repository.
     fn names(&self) -> Vec<String>;
 
-    /// A sound of at least one window.
+    /// The windows of audio that is at least one window long.
     fn windows(&self, samples: Vec<f32>) -> Windows<'_>;
 
-    /// Begins to write about what was total.
+    /// Starts decoding from the encoder's states.
     fn decoder(&self, states: ArrayD<f32>) -> Box<dyn Decoder + '_>;
 }
 
-/// What was transcribed so far.
+/// The result so far.
 #[derive(Debug, Default)]
 struct Transcribed {
-    /// Tokens that decoding began with.
+    /// Tokens of all prompts.
     prompt_tokens: u64,
-    /// Tokens written.
+    /// Generated tokens.
     written: u64,
-    /// Whether every window's text ended by itself.
+    /// Whether every window's text ended with the end token.
     has_ended: bool,
-    /// The language spoken, where the model tells.
+    /// The language, if the model is multilingual.
     language: Option<String>,
 }
 
@@ -68,14 +68,14 @@ pub struct Whisper {
     settings: Settings,
     start: u32,
     times: Times,
-    /// Tokens of languages by their codes; empty where the model knows only English.
+    /// Tokens of languages by code; empty if the model supports only English.
     languages: Map<String, Value>,
     tasks: Map<String, Value>,
     longest: usize,
 }
 
 impl Whisper {
-    /// Of networks, and what a repository says of tokens.
+    /// Uses `networks`, and the tokens of a repository.
     pub fn of(repository: &Repository, networks: Box<dyn Networks>) -> Result<Self, EngineError> {
         let tokens = Tokens::load(repository)?;
         let file = repository.json("generation_config.json")?.unwrap_or_default();
@@ -96,9 +96,7 @@ impl Whisper {
         let longest = config.get("max_target_positions").and_then(Value::as_u64).unwrap_or(448) as usize;
         let longest = networks.longest().map_or(longest, |most| most.min(longest));
         if longest <= LONGEST_PROMPT {
-            return Err(invalid_model(format!(
-                "the decoder takes {longest} tokens: no text can be begun in so few"
-            )));
+            return Err(invalid_model(format!("the decoder takes {longest} tokens: too few for a text")));
         }
         Ok(Self {
             settings: Settings::load(repository)?.by_default(1),
@@ -152,7 +150,7 @@ impl Transcriber for Whisper {
             let (written, has_ended) = self.write(states, begin, with_times, request, job, &mut stream)?;
             total.written += written.len() as u64;
             total.has_ended &= has_ended;
-            // Two moments of the features are one of the times.
+            // One step of a timestamp is two frames.
             let (segments, done) = if with_times {
                 self.times.segments(&written, (length / 2) as u32)
             } else {
@@ -168,7 +166,7 @@ impl Transcriber for Whisper {
                 ..segment
             }));
             seek += match done as usize * 2 {
-                // Nothing was said that ends in this window: on to the next.
+                // No segment ends in this window: continue with the next.
                 0 => length,
                 done => done.min(length),
             };
@@ -182,7 +180,7 @@ impl Transcriber for Whisper {
 }
 
 impl Whisper {
-    /// The tokens of one window, and whether they ended by themselves.
+    /// The tokens of one window, and whether they ended with the end token.
     fn write(
         &self,
         states: ArrayD<f32>,
@@ -200,7 +198,7 @@ impl Whisper {
         let mut decoding = self.networks.decoder(states);
         let said = |token: u32| token < self.times.end;
         let written = search::write(decoding.as_mut(), &options, task, job, &mut |token| {
-            // What is written behind the last time is on_token again in the next window: it is not certain yet.
+            // Text after the last timestamp is generated again in the next window: it is not final.
             if said(token) && !with_times {
                 stream.push(token);
             }
@@ -212,7 +210,7 @@ impl Whisper {
         Ok((tokens, written.has_ended))
     }
 
-    /// What decoding begins with, and the language.
+    /// The prompt, and the language.
     fn prompt(
         &self,
         request: &Request,
@@ -248,7 +246,7 @@ impl Whisper {
         Ok((prompt, spoken))
     }
 
-    /// The likeliest language of a window.
+    /// The most likely language of a window.
     fn detect(&self, states: &ArrayD<f32>) -> Result<u32, EngineError> {
         let mut decoding = self.networks.decoder(states.clone());
         let logits = decoding.step(Array2::from_elem((1, 1), i64::from(self.start)).view())?;

@@ -1,20 +1,20 @@
-//! Logits to scores, and scores to labels.
+//! Logits to probabilities, and probabilities to labels.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::repository::Repository;
 
-/// A label and how sure the model is of it.
+/// A label and its score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scored {
-    /// As the model's settings name it.
+    /// Its name in the model's settings.
     pub label: String,
-    /// 0 to 1.
+    /// Between 0 and 1.
     pub score: f32,
 }
 
-/// Shares that sum to 1.
+/// Probabilities that sum to 1.
 pub fn softmax(logits: &[f32]) -> Vec<f32> {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let powers: Vec<f32> = logits.iter().map(|logit| (logit - most).exp()).collect();
@@ -22,19 +22,19 @@ pub fn softmax(logits: &[f32]) -> Vec<f32> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
-/// Each by itself.
+/// The probability of an independent label.
 pub fn sigmoid(logit: f32) -> f32 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// The names of a model's classes, by their number.
+/// The names of a model's classes, by index.
 pub fn labels(repository: &Repository, classes: usize) -> Vec<String> {
     let named = repository.config.get("id2label");
     let name = |class: usize| named?.get(class.to_string())?.as_str().map(str::to_owned);
     (0..classes).map(|class| name(class).unwrap_or_else(|| format!("LABEL_{class}"))).collect()
 }
 
-/// The likeliest first; of equals, the first.
+/// Sorted by descending score; equal scores keep their order.
 pub fn top_k_labels(
     labels: impl IntoIterator<Item = String>,
     scores: &[f32],
@@ -47,7 +47,7 @@ pub fn top_k_labels(
     all
 }
 
-/// The answer of every task that chooses among labels.
+/// The output of every task that chooses among labels.
 pub fn answer(scores: &[Scored]) -> Value {
     let best = scores.first();
     serde_json::json!({
@@ -57,7 +57,7 @@ pub fn answer(scores: &[Scored]) -> Value {
     })
 }
 
-/// The place of the greatest; of equals, the first.
+/// The index of the maximum; the first one of equals.
 pub fn argmax(values: impl IntoIterator<Item = f32>) -> usize {
     let mut best = (0, f32::NEG_INFINITY);
     for (place, value) in values.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A repository's tokeniser, and how long a text its model takes.
+//! A repository's tokenizer, and the maximum length of its model's texts.
 
 use serde_json::Value;
 use tokenizers::{
@@ -11,31 +11,31 @@ use crate::{
     repository::Repository,
 };
 
-/// Longest text that is tokenised at all, bytes.
+/// Maximum size of a text in bytes.
 pub const MAX_TEXT_BYTES: usize = 2 << 20;
 
 /// Text to tokens and back.
 #[derive(Debug, Clone)]
 pub struct Tokens {
-    /// Without what frames a text: that is done once, when the text is cut.
+    /// Without its post-processor: special tokens are added once, after truncation.
     tokenizer: Tokenizer,
     frame: Option<PostProcessorWrapper>,
-    /// Most tokens the model takes, those that frame the text included.
+    /// Maximum number of tokens of the model, with special tokens.
     pub max_length: usize,
-    /// What fills up shorter texts.
+    /// Pads shorter texts.
     pub pad_id: i64,
     /// `tokenizer_config.json`.
     pub settings: Value,
 }
 
 impl Tokens {
-    /// The tokeniser of a repository.
+    /// The tokenizer of a repository.
     pub fn load(repository: &Repository) -> Result<Self, EngineError> {
         let Some(bytes) = repository.bytes("tokenizer.json")? else {
             return Err(invalid_model("the repository has no tokenizer.json"));
         };
         let mut tokenizer = Tokenizer::from_bytes(bytes)
-            .map_err(|error| invalid_model("tokenizer.json is not one").because(error))?;
+            .map_err(|error| invalid_model("invalid tokenizer.json").because(error))?;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| invalid_model("tokenizer.json").because(error))?;
         let frame = tokenizer.get_post_processor().cloned();
@@ -48,17 +48,17 @@ impl Tokens {
         Ok(Self { tokenizer, frame, max_length, pad_id: pad.unwrap_or(0), settings })
     }
 
-    /// The tokeniser itself.
+    /// The tokenizer itself.
     pub fn inner(&self) -> &Tokenizer {
         &self.tokenizer
     }
 
-    /// All tokens of a text, with those that frame it; offsets count characters.
+    /// The tokens of a text with special tokens; offsets count characters.
     pub fn encode(&self, text: &str) -> Result<Encoding, EngineError> {
         self.framed(self.bare(text)?, None)
     }
 
-    /// The same of a text that must fit the model whole.
+    /// The same for a text that must not be truncated.
     pub fn encode_whole(&self, text: &str) -> Result<Encoding, EngineError> {
         let encoding = self.encode(text)?;
         let tokens = encoding.len();
@@ -69,12 +69,12 @@ impl Tokens {
         Ok(encoding)
     }
 
-    /// The tokens of a text that is framed already; texts of control tokens in it are those.
+    /// The tokens of a text that contains its special tokens.
     pub fn encode_framed(&self, text: &str) -> Result<Vec<u32>, EngineError> {
         Ok(self.bare(text)?.get_ids().to_vec())
     }
 
-    /// The tokens of words that were told apart already, with those that frame them; they know their words.
+    /// The tokens of a text that is split into words, with special tokens; each token has the index of its word.
     pub fn encode_words(&self, words: &[&str]) -> Result<Encoding, EngineError> {
         let bare = self.tokenizer.encode(words, false).map_err(unreadable)?;
         let framed = self.framed(bare, None)?;
@@ -86,10 +86,10 @@ impl Tokens {
         Ok(framed)
     }
 
-    /// A text, or a pair of texts, cut to at most `max_length` tokens. What does not fit goes into
-    /// [`Encoding::get_overflowing`], each piece sharing `stride` tokens with the one before.
+    /// A text or a pair of texts, truncated to `max_length` tokens. The rest is in [`Encoding::get_overflowing`], in pieces that share `stride`
+    /// tokens with the one before.
     ///
-    /// The cut is made here: the tokeniser's own stops reading where the first piece is full, and loses the rest.
+    /// Truncation happens here: the tokenizer's own stops reading at the first piece and loses the rest.
     pub fn encode_cut(
         &self,
         text: &str,
@@ -109,7 +109,7 @@ impl Tokens {
         self.framed(first, second)
     }
 
-    /// A pair of texts whose first is cut so that both fit.
+    /// A pair of texts of which the first is truncated so that both fit.
     pub fn encode_pair_cut(
         &self,
         first: &str,
@@ -120,7 +120,7 @@ impl Tokens {
         let frame = self.frame.as_ref().map_or(0, |frame| frame.added_tokens(true));
         let left = max_length.saturating_sub(frame + second.len());
         if left == 0 {
-            return Err(invalid_input(format!("{} tokens leave no room for the text", second.len())));
+            return Err(invalid_input(format!("{} tokens leave no space for the text", second.len())));
         }
         first.truncate(left, 0, TruncationDirection::Right);
         first.take_overflowing();
@@ -135,8 +135,8 @@ impl Tokens {
         framed.map_err(unreadable)
     }
 
-    /// A text's tokens without a frame, and without a place in a pair: one that is noted too early is noted twice.
-    #[expect(clippy::default_trait_access, reason = "a kind of map that only the tokenizer has")]
+    /// A text's tokens without special tokens and without a sequence id: one that is set too early is set twice.
+    #[expect(clippy::default_trait_access, reason = "the type of the map is private to the tokenizer")]
     fn bare(&self, text: &str) -> Result<Encoding, EngineError> {
         let found = self.tokenizer.encode_char_offsets(text, false).map_err(unreadable)?;
         Ok(Encoding::new(
@@ -163,7 +163,7 @@ impl Tokens {
         self.tokenizer.token_to_id(token)
     }
 
-    /// A token that `tokenizer_config.json` names: `mask_token`, `unk_token`.
+    /// A token that `tokenizer_config.json` names, such as `mask_token` or `unk_token`.
     pub fn special(&self, name: &str) -> Option<String> {
         self.settings.get(name).and_then(token_text)
     }
@@ -173,7 +173,7 @@ impl Tokens {
     }
 }
 
-/// Refuses texts that are empty or would take too long to tokenise.
+/// Rejects texts that are empty or too long.
 pub fn check(text: &str, what: &str) -> Result<(), EngineError> {
     if text.trim().is_empty() {
         return Err(invalid_input(format!("{what} is empty")));
@@ -185,12 +185,12 @@ pub fn check(text: &str, what: &str) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The least of what the model's and the tokeniser's settings say.
+/// The minimum of the model's and the tokenizer's settings.
 fn longest(config: &Value, settings: &Value) -> usize {
     let number =
         |value: &Value, name: &str| value.get(name).and_then(Value::as_f64).filter(|&number| number >= 1.0);
     let positions = number(config, "max_position_embeddings").or_else(|| number(config, "n_positions"));
-    // These count positions from behind the padding token.
+    // These models count positions from the padding token.
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     let offset = match kind {
         "roberta" | "xlm-roberta" | "camembert" | "mpnet" | "longformer" | "xlm-roberta-xl" => {
@@ -198,7 +198,7 @@ fn longest(config: &Value, settings: &Value) -> usize {
         }
         _ => 0.0,
     };
-    // Models with relative positions have no such bound.
+    // Models with relative positions have no maximum.
     let bound =
         positions.filter(|_| !matches!(kind, "t5" | "mt5" | "deberta-v2")).map(|count| count - offset);
     let said = number(settings, "model_max_length").filter(|&said| said < 1e9);
@@ -206,12 +206,12 @@ fn longest(config: &Value, settings: &Value) -> usize {
     if least.is_finite() { least.max(8.0) as usize } else { 8192 }
 }
 
-/// A token as settings write it: plain, or with its properties.
+/// A token in settings: a string, or an object with its properties.
 fn token_text(value: &Value) -> Option<String> {
     value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned)
 }
 
-/// Takes out the spaces that word-based tokenisers leave before punctuation and in English contractions.
+/// Removes the spaces that word-based tokenizers leave before punctuation and in English contractions.
 fn clean_up(text: &str) -> String {
     const SPACED: [(&str, &str); 10] = [
         (" .", "."),
@@ -229,5 +229,5 @@ fn clean_up(text: &str) -> String {
 }
 
 fn unreadable(error: tokenizers::Error) -> EngineError {
-    invalid_input("the text cannot be tokenised").because(error)
+    invalid_input("the text cannot be tokenized").because(error)
 }

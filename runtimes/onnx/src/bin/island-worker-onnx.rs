@@ -1,4 +1,4 @@
-//! A worker with ONNX Runtime inside.
+//! The worker process of the ONNX engine.
 
 use std::{
     env,
@@ -11,10 +11,10 @@ use island_runtimes_onnx::worker::OnnxEngine;
 
 fn main() -> ExitCode {
     if env::var_os(SILENT).is_none() {
-        // The library reports to its maker unless its environment forbids it before it is opened: this program becomes itself again.
+        // The library sends telemetry unless its environment disables it before it is opened: this program executes itself again.
         let Ok(program) = env::current_exe() else { return ExitCode::FAILURE };
         let error = Command::new(program).args(env::args_os().skip(1)).env(SILENT, "1").exec();
-        eprintln!("island-worker-onnx cannot start itself: {error}");
+        eprintln!("island-worker-onnx cannot execute itself: {error}");
         return ExitCode::FAILURE;
     }
     island_runtimes_worker::inside::main(OnnxEngine)

@@ -38,8 +38,7 @@ impl AcousticModel for CtcGraph {
             Feeds::new().floats("input_values", samples.into_dyn()).ints("attention_mask", mask.into_dyn());
         let logits = self.0.run(feeds)?.floats("logits")?.into_dimensionality::<Ix3>();
         let logits = logits.ok().filter(|logits| logits.shape()[0] == 1);
-        let logits =
-            logits.ok_or_else(|| invalid_model("the graph's logits are not one row for each moment"))?;
+        let logits = logits.ok_or_else(|| invalid_model("the graph's logits are not one row per frame"))?;
         Ok(logits.index_axis_move(Axis(0), 0))
     }
 }

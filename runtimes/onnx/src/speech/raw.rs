@@ -1,4 +1,4 @@
-//! Models that hear samples and write text: Moonshine.
+//! Models that read samples and generate text: Moonshine.
 
 use island_protocol::job::{FinishReason, Usage};
 use island_runtimes_graph::{Feeds, Graph};
@@ -23,9 +23,9 @@ use crate::{
     text::seq2seq::start,
 };
 
-/// Longest sound that such a model follows, seconds.
+/// Maximum duration of audio in seconds.
 const MAX_SECONDS: usize = 64;
-/// Tokens that a second of speech takes at most: more is the model repeating itself.
+/// Maximum tokens per second of speech; more is repetition.
 const TOKENS_PER_S: f32 = 6.5;
 
 /// A loaded model.
@@ -62,13 +62,13 @@ impl Transcriber for Raw {
             return Err(invalid_input("this model transcribes one language: leave out language and task"));
         }
         if request.timestamps != Timestamps::None {
-            return Err(invalid_input("this model gives no times"));
+            return Err(invalid_input("this model has no timestamps"));
         }
         let samples = sound::decode(&request.audio, self.rate)?;
         let seconds = samples.len() as f32 / self.rate as f32;
         if samples.len() > MAX_SECONDS * self.rate as usize {
             return Err(invalid_input(format!(
-                "audio has {seconds:.0} seconds, this model follows {MAX_SECONDS}"
+                "audio has {seconds:.0} seconds, this model takes {MAX_SECONDS}"
             )));
         }
         let input = Array2::from_shape_vec((1, samples.len()), samples).expect("one row");

@@ -21,9 +21,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         }
         "moonshine" => Box::new(SpeechRecognition(Raw::load(loader)?)),
         other => {
-            return Err(invalid_model(format!(
-                "models of the kind {other:?} are not known to recognise speech"
-            )));
+            return Err(invalid_model(format!("models of type {other:?} do not transcribe speech")));
         }
     })
 }

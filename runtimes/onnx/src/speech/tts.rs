@@ -1,11 +1,11 @@
-//! Text to speech: which kind of voice a repository holds.
+//! Text to speech: the kind of model that a repository holds.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`vits`] | VITS, which makes the samples of a text in one go |
-//! | [`speecht5`] | SpeechT5, which writes a spectrogram step by step and has a vocoder make samples of it |
-//! | [`speaker`] | the numbers that tell SpeechT5 who speaks |
-//! | [`characters`], [`numbers`] | what SpeechT5 reads: characters, and numbers as words |
+//! | [`vits`] | VITS, which computes all samples of a text at once |
+//! | [`speecht5`] | SpeechT5, which generates a spectrogram step by step for a vocoder |
+//! | [`speaker`] | speaker embeddings of SpeechT5 |
+//! | [`characters`], [`numbers`] | the tokenizer of SpeechT5: characters, and numbers as words |
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
@@ -25,40 +25,40 @@ pub mod speaker;
 pub mod speecht5;
 pub mod vits;
 
-/// Most characters that are spoken in one job.
+/// Maximum number of characters of one job.
 const MAX_CHARACTERS: usize = 5000;
 
-/// What to say, and as whom.
+/// The text, and the speaker.
 #[derive(Debug, Deserialize)]
 struct Asked {
     text: String,
     speaker_embeddings: Option<Vec<f32>>,
 }
 
-/// Loads a voice.
+/// Loads a text-to-speech model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let kind = loader.repository.config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     match kind {
         "vits" => Ok(Box::new(vits::Vits::load(loader)?)),
         "speecht5" => Ok(Box::new(speecht5::SpeechT5::load(loader)?)),
-        _ => Err(invalid_model(format!("models of the kind {kind:?} are not known to speak"))),
+        _ => Err(invalid_model(format!("models of type {kind:?} do not generate speech"))),
     }
 }
 
-/// An input whose text can be spoken at once.
+/// Parses an input, and checks the length of its text.
 fn asked(input: &Value) -> Result<Asked, EngineError> {
     let asked: Asked = parse_input(input)?;
     tokens::check(&asked.text, "text")?;
     let count = asked.text.chars().count();
     if count > MAX_CHARACTERS {
         return Err(invalid_input(format!(
-            "text has {count} characters, {MAX_CHARACTERS} are spoken at once"
+            "text has {count} characters, at most {MAX_CHARACTERS} are allowed"
         )));
     }
     Ok(asked)
 }
 
-/// Samples as the output schema has them.
+/// Samples in the form of the output schema.
 fn spoken(samples: &[f32], rate: u32) -> Value {
     let seconds = samples.len() as f64 / f64::from(rate);
     json!({

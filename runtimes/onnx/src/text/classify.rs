@@ -1,4 +1,4 @@
-//! Which of a model's labels fits a text.
+//! Text classification.
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
@@ -21,7 +21,7 @@ use crate::{
 struct Input {
     text: String,
     top_k: Option<usize>,
-    /// Whether a text that is too long is judged by its beginning.
+    /// Whether long texts are truncated rather than rejected.
     #[serde(default)]
     truncate: bool,
 }
@@ -30,11 +30,11 @@ struct Classifier {
     tokens: Tokens,
     graph: Batcher,
     labels: Vec<String>,
-    /// Labels are judged each by itself.
+    /// Whether labels are independent of each other.
     is_multi_label: bool,
 }
 
-/// Loads a classifier of texts.
+/// Loads a text classifier.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
     let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);

@@ -1,4 +1,4 @@
-//! Texts as vectors, pooled as the model's own settings say.
+//! Text embeddings, pooled as the model's settings define.
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
@@ -15,7 +15,7 @@ use crate::{
     task::Loader,
 };
 
-/// Most texts of one job.
+/// Maximum number of texts of one job.
 const MAX_TEXTS: usize = 2048;
 
 #[derive(Debug, Deserialize)]
@@ -33,7 +33,7 @@ enum Texts {
     Many(Vec<String>),
 }
 
-/// How vectors of tokens become one of their text.
+/// How the vectors of tokens become one of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pooling {
     Cls,
@@ -53,11 +53,11 @@ struct Embedder {
     prompts: Map<String, Value>,
     default_prompt: Option<String>,
     max_length: usize,
-    /// Whether tokens of the prompt count in the pool.
+    /// Whether pooling includes the tokens of the prompt.
     pools_prompt: bool,
 }
 
-/// Loads a model of embeddings.
+/// Loads an embedding model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let repository = &loader.repository;
     let tokens = Tokens::load(repository)?;
@@ -66,9 +66,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let kinds: Vec<&str> =
         modules.as_array().into_iter().flatten().filter_map(|module| module.get("type")?.as_str()).collect();
     if kinds.iter().any(|kind| kind.ends_with(".Dense")) {
-        return Err(invalid_model(
-            "modules.json asks for a dense layer behind the pool, which is in no ONNX file",
-        ));
+        return Err(invalid_model("modules.json has a dense layer after pooling, which is in no ONNX file"));
     }
     let pool = repository.json("1_Pooling/config.json")?.unwrap_or_default();
     let named = repository.json("config_sentence_transformers.json")?.unwrap_or_default();
@@ -102,7 +100,7 @@ fn by_name(name: &str) -> Result<Pooling, EngineError> {
         "mean_sqrt_len" | "mean_sqrt_len_tokens" => Pooling::MeanSqrt,
         "weightedmean" => Pooling::WeightedMean,
         "lasttoken" => Pooling::LastToken,
-        _ => return Err(invalid_model(format!("the setting pooling = {name:?} is none that exists"))),
+        _ => return Err(invalid_model(format!("unknown pooling {name:?}"))),
     })
 }
 
@@ -132,7 +130,7 @@ impl Embedder {
         })
     }
 
-    /// One vector of a text, whose first `skipped` tokens do not count.
+    /// The vector of a text, without its first `skipped` tokens.
     fn pool(&self, results: &RowResults, skipped: usize) -> Result<Array1<f32>, EngineError> {
         if let Some(pooled) = output(results, &["sentence_embedding"]) {
             return Ok(flat(pooled));
@@ -175,7 +173,7 @@ impl Pipeline for Embedder {
         let skipped = if self.pools_prompt || prompt.is_empty() {
             0
         } else {
-            // The token that ends the prompt's own frame is not in the joined text.
+            // The end token of the prompt is absent in the joined text.
             self.tokens.encode(prompt)?.len().saturating_sub(1)
         };
         let mut encodings = Vec::with_capacity(texts.len());

@@ -1,7 +1,7 @@
-//! Names of people, places and whatever else a model has learnt to find in a text.
+//! Entities of the types that a model was trained to find.
 //!
-//! Tokens are judged one by one and then put together: `simple` joins neighbours of one label, the others first agree on one
-//! label for each word, by its first token, by the average, or by the surest.
+//! Tokens are classified individually and then aggregated: `simple` joins adjacent tokens of one label, the others first choose one
+//! label for each word, by its first token, by the average, or by the maximum.
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
@@ -23,7 +23,7 @@ use crate::{
     task::Loader,
 };
 
-/// Share of a piece of a long text that it has in common with the next: what stands at one's edge stands inside the other.
+/// Share of a piece of a long text that overlaps the next: text at the edge of one piece is inside the other.
 const OVERLAP_OF_4: usize = 1;
 
 #[derive(Debug, Deserialize)]
@@ -46,22 +46,22 @@ enum Aggregation {
     Max,
 }
 
-/// Something found.
+/// An entity.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Entity {
-    /// What it is.
+    /// Its type.
     pub label: String,
-    /// How sure the model is.
+    /// Its score.
     pub score: f32,
-    /// As it stands in the text.
+    /// Its text.
     pub text: String,
-    /// Where it begins, in characters.
+    /// Start in characters.
     pub start: usize,
-    /// And ends.
+    /// End in characters.
     pub end: usize,
 }
 
-/// A token and what it could be.
+/// A token and the probabilities of its labels.
 #[derive(Debug, Clone)]
 struct Judged {
     start: usize,
@@ -70,23 +70,23 @@ struct Judged {
     scores: Vec<f32>,
 }
 
-/// Tokens that go together, with one label.
+/// Adjacent tokens with one label.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// Where it begins, in characters.
+    /// Start in characters.
     pub start: usize,
-    /// And ends.
+    /// End in characters.
     pub end: usize,
-    /// The label's number.
+    /// Index of the label.
     pub class: usize,
-    /// How sure the model is.
+    /// Score.
     pub score: f32,
 }
 
 enum Tagger {
-    /// The labels are the model's.
+    /// The labels of the model.
     Own(Labeller),
-    /// The labels are the asker's.
+    /// Labels of the job's input.
     Asked(Gliner),
 }
 
@@ -94,11 +94,11 @@ struct Labeller {
     tokens: Tokens,
     graph: Batcher,
     labels: Vec<String>,
-    /// Tokens that continue a word are marked so, and not by the missing space before them.
+    /// Whether the tokenizer marks continued words, rather than leaving out the space before.
     marks_continuation: bool,
 }
 
-/// Loads a tagger of tokens.
+/// Loads a token classifier.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     if let Some(settings) = loader.repository.json("gliner_config.json")? {
         return Ok(Box::new(Tagger::Asked(Gliner::load(loader, &settings)?)));
@@ -108,7 +108,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let classes =
         loader.repository.config.get("id2label").and_then(Value::as_object).map_or(0, serde_json::Map::len);
     if classes == 0 {
-        return Err(invalid_model("config.json has no id2label: what do the classes mean?"));
+        return Err(invalid_model("config.json has no id2label"));
     }
     let marks_continuation = matches!(tokens.inner().get_model(), tokenizers::ModelWrapper::WordPiece(_));
     let labels = scores::labels(&loader.repository, classes);
@@ -116,7 +116,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
 }
 
 impl Labeller {
-    /// Every token of a text that is not of its frame, long texts piece by piece.
+    /// All tokens of a text except special ones; long texts are read in pieces.
     fn judge(&self, text: &str, letters: &[char], job: &Job) -> Result<(Vec<Judged>, u64), EngineError> {
         let longest = self.tokens.max_length;
         let stride = (longest.saturating_sub(8) * OVERLAP_OF_4 / 4).max(1);
@@ -189,7 +189,7 @@ impl Labeller {
         words.into_iter().filter(|word| !word.is_empty()).map(|word| agree(word, aggregation)).collect()
     }
 
-    /// `B-PER` is the beginning of a `PER`; a label without such a mark goes on with what is before it.
+    /// `B-PER` starts a `PER`; a label without such a prefix continues the one before.
     fn tag(&self, class: usize) -> (bool, &str) {
         let label = self.labels[class].as_str();
         match label.split_at_checked(2) {
@@ -255,12 +255,10 @@ impl Pipeline for Tagger {
             return Err(invalid_input("threshold must be 0 to 1"));
         }
         match (self, labels) {
-            (Self::Own(_), Some(_)) => {
-                Err(invalid_input("this model has labels of its own: leave out labels"))
-            }
+            (Self::Own(_), Some(_)) => Err(invalid_input("this model has fixed labels: leave out labels")),
             (Self::Own(labeller), None) => labeller.find(&text, aggregation, threshold.unwrap_or(0.0), job),
             (Self::Asked(_), None) => {
-                Err(invalid_input("this model must be told what to look for, in labels"))
+                Err(invalid_input("labels are missing: this model finds the given labels"))
             }
             (Self::Asked(gliner), Some(labels)) => gliner.find(&text, &labels, threshold, job),
         }
@@ -300,8 +298,8 @@ fn agree(word: &[Judged], aggregation: Aggregation) -> Found {
     Found { start, end, class, score }
 }
 
-/// Appends a piece that begins with what the last one ends with: of the shared tokens, each piece judges the half that it has more of
-/// the text around.
+/// Appends a piece that overlaps the last one: for the shared tokens, each piece supplies the half for which it has more
+/// context.
 fn join(judged: &mut Vec<Judged>, next: Vec<Judged>) {
     let Some(first) = next.first() else { return };
     let shared_from = judged.iter().position(|token| token.start >= first.start).unwrap_or(judged.len());

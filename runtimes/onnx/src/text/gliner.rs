@@ -1,4 +1,4 @@
-//! Entities of kinds that the asker names: GLiNER, which reads the kinds before the text and scores every span for each.
+//! Entities of types in the job's input: GLiNER, which reads the types before the text and scores every span for each.
 
 use island_runtimes_graph::{Feed, Feeds, Graph};
 use island_runtimes_kit::{
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use super::entities::{Entity, Found};
 use crate::task::Loader;
 
-/// Most kinds of one job.
+/// Maximum number of types of one job.
 const MAX_LABELS: usize = 100;
-/// Score that a span must pass where the job names none.
+/// Default score threshold.
 const THRESHOLD: f32 = 0.5;
 
 /// A loaded model.
@@ -22,15 +22,15 @@ const THRESHOLD: f32 = 0.5;
 pub struct Gliner {
     tokens: Tokens,
     graph: Graph,
-    /// Most words of one span.
+    /// Maximum number of words of one span.
     width: usize,
-    /// Most words of one text.
+    /// Maximum number of words of one text.
     longest: usize,
-    /// What stands before the name of a kind, and behind the last.
+    /// Markers before the name of a type, and after the last one.
     marks: [String; 2],
 }
 
-/// A word and where it stands, in characters.
+/// A word and its position in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Word {
     text: String,
@@ -39,7 +39,7 @@ struct Word {
 }
 
 impl Gliner {
-    /// Loads a repository, whose settings are in `gliner_config.json`.
+    /// Loads a repository with the settings of `gliner_config.json`.
     pub fn load(loader: &Loader<'_>, settings: &Value) -> Result<Self, EngineError> {
         let number = |name: &str, otherwise: u64| {
             settings.get(name).and_then(Value::as_u64).unwrap_or(otherwise) as usize
@@ -50,11 +50,11 @@ impl Gliner {
         let mode = settings.get("span_mode").and_then(Value::as_str).unwrap_or("markerV0");
         let graph = loader.graph(&["model"])?;
         if mode == "token_level" || !graph.takes("span_idx") {
-            return Err(invalid_model("this GLiNER scores tokens and not spans, which is not known here"));
+            return Err(invalid_model("this GLiNER scores tokens instead of spans, which is not supported"));
         }
         let (width, longest) = (number("max_width", 12), number("max_len", 384));
         if !(1..=64).contains(&width) || !(1..=8192).contains(&longest) {
-            return Err(invalid_model("gliner_config.json asks for sizes that no model has"));
+            return Err(invalid_model("gliner_config.json has sizes out of range"));
         }
         let marks = [mark("ent_token", "<<ENT>>"), mark("sep_token", "<<SEP>>")];
         Ok(Self { tokens: Tokens::load(&loader.repository)?, graph, width, longest, marks })
@@ -65,7 +65,7 @@ impl Gliner {
         vec![self.graph.name().to_owned()]
     }
 
-    /// Finds entities of these kinds.
+    /// Finds entities of these types.
     pub fn find(
         &self,
         text: &str,
@@ -83,7 +83,7 @@ impl Gliner {
         let letters: Vec<char> = text.chars().collect();
         let words = words(&letters);
         let (mut entities, mut read) = (Vec::new(), 0);
-        // Long texts are read piece by piece, each as many words as the model takes.
+        // Long texts are read in pieces of the model's maximum length.
         for piece in words.chunks(self.longest) {
             job.step()?;
             let (found, tokens) = self.read(piece, labels, threshold)?;
@@ -117,7 +117,7 @@ impl Gliner {
         let numbers = encoding.get_word_ids().iter().map(|&word| {
             let is_first = word.is_some() && word != last;
             last = word;
-            // Words of the text count from 1, at their first token; all else is 0.
+            // Words of the text count from 1, at their first token; other tokens have 0.
             word.filter(|&word| is_first && word as usize >= behind)
                 .map_or(0, |word| i64::from(word) - behind as i64 + 1)
         });
@@ -128,7 +128,7 @@ impl Gliner {
         let ends = |place: usize| (place / self.width, place / self.width + place % self.width);
         let index = Array3::from_shape_fn((1, spans, 2), |(_, place, side)| {
             let (start, end) = ends(place);
-            // A span beyond the last word is masked, and must still be somewhere.
+            // A span beyond the last word is masked, but must have a valid position.
             if end >= words.len() {
                 0
             } else if side == 0 {
@@ -165,7 +165,7 @@ impl Gliner {
     }
 }
 
-/// The surest spans that share no word, in the order of the text.
+/// The spans with the highest scores that share no word, in the order of the text.
 fn apart(mut found: Vec<Found>) -> Vec<Found> {
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
     let mut kept: Vec<Found> = Vec::new();
@@ -178,7 +178,7 @@ fn apart(mut found: Vec<Found>) -> Vec<Found> {
     kept
 }
 
-/// Words, with hyphens and underscores inside them, and every other sign by itself.
+/// Words, with hyphens and underscores inside them, and single other characters.
 fn words(letters: &[char]) -> Vec<Word> {
     let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
     let mut words = Vec::new();
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hyphens_join_words_and_signs_stand_alone() {
+    fn hyphens_join_words_and_punctuation_is_separate() {
         let letters: Vec<char> = "Merkel-Müller, (5 km) a--b".chars().collect();
         let found: Vec<String> = words(&letters).into_iter().map(|word| word.text).collect();
         assert_eq!(found, ["Merkel-Müller", ",", "(", "5", "km", ")", "a", "-", "-", "b"]);

@@ -1,4 +1,4 @@
-//! Which words could stand where a text has a gap.
+//! Words for a gap in a text.
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
@@ -42,7 +42,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         ["[MASK]", "<mask>"].map(str::to_owned).into_iter().find(|mask| tokens.id(mask).is_some())
     });
     let mask = named.and_then(|mask| tokens.id(&mask).map(|id| (mask, id)));
-    let mask = mask.ok_or_else(|| invalid_model("the tokeniser has no mask token"))?;
+    let mask = mask.ok_or_else(|| invalid_model("the tokenizer has no mask token"))?;
     Ok(Box::new(Filler {
         graph: Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id),
         tokens,

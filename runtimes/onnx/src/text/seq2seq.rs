@@ -1,4 +1,4 @@
-//! One text made of another: translations, summaries, corrections.
+//! Text from text: translations, summaries, corrections.
 
 use island_protocol::job::{FinishReason, Usage};
 use island_runtimes_graph::{Feeds, Graph};
@@ -28,7 +28,7 @@ struct Input {
     text: String,
     source: Option<String>,
     target: Option<String>,
-    /// Whether of a text that is too long the beginning is taken.
+    /// Whether long texts are truncated rather than rejected.
     #[serde(default)]
     truncate: bool,
 }
@@ -38,30 +38,30 @@ struct Rewriter {
     encoder: Graph,
     decoder: Seq2Seq,
     settings: Settings,
-    /// What stands before the text, as the model was taught.
+    /// The model's prompt before the text.
     prefix: String,
     languages: Languages,
-    /// Most tokens of the reply.
+    /// Maximum number of generated tokens.
     longest: usize,
 }
 
-/// How a model is told which languages are meant.
+/// How a model selects languages.
 enum Languages {
-    /// It knows only one pair.
+    /// The model has one pair of languages.
     Fixed,
-    /// A token for each: the source's before the text, the target's first in the reply.
+    /// A token for each: the source's before the text, the target's first in the output.
     Tokens {
-        /// What stands around the name of a language in its token.
+        /// Affixes of a language's name in its token.
         form: Form,
     },
-    /// In words before the text, which `config.json` has for each pair it was taught.
+    /// A prompt, which `config.json` has for each pair.
     Pairs {
-        /// `translation_en_to_de`, and what is said of it.
+        /// `translation_en_to_de`, and its settings.
         specific: Map<String, Value>,
     },
 }
 
-/// How tokens of languages are written.
+/// Form of language tokens.
 #[derive(Clone, Copy)]
 enum Form {
     /// `fra_Latn`, `fr_XX`.
@@ -70,17 +70,17 @@ enum Form {
     Underscores,
 }
 
-/// Loads a model that translates.
+/// Loads a translation model.
 pub fn load_translation(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     load(loader, Some("translation"))
 }
 
-/// Loads a model that summarises.
+/// Loads a summarization model.
 pub fn load_summarization(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     load(loader, Some("summarization"))
 }
 
-/// Loads any other.
+/// Loads any other model.
 pub fn load_text2text(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     load(loader, None)
 }
@@ -113,7 +113,7 @@ fn load(loader: &Loader<'_>, task: Option<&str>) -> Result<Box<dyn Pipeline>, En
 }
 
 impl Rewriter {
-    /// The text as the model reads it, and the settings of the reply.
+    /// The input of the model, and the settings of the output.
     fn prepare(&self, input: &Value) -> Result<(Vec<u32>, Options), EngineError> {
         let Input { text, source, target, truncate } = parse_input(input)?;
         tokens::check(&text, "text")?;
@@ -121,13 +121,14 @@ impl Rewriter {
         let names_languages = source.is_some() || target.is_some();
         match (&self.languages, source, target) {
             (Languages::Fixed, ..) if names_languages => {
-                Err(invalid_input("this model knows one pair of languages: leave out source and target"))
+                Err(invalid_input("this model has one pair of languages: leave out source and target"))
             }
             (Languages::Fixed, ..) => Ok((self.ids(&format!("{}{text}", self.prefix), truncate)?, options)),
             (Languages::Pairs { specific }, Some(source), Some(target)) => {
                 let pair = specific.get(&format!("translation_{source}_to_{target}"));
-                let pair = pair
-                    .ok_or_else(|| invalid_input(format!("the model was not taught {source} to {target}")))?;
+                let pair = pair.ok_or_else(|| {
+                    invalid_input(format!("the model does not translate {source} to {target}"))
+                })?;
                 let prefix = pair.get("prefix").and_then(Value::as_str).unwrap_or_default();
                 let options = self.settings.clone().over(pair).with(input)?;
                 Ok((self.ids(&format!("{prefix}{text}"), truncate)?, options))
@@ -138,7 +139,7 @@ impl Rewriter {
                 Ok((self.in_language(&text, source, truncate)?, options))
             }
             (Languages::Pairs { .. } | Languages::Tokens { .. }, ..) => {
-                Err(invalid_input("this model needs source and target, the languages' codes"))
+                Err(invalid_input("this model needs source and target, the codes of the languages"))
             }
         }
     }
@@ -148,7 +149,7 @@ impl Rewriter {
             Form::Plain => code.to_owned(),
             Form::Underscores => format!("__{code}__"),
         };
-        self.tokens.id(&token).ok_or_else(|| invalid_input(format!("the model knows no language {code:?}")))
+        self.tokens.id(&token).ok_or_else(|| invalid_input(format!("unknown language {code:?}")))
     }
 
     fn ids(&self, text: &str, truncate: bool) -> Result<Vec<u32>, EngineError> {
@@ -163,12 +164,12 @@ impl Rewriter {
         }
     }
 
-    /// The text framed as these models were taught: the language, the text, its end.
+    /// The input as these models were trained: the language, the text, the end token.
     fn in_language(&self, text: &str, language: u32, truncate: bool) -> Result<Vec<u32>, EngineError> {
         let encoding = self.encode(text, truncate)?;
         let mut ids = encoding.get_ids().to_vec();
         if let Some(first) = ids.first_mut().filter(|first| self.is_language(**first)) {
-            // The tokeniser's own frame names the language it was saved with.
+            // The tokenizer's post-processor has the language it was saved with.
             *first = language;
             return Ok(ids);
         }
@@ -215,12 +216,12 @@ impl Pipeline for Rewriter {
     }
 }
 
-/// What decoding begins with.
+/// The prompt of the decoder.
 pub fn start(options: &Options) -> Result<Vec<u32>, EngineError> {
     let said = options.decoder_start_token_id.as_ref().and_then(|ids| ids.all().first().copied());
     let start = said.or(options.bos_token_id);
     start.map(|token| vec![token]).ok_or_else(|| {
-        let message = "neither generation_config.json nor config.json says what decoding begins with";
+        let message = "neither generation_config.json nor config.json has decoder_start_token_id";
         invalid_model(message)
     })
 }

@@ -20,11 +20,11 @@ use crate::{
     task::Loader,
 };
 
-/// Tokens of question and passage that are read at once, as the reference does.
+/// Tokens of question and passage that are read at once, as in the reference.
 const WINDOW: usize = 384;
-/// Tokens that two windows share, at most.
+/// Maximum number of tokens that two windows share.
 const STRIDE: usize = 128;
-/// Tokens of the longest answer.
+/// Maximum number of tokens of an answer.
 const LONGEST_ANSWER: usize = 15;
 
 #[derive(Debug, Deserialize)]
@@ -49,11 +49,11 @@ struct Found {
 struct Reader {
     tokens: Tokens,
     graph: Batcher,
-    /// The token that stands for "it is not said".
+    /// The token that stands for "no answer".
     cls: Option<u32>,
 }
 
-/// Loads a reader.
+/// Loads a question-answering model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
     let cls = tokens.special("cls_token").and_then(|token| tokens.id(&token));
@@ -74,11 +74,11 @@ impl Pipeline for Reader {
         }
         let window = WINDOW.min(self.tokens.max_length);
         let asked = self.tokens.encode(&question)?.len();
-        // Windows must move on: what the question and its frame leave is more than what two windows share.
+        // Windows must advance: the space left by the question and special tokens exceeds the overlap.
         let room = window.saturating_sub(asked + 3);
         if room < 8 {
             return Err(invalid_input(format!(
-                "question has {asked} tokens, too many beside a context in {window}"
+                "question has {asked} tokens, too many with a context in {window}"
             )));
         }
         let stride = STRIDE.min(window / 2).min(room - 1);
@@ -88,7 +88,7 @@ impl Pipeline for Reader {
         let results = self.graph.run(windows.iter().map(Row::of).collect(), job)?;
         let mut found: Vec<Found> = Vec::new();
         for (window, result) in windows.iter().zip(&results) {
-            // Spans that are one once they are aligned to words are one answer, so more are looked at than are asked for.
+            // Spans that are equal after alignment to words are one answer, so more are computed than requested.
             found.extend(spans(window, result, self.cls, top_k * 2 + 10)?);
         }
         let letters: Vec<char> = context.chars().collect();
@@ -96,7 +96,7 @@ impl Pipeline for Reader {
         for span in found {
             let answer: String =
                 letters[span.start.min(span.end)..span.end.min(letters.len())].iter().collect();
-            // The same words twice are one answer, and twice as likely.
+            // Equal texts are one answer, and their scores add up.
             let same = |(known, _): &&mut (String, Found)| known.to_lowercase() == answer.to_lowercase();
             match answers.iter_mut().find(same) {
                 Some((_, known)) => known.score += span.score,
@@ -124,7 +124,7 @@ impl Pipeline for Reader {
     }
 }
 
-/// The `most` likeliest spans of one window.
+/// The `most` most likely spans of one window.
 fn spans(
     window: &Encoding,
     result: &RowResults,
@@ -142,7 +142,7 @@ fn spans(
         return Err(invalid_model("the graph's logits are not one for each token"));
     }
     let is_context: Vec<bool> = (0..count).map(|place| window.token_to_sequence(place) == Some(1)).collect();
-    // What goes to the token that stands for no answer is lost to the others.
+    // The probability of the token for no answer is not redistributed.
     let counts = |place: usize| is_context[place] || Some(window.get_ids()[place]) == cls;
     let shares = |logits: Vec<f32>| {
         let masked = logits.into_iter().enumerate();

@@ -1,4 +1,4 @@
-//! Which of the asker's own labels fits a text: a model of inference judges "this example is about …" for each.
+//! Labels of the job's input for a text: a model of natural-language inference scores "this example is about …" for each.
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_input, invalid_model},
@@ -17,7 +17,7 @@ use crate::{
     task::Loader,
 };
 
-/// Most labels of one job.
+/// Maximum number of labels of one job.
 const MAX_LABELS: usize = 256;
 
 #[derive(Debug, Deserialize)]
@@ -37,21 +37,20 @@ fn template() -> String {
 struct ZeroShot {
     tokens: Tokens,
     graph: Batcher,
-    /// The class that means "it follows".
+    /// The class of entailment.
     entailment: usize,
     classes: usize,
 }
 
-/// Loads a model of inference.
+/// Loads an inference model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
     let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
     let ids = loader.repository.config.get("label2id").and_then(Value::as_object);
-    let ids =
-        ids.ok_or_else(|| invalid_model("config.json has no label2id: which class means entailment?"))?;
+    let ids = ids.ok_or_else(|| invalid_model("config.json has no label2id"))?;
     let entails = ids.iter().find(|(label, _)| label.to_lowercase().starts_with("entail"));
     let classes = ids.len();
-    // As the reference does where no label says it: the last one.
+    // As in the reference if no label is named so: the last one.
     let entailment =
         entails.and_then(|(_, id)| id.as_u64()).map_or(classes.saturating_sub(1), |id| id as usize);
     Ok(Box::new(ZeroShot { tokens, graph, entailment, classes }))
@@ -68,7 +67,7 @@ impl Pipeline for ZeroShot {
             return Err(invalid_input(format!("labels must be 1 to {MAX_LABELS} texts that are not empty")));
         }
         if !hypothesis_template.contains("{}") {
-            return Err(invalid_input("hypothesis_template has no {} where the label goes"));
+            return Err(invalid_input("hypothesis_template has no {} for the label"));
         }
         let longest = self.tokens.max_length;
         let encodings = labels.iter().map(|label| {

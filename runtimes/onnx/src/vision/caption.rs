@@ -1,4 +1,4 @@
-//! What a picture shows, in words: an encoder of pictures and a decoder of text.
+//! Image captions: an image encoder and a text decoder.
 
 use image::RgbImage;
 use island_protocol::job::{FinishReason, Usage};
@@ -25,7 +25,7 @@ use crate::{
     text::seq2seq::start,
 };
 
-/// Most tokens that a decoder takes, where the repository does not say.
+/// Maximum number of tokens of a decoder, if the repository does not define it.
 const USUAL_LONGEST: u64 = 1024;
 
 #[derive(Debug, Deserialize)]
@@ -33,7 +33,7 @@ struct Input {
     image: String,
 }
 
-/// A model that writes what it sees.
+/// An image-to-text model.
 #[derive(Debug)]
 pub struct Writer {
     tokens: Tokens,
@@ -41,28 +41,28 @@ pub struct Writer {
     decoder: Seq2Seq,
     preprocessor: Preprocessor,
     settings: Settings,
-    /// Most tokens the decoder takes.
+    /// Maximum number of tokens of the decoder.
     longest: usize,
 }
 
-/// A text about a picture.
+/// A generated text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generated {
     /// The text.
     pub text: String,
-    /// Its tokens.
+    /// Number of its tokens.
     pub count: u64,
-    /// Whether it ended by itself.
+    /// Whether it ended with an end token.
     pub has_ended: bool,
 }
 
-/// Loads a model of captions.
+/// Loads a captioning model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     Ok(Box::new(Writer::load(loader)?))
 }
 
 impl Writer {
-    /// That of a repository.
+    /// Loads a repository.
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let config = &loader.repository.config;
         let settings = Settings::load(&loader.repository)?.by_default(1);
@@ -79,12 +79,12 @@ impl Writer {
         })
     }
 
-    /// How a job wants it written.
+    /// The generation settings of a job.
     pub fn options(&self, input: &Value) -> Result<Options, EngineError> {
         self.settings.with(input)
     }
 
-    /// What a picture shows, or says. Tokens stream to the job.
+    /// Describes or reads an image. Tokens are streamed to the job.
     pub fn write(&self, picture: &RgbImage, options: &Options, job: &Job) -> Result<Generated, EngineError> {
         let prepared = self.preprocessor.prepare(picture)?;
         let states = self.encoder.run(prepared.feeds(&self.encoder))?.floats("last_hidden_state")?;
@@ -109,7 +109,7 @@ impl Writer {
 }
 
 impl Generated {
-    /// An answer that says this.
+    /// The output for this text.
     pub fn answer(&self, output: Value) -> Answer {
         let reason = if self.has_ended { FinishReason::Stop } else { FinishReason::Length };
         Answer { output, usage: Usage::tokens(0, self.count), finish_reason: Some(reason) }

@@ -1,4 +1,4 @@
-//! Which of a model's labels fits a picture.
+//! Image classification.
 
 use island_runtimes_graph::Graph;
 use island_runtimes_kit::{
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::preprocess::Preprocessor;
 use crate::task::Loader;
 
-/// Labels of an answer, unless the job wants more.
+/// Default number of labels of an answer.
 const TOP_K: usize = 5;
 
 #[derive(Debug, Deserialize)]
@@ -27,11 +27,11 @@ struct Classifier {
     graph: Graph,
     preprocessor: Preprocessor,
     labels: Vec<String>,
-    /// Labels are judged each by itself.
+    /// Whether labels are independent of each other.
     is_multi_label: bool,
 }
 
-/// Loads a classifier of pictures.
+/// Loads an image classifier.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let config = &loader.repository.config;
     let labels = super::labels(&loader.repository);

@@ -1,4 +1,4 @@
-//! How near things are.
+//! Depth estimation.
 
 use island_runtimes_graph::Graph;
 use island_runtimes_kit::{
@@ -28,7 +28,7 @@ struct Depth {
     preprocessor: Preprocessor,
 }
 
-/// Loads what judges depth.
+/// Loads a depth estimator.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let graph = loader.graph(&["model"])?;
     Ok(Box::new(Depth { graph, preprocessor: Preprocessor::load(&loader.repository)? }))
@@ -61,7 +61,7 @@ impl Pipeline for Depth {
     }
 }
 
-/// The least as black and the most as white; a flat plane is black.
+/// The minimum is black and the maximum white; a constant plane is black.
 fn levels(plane: &Array2<f32>) -> Array2<u8> {
     let least = plane.iter().copied().fold(f32::INFINITY, f32::min);
     let most = plane.iter().copied().fold(f32::NEG_INFINITY, f32::max);

@@ -1,7 +1,7 @@
-//! What is in a picture, and where.
+//! Object detection.
 //!
-//! Three kinds of heads: queries that each are one thing or nothing (DETR, YOLOS), queries that each are any things
-//! (RT-DETR, D-FINE), and grids of overlapping guesses (YOLOv8 and its kind), which [`grid`] reads and [`overlap`] thins out.
+//! Three kinds of heads: queries that are one object or none (DETR, YOLOS), queries with independent classes
+//! (RT-DETR, D-FINE), and grids of overlapping boxes (YOLOv8 and similar), which [`grid`] reads and [`overlap`] filters.
 
 use image::RgbImage;
 use island_runtimes_graph::{Graph, Results};
@@ -25,9 +25,9 @@ pub mod overlap;
 
 use grid::Grid;
 
-/// Most detections of an answer.
+/// Maximum number of detections of an answer.
 const MAX_DETECTIONS: usize = 1000;
-/// Least score of queries, unless the job says otherwise.
+/// Default score threshold of queries.
 const THRESHOLD: f32 = 0.5;
 
 #[derive(Debug, Deserialize)]
@@ -36,14 +36,14 @@ struct Input {
     threshold: Option<f32>,
 }
 
-/// A thing found.
+/// A detection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Found {
     /// Its class.
     pub class: usize,
-    /// 0 to 1.
+    /// Score from 0 to 1.
     pub score: f32,
-    /// Left, top, right and bottom, pixels of the picture.
+    /// Left, top, right and bottom in pixels of the image.
     pub corners: [f32; 4],
 }
 
@@ -55,7 +55,7 @@ struct Detection<'l> {
     place: Place,
 }
 
-/// Whole pixels of the picture; a part may lie outside.
+/// Integer pixels of the image; a part may be outside.
 #[derive(Debug, Serialize)]
 struct Place {
     xmin: i64,
@@ -65,9 +65,9 @@ struct Place {
 }
 
 enum Head {
-    /// Each query is one thing, or nothing: the last class.
+    /// Each query is one object, or none: the last class.
     OneOf(Preprocessor),
-    /// Each query is any things; the likeliest pairs count.
+    /// Each query has independent classes; the most likely pairs count.
     AnyOf(Preprocessor),
     Grid(Grid),
 }
@@ -101,7 +101,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     Ok(Box::new(detector))
 }
 
-/// The names of a grid's classes stand in the graph's file, where the settings do not name them.
+/// The names of a grid's classes are in the graph's metadata, if the settings lack them.
 fn grid_labels(graph: &Graph, repository: &Repository, labels: Vec<String>) -> Vec<String> {
     if repository.config.get("id2label").is_some() {
         return labels;
@@ -164,7 +164,7 @@ impl Pipeline for Detector {
 
 impl<'l> Detection<'l> {
     fn of(label: &'l str, found: &Found) -> Self {
-        // The reference cuts fractions off, it does not round.
+        // The reference truncates fractions.
         let [xmin, ymin, xmax, ymax] = found.corners.map(|side| side as i64);
         Self { label, score: found.score, place: Place { xmin, ymin, xmax, ymax } }
     }
@@ -181,12 +181,12 @@ fn queries(results: &Results) -> Result<(Array2<f32>, Array2<f32>), EngineError>
     let logits = of_one(results.floats("logits")?, "logits")?;
     let boxes = of_one(results.floats("pred_boxes")?, "pred_boxes")?;
     if boxes.ncols() != 4 || boxes.nrows() != logits.nrows() || logits.ncols() == 0 {
-        return Err(invalid_model("the graph gives other than four sides of a box for each query"));
+        return Err(invalid_model("the graph's boxes are not [1, queries, 4]"));
     }
     Ok((logits, boxes))
 }
 
-/// The likeliest class of each query, with its share: query, class, score.
+/// The most likely class of each query with its probability: query, class, score.
 fn one_of(logits: &Array2<f32>) -> Vec<(usize, usize, f32)> {
     let best = |(query, logits): (usize, ndarray::ArrayView1<'_, f32>)| {
         let shares = scores::softmax(&logits.to_vec());
@@ -197,7 +197,7 @@ fn one_of(logits: &Array2<f32>) -> Vec<(usize, usize, f32)> {
     logits.rows().into_iter().enumerate().map(best).collect()
 }
 
-/// The likeliest pairs of query and class, as many as there are queries.
+/// The most likely pairs of query and class, as many as there are queries.
 fn any_of(logits: &Array2<f32>) -> Vec<(usize, usize, f32)> {
     let mut pairs: Vec<(usize, usize, f32)> = logits
         .indexed_iter()
@@ -208,7 +208,7 @@ fn any_of(logits: &Array2<f32>) -> Vec<(usize, usize, f32)> {
     pairs
 }
 
-/// Of a middle and a size, both shares of the picture, the corners in pixels.
+/// Converts a relative center and size to corners in pixels.
 fn corners(sides: Option<&[f32]>, picture: &RgbImage) -> [f32; 4] {
     let Some(&[x, y, w, h]) = sides.and_then(|sides| sides.first_chunk::<4>()) else { return [0.0; 4] };
     let (width, height) = (picture.width() as f32, picture.height() as f32);

@@ -1,10 +1,10 @@
-//! What is written in a picture: one line, or a page that is first divided into lines.
+//! Text in an image: one line, or a page that is first split into lines.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
 //! | [`page`] | finding the lines of a page and reading each |
-//! | [`regions`] | a map of likely letters to the boxes around them |
-//! | [`letters`] | a strip's likelihoods to its text |
+//! | [`regions`] | text regions of a probability map |
+//! | [`letters`] | character probabilities to text |
 
 use island_runtimes_kit::{
     error::EngineError,
@@ -27,10 +27,10 @@ struct Input {
     image: String,
 }
 
-/// Reads a picture of one line.
+/// Reads an image of one line.
 struct Line(Writer);
 
-/// Loads what reads.
+/// Loads a text recognition model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     if loader.file("encoder_model").is_some() {
         return Ok(Box::new(Line(Writer::load(loader)?)));

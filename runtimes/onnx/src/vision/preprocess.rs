@@ -1,7 +1,7 @@
-//! Pictures to what a graph reads, as `preprocessor_config.json` says it.
+//! Images to the inputs of graphs, as `preprocessor_config.json` defines.
 //!
-//! Settings have changed their names over the years, and what they leave out depends on the class that wrote them: [`processor_defaults`]
-//! knows those, [`size`] the ways to choose a size.
+//! Settings have changed their names over the years, and defaults depend on the class that wrote them: [`processor_defaults`]
+//! contains those, [`size`] the ways to choose a size.
 
 use image::{RgbImage, imageops};
 use island_runtimes_graph::{Feeds, Graph, filled};
@@ -19,71 +19,71 @@ pub mod size;
 use processor_defaults::ProcessorDefaults;
 use size::{Rule, Side};
 
-/// Longest side of what a graph is given, pixels.
+/// Maximum side of an input in pixels.
 const MAX_SIDE: u32 = 8192;
-/// Most pixels of it.
+/// Maximum number of its pixels.
 const MAX_PIXELS: u64 = 16 << 20;
-/// Most pixels between the two steps of a resize.
+/// Maximum number of pixels between the two steps of a resize.
 const MAX_BETWEEN: u64 = 64 << 20;
 const FILE: &str = "preprocessor_config.json";
 
-/// What is done to a picture.
+/// Preprocessing of an image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preprocessor {
-    /// How large it becomes; absent, it stays.
+    /// The size it is resized to; absent, it is not resized.
     pub rule: Option<Rule>,
-    /// Sides become multiples of this, at least one of it.
+    /// Sides are rounded down to multiples of this, at least one.
     pub step: u32,
-    /// How pixels are weighed.
+    /// Resampling filter.
     pub filter: Filter,
-    /// The middle that is kept, width and height.
+    /// The center crop, width and height.
     pub crop: Option<(u32, u32)>,
     /// Bytes to numbers.
     pub levels: Levels,
-    /// What it is filled up to on the right and below, width and height.
+    /// Padding on the right and below up to this width and height.
     pub pad: Option<(u32, u32)>,
 }
 
-/// Bytes to numbers, channel by channel.
+/// Bytes to numbers by channel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Levels {
-    /// What a byte is multiplied by.
+    /// Factor of a byte.
     pub scale: f64,
-    /// What is then taken away, by channel.
+    /// Mean by channel, subtracted after.
     pub mean: [f32; 3],
-    /// What it is then divided by.
+    /// Standard deviation by channel, divided by after.
     pub std: [f32; 3],
-    /// Blue comes first.
+    /// Blue is the first channel.
     pub is_bgr: bool,
 }
 
-/// A picture as a graph reads it.
+/// An image as the input of a graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prepared {
     /// `[1, 3, H, W]`.
     pub pixels: ArrayD<f32>,
-    /// Width and height without what was filled up.
+    /// Width and height without padding.
     pub content: (u32, u32),
 }
 
 impl Preprocessor {
-    /// That of a repository, which must have one.
+    /// From a repository, which must have settings.
     pub fn load(repository: &Repository) -> Result<Self, EngineError> {
         let file =
             repository.json(FILE)?.ok_or_else(|| invalid_model(format!("the repository has no {FILE}")))?;
         Self::of(&file)
     }
 
-    /// That of a settings file.
+    /// From a settings file.
     pub fn of(file: &Value) -> Result<Self, EngineError> {
-        // Processors for text and pictures keep the pictures' part apart.
+        // Processors for text and images keep the settings for images separately.
         let file = file.get("image_processor").filter(|inner| inner.is_object()).unwrap_or(file);
         let processor_defaults = ProcessorDefaults::of(file);
         let flag = |name: &str, otherwise| file.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
         let rule = if flag("do_resize", true) { Some(processor_defaults.rule(file)?) } else { None };
         let filter = match file.get("resample").and_then(Value::as_u64) {
             Some(code) => Filter::of_code(code)
-                .ok_or_else(|| invalid_model(format!("{FILE} names resample {code}, which is no filter")))?,
+                .ok_or_else(|| invalid_model(format!("{FILE}: unknown filter resample = {code}")))?,
             None => processor_defaults.filter,
         };
         let crop = if flag("do_center_crop", processor_defaults.crop.is_some()) {
@@ -100,7 +100,7 @@ impl Preprocessor {
             ([0.0; 3], [1.0; 3])
         };
         if !scale.is_finite() || std.contains(&0.0) {
-            return Err(invalid_model(format!("{FILE} scales pixels by what is no number or 0")));
+            return Err(invalid_model(format!("{FILE} scales pixels by 0 or by an invalid number")));
         }
         let is_bgr = flag("do_flip_channel_order", processor_defaults.is_bgr);
         let pad = if flag("do_pad", true) { size::pair(file, "pad_size")? } else { None };
@@ -109,7 +109,7 @@ impl Preprocessor {
         Ok(Self { rule, step, filter, crop, levels: Levels { scale, mean, std, is_bgr }, pad })
     }
 
-    /// A picture as the graph reads it.
+    /// Converts an image to the input of the graph.
     pub fn prepare(&self, picture: &RgbImage) -> Result<Prepared, EngineError> {
         let mut resized = None;
         if let Some(rule) = &self.rule {
@@ -117,7 +117,7 @@ impl Preprocessor {
             let whole = |side: u32| (side / self.step).max(1) * self.step;
             let (width, height) = if self.step > 1 { (whole(width), whole(height)) } else { (width, height) };
             let (width, height) = fits((width, height), picture)?;
-            // A resize goes across first.
+            // A resize is horizontal first.
             if u64::from(width) * u64::from(picture.height()) > MAX_BETWEEN {
                 return Err(thin((width, height), picture));
             }
@@ -135,10 +135,10 @@ impl Preprocessor {
 }
 
 impl Levels {
-    /// 0 to 1.
+    /// Between 0 and 1.
     pub const UNIT: Self = Self { scale: 1.0 / 255.0, mean: [0.0; 3], std: [1.0; 3], is_bgr: false };
 
-    /// `[1, 3, H, W]` of a picture.
+    /// `[1, 3, H, W]` of an image.
     pub fn tensor(&self, picture: &RgbImage) -> Array4<f32> {
         let of_channel = |channel: usize| {
             let level =
@@ -156,7 +156,7 @@ impl Levels {
 }
 
 impl Prepared {
-    /// What the graph is fed: the pixels, and which of them are the picture where some are not.
+    /// The inputs of the graph: the pixels, and a mask where there is padding.
     pub fn feeds(&self, graph: &Graph) -> Feeds<'static> {
         let feeds = Feeds::new().floats(input(graph), self.pixels.clone());
         let [height, width] = [self.pixels.shape()[2], self.pixels.shape()[3]];
@@ -173,7 +173,7 @@ impl Prepared {
     }
 }
 
-/// The name under which a graph takes its picture.
+/// The name of the graph's image input.
 pub fn input(graph: &Graph) -> &str {
     let is_picture =
         |input: &&island_runtimes_graph::Input| input.shape.len() == 4 && input.name != "pixel_mask";
@@ -181,7 +181,7 @@ pub fn input(graph: &Graph) -> &str {
     known.or_else(|| graph.inputs().iter().find(is_picture)).map_or("pixel_values", |input| &input.name)
 }
 
-/// The height and width that a graph insists on.
+/// The fixed height and width of the graph's input.
 pub fn fixed(graph: &Graph) -> Option<(u32, u32)> {
     let name = input(graph);
     let shape = &graph.inputs().iter().find(|input| input.name == name)?.shape;
@@ -190,7 +190,7 @@ pub fn fixed(graph: &Graph) -> Option<(u32, u32)> {
     Some((side(3)?, side(2)?))
 }
 
-/// Refuses what would be nothing, or far too large.
+/// Rejects sizes that are 0 or too large.
 fn fits((width, height): (u32, u32), picture: &RgbImage) -> Result<(u32, u32), EngineError> {
     let is_small =
         width <= MAX_SIDE && height <= MAX_SIDE && u64::from(width) * u64::from(height) <= MAX_PIXELS;
@@ -208,13 +208,13 @@ fn thin((width, height): (u32, u32), picture: &RgbImage) -> EngineError {
     ))
 }
 
-/// The middle of a picture, black around it where it is too small.
+/// The center of an image, with black borders if it is too small.
 fn middle(picture: &RgbImage, width: u32, height: u32) -> RgbImage {
     let (w, h) = picture.dimensions();
     if w >= width && h >= height {
         return imageops::crop_imm(picture, (w - width) / 2, (h - height) / 2, width, height).to_image();
     }
-    // The reference centres the picture on a canvas that holds both, then crops that; it rounds differently in the two steps.
+    // The reference centers the image on a canvas that contains both, then crops that; it rounds differently in the two steps.
     let place = |side: u32, wanted: u32| -> i64 {
         let before = (i64::from(side) - i64::from(wanted)).div_euclid(2);
         let around = i64::from(wanted.max(side) - side);
@@ -252,7 +252,7 @@ fn channels(file: &Value, name: &str) -> Result<Option<[f32; 3]>, EngineError> {
     }
 }
 
-/// A side within what a graph may be given.
+/// A side within the limits of an input.
 fn bounded(name: &str, side: f64) -> Result<Side, EngineError> {
     if side >= 1.0 && side <= f64::from(MAX_SIDE) {
         return Ok(side as Side);

@@ -1,11 +1,11 @@
-//! Which pixels belong to what.
+//! Image segmentation.
 //!
-//! | module | which models |
+//! | module | models |
 //! | --- | --- |
 //! | [`semantic`] | a class for every pixel |
 //! | [`panoptic`] | queries that each have a mask |
-//! | [`foreground`] | one soft mask of what stands in front |
-//! | [`points`] | the thing that was pointed at |
+//! | [`foreground`] | one soft mask of the foreground |
+//! | [`points`] | the object at given points |
 
 use image::RgbImage;
 use island_runtimes_graph::Graph;
@@ -29,26 +29,26 @@ pub mod panoptic;
 pub mod points;
 pub mod semantic;
 
-/// Most segments of an answer.
+/// Maximum number of segments of an answer.
 const MAX_SEGMENTS: usize = 256;
 
-/// What a job asks for.
+/// The input of a job.
 #[derive(Debug, Deserialize)]
 pub struct Input {
     image: String,
-    /// Least score of a segment.
+    /// Score threshold of a segment.
     threshold: Option<f32>,
-    /// Least share by which a pixel belongs to a segment.
+    /// Minimum probability of a pixel of a segment.
     mask_threshold: Option<f32>,
-    /// Least share of a segment that no other covers.
+    /// Minimum share of a segment that no other covers.
     overlap_mask_area_threshold: Option<f32>,
-    /// What is pointed at.
+    /// Points on the object.
     points: Option<Vec<points::Point>>,
-    /// What lies within.
+    /// Boxes around the object.
     boxes: Option<Vec<points::Frame>>,
 }
 
-/// One kind of model.
+/// A kind of model.
 trait Head: Send + Sync + 'static {
     fn segments(&self, picture: &RgbImage, input: &Input, job: &Job) -> Result<Vec<Segment>, EngineError>;
 
@@ -57,7 +57,7 @@ trait Head: Send + Sync + 'static {
 
 struct Segmenter(Box<dyn Head>);
 
-/// Loads what divides pictures.
+/// Loads a segmentation model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     if let Some(encoder) = loader.graph_if_there("vision_encoder")? {
         return Ok(Box::new(Segmenter(Box::new(points::Points::load(loader, encoder)?))));
@@ -83,10 +83,7 @@ impl Pipeline for Segmenter {
         job.step()?;
         let segments = self.0.segments(&picture, &input, job)?;
         if segments.len() > MAX_SEGMENTS {
-            let message = format!(
-                "the model finds {} segments, of which at most {MAX_SEGMENTS} are given",
-                segments.len()
-            );
+            let message = format!("the model finds {} segments, more than {MAX_SEGMENTS}", segments.len());
             return Err(invalid_model(message));
         }
         let output = json!({ "segments": segments, "width": picture.width(), "height": picture.height() });
@@ -98,7 +95,7 @@ impl Pipeline for Segmenter {
     }
 }
 
-/// The places where `plane` is `value`, as a segment.
+/// The pixels where `plane` is `value`, as a segment.
 fn part(plane: &Array2<u32>, value: u32, label: String, score: Option<f32>) -> Result<Segment, EngineError> {
     Ok(Segment { label, score, mask: gray::mask(&plane.mapv(|other| other == value))? })
 }

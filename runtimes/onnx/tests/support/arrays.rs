@@ -1,4 +1,4 @@
-//! Arrays that must agree: what graphs are given, and what they give.
+//! Comparison of arrays: inputs and outputs of graphs.
 
 use std::{fs, path::Path};
 
@@ -7,37 +7,37 @@ use serde_json::Value;
 
 use super::{Case, Fixture};
 
-/// Largest difference of a number, by one more than its size.
+/// Maximum difference of a number, divided by one plus its magnitude.
 const TOLERANCE: f32 = 1e-3;
 
-/// An array as numpy writes it.
+/// An array in numpy's format.
 pub(super) struct Array {
     shape: Vec<usize>,
     pub(super) values: Vec<f32>,
 }
 
-/// Where what passed through graphs differs from what passed through the reference's.
+/// Where the recorded tensors differ from the reference's.
 pub(crate) fn tensors_differ(fixture: &Fixture, case: &Case, seen: &[Seen]) -> Vec<String> {
     let mut wrong = Vec::new();
-    // Several texts are put together otherwise than the reference does it.
+    // Several texts are batched differently from the reference.
     if case.input.get("input").is_some_and(Value::is_array) {
         return wrong;
     }
     for (name, file) in case.tensors.iter().chain(&case.raw) {
-        // Spans that a mask takes away may lie anywhere.
+        // Spans that a mask removes may have any position.
         if name == "span_idx" {
             continue;
         }
         let wanted = read(&fixture.folder.join(file));
         match seen.iter().find(|seen| seen.name == *name) {
-            None => wrong.push(format!("no graph was given or gave {name}")),
+            None => wrong.push(format!("no graph has {name}")),
             Some(got) => wrong.extend(differs(&wanted, got).map(|why| format!("{name} {why}"))),
         }
     }
     wrong
 }
 
-/// Of a smaller reference, only the leading corner of an array counts.
+/// Of a smaller reference, only the leading corner of an array is compared.
 fn differs(wanted: &Array, got: &Seen) -> Option<String> {
     let sides = || wanted.shape.iter().zip(&got.shape);
     if wanted.shape.len() != got.shape.len() || sides().any(|(wanted, got)| wanted > got) {
@@ -62,7 +62,7 @@ fn differs(wanted: &Array, got: &Seen) -> Option<String> {
 /// The array of a file.
 pub(super) fn read(path: &Path) -> Array {
     let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert!(bytes.starts_with(b"\x93NUMPY\x01"), "{} is no array", path.display());
+    assert!(bytes.starts_with(b"\x93NUMPY\x01"), "{} is not an array", path.display());
     let end = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     let (header, data) = (String::from_utf8_lossy(&bytes[10..end]).into_owned(), &bytes[end..]);
     let between = |from: &str, to: char| {

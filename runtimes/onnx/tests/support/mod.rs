@@ -1,4 +1,4 @@
-//! The fixtures, and how near an answer must come to the reference's.
+//! The fixtures, and the comparison of outputs with the reference's.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::{
@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// A repository and what it must answer.
+/// A repository and its expected outputs.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Fixture {
     #[serde(skip)]
@@ -31,7 +31,7 @@ pub(crate) struct Fixture {
     #[serde(skip)]
     pub(crate) folder: PathBuf,
     pub(crate) task: String,
-    /// Settings that the files do not hold.
+    /// Settings that the files lack.
     #[serde(default)]
     pub(crate) engine: Value,
     pub(crate) cases: Vec<Case>,
@@ -40,7 +40,7 @@ pub(crate) struct Fixture {
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// Where it is not the repository's.
+    /// If it differs from the repository's.
     pub(crate) task: Option<String>,
     pub(crate) input: Value,
     pub(crate) output: Value,
@@ -49,13 +49,13 @@ pub(crate) struct Case {
     /// Pixels by which the sides of boxes may differ.
     #[serde(default)]
     pub(crate) box_tolerance: f64,
-    /// Share of a picture's pixels that may differ by more than the tolerance.
+    /// Share of an image's pixels that may differ by more than the tolerance.
     #[serde(default)]
     pub(crate) mask_tolerance: f64,
-    /// What graphs were first given under a name.
+    /// The first inputs of graphs by name.
     #[serde(default)]
     pub(crate) tensors: BTreeMap<String, String>,
-    /// What they first gave.
+    /// Their first outputs.
     #[serde(default)]
     pub(crate) raw: BTreeMap<String, String>,
 }
@@ -64,7 +64,7 @@ fn usual() -> f64 {
     1e-4
 }
 
-/// Where the fixtures lie, whichever crate's tests look for them.
+/// The folder of the fixtures, for tests of any crate.
 fn fixtures() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let mut roots = crates.filter(|folder| folder.join("Cargo.lock").is_file());
@@ -138,14 +138,14 @@ impl Fixture {
         Onnx::load(settings(self.cargo(task), self.files())).await.map_err(Failure::from)
     }
 
-    /// Loaded, with a look at what passes through its graphs.
+    /// Loaded, with a recorder of its graphs' tensors.
     pub(crate) async fn load_watched(&self, task: &str) -> Result<(Onnx, TensorTrace), Failure> {
         let watch = TensorTrace::on();
         let settings = Settings { watch: watch.clone(), ..settings(self.cargo(task), self.files()) };
         Ok((Onnx::load(settings).await?, watch))
     }
 
-    /// Media named by file become base64.
+    /// Media named by file are inserted as base64.
     pub(crate) fn input(&self, case: &Case) -> Value {
         let mut input = case.input.clone();
         for field in ["image", "audio"] {
@@ -223,7 +223,7 @@ fn compare(fixture: &Fixture, case: &Case, at: &str, wanted: &Value, got: &Value
         }
         (Value::Number(wanted), Value::Number(got)) => {
             let (wanted, got) = (wanted.as_f64().unwrap_or(f64::NAN), got.as_f64().unwrap_or(f64::NAN));
-            // A whole number is a count or a place; one with a fraction is a measure.
+            // An integer is a count or an index; a number with a fraction is a measure.
             let is_side = ["xmin", "ymin", "xmax", "ymax"].iter().any(|side| at.ends_with(side));
             let is_place = is_side || at.contains(".box[");
             let tolerance = if is_place { case.box_tolerance.max(case.tolerance) } else { case.tolerance };
@@ -239,7 +239,7 @@ fn compare(fixture: &Fixture, case: &Case, at: &str, wanted: &Value, got: &Value
     }
 }
 
-/// How a picture or sound differs from the one in a file.
+/// How an image or audio differs from the one in a file.
 fn media_differs(path: &Path, bytes: &[u8], case: &Case) -> Option<String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if name.ends_with(".npy") {
@@ -251,7 +251,7 @@ fn media_differs(path: &Path, bytes: &[u8], case: &Case) -> Option<String> {
     Some(format!("no way to compare {name} yet"))
 }
 
-/// How a wav file differs from samples in a file.
+/// How a wav file differs from the samples in a file.
 fn sound_differs(path: &Path, wav: &[u8]) -> Option<String> {
     let wanted = npy(path);
     let samples = match wav_samples(wav) {
@@ -266,17 +266,18 @@ fn sound_differs(path: &Path, wav: &[u8]) -> Option<String> {
         return Some(format!("{} samples, not {}", got.len(), wanted.len()));
     }
     let apart = wanted.iter().zip(&got).map(|(a, b)| (a.clamp(-1.0, 1.0) - b).abs()).fold(0.0, f32::max);
-    // Half a step of 16 bits, and what two machines may differ by.
+    // Half a step of 16 bits, and the difference between two machines.
     (apart > 1.2e-4).then(|| format!("samples are {apart} apart"))
 }
 
-/// The samples of a wav file whose header says what the engine promises: one channel of 16 bits, and the length of the file.
+/// The samples of a wav file in the form that the engine writes: one channel of 16 bits, and the length of the file.
 fn wav_samples(wav: &[u8]) -> Result<&[u8], String> {
-    let (header, samples) = wav.split_at_checked(44).ok_or(format!("{} bytes are no wav file", wav.len()))?;
+    let (header, samples) =
+        wav.split_at_checked(44).ok_or(format!("{} bytes are not a wav file", wav.len()))?;
     let number =
         |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]) as usize;
     let rate = number(24);
-    // A PCM chunk of 16 bytes; form 1 and one channel; bytes a second; two bytes a frame and 16 bits.
+    // A PCM chunk of 16 bytes; format 1 and one channel; bytes per second; two bytes a frame and 16 bits.
     let is_as_promised = header[..4] == *b"RIFF"
         && number(4) == wav.len() - 8
         && header[8..16] == *b"WAVEfmt "
@@ -291,7 +292,7 @@ fn wav_samples(wav: &[u8]) -> Result<&[u8], String> {
 }
 
 #[test]
-fn silence_and_broken_files_are_not_the_wanted_sound() {
+fn silence_and_broken_files_differ_from_the_expected_audio() {
     let fixture = Fixture::named("mms-tts");
     let case = fixture.cases.first().expect("a case");
     let path = fixture.folder.join(case.output["audio"]["file"].as_str().expect("a file of samples"));

@@ -1,15 +1,15 @@
-//! Pictures that must agree.
+//! Comparison of images.
 
 use std::path::Path;
 
 use super::Case;
 
-/// Gray against gray: pixels differ by at most the tolerance, but for a share of them.
+/// Grayscale: pixels differ by at most the tolerance, except for a share of them.
 pub(super) fn picture_differs(path: &Path, bytes: &[u8], case: &Case) -> Option<String> {
     let wanted = image::open(path).expect("the reference's picture").into_luma8();
     let got = match image::load_from_memory_with_format(bytes, image::ImageFormat::Png) {
         Ok(got) => got,
-        Err(error) => return Some(format!("is no PNG: {error}")),
+        Err(error) => return Some(format!("is not a PNG: {error}")),
     };
     if got.color() != image::ColorType::L8 {
         return Some(format!("is {:?}, not gray", got.color()));

@@ -1,4 +1,4 @@
-//! What a decoder asks for at each step.
+//! The inputs of a decoder at each step.
 
 use island_runtimes_kit::error::{EngineError, invalid_model};
 use ndarray::{ArrayD, IxDyn};
@@ -9,7 +9,7 @@ use crate::{
     program::types::Class,
 };
 
-/// Most tokens that a conversation has.
+/// Maximum number of tokens of a conversation.
 const MAX_CONTEXT: usize = 1 << 20;
 
 /// One input of a decoder.
@@ -17,11 +17,11 @@ const MAX_CONTEXT: usize = 1 << 20;
 enum Asked {
     /// Token ids, `[1, n]`.
     Ids,
-    /// What each token may look at, `[1, 1, n, k]`: zero or minus infinity. `k` is all tokens so far, or always as many.
+    /// Attention mask, `[1, 1, n, k]`: zero or minus infinity. `k` is the number of tokens so far, or constant.
     Mask(Option<u64>),
-    /// Places of the tokens, `[n]` or `[1, n]`.
+    /// Positions of the tokens, `[n]` or `[1, n]`.
     Positions(usize),
-    /// The place of the first, `[1]`.
+    /// Position of the first, `[1]`.
     Begin,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    /// The inputs of a model, each of which must be one that is known.
+    /// The inputs of a model. An error if one is unknown.
     pub(super) fn of(model: &dyn Model) -> Result<Self, EngineError> {
         let (mut all, mut ids, mut context) = (Vec::new(), None, None);
         for feature in &model.interface().inputs {
             let asked = asked(feature).ok_or_else(|| {
                 invalid_model(format!(
-                    "{} asks for {}, which a conversation does not have",
+                    "{} needs the input {}, which a conversation does not have",
                     model.name(),
                     feature.name
                 ))
@@ -57,28 +57,28 @@ impl Inputs {
         let ids = ids.ok_or_else(|| invalid_model(format!("{} takes no token ids [1, n]", model.name())))?;
         if let Some(context) = context.filter(|&context| context > MAX_CONTEXT) {
             return Err(invalid_model(format!(
-                "{} looks at {context} tokens at once, more than {MAX_CONTEXT}",
+                "{} attends to {context} tokens at once, more than {MAX_CONTEXT}",
                 model.name()
             )));
         }
         Ok(Self { all, ids, context })
     }
 
-    /// Most tokens that a conversation has, if the inputs say so.
+    /// The maximum number of tokens of a conversation, if the inputs define it.
     pub(super) fn context(&self) -> Option<usize> {
         self.context
     }
 
-    /// How many of so many tokens go in together.
+    /// How many of `count` tokens are processed together.
     pub(super) fn chunk(&self, count: usize) -> Result<usize, EngineError> {
         let fits = |count: &usize| self.ids.holding(1, *count as u64) == Some(*count as u64);
         (1..=count)
             .rev()
             .find(fits)
-            .ok_or_else(|| invalid_model("the model takes no single token, as a reply is written"))
+            .ok_or_else(|| invalid_model("the model takes no single token, which generation needs"))
     }
 
-    /// The inputs for some tokens behind `past` others.
+    /// The inputs for some tokens after `past` others.
     pub(super) fn tensors(&self, tokens: &[i64], past: usize, context: usize) -> Tensors {
         let count = tokens.len();
         let places = || (past..past + count).map(|place| place as i64).collect::<Vec<i64>>();

@@ -1,23 +1,23 @@
-//! What a job asks a language model for, by the names that chat completions have.
+//! The input of a language model's job, with the field names of chat completions.
 
 use island_runtimes_kit::error::{EngineError, invalid_input};
 use serde_json::{Map, Value, json};
 
-/// Most messages of a conversation.
+/// Maximum number of messages of a conversation.
 const MAX_MESSAGES: usize = 4096;
-/// Most stop texts.
+/// Maximum number of stop sequences.
 const MAX_STOPS: usize = 16;
 
-/// A checked request.
+/// A validated request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Request {
     /// Role and text, oldest first.
     pub(super) messages: Vec<(String, String)>,
-    /// Most tokens to write; as many as fit if absent.
+    /// Maximum number of generated tokens; unlimited if absent.
     pub(super) max_tokens: Option<usize>,
-    /// Texts that end the reply.
+    /// Stop sequences.
     pub(super) stops: Vec<String>,
-    /// How tokens are chosen, in the words of the search.
+    /// Options of the search.
     pub(super) wishes: Value,
 }
 
@@ -45,7 +45,7 @@ fn messages(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, Engine
     let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
     let Some(given) = fields.get("messages") else {
         let prompt = text("prompt").or(text("text")).filter(|prompt| !prompt.is_empty());
-        let prompt = prompt.ok_or_else(|| invalid_input("messages, prompt or text is needed"))?;
+        let prompt = prompt.ok_or_else(|| invalid_input("messages, prompt or text is required"))?;
         let system = text("system_prompt").filter(|system| !system.is_empty());
         let system = system.map(|system| ("system".to_owned(), system));
         return Ok(system.into_iter().chain([("user".to_owned(), prompt)]).collect());
@@ -86,7 +86,7 @@ fn stops(fields: &Map<String, Value>) -> Result<Vec<String>, EngineError> {
     if stops.iter().any(String::is_empty) { Err(bad()) } else { Ok(stops) }
 }
 
-/// No temperature, or one of 0, takes the likeliest token.
+/// No temperature, or 0, selects the most likely token.
 fn wishes(fields: &Map<String, Value>) -> Result<Value, EngineError> {
     let mut wishes = Map::new();
     let number = |name: &str, low: f64, high: f64| match fields.get(name).filter(|value| !value.is_null()) {
@@ -115,7 +115,7 @@ fn wishes(fields: &Map<String, Value>) -> Result<Value, EngineError> {
             wishes.insert(name.to_owned(), json!(whole));
         }
     }
-    // One beam: a state cannot be divided.
+    // One beam: a state cannot be copied.
     wishes.insert("num_beams".to_owned(), json!(1));
     Ok(Value::Object(wishes))
 }

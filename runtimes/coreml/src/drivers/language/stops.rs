@@ -1,10 +1,10 @@
-//! A reply on its way out: what may become a stop text is held back until it is known.
+//! Streaming of a reply: text that could become a stop sequence is held back until it is certain.
 
 use std::{cell::Cell, rc::Rc};
 
 use island_runtimes_kit::{error::EngineError, job::Job, text::tokens::Tokens};
 
-/// A reply that is being written.
+/// A reply during generation.
 pub(super) struct Stops<'s> {
     tokens: &'s Tokens,
     job: &'s Job,
@@ -18,7 +18,7 @@ pub(super) struct Stops<'s> {
 }
 
 impl<'s> Stops<'s> {
-    /// Nothing said yet.
+    /// An empty reply.
     pub(super) fn new(tokens: &'s Tokens, job: &'s Job, stops: &'s [String], ends: &[u32]) -> Self {
         Self {
             tokens,
@@ -33,17 +33,17 @@ impl<'s> Stops<'s> {
         }
     }
 
-    /// Whether a stop text was said.
+    /// Whether a stop sequence was generated.
     pub(super) fn flag(&self) -> Rc<Cell<bool>> {
         Rc::clone(&self.stopped)
     }
 
-    /// Tokens written so far.
+    /// Number of generated tokens.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// One more token.
+    /// Adds a token.
     pub(super) fn hear(&mut self, token: u32) {
         self.count += 1;
         self.unsaid += 1;
@@ -58,13 +58,13 @@ impl<'s> Stops<'s> {
             self.say(&text, at);
             return;
         }
-        // A letter of several tokens is not whole yet.
+        // A character of several tokens is incomplete.
         let whole = text.trim_end_matches('\u{fffd}').len();
         let held = self.endings.iter().map(|stop| begun(&text[..whole], stop)).max().unwrap_or(0);
         self.say(&text, whole - held);
     }
 
-    /// Says what is left; gives all that was said.
+    /// Sends the rest; returns the whole text.
     pub(super) fn end(mut self) -> Result<String, EngineError> {
         let mut text = self.tokens.decode(&self.ids, true)?;
         if !self.stopped.get() {
@@ -87,7 +87,7 @@ impl<'s> Stops<'s> {
     }
 }
 
-/// How many bytes at the end of a text could begin a stop text.
+/// Number of bytes at the end of a text that could begin a stop sequence.
 fn begun(text: &str, stop: &str) -> usize {
     let could = |&length: &usize| stop.is_char_boundary(length) && text.ends_with(&stop[..length]);
     (1..stop.len()).rev().find(could).unwrap_or(0)
@@ -98,9 +98,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_could_begin_a_stop_is_held() {
-        assert_eq!(begun("say STO", "STOP"), 3);
-        assert_eq!(begun("say S T", "STOP"), 0);
+    fn only_a_possible_stop_sequence_is_held_back() {
+        assert_eq!(begun("go STO", "STOP"), 3);
+        assert_eq!(begun("go S T", "STOP"), 0);
         assert_eq!(begun("ü", "üx"), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! The repository's chat template, and conversations as it takes them.
+//! The repository's chat template.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use island_runtimes_kit::{
 };
 use island_runtimes_template::{Message, Template, TemplateError, defuse};
 
-/// A template with the control tokens that no text of a user may hold.
+/// A template with the control tokens that a user's text must not contain.
 #[derive(Debug)]
 pub(super) struct Frame {
     template: Template,
@@ -17,7 +17,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Of `chat_template.jinja`, or else of `tokenizer_config.json`.
+    /// From `chat_template.jinja` or `tokenizer_config.json`.
     pub(super) fn load(repository: &Repository, tokens: &Tokens) -> Result<Self, EngineError> {
         let file = repository.bytes("chat_template.jinja")?;
         let file = file.map(|bytes| {
@@ -33,7 +33,7 @@ impl Frame {
         Ok(Self { template, specials })
     }
 
-    /// The text before the reply.
+    /// The prompt of a conversation.
     pub(super) fn render(&self, messages: &[(String, String)]) -> Result<String, EngineError> {
         let harmless = |content: &str| defuse(content, self.specials.iter().map(String::as_str));
         let messages: Vec<Message> =

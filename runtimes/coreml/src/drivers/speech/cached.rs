@@ -1,5 +1,5 @@
-//! A decoder that takes one token at a time and whose cache lies with the host: the model gives the slice of each token, and the
-//! host writes it to the token's place.
+//! A decoder that takes one token at a time, with its cache in host memory: the model returns the slice of each token, and the
+//! host writes it to the token's position.
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
@@ -10,9 +10,9 @@ use ndarray::{Array2, ArrayD, ArrayView2, IxDyn, s};
 use super::{are_numbers, fixed, given_as, tensor};
 use crate::{model::Model, package::interface::Feature, program::types::Class};
 
-/// Most numbers of a cache.
+/// Maximum number of elements of a cache.
 const MAX_CACHE: usize = 1 << 27;
-/// What hides a place of the cache from attention.
+/// Masks a position of the cache.
 const HIDDEN: f32 = -1.0e4;
 
 const TOKEN: &str = "input_ids";
@@ -26,39 +26,37 @@ const LOGITS: &str = "logits";
 const NEW_KEYS: &str = "key_cache_updates";
 const NEW_VALUES: &str = "value_cache_updates";
 
-/// What a decoder takes.
+/// Interface of a decoder.
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// Inputs with what their numbers are.
+    /// Inputs with their element class.
     inputs: Vec<(String, Class)>,
-    /// Numbers of a token in either cache.
+    /// Elements of a token in either cache.
     width: usize,
-    /// Tokens that a cache holds.
+    /// Capacity of a cache in tokens.
     pub(super) length: usize,
     /// Dimensions of the encoder's states.
     states: Vec<usize>,
 }
 
 impl Shape {
-    /// As a model says, which must be one of this kind.
+    /// The interface of a model. An error if it differs.
     pub(super) fn of(model: &dyn Model) -> Result<Self, EngineError> {
         let interface = model.interface();
         let said = |name: &str| {
             let input = interface.input(name);
             let input = input.ok_or_else(|| invalid_model(format!("{} takes no {name}", model.name())))?;
-            fixed(input).ok_or_else(|| {
-                invalid_model(format!("{} does not say how large its {name} is", model.name()))
-            })
+            fixed(input).ok_or_else(|| invalid_model(format!("{} has no fixed size of {name}", model.name())))
         };
         let (_, keys) = said(KEYS)?;
         let &[1, width, 1, length] = keys.as_slice() else {
             let message =
-                format!("{} takes {KEYS} {keys:?}, where [1, width, 1, tokens] is known", model.name());
+                format!("{} takes {KEYS} {keys:?}, where [1, width, 1, tokens] is supported", model.name());
             return Err(invalid_model(message));
         };
         if width.checked_mul(length).is_none_or(|numbers| numbers > MAX_CACHE) {
             return Err(invalid_model(format!(
-                "{} asks for caches {keys:?}, of more than {MAX_CACHE} numbers",
+                "{} needs caches {keys:?}, of more than {MAX_CACHE} numbers",
                 model.name()
             )));
         }
@@ -85,11 +83,7 @@ impl Shape {
         let strange =
             |feature: &&Feature| !feature.is_optional && inputs.iter().all(|(name, _)| *name != feature.name);
         if let Some(other) = interface.inputs.iter().find(strange) {
-            return Err(invalid_model(format!(
-                "{} asks for {}, which nothing is known to give",
-                model.name(),
-                other.name
-            )));
+            return Err(invalid_model(format!("{} needs the unknown input {}", model.name(), other.name)));
         }
         for name in [LOGITS, NEW_KEYS, NEW_VALUES] {
             if interface.outputs.iter().all(|output| output.name != name) {
@@ -99,7 +93,7 @@ impl Shape {
         Ok(Self { inputs, width, length, states })
     }
 
-    /// Begins to write about what was heard.
+    /// Starts decoding from the encoder's states.
     pub(super) fn begin<'m>(&'m self, model: &'m dyn Model, states: ArrayD<f32>) -> Writing<'m> {
         let empty = || ArrayD::zeros(IxDyn(&[1, self.width, 1, self.length]));
         let row = Row { keys: empty(), values: empty(), length: 0 };
@@ -107,7 +101,7 @@ impl Shape {
     }
 }
 
-/// Texts on their way.
+/// Texts during decoding.
 #[derive(Debug)]
 pub(super) struct Writing<'m> {
     model: &'m dyn Model,
@@ -116,7 +110,7 @@ pub(super) struct Writing<'m> {
     rows: Vec<Row>,
 }
 
-/// One text: what the model remembers of its tokens.
+/// One text: the cache of its tokens.
 #[derive(Debug, Clone)]
 struct Row {
     keys: ArrayD<f32>,
@@ -125,7 +119,7 @@ struct Row {
 }
 
 impl Writing<'_> {
-    /// The logits behind one more token of a row.
+    /// The logits after one more token of a row.
     fn say(&mut self, row: usize, token: i64) -> Result<Vec<f32>, EngineError> {
         let (model, shape) = (self.model, self.shape);
         let row = &mut self.rows[row];

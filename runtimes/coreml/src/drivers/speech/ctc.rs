@@ -1,4 +1,4 @@
-//! Models that label every moment: of samples, or of what a front end hears of them.
+//! Models that label every frame, of samples or of features.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     program::types::Class,
 };
 
-/// Most samples of a run.
+/// Maximum number of samples of a run.
 const MAX_SAMPLES: usize = 1 << 24;
 
 /// A model of labels.
@@ -27,25 +27,25 @@ pub struct CtcModel {
     model: Arc<dyn Model>,
     input: String,
     frontend: Frontend,
-    /// An input that says which samples count, with what its numbers are.
+    /// A mask of valid samples, with its element class.
     mask: Option<(String, Class)>,
     output: String,
-    /// Widths and steps of the convolutions that samples go through.
+    /// Widths and strides of the convolutions of samples.
     convolutions: Vec<(usize, usize)>,
 }
 
-/// What a model is given of a sound.
+/// What a model reads.
 #[derive(Debug)]
 enum Frontend {
     /// Samples, in these dimensions, the last of which is time.
     Samples(Sizes),
-    /// What the package's own front end hears.
+    /// Features of the package's own extractor.
     Spectrogram(Stage, Features),
-    /// What ours hears.
+    /// Log-mel features, computed here.
     LogMel(Box<LogMel>, Features),
 }
 
-/// Features of a window, and how many samples that is.
+/// Features of a window, and its number of samples.
 #[derive(Debug)]
 struct Features {
     class: Class,
@@ -56,7 +56,7 @@ struct Features {
 }
 
 impl CtcModel {
-    /// Loads a model, with the front end that lies beside it where it needs one.
+    /// Loads a model, with the package's feature extractor if it needs one.
     pub fn load(
         models: &Models,
         path: &str,
@@ -69,7 +69,7 @@ impl CtcModel {
             interface.inputs.iter().partition(|input| input.name.contains("mask"));
         let [input] = inputs.as_slice() else {
             return Err(invalid_model(format!(
-                "{} takes {} inputs, where one sound is known",
+                "{} takes {} inputs, where one of audio is supported",
                 model.name(),
                 inputs.len()
             )));
@@ -78,7 +78,7 @@ impl CtcModel {
         let output = output.or_else(|| interface.outputs.first().filter(|_| interface.outputs.len() == 1));
         let output = output.ok_or_else(|| invalid_model(format!("{} gives no logits", model.name())))?;
         let Kind::Array { class, sizes } = &input.kind else {
-            return Err(invalid_model(format!("{} takes {}, which is no sound", model.name(), input.name)));
+            return Err(invalid_model(format!("{} takes {}, which is not audio", model.name(), input.name)));
         };
         let is_time_alone = (0..sizes.rank().saturating_sub(1)).all(|axis| sizes.holding(axis, 1) == Some(1));
         let frontend = if is_time_alone && *class == Class::Float {
@@ -118,14 +118,14 @@ impl CtcModel {
     ) -> Result<Frontend, EngineError> {
         let (&[1, pitches, 1, moments] | &[1, pitches, moments]) = takes.as_slice() else {
             return Err(invalid_model(format!(
-                "{} takes {takes:?}, where [1, pitches, moments] is known",
+                "{} takes {takes:?}, where [1, bands, frames] is supported",
                 own.name()
             )));
         };
         let labels = fixed(output).and_then(|(_, sizes)| sizes.get(sizes.len().checked_sub(2)?).copied());
         let labels = labels.filter(|&labels| (1..=moments).contains(&labels));
-        let labels = labels
-            .ok_or_else(|| invalid_model(format!("{} does not say how many labels it gives", own.name())))?;
+        let labels =
+            labels.ok_or_else(|| invalid_model(format!("{} has no fixed number of labels", own.name())))?;
         let stride = |samples: usize| (samples as f64 / labels as f64).round().max(1.0) as usize;
         let features =
             |window: usize| Features { class, takes: takes.clone(), window, stride: stride(window) };
@@ -137,7 +137,7 @@ impl CtcModel {
         let settings = repository.json("preprocessor_config.json")?.unwrap_or_default();
         if settings.get("feature_extractor_type").and_then(Value::as_str) != Some("WhisperFeatureExtractor") {
             return Err(invalid_model(format!(
-                "{} takes features, and neither a model {SPECTROGRAM} nor preprocessor_config.json says how they are made",
+                "{} takes features, and neither a model {SPECTROGRAM} nor preprocessor_config.json defines them",
                 own.name()
             )));
         }
@@ -146,7 +146,7 @@ impl CtcModel {
         Ok(Frontend::LogMel(Box::new(log_mel), features(window)))
     }
 
-    /// How many samples go in for so many, silence behind them.
+    /// The number of samples of the input for `count` samples, padded with silence.
     fn window(&self, count: usize) -> Result<usize, EngineError> {
         match &self.frontend {
             Frontend::Spectrogram(_, features) | Frontend::LogMel(_, features) => Ok(features.window),
@@ -155,7 +155,7 @@ impl CtcModel {
                 let length = length.and_then(|length| usize::try_from(length).ok());
                 length.filter(|&length| length <= MAX_SAMPLES).ok_or_else(|| {
                     invalid_model(format!(
-                        "{} takes no sound of {count} samples: {sizes:?}",
+                        "{} takes no audio of {count} samples: {sizes:?}",
                         self.model.name()
                     ))
                 })
@@ -163,7 +163,7 @@ impl CtcModel {
         }
     }
 
-    /// How many labels belong to so many samples, of `rows` for a window of silence behind them.
+    /// The number of labels of `count` samples, of `rows` for a padded window.
     fn count(&self, samples: usize, window: usize, rows: usize) -> usize {
         if samples >= window {
             return rows;
@@ -182,7 +182,7 @@ impl CtcModel {
         count.clamp(1, rows)
     }
 
-    /// A sound as the model takes it.
+    /// The input of the model.
     fn sound(&self, samples: Vec<f32>) -> Result<Tensor, EngineError> {
         let flat = |samples: Vec<f32>| Array1::from_vec(samples).into_dyn();
         let (features, class, takes) = match &self.frontend {
@@ -211,7 +211,7 @@ impl CtcModel {
 }
 
 fn unknown(model: &dyn Model, input: &Feature) -> EngineError {
-    invalid_model(format!("{} asks for {}, and what that is is not known", model.name(), input.name))
+    invalid_model(format!("{} needs the unknown input {}", model.name(), input.name))
 }
 
 impl AcousticModel for CtcModel {
@@ -252,11 +252,7 @@ impl AcousticModel for CtcModel {
         }
         let logits = logits.into_dimensionality::<Ix2>().ok().filter(|logits| !logits.is_empty());
         let logits = logits.ok_or_else(|| {
-            invalid_model(format!(
-                "{} gives {} {shape:?}, not one row for each moment",
-                model.name(),
-                self.output
-            ))
+            invalid_model(format!("{} gives {} {shape:?}, not one row per frame", model.name(), self.output))
         })?;
         are_numbers(model, logits.iter())?;
         let count = self.count(samples.len(), window, logits.nrows());

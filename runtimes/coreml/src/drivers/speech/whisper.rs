@@ -1,5 +1,5 @@
 //! Whisper in three models, as WhisperKit publishes it: `MelSpectrogram` computes features of samples, `AudioEncoder` encodes them,
-//! `TextDecoder` writes.
+//! `TextDecoder` generates text.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use ndarray::{ArrayD, IxDyn};
 use super::{SPECTROGRAM, Stage, cached::Shape, log_mel, model};
 use crate::{drivers::Models, model::Model};
 
-/// What the model that listens is called.
+/// Name of the encoder.
 pub(super) const ENCODER: &str = "AudioEncoder";
-/// What the model that writes is called.
+/// Name of the decoder.
 pub(super) const DECODER: &str = "TextDecoder";
 
 /// The three models.
 #[derive(Debug)]
 pub struct WhisperKit {
     features: LogMel,
-    /// Absent where the repository leaves hearing to the host.
+    /// Absent if the repository leaves features to the host.
     spectrogram: Option<Stage>,
     encoder: Stage,
     decoder: Arc<dyn Model>,
@@ -34,7 +34,7 @@ pub struct WhisperKit {
 }
 
 impl WhisperKit {
-    /// Loads the models of a folder, which must fit one another.
+    /// Loads the models of a folder. An error if they do not match.
     pub fn load(models: &Models, folder: &str, repository: &Repository) -> Result<Self, EngineError> {
         let wanted = |name: &str| {
             model(models, folder, name)?.ok_or_else(|| {
@@ -46,7 +46,7 @@ impl WhisperKit {
         let spectrogram = model(models, folder, SPECTROGRAM)?.map(Stage::of).transpose()?;
         let (&[1, pitches, 1, moments] | &[1, pitches, moments]) = encoder.takes.as_slice() else {
             return Err(invalid_model(format!(
-                "{} takes {:?}, where [1, pitches, 1, moments] is known",
+                "{} takes {:?}, where [1, bands, 1, frames] is supported",
                 encoder.model.name(),
                 encoder.takes
             )));

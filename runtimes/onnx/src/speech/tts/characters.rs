@@ -1,7 +1,7 @@
-//! What SpeechT5 reads: a text's characters, as a SentencePiece model of single characters tells them apart.
+//! The tokenizer of SpeechT5: characters, as a SentencePiece model of single characters defines them.
 //!
-//! Published conversions have that model itself, `spm_char.model`; some have a `tokenizer.json` alone, which lists the characters and
-//! leaves out the model's rules. Texts are read as they stand: what looks like a control token in one is read as characters.
+//! Published conversions contain that model, `spm_char.model`; some have only a `tokenizer.json`, which lists the characters and
+//! lacks the model's rules. Control tokens in a text are read as characters.
 
 use std::collections::HashMap;
 
@@ -20,40 +20,40 @@ use crate::task::Loader;
 const SPACE: char = '▁';
 /// The model's file.
 const FILE: &str = "spm_char.model";
-/// The kinds of a model's pieces that texts are made of: ordinary ones, and what its maker defined.
+/// Types of a model's pieces that texts consist of: normal and user-defined ones.
 const OF_TEXTS: [u64; 2] = [1, 4];
-/// The kind of the piece that stands for what is not known.
+/// Type of the unknown piece.
 const UNKNOWN: u64 = 2;
 
 /// Text to ids.
 #[derive(Debug)]
 pub struct Characters {
     pieces: Pieces,
-    /// What ends a text.
+    /// The end token.
     end: i64,
     spells_numbers: bool,
-    /// Most ids the model takes, the end included.
+    /// Maximum number of ids, with the end token.
     pub max_length: usize,
 }
 
 #[derive(Debug, Default)]
 struct Pieces {
-    /// By name, ones of several characters among them.
+    /// Ids by piece, also of pieces of several characters.
     ids: HashMap<String, i64>,
     characters: HashMap<char, i64>,
     unknown: i64,
-    /// What is written otherwise before it is read.
+    /// Normalization of a text before it is split.
     rules: Option<Precompiled>,
-    /// Whether a space stands before the first word.
+    /// Whether a space is added before the first word.
     begins_with_space: bool,
-    /// Whether several spaces are one, and none at the ends.
+    /// Whether repeated spaces are one, and removed at the ends.
     joins_spaces: bool,
-    /// Whether a line's end and the like are spaces too.
+    /// Whether line ends and similar characters are spaces.
     any_space: bool,
 }
 
 impl Characters {
-    /// Those of a repository.
+    /// The tokenizer of a repository.
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let repository = &loader.repository;
         let settings = repository.json("tokenizer_config.json")?.unwrap_or_default();
@@ -61,7 +61,7 @@ impl Characters {
         Ok(Self { spells_numbers: spells, ..Self::of(repository, &settings)? })
     }
 
-    /// Those of a repository, which leave numbers as they stand.
+    /// The tokenizer of a repository, without spelling numbers out.
     pub fn of(repository: &Repository, settings: &Value) -> Result<Self, EngineError> {
         let pieces = match repository.bytes(FILE)? {
             Some(bytes) => Pieces::of_model(&bytes)?,
@@ -69,7 +69,7 @@ impl Characters {
         };
         let end = token(settings, "eos_token", "</s>");
         let end = pieces.ids.get(end).copied();
-        let end = end.ok_or_else(|| invalid_model("the voice's characters have none that ends a text"))?;
+        let end = end.ok_or_else(|| invalid_model("the voice has no end token"))?;
         let most = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64);
         let most =
             [most(&repository.config, "max_text_positions"), most(settings, "model_max_length")].into_iter();
@@ -77,12 +77,12 @@ impl Characters {
         Ok(Self { pieces, end, spells_numbers: false, max_length })
     }
 
-    /// The ids of a text that the model takes whole.
+    /// The ids of a text within the model's maximum length.
     pub fn read(&self, text: &str) -> Result<Vec<i64>, EngineError> {
         let spelt = if self.spells_numbers { numbers::spell(text)? } else { text.to_owned() };
         let text = self.pieces.prepared(&spelt)?;
         if !text.chars().any(|letter| letter != SPACE && self.pieces.characters.contains_key(&letter)) {
-            return Err(invalid_input("text has no character that this voice knows"));
+            return Err(invalid_input("text has no character of this voice"));
         }
         let ids = self.ids(&text);
         if ids.len() > self.max_length {
@@ -93,7 +93,7 @@ impl Characters {
         Ok(ids)
     }
 
-    /// The ids of any text at all.
+    /// The ids of a text of any length.
     pub fn read_any(&self, text: &str) -> Result<Vec<i64>, EngineError> {
         Ok(self.ids(&self.pieces.prepared(text)?))
     }
@@ -104,7 +104,7 @@ impl Characters {
         let mut is_known = true;
         for letter in text.chars() {
             let id = characters.get(&letter);
-            // However many unknown ones stand beside each other, they are one.
+            // Adjacent unknown characters are one.
             if is_known || id.is_some() {
                 ids.push(id.copied().unwrap_or(*unknown));
             }
@@ -116,10 +116,10 @@ impl Characters {
 }
 
 impl Pieces {
-    /// Those of a SentencePiece model; its fields are known by their numbers in `sentencepiece_model.proto`.
+    /// From a SentencePiece model; its fields have the numbers of `sentencepiece_model.proto`.
     fn of_model(bytes: &[u8]) -> Result<Self, EngineError> {
         let fields = |message| {
-            let broken = || invalid_model(format!("{FILE} is no SentencePiece model, or cut off"));
+            let broken = || invalid_model(format!("{FILE} is not a SentencePiece model, or truncated"));
             fields::all(message).ok_or_else(broken)
         };
         let mut read = Self { unknown: -1, begins_with_space: true, joins_spaces: true, ..Self::default() };
@@ -157,18 +157,18 @@ impl Pieces {
             let is_of_texts = OF_TEXTS.contains(&kind);
             if is_of_texts && name.chars().nth(1).is_some() {
                 return Err(invalid_model(format!(
-                    "{FILE} is no model of single characters: it has {name:?}"
+                    "{FILE} is not a model of single characters: it has {name:?}"
                 )));
             }
             read.insert(name, id, is_of_texts);
         }
         if read.unknown < 0 {
-            return Err(invalid_model(format!("{FILE} has nothing for unknown characters")));
+            return Err(invalid_model(format!("{FILE} has no piece for unknown characters")));
         }
         Ok(read)
     }
 
-    /// Those that a `tokenizer.json` lists.
+    /// From the list in a `tokenizer.json`.
     fn of_list(repository: &Repository, settings: &Value) -> Result<Self, EngineError> {
         let file = repository.json("tokenizer.json")?;
         let file = file
@@ -178,13 +178,14 @@ impl Pieces {
         let mut read =
             Self { begins_with_space: true, joins_spaces: true, any_space: true, ..Self::default() };
         for (name, id) in list {
-            let id = id.as_i64().ok_or_else(|| invalid_model(format!("the id of {name:?} is no number")))?;
+            let id =
+                id.as_i64().ok_or_else(|| invalid_model(format!("the id of {name:?} is not a number")))?;
             read.insert(name.clone(), id, true);
         }
         let unknown = token(settings, "unk_token", "<unk>");
         let unknown = read.ids.get(unknown).copied();
         read.unknown =
-            unknown.ok_or_else(|| invalid_model("tokenizer.json has nothing for unknown characters"))?;
+            unknown.ok_or_else(|| invalid_model("tokenizer.json has no piece for unknown characters"))?;
         Ok(read)
     }
 
@@ -196,12 +197,11 @@ impl Pieces {
         self.ids.insert(name, id);
     }
 
-    /// A text by the model's rules, its spaces as the model has them.
+    /// A text normalized by the model's rules, with the model's symbol for spaces.
     fn prepared(&self, text: &str) -> Result<String, EngineError> {
         let mut normalized = NormalizedString::from(text);
         if let Some(rules) = &self.rules {
-            let failed =
-                |error| invalid_input("the text cannot be brought into the voice's form").because(error);
+            let failed = |error| invalid_input("the text cannot be normalized").because(error);
             rules.normalize(&mut normalized).map_err(failed)?;
         }
         let is_space = |letter: char| letter == ' ' || self.any_space && letter.is_whitespace();

@@ -1,7 +1,7 @@
-//! Numbers as English words, for voices that know no digits.
+//! Numbers as English words, for voices without digits.
 //!
-//! Words, their order and what is left as it stands are those of the library's own rules for SpeechT5, which speak of zero only
-//! behind a point.
+//! Words, their order and what stays unchanged are those of the library's rules for SpeechT5, which speak a zero only after a decimal
+//! point.
 
 use island_runtimes_kit::error::{EngineError, invalid_input};
 
@@ -29,7 +29,7 @@ const SMALL: [&str; 20] = [
 ];
 const TENS: [&str; 10] =
     ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
-/// What three digits count, from the right.
+/// Names of groups of three digits, from the right.
 const GROUPS: [&str; 12] = [
     "",
     "thousand",
@@ -66,20 +66,20 @@ const CURRENCIES: [(char, &str); 19] = [
     ('₫', "vietnamese Đồng"),
 ];
 
-/// A number as it stands in a text.
+/// A number in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Number<'t> {
     is_negative: bool,
     currency: Option<&'static str>,
     whole: &'t [char],
-    /// Digits behind the point.
+    /// Decimals.
     part: &'t [char],
     is_percent: bool,
-    /// Its characters in the text.
+    /// Its length in characters.
     length: usize,
 }
 
-/// The text with its numbers in words.
+/// Replaces the numbers of a text by words.
 pub fn spell(text: &str) -> Result<String, EngineError> {
     let text: Vec<char> = without_commas(&text.chars().collect::<Vec<_>>());
     let mut spelt = String::new();
@@ -103,7 +103,7 @@ pub fn spell(text: &str) -> Result<String, EngineError> {
     Ok(single)
 }
 
-/// Takes the comma out of two numbers that it joins; a third begins anew.
+/// Removes the comma between two numbers; a third one starts anew.
 fn without_commas(text: &[char]) -> Vec<char> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -125,7 +125,7 @@ fn without_commas(text: &[char]) -> Vec<char> {
     out
 }
 
-/// The number that a text begins with. It must not go on as a word: `12th` is none, and of `3.145` the `3` is one.
+/// The number at the start of a text. It must not continue as a word: `12th` is not a number, and of `3.145` only the `3` is.
 fn number(text: &[char]) -> Option<Number<'_>> {
     let is_negative = text.first() == Some(&'-');
     let mut at = usize::from(is_negative);
@@ -136,7 +136,7 @@ fn number(text: &[char]) -> Option<Number<'_>> {
     let ends = |at: usize| !text.get(at).copied().is_some_and(is_word);
     let has_point = count > 0 && text.get(behind) == Some(&'.');
     let parts = if has_point { digits(&text[behind + 1..]).min(2) } else { 0 };
-    // As many digits as leave the number ending where a word cannot go on.
+    // The digits up to a position where a word cannot continue.
     for part in (0..=parts).rev() {
         let part = if part > 0 { behind + 1..behind + 1 + part } else { behind..behind };
         for is_percent in [true, false] {
@@ -169,7 +169,7 @@ fn words(number: &Number<'_>) -> Result<String, EngineError> {
         words.push("minus");
     }
     let groups = count.div_ceil(3);
-    // The first group may be short.
+    // The first group may be shorter.
     let first = count - 3 * (groups - 1);
     for group in 0..groups {
         let from = if group == 0 { 0 } else { first + 3 * (group - 1) };
@@ -183,7 +183,7 @@ fn words(number: &Number<'_>) -> Result<String, EngineError> {
     }
     let is_whole = number.part.is_empty() || number.part == ['0', '0'];
     if !is_whole {
-        // Where nothing stands before the point, the silence stays.
+        // Without digits before the point, nothing is spoken before it.
         if words.is_empty() {
             words.push("");
         }

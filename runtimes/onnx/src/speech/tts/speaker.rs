@@ -1,13 +1,13 @@
-//! Who speaks: the numbers that an x-vector network made of a speaker's voice.
+//! Speaker embeddings: the output of an x-vector network for a speaker's voice.
 //!
-//! They lie in a file of the Cargo, as raw little-endian floats (`speaker_embeddings.bin`) or in numpy's format, or come with a job.
+//! They are in a file of the Cargo, as raw little-endian floats (`speaker_embeddings.bin`) or in numpy's format, or in a job's input.
 
 use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
 use serde_json::Value;
 
 use crate::task::Loader;
 
-/// Where they lie unless `[engine]` says otherwise.
+/// Default file; `[engine]` may name another one.
 const USUAL: [&str; 2] = ["speaker_embeddings.bin", "speaker_embeddings.npy"];
 
 /// The Cargo's own speaker, if it has one.
@@ -16,7 +16,9 @@ pub fn of_cargo(loader: &Loader<'_>, length: usize) -> Result<Option<Vec<f32>>, 
     let name = match named {
         Some(Some(name)) => name,
         Some(None) => {
-            return Err(invalid_model("speaker_embeddings of the Cargo's settings is no file's name"));
+            return Err(invalid_model(
+                "speaker_embeddings of the Cargo's settings is not the name of a file",
+            ));
         }
         None => match USUAL.iter().find(|name| loader.repository.path(name).is_some()) {
             Some(name) => name,
@@ -26,15 +28,16 @@ pub fn of_cargo(loader: &Loader<'_>, length: usize) -> Result<Option<Vec<f32>>, 
     let bytes = loader.repository.bytes(name)?;
     let bytes =
         bytes.ok_or_else(|| invalid_model(format!("the speaker's file {name} is not among its files")))?;
-    let numbers = read(&bytes).map_err(|why| invalid_model(format!("{name} holds no speaker: {why}")))?;
-    check(&numbers, length).map_err(|why| invalid_model(format!("{name} holds no speaker: {why}")))?;
+    let numbers =
+        read(&bytes).map_err(|why| invalid_model(format!("{name} is not a speaker embedding: {why}")))?;
+    check(&numbers, length)
+        .map_err(|why| invalid_model(format!("{name} is not a speaker embedding: {why}")))?;
     Ok(Some(numbers))
 }
 
-/// A speaker that came with a job.
+/// The speaker in a job's input.
 pub fn of_input(numbers: Vec<f32>, length: usize) -> Result<Vec<f32>, EngineError> {
-    check(&numbers, length)
-        .map_err(|why| invalid_input(format!("speaker_embeddings describe no speaker: {why}")))?;
+    check(&numbers, length).map_err(|why| invalid_input(format!("invalid speaker_embeddings: {why}")))?;
     Ok(numbers)
 }
 
@@ -52,11 +55,11 @@ fn check(numbers: &[f32], length: usize) -> Result<(), String> {
 fn read(bytes: &[u8]) -> Result<Vec<f32>, String> {
     let Some(rest) = bytes.strip_prefix(b"\x93NUMPY") else {
         if !bytes.len().is_multiple_of(4) {
-            return Err(format!("its {} bytes are no whole number of floats", bytes.len()));
+            return Err(format!("its {} bytes are not a whole number of floats", bytes.len()));
         }
         return Ok(floats(bytes));
     };
-    let cut_off = || "its header is cut off".to_owned();
+    let cut_off = || "its header is truncated".to_owned();
     let &version = rest.first().ok_or_else(cut_off)?;
     let width = if version == 1 { 2 } else { 4 };
     let length = rest.get(2..2 + width).ok_or_else(cut_off)?;
@@ -70,8 +73,8 @@ fn read(bytes: &[u8]) -> Result<Vec<f32>, String> {
         "<f8" if data.len().is_multiple_of(8) => {
             Ok(data.as_chunks().0.iter().map(|&word| f64::from_le_bytes(word) as f32).collect())
         }
-        "<f4" | "<f8" => Err("its numbers are cut off".to_owned()),
-        _ => Err(format!("its numbers are of the kind {kind:?}, not <f4 or <f8")),
+        "<f4" | "<f8" => Err("its numbers are truncated".to_owned()),
+        _ => Err(format!("its numbers have the type {kind:?}, not <f4 or <f8")),
     }
 }
 
@@ -107,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn other_files_say_why_not() {
+    fn invalid_files_are_rejected_with_a_reason() {
         assert!(read(b"abcde").expect_err("five bytes").contains("5 bytes"));
         assert!(read(&npy(1, ">i8", b"")).expect_err("integers").contains(">i8"));
-        assert!(read(&npy(1, "<f8", b"1234")).expect_err("half a number").contains("cut off"));
+        assert!(read(&npy(1, "<f8", b"1234")).expect_err("half a number").contains("truncated"));
         let whole = npy(1, "<f4", b"");
         for end in 6..whole.len() - 1 {
-            assert!(read(&whole[..end]).expect_err("cut off").contains("cut off"), "{end}");
+            assert!(read(&whole[..end]).expect_err("truncated").contains("truncated"), "{end}");
         }
     }
 }

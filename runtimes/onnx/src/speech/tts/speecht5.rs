@@ -1,8 +1,8 @@
-//! SpeechT5: an encoder reads the text, a decoder writes a spectrogram step by step until it says that it is done, and a graph of the
-//! postnet and the vocoder makes samples of it.
+//! SpeechT5: an encoder reads the text, a decoder generates a spectrogram step by step until it signals the end, and a graph of the
+//! postnet and the vocoder computes the samples.
 //!
-//! The decoder was taught with a dropout that stays when it speaks: without it, it writes the same for ever. The published graphs have
-//! it inside, with random numbers of their own, so nothing is added here, and a text sounds slightly different each time.
+//! The decoder was trained with a dropout that stays active at inference: without it, it never changes its output. The published graphs contain
+//! it with its own random numbers, so nothing is added here, and a text sounds slightly different each time.
 
 use island_runtimes_graph::{Feed, Feeds, Graph, Results, filled};
 use island_runtimes_kit::{
@@ -20,10 +20,10 @@ use crate::{
     task::Loader,
 };
 
-/// Where the vocoder lies: in the repository under its names there, or as a repository of its own in a folder.
+/// The vocoder: in the repository, or as a repository of its own in a folder.
 const VOCODERS: [&str; 4] = ["decoder_postnet_and_vocoder", "vocoder", "vocoder/onnx/model", "vocoder/model"];
 
-/// A loaded voice.
+/// A loaded model.
 #[derive(Debug)]
 pub struct SpeechT5 {
     encoder: Graph,
@@ -36,25 +36,25 @@ pub struct SpeechT5 {
     rate: u32,
 }
 
-/// What `config.json` says.
+/// Settings of `config.json`.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
-    /// Pitches of a spectrum.
+    /// Mel bands of a spectrogram.
     pitches: usize,
-    /// Spectra of one step.
+    /// Frames of one step.
     spectra: usize,
-    /// Steps that the decoder has places for.
+    /// Maximum number of steps of the decoder.
     steps: usize,
-    /// Numbers of a speaker.
+    /// Length of a speaker embedding.
     speaker: usize,
 }
 
-/// When a text is over.
+/// When generation ends.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
-    /// What the probabilities of one step must come to.
+    /// The sum that the end probabilities of one step must reach.
     threshold: f64,
-    /// Least and most spectra for a character.
+    /// Minimum and maximum number of frames per character.
     least: f64,
     most: f64,
 }
@@ -88,7 +88,7 @@ impl SpeechT5 {
         let decoder = Seq2Seq::load(loader)?;
         if decoder.steps().is_none() {
             return Err(invalid_model(
-                "SpeechT5 speaks with a cache: decoder_model_merged, or decoder_with_past_model beside decoder_model, is missing",
+                "SpeechT5 needs a cache: decoder_model_merged, or decoder_model with decoder_with_past_model, is missing",
             ));
         }
         let settings = loader.repository.json("preprocessor_config.json")?.unwrap_or_default();
@@ -106,7 +106,7 @@ impl SpeechT5 {
         })
     }
 
-    /// The spectrogram of a text, `[spectra, pitches]`, before the postnet.
+    /// The spectrogram of a text, `[frames, bands]`, before the postnet.
     fn spectrogram(&self, ids: &[i64], speaker: &[f32], job: &Job) -> Result<Array2<f32>, EngineError> {
         let Sizes { pitches, spectra, .. } = self.sizes;
         let text = Array2::from_shape_fn((1, ids.len()), |(_, place)| ids[place]);
@@ -136,7 +136,7 @@ impl SpeechT5 {
             };
             feeds = match &written {
                 Some(written) => feeds.held("output_sequence", written),
-                // A spectrum of silence comes before the first.
+                // Decoding begins with a frame of zeros.
                 None => feeds.floats("output_sequence", Array3::zeros((1, 1, pitches)).into_dyn()),
             };
             let results = graph.run(cache.feed(feeds, graph))?;
@@ -152,7 +152,7 @@ impl SpeechT5 {
             written = Some(others.swap_remove(place).1);
         }
         Array2::from_shape_vec((spectrogram.len() / pitches, pitches), spectrogram)
-            .map_err(|error| invalid_model("the decoder's spectra do not fit together").because(error))
+            .map_err(|error| invalid_model("the decoder's frames have different shapes").because(error))
     }
 }
 
@@ -162,7 +162,7 @@ impl Bounds {
             let number = settings.get(name).map_or(Some(otherwise), Value::as_f64);
             let fits = number.filter(|number| (0.0..=most).contains(number));
             fits.ok_or_else(|| {
-                invalid_model(format!("{name} of the Cargo's settings is no number from 0 to {most}"))
+                invalid_model(format!("{name} of the Cargo's settings is not a number from 0 to {most}"))
             })
         };
         Ok(Self {
@@ -172,7 +172,7 @@ impl Bounds {
         })
     }
 
-    /// Least and most steps for a text of so many places. Where the decoder has fewer places than the text may take, it ends there.
+    /// Minimum and maximum number of steps for a text of this length, within the maximum of the decoder.
     fn steps(&self, length: usize, sizes: Sizes) -> (usize, usize) {
         let steps = |ratio: f64| (length as f64 * ratio / sizes.spectra as f64) as usize;
         let least = steps(self.least).clamp(1, sizes.steps);
@@ -203,7 +203,7 @@ impl Pipeline for SpeechT5 {
     }
 }
 
-/// So many numbers of a result, every one of them finite.
+/// `count` numbers of an output. An error if one is not finite.
 fn finite(results: &Results, name: &str, count: usize, graph: &Graph) -> Result<ArrayD<f32>, EngineError> {
     let array = results.floats(name)?;
     if array.len() != count {

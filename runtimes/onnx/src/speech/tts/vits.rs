@@ -1,4 +1,4 @@
-//! VITS, which makes the samples of a text in one go.
+//! VITS, which computes all samples of a text at once.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::task::Loader;
 
-/// A loaded voice.
+/// A loaded model.
 #[derive(Debug)]
 pub struct Vits {
     graph: Graph,
@@ -22,13 +22,13 @@ pub struct Vits {
     rate: u32,
 }
 
-/// How these models read: letter by letter, with silence between.
+/// How these models are tokenized: by character, with blanks between.
 #[derive(Debug)]
 struct Letters {
     ids: HashMap<String, i64>,
     unknown: Option<i64>,
     lower_cases: bool,
-    /// Whether what the vocabulary does not have is left out.
+    /// Whether characters outside the vocabulary are dropped.
     filters: bool,
     blank: Option<i64>,
 }
@@ -64,12 +64,12 @@ impl Letters {
             |name: &str, otherwise: bool| settings.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
         if flag("phonemize", false) {
             return Err(invalid_model(
-                "this voice reads sounds, not letters: it needs a phonemiser, which is not here",
+                "this voice reads phonemes, not letters: it needs a phonemizer, which this engine lacks",
             ));
         }
         if flag("is_uroman", false) {
             return Err(invalid_model(
-                "this voice reads its language in Latin letters only, which nothing here transcribes",
+                "this voice reads its language in Latin letters only, and this engine has no transliteration",
             ));
         }
         let named = |name: &str| {
@@ -85,12 +85,12 @@ impl Letters {
     fn read(&self, text: &str) -> Result<Vec<i64>, EngineError> {
         let text = if self.lower_cases { text.to_lowercase() } else { text.to_owned() };
         let known = |letter: char| self.ids.contains_key(&letter.to_string());
-        // What is left out must not leave silence at the ends.
+        // Dropped characters must not leave blanks at the ends.
         let text: String = text.chars().filter(|&letter| !self.filters || known(letter)).collect();
         let id = |letter: char| self.ids.get(&letter.to_string()).copied().or(self.unknown);
         let mut ids: Vec<i64> = text.trim().chars().filter_map(id).collect();
         if ids.is_empty() {
-            return Err(invalid_input("text has no letter that this voice knows"));
+            return Err(invalid_input("text has no letter of this voice"));
         }
         if let Some(blank) = self.blank {
             ids = std::iter::once(blank).chain(ids.into_iter().flat_map(|id| [id, blank])).collect();
@@ -103,7 +103,7 @@ impl Pipeline for Vits {
     fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
         let asked = super::asked(input)?;
         if asked.speaker_embeddings.is_some() {
-            return Err(invalid_input("this voice is one speaker's: leave out speaker_embeddings"));
+            return Err(invalid_input("this voice has one speaker: leave out speaker_embeddings"));
         }
         let ids = self.letters.read(&asked.text)?;
         job.step()?;

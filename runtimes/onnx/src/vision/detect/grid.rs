@@ -1,4 +1,4 @@
-//! Grids of guesses: `[1, 4 + C, N]`, or `[1, N, 6]` where the graph has thinned them out itself.
+//! Grids of boxes: `[1, 4 + C, N]`, or `[1, N, 6]` if the graph has filtered them.
 
 use image::{Rgb, RgbImage};
 use island_runtimes_graph::{Feeds, Graph};
@@ -15,28 +15,28 @@ use crate::{
     vision::preprocess::{Levels, fixed, input},
 };
 
-/// Least score, unless the job says otherwise.
+/// Default score threshold.
 pub const THRESHOLD: f32 = 0.25;
-/// Guesses of one class that overlap more than this are one.
+/// Boxes of one class that overlap more than this are one.
 const OVERLAP: f32 = 0.7;
-/// Most that are kept.
+/// Maximum number of detections.
 const MOST: usize = 300;
-/// Most guesses that are compared with each other.
+/// Maximum number of boxes that are compared with each other.
 const MAX_GUESSES: usize = 30_000;
-/// Where neither the graph nor its entry says how large pictures are.
+/// Default size, if neither the graph nor its entry defines it.
 const USUAL_SIDE: u32 = 640;
-/// The gray around a picture.
+/// Gray padding.
 const AROUND: Rgb<u8> = Rgb([114; 3]);
 
-/// How a grid is fed and read.
+/// Input and output of a grid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grid {
-    /// What the graph reads, width and height.
+    /// Width and height of the input.
     size: (u32, u32),
     overlap: f32,
 }
 
-/// Where a picture lies in what the graph reads.
+/// Position of the image in the input.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Fit {
     scale: f32,
@@ -47,14 +47,14 @@ struct Fit {
 }
 
 impl Grid {
-    /// That of a graph.
+    /// The grid of a graph.
     pub fn of(graph: &Graph, loader: &Loader<'_>) -> Result<Self, EngineError> {
         let said = graph.says("imgsz").and_then(|size| serde_json::from_str::<[u32; 2]>(&size).ok());
         let said = said.map(|[height, width]| (width, height));
         let size = fixed(graph).or(said).unwrap_or((USUAL_SIDE, USUAL_SIDE));
         if !(32..=2048).contains(&size.0) || !(32..=2048).contains(&size.1) {
             return Err(invalid_model(format!(
-                "the graph reads pictures of {} × {} pixels, not 32 to 2048",
+                "the graph reads images of {} × {} pixels, not 32 to 2048",
                 size.0, size.1
             )));
         }
@@ -63,7 +63,7 @@ impl Grid {
         Ok(Self { size, overlap })
     }
 
-    /// What a graph finds in a picture.
+    /// Detections in an image.
     pub fn find(&self, graph: &Graph, picture: &RgbImage, threshold: f32) -> Result<Vec<Found>, EngineError> {
         let fit = Fit::of(picture.dimensions(), self.size);
         let pixels = Levels::UNIT.tensor(&fit.place(picture, self.size));
@@ -95,11 +95,11 @@ impl Grid {
     }
 }
 
-/// Guesses above a score: each column is a middle, a size, and a score for each class.
+/// Boxes above a score: each column is a center, a size, and a score per class.
 fn raw(guesses: ArrayView2<'_, f32>, threshold: f32) -> Result<Vec<Found>, EngineError> {
     if guesses.nrows() < 5 {
         return Err(invalid_model(format!(
-            "the graph gives {} numbers for a guess, fewer than 5",
+            "the graph has {} numbers per box, fewer than 5",
             guesses.nrows()
         )));
     }
@@ -126,7 +126,7 @@ impl Fit {
         let scale = across.min(down);
         let side = |side: u32, most: u32| ((side as f32 * scale).round_ties_even() as u32).clamp(1, most);
         let (wide, high) = (side(width, size.0), side(height, size.1));
-        // Of an odd rest the smaller half comes first.
+        // With an odd remainder, the smaller half is first.
         let before = |side: u32, whole: u32| (whole - side) / 2;
         Self { scale, left: before(wide, size.0), top: before(high, size.1), width: wide, height: high }
     }
@@ -138,7 +138,7 @@ impl Fit {
         canvas
     }
 
-    /// Corners of the picture, of which no part lies outside.
+    /// Corners clipped to the image.
     fn back(self, corners: [f32; 4], (width, height): (f32, f32)) -> [f32; 4] {
         let x = |side: f32| ((side - self.left as f32) / self.scale).clamp(0.0, width);
         let y = |side: f32| ((side - self.top as f32) / self.scale).clamp(0.0, height);
@@ -146,7 +146,7 @@ impl Fit {
     }
 }
 
-/// Names of classes as a graph's file has them, `{0: 'person', 1: "driver's licence"}`: a dictionary of Python's.
+/// Names of classes in a graph's metadata, `{0: 'person', 1: "driver's licence"}`: a Python dictionary.
 pub fn names(text: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut rest = text;
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_python_writes_them() {
+    fn class_names_are_read_from_a_python_dictionary() {
         assert_eq!(
             names("{0: 'person', 1: \"driver's licence\", 2: 'a: b'}"),
             ["person", "driver's licence", "a: b"]
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_is_placed_in_the_middle_and_back() {
+    fn image_is_centered_and_boxes_are_mapped_back() {
         let fit = Fit::of((200, 100), (64, 64));
         assert_eq!((fit.width, fit.height, fit.left, fit.top), (64, 32, 0, 16));
         assert_eq!(fit.back([0.0, 16.0, 64.0, 48.0], (200.0, 100.0)), [0.0, 0.0, 200.0, 100.0]);

@@ -1,8 +1,8 @@
-//! Of guesses that overlap, the surest.
+//! Non-maximum suppression.
 
 use super::Found;
 
-/// Keeps at most `most`, the surest first, none of which covers another of its class by more than `share` of their union.
+/// Keeps at most `most` boxes, in descending order of score, none of which overlaps another of its class by more than `share` of their union.
 pub fn thin_out(mut guesses: Vec<Found>, share: f32, most: usize) -> Vec<Found> {
     guesses.sort_by(|a, b| b.score.total_cmp(&a.score));
     let mut kept: Vec<Found> = Vec::new();
@@ -19,7 +19,7 @@ pub fn thin_out(mut guesses: Vec<Found>, share: f32, most: usize) -> Vec<Found> 
     kept
 }
 
-/// The common area of two boxes by their whole area, 0 to 1.
+/// Intersection over union of two boxes.
 pub fn overlap(a: &[f32; 4], b: &[f32; 4]) -> f32 {
     let area = |sides: &[f32; 4]| (sides[2] - sides[0]).max(0.0) * (sides[3] - sides[1]).max(0.0);
     let common = area(&[a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])]);
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn the_surest_of_a_class_stays() {
+    fn box_with_the_highest_score_of_a_class_is_kept() {
         let kept = thin_out(
             vec![guess(0, 0.5, 1.0), guess(0, 0.9, 0.0), guess(1, 0.4, 0.0), guess(0, 0.3, 50.0)],
             0.5,
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn overlap_is_of_the_union() {
+    fn overlap_is_relative_to_the_union() {
         assert!((overlap(&[0.0, 0.0, 10.0, 10.0], &[5.0, 0.0, 15.0, 10.0]) - 1.0 / 3.0).abs() < 1e-6);
         assert_eq!(overlap(&[0.0; 4], &[0.0; 4]), 0.0);
     }

@@ -1,4 +1,4 @@
-//! A strip's likelihoods to its text: the likeliest letter of each column, repetitions and blanks left out.
+//! Character probabilities to text: the most likely character of each column, without repetitions and blanks.
 
 use island_runtimes_graph::Graph;
 use island_runtimes_kit::{
@@ -8,15 +8,15 @@ use island_runtimes_kit::{
 };
 use ndarray::ArrayView2;
 
-/// Most letters of an alphabet.
+/// Maximum number of characters of an alphabet.
 const MAX_LETTERS: usize = 100_000;
 
-/// The letters that a graph knows, the blank first.
+/// The characters of a graph, the blank first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alphabet(Vec<String>);
 
 impl Alphabet {
-    /// That of the repository's list, one letter a line, or of the graph's own.
+    /// From the repository's list, one character per line, or from the graph's metadata.
     pub fn load(repository: &Repository, reader: &Graph) -> Result<Self, EngineError> {
         let is_list = |name: &&str| {
             let is_text = std::path::Path::new(name).extension().is_some_and(|ending| ending == "txt");
@@ -27,32 +27,31 @@ impl Alphabet {
                 .map_err(|_| invalid_model(format!("{name} is not UTF-8")))?,
             None => reader.says("character").ok_or_else(|| {
                 let wanted = "…dict….txt or …keys….txt";
-                invalid_model(format!(
-                    "there is no list of letters, neither {wanted} nor in {}",
-                    reader.name()
-                ))
+                invalid_model(format!("no list of characters: neither {wanted} nor in {}", reader.name()))
             })?,
         };
         let alphabet = Self::of(&list);
         let letters = alphabet.0.len() - 1;
         if letters == 0 || letters > MAX_LETTERS {
-            return Err(invalid_model(format!("the list of letters has {letters}, not 1 to {MAX_LETTERS}")));
+            return Err(invalid_model(format!(
+                "the list of characters has {letters}, not 1 to {MAX_LETTERS}"
+            )));
         }
         Ok(alphabet)
     }
 
-    /// That of a list.
+    /// From a list.
     pub fn of(list: &str) -> Self {
         Self(std::iter::once(String::new()).chain(list.lines().map(str::to_owned)).collect())
     }
 
-    /// The text of `[T, letters]` shares, and the mean share of its letters.
+    /// The text of `[T, characters]` probabilities, and the mean probability of its characters.
     pub fn read(&self, shares: ArrayView2<'_, f32>) -> Result<(String, f32), EngineError> {
         let (known, given) = (self.0.len(), shares.ncols());
-        // Graphs that know the space have it last, though lists do not name it.
+        // Graphs with a space have it last, though lists do not contain it.
         if given != known && given != known + 1 {
             return Err(invalid_model(format!(
-                "the graph knows {given} letters, its list {known} with the blank"
+                "the graph has {given} characters, its list {known} with the blank"
             )));
         }
         let mut text = String::new();
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_and_blanks_fall_away() {
+    fn repetitions_and_blanks_are_removed() {
         let alphabet = Alphabet::of("a\nb\n");
         let (text, score) = alphabet.read(shares(&[0, 1, 1, 0, 1, 2, 3, 2, 0], 4).view()).expect("read");
         assert_eq!(text, "aab b");
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_another_graph_is_refused() {
+    fn list_of_another_graph_is_rejected() {
         assert!(Alphabet::of("a\nb\n").read(shares(&[0], 9).view()).is_err());
     }
 }

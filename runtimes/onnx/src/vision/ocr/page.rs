@@ -1,5 +1,5 @@
-//! Finding the lines of a page and reading each, with the graphs of PP-OCR: one that finds, one that reads, and perhaps one that
-//! sees whether a line stands on its head.
+//! Finding the lines of a page and reading each, with the graphs of PP-OCR: detection, recognition, and optionally classification of lines
+//! that are upside down.
 
 use image::{RgbImage, imageops};
 use island_runtimes_graph::{Feeds, Graph, files::GraphFiles};
@@ -22,26 +22,26 @@ use crate::{
     vision::preprocess::{Levels, input, processor_defaults},
 };
 
-/// Longest side of what the finding graph reads, pixels.
+/// Maximum side of the detector's input in pixels.
 const LONGEST: f32 = 960.0;
-/// Steps of its sides.
+/// Its sides are multiples of this.
 const STEP: f32 = 32.0;
-/// Height of what the reading graph reads, pixels.
+/// Height of the recognizer's input in pixels.
 const LINE_HEIGHT: u32 = 48;
-/// Its least width.
+/// Its minimum width.
 const LEAST_WIDTH: f32 = 320.0;
-/// Its greatest width; longer lines are squeezed.
+/// Its maximum width; longer lines are squeezed.
 const MOST_WIDTH: f32 = 4096.0;
-/// Width of what the turning graph reads.
+/// Width of the classifier's input.
 const TURN_WIDTH: u32 = 192;
-/// How sure it must be.
+/// Its score threshold.
 const TURNED: f32 = 0.9;
-/// Least mean share of a line's letters.
+/// Minimum mean probability of a line's characters.
 const LEAST_SCORE: f32 = 0.5;
-/// A region so many times higher than wide is a line on its side.
+/// A region this many times higher than wide is a rotated line.
 const ON_ITS_SIDE: f32 = 1.5;
 
-/// Blue first, means in the order of the channels as they then are.
+/// Blue first, means in that order.
 const FINDING: Levels = Levels {
     scale: 1.0 / 255.0,
     mean: processor_defaults::IMAGENET.0,
@@ -50,7 +50,7 @@ const FINDING: Levels = Levels {
 };
 const READING: Levels = Levels { scale: 1.0 / 255.0, mean: [0.5; 3], std: [0.5; 3], is_bgr: true };
 
-/// Graphs that read a page.
+/// The graphs.
 #[derive(Debug)]
 pub struct Page {
     finder: Graph,
@@ -60,7 +60,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Those of a repository: files whose names have `det`, `rec` and `cls` in them.
+    /// From a repository: files with `det`, `rec` and `cls` in their names.
     pub fn load(loader: &Loader<'_>) -> Result<Self, EngineError> {
         let named = |word: &str| GraphFiles::with_word(&loader.repository, word);
         let needed = |word: &str| {
@@ -77,7 +77,7 @@ impl Page {
         })
     }
 
-    /// The lines of a page, in reading order, by pixels of the picture.
+    /// The lines of a page in reading order, in pixels of the image.
     fn lines(&self, picture: &RgbImage) -> Result<Vec<Corners>, EngineError> {
         let (width, height) = (picture.width() as f32, picture.height() as f32);
         let scale = (LONGEST / width.max(height)).min(1.0);
@@ -113,7 +113,7 @@ impl Page {
         self.alphabet.read(shares.index_axis(Axis(0), 0))
     }
 
-    /// A line that stands on its head is turned.
+    /// Rotates a line that is upside down.
     fn upright(&self, line: RgbImage) -> Result<RgbImage, EngineError> {
         let Some(turner) = &self.turner else { return Ok(line) };
         let shares = first(turner, strip(&line, TURN_WIDTH))?;
@@ -150,13 +150,13 @@ impl Pipeline for Page {
     }
 }
 
-/// What a graph gives first for a picture.
+/// The first output of a graph for an image.
 fn first(graph: &Graph, pixels: ArrayD<f32>) -> Result<ArrayD<f32>, EngineError> {
     let name = graph.outputs().first().map(String::as_str).unwrap_or_default();
     graph.run(Feeds::new().floats(input(graph), pixels))?.floats(name)
 }
 
-/// A line as high as graphs read it, filled up with gray on the right.
+/// A line scaled to the input's height, padded with gray on the right.
 fn strip(line: &RgbImage, full: u32) -> ArrayD<f32> {
     let ratio = line.width() as f32 / line.height() as f32;
     let width = ((LINE_HEIGHT as f32 * ratio).ceil() as u32).clamp(1, full);
@@ -166,7 +166,7 @@ fn strip(line: &RgbImage, full: u32) -> ArrayD<f32> {
     whole.into_dyn()
 }
 
-/// A line by itself, made level; one on its side is laid down.
+/// A line cropped and deskewed; a vertical one is rotated.
 fn cut_out(picture: &RgbImage, corners: &Corners) -> RgbImage {
     let [upper_left, upper_right, lower_right, lower_left] = *corners;
     let width = far(upper_left, upper_right).max(far(lower_left, lower_right)).max(1.0);
@@ -181,7 +181,7 @@ fn cut_out(picture: &RgbImage, corners: &Corners) -> RgbImage {
     if line.height() as f32 >= line.width() as f32 * ON_ITS_SIDE { imageops::rotate270(&line) } else { line }
 }
 
-/// The colour between pixels.
+/// The interpolated color at a position.
 fn sample(picture: &RgbImage, [x, y]: Spot) -> image::Rgb<u8> {
     let clamp = |side: f32, most: u32| side.clamp(0.0, most as f32 - 1.0);
     let (x, y) = (clamp(x, picture.width()), clamp(y, picture.height()));

@@ -1,27 +1,27 @@
-//! A map of likely letters to the boxes around them, by the published steps of differentiable binarisation: what lies above a
-//! share and touches is one region; its smallest rectangle, however it is turned, is a line if it is likely enough as a whole, and
-//! is widened, since the map is taught to be narrower than the letters.
+//! Text regions of a probability map, by the published steps of differentiable binarization: connected pixels above a threshold are one
+//! region; its minimum-area rectangle is a line if its mean probability is high enough, and is widened, since the map is trained to be narrower
+//! than the text.
 
 use ndarray::ArrayView2;
 
-/// Least share of a place to belong to a region.
+/// Minimum probability of a pixel of a region.
 const BINARY: f32 = 0.3;
-/// Least mean share of a region.
+/// Minimum mean probability of a region.
 const LIKELY: f32 = 0.6;
-/// How much is added around: the area by the perimeter, times this.
+/// Widening: area / perimeter times this.
 const WIDENING: f32 = 1.5;
-/// Shortest side of a region, and of a widened one, places of the map.
+/// Minimum side of a region, and of a widened one, in pixels of the map.
 const SHORTEST: f32 = 3.0;
-/// Most regions of a page.
+/// Maximum number of regions of a page.
 const MAX_REGIONS: usize = 1000;
 
-/// A place of the map.
+/// A point of the map.
 pub type Spot = [f32; 2];
 
 /// A rectangle: its corners clockwise from the upper left.
 pub type Corners = [Spot; 4];
 
-/// The lines of a map, in no order.
+/// The lines of a map, unordered.
 pub fn find(map: ArrayView2<'_, f32>) -> Vec<Corners> {
     let regions = touching(map).into_iter().take(MAX_REGIONS);
     regions.filter_map(|region| line(map, &region)).collect()
@@ -38,7 +38,7 @@ fn line(map: ArrayView2<'_, f32>, region: &[(usize, usize)]) -> Option<Corners> 
     (wider.shorter() >= SHORTEST + 2.0).then(|| wider.corners())
 }
 
-/// Places above the share, those that touch each other together.
+/// Connected pixels above the threshold.
 fn touching(map: ArrayView2<'_, f32>) -> Vec<Vec<(usize, usize)>> {
     let (rows, columns) = map.dim();
     let mut seen = vec![false; rows * columns];
@@ -68,9 +68,9 @@ fn touching(map: ArrayView2<'_, f32>) -> Vec<Vec<(usize, usize)>> {
     regions
 }
 
-/// The corners of the smallest polygon without a dent around a region, counter-clockwise in a plane whose rows grow downwards.
+/// The convex hull of a region, counter-clockwise in a plane whose rows grow downwards.
 fn outline(region: &[(usize, usize)]) -> Vec<Spot> {
-    // Of each row only the ends can be corners.
+    // Only the ends of each row can be corners.
     let mut ends = std::collections::BTreeMap::new();
     for &(row, column) in region {
         let ends = ends.entry(row).or_insert((column, column));
@@ -102,18 +102,18 @@ fn cross(a: Spot, b: Spot, c: Spot) -> f32 {
     (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 }
 
-/// A rectangle that may be turned.
+/// A rotated rectangle.
 #[derive(Debug, Clone, Copy)]
 struct Rectangle {
     middle: Spot,
-    /// Along the first side, of length 1.
+    /// Direction of the first side, of length 1.
     along: Spot,
     /// Length of the first side and of the other.
     sides: [f32; 2],
 }
 
 impl Rectangle {
-    /// The smallest around an outline; one of its sides lies on one of the outline's.
+    /// The minimum-area rectangle of a hull; one of its sides lies on a side of the hull.
     fn around(outline: &[Spot]) -> Option<Self> {
         let mut best: Option<(f32, Self)> = None;
         for (at, a) in outline.iter().enumerate() {
@@ -197,9 +197,9 @@ fn mean_within(map: ArrayView2<'_, f32>, rectangle: &Rectangle) -> f32 {
     if count == 0 { 0.0 } else { (sum / f64::from(count)) as f32 }
 }
 
-/// Sorts lines as they are read: from above, and from the left where they stand beside each other.
+/// Sorts lines in reading order: top to bottom, and left to right in one row.
 pub fn in_reading_order(lines: &mut [Corners]) {
-    /// Lines whose tops differ by less stand beside each other, pixels.
+    /// Lines whose tops differ by less than this number of pixels are in one row.
     const BESIDE: f32 = 10.0;
     lines.sort_by(|a, b| a[0][1].total_cmp(&b[0][1]).then(a[0][0].total_cmp(&b[0][0])));
     for last in 1..lines.len() {
@@ -221,12 +221,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upright_region_is_widened_on_all_sides() {
+    fn upright_region_is_widened_on_all_sides() {
         let mut map = Array2::zeros((60, 120));
         map.slice_mut(s![20..31, 10..91]).fill(0.9);
         let lines = find(map.view());
         assert_eq!(lines.len(), 1);
-        // 80 × 10 places: 800 × 1.5 / 180 more on each side.
+        // 80 × 10 pixels: 800 × 1.5 / 180 more on each side.
         let more = 800.0 * 1.5 / 180.0;
         let wanted = [[10.0 - more, 20.0 - more], [90.0 + more, 20.0 - more], [90.0 + more, 30.0 + more]];
         for (got, wanted) in lines[0].iter().zip(wanted) {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turned_region_keeps_its_slope() {
+    fn rotated_region_keeps_its_angle() {
         let map = Array2::from_shape_fn((100, 100), |(row, column)| {
             let (x, y) = (column as f32 - 50.0, row as f32 - 50.0);
             let (along, across) = ((x + y) / 2_f32.sqrt(), (y - x) / 2_f32.sqrt());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn faint_and_tiny_regions_are_no_lines() {
+    fn faint_and_tiny_regions_are_dropped() {
         let mut map = Array2::zeros((40, 40));
         map.slice_mut(s![5..15, 5..35]).fill(0.4);
         map.slice_mut(s![30..32, 5..7]).fill(0.9);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_from_above_and_from_the_left() {
+    fn lines_are_sorted_in_reading_order() {
         let at = |x: f32, y: f32| [[x, y]; 4];
         let mut lines = [at(50.0, 3.0), at(5.0, 40.0), at(5.0, 7.0), at(90.0, 0.0)];
         in_reading_order(&mut lines);

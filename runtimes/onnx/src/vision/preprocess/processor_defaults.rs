@@ -1,4 +1,4 @@
-//! What a class of preprocessors does where its settings say nothing.
+//! Defaults of image processor classes.
 
 use island_runtimes_kit::{
     error::{EngineError, invalid_model},
@@ -13,42 +13,42 @@ use super::{
 
 type Normal = ([f32; 3], [f32; 3]);
 
-/// The mean and spread of ImageNet's pictures.
+/// Mean and standard deviation of ImageNet.
 pub const IMAGENET: Normal = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
 const HALF: Normal = ([0.5; 3], [0.5; 3]);
 const CLIP: Normal = ([0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_6, 0.275_777_1]);
 
-/// The processor_defaults of a class.
+/// The defaults of a class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProcessorDefaults {
     sizing: Sizing,
-    /// How pixels are weighed.
+    /// Resampling filter.
     pub filter: Filter,
-    /// The middle that is kept.
+    /// The center crop.
     pub crop: Option<(u32, u32)>,
-    /// Mean and spread.
+    /// Mean and standard deviation.
     pub normal: Option<Normal>,
-    /// Blue comes first.
+    /// Blue is the first channel.
     pub is_bgr: bool,
 }
 
-/// What one number for a size means, and what else changes it.
+/// The meaning of a size with one number, and of other settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Sizing {
     /// Both sides.
     Square(u32),
     /// The shorter side.
     Shortest(u32, Rounding),
-    /// The shorter side, and a border is cut off: `crop_pct`.
+    /// The shorter side, and a border is cropped: `crop_pct`.
     Bordered(u32),
     /// Both sides, or near them in steps: `keep_aspect_ratio`, `ensure_multiple_of`.
     Steps(u32),
-    /// No size: sides lose what a divisor leaves.
+    /// No size: sides are rounded down to multiples of a divisor.
     Divisor,
 }
 
 impl ProcessorDefaults {
-    /// Those of the class that wrote a settings file.
+    /// The defaults of the class that wrote a settings file.
     pub fn of(file: &Value) -> Self {
         let named = ["image_processor_type", "feature_extractor_type"]
             .iter()
@@ -98,7 +98,7 @@ impl ProcessorDefaults {
         }
     }
 
-    /// How large pictures become.
+    /// How images are resized.
     pub fn rule(&self, file: &Value) -> Result<Rule, EngineError> {
         let number = |name: &str| file.get(name).and_then(Value::as_f64);
         if self.sizing == Sizing::Divisor {

@@ -1,76 +1,76 @@
-//! How large a picture becomes. The arithmetic, its rounding above all, is that of the reference.
+//! The size of a preprocessed image. The arithmetic, including its rounding, is that of the reference.
 
 use island_runtimes_kit::error::EngineError;
 use serde_json::Value;
 
 use super::bounded;
 
-/// A side, pixels.
+/// A side in pixels.
 pub type Side = u32;
 
 /// How a size is chosen.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rule {
-    /// This one.
+    /// This size.
     Exact {
-        /// Pixels across.
+        /// Width in pixels.
         width: Side,
-        /// Pixels down.
+        /// Height in pixels.
         height: Side,
     },
-    /// The shorter side becomes `edge`, unless the longer one would pass `longest`.
+    /// The shorter side becomes `edge`, unless the longer one would exceed `longest`.
     Shortest {
         /// Pixels.
         edge: Side,
         /// Pixels.
         longest: Option<Side>,
-        /// How the other side is rounded.
+        /// Rounding of the other side.
         rounding: Rounding,
     },
     /// The longer side becomes this.
     Longest(Side),
-    /// As large as fits in.
+    /// The maximum size that fits.
     Within {
-        /// Pixels across.
+        /// Width in pixels.
         width: Side,
-        /// Pixels down.
+        /// Height in pixels.
         height: Side,
     },
-    /// Sides lose what this leaves of them.
+    /// Sides are rounded down to multiples of this.
     Divisor(Side),
-    /// A square of `edge`; of small ones, which are cut from the middle, it is the share `kept` of the shorter side.
+    /// A square of `edge`; for center crops, `kept` is its share of the shorter side.
     Bordered {
         /// Pixels.
         edge: Side,
-        /// 0 to 1.
+        /// Between 0 and 1.
         kept: f64,
     },
-    /// This size in steps of `multiple`; with its own proportions, the side that changes less decides.
+    /// This size in multiples of `multiple`; with kept proportions, the side that changes less determines the scale.
     Steps {
-        /// Pixels across.
+        /// Width in pixels.
         width: Side,
-        /// Pixels down.
+        /// Height in pixels.
         height: Side,
-        /// Whether the picture keeps its proportions.
+        /// Whether the image keeps its proportions.
         keep_aspect: bool,
         /// Pixels.
         multiple: Side,
     },
 }
 
-/// How the longer side is rounded.
+/// Rounding of the longer side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
     /// Down.
     Down,
-    /// As the detection transformers do it.
+    /// As the detection transformers round.
     Detr,
-    /// The same, in steps of 16.
+    /// The same, in multiples of 16.
     Yolos,
 }
 
 impl Rule {
-    /// Width and height of what a picture becomes; 0 where it is too thin.
+    /// Width and height of the resized image; 0 if it is too thin.
     pub fn target(&self, (width, height): (u32, u32)) -> (u32, u32) {
         let (w, h) = (f64::from(width), f64::from(height));
         match *self {
@@ -109,7 +109,7 @@ impl Rule {
         }
     }
 
-    /// What is then cut from the middle.
+    /// The center crop after resizing.
     pub fn crop(&self) -> Option<(u32, u32)> {
         match *self {
             Self::Bordered { edge, .. } if edge < 384 => Some((edge, edge)),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn old_and_new_settings_mean_the_same() {
+    fn old_and_new_settings_are_equivalent() {
         let old = json!({"feature_extractor_type": "DetrFeatureExtractor", "size": 800, "max_size": 1333});
         let new = json!({"image_processor_type": "DetrImageProcessor", "size": {"shortest_edge": 800, "longest_edge": 1333}});
         for size in [(640, 480), (480, 640), (2000, 300), (800, 800), (33, 97)] {
@@ -199,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn depth_goes_in_steps() {
+    fn depth_sizes_are_multiples() {
         let file = json!({"image_processor_type": "DPTImageProcessor", "size": {"height": 518, "width": 518},
             "keep_aspect_ratio": true, "ensure_multiple_of": 14});
         assert_eq!(target(file, (640, 480)), (686, 518));
     }
 
     #[test]
-    fn sizes_are_not_believed_blindly() {
+    fn invalid_sizes_are_rejected() {
         for size in
             [json!(0), json!(1e9), json!({"height": -3, "width": 5}), json!({"shortest_edge": 100_000})]
         {

@@ -1,4 +1,4 @@
-//! One soft mask of what stands in front: the background is what can be taken away.
+//! One soft mask of the foreground.
 
 use image::RgbImage;
 use island_runtimes_graph::Graph;
@@ -20,7 +20,7 @@ use crate::{
     vision::preprocess::{Levels, Preprocessor, fixed, processor_defaults, size::Rule},
 };
 
-/// Where neither the graph nor a settings file says how large pictures are.
+/// Default size, if neither the graph nor a settings file defines it.
 const USUAL_SIDE: u32 = 320;
 
 /// A model of one mask.
@@ -39,7 +39,7 @@ impl Foreground {
     }
 }
 
-/// What U²-Net and its kind were taught with.
+/// Normalization of U²-Net and similar models.
 fn usual(graph: &Graph) -> Preprocessor {
     let (width, height) = fixed(graph).unwrap_or((USUAL_SIDE, USUAL_SIDE));
     let (mean, std) = processor_defaults::IMAGENET;
@@ -57,7 +57,7 @@ impl Head for Foreground {
     fn segments(&self, picture: &RgbImage, _input: &Input, _job: &Job) -> Result<Vec<Segment>, EngineError> {
         let prepared = self.preprocessor.prepare(picture)?;
         let results = self.graph.run(prepared.feeds(&self.graph))?;
-        // Models that were taught at several depths give the finest mask first.
+        // Models trained at several depths have the finest mask first.
         let name = self.graph.outputs().first().map(String::as_str).unwrap_or_default();
         let mut plane = results.floats(name)?;
         while plane.ndim() > 2 && plane.shape()[0] == 1 {
@@ -79,7 +79,7 @@ impl Head for Foreground {
     }
 }
 
-/// Shares as bytes. Graphs without a last sigmoid give numbers beyond 0 to 1.
+/// Probabilities as bytes. Graphs without a final sigmoid have numbers outside 0 to 1.
 fn levels(mut plane: Array2<f32>) -> Array2<u8> {
     if plane.iter().any(|number| !(-0.01..=1.01).contains(number)) {
         plane.mapv_inplace(scores::sigmoid);

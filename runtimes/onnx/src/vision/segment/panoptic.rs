@@ -1,4 +1,4 @@
-//! Queries that each have a class and a mask; every pixel goes to the query that claims it most.
+//! Queries that each have a class and a mask; every pixel belongs to the query with the highest probability.
 
 use image::RgbImage;
 use island_runtimes_graph::Graph;
@@ -16,11 +16,11 @@ use ndarray::{Array2, Axis, Ix3, Ix4, Zip};
 use super::{Head, Input, part};
 use crate::vision::preprocess::Preprocessor;
 
-/// Least score of a query, unless the job says otherwise.
+/// Default score threshold of a query.
 const THRESHOLD: f32 = 0.9;
-/// Least share by which a pixel belongs to a query.
+/// Default minimum probability of a pixel of a query.
 const MASK_THRESHOLD: f32 = 0.5;
-/// Least share of a query's pixels that no other takes away.
+/// Default minimum share of a query's pixels that no other query takes.
 const OVERLAP: f32 = 0.5;
 
 /// A model whose queries have masks.
@@ -30,11 +30,11 @@ pub(super) struct Panoptic {
     pub(super) labels: Vec<String>,
 }
 
-/// What is left of the other queries where a pixel has been given away.
+/// The maximum of the other queries is irrelevant once a pixel is assigned.
 struct Claims {
-    /// The query that claims a pixel most, and how much.
+    /// The query of each pixel, and its probability.
     best: Array2<(u32, f32)>,
-    /// By query, how many pixels are its own by the least share.
+    /// Number of pixels of each query above the threshold.
     areas: Vec<usize>,
 }
 
@@ -50,7 +50,7 @@ impl Head for Panoptic {
             ));
         };
         if logits.shape()[0] != 1 || logits.shape()[..2] != masks.shape()[..2] || logits.shape()[2] == 0 {
-            return Err(invalid_model("the graph gives other than one mask for each query"));
+            return Err(invalid_model("the graph does not have one mask per query"));
         }
         let least = input.threshold.unwrap_or(THRESHOLD);
         let (logits, masks) = (logits.index_axis(Axis(0), 0), masks.index_axis(Axis(0), 0));

@@ -1,4 +1,4 @@
-//! The thing that was pointed at: a picture is encoded once, then a small graph answers to points.
+//! The object at given points: an image is encoded once, then a small graph is run with the points.
 
 use image::RgbImage;
 use island_runtimes_graph::{Feeds, Graph, Results};
@@ -21,22 +21,22 @@ use crate::{
     vision::preprocess::{Prepared, Preprocessor},
 };
 
-/// Most points of a job.
+/// Maximum number of points of a job.
 const MAX_POINTS: usize = 64;
-/// Largest mask that a graph may give, pixels.
+/// Maximum number of pixels of a graph's mask.
 const MAX_MASK: usize = 1 << 20;
 
-/// A place in the picture, pixels from its upper left.
+/// A position in the image in pixels from its upper left.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct Point {
     x: f32,
     y: f32,
-    /// Whether the thing is there, or is not.
+    /// Whether it is on the object.
     #[serde(default = "yes")]
     positive: bool,
 }
 
-/// A box in the picture, pixels from its upper left.
+/// A box in the image in pixels from its upper left.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct Frame {
     xmin: f32,
@@ -49,7 +49,7 @@ fn yes() -> bool {
     true
 }
 
-/// An encoder of pictures and what answers to points.
+/// An image encoder and a mask decoder.
 pub(super) struct Points {
     encoder: Graph,
     decoder: Graph,
@@ -66,7 +66,7 @@ impl Points {
         Ok(Self { encoder, decoder, preprocessor })
     }
 
-    /// What the small graph is asked, its places scaled with the picture.
+    /// The decoder's inputs, with positions scaled as the image.
     fn question(
         &self,
         input: &Input,
@@ -76,10 +76,10 @@ impl Points {
         let points = input.points.as_deref().unwrap_or_default();
         let frames = input.boxes.as_deref().unwrap_or_default();
         if points.is_empty() && frames.is_empty() {
-            return Err(invalid_input("points are missing: this model finds what is pointed at"));
+            return Err(invalid_input("points are missing: this model segments the object at given points"));
         }
         if points.len() > MAX_POINTS || frames.len() > 1 {
-            return Err(invalid_input(format!("at most {MAX_POINTS} points and one box are taken")));
+            return Err(invalid_input(format!("at most {MAX_POINTS} points and one box are allowed")));
         }
         let (width, height) = (picture.width() as f32, picture.height() as f32);
         let scale = [prepared.content.0 as f32 / width, prepared.content.1 as f32 / height];
@@ -101,7 +101,7 @@ impl Points {
             }
             feeds = feeds.floats("input_boxes", shaped(&[1, 1, 4], scaled(corners.collect()))?);
         }
-        // A point that is none keeps the graph content where only a box was given.
+        // A padding point, which the graph needs if there is only a box.
         let labels: Vec<i64> = match points {
             [] => vec![-10],
             points => points.iter().map(|point| i64::from(point.positive)).collect(),
@@ -111,7 +111,7 @@ impl Points {
         Ok(feeds.ints("input_labels", shaped(&[1, 1, labels.len()], labels)?))
     }
 
-    /// The best mask, as large as the picture.
+    /// The best mask, in the size of the image.
     fn best(
         &self,
         results: &Results,
@@ -126,7 +126,7 @@ impl Points {
         };
         if width * height == 0 || width * height > MAX_MASK || masks.len() / (width * height) != scores.len()
         {
-            return Err(invalid_model("the graph gives other than one score for each mask"));
+            return Err(invalid_model("the graph does not have one score per mask"));
         }
         let masks: Array3<f32> = shaped(&[scores.len(), height, width], masks.iter().copied().collect())?
             .into_dimensionality()
@@ -146,7 +146,7 @@ impl Head for Points {
     fn segments(&self, picture: &RgbImage, input: &Input, job: &Job) -> Result<Vec<Segment>, EngineError> {
         let prepared = self.preprocessor.prepare(picture)?;
         let mut question = self.question(input, picture, &prepared)?;
-        // The square is filled up behind its content, which needs no mask.
+        // The square is padded after its content, which needs no mask.
         let pixels = Feeds::new().floats("pixel_values", prepared.pixels.clone());
         let encoded = self.encoder.run(pixels)?.into_values();
         job.step()?;

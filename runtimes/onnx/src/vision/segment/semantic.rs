@@ -15,7 +15,7 @@ use ndarray::{Array2, Axis, Ix4, Zip};
 use super::{Head, Input, MAX_SEGMENTS, part};
 use crate::vision::preprocess::Preprocessor;
 
-/// A model that says of each pixel how likely each class is.
+/// A model with class probabilities for each pixel.
 pub(super) struct Semantic {
     pub(super) graph: Graph,
     pub(super) preprocessor: Preprocessor,

@@ -1,4 +1,4 @@
-//! One job: its pictures one after the other, with what is said on the way.
+//! One job: its images one after the other, with progress and previews.
 
 use std::fmt::Write as _;
 
@@ -8,41 +8,41 @@ use rayon::ThreadPool;
 use serde_json::{Value, json};
 
 use crate::{
+    denoise::{Plan, Step},
     model::{Family, Model},
     noise::Seeded,
     picture,
-    pipeline::{Plan, Step},
     request::{Defaults, Request, Task},
 };
 
-/// Phase of the steps, as progress events name it.
+/// Phase of progress events.
 const PHASE: &str = "denoise";
 
-/// A model and what it computes with.
+/// A model with its threads and limits.
 #[derive(Debug)]
-pub(super) struct Maker {
+pub(super) struct Generator {
     pub(super) model: Model,
     pub(super) pool: ThreadPool,
-    /// Bytes of memory there are.
+    /// Memory limit in bytes.
     pub(super) limit: Option<u64>,
     pub(super) slug: String,
-    /// Bytes of events that a job may make.
+    /// Maximum bytes of events of a job.
     pub(super) max_output_bytes: u64,
 }
 
-impl Maker {
-    /// What holds where an input says nothing.
+impl Generator {
+    /// Defaults of an input.
     pub(super) fn defaults(&self) -> Defaults {
         Defaults { max_output_bytes: self.max_output_bytes, ..self.model.defaults() }
     }
 
-    /// Makes what a request wants, and sends each picture as it is done.
+    /// Generates the images of a request, and sends each as soon as it is done.
     pub(super) fn answer(&self, request: Request, job: &Job) -> Result<Value, EngineError> {
-        self.pool.install(|| self.make(request, job))
+        self.pool.install(|| self.generate(request, job))
     }
 
-    fn make(&self, mut request: Request, job: &Job) -> Result<Value, EngineError> {
-        // Small enough that every program reads it as a whole number.
+    fn generate(&self, mut request: Request, job: &Job) -> Result<Value, EngineError> {
+        // Small enough to be an integer in every JSON parser.
         let seed = *request.seed.get_or_insert_with(|| u64::from(rand::random::<u32>()));
         let tiled = self.model.need(&request).tiles(self.model.weights_bytes(), self.limit)?;
         job.step()?;
@@ -52,14 +52,14 @@ impl Maker {
         job.progress(PHASE, 0, total as u64);
         let mut images = Vec::with_capacity(request.images);
         for index in 0..request.images {
-            let mut watch = |step: Step<'_>| {
+            let mut on_step = |step: Step<'_>| {
                 job.progress(PHASE, (index * steps + step.done) as u64, total as u64);
                 if is_preview_due(request.previews, step.done, step.of) {
                     self.preview(&request, step.latents, seed, job)?;
                 }
                 job.step()
             };
-            let pixels = plan.paint(index, &Seeded(seed), &mut watch)?;
+            let pixels = plan.generate(index, &Seeded(seed), &mut on_step)?;
             let bytes: Vec<u8> = pixels.iter().map(|value| (value * 255.0).round_ties_even() as u8).collect();
             let parameters = self.parameters(&request, seed, index);
             let file = picture::png(&bytes, request.height, request.width, &parameters)?;
@@ -85,7 +85,7 @@ impl Maker {
         Ok(())
     }
 
-    /// What a picture was made from, as other programs write it.
+    /// Generation parameters, in the form that other programs read.
     fn parameters(&self, request: &Request, seed: u64, index: usize) -> String {
         let mut text = request.prompt.clone();
         if let Some(negative) = &request.negative_prompt {
@@ -121,7 +121,7 @@ fn image(data: String, (height, width): (usize, usize), seed: u64) -> Image {
     }
 }
 
-/// Whether one of so many previews, evenly spread over the steps, comes after this one.
+/// Whether one of this number of previews, evenly spread over the steps, follows this step.
 fn is_preview_due(previews: usize, done: usize, of: usize) -> bool {
     let before = |step: usize| step * (previews + 1) / of;
     done > 0 && done < of && before(done) > before(done - 1)

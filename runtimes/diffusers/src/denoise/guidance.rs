@@ -1,4 +1,4 @@
-//! Guidance: the prompt and its absence in one pass, and how much more the prompt counts.
+//! Classifier-free guidance: the prompt and the negative prompt in one batch.
 
 use candle_core::Tensor;
 use island_runtimes_kit::error::EngineError;
@@ -9,19 +9,19 @@ use crate::{
     model::{Family, Model},
     request::{Framing, Request},
     text::prompt::Prompt,
-    unet::Told,
+    unet::Conditioning,
 };
 
-/// What the network is told, and what is made of its answers.
+/// The conditioning of the network, and the combination of its predictions.
 #[derive(Debug)]
-pub(super) struct Guide {
-    told: Told,
-    /// How much more the prompt counts, where its absence is asked for too.
+pub(super) struct Guidance {
+    conditioning: Conditioning,
+    /// The guidance scale, if there is a negative prompt.
     scale: Option<f32>,
     rescale: f32,
 }
 
-impl Guide {
+impl Guidance {
     pub(super) fn new(
         model: &Model,
         request: &Request,
@@ -36,47 +36,50 @@ impl Guide {
         let mut sizes = sizes(request.framing, request);
         if scale.is_some() {
             let negative = match &request.negative_prompt {
-                None if model.silent_when_absent && model.family == Family::Xl => positive.silent()?,
-                // Layers are skipped for what is wanted alone.
+                None if model.zeros_for_absent_negative && model.family == Family::Xl => positive.zeros()?,
+                // `clip_skip` applies to the prompt only.
                 negative => Prompt::clone(&*encode(negative.as_deref().unwrap_or_default(), None)?),
             };
             prompts.insert(0, negative);
-            // Without sizes of its own the negative prompt is told those of the picture.
+            // Without its own sizes the negative prompt has those of the image.
             let own = request.negative_framing;
-            let is_told = own.original.is_some() && own.target.is_some();
-            let negative_sizes = if is_told { self::sizes(own, request) } else { sizes.clone() };
+            let has_own_sizes = own.original.is_some() && own.target.is_some();
+            let negative_sizes = if has_own_sizes { self::sizes(own, request) } else { sizes.clone() };
             sizes.splice(0..0, negative_sizes);
         }
         let joined = |part: Vec<&Tensor>| Tensor::cat(&part, 0).map_err(compute_error("join prompts"));
         let states = joined(prompts.iter().map(|prompt| &prompt.states).collect())?;
         let pooled: Vec<&Tensor> = prompts.iter().filter_map(|prompt| prompt.pooled.as_ref()).collect();
         let is_xl = model.family == Family::Xl;
-        let told = Told {
+        let conditioning = Conditioning {
             states: Some(states),
             pooled: is_xl.then(|| joined(pooled)).transpose()?,
             sizes: if is_xl { sizes } else { Vec::new() },
             guidance: distilled.then_some((request.guidance - 1.0) as f32),
         };
-        Ok(Self { told, scale, rescale: request.guidance_rescale as f32 })
+        Ok(Self { conditioning, scale, rescale: request.guidance_rescale as f32 })
     }
 
-    pub(super) fn told(&self) -> &Told {
-        &self.told
+    pub(super) fn conditioning(&self) -> &Conditioning {
+        &self.conditioning
     }
 
-    /// Answers that the network gives for one sample.
+    /// Number of predictions for one sample.
     pub(super) fn batch(&self) -> usize {
         1 + usize::from(self.scale.is_some())
     }
 
-    /// One answer of all.
-    pub(super) fn mix(&self, mut answers: Vec<f32>) -> Vec<f32> {
-        let Some(scale) = self.scale else { return answers };
-        let prompted = answers.split_off(answers.len() / 2);
-        let mut guided: Vec<f32> =
-            answers.iter().zip(&prompted).map(|(without, with)| without + scale * (with - without)).collect();
+    /// Combines the predictions of a batch.
+    pub(super) fn cfg_combine(&self, mut predictions: Vec<f32>) -> Vec<f32> {
+        let Some(scale) = self.scale else { return predictions };
+        let conditional = predictions.split_off(predictions.len() / 2);
+        let mut guided: Vec<f32> = predictions
+            .iter()
+            .zip(&conditional)
+            .map(|(without, with)| without + scale * (with - without))
+            .collect();
         if self.rescale > 0.0 {
-            let ratio = (deviation(&prompted) / deviation(&guided)) as f32;
+            let ratio = (deviation(&conditional) / deviation(&guided)) as f32;
             let factor = self.rescale * ratio + (1.0 - self.rescale);
             guided.iter_mut().for_each(|value| *value *= factor);
         }
@@ -90,7 +93,7 @@ fn deviation(values: &[f32]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
-/// Six numbers: height and width before and after, with what was cut off between them.
+/// Six numbers: original size, crop, and target size.
 fn sizes(framing: Framing, request: &Request) -> Vec<f32> {
     let whole = [request.height as f64, request.width as f64];
     let parts = [

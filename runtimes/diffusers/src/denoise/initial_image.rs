@@ -1,4 +1,4 @@
-//! A given picture, and the part of it that is to be painted.
+//! The initial image, and the part of it that is inpainted.
 
 use candle_core::{D, DType, Device, Tensor};
 use island_runtimes_kit::error::{EngineError, invalid_input};
@@ -11,26 +11,26 @@ use crate::{
     schedule::Scheduler,
 };
 
-/// How much of a given picture is lost, where there is one.
+/// The strength, if there is an initial image.
 pub(super) fn strength(request: &Request) -> Option<f64> {
     (request.task != Task::Text).then_some(request.strength)
 }
 
-/// What a given picture is for the walk.
+/// The initial image in latents.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct InitialImage {
     /// Its latents.
     original: Option<Vec<f32>>,
-    /// Whether the walk begins with noise alone.
+    /// Whether the loop starts from pure noise.
     is_all_noise: bool,
-    /// Where to paint, a number for each latent pixel.
+    /// The mask, one number per latent pixel.
     mask: Vec<f32>,
     channels: usize,
-    /// Mask and masked picture, for networks that are shown them.
-    besides: Option<Tensor>,
+    /// Mask and masked image, for inpainting networks.
+    inpainting_inputs: Option<Tensor>,
 }
 
-impl Given {
+impl InitialImage {
     pub(super) fn new(
         plan: &Plan<'_>,
         picture: usize,
@@ -38,50 +38,52 @@ impl Given {
     ) -> Result<Option<Self>, EngineError> {
         let (height, width) = (plan.request.height, plan.request.width);
         let (rows, columns, channels) = plan.size;
-        let is_shown = plan.model.unet.config().in_channels != channels;
+        let is_inpainting_network = plan.model.unet.config().in_channels != channels;
         let encode = |pixels: Vec<f32>, purpose| {
             let noise = noise.draw(picture, purpose, rows * columns * channels);
             encode(plan, pixels, &noise)
         };
         match &plan.request.task {
-            Task::Text if is_shown => {
-                Err(invalid_input("this model paints into a picture: it needs an image and a mask_image"))
+            Task::Text if is_inpainting_network => {
+                Err(invalid_input("this is an inpainting model: it needs an image and a mask_image"))
             }
             Task::Text => Ok(None),
-            Task::Image(_) if is_shown => {
-                Err(invalid_input("this model paints into a picture: it needs a mask_image"))
+            Task::Image(_) if is_inpainting_network => {
+                Err(invalid_input("this is an inpainting model: it needs a mask_image"))
             }
-            Task::Image(source) => {
-                let original = encode(source.pixels(height, width), Purpose::Posterior)?;
+            Task::Image(initial_image) => {
+                let original = encode(initial_image.pixels(height, width), Purpose::Posterior)?;
                 Ok(Some(Self {
                     original: Some(original),
                     is_all_noise: false,
                     mask: Vec::new(),
                     channels,
-                    besides: None,
+                    inpainting_inputs: None,
                 }))
             }
-            Task::Paint(source, mask) => {
-                let pixels = source.pixels(height, width);
+            Task::Paint(initial_image, mask) => {
+                let pixels = initial_image.pixels(height, width);
                 let full_mask = mask.mask(height, width);
                 let is_all_noise = plan.request.strength >= 1.0;
                 let mask = smaller(&full_mask, (height, width), (rows, columns));
-                let mut given = Self { original: None, is_all_noise, mask, channels, besides: None };
-                if is_shown {
+                let mut initial =
+                    Self { original: None, is_all_noise, mask, channels, inpainting_inputs: None };
+                if is_inpainting_network {
                     let masked = pixels.chunks_exact(3).zip(&full_mask).flat_map(|(pixel, mask)| {
                         let keep = if *mask < 0.5 { 1.0 } else { 0.0 };
                         [pixel[0] * keep, pixel[1] * keep, pixel[2] * keep]
                     });
                     let masked = encode(masked.collect(), Purpose::MaskedPosterior)?;
                     let masked = plan.model.tensor(masked, (1, rows, columns, channels))?;
-                    let mask = plan.model.tensor(given.mask.clone(), (1, rows, columns, 1))?;
+                    let mask = plan.model.tensor(initial.mask.clone(), (1, rows, columns, 1))?;
                     let joined = Tensor::cat(&[&mask, &masked], D::Minus1);
-                    given.besides = Some(joined.map_err(compute_error("join the mask and its picture"))?);
+                    initial.inpainting_inputs =
+                        Some(joined.map_err(compute_error("join the mask and its image"))?);
                 }
-                if !is_shown || !is_all_noise {
-                    given.original = Some(encode(pixels, Purpose::Posterior)?);
+                if !is_inpainting_network || !is_all_noise {
+                    initial.original = Some(encode(pixels, Purpose::Posterior)?);
                 }
-                Ok(Some(given))
+                Ok(Some(initial))
             }
         }
     }
@@ -94,11 +96,11 @@ impl Given {
         self.is_all_noise
     }
 
-    pub(super) fn shown_besides(&self) -> Option<&Tensor> {
-        self.besides.as_ref()
+    pub(super) fn inpainting_inputs(&self) -> Option<&Tensor> {
+        self.inpainting_inputs.as_ref()
     }
 
-    /// Puts the given picture, with the noise of the next step, back where nothing is to be painted.
+    /// Restores the initial image, with the noise of the next step, outside the mask.
     pub(super) fn keep_unmasked(
         &self,
         latents: &mut [f32],
@@ -107,7 +109,7 @@ impl Given {
         noise: &[f32],
     ) {
         let Some(original) =
-            self.original.as_deref().filter(|_| self.besides.is_none() && !self.mask.is_empty())
+            self.original.as_deref().filter(|_| self.inpainting_inputs.is_none() && !self.mask.is_empty())
         else {
             return;
         };
@@ -123,7 +125,7 @@ impl Given {
     }
 }
 
-/// Latents of a picture: drawn from the range that the autoencoder gives.
+/// Latents of an image, sampled from the autoencoder's distribution.
 fn encode(plan: &Plan<'_>, pixels: Vec<f32>, noise: &[f32]) -> Result<Vec<f32>, EngineError> {
     let shape = (1, plan.request.height, plan.request.width, 3);
     let flat = |tensor: &Tensor| {
@@ -132,7 +134,7 @@ fn encode(plan: &Plan<'_>, pixels: Vec<f32>, noise: &[f32]) -> Result<Vec<f32>, 
     let (mean, variance) = Tensor::from_vec(pixels, shape, &plan.model.place.device)
         .and_then(|picture| plan.model.vae.encode(&picture, plan.tiles))
         .and_then(|(mean, variance)| Ok((flat(&mean)?, flat(&variance)?)))
-        .map_err(compute_error("encode the given picture"))?;
+        .map_err(compute_error("encode the initial image"))?;
     let factor = plan.model.vae.config().scaling_factor;
     let terms = mean.iter().zip(&variance).zip(noise);
     Ok(terms
@@ -140,7 +142,7 @@ fn encode(plan: &Plan<'_>, pixels: Vec<f32>, noise: &[f32]) -> Result<Vec<f32>, 
         .collect())
 }
 
-/// A mask by its nearest pixels.
+/// A mask scaled by nearest neighbors.
 fn smaller(mask: &[f32], (height, width): (usize, usize), (rows, columns): (usize, usize)) -> Vec<f32> {
     let pixel = |row: usize, column: usize| mask[row * height / rows * width + column * width / columns];
     (0..rows)
