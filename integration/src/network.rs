@@ -120,6 +120,13 @@ impl Network {
         loop {
             if let Ok(text) = fs::read_to_string(&path) {
                 self.info = serde_json::from_str(&text).expect("dev.json is JSON");
+                // No test runs with fewer layers than owners are promised.
+                let sandbox = &self.info["sandbox"];
+                assert!(
+                    sandbox == "full" || sandbox.is_null(),
+                    "the Islands' sandbox is {sandbox}:\n{}",
+                    self.logs()
+                );
                 return;
             }
             let ended = self.dev.try_wait().expect("get the state of `island dev`");
@@ -128,7 +135,7 @@ impl Network {
         }
     }
 
-    /// A field of `dev.json`.
+    /// A string field of `dev.json`.
     pub fn info(&self, field: &str) -> &str {
         self.info[field].as_str().unwrap_or_else(|| panic!("dev.json has {field}"))
     }

@@ -39,6 +39,9 @@ pub(crate) struct Dev {
     /// island-agent program [default: beside this one]
     #[arg(long, value_name = "FILE")]
     pub(crate) agent: Option<PathBuf>,
+    /// Run jobs although this machine cannot confine them completely
+    #[arg(long)]
+    pub(crate) allow_weak_sandbox: bool,
     /// Raise the limits per account (requests, jobs and streams at once), for tests and load
     #[arg(long)]
     pub(crate) no_limits: bool,

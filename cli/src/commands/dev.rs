@@ -20,7 +20,10 @@ mod programs;
 use std::{convert::Infallible, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use island_coordinator_client::Client;
+use island_coordinator_client::{
+    Client,
+    protocol::{api::HostView, host::SandboxLevel},
+};
 use rustix::process::geteuid;
 use serde_json::json;
 use tokio::{
@@ -101,6 +104,24 @@ fn announce(info: &DevInfo, layout: &Layout, output: &Output) -> Result<()> {
     Ok(())
 }
 
+/// Returns the lowest sandbox level of the Islands, and warns if jobs are confined less than completely or not accepted because of it.
+fn sandbox(hosts: &[HostView], allowed: bool, output: &Output) -> Option<SandboxLevel> {
+    let reports = hosts.iter().filter_map(|host| Some(&host.capabilities.as_ref()?.sandbox));
+    let lowest = reports.min_by_key(|report| report.level)?;
+    if lowest.level < SandboxLevel::Full {
+        let missing = lowest.missing.join(", ");
+        output.warn(&if allowed {
+            format!("this machine cannot confine jobs completely ({missing}); they run all the same")
+        } else {
+            format!(
+                "this machine cannot confine jobs completely ({missing}), so its Islands accept none; \
+                 --allow-weak-sandbox runs them all the same"
+            )
+        });
+    }
+    Some(lowest.level)
+}
+
 /// One supervised child.
 struct Part {
     name: String,
@@ -143,13 +164,16 @@ impl Network {
             self.start_island(index, &api_url, options, &accounts)?;
         }
         progress.say("waiting for the Islands to come online");
-        let host_ids = self.wait_for_islands(&client, islands as usize).await?;
+        let hosts = self.wait_for_islands(&client, islands as usize).await?;
+        let sandbox = sandbox(&hosts, options.allow_weak_sandbox, output);
+        let host_ids: Vec<_> = hosts.iter().map(|host| host.id.to_string()).collect();
         Ok(DevInfo {
             api_url,
             api_key: accounts.consumer_key,
             nats_url,
             host_id: host_ids.first().cloned(),
             host_ids,
+            sandbox,
         })
     }
 
@@ -245,7 +269,7 @@ impl Network {
             "api_url": api_url,
             "api_key": accounts.owner_key,
             "name": format!("dev-{index}"),
-            "allow_weak_sandbox": true,
+            "allow_weak_sandbox": options.allow_weak_sandbox,
             "simulated": options.fixtures,
             // Islands of one machine share one store: a model is fetched once.
             "cache": { "dir": self.layout.root().join("cache") },
@@ -260,12 +284,12 @@ impl Network {
         Ok(())
     }
 
-    async fn wait_for_islands(&mut self, client: &Client, wanted: usize) -> Result<Vec<String>> {
+    async fn wait_for_islands(&mut self, client: &Client, wanted: usize) -> Result<Vec<HostView>> {
         self.wait_until("Island", || async move {
             let hosts = client.hosts().await.ok()?;
             let mut online: Vec<_> = hosts.into_iter().filter(|host| host.status == "online").collect();
             online.sort_by(|a, b| a.name.cmp(&b.name));
-            (online.len() >= wanted).then(|| online.iter().map(|host| host.id.to_string()).collect())
+            (online.len() >= wanted).then_some(online)
         })
         .await
     }

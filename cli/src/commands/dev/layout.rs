@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use island_coordinator_client::protocol::host::SandboxLevel;
 use serde::{Deserialize, Serialize};
 
 /// The data directory, locked for as long as this lives.
@@ -25,6 +26,8 @@ pub(super) struct DevInfo {
     pub(super) host_id: Option<String>,
     /// Every Island.
     pub(super) host_ids: Vec<String>,
+    /// Lowest sandbox level of the Islands; null without Islands.
+    pub(super) sandbox: Option<SandboxLevel>,
 }
 
 /// `accounts.json`: created at the first start, reused by the next.
