@@ -67,10 +67,26 @@ async fn keys_are_stored_as_hashes_only() {
         rows.iter()
             .all(|(name, prefix, hash)| ![name, prefix, hash].iter().any(|text| text.contains(&key[11..])))
     );
-    pool.close().await;
     if ON_POSTGRES {
-        return;
+        let tables: Vec<String> = sqlx::query_scalar(
+            "SELECT CAST(table_name AS TEXT) FROM information_schema.tables WHERE table_schema = 'public'",
+        )
+        .fetch_all(&pool)
+        .await
+        .expect("tables");
+        assert!(tables.iter().any(|table| table == "api_keys"), "{tables:?}");
+        for table in tables {
+            let rows = format!("SELECT COUNT(*) FROM {table} WHERE CAST({table} AS TEXT) LIKE $1");
+            let count: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(rows))
+                .bind(format!("%{}%", &key[11..]))
+                .fetch_one(&pool)
+                .await
+                .expect("count");
+            assert_eq!(count, 0, "{table}");
+        }
+        return pool.close().await;
     }
+    pool.close().await;
     for file in ["island.db", "island.db-wal"] {
         let bytes = std::fs::read(network.path(file)).expect("a file of the database");
         assert!(!bytes.windows(key.len()).any(|window| window == key.as_bytes()), "{file}");

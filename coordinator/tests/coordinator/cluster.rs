@@ -16,18 +16,17 @@ use crate::support::{
 /// Another coordinator of a network.
 struct Peer {
     url: String,
-    hard: CancellationToken,
     soft: CancellationToken,
     running: JoinHandle<std::io::Result<()>>,
 }
 
 impl Peer {
     async fn start(network: &Network) -> Self {
-        let (soft, hard) = (CancellationToken::new(), CancellationToken::new());
-        let built = App::build(&network.config, Clock::System, soft.clone(), hard.clone()).await;
+        let soft = CancellationToken::new();
+        let built = App::build(&network.config, Clock::System, soft.clone(), CancellationToken::new()).await;
         let app = built.unwrap_or_else(|error| panic!("{}", island_daemon::chain::Chain(&error)));
         let url = format!("http://{}/api/v1", app.address().expect("address"));
-        Self { url, hard, soft, running: tokio::spawn(app.run()) }
+        Self { url, soft, running: tokio::spawn(app.run()) }
     }
 
     fn call(&self, network: &Network, method: Method, path: &str) -> RequestBuilder {
@@ -50,12 +49,6 @@ impl Peer {
     async fn submit(&self, network: &Network) -> reqwest::Response {
         let body = json!({"workload": "echo", "input": {"prompt": "hi", "max_tokens": 10}});
         self.call(network, Method::POST, "/jobs").json(&body).send().await.expect("answer")
-    }
-
-    /// Stops abruptly, as a killed process does.
-    async fn kill(self) {
-        self.hard.cancel();
-        soon("the end", self.running).await.expect("no panic").expect("served");
     }
 
     async fn down(self) {
@@ -139,7 +132,8 @@ async fn a_job_of_one_coordinator_is_cancelled_at_the_other() {
 
 #[tokio::test]
 async fn the_other_coordinator_continues_the_attempt_and_the_numbers_of_a_killed_one() {
-    let (mut network, peer) = two().await;
+    let mut network = Network::start_process(|_| {}).await;
+    let peer = Peer::start(&network).await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
     let mut stream = network.stream(&id, 0).await;
@@ -149,7 +143,7 @@ async fn the_other_coordinator_continues_the_attempt_and_the_numbers_of_a_killed
     island.send(key, first, vec![token("a"), token("b")]).await;
     let mut seen = Vec::new();
     read_until(&mut stream, &mut seen, "ab").await;
-    network.kill().await;
+    network.kill();
     // No coordinator applies these two yet: the other one receives them, but the job is not its own.
     island.send(key, first + 2, vec![token("c"), token("d")]).await;
     let resumed = peer.stream(&network, &id, seen.len() as u64).await;
@@ -319,7 +313,7 @@ async fn the_limit_on_open_jobs_holds_for_both_coordinators_together() {
     let peer = Peer::start(&network).await;
     let answers = ask_both(&network, &peer, 20).await;
     assert_eq!(answers.iter().filter(|answer| **answer == StatusCode::CREATED).count(), 3);
-    peer.kill().await;
+    peer.down().await;
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The OpenAPI document and its page, against the router that serves them.
 
+use std::{fs, path::Path};
+
 use reqwest::{Method, StatusCode, header};
 use serde_json::Value;
 
@@ -32,6 +34,32 @@ async fn the_document_names_every_method_of_every_route() {
             assert_eq!(status == StatusCode::UNAUTHORIZED, !open, "{path}: {status}");
         }
     }
+}
+
+/// Every `.route(` of the crate is in the table from which the document is built, except these pages outside `/api/v1`.
+#[test]
+fn no_route_is_served_beside_the_table() {
+    let mut found = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("readable") {
+            let path = entry.expect("readable").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("readable");
+                let calls = [".route(", ".route_service(", ".nest(", ".nest_service(", ".merge("];
+                let arguments = |call: &'static str| {
+                    text.split(call)
+                        .skip(1)
+                        .map(move |rest| format!("{call}{}", rest.split(',').next().unwrap_or_default()))
+                };
+                found.extend(calls.into_iter().flat_map(arguments).collect::<Vec<_>>());
+            }
+        }
+    }
+    found.sort_unstable();
+    assert_eq!(found, [".nest(PREFIX", ".route(\"/\"", ".route(\"/docs\"", ".route(path"]);
 }
 
 #[tokio::test]

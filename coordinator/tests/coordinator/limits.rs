@@ -13,7 +13,7 @@ use crate::support::{
 
 #[tokio::test]
 async fn exactly_the_limit_is_admitted_in_a_minute_also_across_a_restart() {
-    let mut network = Network::start_with(|config| config.limits.requests_per_minute = 30).await;
+    let mut network = Network::start_process(|config| config.limits.requests_per_minute = 30).await;
     let ask = || network.call(Method::GET, "/account").send();
     let first = ask().await.expect("answer");
     assert_eq!(first.headers()["x-ratelimit-limit"], "30");
@@ -36,7 +36,7 @@ async fn exactly_the_limit_is_admitted_in_a_minute_also_across_a_restart() {
         (1..=61).contains(&after) && body["error"]["message"].as_str().expect("text").contains("30 requests")
     );
 
-    network.kill().await;
+    network.kill();
     network.up().await;
     let (status, _) = answer(network.call(Method::GET, "/account")).await;
     assert_eq!(status, 429, "counted before the restart");
@@ -131,11 +131,11 @@ async fn a_reader_that_disconnects_releases_its_slot() {
 
 #[tokio::test]
 async fn the_slots_of_a_killed_coordinator_expire() {
-    let mut network = Network::start_with(|config| config.limits.concurrent_streams = 2).await;
+    let mut network = Network::start_process(|config| config.limits.concurrent_streams = 2).await;
     let id = network.submit().await;
     let path = format!("/jobs/{id}/stream");
     let _streams = (network.stream(&id, 0).await, network.stream(&id, 0).await);
-    network.kill().await;
+    network.kill();
     network.up().await;
     assert_eq!(opens(&network, &path).await, 429, "their leases have not run out yet");
     let mut settings = network.config.database.clone();

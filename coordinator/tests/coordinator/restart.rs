@@ -15,7 +15,7 @@ fn numbers(events: &[Event]) -> Vec<u64> {
 
 #[tokio::test]
 async fn a_killed_coordinator_resumes_its_job_and_the_client_its_stream() {
-    let mut network = Network::start().await;
+    let mut network = Network::start_process(|_| {}).await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
     let mut stream = network.stream(&id, 0).await;
@@ -26,7 +26,7 @@ async fn a_killed_coordinator_resumes_its_job_and_the_client_its_stream() {
     while text(&seen) != "ab" {
         seen.push(stream.next().await.expect("event"));
     }
-    network.kill().await;
+    network.kill();
     // Nothing receives these two.
     island.send(key, first + 2, vec![token("c"), token("d")]).await;
     network.up().await;

@@ -5,6 +5,7 @@ pub(crate) mod island;
 pub(crate) mod nats;
 pub(crate) mod network;
 mod postgres;
+mod process;
 
 use std::time::Duration;
 

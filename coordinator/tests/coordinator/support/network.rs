@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{database, nats::Nats, soon};
+use super::{database, nats::Nats, process::Process, soon};
 
 /// An account and its key.
 #[derive(Clone)]
@@ -35,6 +35,8 @@ pub(crate) struct Network {
     soft: CancellationToken,
     hard: CancellationToken,
     pub(crate) running: Option<JoinHandle<std::io::Result<()>>>,
+    /// The coordinator, if it runs as a separate process.
+    process: Option<Process>,
     folder: tempfile::TempDir,
 }
 
@@ -96,6 +98,21 @@ impl Network {
 
     /// Starts everything with changed settings.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        let mut network = Self::prepare(change).await;
+        network.up().await;
+        network
+    }
+
+    /// Starts everything with changed settings and the coordinator as a separate process, for [`Self::kill`].
+    pub(crate) async fn start_process(change: impl FnOnce(&mut Config)) -> Self {
+        let mut network = Self::prepare(change).await;
+        let process = Process::start(&network.config, network.folder.path()).await;
+        network.url.clone_from(&process.url);
+        network.process = Some(process);
+        network
+    }
+
+    async fn prepare(change: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = |name: &str| folder.path().join(name);
         let nats = Nats::start(&path("fabric"));
@@ -119,7 +136,7 @@ impl Network {
         let consumer = account(&store, "consumer@example.org", 10).await;
         let owner = account(&store, "owner@example.org", 0).await;
         store.close().await;
-        let mut network = Self {
+        Self {
             nats,
             config,
             url: String::new(),
@@ -129,13 +146,12 @@ impl Network {
             soft: CancellationToken::new(),
             hard: CancellationToken::new(),
             running: None,
+            process: None,
             folder,
-        };
-        network.up().await;
-        network
+        }
     }
 
-    /// Starts the coordinator, also after [`Self::down`] or [`Self::kill`].
+    /// Starts the coordinator inside this process, also after [`Self::down`] or [`Self::kill`].
     pub(crate) async fn up(&mut self) {
         (self.soft, self.hard) = (CancellationToken::new(), CancellationToken::new());
         let built = App::build(&self.config, Clock::System, self.soft.clone(), self.hard.clone()).await;
@@ -150,10 +166,9 @@ impl Network {
         self.ended().await;
     }
 
-    /// Stops the coordinator at once, in the middle of whatever it does.
-    pub(crate) async fn kill(&mut self) {
-        self.hard.cancel();
-        self.ended().await;
+    /// Kills the process of the coordinator with SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.process.take().expect("the coordinator is a process").kill();
     }
 
     async fn ended(&mut self) {

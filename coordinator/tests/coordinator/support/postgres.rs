@@ -34,6 +34,10 @@ const SETTINGS: [&str; 6] = [
     "max_wal_senders=0",
 ];
 
+/// Why the server cannot start where its programs are not installed.
+pub(crate) const MISSING: &str =
+    "PostgreSQL is missing: run `scripts/setup.sh test`, or set ISLAND_POSTGRES_BIN to the folder of initdb";
+
 /// The server. It listens only on a socket in its own folder.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -45,9 +49,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// Whether PostgreSQL is installed.
+    pub(crate) fn is_installed() -> bool {
+        programs().is_some()
+    }
+
     /// Creates a cluster in a temporary folder and starts it.
     pub(crate) fn start() -> Self {
-        let programs = programs();
+        let programs = programs().expect(MISSING);
         let user = user();
         let folder = tempfile::Builder::new().prefix("island-pg-").tempdir().expect("folder").keep();
         if let Some((uid, gid)) = user {
@@ -110,9 +119,9 @@ fn run(command: &mut Command) {
 }
 
 /// `ISLAND_POSTGRES_BIN`, else the newest version that the distribution installed, else the search path.
-fn programs() -> PathBuf {
+fn programs() -> Option<PathBuf> {
     if let Some(folder) = env::var_os("ISLAND_POSTGRES_BIN") {
-        return folder.into();
+        return Some(folder.into());
     }
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut installed: Vec<(u32, PathBuf)> = versions
@@ -121,8 +130,7 @@ fn programs() -> PathBuf {
     installed.sort();
     let search = env::var_os("PATH").unwrap_or_default();
     let folders = installed.into_iter().rev().map(|(_, folder)| folder).chain(env::split_paths(&search));
-    let found = folders.into_iter().find(|folder| folder.join("initdb").is_file());
-    found.expect("PostgreSQL is missing: run `scripts/setup.sh test`, or set ISLAND_POSTGRES_BIN to the folder of initdb")
+    folders.into_iter().find(|folder| folder.join("initdb").is_file())
 }
 
 /// The user to run as: PostgreSQL refuses to run as root.

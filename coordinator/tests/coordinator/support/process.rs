@@ -1,0 +1,63 @@
+//! A coordinator as a separate process, which a test can kill.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use island_coordinator::config::Config;
+
+use super::soon;
+
+/// The program `island-coordinator`, killed on drop.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) url: String,
+}
+
+impl Process {
+    /// Starts the program and waits until it serves. Its log is `coordinator.log` in `folder`.
+    pub(crate) async fn start(config: &Config, folder: &Path) -> Self {
+        let settings = folder.join("coordinator.toml");
+        fs::write(&settings, island_daemon::config::show(config)).expect("settings");
+        let log = fs::File::create(folder.join("coordinator.log")).expect("log");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_island-coordinator"))
+            .arg("--config")
+            .arg(settings)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("island-coordinator starts");
+        let output = child.stdout.take().expect("piped");
+        let mut process = Self { child, url: String::new() };
+        let line = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            BufReader::new(output).read_line(&mut line).map(|_| line)
+        });
+        let line = soon("the coordinator's address", line).await.expect("no panic").expect("readable");
+        let log = || fs::read_to_string(folder.join("coordinator.log")).unwrap_or_default();
+        assert!(line.starts_with("http://"), "the coordinator did not start: {line}\n{}", log());
+        process.url = format!("{}/api/v1", line.trim_end());
+        process
+    }
+
+    /// Ends the process with SIGKILL: none of its code runs any more.
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // It may have ended before.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
