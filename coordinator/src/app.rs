@@ -51,9 +51,9 @@ pub enum BuildError {
     /// The address is in use or not available.
     #[error("listen on {address}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },

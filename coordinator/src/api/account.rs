@@ -18,7 +18,8 @@ pub(super) async fn account(
 ) -> Result<Json<Data<AccountView>>, ApiError> {
     let reader = api.execution.context().store.reader();
     let account = account::get(reader, caller.account).await?;
-    let account = account.ok_or_else(|| ApiError::new(Code::InvalidApiKey, "this key's account is gone"))?;
+    let account = account
+        .ok_or_else(|| ApiError::new(Code::InvalidApiKey, "the account of this key no longer exists"))?;
     let credits = ledger::balance(reader, account.id).await?;
     let data = AccountView { id: account.id, email: account.email, credits, created_at: account.created_at };
     Ok(Json(Data { data }))

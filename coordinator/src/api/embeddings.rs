@@ -49,11 +49,7 @@ async fn answer(api: &Arc<Api>, caller: Caller, request: EmbeddingsRequest) -> R
     let cargo = catalogue.named(&request.model).filter(embeds).ok_or_else(|| {
         let known: Vec<&str> =
             catalogue.iter().filter(embeds).map(|cargo| cargo.entry.slug.as_str()).collect();
-        let message = format!(
-            "no Cargo called {:?} embeds texts; those there are: {}",
-            request.model,
-            known.join(", ")
-        );
+        let message = format!("no Cargo {:?} embeds texts; available: {}", request.model, known.join(", "));
         ApiError::field(Code::WorkloadNotFound, "model", message)
     })?;
     availability::check(api, &caller, cargo, None).await?;
@@ -62,7 +58,7 @@ async fn answer(api: &Arc<Api>, caller: Caller, request: EmbeddingsRequest) -> R
     let (output, usage) = end(api, guard, job.workload.as_str()).await?;
     let vectors = output.get("embeddings").map(Vec::<Vec<f32>>::deserialize);
     let Some(Ok(vectors)) = vectors else {
-        return Err(ApiError::new(Code::JobFailed, "the Cargo gave no embeddings"));
+        return Err(ApiError::new(Code::JobFailed, "the output has no embeddings"));
     };
     let data = (0..).zip(vectors).map(|(index, vector)| Embedding {
         object: "embedding".to_owned(),

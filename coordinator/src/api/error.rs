@@ -66,7 +66,7 @@ impl ApiError {
         Self { retry_after: Some(seconds), ..self }
     }
 
-    /// Leaves out `Retry-After`: another try soon would fail alike.
+    /// Leaves out `Retry-After`: another try soon would fail in the same way.
     pub(crate) fn without_retry(self) -> Self {
         Self { retry_after: None, ..self }
     }

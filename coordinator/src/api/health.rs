@@ -12,9 +12,9 @@ use super::Api;
 pub(super) async fn health(State(api): State<Arc<Api>>) -> Json<Health> {
     let context = api.execution.context();
     let status = if context.store.ping().await.is_err() {
-        "database away"
+        "database unreachable"
     } else if !context.link.connectivity().latest().connected {
-        "fabric away"
+        "fabric unreachable"
     } else {
         "ok"
     };

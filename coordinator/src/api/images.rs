@@ -102,8 +102,7 @@ fn choose<'a>(api: &'a Api, model: Option<&str>) -> Result<&'a Cargo, ApiError> 
         let found = context.catalogue.named(model).filter(|cargo| cargo.makes_images());
         return found.ok_or_else(|| {
             let known: Vec<&str> = image_cargos().map(|cargo| cargo.entry.slug.as_str()).collect();
-            let message =
-                format!("no Cargo called {model:?} makes pictures; those there are: {}", known.join(", "));
+            let message = format!("no Cargo {model:?} makes images; available: {}", known.join(", "));
             ApiError::field(Code::WorkloadNotFound, "model", message)
         });
     }
@@ -116,7 +115,6 @@ fn choose<'a>(api: &'a Api, model: Option<&str>) -> Result<&'a Cargo, ApiError> 
         let near = nearness(cargo);
         (near.is_none(), near, cargo.entry.required_ram_mb, cargo.entry.slug.as_str())
     });
-    nearest.ok_or_else(|| {
-        ApiError::new(Code::WorkloadNotFound, "the catalogue has no Cargo that makes pictures")
-    })
+    nearest
+        .ok_or_else(|| ApiError::new(Code::WorkloadNotFound, "the catalogue has no Cargo that makes images"))
 }

@@ -46,7 +46,7 @@ pub enum InitError {
     /// An existing key cannot be read.
     #[error(transparent)]
     Keys(#[from] KeysError),
-    /// A JWT cannot be minted.
+    /// A JWT cannot be signed.
     #[error(transparent)]
     Mint(#[from] MintError),
 }

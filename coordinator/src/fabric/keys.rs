@@ -21,22 +21,22 @@ pub enum KeysError {
     /// A file cannot be read.
     #[error("read {path}; `island-coordinator fabric init` writes it")]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// A seed is invalid.
     #[error("{path} has no valid NKey seed")]
     Seed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: nkeys::error::Error,
     },
-    /// A JWT cannot be minted.
+    /// A JWT cannot be signed.
     #[error(transparent)]
     Mint(#[from] MintError),
 }

@@ -35,7 +35,7 @@ pub enum LinkError {
     Connect {
         /// The address.
         url: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: async_nats::ConnectError,
     },
@@ -44,7 +44,7 @@ pub enum LinkError {
     Subscribe {
         /// The subject.
         subject: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: async_nats::SubscribeError,
     },

@@ -1,4 +1,4 @@
-//! Who may publish and subscribe to what. Allow-lists only.
+//! Permissions to publish and to subscribe, as allow-lists.
 
 use island_protocol::{
     ids::{HostId, JobId},

@@ -1,4 +1,4 @@
-//! One operation: what it takes and every answer it can give.
+//! One operation: its parameters, body, answers and errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 

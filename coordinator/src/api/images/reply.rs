@@ -61,7 +61,7 @@ impl Reply {
             }
         };
         let output = Output::deserialize(output)
-            .map_err(|_| ApiError::new(Code::JobFailed, "the Cargo gave no pictures"))?;
+            .map_err(|_| ApiError::new(Code::JobFailed, "the output has no images"))?;
         let format = output.images.first().map_or_else(|| "png".to_owned(), |picture| picture.format.clone());
         let one = |Picture { data, format }: Picture| {
             if self.as_url {

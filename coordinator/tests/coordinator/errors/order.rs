@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::problem;
 use crate::support::network::Network;
 
-async fn told(request: RequestBuilder) -> String {
+async fn reported(request: RequestBuilder) -> String {
     problem(request).await.1
 }
 
@@ -23,48 +23,48 @@ async fn from_route_to_credits() {
         body
     };
 
-    assert_eq!(told(network.http.patch(url("/nowhere")).body(big())).await, "not_found", "route first");
+    assert_eq!(reported(network.http.patch(url("/nowhere")).body(big())).await, "not_found", "route first");
     let response = network.http.patch(url("/jobs")).body(big()).send().await.expect("answer");
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED, "method before size");
     let allow = response.headers()[header::ALLOW].to_str().expect("text");
     assert!(allow.contains("GET") && allow.contains("POST"), "{allow}");
     assert_eq!(
-        told(network.http.post(url("/jobs")).body(big())).await,
+        reported(network.http.post(url("/jobs")).body(big())).await,
         "payload_too_large",
         "size before key"
     );
     assert_eq!(
-        told(network.http.post(url("/jobs")).body("{")).await,
+        reported(network.http.post(url("/jobs")).body("{")).await,
         "missing_api_key",
         "key before media type"
     );
     let post = || network.call(Method::POST, "/jobs");
-    assert_eq!(told(post().body("{")).await, "unsupported_media_type", "media type before JSON");
+    assert_eq!(reported(post().body("{")).await, "unsupported_media_type", "media type before JSON");
     let broken = post().header(header::CONTENT_TYPE, "application/json").header("Idempotency-Key", "");
-    assert_eq!(told(broken.body("{")).await, "invalid_json", "JSON before the rest");
+    assert_eq!(reported(broken.body("{")).await, "invalid_json", "JSON before the rest");
     let both = with(|body| {
         body["workload"] = json!("nothing");
         body["extra"] = json!(1);
     });
-    assert_eq!(told(post().json(&both)).await, "validation_error", "fields before what they name");
+    assert_eq!(reported(post().json(&both)).await, "validation_error", "fields before what they name");
     let both = with(|body| {
         body["workload"] = json!("nothing");
         body["input"] = json!({"prompt": 1});
     });
-    assert_eq!(told(post().json(&both)).await, "workload_not_found", "the Cargo before its schema");
+    assert_eq!(reported(post().json(&both)).await, "workload_not_found", "the Cargo before its schema");
 
     let keyed = |body: &Value| post().header("Idempotency-Key", "k").json(body);
     assert_eq!(keyed(&fine).send().await.expect("answer").status(), StatusCode::CREATED);
-    assert_eq!(told(keyed(&with(|body| body["input"] = json!({"prompt": 1})))).await, "invalid_input");
+    assert_eq!(reported(keyed(&with(|body| body["input"] = json!({"prompt": 1})))).await, "invalid_input");
     let other = with(|body| body["input"] = json!({"prompt": "y"}));
-    assert_eq!(told(keyed(&other)).await, "idempotency_key_reused", "idempotency before limits");
+    assert_eq!(reported(keyed(&other)).await, "idempotency_key_reused", "idempotency before limits");
     assert_eq!(
         keyed(&fine).send().await.expect("answer").status(),
         StatusCode::CREATED,
         "a replay needs no room"
     );
-    assert_eq!(told(post().json(&other)).await, "concurrent_jobs_exceeded");
-    assert_eq!(told(poor(&fine)).await, "insufficient_credits");
+    assert_eq!(reported(post().json(&other)).await, "concurrent_jobs_exceeded");
+    assert_eq!(reported(poor(&fine)).await, "insufficient_credits");
 }
 
 #[tokio::test]
@@ -74,9 +74,9 @@ async fn the_rate_limit_between_key_and_scope() {
     let made: Value = made.send().await.expect("answer").json().await.expect("json");
     let post = |key: &str| network.http.post(format!("{}/jobs", network.url)).bearer_auth(key).body("{");
     let reader = made["key"].as_str().expect("key");
-    assert_eq!(told(post(reader)).await, "forbidden", "scope before media type");
-    assert_eq!(told(post(reader)).await, "rate_limited");
-    assert_eq!(told(post("ak_wrongwrongwrong")).await, "invalid_api_key");
+    assert_eq!(reported(post(reader)).await, "forbidden", "scope before media type");
+    assert_eq!(reported(post(reader)).await, "rate_limited");
+    assert_eq!(reported(post("ak_wrongwrongwrong")).await, "invalid_api_key");
 }
 
 #[tokio::test]
@@ -87,5 +87,9 @@ async fn limits_before_credits() {
     for _ in 0..10 {
         assert_eq!(post().send().await.expect("answer").status(), StatusCode::CREATED);
     }
-    assert_eq!(told(post()).await, "concurrent_jobs_exceeded", "all credits are held, and ten jobs are open");
+    assert_eq!(
+        reported(post()).await,
+        "concurrent_jobs_exceeded",
+        "all credits are held, and ten jobs are open"
+    );
 }
