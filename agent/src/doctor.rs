@@ -14,7 +14,7 @@ use island_protocol::{
 
 use crate::{
     agent::coordinator_url,
-    config::Config,
+    config::{Config, permission_hint},
     control::{
         client::{Control, ControlError},
         screen::wrap,
@@ -168,7 +168,11 @@ fn graphic(rules: &[GpuRule], card: &Card) -> Finding {
 
 /// The agent that runs here, and a test job through the network.
 async fn agent(config: &Config) -> Vec<Finding> {
-    let away = |error: ControlError| vec![finding("agent", Some(false), Chain(&error).to_string())];
+    let away = |error: ControlError| {
+        let start = || "start it: sudo systemctl start island-agent, or island-agent run".to_owned();
+        let next = permission_hint(&error, &config.state_dir).unwrap_or_else(start);
+        vec![finding("agent", Some(false), format!("{}; {next}", Chain(&error)))]
+    };
     let control = match Control::new(&config.state_dir) {
         Ok(control) => control,
         Err(error) => return away(error),
@@ -279,6 +283,15 @@ mod tests {
             assert_eq!(marked, findings.len(), "continued lines are indented: {text}");
         }
         assert_eq!(text(&findings, None).lines().count(), 2, "programs read one line for each finding");
+    }
+
+    #[tokio::test]
+    async fn without_an_agent_the_next_step_is_to_start_one() {
+        let state = tempfile::tempdir().expect("temporary folder");
+        let config = Config { state_dir: state.path().to_owned(), ..Config::default() };
+        let findings = agent(&config).await;
+        assert!(findings[0].detail.ends_with("or island-agent run"), "{findings:?}");
+        assert_eq!(findings[0].good, Some(false));
     }
 
     #[test]

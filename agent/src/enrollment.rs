@@ -21,7 +21,7 @@ use crate::{
 /// An Island that cannot be enrolled or removed from the network.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollError {
-    /// The state folder cannot be created or its files not be handed over.
+    /// The state folder cannot be created or its files cannot be handed over.
     #[error("use the state folder {0}")]
     Folder(PathBuf, #[source] io::Error),
     /// No agent can run on the state folder.
@@ -99,20 +99,24 @@ pub async fn wait_enrolled(config: &Config) -> Result<bool, EnrollError> {
     if enrolled() || config.read_api_key()?.is_some() {
         return Ok(true);
     }
-    // Locked meanwhile, so that `enroll` can determine whether an agent runs.
-    let _lock = config.state_dir.is_dir().then(|| StateLock::acquire(&config.state_dir)).transpose()?;
     tracing::warn!("{NOT_ENROLLED}");
     notify::ready("not enrolled; run: island-agent enroll --coordinator URL");
     let owner = async {
+        // Locked meanwhile, so that `enroll` can determine whether an agent runs. It may have to create the folder first.
+        let mut lock = None;
         while !enrolled() {
+            if lock.is_none() && config.state_dir.is_dir() {
+                lock = Some(StateLock::acquire(&config.state_dir)?);
+            }
             notify::watchdog();
             tokio::time::sleep(credentials::POLL_EVERY).await;
         }
+        Ok(true)
     };
     tokio::select! {
         biased;
         () = stop_requested() => Ok(false),
-        () = owner => Ok(true),
+        enrolled = owner => enrolled,
     }
 }
 

@@ -92,11 +92,11 @@ pub fn choose<K: Copy>(workers: &[Candidate<K>], wanted: Amount) -> Option<Vec<K
             chosen.push(worker);
         }
     }
-    freed.covers(wanted).then(|| spared(chosen, freed, wanted))
+    freed.covers(wanted).then(|| without_unneeded(chosen, freed, wanted))
 }
 
 /// Removes workers from the choice that are not needed given the others, the most expensive first.
-fn spared<K: Copy>(mut chosen: Vec<&Candidate<K>>, mut freed: Amount, wanted: Amount) -> Vec<K> {
+fn without_unneeded<K: Copy>(mut chosen: Vec<&Candidate<K>>, mut freed: Amount, wanted: Amount) -> Vec<K> {
     for at in (0..chosen.len()).rev() {
         let without = freed.less(chosen[at].memory);
         if without.covers(wanted) {

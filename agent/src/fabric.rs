@@ -168,7 +168,7 @@ impl Fabric {
 
     /// Sends a signed request to all subscribers. Collects answers until `take` returns `true` or `timeout` has passed; no answer at all is
     /// an error.
-    pub async fn ask_all<T: DeserializeOwned>(
+    pub async fn request_all<T: DeserializeOwned>(
         &self,
         subject: &str,
         message: &impl Serialize,

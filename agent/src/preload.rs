@@ -125,7 +125,7 @@ impl Preloader {
             return Ok(());
         }
         let recommended = self.client.recommendations(self.host).await?.recommendations;
-        self.judge(&recommended);
+        self.evaluate_last(&recommended);
         let (worth, offered) = self.candidates(&recommended);
         let speed = *self.speed.lock();
         let option = |one: &Candidate| FetchOption {
@@ -227,7 +227,7 @@ impl Preloader {
     }
 
     /// Logs what the last choice missed, given the demand since.
-    fn judge(&self, recommended: &[Recommendation]) {
+    fn evaluate_last(&self, recommended: &[Recommendation]) {
         let last = self.last.lock().take();
         let Some(Round { offered, chosen, free }) = last else { return };
         let realised = |one: &Candidate| {

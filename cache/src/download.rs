@@ -167,7 +167,7 @@ impl Download<'_> {
         for tries_left in (0..TRIES).rev() {
             let response = match next.take() {
                 Some(response) => Ok(response),
-                None => self.ask_again(self.url, about, 0, PIECE).await.map(|(response, _)| response),
+                None => self.request_part(self.url, about, 0, PIECE).await.map(|(response, _)| response),
             };
             let whole = match response {
                 Ok(response) => self.whole(response, about, &part, &mut span).await,
@@ -246,7 +246,7 @@ impl Download<'_> {
             // The first answer contains the first piece.
             let response = opened.take().filter(|_| index == 0);
             if let Err(broken) = self.piece(shared, part, about, index, response).await {
-                shared.pieces().give_back(index);
+                shared.pieces().release(index);
                 return Err(broken);
             }
             part.mark(index).map_err(Broken::Write)?;
@@ -286,7 +286,7 @@ impl Download<'_> {
                 Err(Broken::Web(error)) if tries < TRIES && (error.is_transient() || error.is_expired()) => {
                     tracing::debug!(index, %error, "a piece is requested again");
                     if error.is_expired() {
-                        shared.forget_place(self.url);
+                        shared.reset_redirect(self.url);
                     }
                     tokio::time::sleep(wait).await;
                     wait *= 2;
@@ -303,13 +303,13 @@ impl Download<'_> {
         start: u64,
         end: u64,
     ) -> Result<Response, WebError> {
-        let (response, now) = self.ask_again(&shared.place(), about, start, end).await?;
+        let (response, now) = self.request_part(&shared.place(), about, start, end).await?;
         shared.remember_place(now.place);
         Ok(response)
     }
 
     /// Requests a part of the file in `about`, and of no other version of it.
-    async fn ask_again(
+    async fn request_part(
         &self,
         place: &Url,
         about: &About,
@@ -415,7 +415,7 @@ impl Shared {
         *self.place.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = place;
     }
 
-    fn forget_place(&self, first: &Url) {
+    fn reset_redirect(&self, first: &Url) {
         self.remember_place(first.clone());
     }
 }

@@ -59,7 +59,7 @@ impl Stock {
     }
 }
 
-/// Returns the order in which `candidates` are removed; `None` if all of them together do not suffice, so that nothing is removed in vain.
+/// Returns the order in which `candidates` are removed; `None` if all of them together do not suffice, so that nothing is removed without need.
 pub(crate) fn plan(mut candidates: Vec<Candidate>, shortfall: u64) -> Option<Vec<Candidate>> {
     let removable = candidates.iter().fold(0_u64, |sum, candidate| sum.saturating_add(candidate.size));
     candidates.sort_by_key(|candidate| candidate.used);

@@ -27,11 +27,11 @@ impl Pace {
     /// Waits until `bytes` are within the limit. Reading late makes the sender wait.
     pub(crate) async fn take(&self, bytes: u64) {
         let Some(limit) = self.limit else { return };
-        tokio::time::sleep_until(self.book(bytes, limit, Instant::now())).await;
+        tokio::time::sleep_until(self.reserve(bytes, limit, Instant::now())).await;
     }
 
     /// Adds `bytes` and returns the time at which they are within the limit.
-    fn book(&self, bytes: u64, limit: u64, now: Instant) -> Instant {
+    fn reserve(&self, bytes: u64, limit: u64, now: Instant) -> Instant {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         let idle_since = now.checked_sub(AHEAD).unwrap_or(now);
         let from = due.map_or(idle_since, |due| due.max(idle_since));
@@ -58,7 +58,7 @@ mod tests {
             let (mut now, mut sum, mut last) = (begin, 0, begin);
             for (pause, bytes) in asks {
                 now = now.max(last) + Duration::from_millis(pause);
-                last = pace.book(bytes, limit, now);
+                last = pace.reserve(bytes, limit, now);
                 sum += bytes;
                 let allowed = ((last - begin) + AHEAD).as_secs_f64() * limit as f64;
                 prop_assert!(sum as f64 <= allowed * 1.000_001 + 1.0, "{sum} of {allowed}");

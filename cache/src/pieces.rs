@@ -48,7 +48,7 @@ impl Pieces {
     }
 
     /// Returns a piece that could not be downloaded.
-    pub(crate) fn give_back(&mut self, index: usize) {
+    pub(crate) fn release(&mut self, index: usize) {
         self.taken[index] = self.landed[index];
     }
 

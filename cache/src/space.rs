@@ -70,7 +70,7 @@ impl Space {
         if size > self.max_bytes {
             return Err(full());
         }
-        let claim = self.alone(cancel).await?;
+        let claim = self.lock_exclusively(cancel).await?;
         let stem = part.with_extension("");
         let (own, others): (Vec<_>, Vec<_>) =
             partials(&self.layout).into_iter().partition(|partial| partial.stem == stem);
@@ -95,7 +95,7 @@ impl Space {
     }
 
     /// Waits until no other task or process claims space or moves files.
-    pub(crate) async fn alone(&self, cancel: &CancellationToken) -> Result<Claim, GetError> {
+    pub(crate) async fn lock_exclusively(&self, cancel: &CancellationToken) -> Result<Claim, GetError> {
         Ok(Claim { _lock: lock::wait(&self.layout.room_lock(), cancel).await? })
     }
 

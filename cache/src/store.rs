@@ -237,7 +237,7 @@ impl Cache {
         cancel: &CancellationToken,
     ) -> Result<Pinned, GetError> {
         let pinned = self.pin(path, &progress, cancel).await?;
-        judge(artifact, None, pinned.digest())?;
+        verify(artifact, None, pinned.digest())?;
         self.0.note(&self.0.reference(&artifact.url, &pinned));
         Ok(pinned)
     }
@@ -270,7 +270,7 @@ impl Cache {
             cancel,
         };
         let fetched = download.run().await?;
-        if let Err(error) = judge(artifact, fetched.promised, fetched.digest) {
+        if let Err(error) = verify(artifact, fetched.promised, fetched.digest) {
             // It is unknown which piece is wrong: all of them are removed.
             part.set_of_use(false);
             return Err(error);
@@ -297,9 +297,9 @@ impl Cache {
         let synced = synced.await.map_err(io::Error::other).and_then(|synced| synced);
         let from = synced.map_err(|source| GetError::Write { path: part.to_owned(), source })?;
         // A count of the held bytes must find the file exactly once.
-        let alone = self.0.space.alone(cancel).await?;
+        let exclusive = self.0.space.lock_exclusively(cancel).await?;
         let moved = tokio::task::spawn_blocking(move || {
-            let _alone = alone;
+            let _exclusive = exclusive;
             fs::rename(&from, &target)?;
             File::open(blobs)?.sync_all()?;
             local::remember(&markers, &target, digest)
@@ -375,7 +375,7 @@ fn unavailable(artifact: &Artifact, reason: &(impl ToString + ?Sized)) -> GetErr
 }
 
 /// Whether a file has the digest in the artifact, or that of the hub.
-fn judge(artifact: &Artifact, promised: Option<Digest>, found: Digest) -> Result<(), GetError> {
+fn verify(artifact: &Artifact, promised: Option<Digest>, found: Digest) -> Result<(), GetError> {
     match artifact.sha256.or(promised) {
         Some(expected) if expected != found => Err(GetError::HashMismatch { expected, found }),
         _ => Ok(()),

@@ -201,7 +201,7 @@ impl Web {
             }
             let status = response.status();
             let named = text(headers, &header::CONTENT_RANGE);
-            let total = match judge(status, named.as_deref(), start, end) {
+            let total = match classify(status, named.as_deref(), start, end) {
                 Answer::Whole => response.content_length(),
                 Answer::Part { total } => Some(total),
                 Answer::Shrunk => return Err(WebError::Changed { host: host(&place) }),
@@ -273,7 +273,7 @@ enum Answer {
 }
 
 /// Classifies an answer with `status` and `Content-Range` `named` to the request for the bytes from `start` to before `end`.
-fn judge(status: StatusCode, named: Option<&str>, start: u64, end: u64) -> Answer {
+fn classify(status: StatusCode, named: Option<&str>, start: u64, end: u64) -> Answer {
     if status == StatusCode::OK {
         return Answer::Whole;
     }
@@ -328,7 +328,7 @@ mod tests {
             total in prop_oneof![0_u64..220, any::<u64>()],
         ) {
             let text = format!("bytes {first}-{last}/{total}");
-            let answer = judge(StatusCode::PARTIAL_CONTENT, Some(&text), start, start + length);
+            let answer = classify(StatusCode::PARTIAL_CONTENT, Some(&text), start, start + length);
             let is_asked = first == start && (first..start + length).contains(&last) && last < total;
             prop_assert_eq!(answer, if is_asked { Answer::Part { total } } else { Answer::Other });
         }
@@ -345,15 +345,15 @@ mod tests {
 
     #[test]
     fn an_unsatisfiable_range_shows_an_empty_or_shorter_file() {
-        let judge = |named, start| judge(StatusCode::RANGE_NOT_SATISFIABLE, named, start, start + 10);
-        assert_eq!(judge(Some("bytes */0"), 0), Answer::Part { total: 0 });
-        assert_eq!(judge(Some("bytes */50"), 50), Answer::Shrunk);
-        assert_eq!(judge(Some("bytes */0"), 50), Answer::Shrunk);
-        assert_eq!(judge(Some("bytes */51"), 50), Answer::Other, "the part is inside");
-        assert_eq!(judge(Some("bytes */51"), 0), Answer::Other);
-        assert_eq!(judge(Some("bytes 0-9/51"), 0), Answer::Other);
-        assert_eq!(judge(None, 0), Answer::Other);
-        assert_eq!(super::judge(StatusCode::PARTIAL_CONTENT, Some("bytes 0-9/*"), 0, 10), Answer::Other);
-        assert_eq!(super::judge(StatusCode::NO_CONTENT, None, 0, 10), Answer::Other);
+        let classify = |named, start| classify(StatusCode::RANGE_NOT_SATISFIABLE, named, start, start + 10);
+        assert_eq!(classify(Some("bytes */0"), 0), Answer::Part { total: 0 });
+        assert_eq!(classify(Some("bytes */50"), 50), Answer::Shrunk);
+        assert_eq!(classify(Some("bytes */0"), 50), Answer::Shrunk);
+        assert_eq!(classify(Some("bytes */51"), 50), Answer::Other, "the part is inside");
+        assert_eq!(classify(Some("bytes */51"), 0), Answer::Other);
+        assert_eq!(classify(Some("bytes 0-9/51"), 0), Answer::Other);
+        assert_eq!(classify(None, 0), Answer::Other);
+        assert_eq!(super::classify(StatusCode::PARTIAL_CONTENT, Some("bytes 0-9/*"), 0, 10), Answer::Other);
+        assert_eq!(super::classify(StatusCode::NO_CONTENT, None, 0, 10), Answer::Other);
     }
 }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use figment::{
-    Figment,
+    Figment, Source,
     providers::{Env, Format, Serialized, Toml},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -57,10 +57,24 @@ pub fn show<T: Serialize>(settings: &T) -> String {
     toml::to_string_pretty(settings).unwrap_or_else(|error| format!("# cannot be shown: {error}\n"))
 }
 
-/// Every problem on its own line, each with where the value came from.
+/// Every problem with its key, and the file, variable or option that it came from.
 fn describe(error: figment::Error) -> String {
-    let lines: Vec<String> = error.into_iter().map(|problem| problem.to_string()).collect();
+    let lines: Vec<String> = error.into_iter().map(|problem| located(&problem)).collect();
     lines.join("; ")
+}
+
+fn located(problem: &figment::Error) -> String {
+    let key = problem.path.join(".");
+    let Some(metadata) = &problem.metadata else { return format!("{key}: {}", problem.kind) };
+    match &metadata.source {
+        Some(Source::File(path)) => format!("{}: {key}: {}", path.display(), problem.kind),
+        // The location in our code that figment reports for options means nothing to users.
+        Some(Source::Code(_)) => format!("option for {key}: {}", problem.kind),
+        _ => {
+            let profile = problem.profile.clone().unwrap_or_default();
+            format!("variable {}: {}", metadata.interpolate(&profile, &problem.path), problem.kind)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -117,7 +131,19 @@ mod tests {
         let error =
             load::<Settings>(Some(&path), "ISLAND_TEST_CONFIG_", &Flags { listen: None }).expect_err("typo");
         let text = error.to_string();
-        assert!(text.contains("max_gigs") && text.contains("config.toml"), "{text}");
+        assert!(text.contains("config.toml: cache.max_gigs: unknown field"), "{text}");
+    }
+
+    #[test]
+    fn an_invalid_option_is_an_error_without_a_location_in_the_code() {
+        #[derive(Serialize)]
+        struct Wrong {
+            listen: u64,
+        }
+        let error =
+            load::<Settings>(None, "ISLAND_TEST_CONFIG_", &Wrong { listen: 3 }).expect_err("a number");
+        let text = error.to_string();
+        assert!(text.contains("option for listen: invalid type") && !text.contains(".rs"), "{text}");
     }
 
     #[test]

@@ -667,6 +667,32 @@ mod tests {
         assert_eq!(wrap("ab", 0), ["a", "b"]);
     }
 
+    /// The page is not compiled, so a renamed field would only be noticed in a browser.
+    #[test]
+    fn the_page_reads_fields_that_the_status_has_and_labels_its_plots() {
+        const PAGE: &str = include_str!("page.html");
+        let shown = serde_json::to_value(status()).expect("JSON");
+        let mut fields = 0;
+        for (at, _) in PAGE.match_indices("s.") {
+            // `s` is the status; longer names that end with it are others.
+            if PAGE[..at]
+                .ends_with(|letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.' | ')'))
+            {
+                continue;
+            }
+            let field: String = PAGE[at + 2..]
+                .chars()
+                .take_while(|letter| letter.is_alphanumeric() || *letter == '_')
+                .collect();
+            assert!(shown.get(&field).is_some(), "{field} at {}", &PAGE[at..PAGE.len().min(at + 40)]);
+            fields += 1;
+        }
+        assert!(fields > 15, "{fields} fields");
+        for label in ["min ago", "0 to 100 %", "Credits by day", "figcaption"] {
+            assert!(PAGE.contains(label), "{label}");
+        }
+    }
+
     #[test]
     fn any_terminal_is_large_enough() {
         for width in [1, 2, 20, 40, 80, 99, 100, 300] {

@@ -113,8 +113,8 @@ impl Credentials {
         let kept = read(&path).filter(|kept| kept.api_url == enrollment.api_url);
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5), u32::MAX);
         loop {
-            let asked = ask(&http, &identity, enrollment, kept.is_some()).await;
-            let error = match asked {
+            let obtained = request(&http, &identity, enrollment, kept.is_some()).await;
+            let error = match obtained {
                 Ok(credentials) => {
                     let fresh =
                         Kept { api_url: enrollment.api_url.clone(), since: clock::now(), credentials };
@@ -229,7 +229,7 @@ pub async fn enroll(
     let refused = |what| move |error| CredentialsError::Refused(what, error);
     let http = Client::new(&enrollment.api_url, enrollment.api_key.clone()).map_err(refused("enroll"))?;
     let credentials = if enrollment.api_key.is_some() {
-        ask(&http, identity, enrollment, false).await?
+        request(&http, identity, enrollment, false).await?
     } else {
         let pairing =
             http.start_pairing(&introduction(identity, enrollment)).await.map_err(refused("pair"))?;
@@ -283,7 +283,7 @@ async fn confirmed(
 }
 
 /// Renews if the Island is enrolled; otherwise, or if the coordinator does not know it any more, enrolls.
-async fn ask(
+async fn request(
     http: &Client,
     identity: &Identity,
     enrollment: &Enrollment,

@@ -92,5 +92,5 @@ async fn renew(fabric: &Fabric, supervisor: &Supervisor) -> Result<(), FabricErr
         }
         unanswered.is_empty()
     };
-    fabric.ask_all(LEASE, &message, TIMEOUT, take).await
+    fabric.request_all(LEASE, &message, TIMEOUT, take).await
 }

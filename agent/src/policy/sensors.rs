@@ -59,7 +59,7 @@ impl InputDevices {
         Self { dev: dev.to_owned() }
     }
 
-    /// Since the last of them was read from at `now`: a terminal is when somebody types, an input device when something moves.
+    /// Time since the last access to any of them at `now`: terminals are read when a person types, input devices when they move.
     pub fn idle(&self, now: SystemTime) -> Option<Duration> {
         let entries = |folder: &str| fs::read_dir(self.dev.join(folder)).into_iter().flatten().flatten();
         let named =

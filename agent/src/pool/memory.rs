@@ -82,7 +82,7 @@ impl Pool {
                 id: worker.instance,
                 jobs: worker.stats().jobs,
                 used_mb: measured_mb(card, worker.pid).unwrap_or(0),
-                said_mb: worker.launch.cargo.required_vram_mb,
+                required_mb: worker.launch.cargo.required_vram_mb,
             };
             let workers = self.workers();
             let takers: Vec<_> = workers.iter().map(taker).collect();

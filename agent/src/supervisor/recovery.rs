@@ -27,7 +27,7 @@ impl Supervisor {
         let boot = boot_id();
         for record in self.parts.journal.read_all()? {
             let worker = held.remove(&record.assignment.key);
-            if let Err(error) = self.take_up(record, worker, &boot) {
+            if let Err(error) = self.adopt(record, worker, &boot) {
                 tracing::warn!(error, "an attempt of the last run is lost");
             }
         }
@@ -42,7 +42,7 @@ impl Supervisor {
         self.sweep_spools()
     }
 
-    fn take_up(
+    fn adopt(
         self: &Arc<Self>,
         record: Record,
         worker: Option<Arc<WorkerHandle>>,

@@ -382,7 +382,7 @@ fn a_disk_that_fills_up_meanwhile_fails_the_download_and_is_cleaned() {
         return runtime.block_on(fill_up(Path::new(&disk)));
     }
     let folder = tempfile::tempdir().expect("temporary folder");
-    let name = "lies::a_disk_that_fills_up_meanwhile_fails_the_fetch_and_is_cleaned";
+    let name = "lies::a_disk_that_fills_up_meanwhile_fails_the_download_and_is_cleaned";
     let namespaces = if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" };
     let run = Command::new("unshare")
         .args([namespaces, "sh", "-c"])

@@ -1,4 +1,4 @@
-//! What a run is given.
+//! What a run is given: the request, and where it runs.
 
 use std::{
     collections::BTreeMap,
@@ -25,14 +25,14 @@ use crate::log::JobLog;
 /// What to run: the Cargo, its verified files and the input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRequest {
-    /// The Cargo, limits included.
+    /// The Cargo, with its limits.
     pub cargo: CargoSpec,
     /// Input, already valid under the Cargo's schema; engines still check every number's range.
     pub input: Value,
     /// Verified local files by artifact name.
     pub artifacts: BTreeMap<String, PathBuf>,
-    /// Text that an earlier attempt delivered: an engine that writes text goes on behind it and does not repeat it. Only engines whose
-    /// replies can be continued are given one.
+    /// Text that an earlier attempt delivered: the engine continues after it and does not repeat it. Only for engines whose replies can be
+    /// continued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<String>,
     /// State such as prompt prefixes may be shared only between requests of one scope.
@@ -42,13 +42,13 @@ pub struct RunRequest {
 /// Where a job runs, and where its events go.
 #[derive(Debug, Clone)]
 pub struct RunContext {
-    /// Which attempt this is; engines put it on whatever they start.
+    /// The attempt; engines label everything that they start with it.
     pub key: AttemptKey,
-    /// Takes the job's events. Never waits.
+    /// Receives the job's events. Never blocks.
     pub events: EventSink,
-    /// Triggered: end within one step.
+    /// Cancellation: the run must end within one step.
     pub cancel: CancellationToken,
-    /// The only place to write; removed afterwards by its owner.
+    /// The only folder to write to; its creator removes it.
     pub scratch: PathBuf,
     /// Distinguishes a long step from a stall.
     pub work: WorkCounter,
@@ -61,28 +61,28 @@ pub struct RunContext {
 pub struct EventSink(mpsc::UnboundedSender<AttemptEvent>);
 
 impl EventSink {
-    /// A sink and the end to read it from.
+    /// Creates a sink and its receiver.
     pub fn channel() -> (Self, mpsc::UnboundedReceiver<AttemptEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
     }
 
-    /// A piece of text, cut at whole characters, that stands for `count` model tokens.
+    /// Sends a piece of text, split at characters, that stands for `count` model tokens.
     pub fn token(&self, content: impl Into<String>, count: u32) {
         self.send(AttemptEvent::Token { content: content.into(), count });
     }
 
-    /// Step `step` of `total` of `phase`.
+    /// Sends step `step` of `total` of `phase`.
     pub fn progress(&self, phase: &str, step: u64, total: u64) {
         self.send(AttemptEvent::Progress { step, total, phase: Some(phase.to_owned()) });
     }
 
-    /// A new phase of the job.
+    /// Sends a new phase of the job.
     pub fn status(&self, state: &str) {
         self.send(AttemptEvent::Status { state: state.to_owned() });
     }
 
-    /// An image.
+    /// Sends an image.
     pub fn image(&self, image: Image) {
         self.send(AttemptEvent::Image(image));
     }
@@ -107,7 +107,7 @@ impl fmt::Debug for EventSink {
 pub enum Phase {
     /// Waiting for a slot.
     Wait = 0,
-    /// Bytes are being fetched.
+    /// Bytes are being downloaded.
     Fetch = 1,
     /// Tensors are being loaded.
     Load = 2,
@@ -124,7 +124,7 @@ impl Phase {
     }
 }
 
-/// A number that grows while work is done, and the phase it belongs to. Cheap enough for every decode call.
+/// A number that grows while work is done, with its phase. Cheap enough for every decode call.
 #[derive(Debug, Clone, Default)]
 pub struct WorkCounter(Arc<WorkState>);
 
@@ -146,7 +146,7 @@ impl WorkCounter {
         self.0.done.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// The phase, and work done since the run began.
+    /// The phase, and the work done since the run started.
     pub fn read(&self) -> (Phase, u64) {
         let phase = match self.0.phase.load(Ordering::Relaxed) {
             1 => Phase::Fetch,

@@ -211,9 +211,9 @@ impl Lines {
             return;
         }
         match Line::parse(line) {
-            Ok(_) if self.parsed.done => self.stray(line, "it follows the line `done`"),
+            Ok(_) if self.parsed.done => self.ignore(line, "it follows the line `done`"),
             Ok(line) => self.act(line),
-            Err(error) => self.stray(line, &error.to_string()),
+            Err(error) => self.ignore(line, &error.to_string()),
         }
     }
 
@@ -244,7 +244,7 @@ impl Lines {
         }
     }
 
-    fn stray(&mut self, line: &[u8], why: &str) {
+    fn ignore(&mut self, line: &[u8], why: &str) {
         self.parsed.strays += 1;
         if self.parsed.strays <= SHOWN_STRAYS {
             let start = String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES)]);

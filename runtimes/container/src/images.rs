@@ -151,12 +151,12 @@ impl Images {
         known.insert(wanted.name.clone(), Known { state: state.clone(), used: Instant::now() });
         let (images, wanted) = (Arc::clone(self), wanted.clone());
         self.bringing.spawn(async move {
-            let brought = images.bring(&wanted, &sender).await;
-            if brought.is_err() {
+            let loaded = images.load(&wanted, &sender).await;
+            if loaded.is_err() {
                 // The next job tries again.
                 images.known().remove(&wanted.name);
             }
-            sender.send_replace(brought.map_or_else(State::Failed, State::Here));
+            sender.send_replace(loaded.map_or_else(State::Failed, State::Here));
         });
         state
     }
@@ -172,7 +172,7 @@ impl Images {
         self.bringing.wait().await;
     }
 
-    async fn bring(&self, wanted: &Wanted, state: &watch::Sender<State>) -> Result<Image, Failure> {
+    async fn load(&self, wanted: &Wanted, state: &watch::Sender<State>) -> Result<Image, Failure> {
         if let Some(image) = self.inspect(&wanted.name).await? {
             return Ok(image);
         }
@@ -212,7 +212,7 @@ impl Images {
             let path = path.to_owned();
             tokio::task::spawn_blocking(move || Archive::examine(&path)).await
         };
-        let archive = examined.map_err(|_| broke_down())?.map_err(|error| unusable(&error))?;
+        let archive = examined.map_err(|_| reading_failed())?.map_err(|error| unusable(&error))?;
         let total = archive.file_bytes();
         let report = {
             let state = state.clone();
@@ -354,6 +354,6 @@ fn rejected(error: &bollard::errors::Error) -> Failure {
     }
 }
 
-fn broke_down() -> Failure {
+fn reading_failed() -> Failure {
     Failure::of_host(FailureCode::InternalError, "reading the image file failed")
 }

@@ -86,7 +86,7 @@ async fn end(daemon: &Daemon, id: &str, limits: &ResourceLimits) -> Exit {
         Some(Err(bollard::errors::Error::DockerContainerWaitError { .. })) => {
             match daemon.quick.inspect_container(id, None).await {
                 Ok(container) => verdict(&container.state.unwrap_or_default(), limits),
-                Err(error) => Exit::Failed(failed("ask how the program ended", &error)),
+                Err(error) => Exit::Failed(failed("query how the program ended", &error)),
             }
         }
         Some(Err(error)) => {

@@ -125,7 +125,7 @@ impl Connection<'_> {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
-        match self.go(request).await {
+        match self.proxy(request).await {
             Ok(answer) => answer,
             Err(refusal) => {
                 self.note(&format!("refused: {}", refusal.in_full()));
@@ -134,7 +134,7 @@ impl Connection<'_> {
         }
     }
 
-    async fn go(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    async fn proxy(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let target = Target::of(request.method(), request.uri());
         let wanted =
             target.as_ref().map_or_else(|_| "no address".to_owned(), |target| target.place.to_string());
@@ -154,7 +154,7 @@ impl Connection<'_> {
                 self.state().tunnel = Some((upgrade::on(request), outside));
                 Ok(plain_answer(StatusCode::OK, ""))
             }
-            How::Request => self.pass_on(request, place, outside).await,
+            How::Request => self.forward(request, place, outside).await,
         }
     }
 
@@ -181,7 +181,7 @@ impl Connection<'_> {
     }
 
     /// Forwards a plain request without the fields for the proxy, and returns the answer.
-    async fn pass_on(
+    async fn forward(
         &self,
         mut request: Request<Incoming>,
         place: Place,

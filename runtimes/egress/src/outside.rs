@@ -36,7 +36,6 @@ impl Outside for Internet {
         may_connect(address.ip())?;
         // Services that a firewall hides from the internet may listen on this machine's public address. Only an address of this machine can
         // be bound.
-        // own can be bound to.
         match UdpSocket::bind((address.ip(), 0)) {
             Ok(_) => Err(Forbidden("this host")),
             Err(_) => Ok(()),

@@ -180,7 +180,7 @@ pub(super) mod tests {
             })
         }
 
-        pub(in super::super) fn say(&self, change: impl FnOnce(&mut Script)) {
+        pub(in super::super) fn set(&self, change: impl FnOnce(&mut Script)) {
             change(&mut self.0.lock().expect("a script"));
         }
 
@@ -240,10 +240,10 @@ pub(super) mod tests {
     #[test]
     fn a_lost_driver_is_opened_again_at_growing_intervals() {
         let fake = Fake::default();
-        fake.say(|script| script.gpus = vec!["a"]);
+        fake.set(|script| script.gpus = vec!["a"]);
         let mut watch = Watch::of(&fake);
         assert_eq!(watch.at(0).seen.len(), 1);
-        fake.say(|script| {
+        fake.set(|script| {
             script.fails = Some("the driver is unloaded".into());
             script.closed = Some(Closed { reason: "not loaded".into(), installed: true });
         });
@@ -258,7 +258,7 @@ pub(super) mod tests {
         assert_eq!(opened(&mut watch, 6..10), 0, "not immediately");
         assert_eq!(opened(&mut watch, 10..100), 4, "after 5, 15, 35 and 75 seconds");
         assert_eq!(opened(&mut watch, 100..2000), 7, "finally every five minutes");
-        fake.say(|script| (script.fails, script.closed) = (None, None));
+        fake.set(|script| (script.fails, script.closed) = (None, None));
         let back = (2000..2301).find(|second| !watch.at(*second).seen.is_empty());
         assert!(back.is_some(), "it is found again");
         assert!(watch.at(2301).problems.is_empty());
@@ -267,7 +267,7 @@ pub(super) mod tests {
     #[test]
     fn a_lost_gpu_does_not_affect_others() {
         let fake = Fake::default();
-        fake.say(|script| (script.gpus, script.lost) = (vec!["a"], vec!["bb"]));
+        fake.set(|script| (script.gpus, script.lost) = (vec!["a"], vec!["bb"]));
         let mut watch = Watch::of(&fake);
         let report = watch.at(0);
         assert_eq!(
@@ -276,7 +276,7 @@ pub(super) mod tests {
         );
         assert_eq!(watch.at(4).seen.len(), 1);
         assert_eq!(fake.opened(), 1);
-        fake.say(|script| (script.gpus, script.lost) = (vec!["a", "bb"], vec![]));
+        fake.set(|script| (script.gpus, script.lost) = (vec!["a", "bb"], vec![]));
         assert_eq!(watch.at(5).seen.len(), 2);
         assert_eq!(fake.opened(), 2, "opened again for the lost one");
         watch.at(500);
@@ -286,12 +286,12 @@ pub(super) mod tests {
     #[test]
     fn an_added_gpu_is_found_at_the_next_poll() {
         let fake = Fake::default();
-        fake.say(|script| script.gpus = vec!["a"]);
+        fake.set(|script| script.gpus = vec!["a"]);
         let mut watch = Watch::of(&fake);
         watch.at(0);
         let slot = watch.proc.path().join("driver/nvidia/gpus/0000:02:00.0");
         fs::create_dir_all(slot).expect("folders");
-        fake.say(|script| script.gpus = vec!["a", "bb"]);
+        fake.set(|script| script.gpus = vec!["a", "bb"]);
         watch.at(1);
         assert_eq!(fake.opened(), 2, "NVML lists only GPUs that existed when it was opened");
         watch.at(2);
@@ -302,7 +302,7 @@ pub(super) mod tests {
     fn a_machine_without_the_driver_has_no_problem() {
         let fake = Fake::default();
         let closed = Closed { reason: "no NVIDIA driver is installed".into(), installed: false };
-        fake.say(|script| script.closed = Some(closed));
+        fake.set(|script| script.closed = Some(closed));
         let report = Watch::of(&fake).at(0);
         assert_eq!(report.none.as_deref(), Some("no NVIDIA driver is installed"));
         assert!(report.problems.is_empty());

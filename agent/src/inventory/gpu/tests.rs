@@ -38,7 +38,7 @@ fn ids(view: &View) -> Vec<(u32, &str)> {
 #[test]
 fn numbers_are_shared_by_all_vendors_and_stable() {
     let (tree, fake) = (Tree::new(), Fake::default());
-    fake.say(|script| script.gpus = vec!["GPU-a"]);
+    fake.set(|script| script.gpus = vec!["GPU-a"]);
     amd(&tree, 0, "0000:00:08.0");
     amd(&tree, 1, "0000:41:00.0");
     let all = [(0, "0000:00:08.0"), (1, "GPU-a"), (2, "0000:41:00.0")];
@@ -57,16 +57,16 @@ fn numbers_are_shared_by_all_vendors_and_stable() {
 #[test]
 fn a_lost_driver_affects_only_its_gpus_and_is_opened_again() {
     let (tree, fake) = (Tree::new(), Fake::default());
-    fake.say(|script| script.gpus = vec!["GPU-a"]);
+    fake.set(|script| script.gpus = vec!["GPU-a"]);
     amd(&tree, 0, "0000:41:00.0");
     let mut machine = Machine::of(&tree, &fake);
     let before = machine.at(0).list();
     assert_eq!(before.len(), 2);
-    fake.say(|script| script.fails = Some("the driver is unloaded".into()));
+    fake.set(|script| script.fails = Some("the driver is unloaded".into()));
     let lost = machine.at(1);
     assert_eq!(ids(&lost), [(1, "0000:41:00.0")]);
     assert_eq!(lost.problems, ["the driver is unloaded", "GPU 0 (Some GPU) has disappeared"]);
-    fake.say(|script| script.fails = None);
+    fake.set(|script| script.fails = None);
     assert_eq!(machine.at(6).list(), before);
 }
 
@@ -74,7 +74,7 @@ fn a_lost_driver_affects_only_its_gpus_and_is_opened_again() {
 fn a_machine_without_gpus_has_a_reason() {
     let (tree, fake) = (Tree::new(), Fake::default());
     let closed = nvidia::Closed { reason: "no NVIDIA driver is installed".into(), installed: false };
-    fake.say(|script| script.closed = Some(closed));
+    fake.set(|script| script.closed = Some(closed));
     let view = Machine::of(&tree, &fake).at(0);
     let reasons = "no NVIDIA driver is installed; no AMD GPU; no Intel GPU with dedicated memory";
     assert_eq!((view.none.as_deref(), view.problems.len()), (Some(reasons), 0));
@@ -105,7 +105,7 @@ fn workers_do_not_count_as_other_programs() {
 #[tokio::test]
 async fn changes_of_the_offered_gpus_are_registered() {
     let (tree, fake) = (Tree::new(), Fake::default());
-    fake.say(|script| script.gpus = vec!["GPU-a"]);
+    fake.set(|script| script.gpus = vec!["GPU-a"]);
     let gpus = Gpus::under(&tree.roots(), fake.open(), Numbers::default());
     let meter = Meter::new(gpus, tree.0.path().to_owned());
     meter.sample().await;
@@ -125,7 +125,7 @@ async fn changes_of_the_offered_gpus_are_registered() {
     let notified = async || registrations.acquire().await.expect("open").forget();
     notified().await;
     meter.sample().await;
-    fake.say(|script| script.fails = Some("the driver is unloaded".into()));
+    fake.set(|script| script.fails = Some("the driver is unloaded".into()));
     meter.sample().await;
     notified().await;
     amd(&tree, 0, "0000:41:00.0");

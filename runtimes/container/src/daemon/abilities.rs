@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn judge(change: impl Fn(&mut Value, &mut Value)) -> Result<Abilities, Unavailable> {
+    fn abilities_of(change: impl Fn(&mut Value, &mut Value)) -> Result<Abilities, Unavailable> {
         let mut version = json!({
             "Version": "28.1.0", "ApiVersion": "1.49",
             "Components": [{"Name": "Engine", "Version": "28.1.0"}, {"Name": "runc", "Version": "1.3.3"}],
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_complete_daemon_is_used() {
-        let abilities = judge(|_, _| ()).expect("used");
+        let abilities = abilities_of(|_, _| ()).expect("used");
         assert_eq!(abilities.version, "Docker Engine 28.1.0");
         assert!(abilities.gpu_safe);
         assert_eq!(abilities.details["cgroup"], "2");
@@ -143,16 +143,16 @@ mod tests {
             ("Linux", "OSType", json!("windows")),
         ];
         for (named, field, value) in cases {
-            let refused = judge(|_, info| info[field] = value.clone()).expect_err(named);
+            let refused = abilities_of(|_, info| info[field] = value.clone()).expect_err(named);
             assert!(refused.reason.contains(named), "{named}: {refused}");
         }
-        assert!(judge(|version, _| version["ApiVersion"] = json!("1.40")).is_err());
+        assert!(abilities_of(|version, _| version["ApiVersion"] = json!("1.40")).is_err());
     }
 
     #[test]
     fn podman_is_distinguished_from_docker() {
         let podman = json!([{"Name": "Podman Engine", "Version": "5.4.0"}]);
-        let abilities = judge(|version, _| version["Components"] = podman.clone()).expect("used");
+        let abilities = abilities_of(|version, _| version["Components"] = podman.clone()).expect("used");
         assert_eq!(abilities.version, "Podman 5.4.0");
         assert!(!abilities.gpu_safe, "its runtime is unknown");
     }

@@ -211,7 +211,7 @@ pub(crate) async fn a_program_reaches_nothing_else(world: Arc<World>) {
     world.settle(None, 0).await;
 }
 
-pub(crate) async fn a_program_that_ends_its_forwarder_has_no_way_out(world: Arc<World>) {
+pub(crate) async fn a_program_that_ends_its_forwarder_has_no_egress(world: Arc<World>) {
     let Some(island) = Island::start(&world, Egress::Declared).await else { return };
     let text = r#"for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = f ] && kill -9 ${p#/proc/}; done; while nc -w 1 127.0.0.1 3128 </dev/null 2>/dev/null; do sleep 0.1; done
         wget -q -T 2 -O - http://good.test:$good/ 2>/dev/null && emit through || emit cut"#;
@@ -234,7 +234,7 @@ pub(crate) async fn more_connections_than_allowed_are_refused(world: Arc<World>)
     world.settle(None, 0).await;
 }
 
-pub(crate) async fn a_cancelled_run_takes_its_way_out_along(world: Arc<World>) {
+pub(crate) async fn egress_ends_with_a_cancelled_run(world: Arc<World>) {
     let Some(island) = Island::start(&world, Egress::Declared).await else { return };
     let text = r#"(printf "CONNECT good.test:$good HTTP/1.1\r\n\r\n"; sleep 60) | nc 127.0.0.1 3128 >/dev/null & emit open; wait"#;
     let (mut job, mut gate, log) = island.job(&world, text, Bounds::default());
@@ -262,7 +262,7 @@ pub(crate) async fn a_cancelled_run_takes_its_way_out_along(world: Arc<World>) {
     world.settle(None, 0).await;
 }
 
-pub(crate) async fn what_the_owner_does_not_allow_is_not_run(world: Arc<World>) {
+pub(crate) async fn egress_that_the_owner_does_not_allow_is_refused(world: Arc<World>) {
     let none: Value = json!("none");
     let other: Value = json!(["other.test"]);
     for rule in [none, other] {
@@ -278,7 +278,7 @@ pub(crate) async fn what_the_owner_does_not_allow_is_not_run(world: Arc<World>) 
 }
 
 /// The forwarder is not secret, and a folder without one is a failure of the host.
-pub(crate) async fn a_broken_way_out_is_the_hosts_fault(world: Arc<World>) {
+pub(crate) async fn a_missing_forwarder_is_the_hosts_fault(world: Arc<World>) {
     let Some(mut island) = Island::start(&world, Egress::Declared).await else { return };
     island.forwarder = world.file("no-program", b"nothing to run");
     let (played, _) = island.run(&world, "emit ran").await;

@@ -52,7 +52,7 @@ pub(crate) async fn an_archive_is_loaded_without_its_tags(world: Arc<World>) {
     world.settle(None, 0).await;
 }
 
-pub(crate) async fn what_is_no_image_is_the_jobs_fault(world: Arc<World>) {
+pub(crate) async fn an_invalid_image_is_the_jobs_fault(world: Arc<World>) {
     let engine = world.engine(0).await;
     let rootfs = busybox().expect("busybox").finish().expect("tar");
     let volumes = json!({"Volumes": {"/data": {}}, "Cmd": ["/bin/true"]});
@@ -86,7 +86,7 @@ pub(crate) async fn what_is_no_image_is_the_jobs_fault(world: Arc<World>) {
     engine.shutdown().await;
 }
 
-pub(crate) async fn an_image_that_was_removed_is_brought_again(world: Arc<World>) {
+pub(crate) async fn a_removed_image_is_loaded_again(world: Arc<World>) {
     let engine = world.engine(1).await;
     let hello = || cargo(&["/bin/cargo"]);
     play(&world, &engine, hello(), json!({"text": "first"})).await.completed();

@@ -33,7 +33,7 @@ pub(crate) async fn a_job_streams_and_ends(world: Arc<World>) {
     world.settle(None, 0).await;
 }
 
-pub(crate) async fn ends_are_told_apart(world: Arc<World>) {
+pub(crate) async fn ends_are_distinguished(world: Arc<World>) {
     let engine = world.engine(0).await;
     let fails = async |text: &str| play(&world, &engine, script(text), json!({})).await;
     for (text, code, words) in [
@@ -42,7 +42,7 @@ pub(crate) async fn ends_are_told_apart(world: Arc<World>) {
         ("kill -KILL $$", FailureCode::CargoFailed, "signal 9"),
         ("tail /dev/zero", FailureCode::OutOfMemory, "256 MB"),
         (r#"echo '{"type":"error","message":"no such page"}'"#, FailureCode::CargoFailed, "no such page"),
-        ("echo nonsense", FailureCode::InvalidOutput, "without a result"),
+        ("echo nonsense", FailureCode::InvalidOutput, "without a `result`"),
     ] {
         let played = fails(text).await;
         let failure = played.failure();
@@ -100,7 +100,7 @@ pub(crate) async fn a_dropped_run_leaves_nothing(world: Arc<World>) {
     world.settle(Some(&island), 0).await;
 }
 
-pub(crate) async fn a_run_has_its_time_and_no_more(world: Arc<World>) {
+pub(crate) async fn a_run_ends_at_its_deadline(world: Arc<World>) {
     let engine = world.engine(0).await;
     // A program that closed its output and continues is treated like one that writes nothing.
     for text in ["sleep 60", "exec >&- 2>&-; sleep 60"] {

@@ -7,8 +7,8 @@ mod egress;
 mod hostile;
 mod images;
 mod life;
+mod sandbox;
 mod support;
-mod walls;
 mod warm_pool;
 
 use std::{future::Future, pin::Pin, process::ExitCode, sync::Arc};
@@ -29,27 +29,27 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let tests = tests![
         life::a_job_streams_and_ends,
-        life::ends_are_told_apart,
+        life::ends_are_distinguished,
         life::a_cancelled_run_leaves_nothing,
         life::a_dropped_run_leaves_nothing,
-        life::a_run_has_its_time_and_no_more,
+        life::a_run_ends_at_its_deadline,
         life::orphans_of_dead_workers_are_removed_and_no_others,
         images::a_file_is_imported_once,
         images::an_archive_is_loaded_without_its_tags,
-        images::what_is_no_image_is_the_jobs_fault,
-        images::an_image_that_was_removed_is_brought_again,
-        warm_pool::the_next_job_finds_one_started,
-        warm_pool::a_restless_program_is_not_started_ahead,
+        images::an_invalid_image_is_the_jobs_fault,
+        images::a_removed_image_is_loaded_again,
+        warm_pool::the_next_job_gets_a_started_container,
+        warm_pool::a_program_that_computes_without_input_is_not_started_in_advance,
         conformance::the_suite_passes,
         hostile::every_attack_is_refused,
         egress::a_program_reaches_what_its_cargo_declares,
         egress::a_program_reaches_nothing_else,
-        egress::a_program_that_ends_its_forwarder_has_no_way_out,
+        egress::a_program_that_ends_its_forwarder_has_no_egress,
         egress::more_connections_than_allowed_are_refused,
-        egress::a_cancelled_run_takes_its_way_out_along,
-        egress::what_the_owner_does_not_allow_is_not_run,
-        egress::a_broken_way_out_is_the_hosts_fault,
-        walls::a_worker_inside_its_walls_runs_containers,
+        egress::egress_ends_with_a_cancelled_run,
+        egress::egress_that_the_owner_does_not_allow_is_refused,
+        egress::a_missing_forwarder_is_the_hosts_fault,
+        sandbox::a_sandboxed_worker_runs_containers,
     ];
     if arguments.iter().any(|argument| argument == "--list") {
         if !arguments.iter().any(|argument| argument == "--ignored") {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::support::{World, play, script, with, within};
 
-pub(crate) async fn the_next_job_finds_one_started(world: Arc<World>) {
+pub(crate) async fn the_next_job_gets_a_started_container(world: Arc<World>) {
     let island = Uuid::now_v7().to_string();
     let engine = world.engine_of(&island, process::own(), 2).await;
     let mut before = HashSet::new();
@@ -48,7 +48,7 @@ async fn two_waiting(engine: &Containers) -> HashSet<String> {
     within(both).await
 }
 
-pub(crate) async fn a_restless_program_is_not_started_ahead(world: Arc<World>) {
+pub(crate) async fn a_program_that_computes_without_input_is_not_started_in_advance(world: Arc<World>) {
     let island = Uuid::now_v7().to_string();
     let engine = world.engine_of(&island, process::own(), 1).await;
     let busy = || {

@@ -120,7 +120,7 @@ async fn a_daemon_that_makes_no_sense_is_not_used() {
     ] {
         let server = Server::start(move |_| answer.clone());
         let reason = Daemon::connect(server.socket()).await.expect_err("nonsense").reason;
-        assert!(reason.contains("no sensible answer"), "{reason}");
+        assert!(reason.contains("sent an invalid answer"), "{reason}");
     }
     let server = Server::start(|request| match request.path.as_str() {
         "/info" => Answer::Json(

@@ -41,12 +41,12 @@ impl<S> KvOffload<S> {
         self.all.retain(|older| {
             older.scope != conversation.scope || !conversation.tokens.starts_with(&older.tokens)
         });
-        self.make_room(conversation.tokens.len());
+        self.free_tokens(conversation.tokens.len());
         self.all.push(conversation);
     }
 
     /// Removes the oldest until this number of tokens fits.
-    pub fn make_room(&mut self, tokens: usize) {
+    pub fn free_tokens(&mut self, tokens: usize) {
         let mut used: usize = self.all.iter().map(|kept| kept.tokens.len()).sum();
         let gone = self.all.iter().take_while(|oldest| {
             let short = used + tokens > self.capacity;

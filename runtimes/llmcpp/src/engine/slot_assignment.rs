@@ -1,4 +1,4 @@
-//! Gives a job its sequence: what leaves goes to the kv_offload, what is kept comes from where it lies.
+//! Assigns sequences to jobs: moves idle conversations out of the context, and restores the kept tokens of a prompt.
 
 use llama_cpp_2::context::session::{LlamaStateSeqFlags, SeqState};
 
@@ -9,7 +9,7 @@ use super::{
     step::Stage,
 };
 
-/// Where a job is, and what it need not read.
+/// The sequence of a job, and the tokens that need not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlotAssignment {
     pub(super) sequence: usize,
@@ -18,13 +18,13 @@ pub(super) struct SlotAssignment {
 }
 
 impl Stage<'_> {
-    /// Finds a sequence and brings what is kept of the prompt; `None` while running jobs leave no room.
-    pub(super) fn seat(&mut self, job: &Job) -> Option<SlotAssignment> {
+    /// Finds a sequence and restores the kept tokens of the prompt; `None` while running jobs leave no space.
+    pub(super) fn assign(&mut self, job: &Job) -> Option<SlotAssignment> {
         let cells = job.prompt.len() + job.max_tokens as usize;
         let elsewhere = self.kv_offload.offers(&job.prompt, &job.scope);
         let placed = self.sequences.place(&job.prompt, cells, &job.scope, elsewhere)?;
-        // Taken down before others come, which could push it off.
-        let lying = match placed.source {
+        // Taken before others are added, which could evict it.
+        let offloaded = match placed.source {
             Source::PrefixMatch => self.kv_offload.take(&job.prompt, &job.scope),
             Source::Itself | Source::Other(_) => None,
         };
@@ -35,9 +35,9 @@ impl Stage<'_> {
             }
         }
         let Placed { sequence, keep, .. } = placed;
-        let kept = self.bring(&placed, lying.as_ref().map(|lying| &lying.state));
-        if let Some(lying) = lying.filter(|lying| !is_most(keep, lying.tokens.len())) {
-            self.kv_offload.put(lying);
+        let kept = self.restore(&placed, offloaded.as_ref().map(|offloaded| &offloaded.state));
+        if let Some(offloaded) = offloaded.filter(|offloaded| !is_most(keep, offloaded.tokens.len())) {
+            self.kv_offload.put(offloaded);
         }
         if kept {
             return Some(SlotAssignment { sequence, keep });
@@ -51,8 +51,8 @@ impl Stage<'_> {
         if !self.kv_offload.takes(tokens.len()) {
             return;
         }
-        // Before there is one more: together they stay within their share of the memory.
-        self.kv_offload.make_room(tokens.len());
+        // Before another is added: together they stay within their share of the memory.
+        self.kv_offload.free_tokens(tokens.len());
         match self.context.state_seq_get(*sequence as i32, LlamaStateSeqFlags::empty()) {
             Ok(state) => {
                 self.kv_offload.put(OffloadedSequence {
@@ -62,13 +62,13 @@ impl Stage<'_> {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "an idle conversation is forgotten: its state cannot be copied");
+                tracing::warn!(%error, "an idle conversation is dropped because its state cannot be copied");
             }
         }
     }
 
-    /// Leaves exactly the kept tokens in the sequence; false if the context cannot.
-    fn bring(&mut self, placed: &Placed, lying: Option<&SeqState>) -> bool {
+    /// Reduces the sequence to the kept tokens; `false` if the context cannot.
+    fn restore(&mut self, placed: &Placed, offloaded: Option<&SeqState>) -> bool {
         let &Placed { sequence, source, keep, .. } = placed;
         let brought = match source {
             Source::Itself => return self.remove(sequence, keep),
@@ -79,7 +79,8 @@ impl Stage<'_> {
             }
             Source::PrefixMatch => {
                 self.remove(sequence, 0)
-                    && lying.is_some_and(|state| self.context.state_seq_set(state, sequence as i32).is_ok())
+                    && offloaded
+                        .is_some_and(|state| self.context.state_seq_set(state, sequence as i32).is_ok())
                     && self.remove(sequence, keep)
             }
         };

@@ -191,10 +191,10 @@ impl<'m> Engine<'m> {
     fn admit(&mut self) {
         while self.stage.slots.len() < self.max_slots
             && let Some(job) = self.waiting.front()
-            && let Some(seat) = self.stage.seat(job)
+            && let Some(assignment) = self.stage.assign(job)
         {
             let job = self.waiting.pop_front().expect("it is not empty");
-            self.stage.slots.push(Slot::new(job, seat.sequence, seat.keep, self.stage.model));
+            self.stage.slots.push(Slot::new(job, assignment.sequence, assignment.keep, self.stage.model));
         }
     }
 }

@@ -37,7 +37,7 @@ const IDLE_PULSE: Duration = Duration::from_secs(4);
 
 /// What the first frame of every connection contains.
 #[derive(Debug, Clone)]
-pub(super) struct Teller {
+pub(super) struct FrameWriter {
     pub(super) instance: InstanceId,
     pub(super) sandbox: SandboxReport,
     pub(super) resident_mb: Arc<AtomicU64>,
@@ -46,11 +46,11 @@ pub(super) struct Teller {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn serve(stream: UnixStream, teller: Teller, commands: mpsc::Sender<ToWorker>) {
+pub(super) async fn serve(stream: UnixStream, writer: FrameWriter, commands: mpsc::Sender<ToWorker>) {
     let (read, write) = stream.into_split();
     let ended = tokio::select! {
         ended = listen(read, commands) => ended,
-        ended = teller.tell(write) => ended,
+        ended = writer.run(write) => ended,
     };
     match ended {
         Ok(()) => tracing::debug!("the agent's connection ended"),
@@ -70,8 +70,8 @@ async fn listen(read: OwnedReadHalf, commands: mpsc::Sender<ToWorker>) -> Result
     Ok(())
 }
 
-impl Teller {
-    async fn tell(mut self, mut socket: OwnedWriteHalf) -> Result<(), FrameError> {
+impl FrameWriter {
+    async fn run(mut self, mut socket: OwnedWriteHalf) -> Result<(), FrameError> {
         let mut bytes = BytesMut::new();
         encode(&self.hello(), &mut bytes)?;
         self.load.mark_unchanged();

@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    connection::{self, Teller},
+    connection::{self, FrameWriter},
     engine::{EngineLoader, LoadProgress, Loaded},
     run,
     state::{LoadState, State, latest},
@@ -77,7 +77,7 @@ pub(super) async fn serve<E: EngineLoader>(
             }
             accepted = listener.accept() => server.connect(accepted?.0).await,
             Some(command) = incoming.recv() => server.obey(command),
-            Some(ended) = server.runs.join_next() => note_panic(ended),
+            Some(ended) = server.runs.join_next() => log_panic(ended),
             () = closed(&mut server.connection) => server.disconnected(),
             () = until(due) => {}
         }
@@ -139,14 +139,14 @@ impl<R: Runtime> Server<R> {
             let _ = older.await;
         }
         self.state.forget_cursors();
-        let teller = Teller {
+        let writer = FrameWriter {
             instance: self.world.launch.instance,
             sandbox: self.world.sandbox.clone(),
             resident_mb: Arc::clone(&self.world.resident_mb),
             load: self.load.clone(),
             state: Arc::clone(&self.state),
         };
-        self.connection = Some(tokio::spawn(connection::serve(stream, teller, self.commands.clone())));
+        self.connection = Some(tokio::spawn(connection::serve(stream, writer, self.commands.clone())));
     }
 
     fn disconnected(&mut self) {
@@ -254,7 +254,7 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-fn note_panic(ended: Result<(), JoinError>) {
+fn log_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "a run's task failed");
     }

@@ -1,6 +1,5 @@
 //! System calls: seccomp. Calls that are not listed return "operation not permitted", so that a library that only tries one continues. No
 //! sockets are created, no programs started, no processes signaled, nothing mounted or traced.
-//! goes on. No sockets are made, no programs started, no processes signalled, nothing mounted or traced.
 
 use std::collections::BTreeMap;
 

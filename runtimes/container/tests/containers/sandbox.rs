@@ -16,7 +16,7 @@ use crate::support::{World, cargo, key, within};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_island-worker-container");
 
-pub(crate) async fn a_worker_inside_its_walls_runs_containers(world: Arc<World>) {
+pub(crate) async fn a_sandboxed_worker_runs_containers(world: Arc<World>) {
     let state = tempfile::tempdir().expect("a folder");
     let (mut worker, level) = start(&world, state.path()).await;
     assert_eq!(level, SandboxLevel::Full);
