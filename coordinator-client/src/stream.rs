@@ -172,9 +172,9 @@ impl EventStream {
     async fn pause(&mut self, failure: Option<ClientError>) -> Result<(), ClientError> {
         // A connection that returns no event counts as an interrupted one.
         let failure = failure.filter(|failure| !matches!(failure, ClientError::StreamLost { .. }));
-        let asked = failure.as_ref().and_then(ClientError::retry_after);
+        let retry_after = failure.as_ref().and_then(ClientError::retry_after);
         tracing::debug!(job = %self.job, after = self.position.0, ?failure, "resuming the stream");
-        if self.backoff.wait(asked).await {
+        if self.backoff.wait(retry_after).await {
             return Ok(());
         }
         Err(self.lost(failure))
