@@ -11,7 +11,7 @@ use crate::{model::Model, package::Package, portable::Portable};
 
 /// A model to load.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
+pub struct LoadRequest<'a> {
     /// The Cargo's files.
     pub files: &'a BTreeMap<String, PathBuf>,
     /// The model's path among them, if there are several.
@@ -26,7 +26,7 @@ pub struct Ask<'a> {
 
 /// A loaded model with its back end.
 #[derive(Debug, Clone)]
-pub struct Chosen {
+pub struct LoadedModel {
     /// The model.
     pub model: Arc<dyn Model>,
     /// Name of the back end, with the reason if it is not the native one.
@@ -34,15 +34,17 @@ pub struct Chosen {
 }
 
 /// Loads a model with the first back end that accepts it.
-pub fn load(ask: &Ask<'_>) -> Result<Chosen, EngineError> {
-    choose(native(ask), || portable(ask))
+pub fn load(request: &LoadRequest<'_>) -> Result<LoadedModel, EngineError> {
+    choose(native(request), || portable(request))
 }
 
-type Taken = Result<(Arc<dyn Model>, String), EngineError>;
+type Attempt = Result<(Arc<dyn Model>, String), EngineError>;
 
-fn choose(native: Option<Taken>, portable: impl FnOnce() -> Taken) -> Result<Chosen, EngineError> {
+fn choose(native: Option<Attempt>, portable: impl FnOnce() -> Attempt) -> Result<LoadedModel, EngineError> {
     let refusal = match native {
-        Some(Ok((model, version))) => return Ok(Chosen { model, engine: format!("{NATIVE}, {version}") }),
+        Some(Ok((model, version))) => {
+            return Ok(LoadedModel { model, engine: format!("{NATIVE}, {version}") });
+        }
         Some(Err(failure)) => Some(failure.message()),
         None => None,
     };
@@ -50,8 +52,8 @@ fn choose(native: Option<Taken>, portable: impl FnOnce() -> Taken) -> Result<Cho
         tracing::warn!(why, "the native back end rejects the model, trying the portable one");
     }
     match (portable(), refusal) {
-        (Ok((model, version)), None) => Ok(Chosen { model, engine: format!("{PORTABLE}, {version}") }),
-        (Ok((model, version)), Some(why)) => Ok(Chosen {
+        (Ok((model, version)), None) => Ok(LoadedModel { model, engine: format!("{PORTABLE}, {version}") }),
+        (Ok((model, version)), Some(why)) => Ok(LoadedModel {
             model,
             engine: format!("{PORTABLE}, {version}, since the {NATIVE} one rejected it: {why}"),
         }),
@@ -60,9 +62,9 @@ fn choose(native: Option<Taken>, portable: impl FnOnce() -> Taken) -> Result<Cho
     }
 }
 
-fn portable(ask: &Ask<'_>) -> Taken {
+fn portable(request: &LoadRequest<'_>) -> Attempt {
     let environment = library::open().map_err(|error| EngineError::host(error.reason))?;
-    let model = Portable::load(ask.package, ask.function, environment, ask.threads)?;
+    let model = Portable::load(request.package, request.function, environment, request.threads)?;
     Ok((Arc::new(model), portable_version()))
 }
 
@@ -72,13 +74,13 @@ fn portable_version() -> String {
 
 #[cfg(target_os = "macos")]
 #[expect(clippy::unnecessary_wraps, reason = "other systems have none")]
-fn native(ask: &Ask<'_>) -> Option<Taken> {
+fn native(request: &LoadRequest<'_>) -> Option<Attempt> {
     use crate::{native, package::find};
     let load = || {
         native::system::check().map_err(|error| EngineError::host(error.reason))?;
-        let found = find::find(ask.files, ask.wanted)?;
-        let uses_gpu = ask.threads.vram_limit_mb > 0;
-        let model = native::Native::load(ask.files, &found, ask.package, ask.function, uses_gpu)?;
+        let found = find::find(request.files, request.wanted)?;
+        let uses_gpu = request.threads.vram_limit_mb > 0;
+        let model = native::Native::load(request.files, &found, request.package, request.function, uses_gpu)?;
         Ok((Arc::new(model) as Arc<dyn Model>, native::system::version()))
     };
     Some(load())
@@ -86,7 +88,7 @@ fn native(ask: &Ask<'_>) -> Option<Taken> {
 
 /// Other systems have none.
 #[cfg(not(target_os = "macos"))]
-fn native(_ask: &Ask<'_>) -> Option<Taken> {
+fn native(_ask: &LoadRequest<'_>) -> Option<Attempt> {
     None
 }
 
@@ -170,27 +172,27 @@ mod tests {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "the signature of a fallible closure")]
-    fn takes(name: &'static str) -> Taken {
+    fn takes(name: &'static str) -> Attempt {
         Ok((Arc::new(Named(name, Interface::default())), "v1".to_owned()))
     }
 
     #[test]
     fn native_back_end_is_first_and_portable_one_has_the_reason() {
-        let said = |chosen: Result<Chosen, EngineError>| {
-            chosen
-                .map(|chosen| (chosen.model.name().to_owned(), chosen.engine))
+        let text = |loaded: Result<LoadedModel, EngineError>| {
+            loaded
+                .map(|loaded| (loaded.model.name().to_owned(), loaded.engine))
                 .map_err(|failure| failure.message())
         };
         let of = |name: &str, engine: &str| Ok((name.to_owned(), engine.to_owned()));
-        assert_eq!(said(choose(Some(takes("a")), || panic!("not called"))), of("a", "native, v1"));
-        assert_eq!(said(choose(None, || takes("b"))), of("b", "portable, v1"));
+        assert_eq!(text(choose(Some(takes("a")), || panic!("not called"))), of("a", "native, v1"));
+        assert_eq!(text(choose(None, || takes("b"))), of("b", "portable, v1"));
         let refused = || Some(Err(invalid_model("too new")));
         assert_eq!(
-            said(choose(refused(), || takes("b"))),
+            text(choose(refused(), || takes("b"))),
             of("b", "portable, v1, since the native one rejected it: too new")
         );
-        assert_eq!(said(choose(None, || Err(invalid_model("no")))), Err("no".to_owned()));
-        let both = said(choose(refused(), || Err(invalid_model("no"))));
+        assert_eq!(text(choose(None, || Err(invalid_model("no")))), Err("no".to_owned()));
+        let both = text(choose(refused(), || Err(invalid_model("no"))));
         assert_eq!(both, Err("no; the native back end: too new".to_owned()));
     }
 

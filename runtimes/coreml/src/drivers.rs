@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::{
-    backend::{self, Ask},
+    backend::{self, LoadRequest},
     model::Model,
     package::{Package, find},
 };
@@ -81,10 +81,10 @@ impl Models {
 
     fn run(&self, package: &Package, wanted: Option<&str>) -> Result<Arc<dyn Model>, EngineError> {
         let function = self.text("function").unwrap_or(&package.default_function);
-        let ask = Ask { files: &self.files, wanted, package, function, threads: self.threads };
-        let chosen = backend::load(&ask)?;
-        self.engines.lock().insert(chosen.engine);
-        Ok(chosen.model)
+        let request = LoadRequest { files: &self.files, wanted, package, function, threads: self.threads };
+        let loaded = backend::load(&request)?;
+        self.engines.lock().insert(loaded.engine);
+        Ok(loaded.model)
     }
 
     /// The only model, or the one that the settings name, with its repository.

@@ -47,7 +47,7 @@ impl Portable {
 
 /// The state of a conversation, in the order of the model's states.
 #[derive(Debug)]
-struct Held(Vec<DynValue>);
+struct StateTensors(Vec<DynValue>);
 
 impl Model for Portable {
     fn name(&self) -> &str {
@@ -73,12 +73,13 @@ impl Model for Portable {
         };
         let values = self.states.iter().map(empty).collect::<ort::Result<Vec<DynValue>>>();
         let values = values.map_err(|error| invalid_model("its state cannot be created").because(error))?;
-        Ok(State::new(Held(values)))
+        Ok(State::new(StateTensors(values)))
     }
 
     fn run(&self, mut inputs: Tensors, state: &mut State) -> Result<Tensors, EngineError> {
-        let held =
-            state.content::<Held>().ok_or_else(|| invalid_model("the state belongs to another model"))?;
+        let held = state
+            .content::<StateTensors>()
+            .ok_or_else(|| invalid_model("the state belongs to another model"))?;
         let mut feeds = Feeds::new();
         for name in &self.inputs {
             let given = take(&mut inputs, name)

@@ -84,7 +84,9 @@ mod tests {
     fn errors_have_the_line() {
         let why = |from: &str, to: &str| parse(&OLD.replacen(from, to, 1)).expect_err("refused").to_string();
         assert!(why("program", "pogrom").contains("line 1"));
-        assert!(why("[[1, -2], [3, 4]]", "[[1, -2], [3]]").starts_with("line 7: 3 elements"));
+        assert!(
+            why("[[1, -2], [3, 4]]", "[[1, -2], [3]]").starts_with("line 7: expected 4 elements, found 3")
+        );
         assert!(why("0x1p+1", "\"x\"").contains("line 5"));
         assert!(why("tensor<fp16, []> two", "tensor<fp99, []> two").contains("fp99"));
         assert!(why("-> (z, a);", "").contains("line"));

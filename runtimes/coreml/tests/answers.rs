@@ -2,8 +2,13 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Cursor,
+};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use image::{ImageFormat, Rgb, RgbImage};
 use island_protocol::{
     cargo::CargoSpec,
     job::{Failure, Fault},
@@ -93,20 +98,60 @@ async fn answers_equal_the_reference() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-#[tokio::test]
-async fn classifier_conforms() {
-    let fixture = Fixture::named("resnet");
-    let engine = load(&fixture).await.expect("loads");
-    let image = &fixture.answers[0].input["image"];
-    let good = vec![json!({ "image": image, "top_k": 1 }), json!({ "image": image, "top_k": 2 })];
-    let bad = vec![json!({}), json!({ "image": "" }), json!({ "image": "aGVsbG8=" }), json!({ "image": 5 })];
-    // Each job is short: only waiting for a permit is cancelled.
-    let suite = suite(&fixture, good, json!({ "image": image }), bad);
-    for input in &suite.good {
-        assert_eq!(suite.play(&engine, input).await.outcome, suite.play(&engine, input).await.outcome);
-    }
-    conformance::bad_input_is_a_failure_of_the_job(&engine, &suite).await;
+/// All rules except those of jobs that are cancelled while they compute: these drivers answer at once.
+async fn keeps_the_contract(name: &str, good: Vec<Value>, bad: Vec<Value>) {
+    let fixture = Fixture::named(name);
+    let engine = load(&fixture).await.unwrap_or_else(|failure| panic!("{name}: {}", failure.message));
+    let long = good[0].clone();
+    let reads_tokens = fixture.task == "feature-extraction";
+    let suite = conformance::Fixture { reads_tokens, ..suite(&fixture, good, long, bad) };
+    conformance::same_again(&engine, &suite).await;
+    conformance::usage_is_what_was_sent(&engine, &suite).await;
+    conformance::work_grows(&engine, &suite).await;
     conformance::writes_only_in_scratch(&engine, &suite).await;
+    conformance::bad_input_is_a_failure_of_the_job(&engine, &suite).await;
+    conformance::cancelled_before_the_start(&engine, &suite).await;
+    conformance::nobody_listening(&engine, &suite).await;
+    conformance::concurrent_runs_do_not_mix(&engine, &suite).await;
+}
+
+/// Two different images as inputs of a fixture.
+fn images(name: &str) -> Vec<Value> {
+    let fixture = Fixture::named(name);
+    let gradient = RgbImage::from_fn(40, 30, |x, y| Rgb([x as u8 * 6, y as u8 * 8, 90]));
+    let mut file = Cursor::new(Vec::new());
+    gradient.write_to(&mut file, ImageFormat::Png).expect("written");
+    vec![fixture.filled(&fixture.answers[0].input), json!({ "image": STANDARD.encode(file.into_inner()) })]
+}
+
+fn no_images() -> Vec<Value> {
+    vec![json!({}), json!({ "image": "" }), json!({ "image": "aGVsbG8=" }), json!({ "image": 5 })]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn image_drivers_conform() {
+    for name in ["resnet", "depth", "segformer", "larger"] {
+        keeps_the_contract(name, images(name), no_images()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn embedding_models_conform() {
+    for name in ["bert-dynamic", "bert-static"] {
+        let good = vec![json!({ "input": "a green boat" }), json!({ "input": ["the sea", "rain"] })];
+        let bad = vec![json!({}), json!({ "input": 5 }), json!({ "input": [] }), json!({ "input": [" "] })];
+        keeps_the_contract(name, good, bad).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tensors_driver_conforms() {
+    let fixture = Fixture::named("functions");
+    let once = fixture.filled(&fixture.answers[0].input);
+    let twice = json!({ "inputs": [once["inputs"], once["inputs"]] });
+    let bad =
+        vec![json!({}), json!({ "inputs": [] }), json!({ "inputs": 5 }), json!({ "inputs": { "?": [1] } })];
+    keeps_the_contract("functions", vec![once, twice], bad).await;
 }
 
 #[tokio::test]

@@ -263,7 +263,7 @@ fn operations_with_wrong_arguments_are_rejected_or_lowered() {
         "products",
         "slices",
         "places",
-        "quantization",
+        "quantisation", // The name of a fixture. words: ok
         "detection",
     ] {
         let whole = Changed::of("operations", &format!("{name}.mlpackage"));
@@ -452,7 +452,7 @@ fn invalid_programs_are_rejected_with_a_reason() {
     let error = text::parse(&program(&many)).expect_err("refused");
     assert!(error.why.contains("more than 16 dimensions"), "{error}");
     let large = format!("tensor<fp32, [{}]> y = relu(x = x)[name = string(\"y\")];", 1_u64 << 62);
-    assert!(text::parse(&program(&large)).expect_err("refused").why.contains("no size"));
+    assert!(text::parse(&program(&large)).expect_err("refused").why.contains("not a size"));
     within_bounds();
 }
 

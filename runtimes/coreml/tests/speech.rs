@@ -332,17 +332,23 @@ async fn nan_weights_are_an_error_of_the_model() {
 }
 
 #[tokio::test]
-async fn ctc_model_conforms() {
-    let fixture = Changed::of("wav2vec2-fixed");
-    let good: Vec<Value> = ["1.1.wav", "3.3.wav"].map(|name| fixture.input(name)).into();
-    let audio = &good[0]["audio"];
-    let bad = vec![
-        json!({}),
-        json!({ "audio": "!" }),
-        json!({ "audio": audio, "language": "de" }),
-        json!({ "audio": audio, "task": "translate" }),
-    ];
-    keeps_the_contract(&fixture, good, json!({ "audio": noise(120) }), bad).await;
+async fn ctc_models_conform() {
+    for (name, inputs) in [
+        ("wav2vec2-fixed", ["1.1.wav", "3.3.wav"]),
+        ("wav2vec2", ["1.1.wav", "3.3.wav"]),
+        ("mel-labels", ["1.1.wav", "6.2.wav"]),
+    ] {
+        let fixture = Changed::of(name);
+        let good: Vec<Value> = inputs.map(|name| fixture.input(name)).into();
+        let audio = &good[0]["audio"];
+        let bad = vec![
+            json!({}),
+            json!({ "audio": "!" }),
+            json!({ "audio": audio, "language": "de" }),
+            json!({ "audio": audio, "task": "translate" }),
+        ];
+        keeps_the_contract(&fixture, good, json!({ "audio": noise(120) }), bad).await;
+    }
 }
 
 #[tokio::test]

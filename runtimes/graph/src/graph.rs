@@ -162,7 +162,7 @@ impl Graph {
     }
 
     /// The same for a graph with many short runs: several run concurrently if their sessions can share the weights.
-    pub fn load_for_many(
+    pub fn load_with_lanes(
         environment: &Environment,
         files: &GraphFiles,
         threads: Threads,
@@ -221,7 +221,7 @@ impl Graph {
     }
 
     /// A value of the file's metadata.
-    pub fn says(&self, name: &str) -> Option<String> {
+    pub fn metadata(&self, name: &str) -> Option<String> {
         self.lanes.enter().session().metadata().ok()?.custom(name)
     }
 

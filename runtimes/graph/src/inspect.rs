@@ -188,12 +188,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_at_all_is_looked_at_safely(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = (check(&bytes, &BTreeSet::new()), scales_by_run(&bytes));
         }
 
         #[test]
-        fn what_is_cut_off_is_refused(cut in 1_usize..30) {
+        fn truncated_graphs_are_rejected(cut in 1_usize..30) {
             let whole = graph("model.onnx_data", true);
             let listed = BTreeSet::from(["model.onnx_data"]);
             prop_assume!(cut < whole.len());

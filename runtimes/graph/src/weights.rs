@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_at_all_is_looked_at_safely(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             library::open().expect("the library");
             let _ = Weights::of(&bytes, &[]);
         }

@@ -293,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_run_is_mostly_text(lengths in proptest::collection::vec(1_usize..600, 1..200)) {
+        fn padding_is_limited(lengths in proptest::collection::vec(1_usize..600, 1..200)) {
             for limits in [WIDE, LANE, ALONE] {
                 let places = choose(&lengths, limits);
                 prop_assert_eq!(places[0], 0);

@@ -43,9 +43,9 @@ impl Loader<'_> {
     }
 
     /// The same for a graph with many short runs.
-    pub fn graph_for_many(&self, stems: &[&str]) -> Result<Graph, EngineError> {
+    pub fn graph_with_lanes(&self, stems: &[&str]) -> Result<Graph, EngineError> {
         let files = self.first_file(stems)?;
-        Ok(Graph::load_for_many(self.environment, &files, self.threads)?.watched(&self.watch))
+        Ok(Graph::load_with_lanes(self.environment, &files, self.threads)?.watched(&self.watch))
     }
 
     /// Loads a graph that may be absent.

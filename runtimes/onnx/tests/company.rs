@@ -57,7 +57,7 @@ fn sessions_of_a_graph_agree() {
         let path = Fixture::named(fixture).files().remove(path).expect("the graph");
         let files = GraphFiles { name, path, weights: Vec::new() };
         let threads = Threads { threads: 5, vram_limit_mb: 0 };
-        let graph = Graph::load_for_many(library::open().expect("the library"), &files, threads);
+        let graph = Graph::load_with_lanes(library::open().expect("the library"), &files, threads);
         let graph = graph.unwrap_or_else(|failure| panic!("{fixture}: {}", failure.message()));
         let feeds = || {
             let ids = ArrayD::from_shape_fn(vec![1, 9], |place| 5 + 7 * place[1] as i64);

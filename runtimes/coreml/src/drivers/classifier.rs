@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     Parts,
-    picture::{Eye, Fit},
+    picture::{Fit, ImageInput},
 };
 use crate::model::take;
 
@@ -27,7 +27,7 @@ struct Input {
 
 struct Classifier {
     parts: Parts,
-    eye: Eye,
+    image_input: ImageInput,
     output: String,
     labels: Vec<String>,
     /// Whether the output are logits rather than probabilities.
@@ -36,7 +36,7 @@ struct Classifier {
 
 /// Loads an image classifier.
 pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
-    let eye = Eye::of(&parts, Fit::Crop)?;
+    let image_input = ImageInput::of(&parts, Fit::Crop)?;
     let model = &parts.model;
     let (output, labels, is_raw) = if let Some((output, labels)) = model.labels() {
         (output.to_owned(), labels.to_vec(), false)
@@ -47,7 +47,7 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
         (output.unwrap_or_default(), labels, true)
     };
     let is_raw = parts.flag("softmax").unwrap_or(is_raw);
-    Ok(Box::new(Classifier { parts, eye, output, labels, is_raw }))
+    Ok(Box::new(Classifier { parts, image_input, output, labels, is_raw }))
 }
 
 impl Pipeline for Classifier {
@@ -56,20 +56,25 @@ impl Pipeline for Classifier {
         let picture = picture::read(&image, "the image")?;
         job.step()?;
         let model = &self.parts.model;
-        let mut given = model.run(vec![self.eye.see(&picture)], &mut model.start()?)?;
-        let shares = take(&mut given, &self.output)
+        let mut given = model.run(vec![self.image_input.convert(&picture)], &mut model.start()?)?;
+        let probabilities = take(&mut given, &self.output)
             .ok_or_else(|| invalid_model(format!("{} gives no {}", model.name(), self.output)))?;
-        let shares: Vec<f32> = shares.into_floats().iter().copied().collect();
-        if shares.len() != self.labels.len() {
-            let message =
-                format!("{} gives {} scores for {} labels", model.name(), shares.len(), self.labels.len());
+        let probabilities: Vec<f32> = probabilities.into_floats().iter().copied().collect();
+        if probabilities.len() != self.labels.len() {
+            let message = format!(
+                "{} gives {} scores for {} labels",
+                model.name(),
+                probabilities.len(),
+                self.labels.len()
+            );
             return Err(invalid_model(message));
         }
-        if shares.iter().any(|share| share.is_nan()) {
+        if probabilities.iter().any(|probability| probability.is_nan()) {
             return Err(invalid_model(format!("{} gives NaN: its weights are broken", model.name())));
         }
-        let shares = if self.is_raw { scores::softmax(&shares) } else { shares };
-        let ranked = scores::top_k_labels(self.labels.iter().cloned(), &shares, Some(top_k.unwrap_or(TOP_K)));
+        let probabilities = if self.is_raw { scores::softmax(&probabilities) } else { probabilities };
+        let ranked =
+            scores::top_k_labels(self.labels.iter().cloned(), &probabilities, Some(top_k.unwrap_or(TOP_K)));
         Ok(Answer::of(scores::answer(&ranked), 0))
     }
 

@@ -45,7 +45,7 @@ enum Pooling {
 
 /// The meaning of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum Role {
     Ids,
     Mask,
     Types,
@@ -56,7 +56,7 @@ struct Embedder {
     parts: Parts,
     tokens: Tokens,
     /// Inputs with their meaning and element class.
-    inputs: Vec<(String, Asked, Class)>,
+    inputs: Vec<(String, Role, Class)>,
     sizes: Sizes,
     output: String,
     pooling: Pooling,
@@ -70,17 +70,17 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let mut sizes = None;
     for feature in &interface.inputs {
         let Kind::Array { class, sizes: these } = &feature.kind else { continue };
-        let asked = asked(&feature.name).ok_or_else(|| {
+        let role = role(&feature.name).ok_or_else(|| {
             invalid_model(format!(
                 "{} needs the input {}, which texts do not have",
                 parts.model.name(),
                 feature.name
             ))
         })?;
-        if asked == Asked::Ids {
+        if role == Role::Ids {
             sizes = Some(these.clone());
         }
-        inputs.push((feature.name.clone(), asked, *class));
+        inputs.push((feature.name.clone(), role, *class));
     }
     let sizes = sizes.filter(|sizes| sizes.rank() == 2);
     let sizes =
@@ -107,14 +107,14 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     }))
 }
 
-fn asked(name: &str) -> Option<Asked> {
+fn role(name: &str) -> Option<Role> {
     let name = name.to_lowercase();
     let has = |part: &str| name.contains(part);
     match () {
-        () if has("mask") => Some(Asked::Mask),
-        () if has("type") || has("segment") => Some(Asked::Types),
-        () if has("position") => Some(Asked::Positions),
-        () if has("id") || has("token") => Some(Asked::Ids),
+        () if has("mask") => Some(Role::Mask),
+        () if has("type") || has("segment") => Some(Role::Types),
+        () if has("position") => Some(Role::Positions),
+        () if has("id") || has("token") => Some(Role::Ids),
         () => None,
     }
 }
@@ -138,12 +138,12 @@ impl Embedder {
             (0..length).map(|place| if place < count { of(place) } else { fill }).collect()
         };
         let (ids, types) = (encoding.get_ids(), encoding.get_type_ids());
-        let tensor = |(name, asked, class): &(String, Asked, Class)| {
-            let values = match asked {
-                Asked::Ids => filled(self.tokens.pad_id, &|place| i64::from(ids[place])),
-                Asked::Mask => filled(0, &|_| 1),
-                Asked::Types => filled(0, &|place| i64::from(types[place])),
-                Asked::Positions => (0..length as i64).collect(),
+        let tensor = |(name, role, class): &(String, Role, Class)| {
+            let values = match role {
+                Role::Ids => filled(self.tokens.pad_id, &|place| i64::from(ids[place])),
+                Role::Mask => filled(0, &|_| 1),
+                Role::Types => filled(0, &|place| i64::from(types[place])),
+                Role::Positions => (0..length as i64).collect(),
             };
             let array = ArrayD::from_shape_vec(IxDyn(&[1, length]), values).unwrap_or_default();
             let tensor = if *class == Class::Float {

@@ -28,7 +28,7 @@ use crate::model::{State, Tensor, take};
 use inputs::Inputs;
 use request::Request;
 use stops::Stops;
-use template::Frame;
+use template::ChatTemplate;
 
 /// Tokens of a prompt that are processed together.
 const CHUNK: usize = 256;
@@ -38,7 +38,7 @@ const USUAL_CONTEXT: usize = 2048;
 struct Writer {
     parts: Parts,
     tokens: Tokens,
-    frame: Frame,
+    template: ChatTemplate,
     settings: Settings,
     inputs: Inputs,
     logits: String,
@@ -54,11 +54,11 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let logits = named.or_else(|| outputs.first().filter(|_| outputs.len() == 1));
     let logits =
         logits.ok_or_else(|| invalid_model(format!("{} gives no logits", parts.model.name())))?.name.clone();
-    let said = parts.number("context").map(|context| context as usize);
-    let context = said.or(inputs.context()).unwrap_or(USUAL_CONTEXT).max(1);
+    let configured = parts.number("context").map(|context| context as usize);
+    let context = configured.or(inputs.context()).unwrap_or(USUAL_CONTEXT).max(1);
     let tokens = Tokens::load(&parts.repository)?;
     Ok(Box::new(Writer {
-        frame: Frame::load(&parts.repository, &tokens)?,
+        template: ChatTemplate::load(&parts.repository, &tokens)?,
         tokens,
         settings: Settings::load(&parts.repository)?,
         inputs,
@@ -69,18 +69,18 @@ pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
 }
 
 /// A conversation in progress.
-struct Talk<'w> {
+struct Conversation<'w> {
     writer: &'w Writer,
     state: State,
     past: usize,
     /// Whether the prompt is processed.
-    is_writing: bool,
+    is_generating: bool,
     job: &'w Job,
 }
 
-impl Talk<'_> {
+impl Conversation<'_> {
     /// The logits after the last of these tokens.
-    fn say(&mut self, tokens: &[i64]) -> Result<Vec<f32>, EngineError> {
+    fn logits_after(&mut self, tokens: &[i64]) -> Result<Vec<f32>, EngineError> {
         let writer = self.writer;
         let model = &writer.parts.model;
         let mut last = Vec::new();
@@ -90,7 +90,7 @@ impl Talk<'_> {
             rest = later;
             let inputs = writer.inputs.tensors(now, self.past, writer.context);
             let mut given = model.run(inputs, &mut self.state)?;
-            if !self.is_writing {
+            if !self.is_generating {
                 self.job.read(now.len() as u64);
             }
             self.past += now.len();
@@ -101,7 +101,7 @@ impl Talk<'_> {
                 self.job.step()?;
             }
         }
-        self.is_writing = true;
+        self.is_generating = true;
         Ok(last)
     }
 }
@@ -122,10 +122,10 @@ fn row(logits: Tensor, name: &str) -> Result<Vec<f32>, EngineError> {
     Ok(last)
 }
 
-impl Decoder for Talk<'_> {
+impl Decoder for Conversation<'_> {
     fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, EngineError> {
         let tokens: Vec<i64> = tokens.row(0).to_vec();
-        let logits = self.say(&tokens)?;
+        let logits = self.logits_after(&tokens)?;
         let count = logits.len();
         Array2::from_shape_vec((1, count), logits).map_err(|error| invalid_model(error.to_string()))
     }
@@ -141,7 +141,7 @@ impl Decoder for Talk<'_> {
 
 impl Writer {
     fn prompt(&self, request: &Request) -> Result<Vec<u32>, EngineError> {
-        let rendered = self.frame.render(&request.messages)?;
+        let rendered = self.template.render(&request.messages)?;
         let prompt = self.tokens.encode_framed(&rendered)?;
         if prompt.is_empty() || prompt.len() >= self.context {
             let message =
@@ -158,19 +158,24 @@ impl Pipeline for Writer {
         let prompt = self.prompt(&request)?;
         let options = self.settings.with(&request.wishes)?;
         let longest = (prompt.len() + request.max_tokens.unwrap_or(self.context)).min(self.context);
-        let mut talk =
-            Talk { writer: self, state: self.parts.model.start()?, past: 0, is_writing: false, job };
-        let ask = Task { begin: &prompt, source: &[], longest, rule: None };
-        let mut said = Stops::new(&self.tokens, job, &request.stops, options.ends());
-        let stopped = said.flag();
-        let decoder: &mut dyn Decoder = &mut Until { talk: &mut talk, stopped: &stopped };
-        let written = search::write(decoder, &options, ask, job, &mut |token| said.hear(token));
+        let mut conversation = Conversation {
+            writer: self,
+            state: self.parts.model.start()?,
+            past: 0,
+            is_generating: false,
+            job,
+        };
+        let task = Task { begin: &prompt, source: &[], longest, rule: None };
+        let mut reply = Stops::new(&self.tokens, job, &request.stops, options.ends());
+        let stopped = reply.flag();
+        let decoder: &mut dyn Decoder = &mut UntilStop { conversation: &mut conversation, stopped: &stopped };
+        let written = search::write(decoder, &options, task, job, &mut |token| reply.push(token));
         let written = match written {
             Err(_) if stopped.get() => None,
             written => Some(written?),
         };
-        let (count, has_stopped) = (said.count(), stopped.get());
-        let text = said.end()?;
+        let (count, has_stopped) = (reply.count(), stopped.get());
+        let text = reply.end()?;
         let has_ended = has_stopped || written.is_some_and(|written| written.has_ended);
         let reason = if has_ended { FinishReason::Stop } else { FinishReason::Length };
         let usage = Usage::tokens(prompt.len() as u64, count);
@@ -183,20 +188,20 @@ impl Pipeline for Writer {
 }
 
 /// A decoder that ends at a stop sequence.
-struct Until<'t, 'w> {
-    talk: &'t mut Talk<'w>,
+struct UntilStop<'t, 'w> {
+    conversation: &'t mut Conversation<'w>,
     stopped: &'t std::cell::Cell<bool>,
 }
 
-impl Decoder for Until<'_, '_> {
+impl Decoder for UntilStop<'_, '_> {
     fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, EngineError> {
         if self.stopped.get() {
             return Err(EngineError::interrupted());
         }
-        self.talk.step(tokens)
+        self.conversation.step(tokens)
     }
 
     fn reorder(&mut self, order: &[usize]) -> Result<(), EngineError> {
-        self.talk.reorder(order)
+        self.conversation.reorder(order)
     }
 }

@@ -26,7 +26,7 @@ pub enum Fit {
 
 /// The image input of a model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Eye {
+pub struct ImageInput {
     name: String,
     width: u32,
     height: u32,
@@ -37,7 +37,7 @@ pub struct Eye {
     shift: [f32; 3],
 }
 
-impl Eye {
+impl ImageInput {
     /// The image input of a model; `usual` is the default fit.
     pub fn of(parts: &Parts, usual: Fit) -> Result<Self, EngineError> {
         let fit = match parts.text("fit") {
@@ -50,7 +50,7 @@ impl Eye {
         };
         let interface = parts.model.interface();
         if let Some((feature, width, height, color)) = interface.image() {
-            let eye = Self {
+            let image_input = Self {
                 name: feature.name.clone(),
                 width,
                 height,
@@ -59,7 +59,7 @@ impl Eye {
                 scale: [1.0; 3],
                 shift: [0.0; 3],
             };
-            return eye.checked(parts.model.as_ref());
+            return image_input.checked(parts.model.as_ref());
         }
         let plane = interface.inputs.iter().find_map(|feature| match &feature.kind {
             Kind::Array { class: Class::Float, sizes } if sizes.rank() == 4 => Some((feature, sizes)),
@@ -86,7 +86,7 @@ impl Eye {
         let mean = three(parts.settings.get("image_mean"), 0.0);
         let spread = three(parts.settings.get("image_std"), 1.0);
         let factor = parts.number("rescale_factor").unwrap_or(1.0 / 255.0);
-        let eye = Self {
+        let image_input = Self {
             name: feature.name.clone(),
             width,
             height,
@@ -95,7 +95,7 @@ impl Eye {
             scale: spread.map(|spread| factor / spread),
             shift: [0, 1, 2].map(|channel| -mean[channel] / spread[channel]),
         };
-        eye.checked(parts.model.as_ref())
+        image_input.checked(parts.model.as_ref())
     }
 
     fn checked(self, model: &dyn Model) -> Result<Self, EngineError> {
@@ -111,7 +111,7 @@ impl Eye {
     }
 
     /// Converts an image to the model's input, with the input's name.
-    pub fn see(&self, picture: &RgbImage) -> (String, Tensor) {
+    pub fn convert(&self, picture: &RgbImage) -> (String, Tensor) {
         let (width, height) = (self.width as usize, self.height as usize);
         let fitted = self.fitted(picture);
         let pixels = fitted.as_raw();

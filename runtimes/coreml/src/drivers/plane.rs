@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     Parts,
-    picture::{Eye, Fit},
+    picture::{Fit, ImageInput},
 };
 use crate::{
     model::{Tensor, take},
@@ -42,7 +42,7 @@ enum Meaning {
 
 struct Planes {
     parts: Parts,
-    eye: Eye,
+    image_input: ImageInput,
     output: String,
     meaning: Meaning,
 }
@@ -67,19 +67,19 @@ pub fn load_picture(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
 }
 
 fn load(parts: Parts, meaning: fn(&Parts) -> Meaning) -> Result<Box<dyn Pipeline>, EngineError> {
-    let eye = Eye::of(&parts, Fit::Fill)?;
+    let image_input = ImageInput::of(&parts, Fit::Fill)?;
     let outputs = &parts.model.interface().outputs;
     let named = parts.text("output").map(str::to_owned);
     let output = named.or_else(|| outputs.first().map(|output| output.name.clone()));
     let output = output.ok_or_else(|| invalid_model(format!("{} has no output", parts.model.name())))?;
-    Ok(Box::new(Planes { meaning: meaning(&parts), eye, output, parts }))
+    Ok(Box::new(Planes { meaning: meaning(&parts), image_input, output, parts }))
 }
 
 impl Planes {
     /// The output without the batch dimension: `[channels, height, width]`.
     fn planes(&self, picture: &RgbImage) -> Result<(Array3<f32>, bool), EngineError> {
         let model = &self.parts.model;
-        let mut given = model.run(vec![self.eye.see(picture)], &mut model.start()?)?;
+        let mut given = model.run(vec![self.image_input.convert(picture)], &mut model.start()?)?;
         let output = take(&mut given, &self.output)
             .ok_or_else(|| invalid_model(format!("{} gives no {}", model.name(), self.output)))?;
         let is_whole = matches!(output, Tensor::Ints(_));

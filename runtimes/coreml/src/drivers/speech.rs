@@ -97,7 +97,7 @@ fn model(models: &Models, folder: &str, name: &str) -> Result<Option<Arc<dyn Mod
 /// Log-mel features for a model that takes this number of bands and frames.
 fn log_mel(repository: &Repository, model: &dyn Model, takes: (usize, usize)) -> Result<LogMel, EngineError> {
     let features = LogMel::fitted(repository, Some(takes))?;
-    let gives = (features.pitches(), features.window / features.hop);
+    let gives = (features.bands(), features.window / features.hop);
     if gives == takes {
         return Ok(features);
     }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Parts,
-    picture::{Eye, Fit},
+    picture::{Fit, ImageInput},
 };
 use crate::{
     model::{Tensor, Tensors},
@@ -29,14 +29,14 @@ const MAX_RANK: usize = 16;
 struct Generic {
     parts: Parts,
     /// The image input, if the model has one.
-    eye: Option<Eye>,
+    image_input: Option<ImageInput>,
 }
 
 /// Loads the driver.
 pub fn load(parts: Parts) -> Result<Box<dyn Pipeline>, EngineError> {
     let has_picture = parts.model.interface().image().is_some();
-    let eye = if has_picture { Some(Eye::of(&parts, Fit::Fill)?) } else { None };
-    Ok(Box::new(Generic { parts, eye }))
+    let image_input = if has_picture { Some(ImageInput::of(&parts, Fit::Fill)?) } else { None };
+    Ok(Box::new(Generic { parts, image_input }))
 }
 
 impl Pipeline for Generic {
@@ -81,8 +81,8 @@ impl Generic {
             let value = given.get(&feature.name);
             let value = value
                 .ok_or_else(|| invalid_input(format!("the model's input {} is missing", feature.name)))?;
-            if let (Some(eye), Some(text)) = (&self.eye, value.as_str()) {
-                return Ok(eye.see(&picture::read(text, "the image")?));
+            if let (Some(image_input), Some(text)) = (&self.image_input, value.as_str()) {
+                return Ok(image_input.convert(&picture::read(text, "the image")?));
             }
             let class = match &feature.kind {
                 Kind::Array { class, .. } => *class,

@@ -4,7 +4,7 @@ use island_runtimes_kit::error::EngineError;
 
 use super::{
     Table,
-    call::{Call, Set, one, text},
+    call::{Attr, Call, single, text},
 };
 
 pub(super) const OPERATIONS: Table = &[
@@ -29,58 +29,58 @@ pub(super) const OPERATIONS: Table = &[
 
 fn simple(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
-    one(call.node(kind, &[&x.name], []))
+    single(call.node(kind, &[&x.name], []))
 }
 
 fn clamped_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha) = (call.tensor("x")?, call.float("alpha", 0.0)?);
     let beta = call.float("beta", 0.0)?;
     let most = call.real(beta)?;
-    let bent = call.node("LeakyRelu", &[&x.name], [Set::Float("alpha", alpha)]);
-    one(call.node("Min", &[&bent, &most], []))
+    let bent = call.node("LeakyRelu", &[&x.name], [Attr::Float("alpha", alpha)]);
+    single(call.node("Min", &[&bent, &most], []))
 }
 
 fn elu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha) = (call.tensor("x")?, call.float("alpha", 1.0)?);
-    one(call.node("Elu", &[&x.name], [Set::Float("alpha", alpha)]))
+    single(call.node("Elu", &[&x.name], [Attr::Float("alpha", alpha)]))
 }
 
 fn gelu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
-    match call.word("mode", "EXACT")?.as_str() {
-        "EXACT" => one(call.node("Gelu", &[&x.name], [])),
-        "TANH_APPROXIMATION" => one(call.node("Gelu", &[&x.name], [text("approximate", "tanh")])),
+    match call.str_param("mode", "EXACT")?.as_str() {
+        "EXACT" => single(call.node("Gelu", &[&x.name], [])),
+        "TANH_APPROXIMATION" => single(call.node("Gelu", &[&x.name], [text("approximate", "tanh")])),
         _ => {
             let slope = call.real(1.702)?;
             let steep = call.node("Mul", &[&x.name, &slope], []);
             let gate = call.node("Sigmoid", &[&steep], []);
-            one(call.node("Mul", &[&x.name, &gate], []))
+            single(call.node("Mul", &[&x.name, &gate], []))
         }
     }
 }
 
 fn leaky_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha) = (call.tensor("x")?, call.float("alpha", 0.01)?);
-    one(call.node("LeakyRelu", &[&x.name], [Set::Float("alpha", alpha)]))
+    single(call.node("LeakyRelu", &[&x.name], [Attr::Float("alpha", alpha)]))
 }
 
 fn linear_activation(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha, beta) = (call.tensor("x")?, call.float("alpha", 1.0)?, call.float("beta", 0.0)?);
     let (alpha, beta) = (call.real(alpha)?, call.real(beta)?);
     let scaled = call.node("Mul", &[&x.name, &alpha], []);
-    one(call.node("Add", &[&scaled, &beta], []))
+    single(call.node("Add", &[&scaled, &beta], []))
 }
 
 fn prelu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let slope = call.along("alpha", 1, x.rank())?.unwrap_or_default();
-    one(call.node("PRelu", &[&x.name, &slope], []))
+    single(call.node("PRelu", &[&x.name, &slope], []))
 }
 
 fn relu6(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let (least, most) = (call.real(0.0)?, call.real(6.0)?);
-    one(call.node("Clip", &[&x.name, &least, &most], []))
+    single(call.node("Clip", &[&x.name, &least, &most], []))
 }
 
 fn scaled_tanh(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -88,23 +88,23 @@ fn scaled_tanh(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (alpha, beta) = (call.real(alpha)?, call.real(beta)?);
     let scaled = call.node("Mul", &[&x.name, &beta], []);
     let bent = call.node("Tanh", &[&scaled], []);
-    one(call.node("Mul", &[&bent, &alpha], []))
+    single(call.node("Mul", &[&bent, &alpha], []))
 }
 
 fn sigmoid_hard(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha, beta) = (call.tensor("x")?, call.float("alpha", 0.2)?, call.float("beta", 0.5)?);
-    one(call.node("HardSigmoid", &[&x.name], [Set::Float("alpha", alpha), Set::Float("beta", beta)]))
+    single(call.node("HardSigmoid", &[&x.name], [Attr::Float("alpha", alpha), Attr::Float("beta", beta)]))
 }
 
 fn silu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let gate = call.node("Sigmoid", &[&x.name], []);
-    one(call.node("Mul", &[&x.name, &gate], []))
+    single(call.node("Mul", &[&x.name, &gate], []))
 }
 
 fn softmax(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axis) = (call.tensor("x")?, call.int("axis", -1)?);
-    one(call.node("Softmax", &[&x.name], [Set::Int("axis", axis)]))
+    single(call.node("Softmax", &[&x.name], [Attr::Int("axis", axis)]))
 }
 
 fn softplus_parametric(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -113,7 +113,7 @@ fn softplus_parametric(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineErr
     let beta = call.along("beta", 1, x.rank())?.unwrap_or_default();
     let scaled = call.node("Mul", &[&x.name, &beta], []);
     let bent = call.node("Softplus", &[&scaled], []);
-    one(call.node("Mul", &[&bent, &alpha], []))
+    single(call.node("Mul", &[&bent, &alpha], []))
 }
 
 fn thresholded_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -121,5 +121,5 @@ fn thresholded_relu(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError>
     // ONNX's operator excludes the threshold itself.
     let (alpha, zero) = (call.real(alpha)?, call.real(0.0)?);
     let passes = call.node("GreaterOrEqual", &[&x.name, &alpha], []);
-    one(call.node("Where", &[&passes, &x.name, &zero], []))
+    single(call.node("Where", &[&passes, &x.name, &zero], []))
 }

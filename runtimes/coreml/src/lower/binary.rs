@@ -4,7 +4,7 @@ use island_runtimes_kit::error::EngineError;
 
 use super::{
     Table,
-    call::{Call, one},
+    call::{Call, single},
 };
 use crate::program::types::Class;
 
@@ -42,50 +42,50 @@ fn both(call: &mut Call<'_, '_>) -> Result<(String, String, Class), EngineError>
 
 fn arithmetic(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let (x, y, _) = both(call)?;
-    one(call.node(kind, &[&x, &y], []))
+    single(call.node(kind, &[&x, &y], []))
 }
 
 fn compare(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let (x, y, class) = both(call)?;
     if class == Class::Bool && kind != "Equal" {
         let (x, y) = (call.cast_name(&x, Class::Int), call.cast_name(&y, Class::Int));
-        return one(call.node(kind, &[&x, &y], []));
+        return single(call.node(kind, &[&x, &y], []));
     }
-    one(call.node(kind, &[&x, &y], []))
+    single(call.node(kind, &[&x, &y], []))
 }
 
 fn logic(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let (x, y) = (call.tensor("x")?, call.tensor("y")?);
     let (x, y) = (call.cast(&x, Class::Bool), call.cast(&y, Class::Bool));
-    one(call.node(kind, &[&x, &y], []))
+    single(call.node(kind, &[&x, &y], []))
 }
 
 fn not_equal(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, y, _) = both(call)?;
     let same = call.node("Equal", &[&x, &y], []);
-    one(call.node("Not", &[&same], []))
+    single(call.node("Not", &[&same], []))
 }
 
 fn floor_div(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, y, class) = both(call)?;
     if class == Class::Float {
         let share = call.node("Div", &[&x, &y], []);
-        return one(call.node("Floor", &[&share], []));
+        return single(call.node("Floor", &[&share], []));
     }
     // ONNX divides integers towards zero; without its remainder a number divides evenly.
     let rest = call.node("Mod", &[&x, &y], []);
     let even = call.node("Sub", &[&x, &rest], []);
-    one(call.node("Div", &[&even, &y], []))
+    single(call.node("Div", &[&even, &y], []))
 }
 
 /// The remainder has the sign of the divisor.
 fn modulo(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, y, class) = both(call)?;
     if class != Class::Float {
-        return one(call.node("Mod", &[&x, &y], []));
+        return single(call.node("Mod", &[&x, &y], []));
     }
     let share = call.node("Div", &[&x, &y], []);
     let times = call.node("Floor", &[&share], []);
     let even = call.node("Mul", &[&times, &y], []);
-    one(call.node("Sub", &[&x, &even], []))
+    single(call.node("Sub", &[&x, &even], []))
 }

@@ -64,7 +64,7 @@ impl Operand {
 
 /// Attributes of a node.
 #[derive(Debug, Clone)]
-pub(super) enum Set {
+pub(super) enum Attr {
     Int(&'static str, i64),
     Float(&'static str, f32),
     Text(&'static str, String),
@@ -74,7 +74,7 @@ pub(super) enum Set {
     Graph(&'static str, Graph),
 }
 
-impl Set {
+impl Attr {
     fn attribute(self) -> Attribute {
         let named = |name: &str, kind| Attribute {
             name: Some(name.to_owned()),
@@ -97,8 +97,8 @@ impl Set {
 }
 
 /// A string attribute.
-pub(super) fn text(name: &'static str, text: &str) -> Set {
-    Set::Text(name, text.to_owned())
+pub(super) fn text(name: &'static str, text: &str) -> Attr {
+    Attr::Text(name, text.to_owned())
 }
 
 impl<'p> Call<'_, 'p> {
@@ -108,12 +108,12 @@ impl<'p> Call<'_, 'p> {
 
     /// A required argument.
     pub(super) fn tensor(&mut self, parameter: &str) -> Result<Operand, EngineError> {
-        let given = self.maybe(parameter)?;
+        let given = self.optional(parameter)?;
         given.ok_or_else(|| invalid_model(format!("its parameter {parameter} is missing")))
     }
 
     /// An optional argument.
-    pub(super) fn maybe(&mut self, parameter: &str) -> Result<Option<Operand>, EngineError> {
+    pub(super) fn optional(&mut self, parameter: &str) -> Result<Option<Operand>, EngineError> {
         let Some(argument) = self.argument(parameter) else { return Ok(None) };
         let (name, ty) = self.lowering.feed(argument)?;
         Ok(Some(Operand { name, ty }))
@@ -259,7 +259,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// A string.
-    pub(super) fn word(&self, parameter: &str, otherwise: &str) -> Result<String, EngineError> {
+    pub(super) fn str_param(&self, parameter: &str, otherwise: &str) -> Result<String, EngineError> {
         match self.fixed(parameter)? {
             None => Ok(otherwise.to_owned()),
             Some(Data::Texts(texts)) if texts.len() == 1 => Ok(texts[0].clone()),
@@ -276,7 +276,12 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// Adds a node with one output.
-    pub(super) fn node(&mut self, kind: &str, inputs: &[&str], set: impl IntoIterator<Item = Set>) -> String {
+    pub(super) fn node(
+        &mut self,
+        kind: &str,
+        inputs: &[&str],
+        set: impl IntoIterator<Item = Attr>,
+    ) -> String {
         self.nodes(kind, inputs, set, 1).remove(0)
     }
 
@@ -285,11 +290,11 @@ impl<'p> Call<'_, 'p> {
         &mut self,
         kind: &str,
         inputs: &[&str],
-        set: impl IntoIterator<Item = Set>,
+        set: impl IntoIterator<Item = Attr>,
         outputs: usize,
     ) -> Vec<String> {
         let inputs = inputs.iter().map(|&input| input.to_owned()).collect();
-        self.lowering.push(kind, inputs, set.into_iter().map(Set::attribute).collect(), outputs)
+        self.lowering.push(kind, inputs, set.into_iter().map(Attr::attribute).collect(), outputs)
     }
 
     /// A vector of integers.
@@ -355,7 +360,7 @@ impl<'p> Call<'_, 'p> {
 
     /// Converts to another class, whatever the type was.
     pub(super) fn cast_name(&mut self, name: &str, class: Class) -> String {
-        self.node("Cast", &[name], [Set::Int("to", i64::from(code(class)))])
+        self.node("Cast", &[name], [Attr::Int("to", i64::from(code(class)))])
     }
 
     /// Inserts axes of size one.
@@ -378,7 +383,7 @@ impl<'p> Call<'_, 'p> {
 
     /// Permutes the axes.
     pub(super) fn transpose(&mut self, name: &str, order: Vec<i64>) -> String {
-        self.node("Transpose", &[name], [Set::Ints("perm", order)])
+        self.node("Transpose", &[name], [Attr::Ints("perm", order)])
     }
 
     /// An argument as a vector along one of `rank` axes.
@@ -402,6 +407,6 @@ impl<'p> Call<'_, 'p> {
 
 /// One output.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of an operation")]
-pub(super) fn one(name: String) -> Result<Vec<String>, EngineError> {
+pub(super) fn single(name: String) -> Result<Vec<String>, EngineError> {
     Ok(vec![name])
 }

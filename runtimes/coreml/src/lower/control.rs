@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, Set},
+    call::{Attr, Call, Operand},
     graph::Lowering,
     onnx::{Graph, ValueInfo},
 };
@@ -42,7 +42,7 @@ fn cond(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let which = call.cast(&which, Class::Bool);
     let (yes, no) = (branch(call.lowering, yes)?, branch(call.lowering, no)?);
     let count = call.operation.outputs.len();
-    let set = [Set::Graph("then_branch", yes), Set::Graph("else_branch", no)];
+    let set = [Attr::Graph("then_branch", yes), Attr::Graph("else_branch", no)];
     Ok(call.nodes("If", &[&which], set, count))
 }
 
@@ -98,5 +98,5 @@ fn while_loop(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let mut given = vec!["", begins.as_str()];
     given.extend(names.iter().map(String::as_str));
     let count = call.operation.outputs.len();
-    Ok(call.nodes("Loop", &given, [Set::Graph("body", graph)], count))
+    Ok(call.nodes("Loop", &given, [Attr::Graph("body", graph)], count))
 }

@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, Set, one, text},
+    call::{Attr, Call, Operand, single, text},
 };
 
 pub(super) const OPERATIONS: Table = &[
@@ -36,11 +36,11 @@ fn space(x: &Operand) -> Result<usize, EngineError> {
 }
 
 /// Padding: ONNX has all starts before all ends.
-fn edges(call: &Call<'_, '_>, count: usize) -> Result<Vec<Set>, EngineError> {
-    Ok(match call.word("pad_type", "valid")?.to_lowercase().as_str() {
+fn edges(call: &Call<'_, '_>, count: usize) -> Result<Vec<Attr>, EngineError> {
+    Ok(match call.str_param("pad_type", "valid")?.to_lowercase().as_str() {
         "same" => vec![text("auto_pad", "SAME_UPPER")],
         "same_lower" => vec![text("auto_pad", "SAME_LOWER")],
-        "custom" => vec![Set::Ints("pads", custom(call, count)?)],
+        "custom" => vec![Attr::Ints("pads", custom(call, count)?)],
         _ => Vec::new(),
     })
 }
@@ -53,7 +53,7 @@ fn spread(
     count: usize,
 ) -> Result<Option<Vec<i64>>, EngineError> {
     let (strides, dilations) = (along(call, "strides", count)?, along(call, "dilations", count)?);
-    let mode = call.word("pad_type", "valid")?.to_lowercase();
+    let mode = call.str_param("pad_type", "valid")?.to_lowercase();
     if !mode.starts_with("same") || dilations.iter().all(|&dilation| dilation == 1) {
         return Ok(None);
     }
@@ -81,32 +81,32 @@ fn custom(call: &Call<'_, '_>, count: usize) -> Result<Vec<i64>, EngineError> {
 }
 
 fn conv(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
-    let (x, weight, bias) = (call.tensor("x")?, call.tensor("weight")?, call.maybe("bias")?);
+    let (x, weight, bias) = (call.tensor("x")?, call.tensor("weight")?, call.optional("bias")?);
     let count = space(&x)?;
     let mut set = vec![
-        Set::Ints("strides", along(call, "strides", count)?),
-        Set::Ints("dilations", along(call, "dilations", count)?),
-        Set::Int("group", call.step("groups", 1)?),
+        Attr::Ints("strides", along(call, "strides", count)?),
+        Attr::Ints("dilations", along(call, "dilations", count)?),
+        Attr::Int("group", call.step("groups", 1)?),
     ];
     set.extend(match spread(call, &x, &weight, count)? {
-        Some(pads) => vec![Set::Ints("pads", pads)],
+        Some(pads) => vec![Attr::Ints("pads", pads)],
         None => edges(call, count)?,
     });
     let inputs: Vec<&str> =
         [&x, &weight].into_iter().chain(&bias).map(|operand| operand.name.as_str()).collect();
-    one(call.node("Conv", &inputs, set))
+    single(call.node("Conv", &inputs, set))
 }
 
 fn conv_transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
-    let (x, weight, bias) = (call.tensor("x")?, call.tensor("weight")?, call.maybe("bias")?);
+    let (x, weight, bias) = (call.tensor("x")?, call.tensor("weight")?, call.optional("bias")?);
     let count = space(&x)?;
     let (strides, dilations) = (along(call, "strides", count)?, along(call, "dilations", count)?);
-    let mut pads = match call.word("pad_type", "valid")?.to_lowercase().as_str() {
+    let mut pads = match call.str_param("pad_type", "valid")?.to_lowercase().as_str() {
         "custom" => custom(call, count)?,
         _ => vec![0; 2 * count],
     };
     let mut more = vec![0; count];
-    let is_same = call.word("pad_type", "valid")?.to_lowercase().starts_with("same");
+    let is_same = call.str_param("pad_type", "valid")?.to_lowercase().starts_with("same");
     let wanted = call.steps("output_shape")?;
     for axis in 0..count {
         let kernel = (weight.size(axis + 2)? - 1) * dilations[axis] + 1;
@@ -128,32 +128,32 @@ fn conv_transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         }
     }
     let set = [
-        Set::Ints("strides", strides),
-        Set::Ints("dilations", dilations),
-        Set::Int("group", call.step("groups", 1)?),
-        Set::Ints("pads", pads),
-        Set::Ints("output_padding", more),
+        Attr::Ints("strides", strides),
+        Attr::Ints("dilations", dilations),
+        Attr::Int("group", call.step("groups", 1)?),
+        Attr::Ints("pads", pads),
+        Attr::Ints("output_padding", more),
     ];
     let inputs: Vec<&str> =
         [&x, &weight].into_iter().chain(&bias).map(|operand| operand.name.as_str()).collect();
-    one(call.node("ConvTranspose", &inputs, set))
+    single(call.node("ConvTranspose", &inputs, set))
 }
 
-fn one_pool(call: &mut Call<'_, '_>, kind: &str, mut set: Vec<Set>) -> Result<Vec<String>, EngineError> {
+fn one_pool(call: &mut Call<'_, '_>, kind: &str, mut set: Vec<Attr>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let count = space(&x)?;
-    set.push(Set::Ints("kernel_shape", along(call, "kernel_sizes", count)?));
-    set.push(Set::Ints("strides", along(call, "strides", count)?));
-    set.push(Set::Int("ceil_mode", i64::from(call.flag("ceil_mode", false)?)));
+    set.push(Attr::Ints("kernel_shape", along(call, "kernel_sizes", count)?));
+    set.push(Attr::Ints("strides", along(call, "strides", count)?));
+    set.push(Attr::Int("ceil_mode", i64::from(call.flag("ceil_mode", false)?)));
     set.extend(edges(call, count)?);
-    one(call.node(kind, &[&x.name], set))
+    single(call.node(kind, &[&x.name], set))
 }
 
 fn avg_pool(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let counts_edges = !call.flag("exclude_padding_from_average", false)?;
-    one_pool(call, "AveragePool", vec![Set::Int("count_include_pad", i64::from(counts_edges))])
+    one_pool(call, "AveragePool", vec![Attr::Int("count_include_pad", i64::from(counts_edges))])
 }
 
 fn l2_pool(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
-    one_pool(call, "LpPool", vec![Set::Int("p", 2)])
+    one_pool(call, "LpPool", vec![Attr::Int("p", 2)])
 }

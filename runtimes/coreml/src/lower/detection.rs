@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, Set},
+    call::{Attr, Call, Operand},
 };
 use crate::program::types::Class;
 
@@ -35,7 +35,7 @@ fn non_maximum_suppression(call: &mut Call<'_, '_>) -> Result<Vec<String>, Engin
     let (by_box, classes) = (rows(call, &boxes), rows(call, &scores));
     let best = {
         let axes = call.list(&[2])?;
-        call.node("ReduceMax", &[&classes, &axes], [Set::Int("keepdims", 1)])
+        call.node("ReduceMax", &[&classes, &axes], [Attr::Int("keepdims", 1)])
     };
     let apart = if call.flag("per_class_suppression", false)? {
         of_class(call, &scores, &classes, &best, least.is_some())?
@@ -51,11 +51,11 @@ fn non_maximum_suppression(call: &mut Call<'_, '_>) -> Result<Vec<String>, Engin
     let kept = call.node(
         "NonMaxSuppression",
         &[&by_box, &ranked, &limits[0], &limits[1], &least_score],
-        [Set::Int("center_point_box", 1)],
+        [Attr::Int("center_point_box", 1)],
     );
     let (chosen, count) = chosen(call, &kept, &best, &limits[0])?;
     let filler = call.list(&vec![-1; most as usize])?;
-    let wide = call.node("Concat", &[&chosen, &filler], [Set::Int("axis", 0)]);
+    let wide = call.node("Concat", &[&chosen, &filler], [Attr::Int("axis", 0)]);
     let (begin, end) = (call.list(&[0])?, call.list(&[most])?);
     let places = call.node("Slice", &[&wide, &begin, &end], []);
     let mut given = Vec::with_capacity(4);
@@ -82,7 +82,7 @@ fn of_class(
     if count > MAX_BOXES {
         return Err(invalid_model(format!("it has {count} classes, more than {MAX_BOXES}")));
     }
-    let class = call.node("ArgMax", &[classes], [Set::Int("axis", 2), Set::Int("keepdims", 1)]);
+    let class = call.node("ArgMax", &[classes], [Attr::Int("axis", 2), Attr::Int("keepdims", 1)]);
     let numbers = call.list(&(0..count).collect::<Vec<i64>>())?;
     let is_best = call.node("Equal", &[&class, &numbers], []);
     let never = call.real(NEVER)?;
@@ -97,17 +97,17 @@ fn chosen(
     most: &str,
 ) -> Result<(String, String), EngineError> {
     let column = call.whole(2)?;
-    let places = call.node("Gather", &[kept, &column], [Set::Int("axis", 1)]);
+    let places = call.node("Gather", &[kept, &column], [Attr::Int("axis", 1)]);
     let flat = call.reshape(best, &[-1])?;
-    let top = call.node("ArgMax", &[&flat], [Set::Int("axis", 0), Set::Int("keepdims", 1)]);
+    let top = call.node("ArgMax", &[&flat], [Attr::Int("axis", 0), Attr::Int("keepdims", 1)]);
     let (none, one) = (call.list(&[0])?, call.list(&[1])?);
     let found = call.node("Shape", &[&places], []);
     let count = call.node("Max", &[&found, &one], []);
-    let all = call.node("Concat", &[&places, &top], [Set::Int("axis", 0)]);
+    let all = call.node("Concat", &[&places, &top], [Attr::Int("axis", 0)]);
     let all = call.node("Slice", &[&all, &none, &count], []);
     let count = call.node("Min", &[&count, most], []);
     let scores = call.node("Gather", &[&flat, &all], []);
-    let order = call.nodes("TopK", &[&scores, &count], [Set::Int("axis", 0)], 2);
+    let order = call.nodes("TopK", &[&scores, &count], [Attr::Int("axis", 0)], 2);
     Ok((call.node("Gather", &[&all, &order[1]], []), count))
 }
 

@@ -53,7 +53,7 @@ struct Parts<'l, 'p> {
 }
 
 impl Parts<'_, '_> {
-    fn maybe(&self, name: &str) -> Result<Option<Constant>, EngineError> {
+    fn optional(&self, name: &str) -> Result<Option<Constant>, EngineError> {
         if let Some(value) = self.operation.attributes.get(name) {
             return self.lowering.value(value).map(Some);
         }
@@ -74,7 +74,7 @@ impl Parts<'_, '_> {
     }
 
     fn part(&self, name: &str) -> Result<Constant, EngineError> {
-        self.maybe(name)?.ok_or_else(|| invalid_model(format!("its part {name} is missing")))
+        self.optional(name)?.ok_or_else(|| invalid_model(format!("its part {name} is missing")))
     }
 
     fn numbers(&self, name: &str) -> Result<(Vec<u64>, Vec<f32>), EngineError> {
@@ -94,8 +94,8 @@ impl Parts<'_, '_> {
     fn affine(&self) -> Result<Constant, EngineError> {
         let (shape, data) = self.numbers("quantized_data")?;
         let (_, scale) = self.numbers("scale")?;
-        let zero = self.maybe("zero_point")?.map_or(Ok(vec![0.0]), |zero| floats(zero.data))?;
-        let axis = self.maybe("axis")?.map_or(0, |axis| match axis.data {
+        let zero = self.optional("zero_point")?.map_or(Ok(vec![0.0]), |zero| floats(zero.data))?;
+        let axis = self.optional("axis")?.map_or(0, |axis| match axis.data {
             Data::Ints(ints) => ints.first().copied().unwrap_or(0),
             _ => 0,
         });
@@ -124,7 +124,7 @@ impl Parts<'_, '_> {
 
     fn blocks(&self, shape: &[u64]) -> Result<Blocks, EngineError> {
         let (sizes, scale) = self.numbers("scale")?;
-        let offset = self.maybe("offset")?.map(|offset| floats(offset.data)).transpose()?;
+        let offset = self.optional("offset")?.map(|offset| floats(offset.data)).transpose()?;
         let grid = Grid::new(shape, &sizes)?;
         if offset.as_ref().is_some_and(|offset| offset.len() != scale.len()) {
             return Err(invalid_model("its numbers of offsets and scales differ"));

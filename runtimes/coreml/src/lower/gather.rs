@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, Set, one, text},
+    call::{Attr, Call, Operand, single, text},
 };
 use crate::program::types::Class;
 
@@ -28,7 +28,7 @@ fn gather(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, indices) = (call.tensor("x")?, places(call)?);
     let (axis, shared) = (x.axis(call.int("axis", 0)?)?, call.int("batch_dims", 0)?);
     if shared == 0 {
-        return one(call.node("Gather", &[&x.name, &indices.name], [Set::Int("axis", axis as i64)]));
+        return single(call.node("Gather", &[&x.name, &indices.name], [Attr::Int("axis", axis as i64)]));
     }
     let shared = usize::try_from(shared).ok().filter(|&shared| shared <= axis && shared <= indices.rank());
     let shared = shared.ok_or_else(|| invalid_model("its batch_dims exceed the dimensions"))?;
@@ -37,33 +37,33 @@ fn gather(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let moved = order.remove(axis);
     order.insert(shared, moved);
     let ready = if axis == shared { x.name.clone() } else { call.transpose(&x.name, order) };
-    let single = call.unsqueeze(&indices.name, &[-1])?;
-    let found = call.node("GatherND", &[&ready, &single], [Set::Int("batch_dims", shared as i64)]);
+    let separate = call.unsqueeze(&indices.name, &[-1])?;
+    let found = call.node("GatherND", &[&ready, &separate], [Attr::Int("batch_dims", shared as i64)]);
     let (between, of_places) = (axis - shared, indices.rank() - shared);
     if between == 0 {
-        return one(found);
+        return single(found);
     }
     let rank = x.rank() - 1 + of_places;
     let start = shared + of_places;
     let order = (0..shared).chain(start..start + between).chain(shared..start).chain(start + between..rank);
     let order = order.map(|place| place as i64).collect();
-    one(call.transpose(&found, order))
+    single(call.transpose(&found, order))
 }
 
 fn gather_along_axis(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, indices, axis) = (call.tensor("x")?, places(call)?, call.int("axis", 0)?);
-    one(call.node("GatherElements", &[&x.name, &indices.name], [Set::Int("axis", axis)]))
+    single(call.node("GatherElements", &[&x.name, &indices.name], [Attr::Int("axis", axis)]))
 }
 
 fn gather_nd(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, indices, shared) = (call.tensor("x")?, places(call)?, call.int("batch_dims", 0)?);
-    one(call.node("GatherND", &[&x.name, &indices.name], [Set::Int("batch_dims", shared)]))
+    single(call.node("GatherND", &[&x.name, &indices.name], [Attr::Int("batch_dims", shared)]))
 }
 
 /// What is scattered, and how it is combined with existing elements.
-fn updates(call: &mut Call<'_, '_>) -> Result<(String, Option<Set>), EngineError> {
+fn updates(call: &mut Call<'_, '_>) -> Result<(String, Option<Attr>), EngineError> {
     let updates = call.tensor("updates")?;
-    let mode = call.word("mode", "add")?;
+    let mode = call.str_param("mode", "add")?;
     let reduction = |how: &str| Some(text("reduction", how));
     Ok(match mode.as_str() {
         "update" => (updates.name, None),
@@ -84,19 +84,19 @@ fn scatter(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let wide = call.unsqueeze(&indices.name, &others)?;
     let shape = call.node("Shape", &[&updates], []);
     let every = call.node("Expand", &[&wide, &shape], []);
-    let set = [Some(Set::Int("axis", axis as i64)), reduction].into_iter().flatten();
-    one(call.node("ScatterElements", &[&data.name, &every, &updates], set))
+    let set = [Some(Attr::Int("axis", axis as i64)), reduction].into_iter().flatten();
+    single(call.node("ScatterElements", &[&data.name, &every, &updates], set))
 }
 
 fn scatter_along_axis(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (data, indices, axis) = (call.tensor("data")?, places(call)?, call.int("axis", 0)?);
     let (updates, reduction) = updates(call)?;
-    let set = [Some(Set::Int("axis", axis)), reduction].into_iter().flatten();
-    one(call.node("ScatterElements", &[&data.name, &indices.name, &updates], set))
+    let set = [Some(Attr::Int("axis", axis)), reduction].into_iter().flatten();
+    single(call.node("ScatterElements", &[&data.name, &indices.name, &updates], set))
 }
 
 fn scatter_nd(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (data, indices) = (call.tensor("data")?, places(call)?);
     let (updates, reduction) = updates(call)?;
-    one(call.node("ScatterND", &[&data.name, &indices.name, &updates], reduction))
+    single(call.node("ScatterND", &[&data.name, &indices.name, &updates], reduction))
 }

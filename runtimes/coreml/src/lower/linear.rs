@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, Set, one},
+    call::{Attr, Call, Operand, single},
     graph::Constant,
 };
 use crate::program::{types::Class, value::Data};
@@ -26,9 +26,9 @@ fn linear(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         call.transpose(&weight.name, vec![1, 0])
     };
     let product = call.node("MatMul", &[&x.name, &weight], []);
-    match call.maybe("bias")? {
-        Some(bias) => one(call.node("Add", &[&product, &bias.name], [])),
-        None => one(product),
+    match call.optional("bias")? {
+        Some(bias) => single(call.node("Add", &[&product, &bias.name], [])),
+        None => single(product),
     }
 }
 
@@ -62,13 +62,13 @@ fn matmul(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, y) = (call.tensor("x")?, call.tensor("y")?);
     let left = if call.flag("transpose_x", false)? { flipped(call, &x)? } else { x.name.clone() };
     let right = if call.flag("transpose_y", false)? { flipped(call, &y)? } else { y.name.clone() };
-    one(call.node("MatMul", &[&left, &right], []))
+    single(call.node("MatMul", &[&left, &right], []))
 }
 
 fn einsum(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
-    let (values, equation) = (call.tensors("values")?, call.word("equation", "")?);
+    let (values, equation) = (call.tensors("values")?, call.str_param("equation", "")?);
     let names: Vec<&str> = values.iter().map(|value| value.name.as_str()).collect();
-    one(call.node("Einsum", &names, [Set::Text("equation", equation)]))
+    single(call.node("Einsum", &names, [Attr::Text("equation", equation)]))
 }
 
 fn attention(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -78,7 +78,7 @@ fn attention(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let scaled = call.node("Mul", &[&query.name, &scale], []);
     let key = flipped(call, &key)?;
     let mut scores = call.node("MatMul", &[&scaled, &key], []);
-    if let Some(mask) = call.maybe("attn_mask")? {
+    if let Some(mask) = call.optional("attn_mask")? {
         scores = match mask.class() {
             Class::Bool => {
                 let never = call.real(f32::MIN)?;
@@ -87,6 +87,6 @@ fn attention(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
             _ => call.node("Add", &[&scores, &mask.name], []),
         };
     }
-    let shares = call.node("Softmax", &[&scores], [Set::Int("axis", -1)]);
-    one(call.node("MatMul", &[&shares, &value.name], []))
+    let shares = call.node("Softmax", &[&scores], [Attr::Int("axis", -1)]);
+    single(call.node("MatMul", &[&shares, &value.name], []))
 }

@@ -4,7 +4,7 @@ use island_runtimes_kit::error::EngineError;
 
 use super::{
     Table,
-    call::{Call, Operand, Set, one},
+    call::{Attr, Call, Operand, single},
 };
 
 pub(super) const OPERATIONS: Table = &[
@@ -17,7 +17,7 @@ pub(super) const OPERATIONS: Table = &[
 
 /// A parameter with one number per channel: as given, or repeated.
 fn channels(call: &mut Call<'_, '_>, name: &str, x: &Operand, usual: f32) -> Result<String, EngineError> {
-    if let Some(given) = call.maybe(name)? {
+    if let Some(given) = call.optional(name)? {
         return Ok(given.name);
     }
     let count = x.size(1)? as u64;
@@ -27,24 +27,24 @@ fn channels(call: &mut Call<'_, '_>, name: &str, x: &Operand, usual: f32) -> Res
 fn batch_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, mean, variance) = (call.tensor("x")?, call.tensor("mean")?, call.tensor("variance")?);
     let (gamma, beta) = (channels(call, "gamma", &x, 1.0)?, channels(call, "beta", &x, 0.0)?);
-    let epsilon = Set::Float("epsilon", call.float("epsilon", 1e-5)?);
-    one(call.node("BatchNormalization", &[&x.name, &gamma, &beta, &mean.name, &variance.name], [epsilon]))
+    let epsilon = Attr::Float("epsilon", call.float("epsilon", 1e-5)?);
+    single(call.node("BatchNormalization", &[&x.name, &gamma, &beta, &mean.name, &variance.name], [epsilon]))
 }
 
 fn instance_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let (gamma, beta) = (channels(call, "gamma", &x, 1.0)?, channels(call, "beta", &x, 0.0)?);
-    let epsilon = Set::Float("epsilon", call.float("epsilon", 1e-5)?);
-    one(call.node("InstanceNormalization", &[&x.name, &gamma, &beta], [epsilon]))
+    let epsilon = Attr::Float("epsilon", call.float("epsilon", 1e-5)?);
+    single(call.node("InstanceNormalization", &[&x.name, &gamma, &beta], [epsilon]))
 }
 
 fn l2_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, epsilon) = (call.tensor("x")?, call.float("epsilon", 1e-6)?);
     let (axes, epsilon) = (call.list(&[-3, -2, -1])?, call.real(epsilon)?);
-    let sum = call.node("ReduceSumSquare", &[&x.name, &axes], [Set::Int("keepdims", 1)]);
+    let sum = call.node("ReduceSumSquare", &[&x.name, &axes], [Attr::Int("keepdims", 1)]);
     let shifted = call.node("Add", &[&sum, &epsilon], []);
     let length = call.node("Sqrt", &[&shifted], []);
-    one(call.node("Div", &[&x.name, &length], []))
+    single(call.node("Div", &[&x.name, &length], []))
 }
 
 fn layer_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -53,20 +53,20 @@ fn layer_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let mut places = axes.iter().map(|&axis| x.axis(axis)).collect::<Result<Vec<usize>, EngineError>>()?;
     places.sort_unstable();
     let first = places.first().copied().unwrap_or(0);
-    let (gamma, beta) = (call.maybe("gamma")?, call.maybe("beta")?);
+    let (gamma, beta) = (call.optional("gamma")?, call.optional("beta")?);
     let is_at_the_end = places.iter().copied().eq(first..x.rank());
     if let Some(gamma) = gamma.as_ref().filter(|_| is_at_the_end) {
-        let set = [Set::Int("axis", first as i64), Set::Float("epsilon", epsilon)];
+        let set = [Attr::Int("axis", first as i64), Attr::Float("epsilon", epsilon)];
         let inputs: Vec<&str> =
             [&x, gamma].into_iter().chain(&beta).map(|operand| operand.name.as_str()).collect();
-        return one(call.node("LayerNormalization", &inputs, set));
+        return single(call.node("LayerNormalization", &inputs, set));
     }
     let axes: Vec<i64> = places.iter().map(|&place| place as i64).collect();
     let (axes, epsilon) = (call.list(&axes)?, call.real(epsilon)?);
-    let mean = call.node("ReduceMean", &[&x.name, &axes], [Set::Int("keepdims", 1)]);
+    let mean = call.node("ReduceMean", &[&x.name, &axes], [Attr::Int("keepdims", 1)]);
     let apart = call.node("Sub", &[&x.name, &mean], []);
     let squares = call.node("Mul", &[&apart, &apart], []);
-    let variance = call.node("ReduceMean", &[&squares, &axes], [Set::Int("keepdims", 1)]);
+    let variance = call.node("ReduceMean", &[&squares, &axes], [Attr::Int("keepdims", 1)]);
     let shifted = call.node("Add", &[&variance, &epsilon], []);
     let spread = call.node("Sqrt", &[&shifted], []);
     let mut result = call.node("Div", &[&apart, &spread], []);
@@ -78,16 +78,16 @@ fn layer_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
             result = call.node(kind, &[&result, &wide], []);
         }
     }
-    one(result)
+    single(result)
 }
 
 fn local_response_norm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let set = [
-        Set::Int("size", call.int("size", 1)?),
-        Set::Float("alpha", call.float("alpha", 1e-4)?),
-        Set::Float("beta", call.float("beta", 0.75)?),
-        Set::Float("bias", call.float("k", 1.0)?),
+        Attr::Int("size", call.int("size", 1)?),
+        Attr::Float("alpha", call.float("alpha", 1e-4)?),
+        Attr::Float("beta", call.float("beta", 0.75)?),
+        Attr::Float("bias", call.float("k", 1.0)?),
     ];
-    one(call.node("LRN", &[&x.name], set))
+    single(call.node("LRN", &[&x.name], set))
 }

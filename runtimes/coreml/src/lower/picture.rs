@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, Set, one, text},
+    call::{Attr, Call, Operand, single, text},
 };
 
 pub(super) const OPERATIONS: Table = &[
@@ -51,7 +51,7 @@ fn resized(
     x: &Operand,
     to: &str,
     is_factor: bool,
-    how: &[Set],
+    how: &[Attr],
 ) -> Result<Vec<String>, EngineError> {
     let mut name = x.name.clone();
     // The library resizes only tensors of three and four axes.
@@ -62,13 +62,13 @@ fn resized(
         return Err(invalid_model(format!("it resizes a tensor of {} axes", x.rank())));
     }
     let mut set = how.to_vec();
-    set.push(Set::Ints("axes", vec![2, 3]));
+    set.push(Attr::Ints("axes", vec![2, 3]));
     let inputs = if is_factor { vec![name.as_str(), "", to] } else { vec![name.as_str(), "", "", to] };
     let resized = call.node("Resize", &inputs, set);
-    one(if lifts { call.squeeze(&resized, &[0])? } else { resized })
+    single(if lifts { call.squeeze(&resized, &[0])? } else { resized })
 }
 
-fn nearest() -> [Set; 3] {
+fn nearest() -> [Attr; 3] {
     [
         text("mode", "nearest"),
         text("coordinate_transformation_mode", "asymmetric"),
@@ -76,7 +76,7 @@ fn nearest() -> [Set; 3] {
     ]
 }
 
-fn linear(how: Match) -> [Set; 2] {
+fn linear(how: Match) -> [Attr; 2] {
     [text("mode", "linear"), text("coordinate_transformation_mode", how.name())]
 }
 
@@ -123,7 +123,7 @@ fn resize_nearest(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
 
 fn resize_bilinear(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, sizes) = (call.tensor("x")?, target(call)?);
-    let mode = call.word("sampling_mode", "DEFAULT")?;
+    let mode = call.str_param("sampling_mode", "DEFAULT")?;
     let how = Match::of(&mode)?;
     if how == Match::Offset || (mode == "ALIGN_CORNERS" && sizes.contains(&1)) {
         return by_matrices(call, &x, how, sizes);
@@ -147,7 +147,7 @@ fn by_matrices(
     let right = call.array(&[width as u64, columns as u64], right)?;
     let right = call.transpose(&right, vec![1, 0]);
     let down = call.node("MatMul", &[&left, &x.name], []);
-    one(call.node("MatMul", &[&down, &right], []))
+    single(call.node("MatMul", &[&down, &right], []))
 }
 
 /// The weight of each position in `x` for each position of the result.
@@ -178,9 +178,9 @@ fn resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     if call.int("resized_dims", 2)? != 2 {
         return Err(invalid_model("it resizes more or fewer than the last two axes"));
     }
-    let mode = call.word("sampling_mode", "DEFAULT")?;
+    let mode = call.str_param("sampling_mode", "DEFAULT")?;
     let how = Match::of(&mode)?;
-    let is_nearest = call.word("interpolation_mode", "LINEAR")? == "NEAREST_NEIGHBOR";
+    let is_nearest = call.str_param("interpolation_mode", "LINEAR")? == "NEAREST_NEIGHBOR";
     let first = x.rank().checked_sub(2).ok_or_else(|| invalid_model("it resizes a tensor of one axis"))?;
     let to = if let Some(sizes) = call.ints_if_known("shape")? {
         let last = sizes.last_chunk::<2>().copied().ok_or_else(|| invalid_model("its shape is too short"))?;

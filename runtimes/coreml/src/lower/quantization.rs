@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, one},
+    call::{Call, Operand, single},
 };
 use crate::program::types::{Class, Element};
 
@@ -15,7 +15,7 @@ fn scaling(call: &mut Call<'_, '_>, x: &Operand) -> Result<(String, Option<Strin
     let axis = call.ints("axis")?.and_then(|axis| axis.first().copied()).unwrap_or(0);
     let axis = if x.rank() == 0 { 0 } else { x.axis(axis)? };
     let scale = call.along("scale", axis, x.rank())?.ok_or_else(|| invalid_model("its scale is missing"))?;
-    let Some(zero) = call.maybe("zero_point")? else { return Ok((scale, None)) };
+    let Some(zero) = call.optional("zero_point")? else { return Ok((scale, None)) };
     let name = call.cast(&zero, Class::Float);
     if zero.rank() == 0 || x.rank() == 0 {
         return Ok((scale, Some(name)));
@@ -32,11 +32,11 @@ fn dequantize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     if let Some(zero) = zero {
         real = call.node("Sub", &[&real, &zero], []);
     }
-    one(call.node("Mul", &[&real, &scale], []))
+    single(call.node("Mul", &[&real, &scale], []))
 }
 
 fn quantize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
-    let (x, name) = (call.tensor("input")?, call.word("output_dtype", "int8")?);
+    let (x, name) = (call.tensor("input")?, call.str_param("output_dtype", "int8")?);
     let element =
         Element::of_name(&name).filter(|element| element.class() == Class::Int && element.bits() <= 8);
     let element = element.ok_or_else(|| invalid_model(format!("{name:?} is not an 8-bit integer type")))?;
@@ -50,5 +50,5 @@ fn quantize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let least = if element.is_signed() { -codes / 2 } else { 0 };
     let (least, most) = (call.real(least as f32)?, call.real((least + codes - 1) as f32)?);
     let clipped = call.node("Clip", &[&whole, &least, &most], []);
-    one(call.cast_name(&clipped, Class::Int))
+    single(call.cast_name(&clipped, Class::Int))
 }

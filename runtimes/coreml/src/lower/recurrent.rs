@@ -4,14 +4,14 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, Set, one, text},
+    call::{Attr, Call, Operand, single, text},
     shape::backwards,
 };
 
 pub(super) const OPERATIONS: Table = &[("gru", gru), ("lstm", lstm), ("rnn", rnn)];
 
 /// Activations of gates for a layer with this number of directions: their names, and the two parameters of those that have any.
-fn activations(gates: &[&'static str], directions: i64) -> [Set; 3] {
+fn activations(gates: &[&'static str], directions: i64) -> [Attr; 3] {
     let all = gates.repeat(directions as usize);
     let numbers = |of_hard: f32, of_affine: f32| {
         all.iter()
@@ -24,15 +24,15 @@ fn activations(gates: &[&'static str], directions: i64) -> [Set; 3] {
     };
     let (alpha, beta) = (numbers(0.2, 1.0), numbers(0.5, 0.0));
     [
-        Set::Texts("activations", all),
-        Set::Floats("activation_alpha", alpha),
-        Set::Floats("activation_beta", beta),
+        Attr::Texts("activations", all),
+        Attr::Floats("activation_alpha", alpha),
+        Attr::Floats("activation_beta", beta),
     ]
 }
 
 /// ONNX's name of an activation.
 fn activation(call: &Call<'_, '_>, name: &str, usual: &str) -> Result<&'static str, EngineError> {
-    Ok(match call.word(name, usual)?.as_str() {
+    Ok(match call.str_param(name, usual)?.as_str() {
         "sigmoid" => "Sigmoid",
         "tanh" => "Tanh",
         "relu" => "Relu",
@@ -52,11 +52,11 @@ fn blocks(
     let parts = call.nodes(
         "Split",
         &[&given.name],
-        [Set::Int("axis", 0), Set::Int("num_outputs", count as i64)],
+        [Attr::Int("axis", 0), Attr::Int("num_outputs", count as i64)],
         count,
     );
     let ordered: Vec<&str> = order.iter().map(|&place| parts[place].as_str()).collect();
-    let joined = call.node("Concat", &ordered, [Set::Int("axis", 0)]);
+    let joined = call.node("Concat", &ordered, [Attr::Int("axis", 0)]);
     call.unsqueeze(&joined, &[0])
 }
 
@@ -96,7 +96,7 @@ fn steps(call: &mut Call<'_, '_>, all: &str, last: &str) -> Result<String, Engin
 }
 
 fn direction(call: &Call<'_, '_>) -> Result<(String, i64), EngineError> {
-    let direction = call.word("direction", "forward")?;
+    let direction = call.str_param("direction", "forward")?;
     let count = if direction == "bidirectional" { 2 } else { 1 };
     Ok((direction, count))
 }
@@ -119,18 +119,18 @@ fn lstm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         inputs.push(blocks(call, &of_input, 4, &ORDER)?);
         recurrent.push(blocks(call, &of_hidden, 4, &ORDER)?);
         let none = zeros(call, 4 * size)?;
-        let bias = match call.maybe(&format!("bias{suffix}"))? {
+        let bias = match call.optional(&format!("bias{suffix}"))? {
             Some(bias) => blocks(call, &bias, 4, &ORDER)?,
             None => none.clone(),
         };
-        biases.push(call.node("Concat", &[&bias, &none], [Set::Int("axis", 1)]));
-        if let Some(peephole) = call.maybe(&format!("peephole{suffix}"))? {
+        biases.push(call.node("Concat", &[&bias, &none], [Attr::Int("axis", 1)]));
+        if let Some(peephole) = call.optional(&format!("peephole{suffix}"))? {
             peepholes.push(blocks(call, &peephole, 3, &[0, 2, 1])?);
         }
     }
     let mut joined = |parts: &[String]| {
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        if parts.is_empty() { String::new() } else { call.node("Concat", &parts, [Set::Int("axis", 0)]) }
+        if parts.is_empty() { String::new() } else { call.node("Concat", &parts, [Attr::Int("axis", 0)]) }
     };
     let (weight, recurrence, bias, peephole) =
         (joined(&inputs), joined(&recurrent), joined(&biases), joined(&peepholes));
@@ -144,7 +144,7 @@ fn lstm(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     if call.known("clip")?.is_some() {
         return Err(invalid_model("clipping of the cell is not supported"));
     }
-    let mut set = vec![Set::Int("hidden_size", hidden_of(call)?), text("direction", &direction)];
+    let mut set = vec![Attr::Int("hidden_size", hidden_of(call)?), text("direction", &direction)];
     set.extend(activations(&gates, directions));
     let inputs = [&x.name, &weight, &recurrence, &bias, "", &first_h, &first_c, &peephole];
     let inputs: Vec<&str> = inputs.to_vec();
@@ -166,7 +166,7 @@ fn gru(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let size = hidden(&of_hidden)?;
     let (weight, recurrence) = (blocks(call, &of_input, 3, &ORDER)?, blocks(call, &of_hidden, 3, &ORDER)?);
     let none = zeros(call, 3 * size)?;
-    let mut half = |name: &str| match call.maybe(name)? {
+    let mut half = |name: &str| match call.optional(name)? {
         Some(bias) => blocks(call, &bias, 3, &ORDER),
         None => Ok(none.clone()),
     };
@@ -174,15 +174,15 @@ fn gru(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let resets_after = call.flag("reset_after", false)?;
     // If the gate is applied last, the recurrent bias is added after the product.
     let parts = if resets_after { [&of_input, &bias] } else { [&bias, &of_input] };
-    let bias = call.node("Concat", &[parts[0], parts[1]], [Set::Int("axis", 1)]);
+    let bias = call.node("Concat", &[parts[0], parts[1]], [Attr::Int("axis", 1)]);
     let first = parted(call, &first, 1)?;
     let (direction, _) = direction(call)?;
     let gates =
         [activation(call, "recurrent_activation", "sigmoid")?, activation(call, "activation", "tanh")?];
     let mut set = vec![
-        Set::Int("hidden_size", size),
+        Attr::Int("hidden_size", size),
         text("direction", &direction),
-        Set::Int("linear_before_reset", i64::from(resets_after)),
+        Attr::Int("linear_before_reset", i64::from(resets_after)),
     ];
     set.extend(activations(&gates, 1));
     let given = call.nodes("GRU", &[&x.name, &weight, &recurrence, &bias, "", &first], set, 2);
@@ -197,19 +197,19 @@ fn rnn(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (weight, recurrence) =
         (call.unsqueeze(&of_input.name, &[0])?, call.unsqueeze(&of_hidden.name, &[0])?);
     let none = zeros(call, size)?;
-    let bias = match call.maybe("bias")? {
+    let bias = match call.optional("bias")? {
         Some(bias) => call.unsqueeze(&bias.name, &[0])?,
         None => none.clone(),
     };
-    let bias = call.node("Concat", &[&bias, &none], [Set::Int("axis", 1)]);
+    let bias = call.node("Concat", &[&bias, &none], [Attr::Int("axis", 1)]);
     let first = parted(call, &first, 1)?;
     let (direction, _) = direction(call)?;
-    let mut set = vec![Set::Int("hidden_size", size), text("direction", &direction)];
+    let mut set = vec![Attr::Int("hidden_size", size), text("direction", &direction)];
     set.extend(activations(&[activation(call, "activation", "tanh")?], 1));
     let given = call.nodes("RNN", &[&x.name, &weight, &recurrence, &bias, "", &first], set, 2);
     let last = together(call, &given[1], 1)?;
     let all = steps(call, &given[0], &last)?;
-    let mut outputs = one(all)?;
+    let mut outputs = single(all)?;
     outputs.push(last);
     Ok(outputs)
 }

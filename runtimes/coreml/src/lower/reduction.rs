@@ -4,7 +4,7 @@ use island_runtimes_kit::error::EngineError;
 
 use super::{
     Table,
-    call::{Call, Set, one},
+    call::{Attr, Call, single},
 };
 use crate::program::types::Class;
 
@@ -25,7 +25,7 @@ pub(super) const OPERATIONS: Table = &[
 
 fn reduce(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
-    let keeps = Set::Int("keepdims", i64::from(call.flag("keep_dims", false)?));
+    let keeps = Attr::Int("keepdims", i64::from(call.flag("keep_dims", false)?));
     // The library has the mean of real numbers only.
     let is_whole_mean = kind == "ReduceMean" && x.class() == Class::Int;
     let name = if is_whole_mean { call.cast(&x, Class::Float) } else { x.name };
@@ -36,14 +36,14 @@ fn reduce(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineErro
         }
         None => call.node(kind, &[&name], [keeps]),
     };
-    one(if is_whole_mean { call.cast_name(&reduced, Class::Int) } else { reduced })
+    single(if is_whole_mean { call.cast_name(&reduced, Class::Int) } else { reduced })
 }
 
 fn position(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let set = [
-        Set::Int("axis", call.int("axis", -1)?),
-        Set::Int("keepdims", i64::from(call.flag("keep_dims", false)?)),
+        Attr::Int("axis", call.int("axis", -1)?),
+        Attr::Int("keepdims", i64::from(call.flag("keep_dims", false)?)),
     ];
-    one(call.node(kind, &[&x.name], set))
+    single(call.node(kind, &[&x.name], set))
 }

@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, Set, one, text},
+    call::{Attr, Call, Operand, single, text},
 };
 use crate::program::types::Class;
 
@@ -26,7 +26,8 @@ fn sampled(
     fill: f32,
 ) -> Result<String, EngineError> {
     let [mode, edge] = how;
-    let set = [text("mode", mode), text("padding_mode", edge), Set::Int("align_corners", i64::from(corners))];
+    let set =
+        [text("mode", mode), text("padding_mode", edge), Attr::Int("align_corners", i64::from(corners))];
     if fill == 0.0 || edge != "zeros" {
         return Ok(call.node("GridSample", &[x, grid], set));
     }
@@ -50,7 +51,7 @@ fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let mut grid = call.cast(&places, Class::Float);
     let corners = call.flag("align_corners", true)?;
     let (rows, columns) = plane(&x)?;
-    let (scale, shift) = match call.word("coordinates_mode", "normalized_minus_one_to_one")?.as_str() {
+    let (scale, shift) = match call.str_param("coordinates_mode", "normalized_minus_one_to_one")?.as_str() {
         "unnormalized" if corners => (vec![2.0 / (columns - 1.0), 2.0 / (rows - 1.0)], vec![-1.0, -1.0]),
         "unnormalized" => (vec![2.0 / columns, 2.0 / rows], vec![1.0 / columns - 1.0, 1.0 / rows - 1.0]),
         "normalized_zero_to_one" => (vec![2.0, 2.0], vec![-1.0, -1.0]),
@@ -59,7 +60,7 @@ fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (scale, shift) = (call.array(&[2], scale)?, call.array(&[2], shift)?);
     grid = call.node("Mul", &[&grid, &scale], []);
     grid = call.node("Add", &[&grid, &shift], []);
-    let edge = match call.word("padding_mode", "constant")?.as_str() {
+    let edge = match call.str_param("padding_mode", "constant")?.as_str() {
         "border" => "border",
         "constant" => "zeros",
         // ONNX reflects at corners or at edges depending on corner alignment; only these two are equal.
@@ -69,9 +70,9 @@ fn resample(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
             return Err(invalid_model(format!("unsupported padding mode {other:?}")));
         }
     };
-    let mode = if call.word("sampling_mode", "bilinear")? == "nearest" { "nearest" } else { "linear" };
+    let mode = if call.str_param("sampling_mode", "bilinear")? == "nearest" { "nearest" } else { "linear" };
     let fill = call.float("padding_value", 0.0)?;
-    one(sampled(call, &x.name, &grid, [mode, edge], corners, fill)?)
+    single(sampled(call, &x.name, &grid, [mode, edge], corners, fill)?)
 }
 
 /// From -1 to 1 in this number of steps; a single step is in the center.
@@ -94,7 +95,7 @@ fn affine(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     plane(&x)?;
     let [height, width] = made(call, ["output_height", "output_width"])?;
     let corners = call.flag("align_corners", true)?;
-    let mode = call.word("coordinates_mode", "normalized_minus_one_to_one")?;
+    let mode = call.str_param("coordinates_mode", "normalized_minus_one_to_one")?;
     if !corners || mode != "normalized_minus_one_to_one" {
         return Err(invalid_model(format!(
             "unsupported coordinate mode {mode:?} (corners aligned: {corners})"
@@ -111,19 +112,19 @@ fn affine(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let shape = call.list(&[batch, height, width, 2])?;
     let grid = call.node("Expand", &[&grid, &shape], []);
     let fill = call.float("padding_value", 0.0)?;
-    one(sampled(call, &x.name, &grid, ["linear", "zeros"], true, fill)?)
+    single(sampled(call, &x.name, &grid, ["linear", "zeros"], true, fill)?)
 }
 
 /// Boxes as `[boxes, 4]`, and the image index of each, if present.
 fn boxes(call: &mut Call<'_, '_>) -> Result<(String, Option<String>), EngineError> {
-    if let Some(roi) = call.maybe("roi")? {
+    if let Some(roi) = call.optional("roi")? {
         let count = if roi.rank() == 5 { roi.size(2)? } else { 0 };
         let flat = call.reshape(&roi.name, &[-1, count])?;
         return match count {
             4 => Ok((flat, None)),
             5 => {
                 let sizes = call.list(&[1, 4])?;
-                let parts = call.nodes("Split", &[&flat, &sizes], [Set::Int("axis", 1)], 2);
+                let parts = call.nodes("Split", &[&flat, &sizes], [Attr::Int("axis", 1)], 2);
                 let index = call.cast_name(&parts[0], Class::Int);
                 Ok((parts[1].clone(), Some(call.reshape(&index, &[-1])?)))
             }
@@ -131,7 +132,7 @@ fn boxes(call: &mut Call<'_, '_>) -> Result<(String, Option<String>), EngineErro
         };
     }
     let boxes = call.tensor("boxes")?;
-    let index = if let Some(index) = call.maybe("box_indices")? {
+    let index = if let Some(index) = call.optional("box_indices")? {
         call.cast(&index, Class::Int)
     } else {
         let count = boxes.size(0)?;
@@ -145,7 +146,7 @@ fn boxes(call: &mut Call<'_, '_>) -> Result<(String, Option<String>), EngineErro
 
 /// Start and extent of each box, `[boxes, 1]` each, along one axis.
 fn reach(call: &mut Call<'_, '_>, parts: &[String], axis: usize) -> Result<[String; 2], EngineError> {
-    let mode = call.word("box_coordinate_mode", "CORNERS_HEIGHT_FIRST")?;
+    let mode = call.str_param("box_coordinate_mode", "CORNERS_HEIGHT_FIRST")?;
     let place = if mode.ends_with("HEIGHT_FIRST") { axis } else { 1 - axis };
     let (first, second) = (&parts[place], &parts[place + 2]);
     if mode.starts_with("CENTER_SIZE") {
@@ -160,12 +161,12 @@ fn crop_resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let (rows, columns) = plane(&x)?;
     let [height, width] = made(call, ["target_height", "target_width"])?;
-    let mode = call.word("sampling_mode", "DEFAULT")?;
+    let mode = call.str_param("sampling_mode", "DEFAULT")?;
     if mode != "ALIGN_CORNERS" && mode != "STRICT_ALIGN_CORNERS" {
         return Err(invalid_model(format!("unsupported sampling mode {mode:?} of boxes")));
     }
     let (boxes, index) = boxes(call)?;
-    let parts = call.nodes("Split", &[&boxes], [Set::Int("axis", 1), Set::Int("num_outputs", 4)], 4);
+    let parts = call.nodes("Split", &[&boxes], [Attr::Int("axis", 1), Attr::Int("num_outputs", 4)], 4);
     let (scale, is_share) = (call.float("spatial_scale", 1.0)?, call.flag("normalized_coordinates", false)?);
     let mut grid = Vec::with_capacity(2);
     // The width first, which is the order of a position.
@@ -185,14 +186,14 @@ fn crop_resize(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         let shape = call.list(&[1, height, width, 1])?;
         grid.push(call.node("Expand", &[&wide, &shape], []));
     }
-    let grid = call.node("Concat", &[&grid[0], &grid[1]], [Set::Int("axis", 3)]);
+    let grid = call.node("Concat", &[&grid[0], &grid[1]], [Attr::Int("axis", 3)]);
     let fill = call.float("pad_value", 0.0)?;
     let how = ["linear", "zeros"];
-    let is_older = call.maybe("roi")?.is_some();
+    let is_older = call.optional("roi")?.is_some();
     if let Some(index) = index {
-        let each = call.node("Gather", &[&x.name, &index], [Set::Int("axis", 0)]);
+        let each = call.node("Gather", &[&x.name, &index], [Attr::Int("axis", 0)]);
         let found = sampled(call, &each, &grid, how, true, fill)?;
-        return one(if is_older { call.unsqueeze(&found, &[1])? } else { found });
+        return single(if is_older { call.unsqueeze(&found, &[1])? } else { found });
     }
     every_box(call, &x, &grid, [height, width], fill)
 }
@@ -214,7 +215,7 @@ fn every_box(
         let mut sizes = vec![batch];
         sizes.extend_from_slice(inner);
         let rest = call.list(&sizes)?;
-        let shape = call.node("Concat", &[&count, &rest], [Set::Int("axis", 0)]);
+        let shape = call.node("Concat", &[&count, &rest], [Attr::Int("axis", 0)]);
         let wide = call.node("Expand", &[&wide, &shape], []);
         sizes[0] = -1;
         call.reshape(&wide, &sizes)
@@ -222,5 +223,5 @@ fn every_box(
     let each = repeated(call, &x.name, 0, &[channels, rows, columns])?;
     let grid = repeated(call, grid, 1, &[height, width, 2])?;
     let found = sampled(call, &each, &grid, ["linear", "zeros"], true, fill)?;
-    one(call.reshape(&found, &[-1, batch, channels, height, width])?)
+    single(call.reshape(&found, &[-1, batch, channels, height, width])?)
 }

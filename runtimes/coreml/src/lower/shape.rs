@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, Set, one, text},
+    call::{Attr, Call, Operand, single, text},
 };
 
 pub(super) const OPERATIONS: Table = &[
@@ -20,7 +20,7 @@ pub(super) const OPERATIONS: Table = &[
     ("reverse_sequence", reverse_sequence),
     ("shape", |call| {
         let x = call.tensor("x")?;
-        one(call.node("Shape", &[&x.name], []))
+        single(call.node("Shape", &[&x.name], []))
     }),
     ("space_to_batch", space_to_batch),
     ("space_to_depth", space_to_depth),
@@ -32,12 +32,12 @@ fn transpose(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, order) = (call.tensor("x")?, call.ints("perm")?.unwrap_or_default());
     let order =
         order.into_iter().map(|axis| x.axis(axis).map(|place| place as i64)).collect::<Result<_, _>>()?;
-    one(call.transpose(&x.name, order))
+    single(call.transpose(&x.name, order))
 }
 
 fn expand_dims(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axes) = (call.tensor("x")?, call.ints("axes")?.unwrap_or_default());
-    one(call.unsqueeze(&x.name, &axes)?)
+    single(call.unsqueeze(&x.name, &axes)?)
 }
 
 fn squeeze(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -47,17 +47,17 @@ fn squeeze(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         Some(axes) => {
             let places =
                 axes.iter().map(|&axis| x.axis(axis)).collect::<Result<Vec<usize>, EngineError>>()?;
-            let single = places.into_iter().filter(|&place| x.ty.shape[place].is_none_or(|size| size == 1));
-            let axes: Vec<i64> = single.map(|place| place as i64).collect();
-            one(call.squeeze(&x.name, &axes)?)
+            let squeezed = places.into_iter().filter(|&place| x.ty.shape[place].is_none_or(|size| size == 1));
+            let axes: Vec<i64> = squeezed.map(|place| place as i64).collect();
+            single(call.squeeze(&x.name, &axes)?)
         }
-        None => one(call.node("Squeeze", &[&x.name], [])),
+        None => single(call.node("Squeeze", &[&x.name], [])),
     }
 }
 
 fn flatten2d(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axis) = (call.tensor("x")?, call.int("axis", 1)?);
-    one(call.node("Flatten", &[&x.name], [Set::Int("axis", axis)]))
+    single(call.node("Flatten", &[&x.name], [Attr::Int("axis", axis)]))
 }
 
 /// A zero stands for the existing size, counted from the last axis.
@@ -65,10 +65,10 @@ fn reshape(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let Some(sizes) = call.ints_if_known("shape")? else {
         let shape = call.tensor("shape")?;
-        return one(call.node("Reshape", &[&x.name, &shape.name], []));
+        return single(call.node("Reshape", &[&x.name, &shape.name], []));
     };
     if sizes.len() == x.rank() || !sizes.contains(&0) {
-        return one(call.reshape(&x.name, &sizes)?);
+        return single(call.reshape(&x.name, &sizes)?);
     }
     let there = call.node("Shape", &[&x.name], []);
     let mut parts = Vec::with_capacity(sizes.len());
@@ -84,12 +84,12 @@ fn reshape(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         });
     }
     let shape = joined(call, &parts);
-    one(call.node("Reshape", &[&x.name, &shape], []))
+    single(call.node("Reshape", &[&x.name, &shape], []))
 }
 
 fn joined(call: &mut Call<'_, '_>, parts: &[String]) -> String {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    call.node("Concat", &parts, [Set::Int("axis", 0)])
+    call.node("Concat", &parts, [Attr::Int("axis", 0)])
 }
 
 fn reshape_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -111,13 +111,13 @@ fn reshape_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         parts.push(call.node("Slice", &[&shape, &begin, &end], []));
     }
     let shape = joined(call, &parts);
-    one(call.node("Reshape", &[&x.name, &shape], []))
+    single(call.node("Reshape", &[&x.name, &shape], []))
 }
 
 fn reverse(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let axes = call.ints("axes")?.unwrap_or_else(|| (0..x.rank() as i64).collect());
-    one(backwards(call, &x.name, &axes)?)
+    single(backwards(call, &x.name, &axes)?)
 }
 
 /// Reverses the order along these axes.
@@ -134,18 +134,18 @@ fn reverse_sequence(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError>
     if time + batch != 1 {
         return Err(invalid_model("sequences lie along other axes than the first two"));
     }
-    let set = [Set::Int("time_axis", time as i64), Set::Int("batch_axis", batch as i64)];
-    one(call.node("ReverseSequence", &[&x.name, &lengths.name], set))
+    let set = [Attr::Int("time_axis", time as i64), Attr::Int("batch_axis", batch as i64)];
+    single(call.node("ReverseSequence", &[&x.name, &lengths.name], set))
 }
 
 fn spread(call: &mut Call<'_, '_>, parameter: &str, mode: &str) -> Result<Vec<String>, EngineError> {
     let (x, size) = (call.tensor("x")?, call.step(parameter, 1)?);
-    one(call.node("DepthToSpace", &[&x.name], [Set::Int("blocksize", size), text("mode", mode)]))
+    single(call.node("DepthToSpace", &[&x.name], [Attr::Int("blocksize", size), text("mode", mode)]))
 }
 
 fn space_to_depth(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, size) = (call.tensor("x")?, call.step("block_size", 1)?);
-    one(call.node("SpaceToDepth", &[&x.name], [Set::Int("blocksize", size)]))
+    single(call.node("SpaceToDepth", &[&x.name], [Attr::Int("blocksize", size)]))
 }
 
 /// The product of sizes.
@@ -168,7 +168,7 @@ fn pixel_unshuffle(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> 
     let apart = call.reshape(&x.name, &[batch, channels, height / by, by, width / by, by])?;
     let turned = call.transpose(&apart, vec![0, 1, 3, 5, 2, 4]);
     let channels = product(&[channels, by, by])?;
-    one(call.reshape(&turned, &[batch, channels, height / by, width / by])?)
+    single(call.reshape(&turned, &[batch, channels, height / by, width / by])?)
 }
 
 fn blocks(call: &Call<'_, '_>, edges: &str) -> Result<([i64; 2], [i64; 4]), EngineError> {
@@ -188,7 +188,7 @@ fn space_to_batch(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let apart = call.reshape(&wide, &[batch, channels, height, down, width, across])?;
     let turned = call.transpose(&apart, vec![3, 5, 0, 1, 2, 4]);
     let batch = product(&[batch, down, across])?;
-    one(call.reshape(&turned, &[batch, channels, height, width])?)
+    single(call.reshape(&turned, &[batch, channels, height, width])?)
 }
 
 fn batch_to_space(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -202,5 +202,5 @@ fn batch_to_space(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let begins = call.list(&[top, left])?;
     let ends = call.list(&[height * down - bottom, width * across - right])?;
     let axes = call.list(&[2, 3])?;
-    one(call.node("Slice", &[&whole, &begins, &ends, &axes], []))
+    single(call.node("Slice", &[&whole, &begins, &ends, &axes], []))
 }

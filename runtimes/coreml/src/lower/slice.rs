@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, Set, one},
+    call::{Attr, Call, Operand, single},
 };
 
 pub(super) const OPERATIONS: Table = &[
@@ -109,7 +109,7 @@ fn slice_by_index(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let range = range(call, &x)?;
     let (axes, strides) = (call.list(&all_axes(x.rank()))?, call.list(&range.strides)?);
     let part = call.node("Slice", &[&x.name, &range.begins, &range.ends, &axes, &strides], []);
-    one(if range.squeezed.is_empty() { part } else { call.squeeze(&part, &range.squeezed)? })
+    single(if range.squeezed.is_empty() { part } else { call.squeeze(&part, &range.squeezed)? })
 }
 
 fn slice_by_size(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -119,7 +119,7 @@ fn slice_by_size(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let end = call.node("Add", &[&begin.name, &size.name], []);
     let end = call.node("Where", &[&is_rest, &never, &end], []);
     let axes = call.list(&all_axes(x.rank()))?;
-    one(call.node("Slice", &[&x.name, &begin.name, &end, &axes], []))
+    single(call.node("Slice", &[&x.name, &begin.name, &end, &axes], []))
 }
 
 /// Elements before and after the slice stay: along each sliced axis, the new part is concatenated with both.
@@ -149,9 +149,9 @@ fn slice_update(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         let (zero, never) = (call.list(&[0])?, call.list(&[END])?);
         let before = call.node("Slice", &[&whole, &zero, begin, place], []);
         let behind = call.node("Slice", &[&whole, end, &never, place], []);
-        part = call.node("Concat", &[&before, &part, &behind], [Set::Int("axis", *axis as i64)]);
+        part = call.node("Concat", &[&before, &part, &behind], [Attr::Int("axis", *axis as i64)]);
     }
-    one(part)
+    single(part)
 }
 
 /// With steps, elements are replaced individually.
@@ -170,8 +170,8 @@ fn scattered(
     let places = call.node("Slice", &[&places, &range.begins, &range.ends, &axes, &strides], []);
     let places = call.reshape(&places, &[-1])?;
     let (flat, part) = (call.reshape(&x.name, &[-1])?, call.reshape(part, &[-1])?);
-    let whole = call.node("ScatterElements", &[&flat, &places, &part], [Set::Int("axis", 0)]);
-    one(call.node("Reshape", &[&whole, &shape], []))
+    let whole = call.node("ScatterElements", &[&flat, &places, &part], [Attr::Int("axis", 0)]);
+    single(call.node("Reshape", &[&whole, &shape], []))
 }
 
 fn crop(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -184,7 +184,7 @@ fn crop(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let end = |side: i64| if side == 0 { END } else { -side };
     let (begins, ends) = (call.list(&[top, left])?, call.list(&[end(bottom), end(right)])?);
     let axes = call.list(&[-2, -1])?;
-    one(call.node("Slice", &[&x.name, &begins, &ends, &axes], []))
+    single(call.node("Slice", &[&x.name, &begins, &ends, &axes], []))
 }
 
 fn sliding_windows(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -202,5 +202,5 @@ fn sliding_windows(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> 
         (0..count).flat_map(|window| (0..size).map(move |at| window * stride + at)).collect();
     let flat = call.list(&places)?;
     let places = call.reshape(&flat, &[count, size])?;
-    one(call.node("Gather", &[&x.name, &places], [Set::Int("axis", axis as i64)]))
+    single(call.node("Gather", &[&x.name, &places], [Attr::Int("axis", axis as i64)]))
 }

@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, Set, one, text},
+    call::{Attr, Call, Operand, single, text},
 };
 use crate::program::types::Class;
 
@@ -41,7 +41,7 @@ fn concat(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     }
     let refs: Vec<&str> = names.iter().map(String::as_str).collect();
     if !call.flag("interleave", false)? {
-        return one(call.node("Concat", &refs, [Set::Int("axis", axis)]));
+        return single(call.node("Concat", &refs, [Attr::Int("axis", axis)]));
     }
     let place = values[0].axis(axis)?;
     let stacked = stacked(call, &names, place as i64 + 1)?;
@@ -51,7 +51,7 @@ fn concat(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     for (other, size) in shape.iter_mut().enumerate().skip(place + 1) {
         *size = values[0].size(other)?;
     }
-    one(call.reshape(&stacked, &shape)?)
+    single(call.reshape(&stacked, &shape)?)
 }
 
 fn stacked(call: &mut Call<'_, '_>, names: &[String], axis: i64) -> Result<String, EngineError> {
@@ -60,13 +60,13 @@ fn stacked(call: &mut Call<'_, '_>, names: &[String], axis: i64) -> Result<Strin
         .map(|name| call.unsqueeze(name, &[axis]))
         .collect::<Result<Vec<String>, EngineError>>()?;
     let refs: Vec<&str> = wide.iter().map(String::as_str).collect();
-    Ok(call.node("Concat", &refs, [Set::Int("axis", axis)]))
+    Ok(call.node("Concat", &refs, [Attr::Int("axis", axis)]))
 }
 
 fn stack(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (values, axis) = (call.tensors("values")?, call.int("axis", 0)?);
     let names = alike(call, &values)?;
-    one(stacked(call, &names, axis)?)
+    single(stacked(call, &names, axis)?)
 }
 
 fn split(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -75,11 +75,11 @@ fn split(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     match sizes {
         Some(sizes) if sizes.len() == count => {
             let sizes = call.list(&sizes)?;
-            Ok(call.nodes("Split", &[&x.name, &sizes], [Set::Int("axis", axis)], count))
+            Ok(call.nodes("Split", &[&x.name, &sizes], [Attr::Int("axis", axis)], count))
         }
         Some(_) => Err(invalid_model("its number of parts differs from its results")),
         None => {
-            let set = [Set::Int("axis", axis), Set::Int("num_outputs", count as i64)];
+            let set = [Attr::Int("axis", axis), Attr::Int("num_outputs", count as i64)];
             Ok(call.nodes("Split", &[&x.name], set, count))
         }
     }
@@ -92,42 +92,42 @@ fn select(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     if class == Class::Bool {
         let (a, b) = (call.cast(&a, Class::Int), call.cast(&b, Class::Int));
         let chosen = call.node("Where", &[&which, &a, &b], []);
-        return one(call.cast_name(&chosen, Class::Bool));
+        return single(call.cast_name(&chosen, Class::Bool));
     }
     let (a, b) = (call.cast(&a, class), call.cast(&b, class));
-    one(call.node("Where", &[&which, &a, &b], []))
+    single(call.node("Where", &[&which, &a, &b], []))
 }
 
 fn tile(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, times) = (call.tensor("x")?, call.tensor("reps")?);
-    one(call.node("Tile", &[&x.name, &times.name], []))
+    single(call.node("Tile", &[&x.name, &times.name], []))
 }
 
 fn cumsum(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axis) = (call.tensor("x")?, call.int("axis", 0)?);
     let axis = call.whole(axis)?;
     let set = [
-        Set::Int("exclusive", i64::from(call.flag("exclusive", false)?)),
-        Set::Int("reverse", i64::from(call.flag("reverse", false)?)),
+        Attr::Int("exclusive", i64::from(call.flag("exclusive", false)?)),
+        Attr::Int("reverse", i64::from(call.flag("reverse", false)?)),
     ];
-    one(call.node("CumSum", &[&x.name, &axis], set))
+    single(call.node("CumSum", &[&x.name, &axis], set))
 }
 
 fn fill(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let shape = call.tensor("shape")?;
     let value = value(call)?;
-    one(call.node("Expand", &[&value, &shape.name], []))
+    single(call.node("Expand", &[&value, &shape.name], []))
 }
 
 fn fill_like(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let model = call.tensor("ref_tensor")?;
     let shape = call.node("Shape", &[&model.name], []);
     let value = value(call)?;
-    one(call.node("Expand", &[&value, &shape], []))
+    single(call.node("Expand", &[&value, &shape], []))
 }
 
 fn value(call: &mut Call<'_, '_>) -> Result<String, EngineError> {
-    match call.maybe("value")? {
+    match call.optional("value")? {
         Some(value) => Ok(value.name),
         None => call.real(0.0),
     }
@@ -136,13 +136,13 @@ fn value(call: &mut Call<'_, '_>) -> Result<String, EngineError> {
 fn range_1d(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (start, end, step) = (call.tensor("start")?, call.tensor("end")?, call.tensor("step")?);
     let names = alike(call, &[start, end, step])?;
-    one(call.node("Range", &[&names[0], &names[1], &names[2]], []))
+    single(call.node("Range", &[&names[0], &names[1], &names[2]], []))
 }
 
 fn non_zero(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let places = call.node("NonZero", &[&x.name], []);
-    one(call.transpose(&places, vec![1, 0]))
+    single(call.transpose(&places, vec![1, 0]))
 }
 
 fn one_hot(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -152,8 +152,8 @@ fn one_hot(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (off, on) = (call.float("off_value", 0.0)?, call.float("on_value", 1.0)?);
     let (off, on) = (call.number(class, off)?, call.number(class, on)?);
     let values = [call.unsqueeze(&off, &[0])?, call.unsqueeze(&on, &[0])?];
-    let values = call.node("Concat", &[&values[0], &values[1]], [Set::Int("axis", 0)]);
-    one(call.node("OneHot", &[&indices.name, &size.name, &values], [Set::Int("axis", axis)]))
+    let values = call.node("Concat", &[&values[0], &values[1]], [Attr::Int("axis", 0)]);
+    single(call.node("OneHot", &[&indices.name, &size.name, &values], [Attr::Int("axis", axis)]))
 }
 
 fn band_part(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
@@ -161,18 +161,18 @@ fn band_part(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let mut name = x.name;
     if lower >= 0 {
         let diagonal = call.whole(-lower)?;
-        name = call.node("Trilu", &[&name, &diagonal], [Set::Int("upper", 1)]);
+        name = call.node("Trilu", &[&name, &diagonal], [Attr::Int("upper", 1)]);
     }
     if upper >= 0 {
         let diagonal = call.whole(upper)?;
-        name = call.node("Trilu", &[&name, &diagonal], [Set::Int("upper", 0)]);
+        name = call.node("Trilu", &[&name, &diagonal], [Attr::Int("upper", 0)]);
     }
-    one(name)
+    single(name)
 }
 
 /// Padding is given for the last axes only, each with its start and its end.
 fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
-    let (x, mode) = (call.tensor("x")?, call.word("mode", "constant")?);
+    let (x, mode) = (call.tensor("x")?, call.str_param("mode", "constant")?);
     let mode = match mode.as_str() {
         "replicate" => "edge",
         "reflect" => "reflect",
@@ -195,17 +195,17 @@ fn pad(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
         call.reshape(&turned, &[-1])?
     };
     if mode != "constant" {
-        return one(call.node("Pad", &[&x.name, &pads], [text("mode", mode)]));
+        return single(call.node("Pad", &[&x.name, &pads], [text("mode", mode)]));
     }
     let value = call.float("constant_val", 0.0)?;
     let value = call.number(x.class(), value)?;
-    one(call.node("Pad", &[&x.name, &pads, &value], []))
+    single(call.node("Pad", &[&x.name, &pads, &value], []))
 }
 
 fn argsort(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, axis, ascending) = (call.tensor("x")?, call.int("axis", -1)?, call.flag("ascending", false)?);
     let count = length(call, &x, axis)?;
-    let set = [Set::Int("axis", axis), Set::Int("largest", i64::from(!ascending))];
+    let set = [Attr::Int("axis", axis), Attr::Int("largest", i64::from(!ascending))];
     Ok(call.nodes("TopK", &[&x.name, &count], set, 2).split_off(1))
 }
 
@@ -221,11 +221,11 @@ fn topk(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let count = match call.ints_if_known("k")? {
         Some(count) if count.first() == Some(&-1) => length(call, &x, axis)?,
         Some(count) => call.list(&[count.first().copied().unwrap_or(1)])?,
-        None => match call.maybe("k")? {
+        None => match call.optional("k")? {
             Some(count) => call.reshape(&count.name, &[1])?,
             None => call.list(&[1])?,
         },
     };
-    let set = [Set::Int("axis", axis), Set::Int("largest", i64::from(!ascending))];
+    let set = [Attr::Int("axis", axis), Attr::Int("largest", i64::from(!ascending))];
     Ok(call.nodes("TopK", &[&x.name, &count], set, 2))
 }

@@ -4,7 +4,7 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
-    call::{Call, Operand, one},
+    call::{Call, Operand, single},
 };
 use crate::program::types::{Class, Element};
 
@@ -41,27 +41,27 @@ pub(super) const OPERATIONS: Table = &[
 
 fn simple(call: &mut Call<'_, '_>, kind: &str) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
-    one(call.node(kind, &[&x.name], []))
+    single(call.node(kind, &[&x.name], []))
 }
 
 fn cast(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
-    let (x, name) = (call.tensor("x")?, call.word("dtype", "fp32")?);
+    let (x, name) = (call.tensor("x")?, call.str_param("dtype", "fp32")?);
     let element =
         Element::of_name(&name).ok_or_else(|| invalid_model(format!("unknown element type {name:?}")))?;
     // f16 to f32 and back: both are computed in f32.
-    one(call.cast(&x, element.class()))
+    single(call.cast(&x, element.class()))
 }
 
 fn clip(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, least, most) = (call.tensor("x")?, call.float("alpha", 0.0)?, call.float("beta", 1.0)?);
     let (least, most) = (call.number(x.class(), least)?, call.number(x.class(), most)?);
-    one(call.node("Clip", &[&x.name, &least, &most], []))
+    single(call.node("Clip", &[&x.name, &least, &most], []))
 }
 
 fn exp2(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let two = call.real(2.0)?;
-    one(call.node("Pow", &[&two, &x.name], []))
+    single(call.node("Pow", &[&two, &x.name], []))
 }
 
 /// With the term that keeps it positive.
@@ -74,35 +74,35 @@ fn shifted(call: &mut Call<'_, '_>, x: &Operand, usual: f32) -> Result<String, E
 fn inverse(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let shifted = shifted(call, &x, 1e-4)?;
-    one(call.node("Reciprocal", &[&shifted], []))
+    single(call.node("Reciprocal", &[&shifted], []))
 }
 
 fn log(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let shifted = shifted(call, &x, 1e-45)?;
-    one(call.node("Log", &[&shifted], []))
+    single(call.node("Log", &[&shifted], []))
 }
 
 fn rsqrt(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let shifted = shifted(call, &x, 1e-12)?;
     let root = call.node("Sqrt", &[&shifted], []);
-    one(call.node("Reciprocal", &[&root], []))
+    single(call.node("Reciprocal", &[&root], []))
 }
 
 fn logical_not(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
     let x = call.cast(&x, Class::Bool);
-    one(call.node("Not", &[&x], []))
+    single(call.node("Not", &[&x], []))
 }
 
 fn square(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let x = call.tensor("x")?;
-    one(call.node("Mul", &[&x.name, &x.name], []))
+    single(call.node("Mul", &[&x.name, &x.name], []))
 }
 
 fn threshold(call: &mut Call<'_, '_>) -> Result<Vec<String>, EngineError> {
     let (x, alpha) = (call.tensor("x")?, call.float("alpha", 0.0)?);
     let least = call.number(x.class(), alpha)?;
-    one(call.node("Max", &[&x.name, &least], []))
+    single(call.node("Max", &[&x.name, &least], []))
 }

@@ -204,7 +204,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(
+        fn written_arrays_are_read_back(
             shape in prop::collection::vec(1_usize..4, 1..4), room in 0_usize..3, seed in any::<u16>(),
         ) {
             let mut strides = vec![1; shape.len()];

@@ -174,8 +174,8 @@ mod tests {
             let (_folder, weights) = file(change);
             read(&weights, 3).expect_err("refused")
         };
-        assert!(why(|bytes| bytes[64] = 0).contains("begin"));
-        assert!(why(|bytes| bytes[68] = 99).contains("kind 99"));
+        assert!(why(|bytes| bytes[64] = 0).contains("does not start"));
+        assert!(why(|bytes| bytes[68] = 99).contains("type 99"));
         assert!(why(|bytes| bytes[68] = 1).contains("F16"));
         assert!(why(|bytes| bytes[72..80].fill(255)).contains("needs 3"));
         assert!(why(|bytes| bytes[80..88].fill(255)).contains("outside"));

@@ -134,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_many_previews_as_there_are_steps_for(previews in 0_usize..20, of in 1_usize..60) {
+        fn previews_are_limited_by_the_steps(previews in 0_usize..20, of in 1_usize..60) {
             let due = (0..=of).filter(|&done| is_preview_due(previews, done, of)).count();
             prop_assert_eq!(due, previews.min(of - 1));
         }

@@ -55,7 +55,7 @@ proptest! {
 
     /// A model that always predicts the clean image leads to it, from any start in any number of steps.
     #[test]
-    fn a_perfect_model_leads_to_its_picture(
+    fn perfect_model_leads_to_its_image(
         class in prop::sample::select(CLASSES.to_vec()),
         karras: bool,
         steps in 2_usize..40,

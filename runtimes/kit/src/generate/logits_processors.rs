@@ -5,7 +5,7 @@ use super::options::Options;
 
 /// What the restrictions of a row's next token depend on.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'p> {
+pub struct Context<'p> {
     /// The tokens so far, with the prompt.
     pub tokens: &'p [u32],
     /// Number of tokens of the prompt.
@@ -17,8 +17,8 @@ pub struct Place<'p> {
 }
 
 /// Applies every processor except those of sampling.
-pub fn apply(options: &Options, place: Place<'_>, scores: &mut [f32]) {
-    let Place { tokens, begun, longest, source } = place;
+pub fn apply(options: &Options, place: Context<'_>, scores: &mut [f32]) {
+    let Context { tokens, begun, longest, source } = place;
     if options.repetition_penalty != 1.0 {
         penalise(options.repetition_penalty, tokens, scores);
     }
@@ -73,16 +73,16 @@ pub fn narrow(options: &Options, scores: &mut [f32]) {
         scores.iter_mut().filter(|score| **score < least).for_each(|score| *score = f32::NEG_INFINITY);
     }
     if options.top_p < 1.0 {
-        let shares = crate::text::scores::softmax(scores);
+        let probabilities = crate::text::scores::softmax(scores);
         let mut order: Vec<usize> = (0..scores.len()).collect();
-        order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
+        order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));
         let mut sum = 0.0;
         for token in order {
             // The token that crosses the bound is kept.
             if sum >= options.top_p {
                 scores[token] = f32::NEG_INFINITY;
             }
-            sum += shares[token];
+            sum += probabilities[token];
         }
     }
 }
@@ -133,8 +133,8 @@ mod tests {
     use super::*;
     use crate::generate::options::Ids;
 
-    fn place(tokens: &[u32]) -> Place<'_> {
-        Place { tokens, begun: 1, longest: 10, source: &[] }
+    fn place(tokens: &[u32]) -> Context<'_> {
+        Context { tokens, begun: 1, longest: 10, source: &[] }
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
     proptest! {
         /// No allowed token repeats a sequence of three tokens.
         #[test]
-        fn no_ngram_comes_twice(tokens in proptest::collection::vec(0_u32..5, 3..40)) {
+        fn ngrams_do_not_repeat(tokens in proptest::collection::vec(0_u32..5, 3..40)) {
             let options = Options { no_repeat_ngram_size: 3, ..Options::default() };
             let mut scores = vec![0.0; 5];
             apply(&options, place(&tokens), &mut scores);
@@ -188,7 +188,7 @@ mod tests {
         }
 
         #[test]
-        fn sampling_always_has_something_to_draw(
+        fn sampling_keeps_at_least_one_token(
             mut scores in proptest::collection::vec(-20.0_f32..20.0, 1..60),
             top_k in 0_usize..70,
             top_p in 0.01_f32..=1.0,

@@ -5,7 +5,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use super::{
     Decoder,
-    logits_processors::{self, Place},
+    logits_processors::{self, Context},
     options::{EarlyStopping, Options},
 };
 use crate::{error::EngineError, job::Job, text::scores};
@@ -205,7 +205,7 @@ fn improves(options: &Options, best: &Beam, finished: &[Beam], begun: usize, lon
 }
 
 fn restrict(options: &Options, tokens: &[u32], task: Task<'_>, scores: &mut [f32]) {
-    let place = Place { tokens, begun: task.begin.len(), longest: task.longest, source: task.source };
+    let place = Context { tokens, begun: task.begin.len(), longest: task.longest, source: task.source };
     logits_processors::apply(options, place, scores);
     if let Some(rule) = task.rule {
         rule(tokens, scores);

@@ -41,14 +41,14 @@ impl LogMel {
         };
         let (rate, hop, frame) =
             (number("sampling_rate", 16_000), number("hop_length", 160), number("n_fft", 400));
-        let pitches = number("feature_size", known.map_or(80, |(pitches, _)| pitches));
+        let bands = number("feature_size", known.map_or(80, |(bands, _)| bands));
         let fits = (8000..=48_000).contains(&rate)
             && (1..=rate).contains(&hop)
             && (16..=8192).contains(&frame)
-            && (1..=512).contains(&pitches);
+            && (1..=512).contains(&bands);
         let window = match (settings.get("chunk_length").and_then(Value::as_u64), known) {
             (Some(seconds), _) => (seconds as usize).saturating_mul(rate),
-            (None, Some((_, moments))) => moments.saturating_mul(hop),
+            (None, Some((_, frames))) => frames.saturating_mul(hop),
             (None, None) => 30 * rate,
         };
         if !fits || !(hop..=120 * rate).contains(&window) {
@@ -61,45 +61,45 @@ impl LogMel {
             window,
             frame,
             shape: (0..frame).map(|n| (0.5 - 0.5 * turn(n).cos()) as f32).collect(),
-            filters: filters(pitches, frame / 2 + 1, rate as f64),
+            filters: filters(bands, frame / 2 + 1, rate as f64),
             transform: RealFftPlanner::new().plan_fft_forward(frame),
         })
     }
 
     /// Number of mel bands.
-    pub fn pitches(&self) -> usize {
+    pub fn bands(&self) -> usize {
         self.filters.nrows()
     }
 
     /// Features `[bands, frames]` of samples, of whole windows or of audio of any length.
     pub fn extract(&self, samples: &[f32]) -> Array2<f32> {
-        let moments = samples.len() / self.hop;
+        let frames = samples.len() / self.hop;
         let half = self.frame / 2;
-        let mut spectrogram = Array2::<f32>::zeros((self.filters.nrows(), moments));
+        let mut spectrogram = Array2::<f32>::zeros((self.filters.nrows(), frames));
         let (mut input, mut output) = (self.transform.make_input_vec(), self.transform.make_output_vec());
         let mut power = ndarray::Array1::<f32>::zeros(output.len());
-        for moment in 0..moments {
+        for index in 0..frames {
             for (place, value) in input.iter_mut().enumerate() {
-                let at = (moment * self.hop + place) as isize - half as isize;
+                let at = (index * self.hop + place) as isize - half as isize;
                 *value = samples[reflected(at, samples.len())] * self.shape[place];
             }
             // The lengths are those of the plan.
             let _ = self.transform.process(&mut input, &mut output);
             power.iter_mut().zip(&output).for_each(|(power, value)| *power = value.norm_sqr());
-            let loudness = self.filters.dot(&power);
-            let mut column = spectrogram.column_mut(moment);
-            column.iter_mut().zip(&loudness).for_each(|(level, &loud)| *level = loud.max(1e-10).log10());
+            let energies = self.filters.dot(&power);
+            let mut column = spectrogram.column_mut(index);
+            column.iter_mut().zip(&energies).for_each(|(level, &energy)| *level = energy.max(1e-10).log10());
         }
-        let loudest = spectrogram.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        spectrogram.mapv_inplace(|loud| (loud.max(loudest - 8.0) + 4.0) / 4.0);
+        let maximum = spectrogram.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        spectrogram.mapv_inplace(|energy| (energy.max(maximum - 8.0) + 4.0) / 4.0);
         spectrogram
     }
 
     /// The window `[1, bands, frames]` of a spectrogram from frame `begin`, padded with zeros.
     pub fn window_of(&self, spectrogram: &Array2<f32>, begin: usize) -> Array3<f32> {
-        let moments = self.window / self.hop;
-        let end = (begin + moments).min(spectrogram.ncols());
-        let mut window = Array3::zeros((1, spectrogram.nrows(), moments));
+        let frames = self.window / self.hop;
+        let end = (begin + frames).min(spectrogram.ncols());
+        let mut window = Array3::zeros((1, spectrogram.nrows(), frames));
         window.slice_mut(s![0, .., ..end - begin]).assign(&spectrogram.slice(s![.., begin..end]));
         window
     }
@@ -122,11 +122,11 @@ fn reflected(at: isize, count: usize) -> usize {
 }
 
 /// Triangles of equal area, evenly spaced on Slaney's mel scale up to 8 kHz.
-fn filters(pitches: usize, frequencies: usize, rate: f64) -> Array2<f32> {
+fn filters(bands: usize, frequencies: usize, rate: f64) -> Array2<f32> {
     let top = 8000.0_f64.min(rate / 2.0);
-    let corner = |n: usize| hertz(pitch(top) * n as f64 / (pitches + 1) as f64);
-    let corners: Vec<f64> = (0..pitches + 2).map(corner).collect();
-    Array2::from_shape_fn((pitches, frequencies), |(row, column)| {
+    let corner = |n: usize| hertz(pitch(top) * n as f64 / (bands + 1) as f64);
+    let corners: Vec<f64> = (0..bands + 2).map(corner).collect();
+    Array2::from_shape_fn((bands, frequencies), |(row, column)| {
         let frequency = rate / 2.0 * column as f64 / (frequencies - 1) as f64;
         let (low, middle, high) = (corners[row], corners[row + 1], corners[row + 2]);
         let rising = (frequency - low) / (middle - low);

@@ -148,7 +148,7 @@ mod tests {
     proptest! {
         /// Any valid sequence is split into segments without losing a token, and the window advances or ends.
         #[test]
-        fn no_word_is_lost(choices in proptest::collection::vec(0_usize..40, 0..30)) {
+        fn segments_keep_all_tokens(choices in proptest::collection::vec(0_usize..40, 0..30)) {
             let mut written = Vec::new();
             for choice in choices {
                 let next = allowed(&written);

@@ -131,14 +131,14 @@ impl Transcriber for Whisper {
         let mut total = Transcribed { has_ended: true, ..Transcribed::default() };
         let mut prompt = None;
         let mut all = Vec::new();
-        let (mut seek, moments) = (0, samples.len() / features.hop);
+        let (mut seek, frames) = (0, samples.len() / features.hop);
         let windows = self.networks.windows(samples);
         let mut stream = Stream::new(&self.tokens, job);
-        while seek < moments {
+        while seek < frames {
             if is_long {
-                job.progress("transcribe", seek as u64, moments as u64);
+                job.progress("transcribe", seek as u64, frames as u64);
             }
-            let length = window.min(moments - seek);
+            let length = window.min(frames - seek);
             job.step()?;
             let states = windows(seek)?;
             let (begin, language) = match &prompt {

@@ -201,9 +201,9 @@ fn longest(config: &Value, settings: &Value) -> usize {
     // Models with relative positions have no maximum.
     let bound =
         positions.filter(|_| !matches!(kind, "t5" | "mt5" | "deberta-v2")).map(|count| count - offset);
-    let said = number(settings, "model_max_length").filter(|&said| said < 1e9);
-    let least = bound.into_iter().chain(said).fold(f64::INFINITY, f64::min);
-    if least.is_finite() { least.max(8.0) as usize } else { 8192 }
+    let configured = number(settings, "model_max_length").filter(|&configured| configured < 1e9);
+    let minimum = bound.into_iter().chain(configured).fold(f64::INFINITY, f64::min);
+    if minimum.is_finite() { minimum.max(8.0) as usize } else { 8192 }
 }
 
 /// A token in settings: a string, or an object with its properties.

@@ -30,7 +30,7 @@ const MAX_CHARACTERS: usize = 5000;
 
 /// The text, and the speaker.
 #[derive(Debug, Deserialize)]
-struct Asked {
+struct Input {
     text: String,
     speaker_embeddings: Option<Vec<f32>>,
 }
@@ -46,16 +46,16 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
 }
 
 /// Parses an input, and checks the length of its text.
-fn asked(input: &Value) -> Result<Asked, EngineError> {
-    let asked: Asked = parse_input(input)?;
-    tokens::check(&asked.text, "text")?;
-    let count = asked.text.chars().count();
+fn parse(input: &Value) -> Result<Input, EngineError> {
+    let input: Input = parse_input(input)?;
+    tokens::check(&input.text, "text")?;
+    let count = input.text.chars().count();
     if count > MAX_CHARACTERS {
         return Err(invalid_input(format!(
             "text has {count} characters, at most {MAX_CHARACTERS} are allowed"
         )));
     }
-    Ok(asked)
+    Ok(input)
 }
 
 /// Samples in the form of the output schema.

@@ -37,7 +37,7 @@ struct Classifier {
 /// Loads a text classifier.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
-    let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
+    let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
     let config = &loader.repository.config;
     let classes = config.get("id2label").and_then(Value::as_object).map_or(0, serde_json::Map::len);
     let classes =
@@ -66,12 +66,12 @@ impl Pipeline for Classifier {
                 format!("the graph gives {} classes, config.json names {}", logits.len(), self.labels.len());
             return Err(invalid_model(message));
         }
-        let shares = if self.is_multi_label {
+        let probabilities = if self.is_multi_label {
             logits.iter().map(|&logit| scores::sigmoid(logit)).collect()
         } else {
             scores::softmax(&logits)
         };
-        let top_k_labels = scores::top_k_labels(self.labels.iter().cloned(), &shares, top_k);
+        let top_k_labels = scores::top_k_labels(self.labels.iter().cloned(), &probabilities, top_k);
         Ok(Answer::of(scores::answer(&top_k_labels), encoding.len() as u64))
     }
 

@@ -61,7 +61,7 @@ struct Embedder {
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let repository = &loader.repository;
     let tokens = Tokens::load(repository)?;
-    let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
+    let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
     let modules = repository.json("modules.json")?.unwrap_or_default();
     let kinds: Vec<&str> =
         modules.as_array().into_iter().flatten().filter_map(|module| module.get("type")?.as_str()).collect();
@@ -76,7 +76,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         None => by_file(&pool)?,
     };
     let normalises = loader.settings.get("normalize").and_then(Value::as_bool);
-    let said = sentence.get("max_seq_length").and_then(Value::as_u64).map(|most| most as usize);
+    let configured = sentence.get("max_seq_length").and_then(Value::as_u64).map(|most| most as usize);
     let prompts = loader.setting("prompts", &named).and_then(Value::as_object).cloned().unwrap_or_default();
     let default_prompt = loader.setting("default_prompt_name", &named).and_then(Value::as_str);
     Ok(Box::new(Embedder {
@@ -85,7 +85,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
         lower_cases: sentence.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false),
         default_prompt: default_prompt.map(str::to_owned),
         prompts,
-        max_length: said.unwrap_or(tokens.max_length).min(tokens.max_length),
+        max_length: configured.unwrap_or(tokens.max_length).min(tokens.max_length),
         pools_prompt: pool.get("include_prompt").and_then(Value::as_bool).unwrap_or(true),
         tokens,
         graph,

@@ -63,7 +63,7 @@ pub struct Entity {
 
 /// A token and the probabilities of its labels.
 #[derive(Debug, Clone)]
-struct Judged {
+struct TokenScores {
     start: usize,
     end: usize,
     continues_word: bool,
@@ -87,7 +87,7 @@ enum Tagger {
     /// The labels of the model.
     Own(Labeller),
     /// Labels of the job's input.
-    Asked(Gliner),
+    Given(Gliner),
 }
 
 struct Labeller {
@@ -101,10 +101,10 @@ struct Labeller {
 /// Loads a token classifier.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     if let Some(settings) = loader.repository.json("gliner_config.json")? {
-        return Ok(Box::new(Tagger::Asked(Gliner::load(loader, &settings)?)));
+        return Ok(Box::new(Tagger::Given(Gliner::load(loader, &settings)?)));
     }
     let tokens = Tokens::load(&loader.repository)?;
-    let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
+    let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
     let classes =
         loader.repository.config.get("id2label").and_then(Value::as_object).map_or(0, serde_json::Map::len);
     if classes == 0 {
@@ -117,14 +117,19 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
 
 impl Labeller {
     /// All tokens of a text except special ones; long texts are read in pieces.
-    fn judge(&self, text: &str, letters: &[char], job: &Job) -> Result<(Vec<Judged>, u64), EngineError> {
+    fn classify(
+        &self,
+        text: &str,
+        letters: &[char],
+        job: &Job,
+    ) -> Result<(Vec<TokenScores>, u64), EngineError> {
         let longest = self.tokens.max_length;
         let stride = (longest.saturating_sub(8) * OVERLAP_OF_4 / 4).max(1);
         let mut first = self.tokens.encode_cut(text, None, longest, stride)?;
         let mut pieces = first.take_overflowing();
         pieces.insert(0, first);
         let results = self.graph.run(pieces.iter().map(Row::of).collect(), job)?;
-        let mut judged: Vec<Judged> = Vec::new();
+        let mut scored: Vec<TokenScores> = Vec::new();
         for (piece, result) in pieces.iter().zip(&results) {
             let logits =
                 output(result, &["logits"]).ok_or_else(|| invalid_model("the graph gives no logits"))?;
@@ -143,14 +148,14 @@ impl Labeller {
                 return Err(invalid_model("the graph's logits are not one row for each token"));
             }
             let own = self.of_piece(piece, &logits.to_owned(), letters);
-            join(&mut judged, own);
+            join(&mut scored, own);
         }
-        Ok((judged, pieces.iter().map(|piece| piece.len() as u64).sum()))
+        Ok((scored, pieces.iter().map(|piece| piece.len() as u64).sum()))
     }
 
-    fn of_piece(&self, piece: &Encoding, logits: &Array2<f32>, letters: &[char]) -> Vec<Judged> {
+    fn of_piece(&self, piece: &Encoding, logits: &Array2<f32>, letters: &[char]) -> Vec<TokenScores> {
         let unknown = self.tokens.special("unk_token").and_then(|token| self.tokens.id(&token));
-        let judge = |place: usize| {
+        let classify = |place: usize| {
             let (start, end) = piece.get_offsets()[place];
             let token = &piece.get_tokens()[place];
             let is_unknown = Some(piece.get_ids()[place]) == unknown;
@@ -159,7 +164,7 @@ impl Labeller {
             } else {
                 start > 0 && !letters[start - 1..letters.len().min(start + 1)].contains(&' ')
             };
-            Judged {
+            TokenScores {
                 start,
                 end,
                 continues_word: continues_word && !is_unknown,
@@ -167,22 +172,22 @@ impl Labeller {
             }
         };
         let framing = piece.get_special_tokens_mask();
-        (0..piece.len()).filter(|&place| framing[place] == 0).map(judge).collect()
+        (0..piece.len()).filter(|&place| framing[place] == 0).map(classify).collect()
     }
 
-    fn pieces(&self, judged: &[Judged], aggregation: Aggregation) -> Vec<Found> {
-        let single = |token: &Judged| {
+    fn pieces(&self, scored: &[TokenScores], aggregation: Aggregation) -> Vec<Found> {
+        let single = |token: &TokenScores| {
             let class = scores::argmax(token.scores.iter().copied());
             Found { start: token.start, end: token.end, class, score: token.scores[class] }
         };
         if matches!(aggregation, Aggregation::None | Aggregation::Simple) {
-            return judged.iter().map(single).collect();
+            return scored.iter().map(single).collect();
         }
-        let mut words: Vec<&[Judged]> = Vec::new();
+        let mut words: Vec<&[TokenScores]> = Vec::new();
         let mut begin = 0;
-        for place in 1..=judged.len() {
-            if place == judged.len() || !judged[place].continues_word {
-                words.push(&judged[begin..place]);
+        for place in 1..=scored.len() {
+            if place == scored.len() || !scored[place].continues_word {
+                words.push(&scored[begin..place]);
                 begin = place;
             }
         }
@@ -218,8 +223,8 @@ impl Labeller {
         job: &Job,
     ) -> Result<Answer, EngineError> {
         let letters: Vec<char> = text.chars().collect();
-        let (judged, read) = self.judge(text, &letters, job)?;
-        let pieces = self.pieces(&judged, aggregation);
+        let (scored, read) = self.classify(text, &letters, job)?;
+        let pieces = self.pieces(&scored, aggregation);
         let mut entities = Vec::new();
         if aggregation == Aggregation::None {
             for piece in &pieces {
@@ -257,23 +262,23 @@ impl Pipeline for Tagger {
         match (self, labels) {
             (Self::Own(_), Some(_)) => Err(invalid_input("this model has fixed labels: leave out labels")),
             (Self::Own(labeller), None) => labeller.find(&text, aggregation, threshold.unwrap_or(0.0), job),
-            (Self::Asked(_), None) => {
+            (Self::Given(_), None) => {
                 Err(invalid_input("labels are missing: this model finds the given labels"))
             }
-            (Self::Asked(gliner), Some(labels)) => gliner.find(&text, &labels, threshold, job),
+            (Self::Given(gliner), Some(labels)) => gliner.find(&text, &labels, threshold, job),
         }
     }
 
     fn graphs(&self) -> Vec<String> {
         match self {
             Self::Own(labeller) => vec![labeller.graph.graph().name().to_owned()],
-            Self::Asked(gliner) => gliner.graphs(),
+            Self::Given(gliner) => gliner.graphs(),
         }
     }
 }
 
 /// One label for a word of several tokens.
-fn agree(word: &[Judged], aggregation: Aggregation) -> Found {
+fn agree(word: &[TokenScores], aggregation: Aggregation) -> Found {
     let (start, end) = (word[0].start, word[word.len() - 1].end);
     let (class, score) = match aggregation {
         Aggregation::Average => {
@@ -285,7 +290,7 @@ fn agree(word: &[Judged], aggregation: Aggregation) -> Found {
             (class, means[class])
         }
         Aggregation::Max => {
-            let surest = |token: &Judged| token.scores.iter().copied().fold(0.0, f32::max);
+            let surest = |token: &TokenScores| token.scores.iter().copied().fold(0.0, f32::max);
             let token = &word[scores::argmax(word.iter().map(surest))];
             let class = scores::argmax(token.scores.iter().copied());
             (class, token.scores[class])
@@ -300,14 +305,14 @@ fn agree(word: &[Judged], aggregation: Aggregation) -> Found {
 
 /// Appends a piece that overlaps the last one: for the shared tokens, each piece supplies the half for which it has more
 /// context.
-fn join(judged: &mut Vec<Judged>, next: Vec<Judged>) {
+fn join(scored: &mut Vec<TokenScores>, next: Vec<TokenScores>) {
     let Some(first) = next.first() else { return };
-    let shared_from = judged.iter().position(|token| token.start >= first.start).unwrap_or(judged.len());
-    let middle = shared_from + (judged.len() - shared_from) / 2;
-    let Some(at) = judged.get(middle).map(|token| token.start) else {
-        judged.extend(next);
+    let shared_from = scored.iter().position(|token| token.start >= first.start).unwrap_or(scored.len());
+    let middle = shared_from + (scored.len() - shared_from) / 2;
+    let Some(at) = scored.get(middle).map(|token| token.start) else {
+        scored.extend(next);
         return;
     };
-    judged.truncate(middle);
-    judged.extend(next.into_iter().filter(|token| token.start >= at));
+    scored.truncate(middle);
+    scored.extend(next.into_iter().filter(|token| token.start >= at));
 }

@@ -222,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_are_the_text_without_its_spaces(text in ".{0,60}") {
+        fn words_contain_all_text_but_spaces(text in ".{0,60}") {
             let letters: Vec<char> = text.chars().collect();
             let joined: String = words(&letters).into_iter().map(|word| word.text).collect();
             let wanted: String = letters.iter().filter(|letter| !letter.is_whitespace()).collect();
@@ -230,7 +230,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_kept_shares_nothing(spans in proptest::collection::vec((0_usize..40, 1_usize..8, 0.0_f32..1.0), 0..40)) {
+        fn kept_spans_do_not_overlap(spans in proptest::collection::vec((0_usize..40, 1_usize..8, 0.0_f32..1.0), 0..40)) {
             let found = spans.iter().map(|&(start, width, score)| Found { start, end: start + width, class: 0, score });
             let kept = apart(found.collect());
             prop_assert!(kept.windows(2).all(|pair| pair[0].end <= pair[1].start));

@@ -44,7 +44,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let mask = named.and_then(|mask| tokens.id(&mask).map(|id| (mask, id)));
     let mask = mask.ok_or_else(|| invalid_model("the tokenizer has no mask token"))?;
     Ok(Box::new(Filler {
-        graph: Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id),
+        graph: Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id),
         tokens,
         mask,
     }))
@@ -67,9 +67,9 @@ impl Pipeline for Filler {
             logits.view().into_dimensionality::<Ix2>().ok().filter(|logits| logits.nrows() == ids.len());
         let logits =
             logits.ok_or_else(|| invalid_model("the graph's logits are not one row for each token"))?;
-        let shares = scores::softmax(&logits.row(gap).to_vec());
-        let mut order: Vec<usize> = (0..shares.len()).collect();
-        order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
+        let probabilities = scores::softmax(&logits.row(gap).to_vec());
+        let mut order: Vec<usize> = (0..probabilities.len()).collect();
+        order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));
         order.truncate(top_k.clamp(1, 1000));
         let mut candidates = Vec::with_capacity(order.len());
         for token in order {
@@ -77,7 +77,7 @@ impl Pipeline for Filler {
             filled[gap] = token as u32;
             candidates.push(json!({
                 "token": self.tokens.decode(&[token as u32], false)?,
-                "score": shares[token],
+                "score": probabilities[token],
                 "text": self.tokens.decode(&filled, true)?,
             }));
         }

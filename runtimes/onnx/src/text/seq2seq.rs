@@ -218,8 +218,8 @@ impl Pipeline for Rewriter {
 
 /// The prompt of the decoder.
 pub fn start(options: &Options) -> Result<Vec<u32>, EngineError> {
-    let said = options.decoder_start_token_id.as_ref().and_then(|ids| ids.all().first().copied());
-    let start = said.or(options.bos_token_id);
+    let configured = options.decoder_start_token_id.as_ref().and_then(|ids| ids.all().first().copied());
+    let start = configured.or(options.bos_token_id);
     start.map(|token| vec![token]).ok_or_else(|| {
         let message = "neither generation_config.json nor config.json has decoder_start_token_id";
         invalid_model(message)

@@ -59,7 +59,7 @@ pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let cls = tokens.special("cls_token").and_then(|token| tokens.id(&token));
     Ok(Box::new(Reader {
         cls,
-        graph: Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id),
+        graph: Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id),
         tokens,
     }))
 }
@@ -144,13 +144,13 @@ fn spans(
     let is_context: Vec<bool> = (0..count).map(|place| window.token_to_sequence(place) == Some(1)).collect();
     // The probability of the token for no answer is not redistributed.
     let counts = |place: usize| is_context[place] || Some(window.get_ids()[place]) == cls;
-    let shares = |logits: Vec<f32>| {
+    let probabilities = |logits: Vec<f32>| {
         let masked = logits.into_iter().enumerate();
         let masked: Vec<f32> =
             masked.map(|(place, logit)| if counts(place) { logit } else { -10_000.0 }).collect();
         scores::softmax(&masked)
     };
-    let (starts, ends) = (shares(starts), shares(ends));
+    let (starts, ends) = (probabilities(starts), probabilities(ends));
     let mut found: Vec<(f32, usize, usize)> = Vec::new();
     for start in (0..count).filter(|&place| is_context[place]) {
         for end in start..count.min(start + LONGEST_ANSWER) {

@@ -45,7 +45,7 @@ struct ZeroShot {
 /// Loads an inference model.
 pub fn load(loader: &Loader<'_>) -> Result<Box<dyn Pipeline>, EngineError> {
     let tokens = Tokens::load(&loader.repository)?;
-    let graph = Batcher::new(loader.graph_for_many(&["model"])?, tokens.pad_id);
+    let graph = Batcher::new(loader.graph_with_lanes(&["model"])?, tokens.pad_id);
     let ids = loader.repository.config.get("label2id").and_then(Value::as_object);
     let ids = ids.ok_or_else(|| invalid_model("config.json has no label2id"))?;
     let entails = ids.iter().find(|(label, _)| label.to_lowercase().starts_with("entail"));
@@ -90,13 +90,13 @@ impl Pipeline for ZeroShot {
             let against = logits[if self.entailment == 0 { logits.len() - 1 } else { 0 }];
             entailments.push((logits[self.entailment], against));
         }
-        let shares: Vec<f32> = if multi_label || labels.len() == 1 {
+        let probabilities: Vec<f32> = if multi_label || labels.len() == 1 {
             entailments.iter().map(|&(follows, against)| scores::softmax(&[against, follows])[1]).collect()
         } else {
             scores::softmax(&entailments.iter().map(|&(follows, _)| follows).collect::<Vec<_>>())
         };
         let tokens = encodings.iter().map(|encoding| encoding.len() as u64).sum();
-        Ok(Answer::of(scores::answer(&scores::top_k_labels(labels, &shares, None)), tokens))
+        Ok(Answer::of(scores::answer(&scores::top_k_labels(labels, &probabilities, None)), tokens))
     }
 
     fn graphs(&self) -> Vec<String> {

@@ -57,13 +57,13 @@ impl Pipeline for Classifier {
                 format!("the graph gives {} classes, config.json names {}", logits.len(), self.labels.len());
             return Err(invalid_model(message));
         }
-        let shares = if self.is_multi_label {
+        let probabilities = if self.is_multi_label {
             logits.iter().map(|&logit| scores::sigmoid(logit)).collect()
         } else {
             scores::softmax(&logits)
         };
         let top_k_labels =
-            scores::top_k_labels(self.labels.iter().cloned(), &shares, Some(top_k.unwrap_or(TOP_K)));
+            scores::top_k_labels(self.labels.iter().cloned(), &probabilities, Some(top_k.unwrap_or(TOP_K)));
         Ok(Answer::of(scores::answer(&top_k_labels), 0))
     }
 

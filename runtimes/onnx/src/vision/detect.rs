@@ -52,12 +52,12 @@ struct Detection<'l> {
     label: &'l str,
     score: f32,
     #[serde(rename = "box")]
-    place: Place,
+    place: BoundingBox,
 }
 
 /// Integer pixels of the image; a part may be outside.
 #[derive(Debug, Serialize)]
-struct Place {
+struct BoundingBox {
     xmin: i64,
     ymin: i64,
     xmax: i64,
@@ -106,7 +106,7 @@ fn grid_labels(graph: &Graph, repository: &Repository, labels: Vec<String>) -> V
     if repository.config.get("id2label").is_some() {
         return labels;
     }
-    graph.says("names").map_or(labels, |names| grid::names(&names))
+    graph.metadata("names").map_or(labels, |names| grid::names(&names))
 }
 
 impl Detector {
@@ -166,7 +166,7 @@ impl<'l> Detection<'l> {
     fn of(label: &'l str, found: &Found) -> Self {
         // The reference truncates fractions.
         let [xmin, ymin, xmax, ymax] = found.corners.map(|side| side as i64);
-        Self { label, score: found.score, place: Place { xmin, ymin, xmax, ymax } }
+        Self { label, score: found.score, place: BoundingBox { xmin, ymin, xmax, ymax } }
     }
 }
 
@@ -189,8 +189,8 @@ fn queries(results: &Results) -> Result<(Array2<f32>, Array2<f32>), EngineError>
 /// The most likely class of each query with its probability: query, class, score.
 fn one_of(logits: &Array2<f32>) -> Vec<(usize, usize, f32)> {
     let best = |(query, logits): (usize, ndarray::ArrayView1<'_, f32>)| {
-        let shares = scores::softmax(&logits.to_vec());
-        let things = &shares[..shares.len() - 1];
+        let probabilities = scores::softmax(&logits.to_vec());
+        let things = &probabilities[..probabilities.len() - 1];
         let class = scores::argmax(things.iter().copied());
         (query, class, things.get(class).copied().unwrap_or(0.0))
     };

@@ -14,7 +14,7 @@ const MAX_CONTEXT: usize = 1 << 20;
 
 /// One input of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum Role {
     /// Token ids, `[1, n]`.
     Ids,
     /// Attention mask, `[1, 1, n, k]`: zero or minus infinity. `k` is the number of tokens so far, or constant.
@@ -28,7 +28,7 @@ enum Asked {
 /// The inputs of a decoder.
 #[derive(Debug, Clone)]
 pub(super) struct Inputs {
-    all: Vec<(String, Asked)>,
+    all: Vec<(String, Role)>,
     ids: Sizes,
     context: Option<usize>,
 }
@@ -38,7 +38,7 @@ impl Inputs {
     pub(super) fn of(model: &dyn Model) -> Result<Self, EngineError> {
         let (mut all, mut ids, mut context) = (Vec::new(), None, None);
         for feature in &model.interface().inputs {
-            let asked = asked(feature).ok_or_else(|| {
+            let role = role(feature).ok_or_else(|| {
                 invalid_model(format!(
                     "{} needs the input {}, which a conversation does not have",
                     model.name(),
@@ -46,13 +46,13 @@ impl Inputs {
                 ))
             })?;
             if let Kind::Array { sizes, .. } = &feature.kind {
-                match asked {
-                    Asked::Ids => ids = Some(sizes.clone()),
-                    Asked::Mask(_) => context = sizes.most(3).and_then(|most| usize::try_from(most).ok()),
+                match role {
+                    Role::Ids => ids = Some(sizes.clone()),
+                    Role::Mask(_) => context = sizes.most(3).and_then(|most| usize::try_from(most).ok()),
                     _ => {}
                 }
             }
-            all.push((feature.name.clone(), asked));
+            all.push((feature.name.clone(), role));
         }
         let ids = ids.ok_or_else(|| invalid_model(format!("{} takes no token ids [1, n]", model.name())))?;
         if let Some(context) = context.filter(|&context| context > MAX_CONTEXT) {
@@ -85,12 +85,12 @@ impl Inputs {
         let ints = |shape: &[usize], values: Vec<i64>| {
             Tensor::Ints(ArrayD::from_shape_vec(IxDyn(shape), values).unwrap_or_default())
         };
-        let tensor = |asked: Asked| match asked {
-            Asked::Ids => ints(&[1, count], tokens.to_vec()),
-            Asked::Begin => ints(&[1], vec![past as i64]),
-            Asked::Positions(1) => ints(&[count], places()),
-            Asked::Positions(_) => ints(&[1, count], places()),
-            Asked::Mask(width) => {
+        let tensor = |role: Role| match role {
+            Role::Ids => ints(&[1, count], tokens.to_vec()),
+            Role::Begin => ints(&[1], vec![past as i64]),
+            Role::Positions(1) => ints(&[count], places()),
+            Role::Positions(_) => ints(&[1, count], places()),
+            Role::Mask(width) => {
                 let width =
                     width.map_or(past + count, |width| (width as usize).min(context.max(past + count)));
                 let mask = ArrayD::from_shape_fn(IxDyn(&[1, 1, count, width]), |place| {
@@ -99,11 +99,11 @@ impl Inputs {
                 Tensor::Floats(mask)
             }
         };
-        self.all.iter().map(|(name, asked)| (name.clone(), tensor(*asked))).collect()
+        self.all.iter().map(|(name, role)| (name.clone(), tensor(*role))).collect()
     }
 }
 
-fn asked(feature: &Feature) -> Option<Asked> {
+fn role(feature: &Feature) -> Option<Role> {
     let Kind::Array { class, sizes } = &feature.kind else { return None };
     let name = feature.name.to_lowercase();
     match (class, sizes.rank()) {
@@ -113,13 +113,13 @@ fn asked(feature: &Feature) -> Option<Asked> {
             } else {
                 None
             };
-            Some(Asked::Mask(fixed))
+            Some(Role::Mask(fixed))
         }
-        (Class::Int, rank) if name.contains("position") => Some(Asked::Positions(rank)),
+        (Class::Int, rank) if name.contains("position") => Some(Role::Positions(rank)),
         (Class::Int, 1) if name.contains("pos") || name.contains("offset") || name.contains("past") => {
-            Some(Asked::Begin)
+            Some(Role::Begin)
         }
-        (Class::Int, 2) => Some(Asked::Ids),
+        (Class::Int, 2) => Some(Role::Ids),
         _ => None,
     }
 }

@@ -11,7 +11,7 @@ pub(super) struct Stops<'s> {
     endings: &'s [String],
     ends: Vec<u32>,
     ids: Vec<u32>,
-    said: usize,
+    sent: usize,
     unsaid: u32,
     count: u64,
     stopped: Rc<Cell<bool>>,
@@ -26,7 +26,7 @@ impl<'s> Stops<'s> {
             endings: stops,
             ends: ends.to_vec(),
             ids: Vec::new(),
-            said: 0,
+            sent: 0,
             unsaid: 0,
             count: 0,
             stopped: Rc::default(),
@@ -44,7 +44,7 @@ impl<'s> Stops<'s> {
     }
 
     /// Adds a token.
-    pub(super) fn hear(&mut self, token: u32) {
+    pub(super) fn push(&mut self, token: u32) {
         self.count += 1;
         self.unsaid += 1;
         if self.ends.contains(&token) {
@@ -55,33 +55,33 @@ impl<'s> Stops<'s> {
         let first = self.endings.iter().filter_map(|stop| text.find(stop.as_str())).min();
         if let Some(at) = first {
             self.stopped.set(true);
-            self.say(&text, at);
+            self.send(&text, at);
             return;
         }
         // A character of several tokens is incomplete.
         let whole = text.trim_end_matches('\u{fffd}').len();
         let held = self.endings.iter().map(|stop| begun(&text[..whole], stop)).max().unwrap_or(0);
-        self.say(&text, whole - held);
+        self.send(&text, whole - held);
     }
 
     /// Sends the rest; returns the whole text.
     pub(super) fn end(mut self) -> Result<String, EngineError> {
         let mut text = self.tokens.decode(&self.ids, true)?;
         if !self.stopped.get() {
-            self.say(&text, text.len());
+            self.send(&text, text.len());
         }
         if self.unsaid > 0 {
             // The last tokens have no text of their own, but they count.
             self.job.token(String::new(), self.unsaid);
         }
-        text.truncate(self.said);
+        text.truncate(self.sent);
         Ok(text)
     }
 
-    fn say(&mut self, text: &str, until: usize) {
-        if let Some(new) = text.get(self.said..until).filter(|new| !new.is_empty()) {
+    fn send(&mut self, text: &str, until: usize) {
+        if let Some(new) = text.get(self.sent..until).filter(|new| !new.is_empty()) {
             self.job.token(new, self.unsaid);
-            self.said = until;
+            self.sent = until;
             self.unsaid = 0;
         }
     }

@@ -11,20 +11,20 @@ use island_runtimes_template::{Message, Template, TemplateError, defuse};
 
 /// A template with the control tokens that a user's text must not contain.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(super) struct ChatTemplate {
     template: Template,
     specials: Vec<String>,
 }
 
-impl Frame {
+impl ChatTemplate {
     /// From `chat_template.jinja` or `tokenizer_config.json`.
     pub(super) fn load(repository: &Repository, tokens: &Tokens) -> Result<Self, EngineError> {
         let file = repository.bytes("chat_template.jinja")?;
         let file = file.map(|bytes| {
             String::from_utf8(bytes).map_err(|_| invalid_model("chat_template.jinja is not text"))
         });
-        let said = tokens.settings.get("chat_template").and_then(serde_json::Value::as_str);
-        let source = file.transpose()?.or(said.map(str::to_owned));
+        let configured = tokens.settings.get("chat_template").and_then(serde_json::Value::as_str);
+        let source = file.transpose()?.or(configured.map(str::to_owned));
         let named = |name: &str| tokens.special(name).unwrap_or_default();
         let template =
             Template::compile(source, named("bos_token"), named("eos_token")).map_err(template_error)?;

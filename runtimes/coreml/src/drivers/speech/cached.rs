@@ -16,12 +16,12 @@ const MAX_CACHE: usize = 1 << 27;
 const HIDDEN: f32 = -1.0e4;
 
 const TOKEN: &str = "input_ids";
-const PLACE: &str = "cache_length";
+const POSITION: &str = "cache_length";
 const KEYS: &str = "key_cache";
 const VALUES: &str = "value_cache";
 const UPDATED: &str = "kv_cache_update_mask";
 const STATES: &str = "encoder_output_embeds";
-const SEEN: &str = "decoder_key_padding_mask";
+const PADDING: &str = "decoder_key_padding_mask";
 const LOGITS: &str = "logits";
 const NEW_KEYS: &str = "key_cache_updates";
 const NEW_VALUES: &str = "value_cache_updates";
@@ -43,12 +43,12 @@ impl Shape {
     /// The interface of a model. An error if it differs.
     pub(super) fn of(model: &dyn Model) -> Result<Self, EngineError> {
         let interface = model.interface();
-        let said = |name: &str| {
+        let declared = |name: &str| {
             let input = interface.input(name);
             let input = input.ok_or_else(|| invalid_model(format!("{} takes no {name}", model.name())))?;
             fixed(input).ok_or_else(|| invalid_model(format!("{} has no fixed size of {name}", model.name())))
         };
-        let (_, keys) = said(KEYS)?;
+        let (_, keys) = declared(KEYS)?;
         let &[1, width, 1, length] = keys.as_slice() else {
             let message =
                 format!("{} takes {KEYS} {keys:?}, where [1, width, 1, tokens] is supported", model.name());
@@ -60,19 +60,19 @@ impl Shape {
                 model.name()
             )));
         }
-        let states = said(STATES)?.1;
+        let states = declared(STATES)?.1;
         let known = [
             (TOKEN, vec![1]),
-            (PLACE, vec![1]),
+            (POSITION, vec![1]),
             (KEYS, keys.clone()),
             (VALUES, keys.clone()),
             (UPDATED, vec![1, length]),
             (STATES, states.clone()),
-            (SEEN, vec![1, length]),
+            (PADDING, vec![1, length]),
         ];
         let mut inputs = Vec::new();
         for (name, wanted) in known {
-            let (class, sizes) = said(name)?;
+            let (class, sizes) = declared(name)?;
             if sizes != wanted {
                 let message =
                     format!("{} takes {name} {sizes:?}, where {wanted:?} fits the others", model.name());
@@ -94,16 +94,16 @@ impl Shape {
     }
 
     /// Starts decoding from the encoder's states.
-    pub(super) fn begin<'m>(&'m self, model: &'m dyn Model, states: ArrayD<f32>) -> Writing<'m> {
+    pub(super) fn begin<'m>(&'m self, model: &'m dyn Model, states: ArrayD<f32>) -> Decoding<'m> {
         let empty = || ArrayD::zeros(IxDyn(&[1, self.width, 1, self.length]));
         let row = Row { keys: empty(), values: empty(), length: 0 };
-        Writing { model, shape: self, states, rows: vec![row] }
+        Decoding { model, shape: self, states, rows: vec![row] }
     }
 }
 
 /// Texts during decoding.
 #[derive(Debug)]
-pub(super) struct Writing<'m> {
+pub(super) struct Decoding<'m> {
     model: &'m dyn Model,
     shape: &'m Shape,
     states: ArrayD<f32>,
@@ -118,9 +118,9 @@ struct Row {
     length: usize,
 }
 
-impl Writing<'_> {
+impl Decoding<'_> {
     /// The logits after one more token of a row.
-    fn say(&mut self, row: usize, token: i64) -> Result<Vec<f32>, EngineError> {
+    fn logits_after(&mut self, row: usize, token: i64) -> Result<Vec<f32>, EngineError> {
         let (model, shape) = (self.model, self.shape);
         let row = &mut self.rows[row];
         let place = row.length;
@@ -137,11 +137,11 @@ impl Writing<'_> {
         };
         let numbers = |name: &str| match name {
             TOKEN => one(token as f32),
-            PLACE => one(place as f32),
+            POSITION => one(place as f32),
             KEYS => row.keys.clone(),
             VALUES => row.values.clone(),
             UPDATED => places(&|at| f32::from(u8::from(at == place))),
-            SEEN => places(&|at| if at <= place { 0.0 } else { HIDDEN }),
+            PADDING => places(&|at| if at <= place { 0.0 } else { HIDDEN }),
             _ => self.states.clone(),
         };
         let inputs =
@@ -166,7 +166,7 @@ impl Writing<'_> {
     }
 }
 
-impl Decoder for Writing<'_> {
+impl Decoder for Decoding<'_> {
     fn step(&mut self, tokens: ArrayView2<'_, i64>) -> Result<Array2<f32>, EngineError> {
         let expected = self.shape.states.as_slice();
         if self.states.shape() != expected {
@@ -180,7 +180,7 @@ impl Decoder for Writing<'_> {
         for (row, tokens) in tokens.rows().into_iter().enumerate() {
             let mut last = Vec::new();
             for &token in tokens {
-                last = self.say(row, token)?;
+                last = self.logits_after(row, token)?;
             }
             words = last.len();
             all.extend(last);

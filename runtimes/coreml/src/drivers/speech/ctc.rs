@@ -116,14 +116,14 @@ impl CtcModel {
         (class, takes): (Class, Vec<usize>),
         output: &Feature,
     ) -> Result<Frontend, EngineError> {
-        let (&[1, pitches, 1, moments] | &[1, pitches, moments]) = takes.as_slice() else {
+        let (&[1, bands, 1, frames] | &[1, bands, frames]) = takes.as_slice() else {
             return Err(invalid_model(format!(
                 "{} takes {takes:?}, where [1, bands, frames] is supported",
                 own.name()
             )));
         };
         let labels = fixed(output).and_then(|(_, sizes)| sizes.get(sizes.len().checked_sub(2)?).copied());
-        let labels = labels.filter(|&labels| (1..=moments).contains(&labels));
+        let labels = labels.filter(|&labels| (1..=frames).contains(&labels));
         let labels =
             labels.ok_or_else(|| invalid_model(format!("{} has no fixed number of labels", own.name())))?;
         let stride = |samples: usize| (samples as f64 / labels as f64).round().max(1.0) as usize;
@@ -141,7 +141,7 @@ impl CtcModel {
                 own.name()
             )));
         }
-        let log_mel = log_mel(repository, own, (pitches, moments))?;
+        let log_mel = log_mel(repository, own, (bands, frames))?;
         let window = log_mel.window;
         Ok(Frontend::LogMel(Box::new(log_mel), features(window)))
     }

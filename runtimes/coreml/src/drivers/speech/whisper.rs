@@ -44,14 +44,14 @@ impl WhisperKit {
         let encoder = Stage::of(wanted(ENCODER)?)?;
         let decoder = wanted(DECODER)?;
         let spectrogram = model(models, folder, SPECTROGRAM)?.map(Stage::of).transpose()?;
-        let (&[1, pitches, 1, moments] | &[1, pitches, moments]) = encoder.takes.as_slice() else {
+        let (&[1, bands, 1, frames] | &[1, bands, frames]) = encoder.takes.as_slice() else {
             return Err(invalid_model(format!(
                 "{} takes {:?}, where [1, bands, 1, frames] is supported",
                 encoder.model.name(),
                 encoder.takes
             )));
         };
-        let features = log_mel(repository, encoder.model.as_ref(), (pitches, moments))?;
+        let features = log_mel(repository, encoder.model.as_ref(), (bands, frames))?;
         if let Some(spectrogram) = &spectrogram
             && spectrogram.takes.iter().product::<usize>() != features.window
         {

@@ -40,9 +40,9 @@ pub struct SpeechT5 {
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     /// Mel bands of a spectrogram.
-    pitches: usize,
+    bands: usize,
     /// Frames of one step.
-    spectra: usize,
+    frames: usize,
     /// Maximum number of steps of the decoder.
     steps: usize,
     /// Length of a speaker embedding.
@@ -70,8 +70,8 @@ impl SpeechT5 {
                 .ok_or_else(|| invalid_model(format!("{name} of config.json cannot be {number}")))
         };
         let sizes = Sizes {
-            pitches: number("num_mel_bins", 80, 1024)?,
-            spectra: number("reduction_factor", 2, 64)?,
+            bands: number("num_mel_bins", 80, 1024)?,
+            frames: number("reduction_factor", 2, 64)?,
             steps: number("max_speech_positions", 4000, 16_384)?,
             speaker: number("speaker_embedding_dim", 512, 1 << 16)?,
         };
@@ -108,7 +108,7 @@ impl SpeechT5 {
 
     /// The spectrogram of a text, `[frames, bands]`, before the postnet.
     fn spectrogram(&self, ids: &[i64], speaker: &[f32], job: &Job) -> Result<Array2<f32>, EngineError> {
-        let Sizes { pitches, spectra, .. } = self.sizes;
+        let Sizes { bands, frames, .. } = self.sizes;
         let text = Array2::from_shape_fn((1, ids.len()), |(_, place)| ids[place]);
         let encoded = self.encoder.run(Feeds::new().ints("input_ids", text.into_dyn()))?;
         let names = ["encoder_outputs", "last_hidden_state"];
@@ -137,10 +137,10 @@ impl SpeechT5 {
             feeds = match &written {
                 Some(written) => feeds.held("output_sequence", written),
                 // Decoding begins with a frame of zeros.
-                None => feeds.floats("output_sequence", Array3::zeros((1, 1, pitches)).into_dyn()),
+                None => feeds.floats("output_sequence", Array3::zeros((1, 1, bands)).into_dyn()),
             };
             let results = graph.run(cache.feed(feeds, graph))?;
-            spectrogram.extend(finite(&results, "spectrum", spectra * pitches, graph)?);
+            spectrogram.extend(finite(&results, "spectrum", frames * bands, graph)?);
             let ends: f64 = results.floats("prob")?.iter().map(|&share| f64::from(share)).sum();
             if step >= least && ends >= self.bounds.threshold {
                 break;
@@ -151,7 +151,7 @@ impl SpeechT5 {
                 .ok_or_else(|| invalid_model(format!("{} gives no output_sequence_out", graph.name())))?;
             written = Some(others.swap_remove(place).1);
         }
-        Array2::from_shape_vec((spectrogram.len() / pitches, pitches), spectrogram)
+        Array2::from_shape_vec((spectrogram.len() / bands, bands), spectrogram)
             .map_err(|error| invalid_model("the decoder's frames have different shapes").because(error))
     }
 }
@@ -166,7 +166,7 @@ impl Bounds {
             })
         };
         Ok(Self {
-            threshold: number("threshold", 0.5, sizes.spectra as f64)?,
+            threshold: number("threshold", 0.5, sizes.frames as f64)?,
             least: number("minlenratio", 0.0, 100.0)?,
             most: number("maxlenratio", 20.0, 100.0)?,
         })
@@ -174,7 +174,7 @@ impl Bounds {
 
     /// Minimum and maximum number of steps for a text of this length, within the maximum of the decoder.
     fn steps(&self, length: usize, sizes: Sizes) -> (usize, usize) {
-        let steps = |ratio: f64| (length as f64 * ratio / sizes.spectra as f64) as usize;
+        let steps = |ratio: f64| (length as f64 * ratio / sizes.frames as f64) as usize;
         let least = steps(self.least).clamp(1, sizes.steps);
         (least, steps(self.most).clamp(least, sizes.steps))
     }
@@ -182,14 +182,14 @@ impl Bounds {
 
 impl Pipeline for SpeechT5 {
     fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
-        let asked = super::asked(input)?;
-        let speaker = match asked.speaker_embeddings {
+        let input = super::parse(input)?;
+        let speaker = match input.speaker_embeddings {
             Some(numbers) => speaker::of_input(numbers, self.sizes.speaker)?,
             None => self.speaker.clone().ok_or_else(|| {
                 invalid_input("speaker_embeddings are missing: this Cargo has no speaker of its own")
             })?,
         };
-        let ids = self.characters.read(&asked.text)?;
+        let ids = self.characters.read(&input.text)?;
         let spectrogram = self.spectrogram(&ids, &speaker, job)?;
         job.step()?;
         let on_token = self.vocoder.run(Feeds::new().floats("spectrogram", spectrogram.into_dyn()))?;

@@ -101,11 +101,11 @@ impl Letters {
 
 impl Pipeline for Vits {
     fn answer(&self, input: &Value, job: &Job) -> Result<Answer, EngineError> {
-        let asked = super::asked(input)?;
-        if asked.speaker_embeddings.is_some() {
+        let input = super::parse(input)?;
+        if input.speaker_embeddings.is_some() {
             return Err(invalid_input("this voice has one speaker: leave out speaker_embeddings"));
         }
-        let ids = self.letters.read(&asked.text)?;
+        let ids = self.letters.read(&input.text)?;
         job.step()?;
         let (ids, read) = (Array2::from_shape_fn((1, ids.len()), |(_, place)| ids[place]), ids.len());
         let mask = Array2::from_elem(ids.dim(), 1_i64);

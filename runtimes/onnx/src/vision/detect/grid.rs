@@ -49,9 +49,10 @@ struct Fit {
 impl Grid {
     /// The grid of a graph.
     pub fn of(graph: &Graph, loader: &Loader<'_>) -> Result<Self, EngineError> {
-        let said = graph.says("imgsz").and_then(|size| serde_json::from_str::<[u32; 2]>(&size).ok());
-        let said = said.map(|[height, width]| (width, height));
-        let size = fixed(graph).or(said).unwrap_or((USUAL_SIDE, USUAL_SIDE));
+        let configured =
+            graph.metadata("imgsz").and_then(|size| serde_json::from_str::<[u32; 2]>(&size).ok());
+        let configured = configured.map(|[height, width]| (width, height));
+        let size = fixed(graph).or(configured).unwrap_or((USUAL_SIDE, USUAL_SIDE));
         if !(32..=2048).contains(&size.0) || !(32..=2048).contains(&size.1) {
             return Err(invalid_model(format!(
                 "the graph reads images of {} × {} pixels, not 32 to 2048",
@@ -69,14 +70,13 @@ impl Grid {
         let pixels = Levels::UNIT.tensor(&fit.place(picture, self.size));
         let results = graph.run(Feeds::new().floats(input(graph), pixels.into_dyn()))?;
         let name = graph.outputs().first().map(String::as_str).unwrap_or_default();
-        let guesses =
+        let boxes =
             results.floats(name)?.into_dimensionality::<Ix3>().ok().filter(|array| array.shape()[0] == 1);
-        let guesses =
-            guesses.ok_or_else(|| invalid_model(format!("{name} of the graph is not [1, …, …]")))?;
-        let guesses = guesses.index_axis(Axis(0), 0);
+        let boxes = boxes.ok_or_else(|| invalid_model(format!("{name} of the graph is not [1, …, …]")))?;
+        let boxes = boxes.index_axis(Axis(0), 0);
         let bounds = (picture.width() as f32, picture.height() as f32);
-        if guesses.ncols() == 6 && guesses.nrows() > 6 {
-            let whole = guesses.rows().into_iter().filter(|row| row[4] > threshold).take(MAX_GUESSES);
+        if boxes.ncols() == 6 && boxes.nrows() > 6 {
+            let whole = boxes.rows().into_iter().filter(|row| row[4] > threshold).take(MAX_GUESSES);
             let found = whole.map(|row| Found {
                 class: row[5].max(0.0) as usize,
                 score: row[4],
@@ -84,28 +84,25 @@ impl Grid {
             });
             return Ok(found.take(MOST).collect());
         }
-        let mut found = raw(guesses, threshold)?;
+        let mut found = raw(boxes, threshold)?;
         if found.len() > MAX_GUESSES {
             found.sort_by(|a, b| b.score.total_cmp(&a.score));
             found.truncate(MAX_GUESSES);
         }
-        let mut kept = overlap::thin_out(found, self.overlap, MOST);
+        let mut kept = overlap::suppress(found, self.overlap, MOST);
         kept.iter_mut().for_each(|found| found.corners = fit.back(found.corners, bounds));
         Ok(kept)
     }
 }
 
 /// Boxes above a score: each column is a center, a size, and a score per class.
-fn raw(guesses: ArrayView2<'_, f32>, threshold: f32) -> Result<Vec<Found>, EngineError> {
-    if guesses.nrows() < 5 {
-        return Err(invalid_model(format!(
-            "the graph has {} numbers per box, fewer than 5",
-            guesses.nrows()
-        )));
+fn raw(boxes: ArrayView2<'_, f32>, threshold: f32) -> Result<Vec<Found>, EngineError> {
+    if boxes.nrows() < 5 {
+        return Err(invalid_model(format!("the graph has {} numbers per box, fewer than 5", boxes.nrows())));
     }
     let mut found = Vec::new();
-    let classes = guesses.slice(s![4.., ..]);
-    let mut best = vec![(0, f32::NEG_INFINITY); guesses.ncols()];
+    let classes = boxes.slice(s![4.., ..]);
+    let mut best = vec![(0, f32::NEG_INFINITY); boxes.ncols()];
     for (class, scores) in classes.rows().into_iter().enumerate() {
         for (best, &score) in best.iter_mut().zip(scores) {
             if score > best.1 {
@@ -113,8 +110,8 @@ fn raw(guesses: ArrayView2<'_, f32>, threshold: f32) -> Result<Vec<Found>, Engin
             }
         }
     }
-    for (guess, &(class, score)) in best.iter().enumerate().filter(|(_, best)| best.1 > threshold) {
-        let [x, y, w, h] = [0, 1, 2, 3].map(|side| guesses[[side, guess]]);
+    for (candidate, &(class, score)) in best.iter().enumerate().filter(|(_, best)| best.1 > threshold) {
+        let [x, y, w, h] = [0, 1, 2, 3].map(|side| boxes[[side, candidate]]);
         found.push(Found { class, score, corners: [x - w / 2.0, y - h / 2.0, x + w / 2.0, y + h / 2.0] });
     }
     Ok(found)

@@ -3,17 +3,18 @@
 use super::Found;
 
 /// Keeps at most `most` boxes, in descending order of score, none of which overlaps another of its class by more than `share` of their union.
-pub fn thin_out(mut guesses: Vec<Found>, share: f32, most: usize) -> Vec<Found> {
-    guesses.sort_by(|a, b| b.score.total_cmp(&a.score));
+pub fn suppress(mut boxes: Vec<Found>, share: f32, most: usize) -> Vec<Found> {
+    boxes.sort_by(|a, b| b.score.total_cmp(&a.score));
     let mut kept: Vec<Found> = Vec::new();
-    for guess in guesses {
+    for candidate in boxes {
         if kept.len() == most {
             break;
         }
-        let is_covered =
-            |other: &Found| other.class == guess.class && overlap(&other.corners, &guess.corners) > share;
+        let is_covered = |other: &Found| {
+            other.class == candidate.class && overlap(&other.corners, &candidate.corners) > share
+        };
         if !kept.iter().any(is_covered) {
-            kept.push(guess);
+            kept.push(candidate);
         }
     }
     kept
@@ -31,14 +32,19 @@ pub fn overlap(a: &[f32; 4], b: &[f32; 4]) -> f32 {
 mod tests {
     use super::*;
 
-    fn guess(class: usize, score: f32, left: f32) -> Found {
+    fn candidate(class: usize, score: f32, left: f32) -> Found {
         Found { class, score, corners: [left, 0.0, left + 10.0, 10.0] }
     }
 
     #[test]
     fn box_with_the_highest_score_of_a_class_is_kept() {
-        let kept = thin_out(
-            vec![guess(0, 0.5, 1.0), guess(0, 0.9, 0.0), guess(1, 0.4, 0.0), guess(0, 0.3, 50.0)],
+        let kept = suppress(
+            vec![
+                candidate(0, 0.5, 1.0),
+                candidate(0, 0.9, 0.0),
+                candidate(1, 0.4, 0.0),
+                candidate(0, 0.3, 50.0),
+            ],
             0.5,
             10,
         );

@@ -25,7 +25,7 @@ impl Alphabet {
         let list = match repository.names().find(is_list) {
             Some(name) => String::from_utf8(repository.bytes(name)?.unwrap_or_default())
                 .map_err(|_| invalid_model(format!("{name} is not UTF-8")))?,
-            None => reader.says("character").ok_or_else(|| {
+            None => reader.metadata("character").ok_or_else(|| {
                 let wanted = "…dict….txt or …keys….txt";
                 invalid_model(format!("no list of characters: neither {wanted} nor in {}", reader.name()))
             })?,
@@ -46,8 +46,8 @@ impl Alphabet {
     }
 
     /// The text of `[T, characters]` probabilities, and the mean probability of its characters.
-    pub fn read(&self, shares: ArrayView2<'_, f32>) -> Result<(String, f32), EngineError> {
-        let (known, given) = (self.0.len(), shares.ncols());
+    pub fn read(&self, probabilities: ArrayView2<'_, f32>) -> Result<(String, f32), EngineError> {
+        let (known, given) = (self.0.len(), probabilities.ncols());
         // Graphs with a space have it last, though lists do not contain it.
         if given != known && given != known + 1 {
             return Err(invalid_model(format!(
@@ -56,7 +56,7 @@ impl Alphabet {
         }
         let mut text = String::new();
         let (mut sum, mut count, mut before) = (0.0, 0, 0);
-        for column in shares.rows() {
+        for column in probabilities.rows() {
             let letter = argmax(column.iter().copied());
             if letter != 0 && letter != before {
                 text.push_str(self.0.get(letter).map_or(" ", String::as_str));
@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    fn shares(letters: &[usize], classes: usize) -> Array2<f32> {
+    fn probabilities(letters: &[usize], classes: usize) -> Array2<f32> {
         Array2::from_shape_fn(
             (letters.len(), classes),
             |(at, letter)| if letter == letters[at] { 0.8 } else { 0.0 },
@@ -85,14 +85,15 @@ mod tests {
     #[test]
     fn repetitions_and_blanks_are_removed() {
         let alphabet = Alphabet::of("a\nb\n");
-        let (text, score) = alphabet.read(shares(&[0, 1, 1, 0, 1, 2, 3, 2, 0], 4).view()).expect("read");
+        let (text, score) =
+            alphabet.read(probabilities(&[0, 1, 1, 0, 1, 2, 3, 2, 0], 4).view()).expect("read");
         assert_eq!(text, "aab b");
         assert!((score - 0.8).abs() < 1e-6);
-        assert_eq!(alphabet.read(shares(&[0, 0], 3).view()).expect("read"), (String::new(), 0.0));
+        assert_eq!(alphabet.read(probabilities(&[0, 0], 3).view()).expect("read"), (String::new(), 0.0));
     }
 
     #[test]
     fn list_of_another_graph_is_rejected() {
-        assert!(Alphabet::of("a\nb\n").read(shares(&[0], 9).view()).is_err());
+        assert!(Alphabet::of("a\nb\n").read(probabilities(&[0], 9).view()).is_err());
     }
 }

@@ -106,18 +106,22 @@ impl Page {
         let line = self.upright(line)?;
         let ratio = line.width() as f32 / line.height() as f32;
         let full = (LINE_HEIGHT as f32 * ratio).clamp(LEAST_WIDTH, MOST_WIDTH).floor() as u32;
-        let shares = first(&self.reader, strip(&line, full))?;
-        let shares = shares.into_dimensionality::<Ix3>().ok().filter(|shares| shares.shape()[0] == 1);
-        let shares = shares
+        let probabilities = first(&self.reader, strip(&line, full))?;
+        let probabilities = probabilities
+            .into_dimensionality::<Ix3>()
+            .ok()
+            .filter(|probabilities| probabilities.shape()[0] == 1);
+        let probabilities = probabilities
             .ok_or_else(|| invalid_model(format!("{} gives no [1, columns, letters]", self.reader.name())))?;
-        self.alphabet.read(shares.index_axis(Axis(0), 0))
+        self.alphabet.read(probabilities.index_axis(Axis(0), 0))
     }
 
     /// Rotates a line that is upside down.
     fn upright(&self, line: RgbImage) -> Result<RgbImage, EngineError> {
         let Some(turner) = &self.turner else { return Ok(line) };
-        let shares = first(turner, strip(&line, TURN_WIDTH))?;
-        let is_turned = shares.len() == 2 && shares.iter().nth(1).is_some_and(|&share| share > TURNED);
+        let probabilities = first(turner, strip(&line, TURN_WIDTH))?;
+        let is_turned = probabilities.len() == 2
+            && probabilities.iter().nth(1).is_some_and(|&probability| probability > TURNED);
         Ok(if is_turned { imageops::rotate180(&line) } else { line })
     }
 }

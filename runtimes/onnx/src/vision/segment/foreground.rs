@@ -84,5 +84,5 @@ fn levels(mut plane: Array2<f32>) -> Array2<u8> {
     if plane.iter().any(|number| !(-0.01..=1.01).contains(number)) {
         plane.mapv_inplace(scores::sigmoid);
     }
-    plane.mapv(|share| (share * 255.0) as u8)
+    plane.mapv(|probability| (probability * 255.0) as u8)
 }

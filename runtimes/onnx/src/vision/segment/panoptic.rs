@@ -57,10 +57,10 @@ impl Head for Panoptic {
         let nothing = logits.ncols() - 1;
         let mut kept = Vec::new();
         for (query, logits) in logits.rows().into_iter().enumerate() {
-            let shares = scores::softmax(&logits.to_vec());
-            let class = scores::argmax(shares.iter().copied());
-            if class != nothing && shares[class] > least {
-                kept.push((query, class, shares[class]));
+            let probabilities = scores::softmax(&logits.to_vec());
+            let class = scores::argmax(probabilities.iter().copied());
+            if class != nothing && probabilities[class] > least {
+                kept.push((query, class, probabilities[class]));
             }
         }
         let size = (picture.height() as usize, picture.width() as usize);
@@ -83,8 +83,8 @@ impl Head for Panoptic {
 impl Claims {
     fn add(&mut self, rank: u32, mask: &Array2<f32>, score: f32, own: f32) {
         let mut area = 0;
-        Zip::from(&mut self.best).and(mask).for_each(|best, &share| {
-            let claim = share * score;
+        Zip::from(&mut self.best).and(mask).for_each(|best, &probability| {
+            let claim = probability * score;
             area += usize::from(claim >= own);
             if claim > best.1 {
                 *best = (rank, claim);
