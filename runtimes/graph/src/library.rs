@@ -1,8 +1,10 @@
 //! ONNX Runtime's shared library: found and opened once in a process, before the sandbox is applied.
 
 use std::{
-    env,
+    env, io,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
+    process::Command,
     sync::OnceLock,
 };
 
@@ -18,6 +20,16 @@ const SYSTEM_NAMES: [&str; 3] = ["libonnxruntime.so", "libonnxruntime.so.1", "li
 pub fn open() -> Result<&'static Environment, Unavailable> {
     static OPENED: OnceLock<Result<Environment, Unavailable>> = OnceLock::new();
     OPENED.get_or_init(try_open).as_ref().map_err(Clone::clone)
+}
+
+/// Executes this program again with telemetry disabled, unless it is disabled already: the library reads the environment when it is opened,
+/// and a program cannot safely change its own. Returns only if telemetry is disabled, or with the error of the execution.
+pub fn disable_telemetry() -> io::Result<()> {
+    if env::var_os(SILENT).is_some() {
+        return Ok(());
+    }
+    let program = env::current_exe()?;
+    Err(Command::new(program).args(env::args_os().skip(1)).env(SILENT, "1").exec())
 }
 
 /// Its version: from the file's name; the library itself reports only the commit it was built from.
