@@ -9,6 +9,7 @@ Needs `pip install wasmtime jsonschema`, and Docker for containers (the socket o
 no files, no environment and no arguments, the containers with what Islands give them: see docs/cargo-authors.md.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -20,7 +21,7 @@ import tomllib
 
 CARGOS = pathlib.Path(__file__).resolve().parent.parent
 MEMORY = {"restricted": "256m", "standard": "1g", "elevated": "8g"}
-PIDS = {"restricted": "64", "standard": "256", "elevated": "1024"}
+PIDS = {"restricted": "64", "standard": "256", "elevated": "512"}
 CPUS = {"restricted": "1", "standard": "2", "elevated": "4"}
 
 
@@ -103,6 +104,12 @@ def check(cargo):
 def main():
     cargos = load()
     arguments = sys.argv[1:]
+    unknown = [slug for slug in arguments if slug not in cargos and not slug.startswith("{")]
+    if unknown:
+        sys.exit(f"examples.py: cargos/wasm and cargos/container have no {', '.join(unknown)}")
+    for module in ("wasmtime", "jsonschema"):
+        if importlib.util.find_spec(module) is None:
+            sys.exit(f"examples.py: the Python package {module} is missing: pip install wasmtime jsonschema")
     if len(arguments) == 2 and arguments[1].startswith("{"):
         code, out, err, _ = run(cargos[arguments[0]], arguments[1])
         sys.stdout.write(out)

@@ -11,4 +11,4 @@ pub mod network;
 mod postgres;
 pub mod processes;
 
-pub use network::{Network, Options, program};
+pub use network::{Network, Options, has_postgres, program};

@@ -58,6 +58,11 @@ pub struct Network {
     _postgres: Option<Server>,
 }
 
+/// Whether PostgreSQL is installed, which [`Options::postgres`] needs.
+pub fn has_postgres() -> bool {
+    Server::is_installed()
+}
+
 impl Network {
     /// Starts the usual network.
     pub fn start() -> Self {

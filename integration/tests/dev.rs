@@ -52,9 +52,19 @@ async fn several_islands_share_the_work() {
     let client = network.client();
     let hosts = client.hosts().await.expect("hosts");
     assert_eq!(hosts.len(), 2);
-    eventually("both are online", || async {
+    // More at once than one Island has slots for.
+    let input = json!({ "prompt": "one two three four", "max_tokens": 40, "delay_ms": 25 });
+    let mut jobs = Vec::new();
+    for _ in 0..12 {
+        jobs.push(client.submit_job("sim-chat", input.clone(), 0).await.expect("submit"));
+    }
+    for job in jobs {
+        let story = Story::default().read_to_end(&mut client.job_events(job.id, None)).await;
+        assert!(story.is_done(), "{:?}", story.last);
+    }
+    eventually("both have run some of them", || async {
         let hosts = client.hosts().await.expect("hosts");
-        hosts.iter().all(|host| host.status == "online").then_some(())
+        hosts.iter().all(|host| host.status == "online" && host.karma > 0.0).then_some(())
     })
     .await;
 }

@@ -4,11 +4,16 @@ use island_coordinator_client::Client;
 use island_integration::{
     Network, Options,
     expect::{Story, final_job},
+    has_postgres,
 };
 use serde_json::json;
 
 #[tokio::test]
 async fn a_stream_outlives_its_coordinator() {
+    if !has_postgres() {
+        island_testing::skip("a_stream_outlives_its_coordinator", "PostgreSQL is not installed");
+        return;
+    }
     let coordinator = vec![("JOBS__TAKEOVER_MS", "1500".to_owned())];
     let options = Options { postgres: true, coordinator, ..Options::default() };
     let mut network = Network::start_with(&options);

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from diffusers.models.autoencoders import vae
+from diffusers.pipelines.latent_consistency_models import pipeline_latent_consistency_img2img as lcm_image
 from diffusers.pipelines.latent_consistency_models import pipeline_latent_consistency_text2img as lcm_text
 from diffusers.pipelines.stable_diffusion import pipeline_stable_diffusion_img2img as image
 from diffusers.pipelines.stable_diffusion import pipeline_stable_diffusion_inpaint as inpaint
@@ -22,7 +23,7 @@ from repository import FIXTURES, write_json
 
 DRAWS = {
     "posterior": (vae,),
-    "start": (image, inpaint, xl_image, xl_inpaint, lcm_text),
+    "start": (image, inpaint, xl_image, xl_inpaint, lcm_image, lcm_text),
     "step": (
         scheduling_ddim, scheduling_dpmsolver_multistep, scheduling_euler_ancestral_discrete, scheduling_euler_discrete,
         scheduling_lcm,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from diffusers import LatentConsistencyModelPipeline
 from PIL import Image
 
 from golden import Golden, normal
@@ -66,7 +67,10 @@ def unet(golden: Golden, model: Any) -> None:
             pooled = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
             ids = torch.tensor([[64.0, 96.0, 8.0, 16.0, 64.0, 64.0]] * batch)
             extra = {"text_embeds": normal(300 + number, batch, pooled), "time_ids": ids}
-        condition = normal(400 + number, batch, config.time_cond_proj_dim) if config.time_cond_proj_dim else None
+        case, condition = {"name": name, "timestep": timestep}, None
+        if config.time_cond_proj_dim:
+            case["guidance"] = 7.5 - number
+            condition = embedded_guidance(torch.full((batch,), case["guidance"]), config.time_cond_proj_dim)
 
         def answer(time: float, text: torch.Tensor) -> torch.Tensor:
             return model(sample, time, text, added_cond_kwargs=extra or None, timestep_cond=condition).sample
@@ -76,7 +80,12 @@ def unet(golden: Golden, model: Any) -> None:
             moved = (other - output).std() / output.std()
             assert moved > 0.05, f"time or text does not decide: {moved}"
         tensors = {"sample": sample, "states": states, "timestep_cond": condition, "output": output, **extra}
-        golden.add("unet", {"name": name, "timestep": timestep}, **tensors)
+        golden.add("unet", case, **tensors)
+
+
+def embedded_guidance(guidance: torch.Tensor, width: int) -> torch.Tensor:
+    """The library's embedding of a guidance scale less one, which the pipeline computes from its arguments alone."""
+    return LatentConsistencyModelPipeline.get_guidance_scale_embedding(None, guidance, embedding_dim=width)
 
 
 def vae(golden: Golden, model: Any, sizes: dict[str, tuple[int, int]]) -> None:

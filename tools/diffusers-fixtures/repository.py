@@ -86,13 +86,13 @@ def _prefixed(name: str) -> str:
     return name if name.startswith(("text_model.", "text_projection.")) else f"text_model.{name}"
 
 
-def unet(folder: Path, seed: str, *, file: str = "diffusion_pytorch_model", **config: object) -> None:
-    """A UNet; what is not told has the library's default, and the file says so.
+def unet(folder: Path, seed: str, *, file: str = "diffusion_pytorch_model", decisive: float = 3.0, **config: object) -> None:
+    """A UNet; settings that are not given have the library's default, which the file contains.
 
     Eight groups: with one channel for each, as 32 would be, a norm divides by what is hardly there, and rounding alone moves whole pictures.
     """
     config = {"norm_num_groups": 8, **config}
-    model = weights.randomise(UNet2DConditionModel(**config), seed)
+    model = weights.randomise(UNet2DConditionModel(**config), seed, decisive=decisive)
     _write_net(model, folder, file)
 
 

@@ -6,7 +6,6 @@ mod input;
 mod list;
 mod output;
 mod submit;
-pub(super) mod waiting;
 
 use std::process::ExitCode;
 

@@ -214,6 +214,7 @@ const FAILED_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"llm-chat","stat
     "created_at":"2026-11-20T12:00:00.000Z","completed_at":"2026-11-20T12:01:00.000Z","duration_ms":61000}}"#;
 const WAITING_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"qwen","status":"pending",
     "input":{"prompt":"Hello"},"waiting":{"model_unreachable":1,"no_slot":2},
+    "waiting_reason":"1 Island cannot reach the model's hub, 2 Islands are busy",
     "created_at":"2026-11-20T12:00:00.000Z"}}"#;
 const PAINTED_JOB: &str = r#"{"data":{"id":"JOB","workload_slug":"painter","status":"completed",
     "input":{"prompt":"a lighthouse"},"output":{"images":[{"data":"UE5H","format":"png"}]},

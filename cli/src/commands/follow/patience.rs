@@ -6,7 +6,6 @@ use island_coordinator_client::Client;
 use island_protocol::{ids::JobId, job::JobStatus};
 use tokio::time::Instant;
 
-use crate::commands::jobs::waiting;
 
 /// Time before the first question; a free Island takes a job sooner than that.
 const FIRST: Duration = Duration::from_secs(2);
@@ -34,6 +33,6 @@ impl<'a> Patience<'a> {
         self.pause = (self.pause * 2).min(MOST);
         self.at = Instant::now() + self.pause;
         let job = job.ok().filter(|job| matches!(job.status, JobStatus::Submitted | JobStatus::Pending))?;
-        job.waiting.map(|reasons| waiting::in_words(&reasons))
+        job.waiting_reason
     }
 }

@@ -7,7 +7,6 @@ use island_coordinator_client::Client;
 use island_protocol::{api::JobView, ids::JobId};
 use serde_json::Value;
 
-use super::waiting;
 use crate::{
     commands::images,
     output::{Output, text::duration},
@@ -59,8 +58,8 @@ fn fields(job: &JobView) -> Result<Vec<(&'static str, String)>> {
     if let Some(error) = &job.error {
         fields.push(("Error", format!("{} ({})", error.message, error.code)));
     }
-    if let Some(reasons) = &job.waiting {
-        fields.push(("Waiting", waiting::in_words(reasons)));
+    if let Some(reason) = &job.waiting_reason {
+        fields.push(("Waiting", reason.clone()));
     }
     fields.push(("Input", shortened(&serde_json::to_string(&job.input)?)));
     Ok(fields)

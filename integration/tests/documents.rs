@@ -1,0 +1,294 @@
+//! The documents' commands: each exists with its flags, and those of the guides for operators and authors are run.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    fs,
+    io::{BufRead as _, BufReader},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use island_coordinator_client::Client;
+use island_integration::{Network, Options, expect::final_job, program};
+use island_protocol::job::JobStatus;
+use serde_json::json;
+
+const OURS: [&str; 5] = ["island", "island-agent", "island-coordinator", "island-update", "island-bench"];
+/// Programs of the system, which are not checked.
+const SYSTEM: &[&str] = &[
+    ".",
+    "apt",
+    "bash",
+    "cat",
+    "cd",
+    "chmod",
+    "cp",
+    "curl",
+    "echo",
+    "export",
+    "git",
+    "jq",
+    "ln",
+    "mkdir",
+    "nats-server",
+    "node",
+    "printf",
+    "python",
+    "python3",
+    "rustup",
+    "sha256sum",
+    "sqlite3",
+    "systemctl",
+    "tar",
+    "watch",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).expect("read")
+}
+
+/// The content of every block in this language.
+fn blocks(document: &str, language: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut lines = document.lines();
+    while let Some(line) = lines.next() {
+        let Some(of) = line.trim_start().strip_prefix("```") else { continue };
+        let block: Vec<&str> = lines.by_ref().take_while(|line| line.trim() != "```").collect();
+        if of == language {
+            found.push(block.join("\n"));
+        }
+    }
+    found
+}
+
+/// The commands of these shell blocks, and those in a document's inline code that begin with one of our programs, `make` or `cargo`.
+fn commands(document: &str, shell: &[String]) -> Vec<String> {
+    let mut found = Vec::new();
+    for block in shell {
+        let mut end_of_text: Option<String> = None;
+        for line in block.replace("\\\n", " ").lines() {
+            if let Some(end) = &end_of_text {
+                if line == end {
+                    end_of_text = None;
+                }
+                continue;
+            }
+            end_of_text = line.split_once("<<").map(|(_, end)| end.trim_matches('\'').to_owned());
+            found.extend(line.split("&& ").map(str::to_owned));
+        }
+    }
+    let named = |code: &&str| {
+        code.split_once(' ')
+            .is_some_and(|(name, _)| OURS.contains(&name) || ["make", "cargo", "sudo"].contains(&name))
+    };
+    found.extend(
+        document.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(named).map(str::to_owned),
+    );
+    found
+}
+
+/// Returns why a command cannot be right.
+fn fault(command: &str, targets: &BTreeSet<String>, packages: &str) -> Option<String> {
+    // The rest of a line is for a shell: another command, a file, or a comment.
+    let words = shlex::split(command)?;
+    let words = words.iter().take_while(|word| {
+        !["|", ">", "<", "||", ";", "&", "..."].contains(&word.as_str()) && !word.starts_with("<<")
+    });
+    let mut words =
+        words.map(String::as_str).skip_while(|word| *word == "sudo" || word.contains('=') || *word == "$");
+    let name = words.next()?;
+    let arguments: Vec<_> = words.collect();
+    let unknown = |what: &str, name: &str| Some(format!("there is no {what} {name}"));
+    match name {
+        name if OURS.contains(&name) => {
+            // Flags before `--help` are parsed and checked; nothing is run.
+            let known: Vec<_> = arguments
+                .iter()
+                .map(|word| word.replace("ACCOUNT_ID", &uuid::Uuid::nil().to_string()))
+                .collect();
+            let ran = Command::new(program(name))
+                .args(known)
+                .arg("--help")
+                .stdin(Stdio::null())
+                .output()
+                .expect("run");
+            (!ran.status.success()).then(|| String::from_utf8_lossy(&ran.stderr).into_owned())
+        }
+        "make" => {
+            let missing = arguments.iter().find(|word| !word.contains('=') && !targets.contains(**word))?;
+            unknown("target", missing)
+        }
+        "cargo" => {
+            let named = arguments.windows(2).find(|pair| ["-p", "--package", "--test"].contains(&pair[0]))?;
+            (!packages.contains(&format!("\"{}\"", named[1])))
+                .then(|| format!("there is no package or test {}", named[1]))
+        }
+        name if SYSTEM.contains(&name) => None,
+        name => {
+            let path = name.trim_start_matches("./");
+            (!root().join(path).exists() && !name.starts_with("/tmp/"))
+                .then(|| format!("unknown program {name}"))
+        }
+    }
+}
+
+#[test]
+fn every_command_of_every_document_exists() {
+    let listed = Command::new("git").args(["ls-files", "*.md"]).current_dir(root()).output().expect("git");
+    let listed = String::from_utf8(listed.stdout).expect("paths");
+    let targets =
+        read("Makefile").lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect();
+    let metadata = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(root())
+        .output()
+        .expect("cargo metadata");
+    let packages = String::from_utf8(metadata.stdout).expect("JSON");
+    let (mut wrong, mut checked) = (String::new(), 0);
+    for document in listed.lines().filter(|path| !path.starts_with("docs/decisions/")) {
+        let text = read(document);
+        // `guide.rs` runs the blocks of this one as they are written.
+        let shell = if document == "docs/api.md" { Vec::new() } else { blocks(&text, "sh") };
+        for command in commands(&text, &shell) {
+            checked += 1;
+            if let Some(fault) = fault(&command, &targets, &packages) {
+                let _ = writeln!(wrong, "{document}: {command}\n    {fault}");
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(checked > 100, "only {checked} commands were found");
+}
+
+/// Ends a program when a test does.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// A command of a guide with our programs by their path, in `folder`.
+fn prepared(command: &str, folder: &Path) -> Command {
+    let words = shlex::split(command).expect("a command");
+    let (name, arguments) = words.split_first().expect("a program");
+    let path = if OURS.contains(&name.as_str()) { program(name) } else { nats_server() };
+    let mut prepared = Command::new(path);
+    prepared.args(arguments).current_dir(folder).stdin(Stdio::null());
+    prepared
+}
+
+fn nats_server() -> PathBuf {
+    root().join(".tools/bin/nats-server")
+}
+
+fn output(mut command: Command) -> String {
+    let ran = command.output().expect("run it");
+    assert!(ran.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).expect("text")
+}
+
+#[tokio::test]
+async fn the_operators_guide_starts_a_network() {
+    let guide = read("docs/operators.md");
+    let blocks = blocks(&guide, "sh");
+    let [keys, nats, coordinator] = blocks[0].lines().collect::<Vec<_>>()[..] else {
+        panic!("three commands")
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    // Another port than the guide's, which may be in use on this machine.
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+    let mut keys = prepared(keys, folder.path());
+    keys.args(["--nats-port", &port.to_string(), "--store-dir"]).arg(folder.path().join("store"));
+    output(keys);
+    let mut nats = prepared(nats, folder.path());
+    let _nats = Running(nats.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nats-server"));
+    let until = Instant::now() + Duration::from_mins(1);
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < until, "NATS does not listen");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let catalogue = root().join("cargos").display().to_string();
+    let coordinator = coordinator.replace("/usr/share/island/cargos", &catalogue);
+    let mut coordinator = prepared(&coordinator, folder.path());
+    let url = format!("nats://127.0.0.1:{port}");
+    coordinator
+        .env("ISLAND_COORDINATOR_FABRIC__URL", url)
+        .args(["--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped());
+    let mut coordinator = Running(coordinator.stderr(Stdio::null()).spawn().expect("the coordinator"));
+    let mut address = String::new();
+    let lines = coordinator.0.stdout.take().expect("its output");
+    BufReader::new(lines).read_line(&mut address).expect("its address");
+
+    let [operator, user, key, list, audit] = blocks[1].lines().collect::<Vec<_>>()[..] else {
+        panic!("five commands")
+    };
+    output(prepared(operator, folder.path()));
+    let account = output(prepared(user, folder.path()));
+    let key = key.replace("ACCOUNT_ID", account.trim());
+    let key = output(prepared(&key, folder.path()));
+    assert!(output(prepared(list, folder.path())).contains("user@example.org"));
+    output(prepared(audit, folder.path()));
+    let client = Client::new(address.trim(), Some(key.trim().to_owned())).expect("a client");
+    let account = client.account().await.expect("the account");
+    assert_eq!((account.email.as_str(), account.credits.0), ("user@example.org", 100_000_000));
+}
+
+#[tokio::test]
+async fn the_authors_guide_makes_a_cargo_that_runs() {
+    let guide = read("docs/cargo-authors.md");
+    let (shell, folder) = (blocks(&guide, "sh"), tempfile::tempdir().expect("a folder"));
+    std::os::unix::fs::symlink(root(), folder.path().join("island")).expect("a clone called island");
+    let run = |script: &str, at: &Path| {
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "-euc", script]).current_dir(at);
+        // The crates are on this machine; what is built stays in the folder.
+        bash.env("CARGO_NET_OFFLINE", "true").env("CARGO_TARGET_DIR", folder.path().join("shout/target"));
+        output(bash)
+    };
+    let make = shell.iter().find(|block| block.contains("cargo new")).expect("how to make it");
+    let make: Vec<_> = make.lines().filter(|line| !line.starts_with("rustup")).collect();
+    run(&make.join("\n"), folder.path());
+    let shout = folder.path().join("shout");
+    fs::write(shout.join("src/main.rs"), &blocks(&guide, "rust")[0]).expect("the program");
+    let build = shell.iter().find(|block| block.contains("cargo run")).expect("how to build it");
+    let shown = blocks(&guide, "json").into_iter().find(|block| block.contains("LAND ")).expect("its output");
+    assert_eq!(run(build, &shout).trim(), shown);
+    let image = shell.iter().find(|block| block.contains("count.tar")).expect("how to make an image");
+    run(image, folder.path());
+    assert!(folder.path().join("count.tar").is_file());
+
+    // Its entry, offered by a network.
+    let entry = blocks(&guide, "toml")
+        .into_iter()
+        .find(|block| block.contains("slug = \"shout\""))
+        .expect("an entry");
+    let module = shout.join("target/wasm32-wasip1/release/shout.wasm");
+    let hash = run(&format!("sha256sum {}", module.display()), folder.path());
+    let entry = entry
+        .replace("/home/you/shout/target/wasm32-wasip1/release/shout.wasm", &module.display().to_string())
+        .replace('…', hash.split_whitespace().next().expect("a hash"));
+    let catalogue = folder.path().join("cargos");
+    fs::create_dir(&catalogue).expect("a catalogue");
+    fs::write(catalogue.join("shout.toml"), entry).expect("the entry");
+    let mut check = Command::new(program("island-coordinator"));
+    output({
+        check.args(["config", "check", "--catalogue"]).arg(&catalogue);
+        check
+    });
+    let network = Network::start_with(&Options { cargos: Some(catalogue), ..Options::default() });
+    let client = network.client();
+    let job = client.submit_job("shout", json!({ "text": "land ahoy" }), 0).await.expect("submit");
+    let job = final_job(&client, job.id).await;
+    assert_eq!((job.status, job.output), (JobStatus::Completed, Some(json!({ "text": "LAND AHOY" }))));
+}
