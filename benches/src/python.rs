@@ -7,8 +7,8 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-use island_runtimes_graph::library;
 use anyhow::{Context as _, Result};
+use island_runtimes_graph::library;
 use serde_json::Value;
 
 /// Python, waiting for lines.

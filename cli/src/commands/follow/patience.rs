@@ -6,7 +6,6 @@ use island_coordinator_client::Client;
 use island_protocol::{ids::JobId, job::JobStatus};
 use tokio::time::Instant;
 
-
 /// Time before the first question; a free Island takes a job sooner than that.
 const FIRST: Duration = Duration::from_secs(2);
 /// Longest time between two questions, which count against the account's requests per minute.

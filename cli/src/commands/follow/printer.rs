@@ -65,8 +65,7 @@ impl<'a> Printer<'a> {
     /// Prints one event; the exit code once it was the last.
     pub(super) fn take(&mut self, event: Numbered<JobEvent>) -> Result<Option<ExitCode>> {
         let code = exit_code(&event.event);
-        self.is_waiting =
-            matches!(&event.event, JobEvent::Status { state, .. } if matches!(&**state, "submitted" | "pending"));
+        self.is_waiting = matches!(&event.event, JobEvent::Status { state, .. } if matches!(&**state, "submitted" | "pending"));
         if self.output.is_json() && !self.how.whole {
             self.output.json_line(&event)?;
             if let JobEvent::Image(image) = &event.event {
