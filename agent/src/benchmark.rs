@@ -39,7 +39,7 @@ const TRIES: u32 = 5;
 
 /// The stored result, with the machine that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct StoredResult {
     machine: String,
     measured: Measured,
 }
@@ -122,12 +122,12 @@ impl Benchmark {
     }
 
     fn kept(&self) -> Option<Measured> {
-        let kept: Kept = serde_json::from_slice(&fs::read(self.state.join(FILE)).ok()?).ok()?;
+        let kept: StoredResult = serde_json::from_slice(&fs::read(self.state.join(FILE)).ok()?).ok()?;
         (kept.machine == self.machine()).then_some(kept.measured)
     }
 
     fn keep(&self, measured: Measured) {
-        let kept = Kept { machine: self.machine(), measured };
+        let kept = StoredResult { machine: self.machine(), measured };
         let bytes = serde_json::to_vec(&kept).expect("numbers and text are valid JSON");
         if let Err(error) = write_atomic(&self.state.join(FILE), &bytes, 0o600) {
             tracing::warn!(%error, "the measured speed cannot be stored");

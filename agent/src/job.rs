@@ -59,11 +59,11 @@ pub struct JobContext {
 
 /// Where an attempt of an earlier run of the agent was found.
 #[derive(Debug)]
-pub enum Held {
+pub enum RecoveredAttempt {
     /// In a worker that still runs.
-    In(Arc<WorkerHandle>),
+    InWorker(Arc<WorkerHandle>),
     /// Only in the journal.
-    Nowhere,
+    JournalOnly,
 }
 
 /// Why a try in a worker ended without an event of the worker.
@@ -76,7 +76,7 @@ enum Broken {
 }
 
 /// Runs an attempt until its end is committed or the coordinator drops it.
-pub async fn run(context: JobContext, held: Option<Held>) {
+pub async fn run(context: JobContext, held: Option<RecoveredAttempt>) {
     let attempt = Arc::clone(&context.attempt);
     let execute = async {
         if let Err(failure) = context.execute(held).await {
@@ -100,14 +100,14 @@ pub async fn run(context: JobContext, held: Option<Held>) {
 
 impl JobContext {
     /// Returns `Ok` when the attempt's end is in its spool.
-    async fn execute(&self, held: Option<Held>) -> Result<(), Failure> {
+    async fn execute(&self, held: Option<RecoveredAttempt>) -> Result<(), Failure> {
         if self.attempt.with_spool(|spool| spool.end().is_some()) {
             return Ok(());
         }
         let mut broken = match held {
             None => None,
-            Some(Held::In(worker)) => self.resume(worker).await.err(),
-            Some(Held::Nowhere) => {
+            Some(RecoveredAttempt::InWorker(worker)) => self.resume(worker).await.err(),
+            Some(RecoveredAttempt::JournalOnly) => {
                 let message = "the Island's agent was restarted and the engine's process is gone";
                 let failure = Failure::of_host(FailureCode::RuntimeCrashed, message);
                 Some(Broken::Worker { failure, retry: true })

@@ -24,7 +24,7 @@ use crate::{artifacts::is_image_reference, config::PreloadSection, supervisor::S
 
 pub mod plan;
 
-use plan::{FetchOption, Held};
+use plan::{CachedFile, FetchOption};
 
 /// Bytes per second that are assumed until a download was measured.
 const ASSUMED_SPEED: f64 = 10e6;
@@ -136,7 +136,7 @@ impl Preloader {
         let files = self.cache.own_files();
         let held: Vec<_> = files
             .iter()
-            .map(|file| Held {
+            .map(|file| CachedFile {
                 bytes: file.size,
                 worth: worth.get(&file.digest).copied().unwrap_or(0.0),
                 rest: SystemTime::now().duration_since(file.used).unwrap_or_default(),

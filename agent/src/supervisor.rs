@@ -282,7 +282,7 @@ impl Supervisor {
         Ok(AttemptHandle::new(assignment, spool, now, now))
     }
 
-    fn spawn(self: &Arc<Self>, attempt: Arc<AttemptHandle>, held: Option<job::Held>) {
+    fn spawn(self: &Arc<Self>, attempt: Arc<AttemptHandle>, held: Option<job::RecoveredAttempt>) {
         let supervisor = Arc::clone(self);
         self.wake_heartbeat();
         self.tasks.spawn(async move {

@@ -202,10 +202,10 @@ impl Web {
             let status = response.status();
             let named = text(headers, &header::CONTENT_RANGE);
             let total = match classify(status, named.as_deref(), start, end) {
-                Answer::Whole => response.content_length(),
-                Answer::Part { total } => Some(total),
-                Answer::Shrunk => return Err(WebError::Changed { host: host(&place) }),
-                Answer::Other => {
+                RangeResponse::Whole => response.content_length(),
+                RangeResponse::Part { total } => Some(total),
+                RangeResponse::Shrunk => return Err(WebError::Changed { host: host(&place) }),
+                RangeResponse::Other => {
                     let mut answered = format!("{} {:?}", status.as_u16(), named.unwrap_or_default());
                     answered.truncate(answered.floor_char_boundary(MOST_ANSWER));
                     let (host, last) = (host(&place), end.saturating_sub(1));
@@ -261,7 +261,7 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
 
 /// The kind of an answer to a range request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum RangeResponse {
     /// The whole file.
     Whole,
     /// The requested part, or its start, of a file of this length.
@@ -273,22 +273,24 @@ enum Answer {
 }
 
 /// Classifies an answer with `status` and `Content-Range` `named` to the request for the bytes from `start` to before `end`.
-fn classify(status: StatusCode, named: Option<&str>, start: u64, end: u64) -> Answer {
+fn classify(status: StatusCode, named: Option<&str>, start: u64, end: u64) -> RangeResponse {
     if status == StatusCode::OK {
-        return Answer::Whole;
+        return RangeResponse::Whole;
     }
     let named = named.and_then(content_range);
     match (status, named) {
         (StatusCode::PARTIAL_CONTENT, Some((Some((first, last)), total)))
             if first == start && first <= last && last < end && last < total =>
         {
-            Answer::Part { total }
+            RangeResponse::Part { total }
         }
-        (StatusCode::RANGE_NOT_SATISFIABLE, Some((None, 0))) if start == 0 => Answer::Part { total: 0 },
+        (StatusCode::RANGE_NOT_SATISFIABLE, Some((None, 0))) if start == 0 => {
+            RangeResponse::Part { total: 0 }
+        }
         (StatusCode::RANGE_NOT_SATISFIABLE, Some((None, total))) if start > 0 && total <= start => {
-            Answer::Shrunk
+            RangeResponse::Shrunk
         }
-        _ => Answer::Other,
+        _ => RangeResponse::Other,
     }
 }
 
@@ -330,7 +332,7 @@ mod tests {
             let text = format!("bytes {first}-{last}/{total}");
             let answer = classify(StatusCode::PARTIAL_CONTENT, Some(&text), start, start + length);
             let is_asked = first == start && (first..start + length).contains(&last) && last < total;
-            prop_assert_eq!(answer, if is_asked { Answer::Part { total } } else { Answer::Other });
+            prop_assert_eq!(answer, if is_asked { RangeResponse::Part { total } } else { RangeResponse::Other });
         }
 
         #[test]
@@ -346,14 +348,17 @@ mod tests {
     #[test]
     fn an_unsatisfiable_range_shows_an_empty_or_shorter_file() {
         let classify = |named, start| classify(StatusCode::RANGE_NOT_SATISFIABLE, named, start, start + 10);
-        assert_eq!(classify(Some("bytes */0"), 0), Answer::Part { total: 0 });
-        assert_eq!(classify(Some("bytes */50"), 50), Answer::Shrunk);
-        assert_eq!(classify(Some("bytes */0"), 50), Answer::Shrunk);
-        assert_eq!(classify(Some("bytes */51"), 50), Answer::Other, "the part is inside");
-        assert_eq!(classify(Some("bytes */51"), 0), Answer::Other);
-        assert_eq!(classify(Some("bytes 0-9/51"), 0), Answer::Other);
-        assert_eq!(classify(None, 0), Answer::Other);
-        assert_eq!(super::classify(StatusCode::PARTIAL_CONTENT, Some("bytes 0-9/*"), 0, 10), Answer::Other);
-        assert_eq!(super::classify(StatusCode::NO_CONTENT, None, 0, 10), Answer::Other);
+        assert_eq!(classify(Some("bytes */0"), 0), RangeResponse::Part { total: 0 });
+        assert_eq!(classify(Some("bytes */50"), 50), RangeResponse::Shrunk);
+        assert_eq!(classify(Some("bytes */0"), 50), RangeResponse::Shrunk);
+        assert_eq!(classify(Some("bytes */51"), 50), RangeResponse::Other, "the part is inside");
+        assert_eq!(classify(Some("bytes */51"), 0), RangeResponse::Other);
+        assert_eq!(classify(Some("bytes 0-9/51"), 0), RangeResponse::Other);
+        assert_eq!(classify(None, 0), RangeResponse::Other);
+        assert_eq!(
+            super::classify(StatusCode::PARTIAL_CONTENT, Some("bytes 0-9/*"), 0, 10),
+            RangeResponse::Other
+        );
+        assert_eq!(super::classify(StatusCode::NO_CONTENT, None, 0, 10), RangeResponse::Other);
     }
 }

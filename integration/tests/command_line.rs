@@ -47,6 +47,7 @@ fn every_command_works_for_people_and_for_programs() {
         &["workloads", "get", "llm-chat"],
         &["hosts", "list"],
         &["hosts", "get", &host],
+        &["hosts", "karma", &host],
         &["api-keys", "list"],
         &["market", "rates"],
         &["market", "rates", "llm-chat"],

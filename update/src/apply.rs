@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// Time for running jobs to end.
     pub drain: Duration,
     /// Time for the new version to start.
@@ -58,7 +58,7 @@ pub async fn apply(
     mut record: Record,
     version: Version,
     package: &Path,
-    patience: Patience,
+    patience: Timeouts,
 ) -> Result<Applied, ApplyError> {
     let before = machine.health().await;
     let held = before.as_ref().is_some_and(|health| health.held);

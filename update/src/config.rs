@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use island_daemon::{config::ConfigError, telemetry::LogFormat};
 use serde::{Deserialize, Serialize};
 
-use crate::{apply::Patience, judge::Trust, manifest::PublicKey};
+use crate::{apply::Timeouts, judge::Trust, manifest::PublicKey};
 
 /// Prefix of environment variables: `ISLAND_UPDATE_CHANNEL`.
 pub const ENV_PREFIX: &str = "ISLAND_UPDATE_";
@@ -77,7 +77,7 @@ impl Config {
     }
 
     /// The time limits.
-    pub fn patience(&self) -> Patience {
-        Patience { drain: Duration::from_secs(self.drain_min * 60), start: Duration::from_secs(self.start_s) }
+    pub fn patience(&self) -> Timeouts {
+        Timeouts { drain: Duration::from_secs(self.drain_min * 60), start: Duration::from_secs(self.start_s) }
     }
 }

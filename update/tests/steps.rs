@@ -7,13 +7,13 @@ use std::{
 };
 
 use island_update::{
-    apply::{Applied, ApplyError, Patience, apply, settle},
+    apply::{Applied, ApplyError, Timeouts, apply, settle},
     machine::{Health, Machine, MachineError},
     record::{Pending, Record},
 };
 use semver::Version;
 
-const PATIENCE: Patience = Patience { drain: Duration::from_mins(1), start: Duration::from_secs(30) };
+const PATIENCE: Timeouts = Timeouts { drain: Duration::from_mins(1), start: Duration::from_secs(30) };
 
 /// A machine that records the steps.
 #[derive(Debug)]

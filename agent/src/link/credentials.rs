@@ -69,7 +69,7 @@ impl CredentialsError {
 
 /// The stored credentials, and the time at which they were obtained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct StoredCredentials {
     api_url: String,
     since: Timestamp,
     credentials: HostCredentials,
@@ -81,7 +81,7 @@ pub struct Credentials {
     identity: Arc<Identity>,
     http: Client,
     path: PathBuf,
-    kept: Mutex<Kept>,
+    kept: Mutex<StoredCredentials>,
     changed: watch::Sender<u64>,
     due: Notify,
 }
@@ -116,8 +116,11 @@ impl Credentials {
             let obtained = request(&http, &identity, enrollment, kept.is_some()).await;
             let error = match obtained {
                 Ok(credentials) => {
-                    let fresh =
-                        Kept { api_url: enrollment.api_url.clone(), since: clock::now(), credentials };
+                    let fresh = StoredCredentials {
+                        api_url: enrollment.api_url.clone(),
+                        since: clock::now(),
+                        credentials,
+                    };
                     store(&path, &fresh)?;
                     return Ok(Some(Self::new(identity, http, path, fresh)));
                 }
@@ -191,7 +194,8 @@ impl Credentials {
 
     async fn renew(&self) -> Result<(), CredentialsError> {
         let credentials = renew(&self.http, &self.identity).await?;
-        let fresh = Kept { since: clock::now(), credentials, api_url: self.lock().api_url.clone() };
+        let fresh =
+            StoredCredentials { since: clock::now(), credentials, api_url: self.lock().api_url.clone() };
         store(&self.path, &fresh)?;
         *self.lock() = fresh;
         self.changed.send_modify(|number| *number += 1);
@@ -210,12 +214,12 @@ impl Credentials {
         kept.since.plus_ms(life * 4 / 5)
     }
 
-    fn new(identity: Arc<Identity>, http: Client, path: PathBuf, kept: Kept) -> Arc<Self> {
+    fn new(identity: Arc<Identity>, http: Client, path: PathBuf, kept: StoredCredentials) -> Arc<Self> {
         let changed = watch::Sender::new(0);
         Arc::new(Self { identity, http, path, kept: Mutex::new(kept), changed, due: Notify::new() })
     }
 
-    fn lock(&self) -> parking_lot::MutexGuard<'_, Kept> {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, StoredCredentials> {
         self.kept.lock()
     }
 }
@@ -236,7 +240,7 @@ pub async fn enroll(
         show(&pairing);
         confirmed(&http, identity, &pairing).await?
     };
-    let kept = Kept { api_url: enrollment.api_url.clone(), since: clock::now(), credentials };
+    let kept = StoredCredentials { api_url: enrollment.api_url.clone(), since: clock::now(), credentials };
     store(&enrollment.state_dir.join(FILE), &kept)
 }
 
@@ -327,11 +331,11 @@ async fn renew(http: &Client, identity: &Identity) -> Result<HostCredentials, Cr
     answer.map_err(|error| CredentialsError::Refused("renew the credentials of", error))
 }
 
-fn read(path: &Path) -> Option<Kept> {
+fn read(path: &Path) -> Option<StoredCredentials> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-fn store(path: &Path, kept: &Kept) -> Result<(), CredentialsError> {
+fn store(path: &Path, kept: &StoredCredentials) -> Result<(), CredentialsError> {
     let failed = |source| CredentialsError::Store { path: path.to_owned(), source };
     let bytes = serde_json::to_vec(kept).map_err(|error| failed(error.into()))?;
     write_atomic(path, &bytes, 0o600).map_err(failed)

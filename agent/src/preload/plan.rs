@@ -20,7 +20,7 @@ pub struct FetchOption {
 
 /// A file on disk.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Held {
+pub struct CachedFile {
     /// Its length.
     pub bytes: u64,
     /// Credits that it promises within the horizon.
@@ -45,7 +45,7 @@ pub fn worth(jobs_per_hour: f64, credits_per_job: f64, bytes: u64, bytes_per_sec
 }
 
 /// Plans with `free` free bytes and at most `budget` bytes of downloads.
-pub fn plan(options: &[FetchOption], held: &[Held], free: u64, budget: u64) -> Plan {
+pub fn plan(options: &[FetchOption], held: &[CachedFile], free: u64, budget: u64) -> Plan {
     let mut order: Vec<usize> = (0..options.len()).filter(|&at| options[at].worth > 0.0).collect();
     order.sort_by(|&a, &b| density(options[b]).total_cmp(&density(options[a])));
     let mut spare: Vec<usize> = (0..held.len()).filter(|&at| held[at].rest >= MIN_RESIDENCY).collect();
@@ -69,7 +69,7 @@ pub fn plan(options: &[FetchOption], held: &[Held], free: u64, budget: u64) -> P
 }
 
 /// Returns the least promising files whose removal frees `missing` bytes, if all of them promise clearly less than the new one.
-fn victims(option: FetchOption, held: &[Held], spare: &[usize], missing: u64) -> Option<Vec<usize>> {
+fn victims(option: FetchOption, held: &[CachedFile], spare: &[usize], missing: u64) -> Option<Vec<usize>> {
     let (mut chosen, mut freed) = (Vec::new(), 0);
     for &at in spare {
         if freed >= missing {
@@ -96,7 +96,7 @@ fn density(option: FetchOption) -> f64 {
     option.worth / option.bytes.max(1) as f64
 }
 
-fn value(held: Held) -> f64 {
+fn value(held: CachedFile) -> f64 {
     held.worth / held.bytes.max(1) as f64
 }
 
@@ -110,8 +110,8 @@ mod tests {
         FetchOption { bytes, worth }
     }
 
-    fn held(bytes: u64, worth: f64, rest_min: u64) -> Held {
-        Held { bytes, worth, rest: Duration::from_mins(rest_min) }
+    fn held(bytes: u64, worth: f64, rest_min: u64) -> CachedFile {
+        CachedFile { bytes, worth, rest: Duration::from_mins(rest_min) }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::Supervisor;
 use crate::{
     attempt::handle::AttemptHandle,
     clock,
-    job::Held,
+    job::RecoveredAttempt,
     journal::{Record, boot_id},
     spool::Spool,
     worker::{Command, WorkerHandle},
@@ -61,7 +61,7 @@ impl Supervisor {
         let attempt = AttemptHandle::new(record.assignment, spool, now.saturating_sub(age_ms), 0);
         tracing::info!(%key, in_worker = worker.is_some(), "continuing an attempt");
         self.lock().insert(&attempt);
-        self.spawn(attempt, Some(worker.map_or(Held::Nowhere, Held::In)));
+        self.spawn(attempt, Some(worker.map_or(RecoveredAttempt::JournalOnly, RecoveredAttempt::InWorker)));
         Ok(())
     }
 

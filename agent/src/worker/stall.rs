@@ -23,11 +23,11 @@ const FROZEN_PULSES: u32 = 3;
 #[derive(Debug)]
 pub struct StallDetector {
     last_frame: Instant,
-    jobs: BTreeMap<AttemptKey, Seen>,
+    jobs: BTreeMap<AttemptKey, LastProgress>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct LastProgress {
     phase: Phase,
     work: u64,
     since: Instant,
@@ -59,10 +59,10 @@ impl StallDetector {
         self.frame_received(now);
         let before = std::mem::take(&mut self.jobs);
         for job in work {
-            let fresh = Seen { phase: job.phase, work: job.work, since: now, pulses: 0 };
+            let fresh = LastProgress { phase: job.phase, work: job.work, since: now, pulses: 0 };
             let seen = match before.get(&job.key) {
                 Some(seen) if (seen.phase, seen.work) == (job.phase, job.work) => {
-                    Seen { pulses: seen.pulses + 1, ..*seen }
+                    LastProgress { pulses: seen.pulses + 1, ..*seen }
                 }
                 _ => fresh,
             };
@@ -80,7 +80,7 @@ impl StallDetector {
         if now.duration_since(self.last_frame) >= SILENCE {
             return Some(Stall::Silent);
         }
-        let frozen = |seen: &Seen| {
+        let frozen = |seen: &LastProgress| {
             seen.phase == Phase::Run
                 && seen.pulses >= FROZEN_PULSES
                 && self.last_frame.duration_since(seen.since) >= FROZEN

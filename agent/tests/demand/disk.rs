@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use island_agent::preload::plan::{self, FetchOption, Held};
+use island_agent::preload::plan::{self, CachedFile, FetchOption};
 
 use crate::{Day, MODELS};
 
@@ -94,7 +94,11 @@ fn promise(day: &Day, files: &mut [File; MODELS], cost: &mut Cost, jobs: &[u64; 
         missing.iter().map(|&at| FetchOption { bytes: bytes(at), worth: worth(at, bytes(at)) }).collect();
     let held: Vec<_> = here
         .iter()
-        .map(|&at| Held { bytes: bytes(at), worth: worth(at, 0), rest: now.saturating_sub(files[at].used) })
+        .map(|&at| CachedFile {
+            bytes: bytes(at),
+            worth: worth(at, 0),
+            rest: now.saturating_sub(files[at].used),
+        })
         .collect();
     let taken: u64 = held.iter().map(|file| file.bytes).sum();
     let plan = plan::plan(&options, &held, (ROOM << 20) - taken, BUDGET << 20);

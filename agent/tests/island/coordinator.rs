@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What Islands sent, and how to answer.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Received {
     pub(crate) registers: Vec<Register>,
     pub(crate) heartbeats: Vec<Heartbeat>,
     pub(crate) statuses: Vec<Status>,
@@ -66,7 +66,7 @@ pub(crate) struct Seen {
     pub(crate) files: BTreeMap<String, (Vec<u8>, usize)>,
 }
 
-impl Seen {
+impl Received {
     fn take(&mut self, output: Output) -> Option<OutputReply> {
         if self.lose_outputs > 0 {
             self.lose_outputs -= 1;
@@ -109,7 +109,7 @@ pub(crate) struct Coordinator {
     pub(crate) url: String,
     key: Arc<KeyPair>,
     fabric: Client,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Received>>,
     changed: watch::Sender<u64>,
     given: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
@@ -121,7 +121,7 @@ impl Coordinator {
     pub(crate) async fn start(nats_url: &str, lease_ms: u64, credentials_ms: i64) -> Self {
         let key = Arc::new(KeyPair::new_account());
         let fabric = async_nats::ConnectOptions::new().connect(nats_url).await.expect("connect");
-        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let seen: Arc<Mutex<Received>> = Arc::default();
         let changed = watch::Sender::new(0);
         let mut tasks = JoinSet::new();
 
@@ -174,12 +174,12 @@ impl Coordinator {
     }
 
     /// What was received so far.
-    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Received> {
         self.seen.lock().expect("no panic under this lock")
     }
 
     /// Waits until `look` returns a value.
-    pub(crate) async fn wait<T>(&self, what: &str, look: impl Fn(&Seen) -> Option<T>) -> T {
+    pub(crate) async fn wait<T>(&self, what: &str, look: impl Fn(&Received) -> Option<T>) -> T {
         let mut changed = self.changed.subscribe();
         let found = tokio::time::timeout(PATIENCE, async {
             loop {
@@ -241,7 +241,7 @@ impl Coordinator {
     }
 }
 
-type Shared = (Arc<Mutex<Seen>>, watch::Sender<u64>);
+type Shared = (Arc<Mutex<Received>>, watch::Sender<u64>);
 
 async fn recommendations(
     State((seen, changed)): State<Shared>,
@@ -264,7 +264,7 @@ async fn file(
     bytes.clone()
 }
 
-fn answer(seen: &Mutex<Seen>, message: &Message, lease_ms: u64) -> Option<Vec<u8>> {
+fn answer(seen: &Mutex<Received>, message: &Message, lease_ms: u64) -> Option<Vec<u8>> {
     let mut seen = seen.lock().expect("no panic under this lock");
     match message.subject.as_str() {
         subjects::REGISTER => {

@@ -21,7 +21,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 
 /// How the servers behave; correctly by default.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Mood {
+pub(crate) struct Behavior {
     /// Sends the whole file, whatever part is requested.
     pub(crate) ignores_ranges: bool,
     /// Aborts this number of answers in the middle.
@@ -44,7 +44,7 @@ pub(crate) struct Mood {
 
 /// What the servers received.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Received {
     pub(crate) requests: u32,
     pub(crate) bytes: u64,
     /// Hosts that received a secret.
@@ -54,8 +54,8 @@ pub(crate) struct Seen {
 #[derive(Debug, Default)]
 struct Inner {
     files: BTreeMap<String, Bytes>,
-    mood: Mood,
-    seen: Seen,
+    mood: Behavior,
+    seen: Received,
     elsewhere: String,
 }
 
@@ -89,7 +89,7 @@ impl Hub {
         format!("{}/o/r/resolve/main/{name}", self.url)
     }
 
-    pub(crate) fn set(&self, mood: Mood) {
+    pub(crate) fn set(&self, mood: Behavior) {
         lock(&self.inner).mood = mood;
     }
 

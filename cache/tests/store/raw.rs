@@ -88,7 +88,7 @@ impl Reply {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Received {
     requests: AtomicU32,
     sent: AtomicU64,
 }
@@ -96,7 +96,7 @@ struct Seen {
 /// The server.
 pub(crate) struct Raw {
     pub(crate) url: String,
-    seen: Arc<Seen>,
+    seen: Arc<Received>,
     task: JoinHandle<()>,
 }
 
@@ -105,7 +105,7 @@ impl Raw {
     pub(crate) async fn start(reply: impl Fn(Request) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let url = format!("http://{}/file", listener.local_addr().expect("address"));
-        let (seen, reply) = (Arc::<Seen>::default(), Arc::new(reply));
+        let (seen, reply) = (Arc::<Received>::default(), Arc::new(reply));
         let shared = Arc::clone(&seen);
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
@@ -139,7 +139,7 @@ impl Drop for Raw {
 
 async fn answer(
     mut stream: TcpStream,
-    seen: &Seen,
+    seen: &Received,
     reply: &(dyn Fn(Request) -> Reply + Sync),
 ) -> std::io::Result<()> {
     let mut head = Vec::new();
@@ -178,13 +178,13 @@ async fn answer(
     Ok(())
 }
 
-async fn send_chunk(stream: &mut TcpStream, seen: &Seen, chunk: &[u8]) -> std::io::Result<()> {
+async fn send_chunk(stream: &mut TcpStream, seen: &Received, chunk: &[u8]) -> std::io::Result<()> {
     stream.write_all(format!("{:x}\r\n", chunk.len()).as_bytes()).await?;
     send(stream, seen, chunk).await?;
     stream.write_all(b"\r\n").await
 }
 
-async fn send(stream: &mut TcpStream, seen: &Seen, bytes: &[u8]) -> std::io::Result<()> {
+async fn send(stream: &mut TcpStream, seen: &Received, bytes: &[u8]) -> std::io::Result<()> {
     for part in bytes.chunks(64 << 10) {
         stream.write_all(part).await?;
         seen.sent.fetch_add(part.len() as u64, Ordering::Relaxed);

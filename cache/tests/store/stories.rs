@@ -14,7 +14,7 @@ use island_cache::{Cache, CacheConfig, GetError, Pinned, Progress, WebError};
 use island_protocol::{artifact::Artifact, digest::Digest};
 use tokio_util::sync::CancellationToken;
 
-use crate::hub::{Hub, Mood};
+use crate::hub::{Behavior, Hub};
 
 /// Several pieces and some bytes.
 const BIG: usize = (35 << 20) + 12_345;
@@ -130,25 +130,25 @@ async fn concurrent_requests_cause_one_download() {
 #[tokio::test]
 async fn a_server_without_ranges_suffices() {
     let world = World::new(BIG).await;
-    world.hub.set(Mood { ignores_ranges: true, cuts: 1, ..Mood::default() });
+    world.hub.set(Behavior { ignores_ranges: true, cuts: 1, ..Behavior::default() });
     world.assert_had().await;
 }
 
 #[tokio::test]
 async fn aborted_connections_and_refusals_are_retried() {
     let world = World::new(BIG).await;
-    world.hub.set(Mood { cuts: 3, refusals: 2, ..Mood::default() });
+    world.hub.set(Behavior { cuts: 3, refusals: 2, ..Behavior::default() });
     world.assert_had().await;
 }
 
 #[tokio::test]
 async fn a_flipped_bit_is_detected_and_the_file_removed() {
     let world = World::new(BIG).await;
-    world.hub.set(Mood { flips: Some(20 << 20), ..Mood::default() });
+    world.hub.set(Behavior { flips: Some(20 << 20), ..Behavior::default() });
     let error = get(&world.cache, &world.artifact).await.expect_err("bad bytes");
     assert!(matches!(error, GetError::HashMismatch { .. }), "{error}");
     assert!(world.left().is_empty() && world.cache.list().is_empty());
-    world.hub.set(Mood::default());
+    world.hub.set(Behavior::default());
     world.assert_had().await;
 }
 
@@ -156,22 +156,22 @@ async fn a_flipped_bit_is_detected_and_the_file_removed() {
 async fn the_hubs_own_hash_counts_where_the_artifact_names_none() {
     let world = World::new(1 << 20).await;
     let unnamed = artifact(world.artifact.url.clone(), None);
-    world.hub.set(Mood { hops: 1, tells_hash: true, flips: Some(5), ..Mood::default() });
+    world.hub.set(Behavior { hops: 1, tells_hash: true, flips: Some(5), ..Behavior::default() });
     let error = get(&world.cache, &unnamed).await.expect_err("bad bytes");
     assert!(matches!(error, GetError::HashMismatch { .. }), "{error}");
-    world.hub.set(Mood { hops: 1, tells_hash: true, ..Mood::default() });
+    world.hub.set(Behavior { hops: 1, tells_hash: true, ..Behavior::default() });
     get(&world.cache, &unnamed).await.expect("good bytes");
 }
 
 #[tokio::test]
 async fn pieces_on_disk_are_not_downloaded_again_after_an_interruption() {
     let world = World::new(BIG).await;
-    world.hub.set(Mood { stops_after: Some(20 << 20), ..Mood::default() });
+    world.hub.set(Behavior { stops_after: Some(20 << 20), ..Behavior::default() });
     let error = get(&world.cache, &world.artifact).await.expect_err("the server stops");
     assert!(matches!(error, GetError::Fetch { .. }), "{error}");
     assert!(!world.left().is_empty());
     let before = world.hub.bytes();
-    world.hub.set(Mood::default());
+    world.hub.set(Behavior::default());
     world.assert_had().await;
     let second = world.hub.bytes() - before;
     assert!(second <= (BIG as u64) - (16 << 20), "{second} bytes were fetched the second time");
@@ -180,26 +180,26 @@ async fn pieces_on_disk_are_not_downloaded_again_after_an_interruption() {
 #[tokio::test]
 async fn pieces_of_another_version_are_not_mixed() {
     let mut world = World::new(BIG).await;
-    world.hub.set(Mood { stops_after: Some(20 << 20), ..Mood::default() });
+    world.hub.set(Behavior { stops_after: Some(20 << 20), ..Behavior::default() });
     get(&world.cache, &world.artifact).await.expect_err("the server stops");
     world.content = bytes(BIG, 43);
     let digest = world.hub.put("m.gguf", &world.content);
     world.artifact.sha256 = Some(digest);
-    world.hub.set(Mood { version: 2, ..Mood::default() });
+    world.hub.set(Behavior { version: 2, ..Behavior::default() });
     world.assert_had().await;
 }
 
 #[tokio::test]
 async fn a_cancelled_download_is_continued_later() {
     let world = World::new(BIG).await;
-    world.hub.set(Mood { pause: Some(Duration::from_millis(5)), ..Mood::default() });
+    world.hub.set(Behavior { pause: Some(Duration::from_millis(5)), ..Behavior::default() });
     let cancel = CancellationToken::new();
     let trigger = cancel.clone();
     let progress: Arc<Progress> = Arc::new(move |_, _| trigger.cancel());
     let stopped = world.cache.get(&world.artifact, progress, &cancel).await;
     assert!(matches!(stopped, Err(GetError::Cancelled)));
     let before = world.hub.bytes();
-    world.hub.set(Mood::default());
+    world.hub.set(Behavior::default());
     world.assert_had().await;
     assert!(world.hub.bytes() - before < BIG as u64);
 }
@@ -210,14 +210,14 @@ async fn redirects_are_limited_and_secrets_are_not_sent_to_other_hosts() {
     let secret =
         CacheConfig { hub_token: Some("hf_secret".into()), ..config(world.folder.path(), &world.hub) };
     let cache = Cache::open(secret).expect("open");
-    world.hub.set(Mood { hops: 5, ..Mood::default() });
+    world.hub.set(Behavior { hops: 5, ..Behavior::default() });
     get(&cache, &world.artifact).await.expect("five redirects");
     let home = world.hub.url.trim_start_matches("http://").to_owned();
     let secrets = world.hub.secrets();
     assert!(!secrets.is_empty() && secrets.iter().all(|host| *host == home), "{secrets:?}");
 
     world.hub.put("other", b"other");
-    world.hub.set(Mood { hops: 6, ..Mood::default() });
+    world.hub.set(Behavior { hops: 6, ..Behavior::default() });
     let error = get(&cache, &artifact(world.hub.web("other"), None)).await.expect_err("six redirects");
     assert!(matches!(error, GetError::Fetch { source: WebError::Redirects, .. }), "{error}");
 }

@@ -54,6 +54,12 @@ pub(crate) enum Hosts {
         #[arg(value_name = "ID")]
         host: String,
     },
+    /// Show the hours that an Island has computed successfully
+    Karma {
+        /// Its id, the beginning of its id, or its name
+        #[arg(value_name = "ID")]
+        host: String,
+    },
     /// Make the Island that shows this code yours
     Pair {
         /// The code that `island-agent enroll` shows on it

@@ -153,17 +153,17 @@ impl Network {
     async fn start(&mut self, options: &Dev, nats_url: Option<String>, output: &Output) -> Result<DevInfo> {
         let progress = output.progress("starting NATS");
         let nats_url = self.start_nats(options, nats_url).await?;
-        progress.say("starting the coordinator");
+        progress.set_message("starting the coordinator");
         let api_url = self.start_coordinator(options, &nats_url).await?;
         let accounts =
             self.layout.accounts()?.context("accounts were made before the coordinator started")?;
         let client = Client::new(&api_url, Some(accounts.consumer_key.clone()))?;
         let islands = if options.no_island { 0 } else { options.islands };
         for index in 1..=islands {
-            progress.say(&format!("starting Island {index} of {islands}"));
+            progress.set_message(&format!("starting Island {index} of {islands}"));
             self.start_island(index, &api_url, options, &accounts)?;
         }
-        progress.say("waiting for the Islands to come online");
+        progress.set_message("waiting for the Islands to come online");
         let hosts = self.wait_for_islands(&client, islands as usize).await?;
         let sandbox = sandbox(&hosts, options.allow_weak_sandbox, output);
         let host_ids: Vec<_> = hosts.iter().map(|host| host.id.to_string()).collect();

@@ -1,6 +1,7 @@
 //! `island hosts`.
 
 mod get;
+mod karma;
 mod list;
 mod pair;
 
@@ -12,6 +13,7 @@ pub(super) async fn run(command: Hosts, settings: &Settings, output: &Output) ->
     match command {
         Hosts::List => list::list(settings, output).await,
         Hosts::Get { host } => get::get(&host, settings, output).await,
+        Hosts::Karma { host } => karma::karma(&host, settings, output).await,
         Hosts::Pair { code } => pair::pair(&code, settings, output).await,
     }
 }

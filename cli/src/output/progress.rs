@@ -26,7 +26,7 @@ impl Progress {
     }
 
     /// Shows the current state.
-    pub(crate) fn say(&self, message: &str) {
+    pub(crate) fn set_message(&self, message: &str) {
         if let Some(bar) = &self.0 {
             bar.set_style(ProgressStyle::default_spinner());
             bar.set_message(on_one_line(message));

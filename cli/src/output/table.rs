@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use comfy_table::{Attribute, Cell, Color, Table, presets};
 
-use super::text::{Mood, mood, on_one_line};
+use super::text::{StatusColor, on_one_line, status_color};
 
 /// Shortest form of a column that may be cut.
 const CUT: u16 = 16;
@@ -81,11 +81,11 @@ fn draw(cells: &[Vec<String>], colour: bool) -> Table {
         table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
     }
     for row in rows {
-        table.add_row(row.iter().map(|cell| match mood(cell) {
-            Mood::Good => Cell::new(cell).fg(Color::Green),
-            Mood::Bad => Cell::new(cell).fg(Color::Red),
-            Mood::Busy => Cell::new(cell).fg(Color::Yellow),
-            Mood::Neutral => Cell::new(cell),
+        table.add_row(row.iter().map(|cell| match status_color(cell) {
+            StatusColor::Good => Cell::new(cell).fg(Color::Green),
+            StatusColor::Bad => Cell::new(cell).fg(Color::Red),
+            StatusColor::Busy => Cell::new(cell).fg(Color::Yellow),
+            StatusColor::Neutral => Cell::new(cell),
         }));
     }
     // Only between columns: inside a colored cell it could not be cut off later.

@@ -102,7 +102,7 @@ pub(crate) fn yes_no(value: bool) -> String {
 
 /// The color class of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mood {
+pub(super) enum StatusColor {
     Good,
     Bad,
     Busy,
@@ -110,13 +110,13 @@ pub(super) enum Mood {
 }
 
 /// The mood of a cell, by the word in it.
-pub(super) fn mood(cell: &str) -> Mood {
+pub(super) fn status_color(cell: &str) -> StatusColor {
     match (cell.parse().ok(), cell) {
-        (Some(JobStatus::Completed), _) | (None, "online") => Mood::Good,
-        (Some(JobStatus::Failed | JobStatus::Timeout), _) | (None, "offline") => Mood::Bad,
-        (Some(JobStatus::Running | JobStatus::Queued), _) | (None, "draining") => Mood::Busy,
-        (None, cell) if cell.starts_with("expired") => Mood::Bad,
-        _ => Mood::Neutral,
+        (Some(JobStatus::Completed), _) | (None, "online") => StatusColor::Good,
+        (Some(JobStatus::Failed | JobStatus::Timeout), _) | (None, "offline") => StatusColor::Bad,
+        (Some(JobStatus::Running | JobStatus::Queued), _) | (None, "draining") => StatusColor::Busy,
+        (None, cell) if cell.starts_with("expired") => StatusColor::Bad,
+        _ => StatusColor::Neutral,
     }
 }
 

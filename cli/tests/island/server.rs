@@ -16,12 +16,12 @@ const OTHER_ID: &str = "0291aaaa-0000-7000-8000-00000000000";
 /// The coordinator, and what it was asked.
 pub(crate) struct Server {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 /// One request.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) line: String,
     pub(crate) last_event: Option<String>,
     pub(crate) body: String,
@@ -41,13 +41,13 @@ impl Server {
         Self { url, asked }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().expect("not poisoned").clone()
     }
 }
 
 fn answer(
-    kept: &Mutex<Vec<Asked>>,
+    kept: &Mutex<Vec<ReceivedRequest>>,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
@@ -59,7 +59,7 @@ fn answer(
         format!("{method} {}", uri.path_and_query().expect("a path").as_str().trim_start_matches("/api/v1"));
     let body = String::from_utf8(body.to_vec()).expect("text");
     let mut asked = kept.lock().expect("not poisoned");
-    asked.push(Asked { line, last_event: text("last-event-id"), body: body.clone() });
+    asked.push(ReceivedRequest { line, last_event: text("last-event-id"), body: body.clone() });
     let times = asked.iter().filter(|asked| asked.line.ends_with("/stream")).count();
     let email = match text("authorization").as_deref() {
         None => return problem(401, r#""message":"this needs an API key","code":"missing_api_key""#),

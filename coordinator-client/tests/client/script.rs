@@ -27,13 +27,13 @@ pub(crate) enum Step {
 
 /// One request as the server received it.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) line: String,
     headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
@@ -43,7 +43,7 @@ impl Asked {
 /// The server, stopped on drop.
 pub(crate) struct Script {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     task: JoinHandle<()>,
 }
 
@@ -76,7 +76,7 @@ impl Script {
         builder.idle_timeout(Duration::from_millis(300)).build().expect("client")
     }
 
-    pub(crate) async fn asked(&self) -> Vec<Asked> {
+    pub(crate) async fn asked(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().await.clone()
     }
 }
@@ -87,7 +87,7 @@ impl Drop for Script {
     }
 }
 
-async fn meet(mut socket: TcpStream, step: Step, kept: &Mutex<Vec<Asked>>) {
+async fn meet(mut socket: TcpStream, step: Step, kept: &Mutex<Vec<ReceivedRequest>>) {
     let Some(asked) = read(&mut socket).await else { return };
     kept.lock().await.push(asked);
     let sent = match &step {
@@ -116,7 +116,7 @@ async fn meet(mut socket: TcpStream, step: Step, kept: &Mutex<Vec<Asked>>) {
     }
 }
 
-async fn read(socket: &mut TcpStream) -> Option<Asked> {
+async fn read(socket: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -133,7 +133,7 @@ async fn read(socket: &mut TcpStream) -> Option<Asked> {
         .filter_map(|line| line.split_once(": "))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-    let mut asked = Asked { line, headers, body: String::new() };
+    let mut asked = ReceivedRequest { line, headers, body: String::new() };
     let length: usize = asked.header("content-length").map_or(0, |length| length.parse().expect("a length"));
     while bytes.len() < head_end + length {
         socket.read_buf(&mut bytes).await.ok()?;

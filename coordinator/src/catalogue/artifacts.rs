@@ -184,5 +184,9 @@ fn address(check: &mut Checker<'_>, dir: &Path, url: &Spanned<String>) -> String
 /// Parses a digest with or without the prefix `sha256:`.
 fn digest(check: &mut Checker<'_>, text: &Spanned<String>) -> Option<Digest> {
     let hex = text.get_ref().strip_prefix("sha256:").unwrap_or(text.get_ref());
-    format!("sha256:{hex}").parse().map_err(|error| check.fault(text.span(), format!("{error}"))).ok()
+    let digest = format!("sha256:{hex}").parse().ok();
+    if digest.is_none() {
+        check.fault(text.span(), "a hash is 64 lower-case hex digits, with or without 'sha256:'");
+    }
+    digest
 }

@@ -9,10 +9,10 @@ pub const KEPT_BYTES: usize = 64 << 10;
 
 /// Collects a run's debug log. Cheap to clone; clones write to the same log.
 #[derive(Clone, Default)]
-pub struct JobLog(Arc<Mutex<Kept>>);
+pub struct JobLog(Arc<Mutex<Buffer>>);
 
 #[derive(Default)]
-struct Kept {
+struct Buffer {
     tail: VecDeque<u8>,
     dropped: u64,
 }

@@ -54,7 +54,7 @@ pub fn abandoned() -> Failure {
 mod tests {
     use super::*;
 
-    fn said(exit_code: i64, oom_killed: bool) -> Exit {
+    fn exit(exit_code: i64, oom_killed: bool) -> Exit {
         let state = ContainerState {
             exit_code: Some(exit_code),
             oom_killed: Some(oom_killed),
@@ -73,17 +73,17 @@ mod tests {
 
     #[test]
     fn ends_are_distinguished() {
-        assert!(matches!(said(0, false), Exit::Code(0)));
-        assert!(matches!(said(3, false), Exit::Code(3)));
-        assert!(matches!(said(137, false), Exit::Signal(9)));
-        assert!(matches!(said(139, false), Exit::Signal(11)));
-        assert!(matches!(said(255, false), Exit::Code(255)));
-        let Exit::Failed(failure) = said(137, true) else { panic!("memory ran out") };
+        assert!(matches!(exit(0, false), Exit::Code(0)));
+        assert!(matches!(exit(3, false), Exit::Code(3)));
+        assert!(matches!(exit(137, false), Exit::Signal(9)));
+        assert!(matches!(exit(139, false), Exit::Signal(11)));
+        assert!(matches!(exit(255, false), Exit::Code(255)));
+        let Exit::Failed(failure) = exit(137, true) else { panic!("memory ran out") };
         assert_eq!(
             (failure.code, failure.fault),
             (FailureCode::OutOfMemory, island_protocol::job::Fault::Job)
         );
         // A child that was ended for its memory, and a program that continued.
-        assert!(matches!(said(0, true), Exit::Code(0)));
+        assert!(matches!(exit(0, true), Exit::Code(0)));
     }
 }

@@ -28,7 +28,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
 
 pub use reference::Reference;
-use retention::{Kept, excess};
+use retention::{StoredImage, excess};
 
 use crate::{
     archive::{Archive, ArchiveError},
@@ -283,7 +283,7 @@ impl Images {
             };
             let named = found.into_iter().filter_map(|image| {
                 let name = image.repo_tags.first()?.strip_suffix(":latest")?.to_owned();
-                Some(Kept { bytes: image.size.max(0) as u64, used: used(&name), name })
+                Some(StoredImage { bytes: image.size.max(0) as u64, used: used(&name), name })
             });
             named.collect()
         };

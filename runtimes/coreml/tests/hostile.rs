@@ -81,12 +81,12 @@ fn within_bounds() {
 }
 
 /// A copy of a fixture's package, for changes.
-struct Changed {
+struct PackageCopy {
     folder: tempfile::TempDir,
     name: String,
 }
 
-impl Changed {
+impl PackageCopy {
     fn of(fixture: &str, name: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for (path, from) in Fixture::named(fixture).files() {
@@ -139,7 +139,7 @@ fn lowered(package: &Package) -> Result<(), EngineError> {
 }
 
 /// The message of an error, which must not be empty.
-fn said<T>(result: Result<T, EngineError>) -> Option<String> {
+fn error_message<T>(result: Result<T, EngineError>) -> Option<String> {
     let failure = result.err()?;
     assert!(!failure.message().trim().is_empty());
     Some(failure.message())
@@ -169,7 +169,7 @@ fn mutated(bytes: &[u8], random: &mut StdRng) -> Vec<u8> {
 
 #[test]
 fn truncated_program_is_rejected() {
-    let package = Changed::of("operations", "control.mlpackage");
+    let package = PackageCopy::of("operations", "control.mlpackage");
     let bytes = package.read(PROGRAM);
     for length in 0..bytes.len() {
         // A message may end after one of its fields: then it lacks something.
@@ -180,7 +180,7 @@ fn truncated_program_is_rejected() {
         }
     }
     package.write(PROGRAM, &bytes[..bytes.len() / 2]);
-    let why = said(package.lower()).expect("refused");
+    let why = error_message(package.lower()).expect("refused");
     assert!(why.contains("not a Core ML model") || why.contains("no ML program"), "{why}");
     within_bounds();
 }
@@ -201,12 +201,12 @@ fn changed_programs_are_rejected_or_run() {
         ("compressed", "palette-4.mlpackage", 200),
         ("compressed", "blocks-int4.mlpackage", 200),
     ] {
-        let package = Changed::of(fixture, name);
+        let package = PackageCopy::of(fixture, name);
         let bytes = package.read(PROGRAM);
         package.lower().expect("lowered as it is");
         for _ in 0..times {
             package.write(PROGRAM, &mutated(&bytes, &mut random));
-            if said(package.lower()).is_some() { refused += 1 } else { taken += 1 }
+            if error_message(package.lower()).is_some() { refused += 1 } else { taken += 1 }
         }
     }
     println!("{refused} refused, {taken} taken");
@@ -222,7 +222,7 @@ fn changed_numbers_in_a_program_are_rejected_or_lowered() {
     for name in
         ["tensors", "arrangement", "pictures", "convolutions", "pools", "slices", "places", "recurrence"]
     {
-        let whole = Changed::of("operations", &format!("{name}.mlpackage"));
+        let whole = PackageCopy::of("operations", &format!("{name}.mlpackage"));
         let package = whole.open().expect("opens");
         for _ in 0..250 {
             let mut changed = package.program.clone();
@@ -243,7 +243,7 @@ fn changed_numbers_in_a_program_are_rejected_or_lowered() {
                 }
             }
             for function in changed.functions.values() {
-                let _ = said(graph::lower(function, &package.weights));
+                let _ = error_message(graph::lower(function, &package.weights));
             }
         }
     }
@@ -266,7 +266,7 @@ fn operations_with_wrong_arguments_are_rejected_or_lowered() {
         "quantisation", // The name of a fixture. words: ok
         "detection",
     ] {
-        let whole = Changed::of("operations", &format!("{name}.mlpackage"));
+        let whole = PackageCopy::of("operations", &format!("{name}.mlpackage"));
         let package = whole.open().expect("opens");
         let main = &package.program.functions["main"];
         let names: Vec<String> = main
@@ -302,7 +302,11 @@ fn operations_with_wrong_arguments_are_rejected_or_lowered() {
                     }
                 }
             }
-            if said(graph::lower(&changed, &package.weights)).is_some() { refused += 1 } else { taken += 1 }
+            if error_message(graph::lower(&changed, &package.weights)).is_some() {
+                refused += 1;
+            } else {
+                taken += 1;
+            }
         }
     }
     println!("{refused} refused, {taken} taken");
@@ -359,7 +363,7 @@ fn changed_texts_are_rejected_or_lowered() {
                 }
                 Ok(Program { functions }) => {
                     for function in functions.values() {
-                        let _ = said(graph::lower(function, &package.weights));
+                        let _ = error_message(graph::lower(function, &package.weights));
                     }
                 }
             }
@@ -375,11 +379,11 @@ fn changed_texts_are_rejected_or_lowered() {
 #[test]
 fn changed_files_of_weights_are_rejected_or_read() {
     let mut random = StdRng::seed_from_u64(9);
-    let package = Changed::of("compressed", "sparse-scaled.mlpackage");
+    let package = PackageCopy::of("compressed", "sparse-scaled.mlpackage");
     let bytes = package.read(BLOBS);
     for length in (0..bytes.len()).step_by(61) {
         package.write(BLOBS, &bytes[..length]);
-        said(package.lower()).expect("refused");
+        error_message(package.lower()).expect("refused");
     }
     for _ in 0..600 {
         let mut changed = bytes.clone();
@@ -387,7 +391,7 @@ fn changed_files_of_weights_are_rejected_or_read() {
         let at = random.random_range(0..changed.len() / 64) * 64 + random.random_range(0..32);
         changed[at] = random.random();
         package.write(BLOBS, &changed);
-        let _ = said(package.lower());
+        let _ = error_message(package.lower());
     }
     // A header with the maximum counts.
     let at = bytes.windows(4).position(|word| word == 0xDEAD_BEEF_u32.to_le_bytes()).expect("a head");
@@ -395,7 +399,7 @@ fn changed_files_of_weights_are_rejected_or_read() {
         let mut changed = bytes.clone();
         changed[at + field..at + field + 8].copy_from_slice(&claim.to_le_bytes());
         package.write(BLOBS, &changed);
-        let why = said(package.lower()).expect("refused");
+        let why = error_message(package.lower()).expect("refused");
         assert!(why.contains("the blob at"), "{why}");
     }
     within_bounds();
@@ -409,7 +413,7 @@ fn program(operations: &str) -> String {
 fn refusal(operations: &str) -> String {
     let program = text::parse(&program(operations)).unwrap_or_else(|error| panic!("{error}: {operations}"));
     let weights = island_runtimes_coreml::package::weights::Weights::new(String::new(), &BTreeMap::new());
-    said(graph::lower(&program.functions["main"], &weights))
+    error_message(graph::lower(&program.functions["main"], &weights))
         .unwrap_or_else(|| panic!("lowered: {operations}"))
 }
 
@@ -485,7 +489,7 @@ fn claimed_sizes_are_not_allocated() {
     let state = "program(1.0)\n{ func main<ios18>(tensor<fp32, [2]> x, state<tensor<fp16, [65536, 65536]>> s) {\ntensor<fp32, [2]> y = relu(x = x)[name = string(\"y\")];\n} -> (y); }";
     let state = text::parse(state).expect("reads");
     let weights = island_runtimes_coreml::package::weights::Weights::new(String::new(), &BTreeMap::new());
-    let why = said(graph::lower(&state.functions["main"], &weights)).expect("refused");
+    let why = error_message(graph::lower(&state.functions["main"], &weights)).expect("refused");
     assert!(why.contains("states"), "{why}");
     within_bounds();
 }
@@ -524,7 +528,7 @@ fn weights_that_expand_beyond_their_files_are_rejected() {
         });
     }
     let weights = island_runtimes_coreml::package::weights::Weights::new(String::new(), &BTreeMap::new());
-    let why = said(graph::lower(&program.functions["main"], &weights)).expect("refused");
+    let why = error_message(graph::lower(&program.functions["main"], &weights)).expect("refused");
     assert!(why.contains("accounts for"), "{why}");
 }
 
@@ -575,7 +579,7 @@ fn other_kinds_of_models_are_rejected_by_name() {
         let path = folder.path().join("file");
         fs::write(&path, bytes).expect("written");
         let files = BTreeMap::from([(name.to_owned(), path)]);
-        said(Package::open(&files, None)).expect("refused")
+        error_message(Package::open(&files, None)).expect("refused")
     };
     let older = |number: u32, content: &[u8]| {
         let tag = length((number << 3 | 2) as usize);
@@ -617,7 +621,7 @@ async fn described(name: &str, change: impl Fn(&mut ArrayType)) -> Option<String
     engine["task"] = fixture.task.clone().into();
     let cargo = json!({ "slug": name, "runtime_type": "coreml", "engine": engine });
     let cargo = serde_json::from_value(cargo).expect("a Cargo");
-    said(CoreMl::load(Settings { files, cargo, slots: 1, threads: 1, vram_limit_mb: 0 }).await)
+    error_message(CoreMl::load(Settings { files, cargo, slots: 1, threads: 1, vram_limit_mb: 0 }).await)
 }
 
 #[tokio::test]
@@ -643,7 +647,7 @@ fn run(package: &Package, input: Tensor) -> Result<(), EngineError> {
 #[test]
 fn changed_models_that_lower_do_not_crash_the_library() {
     let mut random = StdRng::seed_from_u64(10);
-    let package = Changed::of("compressed", "palette-4.mlpackage");
+    let package = PackageCopy::of("compressed", "palette-4.mlpackage");
     let bytes = package.read(PROGRAM);
     let mut tried = 0;
     for _ in 0..600 {
@@ -652,7 +656,7 @@ fn changed_models_that_lower_do_not_crash_the_library() {
             && lowered(&package).is_ok()
             && package.program.functions.contains_key("main")
         {
-            let _ = said(run(&package, Tensor::Floats(ArrayD::zeros(IxDyn(&[1, 8, 6, 6])))));
+            let _ = error_message(run(&package, Tensor::Floats(ArrayD::zeros(IxDyn(&[1, 8, 6, 6])))));
             tried += 1;
         }
     }
@@ -661,7 +665,7 @@ fn changed_models_that_lower_do_not_crash_the_library() {
 
 #[test]
 fn nan_weights_run() {
-    let package = Changed::of("compressed", "channels-int8.mlpackage");
+    let package = PackageCopy::of("compressed", "channels-int8.mlpackage");
     let mut bytes = package.read(BLOBS);
     for (at, byte) in bytes.iter_mut().enumerate().skip(64) {
         // Data lie between headers, which are kept.
@@ -671,7 +675,8 @@ fn nan_weights_run() {
     }
     package.write(BLOBS, &bytes);
     let package = package.open().expect("opens");
-    let _ = said(run(&package, Tensor::Floats(ArrayD::from_elem(IxDyn(&[1, 8, 6, 6]), f32::NAN))));
-    let wrong = said(run(&package, Tensor::Floats(ArrayD::zeros(IxDyn(&[1, 8, 6]))))).expect("refused");
+    let _ = error_message(run(&package, Tensor::Floats(ArrayD::from_elem(IxDyn(&[1, 8, 6, 6]), f32::NAN))));
+    let wrong =
+        error_message(run(&package, Tensor::Floats(ArrayD::zeros(IxDyn(&[1, 8, 6]))))).expect("refused");
     assert!(wrong.contains("cannot have the shape"), "{wrong}");
 }

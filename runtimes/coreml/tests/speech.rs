@@ -32,14 +32,14 @@ const WEIGHTS: &str = "Data/com.apple.CoreML/weights/weight.bin";
 const DECODER: &str = "tiny/TextDecoder.mlpackage";
 
 /// A fixture's repository, for changes.
-struct Changed {
+struct RepositoryCopy {
     fixture: Fixture,
     files: BTreeMap<String, PathBuf>,
     engine: Value,
     folder: TempDir,
 }
 
-impl Changed {
+impl RepositoryCopy {
     fn of(name: &str) -> Self {
         let fixture = Fixture::named(name);
         let mut engine = fixture.engine.clone();
@@ -69,7 +69,7 @@ impl Changed {
         self.with(&path, &read.encode_to_vec())
     }
 
-    /// Changed dimensions of an input.
+    /// RepositoryCopy dimensions of an input.
     fn sized(self, model: &str, input: &str, change: impl Fn(&mut ArrayType)) -> Self {
         self.described(model, |model| change(array(feature(model, input))))
     }
@@ -135,7 +135,7 @@ fn noise(seconds: usize) -> Value {
     sound::wav(&(0..seconds * 16_000).map(sample).collect::<Vec<f32>>(), 16_000).into()
 }
 
-async fn keeps_the_contract(fixture: &Changed, good: Vec<Value>, long: Value, bad: Vec<Value>) {
+async fn keeps_the_contract(fixture: &RepositoryCopy, good: Vec<Value>, long: Value, bad: Vec<Value>) {
     let engine = fixture.load().await.expect("loads");
     let suite = fixture.suite(good, long, bad);
     conformance::same_again(&engine, &suite).await;
@@ -154,7 +154,7 @@ async fn keeps_the_contract(fixture: &Changed, good: Vec<Value>, long: Value, ba
 
 #[tokio::test]
 async fn whisper_conforms() {
-    let fixture = Changed::of("whisperkit");
+    let fixture = RepositoryCopy::of("whisperkit");
     let audio = fixture.input("detected")["audio"].clone();
     let bad = vec![
         json!({}),
@@ -171,7 +171,7 @@ async fn whisper_conforms() {
 
 #[tokio::test]
 async fn long_audio_reports_progress_and_streams_text() {
-    let fixture = Changed::of("whisperkit");
+    let fixture = RepositoryCopy::of("whisperkit");
     let engine = fixture.load().await.expect("loads");
     let played = fixture.play(&engine, &fixture.input("long")).await;
     let Outcome::Completed { output: Some(output), usage, finish_reason } = &played.outcome else {
@@ -196,7 +196,7 @@ async fn long_audio_reports_progress_and_streams_text() {
 
 #[tokio::test]
 async fn silence_has_finite_features() {
-    let fixture = Changed::of("whisperkit");
+    let fixture = RepositoryCopy::of("whisperkit");
     let engine = fixture.load().await.expect("loads");
     let silence = sound::wav(&vec![0.0; 16_000], 16_000);
     let played = fixture.play(&engine, &json!({ "audio": silence, "language": "en" })).await;
@@ -229,11 +229,11 @@ fn features_of_the_package_and_ours_agree() {
 
 #[tokio::test]
 async fn missing_models_are_named() {
-    let lacks = |start: &str| Changed::of("whisperkit").without(start);
+    let lacks = |start: &str| RepositoryCopy::of("whisperkit").without(start);
     assert!(lacks("tiny/AudioEncoder").refused().await.contains("lacks AudioEncoder"));
     assert!(lacks("tiny/TextDecoder").refused().await.contains("lacks TextDecoder"));
     assert!(lacks("tokenizer.json").refused().await.contains("tokenizer.json"));
-    let mut other = Changed::of("whisperkit");
+    let mut other = RepositoryCopy::of("whisperkit");
     other.engine["model"] = "small".into();
     assert!(other.refused().await.contains("AudioEncoder"));
     let weights = format!("{DECODER}/{WEIGHTS}");
@@ -242,7 +242,7 @@ async fn missing_models_are_named() {
 
 #[tokio::test]
 async fn one_of_several_whispers_must_be_named() {
-    let mut fixture = Changed::of("whisperkit");
+    let mut fixture = RepositoryCopy::of("whisperkit");
     let again: Vec<(String, PathBuf)> = fixture
         .files
         .iter()
@@ -258,7 +258,7 @@ async fn one_of_several_whispers_must_be_named() {
 #[tokio::test]
 async fn mismatched_models_are_rejected() {
     let sized = |model: &str, input: &str, sizes: &'static [i64]| {
-        Changed::of("whisperkit").sized(model, input, |array| array.shape = sizes.to_vec())
+        RepositoryCopy::of("whisperkit").sized(model, input, |array| array.shape = sizes.to_vec())
     };
     let why = sized(DECODER, "value_cache", &[1, 32, 1, 60]).refused().await;
     assert!(why.contains("value_cache") && why.contains("fits the others"), "{why}");
@@ -272,20 +272,20 @@ async fn mismatched_models_are_rejected() {
     assert!(why.contains("[1, bands, 1, frames]"), "{why}");
     let why = sized("tiny/MelSpectrogram.mlpackage", "audio", &[480_000]).refused().await;
     assert!(why.contains("80000 samples"), "{why}");
-    let strange = Changed::of("whisperkit")
+    let strange = RepositoryCopy::of("whisperkit")
         .described(DECODER, |model| feature(model, "cache_length").name = "cache_width".to_owned());
     assert!(strange.refused().await.contains("cache_length"));
-    let silent = Changed::of("whisperkit")
+    let silent = RepositoryCopy::of("whisperkit")
         .described(DECODER, |model| feature(model, "logits").name = "loudness".to_owned());
     assert!(silent.refused().await.contains("gives no logits"));
     let settings = br#"{ "feature_size": 80 }"#;
-    let why = Changed::of("whisperkit").with("preprocessor_config.json", settings).refused().await;
+    let why = RepositoryCopy::of("whisperkit").with("preprocessor_config.json", settings).refused().await;
     assert!(why.contains("80 mel bands"), "{why}");
 }
 
 #[tokio::test]
 async fn cache_shorter_than_a_prompt_is_rejected() {
-    let mut fixture = Changed::of("whisperkit");
+    let mut fixture = RepositoryCopy::of("whisperkit");
     for (input, sizes) in [
         ("key_cache", vec![1, 32, 1, 4]),
         ("value_cache", vec![1, 32, 1, 4]),
@@ -300,7 +300,7 @@ async fn cache_shorter_than_a_prompt_is_rejected() {
 
 #[tokio::test]
 async fn mismatched_encoder_states_are_an_error_of_the_model() {
-    let fixture = Changed::of("whisperkit")
+    let fixture = RepositoryCopy::of("whisperkit")
         .sized(DECODER, "encoder_output_embeds", |array| array.shape = vec![1, 16, 1, 100]);
     let engine = fixture.load().await.expect("each is valid");
     let played = fixture.play(&engine, &fixture.input("german")).await;
@@ -313,7 +313,7 @@ async fn mismatched_encoder_states_are_an_error_of_the_model() {
 async fn nan_weights_are_an_error_of_the_model() {
     for (model, said) in [(DECODER, "logits"), ("tiny/AudioEncoder.mlpackage", "AudioEncoder")] {
         let path = format!("{model}/{WEIGHTS}");
-        let fixture = Changed::of("whisperkit");
+        let fixture = RepositoryCopy::of("whisperkit");
         let mut weights = fs::read(&fixture.files[&path]).expect("readable");
         for (at, byte) in weights.iter_mut().enumerate().skip(64) {
             // One number in each row of the file; data lie between headers, which are kept.
@@ -338,7 +338,7 @@ async fn ctc_models_conform() {
         ("wav2vec2", ["1.1.wav", "3.3.wav"]),
         ("mel-labels", ["1.1.wav", "6.2.wav"]),
     ] {
-        let fixture = Changed::of(name);
+        let fixture = RepositoryCopy::of(name);
         let good: Vec<Value> = inputs.map(|name| fixture.input(name)).into();
         let audio = &good[0]["audio"];
         let bad = vec![
@@ -354,7 +354,7 @@ async fn ctc_models_conform() {
 #[tokio::test]
 async fn words_have_timestamps() {
     for name in ["wav2vec2", "wav2vec2-fixed", "mel-labels"] {
-        let fixture = Changed::of(name);
+        let fixture = RepositoryCopy::of(name);
         let engine = fixture.load().await.expect("loads");
         for answer in &fixture.fixture.answers {
             let mut input = fixture.fixture.filled(&answer.input);
@@ -384,7 +384,7 @@ async fn words_have_timestamps() {
 
 #[tokio::test]
 async fn features_of_the_package_are_used_if_it_has_any() {
-    let mut fixture = Changed::of("mel-labels");
+    let mut fixture = RepositoryCopy::of("mel-labels");
     let front = Fixture::named("whisperkit").files().into_iter();
     let front = front.filter_map(|(path, file)| Some((path.strip_prefix("tiny/")?.to_owned(), file)));
     fixture.files.extend(front.filter(|(path, _)| path.starts_with("MelSpectrogram")));
@@ -396,14 +396,14 @@ async fn features_of_the_package_are_used_if_it_has_any() {
         panic!("{:?}", played.outcome)
     };
     assert!(output["text"].as_str().is_some_and(|text| text.len() > 4), "{output}");
-    let why = Changed::of("mel-labels").without("preprocessor_config.json").refused().await;
+    let why = RepositoryCopy::of("mel-labels").without("preprocessor_config.json").refused().await;
     assert!(why.contains("defines them"), "{why}");
 }
 
 #[tokio::test]
 async fn invalid_vocabularies_are_rejected() {
     const MODEL: &str = "Model.mlpackage";
-    let fixture = || Changed::of("wav2vec2-fixed");
+    let fixture = || RepositoryCopy::of("wav2vec2-fixed");
     assert!(fixture().without("vocab.json").refused().await.contains("vocab.json"));
     assert!(fixture().with("vocab.json", br#"{ "A": 1 }"#).refused().await.contains("blank"));
     let sized =

@@ -7,7 +7,7 @@ use island_protocol::event::AttemptEvent;
 use island_runtimes_api::conformance::{Fixture as Suite, run_all};
 use island_runtimes_diffusers::runtime::Diffusers;
 use serde_json::json;
-use support::{Fixture, ask};
+use support::{Fixture, run_job};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn engine_conforms() {
@@ -39,7 +39,7 @@ async fn job_reports_progress_and_sends_each_image() {
         "prompt": "a boat", "negative_prompt": "fog", "num_inference_steps": 4, "width": 64, "height": 32,
         "num_images": 2, "previews": 1, "scheduler": "euler_a", "seed": 11,
     });
-    let (output, said) = ask(&engine, fixture.cargo(), input.clone()).await;
+    let (output, said) = run_job(&engine, fixture.cargo(), input.clone()).await;
     let output = output.expect("pictures");
     let progress: Vec<(u64, u64)> = said
         .iter()
@@ -76,6 +76,6 @@ async fn job_reports_progress_and_sends_each_image() {
     // The second image of a seed does not depend on the number of images.
     let mut more = input;
     more["num_images"] = 3.into();
-    let (again, _) = ask(&engine, fixture.cargo(), more).await;
+    let (again, _) = run_job(&engine, fixture.cargo(), more).await;
     assert_eq!(again.expect("pictures")["images"][1], output["images"][1]);
 }

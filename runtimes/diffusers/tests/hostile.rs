@@ -19,18 +19,18 @@ use island_runtimes_diffusers::{
     weights::Placement,
 };
 use serde_json::{Value, json};
-use support::{Fixture, ask};
+use support::{Fixture, run_job};
 use tempfile::TempDir;
 
 const UNET: &str = "unet/diffusion_pytorch_model.safetensors";
 
 /// A copy of a fixture's repository with changes.
-struct Spoiled {
+struct RepositoryCopy {
     folder: TempDir,
     files: BTreeMap<String, PathBuf>,
 }
 
-impl Spoiled {
+impl RepositoryCopy {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a folder"), files: Fixture::named("sd15").files() }
     }
@@ -78,7 +78,7 @@ fn safetensors(header: &str, data: &[u8]) -> Vec<u8> {
 
 #[test]
 fn unchanged_copy_loads() {
-    assert!(Spoiled::new().load().is_ok());
+    assert!(RepositoryCopy::new().load().is_ok());
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn other_file_formats_are_named() {
         (b"", "0 bytes"),
         (b"1234", "4 bytes"),
     ] {
-        let why = Spoiled::new().write(UNET, start).why();
+        let why = RepositoryCopy::new().write(UNET, start).why();
         assert!(why.contains(what) && why.contains(UNET), "{why}");
     }
-    let why = Spoiled::new().without(UNET).write("unet/diffusion_pytorch_model.bin", b"PK").why();
+    let why = RepositoryCopy::new().without(UNET).write("unet/diffusion_pytorch_model.bin", b"PK").why();
     assert!(why.contains("may hold programs"), "{why}");
 }
 
@@ -123,11 +123,11 @@ fn headers_out_of_range_cost_nothing() {
         (safetensors(&"[".repeat(100_000), &[]), "invalid header"),
         (safetensors("{}", &[]), "lacks the tensor"),
     ] {
-        let why = Spoiled::new().write(UNET, &bytes).why();
+        let why = RepositoryCopy::new().write(UNET, &bytes).why();
         assert!(why.contains(what), "{what}: {why}");
     }
     // A sparse file of more bytes than there is memory.
-    let spoiled = Spoiled::new();
+    let spoiled = RepositoryCopy::new();
     let path = spoiled.folder.path().join("huge");
     let mut file = fs::File::create(&path).expect("a file");
     let length = 1_u64 << 40;
@@ -145,12 +145,12 @@ fn headers_out_of_range_cost_nothing() {
 
 #[test]
 fn nan_weights_are_rejected_when_read() {
-    let spoiled = Spoiled::new();
+    let spoiled = RepositoryCopy::new();
     let mut bytes = spoiled.bytes(UNET);
     let end = bytes.len();
     bytes[end - 2..].copy_from_slice(&[0x00, 0x7e]);
     assert!(spoiled.write(UNET, &bytes).why().contains("NaN or infinite numbers"));
-    let cut = Spoiled::new();
+    let cut = RepositoryCopy::new();
     let bytes = cut.bytes(UNET);
     assert!(cut.write(UNET, &bytes[..bytes.len() / 2]).why().contains("lies outside"));
 }
@@ -181,7 +181,7 @@ fn invalid_settings_are_named() {
         ("scheduler/scheduler_config.json", "_class_name", json!("MagicScheduler"), "MagicScheduler"),
         ("scheduler/scheduler_config.json", "prediction_type", json!("the future"), "scheduler"),
     ] {
-        match Spoiled::new().set(file, key, value.clone()).load() {
+        match RepositoryCopy::new().set(file, key, value.clone()).load() {
             Ok(_) => wrong.push(format!("{file}: {key} = {value} was taken")),
             Err(failure) if failure.fault != Fault::Host && failure.message.contains(what) => {}
             Err(failure) => wrong.push(format!("{file}: {key} = {value}: {}", failure.message)),
@@ -192,10 +192,10 @@ fn invalid_settings_are_named() {
         ["model_index.json", "unet/config.json", "tokenizer/vocab.json", "scheduler/scheduler_config.json"]
     {
         for bytes in [b"".as_slice(), b"{", b"[]", b"\xff\xfe", &b"[".repeat(100_000)] {
-            let why = Spoiled::new().write(file, bytes).why();
+            let why = RepositoryCopy::new().write(file, bytes).why();
             assert!(why.contains(file) || why.contains("tokenizer"), "{file}: {why}");
         }
-        let why = Spoiled::new().without(file).why();
+        let why = RepositoryCopy::new().without(file).why();
         assert!(why.contains("lacks the file"), "{why}");
     }
 }
@@ -213,7 +213,7 @@ fn invalid_adapters_are_rejected() {
             "which this model lacks",
         ),
     ] {
-        let spoiled = Spoiled::new().write("bad.safetensors", &bytes);
+        let spoiled = RepositoryCopy::new().write("bad.safetensors", &bytes);
         let model = spoiled.load().expect("loads");
         let adapter = Adapter { name: "bad".to_owned(), scale: 1.0 };
         let failure = model.adapters(&[adapter]).expect_err("refused");
@@ -237,7 +237,7 @@ fn requests_beyond_the_memory_limit_are_rejected_before_any_work() {
 #[tokio::test(flavor = "multi_thread")]
 async fn overflow_fails_the_job() {
     let fixture = Fixture::named("sd15");
-    let spoiled = Spoiled::new();
+    let spoiled = RepositoryCopy::new();
     let bytes = spoiled.bytes(UNET);
     let tensors = candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).expect("tensors");
     let huge: std::collections::HashMap<_, _> = tensors
@@ -253,7 +253,7 @@ async fn overflow_fails_the_job() {
     settings.files.insert(UNET.to_owned(), path);
     let engine = Diffusers::load(settings).await.expect("it loads: each number is one");
     let input = json!({ "prompt": "x", "steps": 2, "width": 32, "height": 32 });
-    let (output, said) = ask(&engine, fixture.cargo(), input).await;
+    let (output, said) = run_job(&engine, fixture.cargo(), input).await;
     let failure = output.expect_err("refused");
     assert!(failure.message.contains("overflowed"), "{}", failure.message);
     assert!(!said.iter().any(|event| matches!(event, island_protocol::event::AttemptEvent::Image(_))));

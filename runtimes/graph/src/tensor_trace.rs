@@ -12,11 +12,11 @@ const MAX_KEPT: usize = 1 << 22;
 
 /// Records tensors; does nothing unless it is enabled.
 #[derive(Debug, Clone, Default)]
-pub struct TensorTrace(Option<Arc<Mutex<Vec<Seen>>>>);
+pub struct TensorTrace(Option<Arc<Mutex<Vec<TracedTensor>>>>);
 
 /// An input or output of a graph.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct TracedTensor {
     /// The graph's path in the repository.
     pub graph: String,
     /// The tensor's name.
@@ -34,7 +34,7 @@ impl TensorTrace {
     }
 
     /// Takes the tensors recorded so far, in order.
-    pub fn take(&self) -> Vec<Seen> {
+    pub fn take(&self) -> Vec<TracedTensor> {
         let seen = self.0.as_ref().map(|seen| seen.lock().split_off(0));
         seen.unwrap_or_default()
     }
@@ -64,6 +64,6 @@ impl TensorTrace {
         let Some(seen) = self.0.as_ref().filter(|_| array.len() <= MAX_KEPT) else { return };
         let (shape, values) = (array.shape().to_vec(), array.iter().map(number).collect());
         let (graph, name) = (graph.to_owned(), name.to_owned());
-        seen.lock().push(Seen { graph, name, shape, values });
+        seen.lock().push(TracedTensor { graph, name, shape, values });
     }
 }

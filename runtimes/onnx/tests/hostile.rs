@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use island_protocol::job::{Failure, FailureCode, Fault};
 use island_runtimes_onnx::runtime::Onnx;
 use serde_json::{Value, json};
-use support::{Fixture, ask, settings};
+use support::{Fixture, run_job, settings};
 use tempfile::TempDir;
 
 /// A repository that differs from the fixture's.
@@ -87,7 +87,7 @@ async fn nan_weights_are_an_error_of_the_model() {
     graph[half..half + 4096].fill(0xff);
     let repository = repository.with(GRAPH, &graph);
     let failure = match repository.load().await {
-        Ok(engine) => ask(
+        Ok(engine) => run_job(
             &engine,
             repository.fixture.cargo("text-classification"),
             json!({ "text": "the film was good and the train was bad" }),
@@ -105,7 +105,7 @@ async fn refuses(name: &str, bad: &[Value]) {
     let engine = fixture.load(&fixture.task).await.expect("loads");
     for input in bad {
         let at: String = input.to_string().chars().take(80).collect();
-        let Err(failure) = ask(&engine, fixture.cargo(&fixture.task), input.clone()).await else {
+        let Err(failure) = run_job(&engine, fixture.cargo(&fixture.task), input.clone()).await else {
             panic!("{name}: {at} was answered");
         };
         let known = [FailureCode::InvalidInput, FailureCode::ContextLengthExceeded];
@@ -178,10 +178,12 @@ async fn entities_are_found_in_texts_of_any_length() {
     let engine = fixture.load("token-classification").await.expect("loads");
     let short = "Angela works for Siemens in New York. ";
     let input = |text: String| json!({ "text": text, "aggregation": "none" });
-    let one =
-        ask(&engine, fixture.cargo("token-classification"), input(short.to_owned())).await.expect("found");
-    let many =
-        ask(&engine, fixture.cargo("token-classification"), input(short.repeat(60))).await.expect("found");
+    let one = run_job(&engine, fixture.cargo("token-classification"), input(short.to_owned()))
+        .await
+        .expect("found");
+    let many = run_job(&engine, fixture.cargo("token-classification"), input(short.repeat(60)))
+        .await
+        .expect("found");
     let ends = |output: &Value| {
         output["entities"].as_array().expect("entities").iter().map(|one| one["end"].as_u64()).max()
     };
@@ -226,6 +228,6 @@ async fn undecodable_audio_is_rejected() {
     let seconds = 3601_u32;
     let long = wav(seconds * 32_000, &vec![0; seconds as usize * 32_000]);
     let failure =
-        ask(&engine, fixture.cargo(&fixture.task), json!({ "audio": long })).await.expect_err("too long");
+        run_job(&engine, fixture.cargo(&fixture.task), json!({ "audio": long })).await.expect_err("too long");
     assert_eq!(failure.code, FailureCode::InvalidInput, "{}", failure.message);
 }

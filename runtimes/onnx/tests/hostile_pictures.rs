@@ -9,7 +9,7 @@ use image::{DynamicImage, ImageFormat, RgbImage};
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_onnx::runtime::Onnx;
 use serde_json::{Value, json};
-use support::{Fixture, ask, settings};
+use support::{Fixture, run_job, settings};
 
 fn encoded(picture: RgbImage, format: ImageFormat) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -23,7 +23,7 @@ fn noise(width: u32, height: u32) -> RgbImage {
 
 async fn failure_of(fixture: &Fixture, engine: &Onnx, input: Value) -> Failure {
     let shown = input.to_string().chars().take(80).collect::<String>();
-    match ask(engine, fixture.cargo(&fixture.task), input).await {
+    match run_job(engine, fixture.cargo(&fixture.task), input).await {
         Ok(output) => panic!("{}: {shown} was answered: {output}", fixture.name),
         Err(failure) => failure,
     }
@@ -50,7 +50,7 @@ async fn incomplete_image_files_are_rejected() {
     ] {
         let whole = encoded(noise(64, 48), format);
         let answer =
-            ask(&engine, fixture.cargo(&fixture.task), json!({ "image": STANDARD.encode(&whole) })).await;
+            run_job(&engine, fixture.cargo(&fixture.task), json!({ "image": STANDARD.encode(&whole) })).await;
         answer.unwrap_or_else(|failure| panic!("a whole {format:?}: {}", failure.message));
         refused(&fixture, &engine, &whole[..whole.len() / 2], "cannot be read").await;
     }

@@ -13,7 +13,7 @@ use island_runtimes_onnx::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use support::{Fixture, ask, settings};
+use support::{Fixture, run_job, settings};
 use tempfile::TempDir;
 
 /// The library's tokens of texts, and its spelling of numbers.
@@ -112,8 +112,8 @@ impl Voice {
             .map_err(Failure::from)
     }
 
-    async fn say(&self, engine: &Onnx, input: Value) -> Result<Value, Failure> {
-        ask(engine, self.fixture.cargo("text-to-speech"), input).await
+    async fn synthesize(&self, engine: &Onnx, input: Value) -> Result<Value, Failure> {
+        run_job(engine, self.fixture.cargo("text-to-speech"), input).await
     }
 
     /// The reason why it does not load, an error of the Cargo.
@@ -152,11 +152,12 @@ async fn unspeakable_inputs_are_rejected() {
         (speaker(512, json!("x")), FailureCode::InvalidInput, "does not fit the task"),
         (speaker(512, Value::Null), FailureCode::InvalidInput, "does not fit the task"),
     ] {
-        let failure = voice.say(&engine, input).await.expect_err(why);
+        let failure = voice.synthesize(&engine, input).await.expect_err(why);
         assert_eq!((failure.fault, failure.code), (Fault::Job, code), "{}", failure.message);
         assert!(failure.message.contains(why), "{:?} does not contain {why:?}", failure.message);
     }
-    let spoken = voice.say(&engine, json!({ "text": "The sea is calm." })).await.expect("the next job runs");
+    let spoken =
+        voice.synthesize(&engine, json!({ "text": "The sea is calm." })).await.expect("the next job runs");
     assert!(seconds(&spoken) > 0.1);
 }
 
@@ -196,11 +197,11 @@ async fn speaker_file_is_checked_when_the_voice_is_loaded() {
 
     let nobody = voice().without(name);
     let engine = nobody.load().await.expect("loads without a speaker");
-    let failure = nobody.say(&engine, json!({ "text": "a boat" })).await.expect_err("no speaker");
+    let failure = nobody.synthesize(&engine, json!({ "text": "a boat" })).await.expect_err("no speaker");
     assert_eq!(failure.code, FailureCode::InvalidInput);
     assert!(failure.message.contains("speaker_embeddings are missing"), "{}", failure.message);
     let own = json!({ "text": "a boat", "speaker_embeddings": vec![0.1; 512] });
-    nobody.say(&engine, own).await.expect("the job's own speaker speaks");
+    nobody.synthesize(&engine, own).await.expect("the job's own speaker speaks");
 }
 
 #[tokio::test]
@@ -210,12 +211,12 @@ async fn decoder_that_never_ends_is_stopped() {
     let text = json!({ "text": "a small boat" });
     let usual = Voice::of("speecht5-split").set(json!({ "speaker_embeddings": "speakers/awb.npy" }));
     let engine = usual.load().await.expect("loads");
-    let output = usual.say(&engine, text.clone()).await.expect("spoken");
+    let output = usual.synthesize(&engine, text.clone()).await.expect("spoken");
     // Twenty frames for each of thirteen characters and the end.
     assert!((seconds(&output) - 14.0 * 10.0 * step).abs() < 0.01, "{}", seconds(&output));
     let narrow = usual.configured("max_speech_positions", json!(23));
     let engine = narrow.load().await.expect("loads");
-    let output = narrow.say(&engine, text).await.expect("spoken");
+    let output = narrow.synthesize(&engine, text).await.expect("spoken");
     assert!((seconds(&output) - 23.0 * step).abs() < 0.01, "{}", seconds(&output));
 }
 
@@ -229,7 +230,8 @@ async fn nan_weights_are_an_error_of_the_voice() {
         graph[tensor].fill(0xff);
         let broken = Voice::of("speecht5").with(&name, &graph);
         let engine = broken.load().await.unwrap_or_else(|failure| panic!("{name}: {}", failure.message));
-        let failure = broken.say(&engine, json!({ "text": "The sea is calm." })).await.expect_err(&name);
+        let failure =
+            broken.synthesize(&engine, json!({ "text": "The sea is calm." })).await.expect_err(&name);
         assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::ModelRejected));
         let message = failure.message;
         assert!(message.contains("weights are broken") && message.contains(&name), "{name}: {message}");
@@ -262,7 +264,7 @@ async fn voice_of_one_speaker_rejects_another() {
     let fixture = Fixture::named("mms-tts");
     let engine = fixture.load("text-to-speech").await.expect("loads");
     let input = json!({ "text": "the sea", "speaker_embeddings": vec![0.1; 512] });
-    let failure = ask(&engine, fixture.cargo("text-to-speech"), input).await.expect_err("one speaker");
+    let failure = run_job(&engine, fixture.cargo("text-to-speech"), input).await.expect_err("one speaker");
     assert_eq!(failure.code, FailureCode::InvalidInput);
     assert!(failure.message.contains("leave out speaker_embeddings"), "{}", failure.message);
 }

@@ -127,11 +127,11 @@ impl Linkers {
 pub(crate) struct Programs {
     plain: Linkers,
     metered: Linkers,
-    kept: Mutex<Kept>,
+    kept: Mutex<LoadedPrograms>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct LoadedPrograms {
     programs: BTreeMap<(bool, PathBuf), (u64, Arc<Mapped>)>,
     uses: u64,
 }
@@ -164,12 +164,12 @@ impl Programs {
         Ok(mapped)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, LoadedPrograms> {
         self.kept.lock()
     }
 }
 
-impl Kept {
+impl LoadedPrograms {
     fn find(&mut self, key: &(bool, PathBuf)) -> Option<Arc<Mapped>> {
         self.uses += 1;
         let uses = self.uses;

@@ -25,7 +25,7 @@ pub(super) struct Clients {
 
 /// The values of one open device.
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
+struct ClientUsage {
     address: String,
     client: u64,
     usage: Use,
@@ -62,7 +62,7 @@ impl Clients {
 }
 
 /// The values of the devices that a process has open. Only device files are read: a busy machine has very many other files.
-fn open_devices(process: &Path) -> impl Iterator<Item = Told> {
+fn open_devices(process: &Path) -> impl Iterator<Item = ClientUsage> {
     let infos = process.join("fdinfo");
     fs::read_dir(process.join("fd")).into_iter().flatten().flatten().filter_map(move |file| {
         fs::read_link(file.path()).ok().filter(|target| target.starts_with("/dev/dri"))?;
@@ -70,7 +70,7 @@ fn open_devices(process: &Path) -> impl Iterator<Item = Told> {
     })
 }
 
-fn parse(text: &str) -> Option<Told> {
+fn parse(text: &str) -> Option<ClientUsage> {
     let mut fields: BTreeMap<&str, &str> = BTreeMap::new();
     for line in text.lines() {
         let Some((key, value)) = line.split_once(':') else { continue };
@@ -88,7 +88,7 @@ fn parse(text: &str) -> Option<Told> {
             fields.iter().filter(|(key, _)| of_gpu(key)).filter_map(|(_, value)| kilobytes(value)).collect();
         (!regions.is_empty()).then(|| regions.iter().sum())
     };
-    Some(Told {
+    Some(ClientUsage {
         address: (*fields.get("drm-pdev")?).to_owned(),
         client: fields.get("drm-client-id").copied().and_then(number)?,
         usage: Use {
@@ -133,7 +133,7 @@ pub(super) mod tests {
         let amd = "pos:\t0\ndrm-driver:\tamdgpu\ndrm-pdev:\t0000:03:00.0\ndrm-client-id:\t7\n\
             drm-memory-vram:\t2048 KiB\ndrm-memory-gtt: \t64 KiB\ndrm-engine-compute:\t5 ns\n";
         let usage = Use { computes: true, vram_kb: Some(2048) };
-        assert_eq!(parse(amd), Some(Told { address: "0000:03:00.0".into(), client: 7, usage }));
+        assert_eq!(parse(amd), Some(ClientUsage { address: "0000:03:00.0".into(), client: 7, usage }));
         let xe = "drm-pdev:\t0000:03:00.0\ndrm-client-id:\t1\ndrm-total-vram0:\t9 MiB\ndrm-resident-vram0:\t8 MiB\n\
             drm-cycles-ccs:\t0\n";
         assert_eq!(parse(xe).map(|device| device.usage), Some(Use { computes: false, vram_kb: Some(8192) }));

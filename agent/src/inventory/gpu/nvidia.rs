@@ -219,13 +219,13 @@ pub(super) mod tests {
         }
     }
 
-    struct Watch {
+    struct Fixture {
         probe: Nvidia,
         start: Instant,
         proc: tempfile::TempDir,
     }
 
-    impl Watch {
+    impl Fixture {
         fn of(fake: &Fake) -> Self {
             let proc = tempfile::tempdir().expect("a folder");
             Self { probe: Nvidia::new(fake.open(), proc.path()), start: Instant::now(), proc }
@@ -241,14 +241,14 @@ pub(super) mod tests {
     fn a_lost_driver_is_opened_again_at_growing_intervals() {
         let fake = Fake::default();
         fake.set(|script| script.gpus = vec!["a"]);
-        let mut watch = Watch::of(&fake);
+        let mut watch = Fixture::of(&fake);
         assert_eq!(watch.at(0).seen.len(), 1);
         fake.set(|script| {
             script.fails = Some("the driver is unloaded".into());
             script.closed = Some(Closed { reason: "not loaded".into(), installed: true });
         });
         assert_eq!(watch.at(5).problems, ["the driver is unloaded"]);
-        let opened = |watch: &mut Watch, seconds: std::ops::Range<u64>| {
+        let opened = |watch: &mut Fixture, seconds: std::ops::Range<u64>| {
             let before = fake.opened();
             for second in seconds {
                 assert!(watch.at(second).seen.is_empty());
@@ -268,7 +268,7 @@ pub(super) mod tests {
     fn a_lost_gpu_does_not_affect_others() {
         let fake = Fake::default();
         fake.set(|script| (script.gpus, script.lost) = (vec!["a"], vec!["bb"]));
-        let mut watch = Watch::of(&fake);
+        let mut watch = Fixture::of(&fake);
         let report = watch.at(0);
         assert_eq!(
             (report.seen.len(), report.problems.as_slice()),
@@ -287,7 +287,7 @@ pub(super) mod tests {
     fn an_added_gpu_is_found_at_the_next_poll() {
         let fake = Fake::default();
         fake.set(|script| script.gpus = vec!["a"]);
-        let mut watch = Watch::of(&fake);
+        let mut watch = Fixture::of(&fake);
         watch.at(0);
         let slot = watch.proc.path().join("driver/nvidia/gpus/0000:02:00.0");
         fs::create_dir_all(slot).expect("folders");
@@ -303,7 +303,7 @@ pub(super) mod tests {
         let fake = Fake::default();
         let closed = Closed { reason: "no NVIDIA driver is installed".into(), installed: false };
         fake.set(|script| script.closed = Some(closed));
-        let report = Watch::of(&fake).at(0);
+        let report = Fixture::of(&fake).at(0);
         assert_eq!(report.none.as_deref(), Some("no NVIDIA driver is installed"));
         assert!(report.problems.is_empty());
     }

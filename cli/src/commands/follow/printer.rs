@@ -55,7 +55,7 @@ impl<'a> Printer<'a> {
         let ends = if self.how.cancel { "Ctrl-C cancels" } else { "Ctrl-C stops following" };
         let message = format!("waiting: {reasons}; {ends}");
         if self.progress.is_shown() {
-            self.progress.say(&message);
+            self.progress.set_message(&message);
         } else if self.reasons != reasons {
             self.output.note(&message);
         }
@@ -75,7 +75,7 @@ impl<'a> Printer<'a> {
         }
         match event.event {
             JobEvent::Token { content } => self.text(&content)?,
-            JobEvent::Status { state, .. } => self.progress.say(waiting_for(&state)),
+            JobEvent::Status { state, .. } => self.progress.set_message(waiting_for(&state)),
             JobEvent::Progress { step, total, phase } => {
                 self.progress.at(phase.as_deref().unwrap_or("working"), step, total);
             }

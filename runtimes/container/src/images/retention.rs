@@ -7,7 +7,7 @@ const MOST_BYTES: u64 = 32 << 30;
 
 /// An image of ours in the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct StoredImage {
     pub(super) name: String,
     pub(super) bytes: u64,
     /// Order of its last use; `None` before this worker started.
@@ -15,10 +15,10 @@ pub(super) struct Kept {
 }
 
 /// Names of the images to remove: the least recently used, until the rest fits.
-pub(super) fn excess(mut images: Vec<Kept>) -> Vec<String> {
+pub(super) fn excess(mut images: Vec<StoredImage>) -> Vec<String> {
     images.sort_by_key(|image| std::cmp::Reverse(image.used));
     let (mut count, mut bytes) = (0, 0_u64);
-    let mut goes = |image: &Kept| {
+    let mut goes = |image: &StoredImage| {
         count += 1;
         bytes = bytes.saturating_add(image.bytes);
         // The most recently used stays, whatever its size: a job is about to run in it.
@@ -31,8 +31,8 @@ pub(super) fn excess(mut images: Vec<Kept>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn image(name: &str, gigabytes: u64, used: Option<u64>) -> Kept {
-        Kept { name: name.to_owned(), bytes: gigabytes << 30, used }
+    fn image(name: &str, gigabytes: u64, used: Option<u64>) -> StoredImage {
+        StoredImage { name: name.to_owned(), bytes: gigabytes << 30, used }
     }
 
     #[test]

@@ -24,24 +24,24 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::server::{Answer, Request, Server};
+use crate::server::{MockResponse, Request, Server};
 
 const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
 /// A fit daemon's answers to the usual requests.
-fn usual(request: &Request) -> Answer {
+fn usual(request: &Request) -> MockResponse {
     match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/version") => {
-            Answer::Json(200, json!({"Version": "28.0.0", "ApiVersion": "1.48", "Components": []}))
+            MockResponse::Json(200, json!({"Version": "28.0.0", "ApiVersion": "1.48", "Components": []}))
         }
-        ("GET", "/info") => Answer::Json(
+        ("GET", "/info") => MockResponse::Json(
             200,
             json!({"OSType": "linux", "MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true,
                    "SecurityOptions": ["name=seccomp,profile=builtin"]}),
         ),
-        ("GET", "/containers/json") => Answer::Json(200, json!([])),
-        ("DELETE", _) => Answer::Json(204, Value::Null),
-        _ => Answer::Json(
+        ("GET", "/containers/json") => MockResponse::Json(200, json!([])),
+        ("DELETE", _) => MockResponse::Json(204, Value::Null),
+        _ => MockResponse::Json(
             500,
             json!({"message": format!("{} {} is not in the script", request.method, request.path)}),
         ),
@@ -113,17 +113,17 @@ async fn a_daemon_that_is_not_there_is_named() {
 #[tokio::test]
 async fn a_daemon_that_makes_no_sense_is_not_used() {
     for answer in [
-        Answer::Raw(b"NATS is this\r\n\r\n".to_vec()),
-        Answer::Close,
-        Answer::Json(200, json!([])),
-        Answer::Json(500, json!({})),
+        MockResponse::Raw(b"NATS is this\r\n\r\n".to_vec()),
+        MockResponse::Close,
+        MockResponse::Json(200, json!([])),
+        MockResponse::Json(500, json!({})),
     ] {
         let server = Server::start(move |_| answer.clone());
         let reason = Daemon::connect(server.socket()).await.expect_err("nonsense").reason;
         assert!(reason.contains("sent an invalid answer"), "{reason}");
     }
     let server = Server::start(|request| match request.path.as_str() {
-        "/info" => Answer::Json(
+        "/info" => MockResponse::Json(
             200,
             json!({"MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true, "SecurityOptions": []}),
         ),
@@ -137,10 +137,10 @@ async fn a_daemon_that_makes_no_sense_is_not_used() {
 async fn only_allowed_registries_and_only_by_digest_are_pulled_from() {
     let server = Server::start(|request| match (request.method.as_str(), request.path.as_str()) {
         ("GET", path) if path.starts_with("/images/") => {
-            Answer::Json(404, json!({"message": "no such image"}))
+            MockResponse::Json(404, json!({"message": "no such image"}))
         }
         ("POST", "/images/create") => {
-            Answer::Json(200, json!({"error": "x", "errorDetail": {"message": "no such host"}}))
+            MockResponse::Json(200, json!({"error": "x", "errorDetail": {"message": "no such host"}}))
         }
         _ => usual(request),
     });
@@ -162,14 +162,14 @@ async fn only_allowed_registries_and_only_by_digest_are_pulled_from() {
 }
 
 /// A daemon with the image, which starts containers, and calls `attached` once one is attached.
-fn with_image(request: &Request, attached: Answer) -> Answer {
+fn with_image(request: &Request, attached: MockResponse) -> MockResponse {
     match (request.method.as_str(), request.path.as_str()) {
         ("GET", path) if path.starts_with("/images/") => {
-            Answer::Json(200, json!({"Id": "sha256:1", "Config": {"Volumes": null}}))
+            MockResponse::Json(200, json!({"Id": "sha256:1", "Config": {"Volumes": null}}))
         }
-        ("POST", "/containers/create") => Answer::Json(201, json!({"Id": "c1", "Warnings": []})),
+        ("POST", "/containers/create") => MockResponse::Json(201, json!({"Id": "c1", "Warnings": []})),
         ("POST", "/containers/c1/attach") => attached,
-        ("POST", "/containers/c1/start") => Answer::Json(204, Value::Null),
+        ("POST", "/containers/c1/start") => MockResponse::Json(204, Value::Null),
         _ => usual(request),
     }
 }
@@ -179,8 +179,8 @@ async fn what_is_asked_is_what_was_decided() {
     let line = b"{\"type\":\"result\",\"output\":5}\n";
     let framed = [&[1, 0, 0, 0, 0, 0, 0, line.len() as u8], line.as_slice()].concat();
     let server = Server::start(move |request| match request.path.as_str() {
-        "/containers/c1/wait" => Answer::Json(200, json!({"StatusCode": 0})),
-        _ => with_image(request, Answer::Upgrade(framed.clone())),
+        "/containers/c1/wait" => MockResponse::Json(200, json!({"StatusCode": 0})),
+        _ => with_image(request, MockResponse::Upgrade(framed.clone())),
     });
     let engine = engine(&server, &["registry.example"]).await;
     let outcome = play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await;
@@ -217,9 +217,9 @@ async fn a_daemon_that_goes_away_is_the_hosts_fault() {
     for gone in ["/containers/c1/attach", "/containers/c1/wait", "/containers/c1/start", "/images/"] {
         let server = Server::start(move |request| {
             if request.path.starts_with(gone) {
-                return Answer::Close;
+                return MockResponse::Close;
             }
-            with_image(request, Answer::Upgrade(Vec::new()))
+            with_image(request, MockResponse::Upgrade(Vec::new()))
         });
         let engine = engine(&server, &["registry.example"]).await;
         let failure =
@@ -233,9 +233,9 @@ async fn a_daemon_that_goes_away_is_the_hosts_fault() {
     }
     let full = Server::start(|request| match request.path.as_str() {
         "/containers/create" => {
-            Answer::Json(500, json!({"message": "mkdir /var/lib/x: no space left on device"}))
+            MockResponse::Json(500, json!({"message": "mkdir /var/lib/x: no space left on device"}))
         }
-        _ => with_image(request, Answer::Close),
+        _ => with_image(request, MockResponse::Close),
     });
     let engine = engine(&full, &["registry.example"]).await;
     let failure = failure(play(&engine, cargo(&format!("docker://registry.example/tool@{DIGEST}"))).await);

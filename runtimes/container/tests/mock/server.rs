@@ -24,7 +24,7 @@ pub(crate) struct Request {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub(crate) enum MockResponse {
     Json(u16, Value),
     /// These bytes and the end.
     Raw(Vec<u8>),
@@ -41,7 +41,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(answer: impl Fn(&Request) -> MockResponse + Send + Sync + 'static) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).expect("a socket");
@@ -71,12 +71,12 @@ impl Server {
 async fn serve(
     mut stream: UnixStream,
     seen: &Mutex<Vec<Request>>,
-    answer: &(impl Fn(&Request) -> Answer + Send + Sync),
+    answer: &(impl Fn(&Request) -> MockResponse + Send + Sync),
 ) -> std::io::Result<()> {
     let request = read(&mut stream).await?;
     seen.lock().push(request.clone());
     match answer(&request) {
-        Answer::Json(status, body) => {
+        MockResponse::Json(status, body) => {
             let body = if body.is_null() { String::new() } else { body.to_string() };
             let head = format!(
                 "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -84,12 +84,12 @@ async fn serve(
             );
             stream.write_all(format!("{head}{body}").as_bytes()).await?;
         }
-        Answer::Raw(bytes) => stream.write_all(&bytes).await?,
-        Answer::Upgrade(bytes) => {
+        MockResponse::Raw(bytes) => stream.write_all(&bytes).await?,
+        MockResponse::Upgrade(bytes) => {
             stream.write_all(b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n").await?;
             stream.write_all(&bytes).await?;
         }
-        Answer::Close => {}
+        MockResponse::Close => {}
     }
     stream.shutdown().await
 }

@@ -58,7 +58,7 @@ unsafe impl Send for Engine {}
 
 /// The state of a conversation.
 #[derive(Debug)]
-struct Held {
+struct ConversationState {
     /// The address of its model.
     of: usize,
     /// `None` for models without states.
@@ -191,7 +191,7 @@ impl Model for Native {
         let has_states = !self.interface.states.is_empty();
         // SAFETY: models with states are loaded only if the system supports them.
         let state = has_states.then(|| unsafe { engine.0.newState() });
-        Ok(State::new(Held { of: engine.place(), state }))
+        Ok(State::new(ConversationState { of: engine.place(), state }))
     }
 
     fn run(&self, inputs: Tensors, state: &mut State) -> Result<Tensors, EngineError> {
@@ -200,7 +200,7 @@ impl Model for Native {
             let provider = self.provided(inputs)?;
             let provider = ProtocolObject::from_ref(&*provider);
             let engine = self.engine.lock();
-            let held = state.content::<Held>().filter(|held| held.of == engine.place());
+            let held = state.content::<ConversationState>().filter(|held| held.of == engine.place());
             let held = held.ok_or_else(|| invalid_model("the state is of another model"))?;
             // SAFETY: the inputs match the model's description; the state is of this model, and borrowed by this call only.
             let given = unsafe {

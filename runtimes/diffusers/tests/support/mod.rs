@@ -244,7 +244,7 @@ impl Apart {
 }
 
 /// One job with all its events.
-pub(crate) async fn ask(
+pub(crate) async fn run_job(
     engine: &Diffusers,
     cargo: CargoSpec,
     input: Value,

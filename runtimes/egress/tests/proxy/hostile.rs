@@ -78,7 +78,7 @@ async fn a_declared_name_with_a_forbidden_address_is_refused() {
             format!("CONNECT bad.test:{port} HTTP/1.1\r\n\r\n"),
             format!("GET http://bad.test:{port}/ HTTP/1.1\r\n\r\n"),
         ] {
-            let answer = world.say(&request).await;
+            let answer = world.send(&request).await;
             assert!(answer.starts_with("HTTP/1.1 403") && !answer.contains(address), "{address}: {answer}");
         }
         world.logged("refused: bad.test").await;
@@ -98,7 +98,7 @@ async fn the_checked_address_is_the_one_that_is_connected_to() {
         let mut stream = accept(&server).await;
         head(&mut stream).await;
     };
-    tokio::join!(world.say(&request), serve);
+    tokio::join!(world.send(&request), serve);
     assert_eq!(world.town.queried(), ["bad.test"], "resolved once");
     assert_eq!(world.status(&request).await, 403, "and once more for the next connection");
     // Of several addresses, forbidden ones are skipped.
@@ -107,7 +107,7 @@ async fn the_checked_address_is_the_one_that_is_connected_to() {
         let mut stream = accept(&server).await;
         head(&mut stream).await;
     };
-    tokio::join!(world.say(&request), serve);
+    tokio::join!(world.send(&request), serve);
     untouched(&near);
 }
 
@@ -174,7 +174,7 @@ async fn one_request_is_one_request() {
             .expect("answered");
         seen + &rest(&mut stream).await
     };
-    let (answer, seen) = tokio::join!(world.say(&request), serve);
+    let (answer, seen) = tokio::join!(world.send(&request), serve);
     if !answer.starts_with("HTTP/1.1 4") {
         assert!(!seen.contains("second") && seen.matches("HTTP/1.1").count() == 1, "{seen}");
     }

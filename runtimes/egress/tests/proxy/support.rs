@@ -53,7 +53,7 @@ impl World {
     }
 
     /// The complete answer to these bytes, beginning with the status line.
-    pub(crate) async fn say(&self, request: &str) -> String {
+    pub(crate) async fn send(&self, request: &str) -> String {
         let mut stream = self.connect().await;
         // The proxy may answer and close before everything is written.
         let _ = stream.write_all(request.as_bytes()).await;
@@ -62,7 +62,7 @@ impl World {
 
     /// The status of the answer to these bytes; 0 for no answer.
     pub(crate) async fn status(&self, request: &str) -> u16 {
-        let answer = self.say(request).await;
+        let answer = self.send(request).await;
         answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
     }
 

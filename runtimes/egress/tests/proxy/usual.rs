@@ -27,7 +27,7 @@ async fn a_plain_request_arrives_as_if_there_were_no_proxy() {
             .expect("answered");
         (seen, body)
     };
-    let (answer, (seen, body)) = tokio::join!(world.say(&request), serve);
+    let (answer, (seen, body)) = tokio::join!(world.send(&request), serve);
     assert!(seen.starts_with("POST /a?b=c HTTP/1.1\r\n"), "{seen}");
     let seen = seen.to_lowercase();
     assert!(seen.contains(&format!("\r\nhost: {place}\r\n")) && seen.contains("x-kept: 1"), "{seen}");

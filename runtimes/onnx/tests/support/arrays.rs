@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use island_runtimes_graph::tensor_trace::Seen;
+use island_runtimes_graph::tensor_trace::TracedTensor;
 use serde_json::Value;
 
 use super::{Case, Fixture};
@@ -17,7 +17,7 @@ pub(super) struct Array {
 }
 
 /// Where the recorded tensors differ from the reference's.
-pub(crate) fn tensors_differ(fixture: &Fixture, case: &Case, seen: &[Seen]) -> Vec<String> {
+pub(crate) fn tensors_differ(fixture: &Fixture, case: &Case, seen: &[TracedTensor]) -> Vec<String> {
     let mut wrong = Vec::new();
     // Several texts are batched differently from the reference.
     if case.input.get("input").is_some_and(Value::is_array) {
@@ -38,7 +38,7 @@ pub(crate) fn tensors_differ(fixture: &Fixture, case: &Case, seen: &[Seen]) -> V
 }
 
 /// Of a smaller reference, only the leading corner of an array is compared.
-fn differs(wanted: &Array, got: &Seen) -> Option<String> {
+fn differs(wanted: &Array, got: &TracedTensor) -> Option<String> {
     let sides = || wanted.shape.iter().zip(&got.shape);
     if wanted.shape.len() != got.shape.len() || sides().any(|(wanted, got)| wanted > got) {
         return Some(format!("has the shape {:?}, not {:?}", got.shape, wanted.shape));

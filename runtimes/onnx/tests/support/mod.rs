@@ -159,7 +159,7 @@ impl Fixture {
     }
 
     pub(crate) async fn answer(&self, engine: &Onnx, case: &Case) -> Result<Value, Failure> {
-        ask(engine, self.cargo(self.task_of(case)), self.input(case)).await
+        run_job(engine, self.cargo(self.task_of(case)), self.input(case)).await
     }
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn settings(cargo: CargoSpec, files: BTreeMap<String, PathBuf>) -> Se
 }
 
 /// One job.
-pub(crate) async fn ask(engine: &Onnx, cargo: CargoSpec, input: Value) -> Result<Value, Failure> {
+pub(crate) async fn run_job(engine: &Onnx, cargo: CargoSpec, input: Value) -> Result<Value, Failure> {
     let (events, _received) = EventSink::channel();
     let context = RunContext {
         key: AttemptKey { job_id: JobId(uuid::Uuid::now_v7()), attempt: 1, epoch: 1 },

@@ -76,7 +76,7 @@ pub(super) async fn serve<E: EngineLoader>(
                 server.loaded(&progress, loaded);
             }
             accepted = listener.accept() => server.connect(accepted?.0).await,
-            Some(command) = incoming.recv() => server.obey(command),
+            Some(command) = incoming.recv() => server.handle(command),
             Some(ended) = server.runs.join_next() => log_panic(ended),
             () = closed(&mut server.connection) => server.disconnected(),
             () = until(due) => {}
@@ -155,7 +155,7 @@ impl<R: Runtime> Server<R> {
         self.failure_told = self.load_failed();
     }
 
-    fn obey(&mut self, command: ToWorker) {
+    fn handle(&mut self, command: ToWorker) {
         match command {
             ToWorker::Run { key, first_event, request } => self.run(key, first_event, *request),
             ToWorker::Cancel { key, failure } => self.state.stop(key, failure),
