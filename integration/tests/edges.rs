@@ -191,3 +191,15 @@ fn every_crate_inherits_the_lints_and_shared_dependencies() {
         assert_eq!(own, None, "{manifest} names a version itself");
     }
 }
+
+/// The profile of dependencies holds for a package that is not listed, which is slow to build (docs/decisions/0044).
+#[test]
+fn every_package_has_a_profile() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("read Cargo.toml");
+    let manifest: toml::Table = toml::from_str(&manifest).expect("TOML");
+    let listed = manifest["profile"]["dev"]["package"].as_table().expect("profiles of packages");
+    for package in packages() {
+        let name = package["name"].as_str().expect("a name");
+        assert!(listed.contains_key(name), "{name} has no entry in [profile.dev.package]");
+    }
+}
