@@ -97,7 +97,7 @@ fn commands(document: &str, shell: &[String]) -> Vec<String> {
 /// Returns why a command cannot be right.
 fn fault(command: &str, targets: &BTreeSet<String>, packages: &str) -> Option<String> {
     // The rest of a line is for a shell: another command, a file, or a comment.
-    let words = shlex::split(command)?;
+    let Some(words) = shlex::split(command) else { return Some("its quotes are not closed".to_owned()) };
     let words = words.iter().take_while(|word| {
         !["|", ">", "<", "||", ";", "&", "..."].contains(&word.as_str()) && !word.starts_with("<<")
     });
@@ -126,9 +126,10 @@ fn fault(command: &str, targets: &BTreeSet<String>, packages: &str) -> Option<St
             unknown("target", missing)
         }
         "cargo" => {
-            let named = arguments.windows(2).find(|pair| ["-p", "--package", "--test"].contains(&pair[0]))?;
-            (!packages.contains(&format!("\"{}\"", named[1])))
-                .then(|| format!("there is no package or test {}", named[1]))
+            let mut named =
+                arguments.windows(2).filter(|pair| ["-p", "--package", "--test"].contains(&pair[0]));
+            let missing = named.find(|pair| !packages.contains(&format!("\"{}\"", pair[1])))?;
+            unknown("package or test", missing[1])
         }
         name if SYSTEM.contains(&name) => None,
         name => {
