@@ -242,7 +242,7 @@ impl Pool {
 
     /// The GPU to which the worker of a key is restricted.
     pub fn gpu_of(&self, key: &ModelKey) -> Option<u32> {
-        self.find(key)?.launch.gpu
+        self.find(key)?.launch.gpus.first().map(|gpu| gpu.index)
     }
 
     /// Stops these workers at once, because the owner requires the machine or a GPU. Workers of containers have time to remove those.
@@ -339,8 +339,7 @@ impl Pool {
             artifacts: artifacts.clone(),
             memory_limit_mb: memory_limit(cargo.required_ram_mb, free.ram_mb),
             slots: self.config.slots,
-            vram_limit_mb: free.vram_mb.saturating_sub(DRIVER_MB),
-            gpu: share.gpu.filter(|_| share.is_restricted),
+            gpus: share.grants(free.vram_mb.saturating_sub(DRIVER_MB)),
             environment: share.environment.clone(),
             ..common
         }

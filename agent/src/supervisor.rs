@@ -227,8 +227,9 @@ impl Supervisor {
                     hand_back(&attempt, &format!("its GPU is paused ({reason})"));
                 }
             }
-            let on_paused =
-                |worker: &WorkerHandle| worker.launch.gpu.is_some_and(|gpu| paused_gpus.contains_key(&gpu));
+            let on_paused = |worker: &WorkerHandle| {
+                worker.launch.gpus.iter().any(|gpu| paused_gpus.contains_key(&gpu.index))
+            };
             self.parts.pool.stop_now(on_paused).await;
         }
     }

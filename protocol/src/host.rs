@@ -124,7 +124,44 @@ pub struct RuntimeReport {
     /// Back end, for engines with more than one: `native`, a library of the operating system, or `portable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
+    /// Devices on which it runs models. `None` from older Islands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Vec<Device>>,
 }
+
+/// A device on which an engine runs models.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Device {
+    /// Programming interface: `cpu`, `cuda`, `vulkan`, `metal`, `webgpu`, or another name of the engine.
+    pub api: String,
+    /// Marketing name.
+    pub name: String,
+    /// PCI address such as `0000:03:00.0`. `None` if the engine does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Memory, megabytes; 0 if the engine does not report it.
+    #[serde(default)]
+    pub memory_mb: u64,
+    /// Whether the processor emulates it, for tests.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_software: bool,
+}
+
+impl Device {
+    /// The processor.
+    pub fn cpu() -> Self {
+        Self { api: CPU.to_owned(), name: "CPU".to_owned(), ..Self::default() }
+    }
+
+    /// Returns whether it is the processor.
+    pub fn is_cpu(&self) -> bool {
+        self.api == CPU
+    }
+}
+
+/// [`Device::api`] of the processor.
+pub const CPU: &str = "cpu";
 
 impl RuntimeReport {
     /// Returns a short description of what runs models: the back end, if there is a choice, and the version.

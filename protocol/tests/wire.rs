@@ -19,8 +19,8 @@ use island_protocol::{
         LeasedJob, Output, OutputReply, Pong, Preload, Refusal, RefusalReason, Register, Registered, Status,
     },
     host::{
-        Capabilities, ContainerOffer, Gpu, GpuLoad, Headroom, HostModel, Measured, NATIVE, RunningJob,
-        RuntimeReport, SandboxLevel, SandboxReport, SystemLoad,
+        Capabilities, ContainerOffer, Device, Gpu, GpuLoad, Headroom, HostModel, Measured, NATIVE,
+        RunningJob, RuntimeReport, SandboxLevel, SandboxReport, SystemLoad,
     },
     ids::{AttemptKey, HostId, InstanceId, JobId, Slug},
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
@@ -113,6 +113,7 @@ fn capabilities() -> Capabilities {
                 version: None,
                 simulated: false,
                 backend: None,
+                devices: None,
             },
             RuntimeReport {
                 kind: RuntimeType::Coreml,
@@ -121,6 +122,16 @@ fn capabilities() -> Capabilities {
                 version: Some("Core ML of macOS 15.5".into()),
                 simulated: false,
                 backend: Some(NATIVE.into()),
+                devices: Some(vec![
+                    Device {
+                        api: "metal".into(),
+                        name: "GPU".into(),
+                        address: Some("0000:03:00.0".into()),
+                        memory_mb: 24_576,
+                        is_software: true,
+                    },
+                    Device::cpu(),
+                ]),
             },
         ],
         sandbox: SandboxReport {

@@ -76,6 +76,9 @@ impl Runtimes {
             version: engine.as_ref().ok().map(|engine| engine.report.version.clone()),
             simulated: name == SIMULATED,
             backend: engine.as_ref().ok().and_then(|engine| engine.report.backend.clone()),
+            devices: Some(
+                engine.as_ref().map_or_else(|_| Vec::new(), |engine| engine.report.devices.clone()),
+            ),
         };
         self.engines.iter().map(report).collect()
     }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use island_protocol::host::Gpu;
+use island_runtimes_worker::launch::GpuGrant;
 use serde::{Deserialize, Serialize};
 
 use super::RECOVERED;
@@ -220,12 +221,23 @@ fn as_number<T: Copy>(reading: &Reading<T>, number: impl Fn(T) -> f32) -> Result
 pub struct Share {
     /// The GPU; `None` if no GPU can be used.
     pub gpu: Option<u32>,
+    /// Its PCI address.
+    pub address: Option<String>,
     /// Whether the worker is restricted to it: if the owner has rules for GPUs.
     pub is_restricted: bool,
     /// Memory that it may use, megabytes.
     pub free_mb: u64,
     /// Variables that restrict its engine to that GPU.
     pub environment: BTreeMap<String, String>,
+}
+
+impl Share {
+    /// Returns the grants of a worker that may use this much GPU memory.
+    pub fn grants(&self, memory_mb: u64) -> Vec<GpuGrant> {
+        let gpu = self.gpu.filter(|_| memory_mb > 0);
+        let grant = |index| GpuGrant { index, address: self.address.clone(), memory_mb };
+        gpu.map(grant).into_iter().collect()
+    }
 }
 
 /// Returns the shares of all usable GPUs, those with the most free memory first; one empty share without GPUs. If the owner has rules
@@ -242,6 +254,7 @@ pub fn shares(rules: &[GpuRule], paused_gpus: &PausedGpus, view: &View) -> Vec<S
         let hides_others = has_rules && !is_only_one;
         Some(Share {
             gpu: Some(card.index),
+            address: Some(card.seen.address.clone()).filter(|address| !address.is_empty()),
             is_restricted: has_rules,
             free_mb: free_mb(&limits, card),
             environment: if hides_others { visible(Some(card)) } else { BTreeMap::new() },

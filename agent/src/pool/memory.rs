@@ -118,10 +118,10 @@ impl Pool {
     fn free_beside(&self, share: &Share, sample: &Sample, memory: Memory) -> Amount {
         let due = |worker: &Arc<WorkerHandle>| {
             let (stats, cargo) = (worker.stats(), &worker.launch.cargo);
-            let is_beside = worker.launch.gpu.is_none() || worker.launch.gpu == share.gpu;
+            let is_beside = worker.launch.gpus.iter().any(|gpu| Some(gpu.index) == share.gpu);
             let vram_mb = match worker.is_ready() {
                 _ if !is_beside => 0,
-                false => cargo.required_vram_mb.min(worker.launch.vram_limit_mb),
+                false => cargo.required_vram_mb.min(worker.launch.vram_limit_mb()),
                 true if is_since(sample, stats.since + stats.load) => stats.vram_mb,
                 true => 0,
             };
@@ -138,12 +138,11 @@ impl Pool {
     fn candidates(&self, share: &Share, sample: &Sample) -> Vec<Candidate<InstanceId>> {
         let cards = &sample.gpus.cards;
         let card = cards.iter().find(|card| Some(card.index) == share.gpu);
-        let is_only_one = cards.len() == 1;
         let (model_demand, now) = (self.model_demand(), Instant::now());
         let candidate = |(key, worker): &(ModelKey, Arc<WorkerHandle>)| {
             let stats = worker.stats();
             let vram_mb = card.map_or(0, |card| {
-                let is_here = worker.launch.gpu.map_or(is_only_one, |gpu| gpu == card.index);
+                let is_here = worker.launch.gpus.iter().any(|gpu| gpu.index == card.index);
                 let reported = if is_here { stats.vram_mb } else { 0 };
                 measured_mb(card, worker.pid).unwrap_or(reported)
             });

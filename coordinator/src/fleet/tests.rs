@@ -36,6 +36,7 @@ fn capabilities() -> Capabilities {
         version: None,
         simulated: false,
         backend: None,
+        devices: None,
     };
     Capabilities {
         platform: "linux-x86_64".into(),

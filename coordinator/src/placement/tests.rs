@@ -37,6 +37,7 @@ fn capabilities(hub: Option<bool>) -> Capabilities {
         version: None,
         simulated: false,
         backend: None,
+        devices: None,
     };
     Capabilities {
         platform: "linux-x86_64".into(),

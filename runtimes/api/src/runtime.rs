@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, future::Future};
 
 use island_protocol::{
     cargo::RuntimeType,
+    host::Device,
     ids::AttemptKey,
     job::{Failure, Outcome},
 };
@@ -15,8 +16,8 @@ use crate::job::{RunContext, RunRequest};
 pub struct Probe {
     /// Version of the underlying library.
     pub version: String,
-    /// Names of the devices that it can use.
-    pub devices: Vec<String>,
+    /// Devices on which it can run models.
+    pub devices: Vec<Device>,
     /// The back end that runs its models, if the engine has several: a name of [`island_protocol::host`].
     pub backend: Option<String>,
     /// Jobs it runs at once.

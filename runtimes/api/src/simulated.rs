@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use island_protocol::{
     cargo::RuntimeType,
+    host::Device,
     job::{Failure, FailureCode, Fault, FinishReason, Outcome, Usage},
 };
 use tokio::sync::Semaphore;
@@ -80,7 +81,7 @@ impl Runtime for Simulated {
     async fn probe(&self) -> Result<Probe, Unavailable> {
         Ok(Probe {
             version: concat!("simulated ", env!("CARGO_PKG_VERSION")).to_owned(),
-            devices: vec!["script".to_owned()],
+            devices: vec![Device::cpu()],
             slots: self.slots,
             ..Probe::default()
         })

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use island_protocol::host::{NATIVE, PORTABLE};
+use island_protocol::host::{Device, NATIVE, PORTABLE};
 use island_runtimes_api::{Probe, Unavailable};
 use island_runtimes_graph::{Threads, library};
 use island_runtimes_kit::error::EngineError;
@@ -98,7 +98,7 @@ pub fn probe() -> Result<Probe, Unavailable> {
 }
 
 /// The native back end's version and devices.
-type Offer = Result<(String, Vec<String>), Unavailable>;
+type Offer = Result<(String, Vec<Device>), Unavailable>;
 
 fn offer(native: Option<Offer>, portable: Result<String, Unavailable>) -> Result<Probe, Unavailable> {
     let mut details = BTreeMap::new();
@@ -111,7 +111,7 @@ fn offer(native: Option<Offer>, portable: Result<String, Unavailable>) -> Result
             if let Some(Err(missing)) = native {
                 details.insert(NATIVE.to_owned(), missing.reason);
             }
-            (PORTABLE, version, vec!["CPU".to_owned()])
+            (PORTABLE, version, vec![Device::cpu()])
         }
         (Some(Err(native)), Err(portable)) => {
             let reason = format!("{}; {}", native.reason, portable.reason);
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn probe_reports_the_back_end() {
         let missing = |reason: &str| Unavailable { reason: reason.to_owned() };
-        let native = || Some(Ok(("Core ML of macOS 15.5.0".to_owned(), vec!["Neural Engine".to_owned()])));
+        let native = || Some(Ok(("Core ML of macOS 15.5.0".to_owned(), vec![Device::cpu()])));
         let probe = offer(native(), Err(missing("no library"))).expect("native alone");
         assert_eq!(
             (probe.backend.as_deref(), probe.version.as_str()),

@@ -36,16 +36,17 @@ impl EngineLoader for CoreMlEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        Profile::gpu(launch.vram_limit_mb)
+        Profile::gpu(&launch.gpus)
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<CoreMl>, Failure> {
+        let vram_limit_mb = launch.vram_limit_mb();
         let runtime = CoreMl::load(Settings {
             files: launch.artifacts,
             cargo: launch.cargo,
             slots: launch.slots,
             threads: launch.threads,
-            vram_limit_mb: launch.vram_limit_mb,
+            vram_limit_mb,
         })
         .await?;
         Ok(Loaded { slots: runtime.slots(), vram_mb: 0, version: runtime.version(), runtime })

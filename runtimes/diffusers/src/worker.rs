@@ -30,17 +30,18 @@ impl EngineLoader for DiffusersEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        crate::runtime::profile(launch.vram_limit_mb)
+        crate::runtime::profile(&launch.gpus)
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Diffusers>, Failure> {
+        let vram_limit_mb = launch.vram_limit_mb();
         let runtime = Diffusers::load(Settings {
             files: launch.artifacts,
             cargo: launch.cargo,
             slots: launch.slots,
             threads: launch.threads,
             memory_limit_mb: launch.memory_limit_mb,
-            vram_limit_mb: launch.vram_limit_mb,
+            vram_limit_mb,
         })
         .await?;
         Ok(Loaded { slots: runtime.slots(), vram_mb: runtime.vram_mb(), version: runtime.version(), runtime })

@@ -1,5 +1,6 @@
 //! Execution providers: the CPU always, and those that the library was built with.
 
+use island_protocol::host::Device;
 use ort::ep::{
     CPU, CUDA, CoreML, DirectML, ExecutionProvider, ExecutionProviderDispatch, MIGraphX, OpenVINO, ROCm,
 };
@@ -34,18 +35,19 @@ pub fn providers(vram_limit_mb: u64) -> Vec<ExecutionProviderDispatch> {
     chosen
 }
 
-/// Names of the devices that the library supports.
-pub fn names() -> Vec<String> {
+/// The devices that the library supports.
+pub fn devices() -> Vec<Device> {
     let known = [
-        (has::<CUDA>(), "CUDA"),
-        (has::<MIGraphX>(), "MIGraphX"),
-        (has::<ROCm>(), "ROCm"),
-        (has::<DirectML>(), "DirectML"),
-        (has::<CoreML>(), "CoreML"),
-        (has::<OpenVINO>(), "OpenVINO"),
-        (true, "CPU"),
+        (has::<CUDA>(), "cuda"),
+        (has::<MIGraphX>(), "migraphx"),
+        (has::<ROCm>(), "rocm"),
+        (has::<DirectML>(), "directml"),
+        (has::<CoreML>(), "coreml"),
+        (has::<OpenVINO>(), "openvino"),
     ];
-    known.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned()).collect()
+    let named = |api: &str| Device { api: api.to_owned(), name: api.to_owned(), ..Device::default() };
+    let others = known.into_iter().filter(|(is_there, _)| *is_there).map(|(_, api)| named(api));
+    others.chain([Device::cpu()]).collect()
 }
 
 fn has<P: ExecutionProvider>() -> bool {

@@ -10,6 +10,7 @@ use std::{
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
+    host::Device,
     job::{Failure, FailureCode, FinishReason, Outcome, Usage},
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
@@ -192,8 +193,12 @@ impl Runtime for Llmcpp {
 /// What llama.cpp supports on this machine.
 pub fn probe() -> Result<Probe, Unavailable> {
     backend::start().map_err(|error| Unavailable { reason: error.to_string() })?;
-    let devices =
-        backend::devices().into_iter().map(|device| format!("{}: {}", device.name, device.description));
+    let devices = backend::devices().into_iter().map(|device| Device {
+        api: device.backend.to_lowercase(),
+        name: device.description,
+        memory_mb: device.memory_total as u64 >> 20,
+        ..Device::default()
+    });
     let variant = backend::cpu_variant().map(|variant| ("cpu_variant".to_owned(), variant));
     Ok(Probe {
         version: format!("llama.cpp through llama-cpp-2 {VERSION}"),

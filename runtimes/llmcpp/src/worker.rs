@@ -41,10 +41,11 @@ impl EngineLoader for LlmcppEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        Profile::gpu(launch.vram_limit_mb)
+        Profile::gpu(&launch.gpus)
     }
 
     async fn load(self, launch: Launch, progress: LoadProgress) -> Result<Loaded<Llmcpp>, Failure> {
+        let vram_limit_mb = launch.vram_limit_mb();
         let path =
             launch.artifacts.get(MODEL).or_else(|| launch.artifacts.values().next()).cloned().ok_or_else(
                 || Failure::of_job(FailureCode::ModelUnavailable, "the Cargo names no model file"),
@@ -55,7 +56,7 @@ impl EngineLoader for LlmcppEngine {
             slots: launch.slots,
             threads: launch.threads,
             memory_limit_mb: launch.memory_limit_mb,
-            vram_limit_mb: launch.vram_limit_mb,
+            vram_limit_mb,
         };
         let runtime = Llmcpp::load(settings, move |done, total| progress.report(done, total)).await?;
         let version = probe().map(|probe| probe.version).unwrap_or_default();

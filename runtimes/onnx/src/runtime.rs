@@ -75,7 +75,7 @@ pub fn probe() -> Result<Probe, Unavailable> {
     library::open()?;
     Ok(Probe {
         version: format!("ONNX Runtime {}", library::version()),
-        devices: devices::names(),
+        devices: devices::devices(),
         ..Probe::default()
     })
 }

@@ -34,16 +34,17 @@ impl EngineLoader for OnnxEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        Profile::gpu(launch.vram_limit_mb)
+        Profile::gpu(&launch.gpus)
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Onnx>, Failure> {
+        let vram_limit_mb = launch.vram_limit_mb();
         let runtime = Onnx::load(Settings {
             files: launch.artifacts,
             cargo: launch.cargo,
             slots: launch.slots,
             threads: launch.threads,
-            vram_limit_mb: launch.vram_limit_mb,
+            vram_limit_mb,
             watch: TensorTrace::default(),
         })
         .await?;

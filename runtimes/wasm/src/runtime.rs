@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
+    host::Device,
     job::{Failure, FailureCode, Outcome},
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
@@ -93,7 +94,7 @@ pub fn probe() -> Result<Probe, Unavailable> {
 }
 
 fn offer(engines: &Engines) -> Probe {
-    let devices = vec![std::env::consts::ARCH.to_owned()];
+    let devices = vec![Device::cpu()];
     Probe { version: engines.version(), devices, ..Probe::default() }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType, SandboxTier},
     egress::Egress,
-    host::SandboxReport,
+    host::{Device, SandboxReport},
     ids::{AttemptKey, InstanceId},
 };
 use serde::{Deserialize, Serialize};
@@ -53,12 +53,9 @@ pub struct Launch {
     pub threads: u32,
     /// Jobs at once.
     pub slots: u32,
-    /// GPU memory that it may use, megabytes; 0 restricts it to the processor.
-    #[serde(default)]
-    pub vram_limit_mb: u64,
-    /// The GPU to which it is restricted, by its number on the Island; absent, it may use any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<u32>,
+    /// The GPUs that it may use; empty restricts it to the processor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuGrant>,
     /// Additional environment variables: they restrict engines to that GPU.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
@@ -90,8 +87,7 @@ impl Launch {
             memory_limit_mb: 0,
             threads: 1,
             slots: 1,
-            vram_limit_mb: 0,
-            gpu: None,
+            gpus: Vec::new(),
             environment: BTreeMap::new(),
             allow_weak_sandbox: false,
             orphan_timeout_s: 60,
@@ -100,6 +96,25 @@ impl Launch {
             egress_dir: None,
         }
     }
+}
+
+impl Launch {
+    /// GPU memory that it may use on all its GPUs together, megabytes; 0 restricts it to the processor.
+    pub fn vram_limit_mb(&self) -> u64 {
+        self.gpus.iter().map(|gpu| gpu.memory_mb).sum()
+    }
+}
+
+/// A GPU that a worker may use.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuGrant {
+    /// Its number on the Island.
+    pub index: u32,
+    /// Its PCI address, by which engines find it; absent for the only GPU of a machine that reports none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Memory that the worker may use, megabytes.
+    pub memory_mb: u64,
 }
 
 /// Returns the folder through which the container of one attempt connects to addresses: created by the agent, mounted into the container by
@@ -153,8 +168,8 @@ pub struct ProbeReport {
     pub kind: RuntimeType,
     /// Version of the underlying library.
     pub version: String,
-    /// Devices it can use.
-    pub devices: Vec<String>,
+    /// Devices on which it can run models.
+    pub devices: Vec<Device>,
     /// The back end that runs its models, if the engine has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,

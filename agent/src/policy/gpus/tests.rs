@@ -128,7 +128,13 @@ fn without_rules_workers_are_not_restricted() {
     let share = share(&[], &PausedGpus::new(), &two());
     assert_eq!(
         share,
-        Share { gpu: Some(1), is_restricted: false, free_mb: 15_500, environment: BTreeMap::new() }
+        Share {
+            gpu: Some(1),
+            address: Some(two().cards[1].seen.address.clone()),
+            is_restricted: false,
+            free_mb: 15_500,
+            environment: BTreeMap::new()
+        }
     );
     assert_eq!(offered(&[], &two()), (two().list(), None));
 }
@@ -158,7 +164,13 @@ fn a_gpu_without_restriction_by_name_is_used_only_if_it_is_the_only_one() {
     let alone = share(&rules, &PausedGpus::new(), &view(vec![intel.clone()]));
     assert_eq!(
         alone,
-        Share { gpu: Some(0), is_restricted: true, free_mb: 3000, environment: BTreeMap::new() }
+        Share {
+            gpu: Some(0),
+            address: Some(intel.seen.address.clone()),
+            is_restricted: true,
+            free_mb: 3000,
+            environment: BTreeMap::new()
+        }
     );
     let other = card(1, Vendor::Nvidia, 100, Ok(0), None);
     assert_eq!(share(&rules, &PausedGpus::new(), &view(vec![intel, other])).gpu, Some(1));

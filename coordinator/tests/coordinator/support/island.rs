@@ -121,6 +121,7 @@ impl Island {
             version: None,
             simulated: false,
             backend: None,
+            devices: None,
         };
         let capabilities = Capabilities {
             platform: "linux-x86_64".into(),

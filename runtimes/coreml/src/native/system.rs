@@ -1,6 +1,7 @@
 //! Features of this system, and texts of its errors.
 #![expect(unsafe_code, reason = "calls of Objective-C")]
 
+use island_protocol::host::Device;
 use island_runtimes_api::Unavailable;
 use objc2::{available, rc::autoreleasepool};
 use objc2_core_ml::{MLCPUComputeDevice, MLGPUComputeDevice, MLModel, MLNeuralEngineComputeDevice};
@@ -30,9 +31,9 @@ fn release() -> String {
 }
 
 /// Devices of the library on this machine.
-pub fn devices() -> Vec<String> {
+pub fn devices() -> Vec<Device> {
     if !available!(macos = 14.0) {
-        return vec!["CPU".to_owned()];
+        return vec![Device::cpu()];
     }
     autoreleasepool(|_| {
         // SAFETY: the method takes no arguments, and this system has it.
@@ -40,13 +41,15 @@ pub fn devices() -> Vec<String> {
         let name = |device: &objc2::runtime::AnyObject| {
             if let Some(engine) = device.downcast_ref::<MLNeuralEngineComputeDevice>() {
                 // SAFETY: the method takes no arguments and only reads.
-                return format!("Neural Engine ({} cores)", unsafe { engine.totalCoreCount() });
+                let name = format!("Neural Engine ({} cores)", unsafe { engine.totalCoreCount() });
+                return Device { api: "ane".to_owned(), name, ..Device::default() };
             }
-            let known = [
-                (device.downcast_ref::<MLGPUComputeDevice>().is_some(), "GPU"),
-                (device.downcast_ref::<MLCPUComputeDevice>().is_some(), "CPU"),
-            ];
-            known.into_iter().find(|(is_it, _)| *is_it).map_or("another device", |(_, name)| name).to_owned()
+            if device.downcast_ref::<MLCPUComputeDevice>().is_some() {
+                return Device::cpu();
+            }
+            let is_gpu = device.downcast_ref::<MLGPUComputeDevice>().is_some();
+            let (api, name) = if is_gpu { ("metal", "GPU") } else { ("other", "another device") };
+            Device { api: api.to_owned(), name: name.to_owned(), ..Device::default() }
         };
         devices.iter().map(|device| name(device.as_ref())).collect()
     })

@@ -1,20 +1,22 @@
 //! Devices: the CPU, or a GPU if this build has kernels for it.
 
-use candle_core::{DType, Device};
+use candle_core::DType;
+use island_protocol::host::Device;
 use island_runtimes_api::Probe;
 use island_runtimes_kit::error::EngineError;
-use island_runtimes_worker::lockdown::Profile;
+use island_runtimes_worker::{launch::GpuGrant, lockdown::Profile};
 
 use crate::weights::Placement;
 
 /// Devices of this build.
 pub fn probe() -> Probe {
-    let mut devices = vec!["CPU".to_owned()];
+    let of = |api: &str| Device { api: api.to_owned(), name: api.to_owned(), ..Device::default() };
+    let mut devices = vec![Device::cpu()];
     if cfg!(feature = "cuda") {
-        devices.insert(0, "CUDA".to_owned());
+        devices.insert(0, of("cuda"));
     }
     if cfg!(feature = "metal") {
-        devices.insert(0, "Metal".to_owned());
+        devices.insert(0, of("metal"));
     }
     Probe { version: "candle 0.11".to_owned(), devices, ..Probe::default() }
 }
@@ -26,24 +28,30 @@ pub(super) fn place(vram_limit_mb: u64) -> Result<Placement, EngineError> {
     }
     let failed = |error: candle_core::Error| EngineError::host("open the GPU").because(error);
     if cfg!(feature = "cuda") {
-        return Ok(Placement { device: Device::new_cuda(0).map_err(failed)?, dtype: DType::F16 });
+        return Ok(Placement {
+            device: candle_core::Device::new_cuda(0).map_err(failed)?,
+            dtype: DType::F16,
+        });
     }
     if cfg!(feature = "metal") {
-        return Ok(Placement { device: Device::new_metal(0).map_err(failed)?, dtype: DType::F16 });
+        return Ok(Placement {
+            device: candle_core::Device::new_metal(0).map_err(failed)?,
+            dtype: DType::F16,
+        });
     }
     Ok(Placement::cpu())
 }
 
 /// The name of a device.
-pub(super) fn name(device: &Device) -> &'static str {
+pub(super) fn name(device: &candle_core::Device) -> &'static str {
     match device {
-        Device::Cpu => "CPU in f32",
-        Device::Cuda(_) => "CUDA in f16",
-        Device::Metal(_) => "Metal in f16",
+        candle_core::Device::Cpu => "CPU in f32",
+        candle_core::Device::Cuda(_) => "CUDA in f16",
+        candle_core::Device::Metal(_) => "Metal in f16",
     }
 }
 
-/// The sandbox profile of a worker with this GPU memory.
-pub fn profile(vram_limit_mb: u64) -> Profile {
-    if cfg!(feature = "cuda") { Profile::gpu(vram_limit_mb) } else { Profile::default() }
+/// The sandbox profile of a worker with these GPUs.
+pub fn profile(gpus: &[GpuGrant]) -> Profile {
+    if cfg!(feature = "cuda") { Profile::gpu(gpus) } else { Profile::default() }
 }

@@ -4,6 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use island_protocol::{
     cargo::RuntimeType,
+    host::Device,
     job::{Failure, FailureCode, Fault},
 };
 use island_runtimes_api::{
@@ -29,7 +30,7 @@ impl EngineLoader for SimulatedEngine {
     }
 
     fn probe(&mut self) -> Result<Probe, Unavailable> {
-        Ok(Probe { version: VERSION.to_owned(), devices: vec!["script".to_owned()], ..Probe::default() })
+        Ok(Probe { version: VERSION.to_owned(), devices: vec![Device::cpu()], ..Probe::default() })
     }
 
     async fn load(self, launch: Launch, progress: LoadProgress) -> Result<Loaded<Simulated>, Failure> {

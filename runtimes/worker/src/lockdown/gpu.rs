@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::Profile;
+use crate::launch::GpuGrant;
 
 /// Device nodes of the drivers: NVIDIA's control nodes, direct rendering (AMD, Intel and Vulkan), AMD's compute node.
 const DEVICES: [&str; 5] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "dri", "kfd"];
@@ -24,9 +25,9 @@ const READ: [&str; 8] = [
 const LIBRARIES: [&str; 6] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/cuda", "/opt/rocm"];
 
 impl Profile {
-    /// The profile of an engine that uses the GPUs of this machine, and the default one if it may use no GPU memory.
-    pub fn gpu(vram_limit_mb: u64) -> Self {
-        if vram_limit_mb == 0 {
+    /// The profile of an engine that uses the GPUs of this machine, and the default one if it may use none.
+    pub fn gpu(gpus: &[GpuGrant]) -> Self {
+        if gpus.is_empty() {
             return Self::default();
         }
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
@@ -78,6 +79,6 @@ mod tests {
 
     #[test]
     fn no_gpu_memory_means_no_devices() {
-        assert_eq!(Profile::gpu(0), Profile::default());
+        assert_eq!(Profile::gpu(&[]), Profile::default());
     }
 }
