@@ -61,7 +61,7 @@ impl JobStatus {
 }
 
 /// Resources that a job used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Usage {
     /// Tokens in the prompt.
@@ -76,6 +76,9 @@ pub struct Usage {
     /// Instructions that a metered wasm Cargo executed, the same on every Island; absent for other engines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fuel: Option<u64>,
+    /// The device on which the model ran, as its API and name: `cpu`, `vulkan: NAME`, `webgpu: NAME`. Absent if the engine does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
 }
 
 impl Usage {
@@ -231,5 +234,13 @@ impl Outcome {
     /// Creates the outcome of a failure without usage.
     pub fn failed(failure: Failure) -> Self {
         Self::Failed { failure, usage: Usage::default() }
+    }
+
+    /// Adds to its usage the device on which the model ran.
+    #[must_use]
+    pub fn on(mut self, device: &str) -> Self {
+        let (Self::Completed { usage, .. } | Self::Failed { usage, .. }) = &mut self;
+        usage.device = Some(device.to_owned());
+        self
     }
 }

@@ -255,7 +255,7 @@ fn output_with_every_event() {
         AttemptEvent::Image(image),
         AttemptEvent::Ended {
             outcome: Outcome::Completed {
-                usage: Usage::tokens(3, 2),
+                usage: Usage { device: Some("webgpu: GPU".into()), ..Usage::tokens(3, 2) },
                 output: None,
                 finish_reason: Some(FinishReason::Stop),
             },

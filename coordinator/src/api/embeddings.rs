@@ -74,7 +74,9 @@ async fn end(api: &Api, guard: CancelOnDrop, slug: &str) -> Result<(Value, Usage
     follower.begin(api.rules.chat_wait, slug).await?;
     loop {
         match &follower.next().await?.event.event {
-            JobEvent::Done { usage, output, .. } => return Ok((output.clone().unwrap_or_default(), *usage)),
+            JobEvent::Done { usage, output, .. } => {
+                return Ok((output.clone().unwrap_or_default(), usage.clone()));
+            }
             JobEvent::Error { error, code } => return Err(problem(code, error)),
             _ => {}
         }

@@ -67,6 +67,9 @@ fn may_retry(failure: &Failure, delivered: Delivered, attempt: u32, retries: u32
     failure.fault != Fault::Job && delivered != Delivered::Final && attempt <= limit
 }
 
+/// Maximum length of [`Usage::device`], bytes.
+const MAX_DEVICE: usize = 200;
+
 /// Fields of an input that constrain the form of a reply. The rest of a reply alone does not have that form.
 const FORMS: [&str; 3] = ["tools", "functions", "response_format"];
 
@@ -77,6 +80,11 @@ fn share(price: MicroCredits, delivered: bool, tokens: u64, max_tokens: Option<u
         Some(max) => price.share(tokens.max(1), max),
         None => price,
     }
+}
+
+/// Whether a device that an Island reported is a short line of text.
+fn is_device(reported: &str) -> bool {
+    (1..=MAX_DEVICE).contains(&reported.len()) && !reported.chars().any(char::is_control)
 }
 
 fn without_result(
@@ -116,7 +124,7 @@ impl Runner {
         let mut usage = self.usage(claimed);
         usage.credits_used = Some(self.job.price);
         let stored = output.clone().unwrap_or_else(|| Value::String(self.handle.log.text()));
-        let event = JobEvent::Done { usage, output, finish_reason: reason };
+        let event = JobEvent::Done { usage: usage.clone(), output, finish_reason: reason };
         let conclusion = Conclusion {
             trigger: Trigger::Complete,
             output: Some(stored),
@@ -137,12 +145,13 @@ impl Runner {
         ))
     }
 
-    /// Completion tokens as counted here, at most the requested number; prompt tokens as the Island reported them.
+    /// Completion tokens as counted here, at most the requested number; prompt tokens and the device as the Island reported them.
     fn usage(&self, claimed: Usage) -> Usage {
         let cap = self.job.max_tokens.unwrap_or(u64::MAX);
         let completion = self.tokens.unwrap_or(claimed.completion_tokens).min(cap);
         let tokens = Usage::tokens(claimed.prompt_tokens.min(u64::from(u32::MAX)), completion);
-        Usage { fuel: claimed.fuel, ..tokens }
+        let device = claimed.device.filter(|device| is_device(device));
+        Usage { fuel: claimed.fuel, device, ..tokens }
     }
 
     async fn attempt_failed(&mut self, failure: Failure, claimed: Usage) -> Next {
@@ -343,6 +352,14 @@ impl Runner {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_reported_device_is_a_short_line() {
+        assert!(is_device("webgpu: NVIDIA GeForce RTX 4090") && is_device("cpu"));
+        for hostile in ["", "cpu\ndata: {}", "\u{1b}[2J", &"x".repeat(MAX_DEVICE + 1)] {
+            assert!(!is_device(hostile), "{hostile:?}");
+        }
+    }
 
     proptest! {
         #[test]

@@ -70,7 +70,7 @@ async fn replies_in_the_full_sandbox() {
         }
     }
     assert!(
-        matches!(ended, Some(Outcome::Completed { usage, .. }) if usage.completion_tokens > 0),
+        matches!(&ended, Some(Outcome::Completed { usage, .. }) if usage.completion_tokens > 0),
         "{ended:?}"
     );
     assert!(!text.is_empty());

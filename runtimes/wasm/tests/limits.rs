@@ -192,7 +192,7 @@ async fn fuel_is_the_same_in_every_run_and_grows_with_the_work() {
     assert_eq!(fuel(&component).await, fuel(&component).await);
     let ran = run(&small, json!({})).await;
     assert!(
-        matches!(ran.outcome, Outcome::Completed { usage, .. } if usage.fuel.is_none()),
+        matches!(&ran.outcome, Outcome::Completed { usage, .. } if usage.fuel.is_none()),
         "{:?}",
         ran.outcome
     );

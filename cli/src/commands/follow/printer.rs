@@ -127,7 +127,7 @@ impl<'a> Printer<'a> {
         if let Some(result) = result {
             self.result(&result)?;
         }
-        if let Some(summary) = summary(usage) {
+        if let Some(summary) = summary(&usage) {
             self.output.note(&format!("[{summary}]"));
         }
         Ok(())
@@ -162,8 +162,8 @@ impl<'a> Printer<'a> {
 }
 
 /// Tokens, where the Cargo counts them, and credits.
-fn summary(usage: Usage) -> Option<String> {
-    let Usage { prompt_tokens, completion_tokens, .. } = usage;
+fn summary(usage: &Usage) -> Option<String> {
+    let Usage { prompt_tokens, completion_tokens, .. } = *usage;
     let has_tokens = prompt_tokens + completion_tokens > 0;
     let tokens = has_tokens.then(|| format!("{prompt_tokens} + {completion_tokens} tokens"));
     let parts: Vec<String> = tokens.into_iter().chain(usage.credits_used.map(amount)).collect();

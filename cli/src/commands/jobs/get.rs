@@ -47,12 +47,15 @@ fn fields(job: &JobView) -> Result<Vec<(&'static str, String)>> {
         fields.push(("Ended", completed.to_string()));
         fields.push(("Duration", duration(job.duration_ms)));
     }
-    if let Some(usage) = job.usage {
+    if let Some(usage) = &job.usage {
         if usage.prompt_tokens + usage.completion_tokens > 0 {
             fields.push(("Tokens", format!("{} + {}", usage.prompt_tokens, usage.completion_tokens)));
         }
         if let Some(credits) = usage.credits_used {
             fields.push(("Credits", credits.to_string()));
+        }
+        if let Some(device) = &usage.device {
+            fields.push(("Device", device.clone()));
         }
     }
     if let Some(error) = &job.error {

@@ -125,7 +125,7 @@ impl Reply {
                     self.ready.push_back(Piece::Calls(calls));
                 }
                 let finish_reason = finish_reason.unwrap_or(FinishReason::Stop);
-                self.ready.push_back(Piece::Done { usage: *usage, finish_reason });
+                self.ready.push_back(Piece::Done { usage: usage.clone(), finish_reason });
             }
             JobEvent::Error { error, code } => {
                 self.ready.push_back(Piece::Failed { code: code.clone(), message: error.clone() });

@@ -62,7 +62,7 @@ impl Played {
     /// Usage of a completed run.
     pub fn usage(&self) -> Usage {
         match &self.outcome {
-            Outcome::Completed { usage, .. } => *usage,
+            Outcome::Completed { usage, .. } => usage.clone(),
             Outcome::Failed { failure, .. } => panic!("expected a completed run, got {failure:?}"),
         }
     }
