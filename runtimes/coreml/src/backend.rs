@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use island_protocol::host::{Device, NATIVE, PORTABLE};
 use island_runtimes_api::{Probe, Unavailable};
-use island_runtimes_graph::{Threads, library};
+use island_runtimes_graph::{Resources, library};
 use island_runtimes_kit::error::EngineError;
 
 use crate::{model::Model, package::Package, portable::Portable};
@@ -20,8 +20,10 @@ pub struct LoadRequest<'a> {
     pub package: &'a Package,
     /// Its function.
     pub function: &'a str,
-    /// Resources.
-    pub threads: Threads,
+    /// Threads of the processor.
+    pub threads: usize,
+    /// Whether the native back end may use the GPU.
+    pub uses_gpu: bool,
 }
 
 /// A loaded model with its back end.
@@ -64,7 +66,8 @@ fn choose(native: Option<Attempt>, portable: impl FnOnce() -> Attempt) -> Result
 
 fn portable(request: &LoadRequest<'_>) -> Attempt {
     let environment = library::open().map_err(|error| EngineError::host(error.reason))?;
-    let model = Portable::load(request.package, request.function, environment, request.threads)?;
+    let model =
+        Portable::load(request.package, request.function, environment, Resources::cpu(request.threads))?;
     Ok((Arc::new(model), portable_version()))
 }
 
@@ -79,8 +82,8 @@ fn native(request: &LoadRequest<'_>) -> Option<Attempt> {
     let load = || {
         native::system::check().map_err(|error| EngineError::host(error.reason))?;
         let found = find::find(request.files, request.wanted)?;
-        let uses_gpu = request.threads.vram_limit_mb > 0;
-        let model = native::Native::load(request.files, &found, request.package, request.function, uses_gpu)?;
+        let model =
+            native::Native::load(request.files, &found, request.package, request.function, request.uses_gpu)?;
         Ok((Arc::new(model) as Arc<dyn Model>, native::system::version()))
     };
     Some(load())

@@ -24,7 +24,6 @@ use std::{
     sync::Arc,
 };
 
-use island_runtimes_graph::Threads;
 use island_runtimes_kit::{
     error::{EngineError, ErrorKind},
     pipeline::Pipeline,
@@ -43,7 +42,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Models {
     files: BTreeMap<String, PathBuf>,
-    threads: Threads,
+    threads: usize,
+    uses_gpu: bool,
     /// The `[engine]` table of the entry: settings that the files lack.
     settings: Value,
     /// The back ends of the loaded models.
@@ -52,8 +52,8 @@ pub struct Models {
 
 impl Models {
     /// The models of these files.
-    pub fn new(files: BTreeMap<String, PathBuf>, settings: Value, threads: Threads) -> Self {
-        Self { files, threads, settings, engines: Mutex::default() }
+    pub fn new(files: BTreeMap<String, PathBuf>, settings: Value, threads: usize, uses_gpu: bool) -> Self {
+        Self { files, threads, uses_gpu, settings, engines: Mutex::default() }
     }
 
     /// A string of the settings.
@@ -81,7 +81,14 @@ impl Models {
 
     fn run(&self, package: &Package, wanted: Option<&str>) -> Result<Arc<dyn Model>, EngineError> {
         let function = self.text("function").unwrap_or(&package.default_function);
-        let request = LoadRequest { files: &self.files, wanted, package, function, threads: self.threads };
+        let request = LoadRequest {
+            files: &self.files,
+            wanted,
+            package,
+            function,
+            threads: self.threads,
+            uses_gpu: self.uses_gpu,
+        };
         let loaded = backend::load(&request)?;
         self.engines.lock().insert(loaded.engine);
         Ok(loaded.model)

@@ -1,6 +1,6 @@
 //! The portable back end: models lowered to ONNX graphs, run by ONNX Runtime.
 
-use island_runtimes_graph::{Feed, Feeds, Graph, Threads};
+use island_runtimes_graph::{Feed, Feeds, Graph, Resources};
 use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
 use ndarray::{ArrayD, IxDyn};
 use ort::{
@@ -32,14 +32,14 @@ impl Portable {
         package: &Package,
         function: &str,
         environment: &Environment,
-        threads: Threads,
+        resources: Resources,
     ) -> Result<Self, EngineError> {
         let interface = package.interface(function)?;
         let lowered = graph::lower(&package.program.functions[function], &package.weights)
             .map_err(|error| error.within(&package.name))?;
         let Lowered { model, weights, inputs, outputs, states, labels } = lowered;
         let weights = vec![(graph::WEIGHTS.to_owned(), weights)];
-        let graph = Graph::of_bytes(environment, &package.name, &model, weights, threads)?;
+        let graph = Graph::of_bytes(environment, &package.name, &model, weights, resources)?;
         let inputs = inputs.into_iter().map(|named| named.name).collect();
         Ok(Self { graph, interface, inputs, outputs, states, labels })
     }

@@ -7,7 +7,6 @@ use island_protocol::{
     job::Outcome,
 };
 use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
-use island_runtimes_graph::Threads;
 use island_runtimes_kit::{
     error::EngineError,
     jobs::{self, Jobs},
@@ -30,8 +29,8 @@ pub struct Settings {
     pub slots: u32,
     /// CPU threads of one run.
     pub threads: u32,
-    /// GPU memory it may use in megabytes.
-    pub vram_limit_mb: u64,
+    /// Whether the native back end may use the GPU. The portable one runs on the processor.
+    pub uses_gpu: bool,
 }
 
 /// A loaded model.
@@ -64,8 +63,8 @@ impl CoreMl {
 }
 
 fn load(settings: Settings) -> Result<(Arc<dyn Pipeline>, String), EngineError> {
-    let threads = Threads { threads: settings.threads as usize, vram_limit_mb: settings.vram_limit_mb };
-    let models = Models::new(settings.files, settings.cargo.engine, threads);
+    let threads = settings.threads as usize;
+    let models = Models::new(settings.files, settings.cargo.engine, threads, settings.uses_gpu);
     let pipeline = drivers::load(&models)?;
     Ok((Arc::from(pipeline), models.engine()))
 }

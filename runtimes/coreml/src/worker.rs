@@ -36,17 +36,17 @@ impl EngineLoader for CoreMlEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        Profile::gpu(&launch.gpus)
+        // ONNX Runtime runs lowered models on the processor.
+        if cfg!(target_os = "macos") { Profile::gpu(&launch.gpus) } else { Profile::default() }
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<CoreMl>, Failure> {
-        let vram_limit_mb = launch.vram_limit_mb();
         let runtime = CoreMl::load(Settings {
             files: launch.artifacts,
             cargo: launch.cargo,
             slots: launch.slots,
             threads: launch.threads,
-            vram_limit_mb,
+            uses_gpu: !launch.gpus.is_empty(),
         })
         .await?;
         Ok(Loaded { slots: runtime.slots(), vram_mb: 0, version: runtime.version(), runtime })

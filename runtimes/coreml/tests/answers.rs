@@ -32,7 +32,7 @@ async fn load(fixture: &Fixture) -> Result<CoreMl, Failure> {
 async fn load_without(fixture: &Fixture, left_out: Option<&str>) -> Result<CoreMl, Failure> {
     let (cargo, mut files) = (cargo(fixture), fixture.files());
     files.retain(|name, _| left_out.is_none_or(|left_out| !name.starts_with(left_out)));
-    CoreMl::load(Settings { files, cargo, slots: 2, threads: 1, vram_limit_mb: 0 })
+    CoreMl::load(Settings { files, cargo, slots: 2, threads: 1, uses_gpu: false })
         .await
         .map_err(Failure::from)
 }

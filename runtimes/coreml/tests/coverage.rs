@@ -17,7 +17,7 @@ use island_runtimes_coreml::{
     portable::Portable,
     program::Block,
 };
-use island_runtimes_graph::{Threads, library};
+use island_runtimes_graph::{Resources, library};
 use support::{Fixture, all, apart};
 
 const BEGIN: &str = "<!-- operations -->\n";
@@ -40,7 +40,7 @@ fn measured() -> BTreeMap<String, (f32, usize)> {
     let mut measured: BTreeMap<String, (f32, usize)> = BTreeMap::new();
     for case in &fixture.cases {
         let package = Package::open(&fixture.files(), case.model.as_deref()).expect("opens");
-        let threads = Threads { threads: 1, vram_limit_mb: 0 };
+        let threads = Resources::cpu(1);
         let model = Portable::load(&package, "main", environment, threads)
             .unwrap_or_else(|failure| panic!("{}: {}", case.name, failure.message()));
         let mut state = model.start().expect("starts");

@@ -28,7 +28,7 @@ use island_runtimes_coreml::{
     runtime::{CoreMl, Settings},
     text,
 };
-use island_runtimes_graph::{Threads, library};
+use island_runtimes_graph::{Resources, library};
 use island_runtimes_kit::error::EngineError;
 use ndarray::{ArrayD, IxDyn};
 use prost::Message as _;
@@ -621,7 +621,7 @@ async fn described(name: &str, change: impl Fn(&mut ArrayType)) -> Option<String
     engine["task"] = fixture.task.clone().into();
     let cargo = json!({ "slug": name, "runtime_type": "coreml", "engine": engine });
     let cargo = serde_json::from_value(cargo).expect("a Cargo");
-    error_message(CoreMl::load(Settings { files, cargo, slots: 1, threads: 1, vram_limit_mb: 0 }).await)
+    error_message(CoreMl::load(Settings { files, cargo, slots: 1, threads: 1, uses_gpu: false }).await)
 }
 
 #[tokio::test]
@@ -639,7 +639,7 @@ async fn inputs_without_a_bound_are_rejected() {
 
 fn run(package: &Package, input: Tensor) -> Result<(), EngineError> {
     let environment = library::open().expect("the library");
-    let model = Portable::load(package, "main", environment, Threads { threads: 1, vram_limit_mb: 0 })?;
+    let model = Portable::load(package, "main", environment, Resources::cpu(1))?;
     let mut state = model.start()?;
     model.run(vec![("x".to_owned(), input)], &mut state).map(drop)
 }

@@ -10,14 +10,14 @@ use island_runtimes_coreml::{
     portable::Portable,
     text,
 };
-use island_runtimes_graph::{Threads, library};
+use island_runtimes_graph::{Resources, library};
 use support::{Case, Fixture, all, apart};
 
 /// The maximum difference of a case's outputs.
 fn difference(fixture: &Fixture, package: &Package, case: &Case) -> Result<f32, String> {
     let environment = library::open().map_err(|error| error.reason)?;
     let function = case.function.as_deref().unwrap_or(&package.default_function);
-    let threads = Threads { threads: 1, vram_limit_mb: 0 };
+    let threads = Resources::cpu(1);
     let model = Portable::load(package, function, environment, threads)
         .map_err(|failure| format!("load: {}", failure.message()))?;
     let mut state = model.start().map_err(|failure| failure.message())?;

@@ -19,7 +19,7 @@ use island_runtimes_coreml::{
     portable::Portable,
     program::{Block, types::Class},
 };
-use island_runtimes_graph::{Threads, library};
+use island_runtimes_graph::{Resources, library};
 use island_runtimes_kit::error::EngineError;
 use ndarray::{ArrayD, IxDyn};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
@@ -113,7 +113,7 @@ fn has_weights(folder: &Path) -> bool {
 fn run(package: &Package) -> Result<Tensors, String> {
     let said = |error: EngineError| error.message();
     let environment = library::open().map_err(|error| error.reason)?;
-    let threads = Threads { threads: 1, vram_limit_mb: 0 };
+    let threads = Resources::cpu(1);
     let model = Portable::load(package, &package.default_function, environment, threads).map_err(said)?;
     let mut state = model.start().map_err(said)?;
     model.run(given(model.interface())?, &mut state).map_err(said)
@@ -124,7 +124,7 @@ fn model_of_a_crate_computes_its_documented_result() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/published/coreml-native");
     let numbers = |folder: &Path, inputs: &[(&str, Vec<f32>)], output: &str| -> Vec<f32> {
         let package = Package::open(&files(folder), None).expect("opens");
-        let threads = Threads { threads: 1, vram_limit_mb: 0 };
+        let threads = Resources::cpu(1);
         let environment = library::open().expect("the library");
         let model = Portable::load(&package, "main", environment, threads).expect("loads");
         let tensor = |numbers: &Vec<f32>| {

@@ -20,7 +20,7 @@ use island_runtimes_coreml::{
     },
     runtime::{CoreMl, Settings},
 };
-use island_runtimes_graph::{Threads, library};
+use island_runtimes_graph::{Resources, library};
 use island_runtimes_kit::{media::sound, repository::Repository, speech::mel::LogMel};
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ impl RepositoryCopy {
 
     async fn load(&self) -> Result<CoreMl, Failure> {
         let (cargo, files) = (self.cargo(), self.files.clone());
-        CoreMl::load(Settings { files, cargo, slots: 2, threads: 1, vram_limit_mb: 0 })
+        CoreMl::load(Settings { files, cargo, slots: 2, threads: 1, uses_gpu: false })
             .await
             .map_err(Failure::from)
     }
@@ -209,7 +209,7 @@ fn features_of_the_package_and_ours_agree() {
     let fixture = Fixture::named("whisperkit");
     let package = Package::open(&fixture.files(), Some("tiny/MelSpectrogram.mlpackage")).expect("opens");
     let environment = library::open().expect("the library");
-    let model = Portable::load(&package, "main", environment, Threads { threads: 1, vram_limit_mb: 0 });
+    let model = Portable::load(&package, "main", environment, Resources::cpu(1));
     let model = model.expect("loads");
     let repository = Repository::open(BTreeMap::new()).expect("empty");
     let features = LogMel::fitted(&repository, Some((20, 500))).expect("features");

@@ -12,8 +12,33 @@ use island_runtimes_kit::{
 
 /// Suffixes of precisions in order of preference on a CPU: small integers are fastest there, half precision slowest.
 const ON_CPU: [&str; 8] = ["_quantized", "_int8", "_uint8", "", "_q4", "_bnb4", "_q4f16", "_fp16"];
-/// The same on a GPU.
-const ON_GPU: [&str; 8] = ["_fp16", "", "_q4f16", "_q4", "_bnb4", "_quantized", "_int8", "_uint8"];
+/// The same on a GPU. Those from the fifth on run on the processor: GPUs do not multiply integers of 8 bits.
+const ON_GPU: [&str; 8] = ["_fp16", "", "_q4f16", "_q4", "_quantized", "_int8", "_uint8", "_bnb4"];
+/// The same on a GPU that does not compute in half precision.
+const ON_GPU_WITHOUT_HALF: [&str; 8] =
+    ["", "_q4", "_quantized", "_int8", "_uint8", "_bnb4", "_q4f16", "_fp16"];
+
+/// The device for which a file is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preference {
+    /// The processor.
+    Cpu,
+    /// A GPU.
+    Gpu {
+        /// Whether it computes in half precision.
+        half: bool,
+    },
+}
+
+impl Preference {
+    fn suffixes(self) -> [&'static str; 8] {
+        match self {
+            Self::Cpu => ON_CPU,
+            Self::Gpu { half: true } => ON_GPU,
+            Self::Gpu { half: false } => ON_GPU_WITHOUT_HALF,
+        }
+    }
+}
 
 /// The files of one graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +53,12 @@ pub struct GraphFiles {
 
 impl GraphFiles {
     /// The first of these graphs that the repository has; otherwise its only graph, whatever its name.
-    pub fn first(repository: &Repository, stems: &[&str], on_gpu: bool) -> Result<Self, EngineError> {
-        let find = |stem: &str| Self::find(repository, stem, on_gpu);
+    pub fn first(
+        repository: &Repository,
+        stems: &[&str],
+        preference: Preference,
+    ) -> Result<Self, EngineError> {
+        let find = |stem: &str| Self::find(repository, stem, preference);
         let found = stems.iter().find_map(|stem| find(stem)).or_else(|| find(only_stem(repository)?));
         found.ok_or_else(|| invalid_model(format!("none of its files is the graph {}", stems.join(" or "))))
     }
@@ -47,9 +76,9 @@ impl GraphFiles {
     }
 
     /// The preferred file of a graph on this kind of device.
-    pub fn find(repository: &Repository, stem: &str, on_gpu: bool) -> Option<Self> {
-        let suffixes = if on_gpu { ON_GPU } else { ON_CPU };
-        let names = suffixes
+    pub fn find(repository: &Repository, stem: &str, preference: Preference) -> Option<Self> {
+        let names = preference
+            .suffixes()
             .into_iter()
             .flat_map(|suffix| [format!("onnx/{stem}{suffix}.onnx"), format!("{stem}{suffix}.onnx")]);
         // A Cargo of one file calls it `model`.
@@ -98,22 +127,35 @@ mod tests {
     fn integers_are_preferred_on_a_cpu_and_half_precision_on_a_gpu() {
         let repository =
             repository(&["onnx/model.onnx", "onnx/model_fp16.onnx", "onnx/model_quantized.onnx"]);
-        let name = |on_gpu| GraphFiles::find(&repository, "model", on_gpu).expect("a graph").name;
-        assert_eq!(name(false), "onnx/model_quantized.onnx");
-        assert_eq!(name(true), "onnx/model_fp16.onnx");
+        let name = |preference| GraphFiles::find(&repository, "model", preference).expect("a graph").name;
+        assert_eq!(name(Preference::Cpu), "onnx/model_quantized.onnx");
+        assert_eq!(name(Preference::Gpu { half: true }), "onnx/model_fp16.onnx");
+        assert_eq!(name(Preference::Gpu { half: false }), "onnx/model.onnx");
+    }
+
+    #[test]
+    fn every_preference_lists_every_precision() {
+        let sorted = |mut suffixes: [&'static str; 8]| {
+            suffixes.sort_unstable();
+            suffixes
+        };
+        for half in [false, true] {
+            let listed = Preference::Gpu { half }.suffixes();
+            assert_eq!(sorted(listed), sorted(ON_CPU), "{half}");
+        }
     }
 
     #[test]
     fn graphs_at_the_root_are_found() {
         let root = repository(&["decoder_model.onnx", "preprocessor_config.json"]);
-        let find = |stem| GraphFiles::find(&root, stem, false);
+        let find = |stem| GraphFiles::find(&root, stem, Preference::Cpu);
         assert_eq!(find("decoder_model").expect("a graph").name, "decoder_model.onnx");
         assert_eq!(find("model"), None);
     }
 
     #[test]
     fn the_only_graph_may_have_any_name() {
-        let first = |names: &[&str]| GraphFiles::first(&repository(names), &["model"], false);
+        let first = |names: &[&str]| GraphFiles::first(&repository(names), &["model"], Preference::Cpu);
         let yolo = first(&["onnx/yolov8n.onnx", "onnx/yolov8n_fp16.onnx"]);
         assert_eq!(yolo.expect("a graph").name, "onnx/yolov8n.onnx");
         assert!(first(&["det.onnx", "rec.onnx"]).is_err());
@@ -123,7 +165,7 @@ mod tests {
     fn weights_belong_to_graphs_of_their_folder() {
         let names =
             ["onnx/model.onnx", "onnx/model.onnx_data", "model.onnx_data", "onnx/deep/model.onnx_data"];
-        let graph = GraphFiles::find(&repository(&names), "model", false).expect("a graph");
+        let graph = GraphFiles::find(&repository(&names), "model", Preference::Cpu).expect("a graph");
         let weights: Vec<&str> = graph.weights.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(weights, ["model.onnx_data"]);
     }

@@ -62,31 +62,61 @@ pub fn check(graph: &[u8], listed: &BTreeSet<&str>) -> Result<(), Distrust> {
     walk(graph, Kind::Model, listed, 0)
 }
 
-/// Whether a graph quantizes dynamically, so that its numbers depend on all rows of a run. True if it cannot be read.
-pub fn scales_by_run(graph: &[u8]) -> bool {
-    scales(graph, Kind::Model, 0).unwrap_or(true)
+/// What a graph computes with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Whether it quantizes dynamically, so that its numbers depend on all rows of a run.
+    pub scales_by_run: bool,
+    /// Whether it multiplies integers of 8 bits.
+    pub integer_products: bool,
+    /// Whether its weights are in half precision.
+    pub half: bool,
 }
 
-fn scales(mut bytes: &[u8], kind: Kind, depth: usize) -> Option<bool> {
+/// Reads what a graph computes with. Returns `None` if it cannot be read.
+pub fn needs(graph: &[u8]) -> Option<Needs> {
+    let mut needs = Needs::default();
+    collect(graph, Kind::Model, 0, &mut needs)?;
+    Some(needs)
+}
+
+/// Whether a graph quantizes dynamically. True if it cannot be read.
+pub fn scales_by_run(graph: &[u8]) -> bool {
+    needs(graph).is_none_or(|needs| needs.scales_by_run)
+}
+
+/// `TensorProto.DataType` of numbers of half precision.
+const HALF: u64 = 10;
+
+fn collect(mut bytes: &[u8], kind: Kind, depth: usize, needs: &mut Needs) -> Option<()> {
     if depth > MAX_DEPTH * 3 + 4 {
         return None;
     }
     while !bytes.is_empty() {
-        let (number, Field::Bytes(content)) = fields::next(&mut bytes)? else { continue };
-        let does = match (kind, number) {
-            // The name of a node's operator: DynamicQuantizeLinear, DynamicQuantizeMatMul, DynamicQuantizeLSTM.
-            (Kind::Node, 4) => content.starts_with(b"DynamicQuantize"),
-            (_, number) => match kind.inside(number) {
-                // Weights do not affect this.
-                None | Some(Kind::Tensor | Kind::SparseTensor) => false,
-                Some(inside) => scales(content, inside, depth + 1)?,
+        match (kind, fields::next(&mut bytes)?) {
+            (Kind::Node, (4, Field::Bytes(operator))) => {
+                // DynamicQuantizeLinear, DynamicQuantizeMatMul, DynamicQuantizeLSTM.
+                needs.scales_by_run |= operator.starts_with(b"DynamicQuantize");
+                needs.integer_products |= multiplies_integers(operator);
+            }
+            (Kind::Tensor, (2, Field::Number(HALF))) => needs.half = true,
+            (_, (number, Field::Bytes(content))) => match kind.inside(number) {
+                None | Some(Kind::Entry) => {}
+                Some(inside) => collect(content, inside, depth + 1, needs)?,
             },
-        };
-        if does {
-            return Some(true);
+            _ => {}
         }
     }
-    Some(false)
+    Some(())
+}
+
+/// Whether an operator multiplies integers: MatMulInteger, ConvInteger, QLinearMatMul, QGemm, QAttention, DynamicQuantizeMatMul and others.
+fn multiplies_integers(operator: &[u8]) -> bool {
+    let operator = String::from_utf8_lossy(operator);
+    operator.contains("Integer")
+        || ["QLinear", "QGemm", "QAttention", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"]
+            .iter()
+            .any(|name| operator.starts_with(name))
 }
 
 fn walk(mut bytes: &[u8], kind: Kind, listed: &BTreeSet<&str>, depth: usize) -> Result<(), Distrust> {

@@ -3,7 +3,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`library`] | finding and opening the shared library |
-//! | [`devices`] | the execution providers of a session |
+//! | [`Gpu`](gpu::Gpu) | plugins for GPUs, and the devices that they run graphs on |
 //! | [`files`] | choosing the file of a graph among those of a repository |
 //! | [`Graph`] | one loaded graph: its inputs and outputs, running it |
 //! | [`lanes`] | the sessions of one graph, which run concurrently on shared weights |
@@ -11,14 +11,17 @@
 //! | [`tensor_trace`] | recording tensors for tests |
 
 mod default_inputs;
-pub mod devices;
 pub mod fields;
 pub mod files;
+pub mod gpu;
 mod graph;
 pub mod inspect;
 pub mod lanes;
 pub mod library;
+mod native;
 pub mod tensor_trace;
+mod trial;
+mod vulkan;
 mod weights;
 
-pub use graph::{Feed, Feeds, Graph, Input, Results, Threads, filled, floats, view};
+pub use graph::{Feed, Feeds, Graph, Input, Resources, Results, builder, filled, floats, view};

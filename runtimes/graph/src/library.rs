@@ -13,6 +13,11 @@ use ort::environment::Environment;
 
 /// Environment variable that disables the library's telemetry.
 pub const SILENT: &str = "ORT_DISABLE_TELEMETRY";
+/// Environment variable by which the WebGPU plugin offers a device though the library found no GPU in `/sys/class/drm`. There are systems on
+/// which drivers list none there.
+const OFFER: &str = "ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER";
+/// Environment variable with the value that [`OFFER`] had at first: whether GPUs that the processor emulates may be used, for tests.
+const SOFTWARE: &str = "ISLAND_SOFTWARE_GPU";
 /// Names of the library in system folders.
 const SYSTEM_NAMES: [&str; 3] = ["libonnxruntime.so", "libonnxruntime.so.1", "libonnxruntime.dylib"];
 
@@ -22,14 +27,28 @@ pub fn open() -> Result<&'static Environment, Unavailable> {
     OPENED.get_or_init(try_open).as_ref().map_err(Clone::clone)
 }
 
-/// Executes this program again with telemetry disabled, unless it is disabled already: the library reads the environment when it is opened,
-/// and a program cannot safely change its own. Returns only if telemetry is disabled, or with the error of the execution.
-pub fn disable_telemetry() -> io::Result<()> {
-    if env::var_os(SILENT).is_some() {
+/// Executes this program again with the environment that the library needs, unless it has it: telemetry is disabled, and the WebGPU plugin
+/// offers a device. The library reads the environment when it is opened, and a program cannot safely change its own. Returns only if nothing
+/// is missing, or with the error of the execution.
+pub fn set_environment() -> io::Result<()> {
+    if env::var_os(SILENT).is_some() && env::var_os(SOFTWARE).is_some() {
         return Ok(());
     }
     let program = env::current_exe()?;
-    Err(Command::new(program).args(env::args_os().skip(1)).env(SILENT, "1").exec())
+    let mut again = Command::new(program);
+    again.args(env::args_os().skip(1)).env(SILENT, "1");
+    Err(again.env(SOFTWARE, if allows_software() { "1" } else { "0" }).env(OFFER, "1").exec())
+}
+
+/// Whether GPUs that the processor emulates may be used.
+pub(crate) fn allows_software() -> bool {
+    env::var_os(SOFTWARE).or_else(|| env::var_os(OFFER)).is_some_and(|value| value == "1")
+}
+
+/// Folders in which plugins lie: that of the library, and those in which the library is looked for.
+pub(crate) fn plugin_folders() -> Vec<PathBuf> {
+    let own = FOUND.get().and_then(|path| path.canonicalize().ok()?.parent().map(Path::to_owned));
+    own.into_iter().chain(folders()).collect()
 }
 
 /// Its version: from the file's name; the library itself reports only the commit it was built from.

@@ -4,16 +4,24 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
+    host::Device,
     job::Outcome,
 };
 use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
-use island_runtimes_graph::{Threads, devices, library, tensor_trace::TensorTrace};
+use island_runtimes_graph::{
+    Resources,
+    gpu::{self, Gpu},
+    library,
+    tensor_trace::TensorTrace,
+};
 use island_runtimes_kit::{
     error::EngineError,
     jobs::{self, Jobs},
     pipeline::Pipeline,
     repository::Repository,
 };
+
+use parking_lot::Mutex;
 
 use crate::task::{self, Loader};
 
@@ -28,54 +36,86 @@ pub struct Settings {
     pub slots: u32,
     /// CPU threads of one run.
     pub threads: u32,
-    /// GPU memory it may use in megabytes.
-    pub vram_limit_mb: u64,
+    /// The GPU that it may use.
+    pub gpu: Option<GpuLimits>,
     /// Records the tensors of graphs, for tests.
     pub watch: TensorTrace,
 }
 
+/// What a model may use of a GPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GpuLimits {
+    /// PCI addresses of the granted GPUs, where known. The model runs on one of them.
+    pub addresses: Vec<Option<String>>,
+    /// Memory for weights, megabytes.
+    pub memory_mb: u64,
+}
+
 /// A loaded model.
 #[derive(Debug)]
-pub struct Onnx(Jobs<dyn Pipeline>);
+pub struct Onnx {
+    jobs: Jobs<dyn Pipeline>,
+    device: String,
+    gpu: Option<&'static Gpu>,
+}
 
 impl Onnx {
     /// Loads a model on a blocking thread.
     pub async fn load(settings: Settings) -> Result<Self, EngineError> {
         let slots = settings.slots;
-        let jobs = Jobs::new(jobs::load("ONNX Runtime", move || load(settings)).await?, slots);
-        tracing::info!(graphs = ?jobs.graphs(), "model loaded");
-        Ok(Self(jobs))
+        let LoadedModel { pipeline, device, gpu } =
+            jobs::load("ONNX Runtime", move || load(settings)).await?;
+        let jobs = Jobs::new(pipeline, slots);
+        tracing::info!(graphs = ?jobs.graphs(), device, "model loaded");
+        Ok(Self { jobs, device, gpu })
+    }
+
+    /// GPU memory that its weights occupy, megabytes.
+    pub fn vram_mb(&self) -> u64 {
+        self.gpu.map_or(0, Gpu::used_mb)
     }
 
     /// Concurrent jobs.
     pub fn slots(&self) -> u32 {
-        self.0.limit()
+        self.jobs.limit()
     }
 
     /// Version of ONNX Runtime, and the graphs that it runs.
     pub fn version(&self) -> String {
-        format!("ONNX Runtime {}, {}", library::version(), self.0.graphs().join(", "))
+        format!("ONNX Runtime {}, {}", library::version(), self.jobs.graphs().join(", "))
     }
 }
 
-fn load(settings: Settings) -> Result<Arc<dyn Pipeline>, EngineError> {
+/// A model and where it runs.
+struct LoadedModel {
+    pipeline: Arc<dyn Pipeline>,
+    device: String,
+    gpu: Option<&'static Gpu>,
+}
+
+fn load(settings: Settings) -> Result<LoadedModel, EngineError> {
     let environment = library::open().map_err(|error| EngineError::host(error.reason))?;
+    let gpu = settings.gpu.map(|limits| Gpu::open(environment, &limits.addresses, limits.memory_mb));
+    let gpu = gpu.transpose()?;
     let loader = Loader {
         environment,
         repository: Repository::open(settings.files)?,
-        threads: Threads { threads: settings.threads as usize, vram_limit_mb: settings.vram_limit_mb },
+        resources: Resources { threads: settings.threads as usize, gpu },
         settings: settings.cargo.engine.clone(),
         watch: settings.watch,
+        devices: Mutex::default(),
     };
-    task::load(&settings.cargo, &loader).map(Arc::from)
+    let pipeline = Arc::from(task::load(&settings.cargo, &loader)?);
+    Ok(LoadedModel { pipeline, device: loader.device(), gpu })
 }
 
-/// Version and devices of ONNX Runtime on this machine.
+/// Version and devices of ONNX Runtime on this machine, and why GPUs cannot be used. Opens drivers.
 pub fn probe() -> Result<Probe, Unavailable> {
-    library::open()?;
+    let found = gpu::probe(library::open()?);
     Ok(Probe {
         version: format!("ONNX Runtime {}", library::version()),
-        devices: devices::devices(),
+        devices: found.devices,
+        details: found.problems,
         ..Probe::default()
     })
 }
@@ -86,14 +126,20 @@ impl Runtime for Onnx {
     }
 
     async fn probe(&self) -> Result<Probe, Unavailable> {
-        probe().map(|probe| Probe { slots: self.slots(), ..probe })
+        library::open()?;
+        Ok(Probe {
+            version: self.version(),
+            devices: self.gpu.map(|gpu| gpu.device().clone()).into_iter().chain([Device::cpu()]).collect(),
+            slots: self.slots(),
+            ..Probe::default()
+        })
     }
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
-        self.0.answer(request, context).await
+        self.jobs.answer(request, context).await.on(&self.device)
     }
 
     async fn shutdown(&self) {
-        self.0.shutdown().await;
+        self.jobs.shutdown().await;
     }
 }

@@ -1,13 +1,16 @@
 //! The tasks, and the module of each.
 
-use island_protocol::cargo::CargoSpec;
-use island_runtimes_graph::{Graph, Threads, files::GraphFiles, tensor_trace::TensorTrace};
+use std::collections::BTreeSet;
+
+use island_protocol::{cargo::CargoSpec, host::CPU};
+use island_runtimes_graph::{Graph, Resources, files::GraphFiles, gpu::Gpu, tensor_trace::TensorTrace};
 use island_runtimes_kit::{
     error::{EngineError, ErrorKind},
     pipeline::Pipeline,
     repository::Repository,
 };
 use ort::environment::Environment;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::{speech, text, vision};
@@ -20,21 +23,23 @@ pub struct Loader<'l> {
     /// The Cargo's files.
     pub repository: Repository,
     /// Resources of each graph.
-    pub threads: Threads,
+    pub resources: Resources,
     /// The `[engine]` table of the Cargo's entry: settings that the files lack.
     pub settings: Value,
     /// Records the tensors of graphs, for tests.
     pub watch: TensorTrace,
+    /// The devices of the graphs that were loaded.
+    pub devices: Mutex<BTreeSet<String>>,
 }
 
 impl Loader<'_> {
     /// The preferred file of a graph.
     pub fn file(&self, stem: &str) -> Option<GraphFiles> {
-        GraphFiles::find(&self.repository, stem, self.threads.vram_limit_mb > 0)
+        GraphFiles::find(&self.repository, stem, self.resources.preference())
     }
 
     fn first_file(&self, stems: &[&str]) -> Result<GraphFiles, EngineError> {
-        GraphFiles::first(&self.repository, stems, self.threads.vram_limit_mb > 0)
+        GraphFiles::first(&self.repository, stems, self.resources.preference())
     }
 
     /// Loads the first of these graphs that the repository has.
@@ -45,7 +50,7 @@ impl Loader<'_> {
     /// The same for a graph with many short runs.
     pub fn graph_with_lanes(&self, stems: &[&str]) -> Result<Graph, EngineError> {
         let files = self.first_file(stems)?;
-        Ok(Graph::load_with_lanes(self.environment, &files, self.threads)?.watched(&self.watch))
+        Ok(self.noted(Graph::load_with_lanes(self.environment, &files, self.resources)?))
     }
 
     /// Loads a graph that may be absent.
@@ -55,7 +60,21 @@ impl Loader<'_> {
 
     /// Loads the graph of these files.
     pub fn load(&self, files: &GraphFiles) -> Result<Graph, EngineError> {
-        Ok(Graph::load(self.environment, files, self.threads)?.watched(&self.watch))
+        Ok(self.noted(Graph::load(self.environment, files, self.resources)?))
+    }
+
+    fn noted(&self, graph: Graph) -> Graph {
+        let device = graph.gpu().map_or_else(|| CPU.to_owned(), Gpu::label);
+        self.devices.lock().insert(device);
+        graph.watched(&self.watch)
+    }
+
+    /// The devices of all graphs that were loaded, as in [`island_protocol::job::Usage::device`]; a GPU before the processor.
+    pub fn device(&self) -> String {
+        let devices = self.devices.lock();
+        let (cpu, mut gpus): (Vec<_>, Vec<_>) = devices.iter().cloned().partition(|device| device == CPU);
+        gpus.extend(cpu);
+        gpus.join(", ")
     }
 
     /// A setting of the entry, or else of a settings file.

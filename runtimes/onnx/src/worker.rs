@@ -5,14 +5,14 @@ use island_protocol::{
     job::{Failure, FailureCode},
 };
 use island_runtimes_api::{Probe, Unavailable};
-use island_runtimes_graph::{library, tensor_trace::TensorTrace};
+use island_runtimes_graph::{gpu, library, tensor_trace::TensorTrace};
 use island_runtimes_worker::{
     inside::{EngineLoader, LoadProgress, Loaded},
     launch::Launch,
     lockdown::Profile,
 };
 
-use crate::runtime::{Onnx, Settings, probe};
+use crate::runtime::{GpuLimits, Onnx, Settings, probe};
 
 /// ONNX Runtime in a worker.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,20 +34,27 @@ impl EngineLoader for OnnxEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        Profile::gpu(&launch.gpus)
+        let mut profile = Profile::gpu(&launch.gpus);
+        if !launch.gpus.is_empty() {
+            profile.libraries.extend(gpu::folders());
+        }
+        profile
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Onnx>, Failure> {
-        let vram_limit_mb = launch.vram_limit_mb();
+        let gpu = (!launch.gpus.is_empty()).then(|| GpuLimits {
+            addresses: launch.gpus.iter().map(|gpu| gpu.address.clone()).collect(),
+            memory_mb: launch.vram_limit_mb(),
+        });
         let runtime = Onnx::load(Settings {
             files: launch.artifacts,
             cargo: launch.cargo,
             slots: launch.slots,
             threads: launch.threads,
-            vram_limit_mb,
+            gpu,
             watch: TensorTrace::default(),
         })
         .await?;
-        Ok(Loaded { slots: runtime.slots(), vram_mb: 0, version: runtime.version(), runtime })
+        Ok(Loaded { slots: runtime.slots(), vram_mb: runtime.vram_mb(), version: runtime.version(), runtime })
     }
 }

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use island_runtimes_graph::{Feeds, Graph, Threads, files::GraphFiles, library};
+use island_runtimes_graph::{Feeds, Graph, Resources, files::GraphFiles, library};
 use island_runtimes_onnx::runtime::{Onnx, Settings};
 use ndarray::ArrayD;
 use support::{Fixture, agree, settings};
@@ -56,7 +56,7 @@ fn sessions_of_a_graph_agree() {
         let name = path.to_owned();
         let path = Fixture::named(fixture).files().remove(path).expect("the graph");
         let files = GraphFiles { name, path, weights: Vec::new() };
-        let threads = Threads { threads: 5, vram_limit_mb: 0 };
+        let threads = Resources::cpu(5);
         let graph = Graph::load_with_lanes(library::open().expect("the library"), &files, threads);
         let graph = graph.unwrap_or_else(|failure| panic!("{fixture}: {}", failure.message()));
         let feeds = || {

@@ -4,7 +4,7 @@ mod support;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use island_runtimes_graph::files::GraphFiles;
+use island_runtimes_graph::files::{GraphFiles, Preference};
 use island_runtimes_kit::repository::Repository;
 use island_runtimes_onnx::runtime::Onnx;
 use support::{Fixture, agree, settings};
@@ -52,7 +52,7 @@ async fn best_precision_for_a_cpu_is_chosen_and_reported() {
 fn gpu_uses_another_file() {
     let chosen = |precisions: &[&str]| {
         let repository = Repository::open(files(precisions)).expect("a repository");
-        GraphFiles::find(&repository, "model", true).expect("a graph").name
+        GraphFiles::find(&repository, "model", Preference::Gpu { half: true }).expect("a graph").name
     };
     assert_eq!(chosen(&[WHOLE, EIGHT, FOUR]), WHOLE);
     assert_eq!(chosen(&[EIGHT, FOUR]), FOUR);

@@ -6,7 +6,7 @@ use island_runtimes_coreml::worker::CoreMlEngine;
 use island_runtimes_graph::library;
 
 fn main() -> ExitCode {
-    if let Err(error) = library::disable_telemetry() {
+    if let Err(error) = library::set_environment() {
         eprintln!("island-worker-coreml cannot execute itself: {error}");
         return ExitCode::FAILURE;
     }

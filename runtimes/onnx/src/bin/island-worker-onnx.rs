@@ -6,7 +6,7 @@ use island_runtimes_graph::library;
 use island_runtimes_onnx::worker::OnnxEngine;
 
 fn main() -> ExitCode {
-    if let Err(error) = library::disable_telemetry() {
+    if let Err(error) = library::set_environment() {
         eprintln!("island-worker-onnx cannot execute itself: {error}");
         return ExitCode::FAILURE;
     }

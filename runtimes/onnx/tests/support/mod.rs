@@ -18,7 +18,7 @@ use island_protocol::{
 };
 use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime, WorkCounter};
 use island_runtimes_graph::tensor_trace::TensorTrace;
-use island_runtimes_onnx::runtime::{Onnx, Settings};
+use island_runtimes_onnx::runtime::{GpuLimits, Onnx, Settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -163,8 +163,14 @@ impl Fixture {
     }
 }
 
+/// The machine's GPU, if `ONNX_GPU` is set.
+fn gpu() -> Option<GpuLimits> {
+    island_testing::selection("ONNX_GPU")?;
+    Some(GpuLimits { addresses: vec![None], memory_mb: 4096 })
+}
+
 pub(crate) fn settings(cargo: CargoSpec, files: BTreeMap<String, PathBuf>) -> Settings {
-    Settings { files, cargo, slots: 2, threads: 1, vram_limit_mb: 0, watch: TensorTrace::default() }
+    Settings { files, cargo, slots: 2, threads: 1, gpu: gpu(), watch: TensorTrace::default() }
 }
 
 /// One job.
