@@ -2,7 +2,6 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`onnx`] | graphs as bytes |
 //! | [`graph`] | the graph under construction: names, weights, states |
 //! | [`call`] | one operation: its arguments, and the nodes it becomes |
 //! | [`expand`] | compressed weights |
@@ -22,7 +21,6 @@ pub mod gather;
 pub mod graph;
 pub mod linear;
 pub mod normalization;
-pub mod onnx;
 pub mod picture;
 pub mod quantization;
 pub mod recurrent;

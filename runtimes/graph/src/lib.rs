@@ -8,6 +8,7 @@
 //! | [`Graph`] | one loaded graph: its inputs and outputs, running it |
 //! | [`lanes`] | the sessions of one graph, which run concurrently on shared weights |
 //! | [`inspect`], [`fields`] | checking a file before the library reads it |
+//! | [`onnx`] | graphs as messages, for those that write them |
 //! | [`tensor_trace`] | recording tensors for tests |
 
 mod default_inputs;
@@ -19,9 +20,10 @@ pub mod inspect;
 pub mod lanes;
 pub mod library;
 mod native;
+pub mod onnx;
 pub mod tensor_trace;
 mod trial;
 mod vulkan;
 mod weights;
 
-pub use graph::{Feed, Feeds, Graph, Input, Resources, Results, builder, filled, floats, view};
+pub use graph::{Feed, Feeds, Graph, Input, Resources, Results, Written, builder, filled, floats, view};

@@ -1,11 +1,9 @@
 //! One operation: its arguments, and the nodes it becomes.
 
+pub(super) use island_runtimes_graph::onnx::{Attr, text};
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
-use super::{
-    graph::{Bound, Constant, Lowering, code},
-    onnx::{Attribute, Graph},
-};
+use super::graph::{Bound, Constant, Lowering, code};
 use crate::{
     package::weights,
     program::{
@@ -60,45 +58,6 @@ impl Operand {
         let size = self.ty.shape.get(axis).copied().flatten().and_then(|size| i64::try_from(size).ok());
         size.ok_or_else(|| invalid_model(format!("the size of axis {axis} is unknown before the model runs")))
     }
-}
-
-/// Attributes of a node.
-#[derive(Debug, Clone)]
-pub(super) enum Attr {
-    Int(&'static str, i64),
-    Float(&'static str, f32),
-    Text(&'static str, String),
-    Ints(&'static str, Vec<i64>),
-    Floats(&'static str, Vec<f32>),
-    Texts(&'static str, Vec<&'static str>),
-    Graph(&'static str, Graph),
-}
-
-impl Attr {
-    fn attribute(self) -> Attribute {
-        let named = |name: &str, kind| Attribute {
-            name: Some(name.to_owned()),
-            kind: Some(kind),
-            ..Attribute::default()
-        };
-        match self {
-            Self::Float(name, f) => Attribute { f: Some(f), ..named(name, 1) },
-            Self::Int(name, i) => Attribute { i: Some(i), ..named(name, 2) },
-            Self::Text(name, text) => Attribute { s: Some(text.into_bytes()), ..named(name, 3) },
-            Self::Graph(name, graph) => Attribute { g: Some(graph), ..named(name, 5) },
-            Self::Floats(name, floats) => Attribute { floats, ..named(name, 6) },
-            Self::Ints(name, ints) => Attribute { ints, ..named(name, 7) },
-            Self::Texts(name, texts) => {
-                let strings = texts.into_iter().map(|text| text.as_bytes().to_vec()).collect();
-                Attribute { strings, ..named(name, 8) }
-            }
-        }
-    }
-}
-
-/// A string attribute.
-pub(super) fn text(name: &'static str, text: &str) -> Attr {
-    Attr::Text(name, text.to_owned())
 }
 
 impl<'p> Call<'_, 'p> {

@@ -1,12 +1,12 @@
 //! Branches and loops.
 
+use island_runtimes_graph::onnx::{Graph, ValueInfo};
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Table,
     call::{Attr, Call, Operand},
     graph::Lowering,
-    onnx::{Graph, ValueInfo},
 };
 use crate::program::{
     Block,

@@ -2,16 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use island_runtimes_kit::error::{EngineError, invalid_model};
-use prost::Message as _;
-
-use super::{
-    call::Call,
-    expand, find,
-    onnx::{
-        self, Attribute, Dimension, Entry, Graph, Node, OperatorSet, Shape, Size, Tensor, Type, ValueInfo,
-    },
+use island_runtimes_graph::onnx::{
+    self, Attribute, Dimension, Entry, Graph, Node, OperatorSet, Shape, Size, Tensor, Type, ValueInfo,
 };
+use island_runtimes_kit::error::{EngineError, invalid_model};
+
+use super::{call::Call, expand, find};
 use crate::{
     package::weights::{self, Weights},
     program::{
@@ -502,7 +498,7 @@ impl<'p> Lowering<'p> {
         };
         let is_tensor = |named: &&Named| matches!(named.ty, ValueType::Tensor(_));
         Ok(Lowered {
-            model: model.encode_to_vec(),
+            model: model.to_bytes(),
             weights: self.external,
             inputs: function.inputs.iter().filter(is_tensor).cloned().collect(),
             outputs,
