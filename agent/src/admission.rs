@@ -2,6 +2,7 @@
 
 use island_protocol::{
     cargo::SandboxTier,
+    demand::Vram,
     egress::{Egress, Place},
     fabric::{Refusal, RefusalReason},
     host::SandboxLevel,
@@ -12,8 +13,8 @@ use island_protocol::{
 pub struct Demand {
     /// Main memory of its worker, megabytes; 0 if that worker already runs.
     pub ram_mb: u64,
-    /// GPU memory of its worker, megabytes.
-    pub vram_mb: u64,
+    /// Memory of each GPU of its worker, megabytes.
+    pub vram: Vram,
     /// Bytes still to be downloaded, megabytes.
     pub disk_mb: u64,
     /// Tier of a container.
@@ -35,8 +36,8 @@ pub struct Supply {
     pub max_jobs: u32,
     /// Main memory free for jobs, minus what starting workers will use, plus what idle workers would free.
     pub ram_mb: u64,
-    /// The same of GPU memory.
-    pub vram_mb: u64,
+    /// The same of each GPU's memory.
+    pub vram: Vram,
     /// Disk free for the cache, plus what it may evict.
     pub disk_mb: u64,
     /// Sandbox level that workers reach; `None` until one has reported.
@@ -81,8 +82,11 @@ pub fn admit(demand: &Demand, supply: &Supply) -> Result<(), Refusal> {
     if demand.ram_mb > supply.ram_mb {
         return refuse(RefusalReason::NoRam, short("memory", demand.ram_mb, supply.ram_mb));
     }
-    if demand.vram_mb > supply.vram_mb {
-        return refuse(RefusalReason::NoVram, short("GPU memory", demand.vram_mb, supply.vram_mb));
+    for (gpu, need) in &demand.vram {
+        let have = supply.vram.get(gpu).copied().unwrap_or(0);
+        if *need > have {
+            return refuse(RefusalReason::NoVram, short("GPU memory", *need, have));
+        }
     }
     if demand.disk_mb > supply.disk_mb {
         return refuse(RefusalReason::NoDisk, short("disk", demand.disk_mb, supply.disk_mb));
@@ -102,7 +106,7 @@ mod tests {
             jobs: 0,
             max_jobs: 4,
             ram_mb: 1000,
-            vram_mb: 100,
+            vram: [(0, 100), (1, 50)].into(),
             disk_mb: 500,
             sandbox: Some(SandboxLevel::Full),
             allow_weak_sandbox: false,
@@ -114,7 +118,8 @@ mod tests {
     #[test]
     fn each_reason() {
         let tier = Some(SandboxTier::Standard);
-        let fine = Demand { ram_mb: 1000, vram_mb: 100, disk_mb: 500, tier, egress: Vec::new() };
+        let vram = Vram::from([(0, 100)]);
+        let fine = Demand { ram_mb: 1000, vram, disk_mb: 500, tier, egress: Vec::new() };
         let fine = || fine.clone();
         let reason =
             |demand: Demand, supply: Supply| admit(&demand, &supply).err().map(|refusal| refusal.reason);
@@ -126,7 +131,9 @@ mod tests {
             (fine(), Supply { sandbox: Some(SandboxLevel::Partial), ..supply() }, RefusalReason::WeakSandbox),
             (fine(), Supply { jobs: 4, ..supply() }, RefusalReason::NoSlot),
             (Demand { ram_mb: 1001, ..fine() }, supply(), RefusalReason::NoRam),
-            (Demand { vram_mb: 101, ..fine() }, supply(), RefusalReason::NoVram),
+            (Demand { vram: [(0, 101)].into(), ..fine() }, supply(), RefusalReason::NoVram),
+            (Demand { vram: [(0, 50), (1, 51)].into(), ..fine() }, supply(), RefusalReason::NoVram),
+            (Demand { vram: [(2, 1)].into(), ..fine() }, supply(), RefusalReason::NoVram),
             (Demand { disk_mb: 501, ..fine() }, supply(), RefusalReason::NoDisk),
             (Demand { tier: Some(SandboxTier::Elevated), ..fine() }, supply(), RefusalReason::NotAllowed),
             (Demand { egress: vec![place.clone()], ..fine() }, supply(), RefusalReason::NotAllowed),
@@ -144,28 +151,29 @@ mod tests {
         /// However jobs arrive and leave, what was admitted together never exceeds what there is.
         #[test]
         fn never_over_capacity(
-            arrivals in prop::collection::vec((0_u64..400, 0_u64..60, any::<bool>()), 0..80),
+            arrivals in prop::collection::vec((0_u64..400, 0_u64..60, 0_u32..2, any::<bool>()), 0..80),
         ) {
             let all = supply();
             let mut running: Vec<Demand> = Vec::new();
-            for (ram_mb, vram_mb, one_leaves) in arrivals {
+            for (ram_mb, vram_mb, gpu, one_leaves) in arrivals {
                 if one_leaves {
                     running.pop();
                 }
                 let used = |of: fn(&Demand) -> u64| running.iter().map(of).sum::<u64>();
+                let of_gpu = |running: &[Demand], gpu: u32| running.iter().filter_map(|demand| demand.vram.get(&gpu)).sum::<u64>();
                 let left = Supply {
                     jobs: running.len() as u32,
                     ram_mb: all.ram_mb - used(|demand| demand.ram_mb),
-                    vram_mb: all.vram_mb - used(|demand| demand.vram_mb),
+                    vram: all.vram.iter().map(|(gpu, mb)| (*gpu, mb - of_gpu(&running, *gpu))).collect(),
                     ..all.clone()
                 };
-                let demand = Demand { ram_mb, vram_mb, ..Demand::default() };
+                let demand = Demand { ram_mb, vram: [(gpu, vram_mb)].into(), ..Demand::default() };
                 if admit(&demand, &left).is_ok() {
                     running.push(demand);
                 }
                 prop_assert!(running.len() <= all.max_jobs as usize);
                 prop_assert!(running.iter().map(|demand| demand.ram_mb).sum::<u64>() <= all.ram_mb);
-                prop_assert!(running.iter().map(|demand| demand.vram_mb).sum::<u64>() <= all.vram_mb);
+                prop_assert!(all.vram.iter().all(|(gpu, mb)| of_gpu(&running, *gpu) <= *mb));
             }
         }
     }

@@ -148,7 +148,7 @@ impl Agent {
         let containers = without_gpus(containers, &config.policy.gpu);
         let exits =
             EgressMounts::new(egress_dir.clone(), log_dir.clone(), containers.egress.clone(), forwarder);
-        let meter = Arc::new(Meter::new(Gpus::here(&state), config.cache_dir()));
+        let meter = Arc::new(Meter::new(Gpus::here(&state, &runtimes.devices()), config.cache_dir()));
         meter.sample().await;
         let capabilities = capabilities(&containers, &config.policy, &runtimes, &meter);
 
@@ -388,7 +388,7 @@ fn capabilities(
         asking: (rules.asking != Asking::default()).then(|| rules.asking.clone()),
         gpus,
         no_gpu_reason,
-        ..inventory::discover(&seen, runtimes.report(), runtimes.sandbox())
+        ..inventory::discover(&seen, runtimes.report(&seen.cards), runtimes.sandbox())
     }
 }
 

@@ -91,8 +91,8 @@ pub fn text(findings: &[Finding], width: Option<usize>) -> String {
 /// Checks everything.
 pub async fn examine(config: &Config) -> Vec<Finding> {
     let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
-    let gpus = Gpus::here_read_only(&config.state_dir).poll(Instant::now());
-    let found = inventory::discover(&gpus, runtimes.report(), runtimes.sandbox());
+    let gpus = Gpus::here_read_only(&config.state_dir, &runtimes.devices()).poll(Instant::now());
+    let found = inventory::discover(&gpus, runtimes.report(&gpus.cards), runtimes.sandbox());
     let mut findings = machine(&found);
     findings.extend(graphics(&config.policy.gpu, &gpus));
     for runtime in &found.runtimes {

@@ -1,6 +1,7 @@
 //! Discovers what this machine has: processor, memory, disk, GPUs, engines. Missing parts have a reason; none is an error.
 
 pub mod cgroup;
+pub mod devices;
 pub mod gpu;
 pub mod meter;
 pub mod processor;

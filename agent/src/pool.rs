@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use island_daemon::latest::Latest;
 use island_protocol::{
     artifact::Artifact,
     cargo::{CargoSpec, RuntimeType},
@@ -28,20 +29,21 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
+use self::memory::Granted;
 use crate::{
-    inventory::{meter::Sample, runtimes::Runtimes},
+    inventory::{gpu::Card, meter::Sample, runtimes::Runtimes},
     model_demand::ModelDemand,
-    policy::{Stance, gpus::GpuRule},
+    policy::{
+        Stance,
+        gpus::{self, GpuRule},
+    },
     worker::{self, Command, WorkerClaim, WorkerExit, WorkerHandle},
-    worker_placement::Placement,
 };
 
 /// Time a worker has to stop before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// The same if the owner requires the machine at once.
 const LEAVE_GRACE: Duration = Duration::from_millis(400);
-/// GPU memory that a driver uses per process in addition to the engine's own, megabytes.
-const DRIVER_MB: u64 = 384;
 /// File in a worker's folder that contains its key, so that a restarted agent can identify the worker.
 const KEY_SUFFIX: &str = "key";
 
@@ -219,8 +221,8 @@ impl Pool {
         if let Some(worker) = self.find(key) {
             return Ok(WorkerClaim::new(worker));
         }
-        let placement = self.free_memory_for(cargo).await?;
-        let worker = self.start(key, cargo, artifacts, &placement).await?;
+        let granted = self.free_memory_for(cargo).await?;
+        let worker = self.start(key, cargo, artifacts, granted).await?;
         Ok(WorkerClaim::new(worker))
     }
 
@@ -240,9 +242,15 @@ impl Pool {
         Ok(found)
     }
 
-    /// The GPU to which the worker of a key is restricted.
-    pub fn gpu_of(&self, key: &ModelKey) -> Option<u32> {
-        self.find(key)?.launch.gpus.first().map(|gpu| gpu.index)
+    /// The GPUs that the worker of a key uses.
+    pub fn gpus_of(&self, key: &ModelKey) -> Vec<u32> {
+        let worker = self.find(key);
+        worker.map_or_else(Vec::new, |worker| worker.launch.gpus.iter().map(|gpu| gpu.index).collect())
+    }
+
+    /// The GPUs of this machine, as measured last.
+    pub fn cards(&self) -> Vec<Card> {
+        self.load.latest().gpus.cards.clone()
     }
 
     /// Stops these workers at once, because the owner requires the machine or a GPU. Workers of containers have time to remove those.
@@ -293,12 +301,12 @@ impl Pool {
         key: &ModelKey,
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
-        placement: &Placement<InstanceId>,
+        granted: Granted,
     ) -> Result<Arc<WorkerHandle>, AcquireError> {
         let binary = self.runtimes.binary(cargo).map_err(AcquireError::NoRuntime)?;
         let instance = InstanceId(uuid::Uuid::new_v4());
         let dir = self.config.dir.join(short_name(instance));
-        let launch = self.launch(instance, cargo, artifacts, placement);
+        let launch = self.launch(instance, cargo, artifacts, granted);
         let text = serde_json::to_vec(key).expect("a key is valid JSON");
         let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
         noted.map_err(|source| AcquireError::Start(HostError::Prepare(dir.clone(), source)))?;
@@ -314,9 +322,8 @@ impl Pool {
         instance: InstanceId,
         cargo: &CargoSpec,
         artifacts: &BTreeMap<String, PathBuf>,
-        placement: &Placement<InstanceId>,
+        granted: Granted,
     ) -> Launch {
-        let (share, free) = (&placement.share, placement.free);
         let common = Launch {
             log_dir: Some(self.config.log_dir.clone()),
             threads: self.config.threads,
@@ -330,17 +337,17 @@ impl Pool {
             // Each job has its own limit; this one is for a worker that leaks memory.
             return Launch {
                 folders,
-                memory_limit_mb: free.ram_mb,
+                memory_limit_mb: granted.ram_mb,
                 slots: self.config.shared_slots,
                 ..common
             };
         }
         Launch {
             artifacts: artifacts.clone(),
-            memory_limit_mb: memory_limit(cargo.required_ram_mb, free.ram_mb),
+            memory_limit_mb: memory_limit(cargo.required_ram_mb, granted.ram_mb),
             slots: self.config.slots,
-            gpus: share.grants(free.vram_mb.saturating_sub(DRIVER_MB)),
-            environment: share.environment.clone(),
+            environment: gpus::environment(&granted.gpus, &self.load.latest().gpus),
+            gpus: granted.gpus,
             ..common
         }
     }

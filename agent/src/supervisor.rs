@@ -222,8 +222,9 @@ impl Supervisor {
             self.parts.pool.stop_now(|_| true).await;
         } else if !paused_gpus.is_empty() {
             for attempt in self.attempts() {
-                let gpu = self.parts.pool.gpu_of(&ModelKey::of_attempt(attempt.assignment()));
-                if let Some(reason) = gpu.and_then(|gpu| paused_gpus.get(&gpu)) {
+                let gpus = self.parts.pool.gpus_of(&ModelKey::of_attempt(attempt.assignment()));
+                // One paused GPU of several stops the worker: a model is not moved.
+                if let Some(reason) = gpus.iter().find_map(|gpu| paused_gpus.get(gpu)) {
                     hand_back(&attempt, &format!("its GPU is paused ({reason})"));
                 }
             }

@@ -4,6 +4,7 @@
 //! have ended since.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     time::Duration,
 };
@@ -11,6 +12,7 @@ use std::{
 use island_protocol::{
     api::HostView,
     cargo::CargoSpec,
+    demand::{Need, Vram},
     fabric::{Heartbeat, Register},
     host::Capabilities,
     ids::{AccountId, AttemptKey, HostId, InstanceId},
@@ -67,22 +69,16 @@ pub(crate) enum RegistrationKind {
     Restarted,
 }
 
-/// Memory that one attempt uses on an Island.
-#[derive(Debug, Clone, Copy)]
-struct Claim {
-    ram_mb: u64,
-    vram_mb: u64,
-}
-
 #[derive(Debug)]
 struct Island {
     enrolled: Enrolled,
     instance: Option<InstanceId>,
     last_message: Option<Instant>,
     heartbeat: Option<Heartbeat>,
-    claims: BTreeMap<AttemptKey, Claim>,
+    /// Memory of the attempts that were assigned to it.
+    claims: BTreeMap<AttemptKey, Need>,
     /// Attempts that have ended but are in the last heartbeat.
-    ended: BTreeMap<AttemptKey, Claim>,
+    ended: BTreeMap<AttemptKey, Need>,
 }
 
 /// Restricts the Islands that a job may be placed on, by its earlier attempts.
@@ -229,9 +225,7 @@ impl Fleet {
         let ranking = placement::rank(cargo, candidates);
         let Some(&best) = ranking.hosts.first() else { return Err(ranking) };
         if let Some(island) = islands.get_mut(&best) {
-            island
-                .claims
-                .insert(key, Claim { ram_mb: cargo.required_ram_mb, vram_mb: cargo.required_vram_mb });
+            island.claim(best, key, cargo, now);
         }
         Ok(best)
     }
@@ -239,9 +233,7 @@ impl Fleet {
     /// Claims an Island for an attempt that runs there already, after a restart of this coordinator.
     pub(crate) fn claim(&self, host: HostId, key: AttemptKey, cargo: &CargoSpec) {
         if let Some(island) = self.lock().get_mut(&host) {
-            island
-                .claims
-                .insert(key, Claim { ram_mb: cargo.required_ram_mb, vram_mb: cargo.required_vram_mb });
+            island.claim(host, key, cargo, Instant::now());
         }
     }
 
@@ -337,6 +329,13 @@ impl Island {
             .is_some_and(|last_message| now.saturating_duration_since(last_message) < offline_after)
     }
 
+    /// Claims the memory that an attempt takes here.
+    fn claim(&mut self, id: HostId, key: AttemptKey, cargo: &CargoSpec, now: Instant) {
+        let candidate = self.candidate(id, Duration::ZERO, 0, now);
+        let need = candidate.map(|candidate| placement::need(cargo, &candidate));
+        self.claims.insert(key, need.unwrap_or_default());
+    }
+
     fn lists(&self, key: &AttemptKey) -> bool {
         self.heartbeat.as_ref().is_some_and(|heartbeat| heartbeat.jobs.iter().any(|job| job.key == *key))
     }
@@ -350,12 +349,26 @@ impl Island {
     ) -> Option<Candidate<'_>> {
         let capabilities = self.enrolled.capabilities.as_ref()?;
         let heartbeat = self.heartbeat.as_ref()?;
-        let new: Vec<_> =
+        let new: Vec<&Need> =
             self.claims.iter().filter(|(key, _)| !self.lists(key)).map(|(_, claim)| claim).collect();
-        let free = |headroom: u64, of: fn(&Claim) -> u64| {
+        let free = |headroom: u64, of: &dyn Fn(&Need) -> u64| {
             let taken: u64 = new.iter().map(|claim| of(claim)).sum();
             let back: u64 = self.ended.values().map(of).sum();
             headroom as i64 - taken as i64 + back as i64
+        };
+        let headroom = &heartbeat.headroom;
+        // Older Islands report only their GPU with the most free memory.
+        let older = || Vram::from([(0, headroom.vram_mb)]);
+        let gpus = headroom.gpus.as_ref().map_or_else(|| Cow::Owned(older()), Cow::Borrowed);
+        let is_changed = new.iter().copied().chain(self.ended.values()).any(|claim| !claim.vram.is_empty());
+        let free_vram = if is_changed {
+            let left = |(gpu, mb): (&u32, &u64)| {
+                let of_gpu = |claim: &Need| claim.vram.get(gpu).copied().unwrap_or(0);
+                (*gpu, free(*mb, &of_gpu).max(0) as u64)
+            };
+            Cow::Owned(gpus.iter().map(left).collect())
+        } else {
+            gpus
         };
         Some(Candidate {
             id,
@@ -363,9 +376,9 @@ impl Island {
             models: &heartbeat.models,
             online: self.online(offline_after, now),
             draining: matches!(heartbeat.status.as_str(), "draining" | "paused"),
-            free_slots: i64::from(heartbeat.headroom.job_slots) - new.len() as i64 + self.ended.len() as i64,
-            free_ram_mb: free(heartbeat.headroom.ram_mb, |claim| claim.ram_mb),
-            free_vram_mb: free(heartbeat.headroom.vram_mb, |claim| claim.vram_mb),
+            free_slots: i64::from(headroom.job_slots) - new.len() as i64 + self.ended.len() as i64,
+            free_ram_mb: free(headroom.ram_mb, &|claim| claim.ram_mb),
+            free_vram,
             karma_ms: self.enrolled.karma_ms,
             tokens_per_second: self.enrolled.tokens_per_second,
             running: (heartbeat.jobs.len() + new.len()).saturating_sub(self.ended.len()) as u32,
@@ -383,7 +396,7 @@ impl Island {
             draining: false,
             free_slots: 0,
             free_ram_mb: 0,
-            free_vram_mb: 0,
+            free_vram: Cow::default(),
             karma_ms: self.enrolled.karma_ms,
             tokens_per_second: self.enrolled.tokens_per_second,
             running: 0,

@@ -1,17 +1,17 @@
 //! Which Islands can run a job, and which runs it best: pure.
 //!
 //! Hard filters come first: engine, the owner's rules for containers and prices, reachable files, memory, slots. Then
-//! the order: fewer failures, model warm, model on disk, an engine's native back end, whole model on a GPU, measured
-//! speed, free slots, karma. Language and ONNX models that do not fit a GPU run in main memory; other engines need the
-//! GPU memory that the Cargo requires.
+//! the order: fewer failures, model warm, model on disk, an engine's native back end, the model on GPUs, measured
+//! speed, free slots, karma. What a Cargo needs of memory is decided by [`demand`], as on the Island.
 
 pub(crate) mod reason;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap};
 
 use island_protocol::{
     artifact::Artifact,
     cargo::{CargoSpec, RuntimeType},
+    demand::{self, DRIVER_MB, Need, Offload, Shortage, Vram},
     host::{Capabilities, HostModel, NATIVE, RuntimeReport},
     ids::HostId,
 };
@@ -28,7 +28,8 @@ pub(crate) struct Candidate<'a> {
     pub draining: bool,
     pub free_slots: i64,
     pub free_ram_mb: i64,
-    pub free_vram_mb: i64,
+    /// Of each GPU, by its number.
+    pub free_vram: Cow<'a, Vram>,
     pub karma_ms: i64,
     /// Tokens per second in the reply of its last check.
     pub tokens_per_second: Option<f64>,
@@ -62,7 +63,7 @@ pub(crate) fn rank<'a>(cargo: &CargoSpec, fleet: impl IntoIterator<Item = Candid
     let mut scored = Vec::new();
     for island in fleet {
         match fits_now(cargo, &island) {
-            Ok(nearness) => scored.push((score(cargo, &island, nearness), island.id)),
+            Ok(standing) => scored.push((score(cargo, &island, standing), island.id)),
             Err(reason) => *ranking.reasons.entry(reason).or_default() += 1,
         }
     }
@@ -71,17 +72,26 @@ pub(crate) fn rank<'a>(cargo: &CargoSpec, fleet: impl IntoIterator<Item = Candid
     ranking
 }
 
+/// How well an Island is prepared for a job: smaller is better.
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    nearness: Nearness,
+    offload: Offload,
+}
+
 /// Checks whether this Island could run the Cargo apart from free slots, and returns how near its files are.
 pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearness, Reason> {
+    standing(cargo, island).map(|standing| standing.nearness)
+}
+
+fn standing(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Standing, Reason> {
     if !island.online {
         return Err(Reason::Offline);
     }
     if island.draining {
         return Err(Reason::Draining);
     }
-    if report(cargo, island.capabilities).is_none() {
-        return Err(Reason::NoRuntime);
-    }
+    let report = report(cargo, island.capabilities).ok_or(Reason::NoRuntime)?;
     allowed(cargo, island.capabilities)?;
     if island.capabilities.asking.as_ref().is_some_and(|asking| !asking.is_met(cargo)) {
         return Err(Reason::Price);
@@ -90,10 +100,62 @@ pub(crate) fn usable(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearne
     if nearness == Nearness::Remote && !reachable(cargo, island) {
         return Err(Reason::ModelUnreachable);
     }
-    if nearness != Nearness::Warm {
-        memory(cargo, island)?;
+    // A loaded model has its memory: where it is follows from the Island's hardware.
+    let need = match nearness {
+        Nearness::Warm => fit(cargo, report, i64::MAX, &all_vram(island.capabilities)).ok(),
+        _ => Some(fit(cargo, report, island.free_ram_mb, &island.free_vram)?),
+    };
+    let offload = need.map_or(Offload::None, |need| need.offload(cargo));
+    Ok(Standing { nearness, offload })
+}
+
+/// The memory that a job of this Cargo takes on an Island: none if its model is loaded, its requirement if it does not fit.
+pub(crate) fn need(cargo: &CargoSpec, island: &Candidate<'_>) -> Need {
+    if nearness(cargo, island.models) == Nearness::Warm {
+        return Need::default();
     }
-    Ok(nearness)
+    let report = report(cargo, island.capabilities);
+    let fitted = report.and_then(|report| fit(cargo, report, island.free_ram_mb, &island.free_vram).ok());
+    fitted.unwrap_or_else(|| Need { ram_mb: cargo.required_ram_mb, ..Need::default() })
+}
+
+fn fit(
+    cargo: &CargoSpec,
+    report: &RuntimeReport,
+    free_ram_mb: i64,
+    free_vram: &Vram,
+) -> Result<Need, Reason> {
+    let free_ram_mb = free_ram_mb.max(0) as u64;
+    if cargo.required_vram_mb == 0 {
+        return fitted(demand::fit(cargo, free_ram_mb, &Vram::new()));
+    }
+    if let Some(gpus) = &report.gpus {
+        let owned = free_vram.iter().filter(|(gpu, _)| gpus.contains(gpu)).map(|(gpu, mb)| (*gpu, *mb));
+        return fitted(demand::fit(cargo, free_ram_mb, &owned.collect()));
+    }
+    // Older Islands put a model on one GPU or on none, and require main memory in full in both cases.
+    let gpu = free_vram.iter().find(|(_, free)| **free >= cargo.required_vram_mb);
+    if gpu.is_none() && !cargo.runtime_type.gpu_is_optional() {
+        return Err(Reason::NoVram);
+    }
+    if free_ram_mb < cargo.required_ram_mb {
+        return Err(Reason::NoRam);
+    }
+    let vram = gpu.map(|(gpu, _)| (*gpu, cargo.required_vram_mb)).into_iter().collect();
+    Ok(Need { ram_mb: cargo.required_ram_mb, vram })
+}
+
+fn fitted(fit: Result<Need, Shortage>) -> Result<Need, Reason> {
+    fit.map_err(|shortage| match shortage {
+        Shortage::Ram(_) => Reason::NoRam,
+        Shortage::Vram(_) => Reason::NoVram,
+    })
+}
+
+/// The memory of each GPU that jobs could use on an idle Island.
+fn all_vram(capabilities: &Capabilities) -> Vram {
+    let gpus = capabilities.gpus.iter();
+    gpus.map(|gpu| (gpu.index, gpu.vram_mb.saturating_sub(DRIVER_MB))).collect()
 }
 
 /// The Island's report on the engine that a Cargo needs, if the engine is available.
@@ -124,37 +186,35 @@ fn allowed(cargo: &CargoSpec, capabilities: &Capabilities) -> Result<(), Reason>
 /// Checks whether this Island's hardware could run the Cargo if the Island were idle.
 pub(crate) fn able(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<(), Reason> {
     let capabilities = island.capabilities;
-    let vram_mb: u64 = capabilities.gpus.iter().map(|gpu| gpu.vram_mb).sum();
     let idle = Candidate {
         online: true,
         draining: false,
         free_slots: 1,
-        free_ram_mb: megabytes(capabilities.ram_mb),
-        free_vram_mb: megabytes(vram_mb),
+        free_ram_mb: i64::try_from(capabilities.ram_mb).unwrap_or(i64::MAX),
+        free_vram: Cow::Owned(all_vram(capabilities)),
         ..island.clone()
     };
     usable(cargo, &idle).map(|_| ())
 }
 
-fn fits_now(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Nearness, Reason> {
-    let nearness = usable(cargo, island)?;
+fn fits_now(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Standing, Reason> {
+    let standing = standing(cargo, island)?;
     if island.free_slots <= 0 {
         return Err(Reason::NoSlot);
     }
-    Ok(nearness)
+    Ok(standing)
 }
 
-fn score(cargo: &CargoSpec, island: &Candidate<'_>, nearness: Nearness) -> impl Ord + use<> {
+fn score(cargo: &CargoSpec, island: &Candidate<'_>, standing: Standing) -> impl Ord + use<> {
     // A native back end of the system is faster than a portable one, even if the latter uses a GPU.
     let not_native =
         report(cargo, island.capabilities).and_then(|report| report.backend.as_deref()) != Some(NATIVE);
-    let off_gpu = !fits_gpu(cargo, island);
     let speed = Reverse(speed(island));
     (
         island.failures,
-        nearness,
+        standing.nearness,
         not_native,
-        off_gpu,
+        standing.offload,
         speed,
         Reverse(island.free_slots),
         Reverse(island.karma_ms),
@@ -167,26 +227,6 @@ fn score(cargo: &CargoSpec, island: &Candidate<'_>, nearness: Nearness) -> impl 
 fn speed(island: &Candidate<'_>) -> i32 {
     let measured = island.tokens_per_second.unwrap_or(1.0).clamp(1.0, 1e6);
     (measured / f64::from(island.running + 1)).max(1.0).log2() as i32
-}
-
-fn memory(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<(), Reason> {
-    let needs_gpu = cargo.required_vram_mb > 0 && !cargo.runtime_type.gpu_is_optional();
-    if needs_gpu && !fits_gpu(cargo, island) {
-        return Err(Reason::NoVram);
-    }
-    let on_gpu = cargo.required_vram_mb > 0 && fits_gpu(cargo, island);
-    if !on_gpu && island.free_ram_mb < megabytes(cargo.required_ram_mb) {
-        return Err(Reason::NoRam);
-    }
-    Ok(())
-}
-
-fn fits_gpu(cargo: &CargoSpec, island: &Candidate<'_>) -> bool {
-    island.free_vram_mb > 0 && island.free_vram_mb >= megabytes(cargo.required_vram_mb)
-}
-
-fn megabytes(mb: u64) -> i64 {
-    i64::try_from(mb).unwrap_or(i64::MAX)
 }
 
 fn nearness(cargo: &CargoSpec, models: &[HostModel]) -> Nearness {
@@ -232,8 +272,8 @@ pub(crate) fn quickest<'c>(
     let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
     for cargo in cargos {
         match fits_now(cargo, island) {
-            Ok(Nearness::Remote) if !is_shipped(cargo) => {}
-            Ok(nearness) => {
+            Ok(Standing { nearness: Nearness::Remote, .. }) if !is_shipped(cargo) => {}
+            Ok(Standing { nearness, .. }) => {
                 let bytes: u64 = cargo.artifacts.iter().filter_map(|file| file.size_bytes).sum();
                 let writes = cargo.runtime_type == RuntimeType::Llmcpp && bytes <= SMALL_BYTES;
                 let order =

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     asking::Asking,
     cargo::{RuntimeType, SandboxTier},
+    demand::Vram,
     digest::Digest,
     egress::Egress,
     ids::{AttemptKey, Slug},
@@ -96,7 +97,7 @@ pub struct Gpu {
     /// Stable identity: the driver's UUID, or the PCI address. `None` from older Islands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Vendor: `nvidia`, `amd` or `intel`.
+    /// Vendor: `nvidia`, `amd`, `intel` or `apple`; `software` if the processor emulates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
     /// Quantities that cannot be measured, each with the reason.
@@ -127,6 +128,9 @@ pub struct RuntimeReport {
     /// Devices on which it runs models. `None` from older Islands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<Vec<Device>>,
+    /// Numbers of the offered GPUs on which it runs models. `None` from older Islands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<Vec<u32>>,
 }
 
 /// A device on which an engine runs models.
@@ -276,12 +280,15 @@ pub struct HostModel {
 }
 
 /// Remaining capacity of an Island.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Headroom {
     /// Number of further jobs that this Island would accept.
     pub job_slots: u32,
     /// Main memory available to jobs, measured, megabytes; memory of evictable idle workers is included.
     pub ram_mb: u64,
-    /// GPU memory available to jobs, measured, megabytes.
+    /// The same of the GPU with the most available memory, megabytes.
     pub vram_mb: u64,
+    /// The same of each GPU that jobs may use, by its number, megabytes. `None` from older Islands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<Vram>,
 }

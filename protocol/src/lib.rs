@@ -7,6 +7,7 @@
 //! | [`credits`] | money as integer micro-credits |
 //! | [`digest`], [`artifact`] | content hashes, and the files a Cargo needs |
 //! | [`cargo`] | catalogue entries, and what Islands receive of them |
+//! | [`demand`] | the memory that a Cargo needs on an Island |
 //! | [`egress`] | addresses that a container may connect to |
 //! | [`job`] | job states and their transitions, usage, outcomes |
 //! | [`event`] | numbered job events, as consumers see them and as Islands send them |
@@ -27,6 +28,7 @@ pub mod asking;
 pub mod cargo;
 pub mod chat;
 pub mod credits;
+pub mod demand;
 pub mod digest;
 pub mod egress;
 pub mod event;

@@ -114,6 +114,7 @@ fn capabilities() -> Capabilities {
                 simulated: false,
                 backend: None,
                 devices: None,
+                gpus: None,
             },
             RuntimeReport {
                 kind: RuntimeType::Coreml,
@@ -132,6 +133,7 @@ fn capabilities() -> Capabilities {
                     },
                     Device::cpu(),
                 ]),
+                gpus: Some(vec![0]),
             },
         ],
         sandbox: SandboxReport {
@@ -211,7 +213,12 @@ fn from_islands() {
                 warm: true,
                 free_slots: 3,
             }],
-            headroom: Headroom { job_slots: 15, ram_mb: 20_000, vram_mb: 4000 },
+            headroom: Headroom {
+                job_slots: 15,
+                ram_mb: 20_000,
+                vram_mb: 4000,
+                gpus: Some([(0, 4000)].into()),
+            },
             timestamp: now(),
         },
     );

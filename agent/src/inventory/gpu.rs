@@ -15,6 +15,7 @@ mod macos;
 mod numbers;
 pub mod nvidia;
 mod nvml;
+mod software;
 mod sysfs;
 
 use std::{
@@ -25,7 +26,7 @@ use std::{
     time::Instant,
 };
 
-use island_protocol::host::{Gpu, GpuLoad};
+use island_protocol::host::{Device, Gpu, GpuLoad};
 
 use self::{clients::Clients, numbers::Numbers};
 
@@ -50,12 +51,19 @@ pub enum Vendor {
     Intel,
     /// Read from the system's counters, on macOS.
     Apple,
+    /// Emulated by the processor, for tests.
+    Software,
 }
 
 impl Vendor {
     /// Its name on the wire.
     pub fn as_str(self) -> &'static str {
         self.into()
+    }
+
+    /// Whether its GPUs use main memory.
+    pub fn shares_memory(self) -> bool {
+        matches!(self, Self::Apple | Self::Software)
     }
 }
 
@@ -235,14 +243,21 @@ pub struct Gpus {
 }
 
 impl Gpus {
-    /// The GPUs of this machine, with the numbers stored in `state`.
-    pub fn here(state: &Path) -> Self {
-        Self::under(&Roots::default(), Box::new(nvml::open), Numbers::load(state))
+    /// The GPUs of this machine, with the numbers stored in `state`, and the emulated one of the engines' `devices`.
+    pub fn here(state: &Path, devices: &[Device]) -> Self {
+        Self::under(&Roots::default(), Box::new(nvml::open), Numbers::load(state)).and_emulated(devices)
     }
 
     /// The same for a process that writes nothing.
-    pub fn here_read_only(state: &Path) -> Self {
-        Self::under(&Roots::default(), Box::new(nvml::open), Numbers::load(state).read_only())
+    pub fn here_read_only(state: &Path, devices: &[Device]) -> Self {
+        let numbers = Numbers::load(state).read_only();
+        Self::under(&Roots::default(), Box::new(nvml::open), numbers).and_emulated(devices)
+    }
+
+    fn and_emulated(mut self, devices: &[Device]) -> Self {
+        let emulated = software::Software::of(devices).map(|probe| Box::new(probe) as Box<dyn Probe>);
+        self.probes.extend(emulated);
+        self
     }
 
     fn under(roots: &Roots, open: nvidia::Open, numbers: Numbers) -> Self {

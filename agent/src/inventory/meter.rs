@@ -163,7 +163,7 @@ mod tests {
     #[tokio::test]
     async fn a_sample_is_plausible() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let meter = Meter::new(Gpus::here(folder.path()), folder.path().to_owned());
+        let meter = Meter::new(Gpus::here(folder.path(), &[]), folder.path().to_owned());
         meter.sample().await;
         let sample = meter.latest().latest();
         assert!(sample.system.memory_total_mb > 0);

@@ -1,7 +1,7 @@
 //! Which engines work on this machine: one program per engine in one folder, each probed once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -9,10 +9,11 @@ use std::{
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
-    host::{RuntimeReport, SandboxReport},
+    host::{Device, RuntimeReport, SandboxReport},
 };
 use island_runtimes_worker::launch::{ContainerRules, ProbeReport};
 
+use super::{devices, gpu::Card};
 use crate::derived;
 
 /// Time a program has to answer a probe.
@@ -46,7 +47,7 @@ impl Runtimes {
 
     /// Returns the program that runs a Cargo, or the reason why none can.
     pub fn binary(&self, cargo: &CargoSpec) -> Result<PathBuf, String> {
-        let name = if cargo.is_simulated() { SIMULATED } else { cargo.runtime_type.as_str() };
+        let name = name_for(cargo);
         match self.engines.get(name) {
             Some(Ok(engine)) => Ok(engine.binary.clone()),
             Some(Err(reason)) => Err(reason.clone()),
@@ -67,8 +68,22 @@ impl Runtimes {
         Ok(derived::Engine { binary, version })
     }
 
-    /// All engines; those that do not work have a reason.
-    pub fn report(&self) -> Vec<RuntimeReport> {
+    /// The GPUs of `cards` on which the engine of a Cargo runs models.
+    pub fn gpus_for(&self, cargo: &CargoSpec, cards: &[Card]) -> BTreeSet<u32> {
+        match self.engines.get(name_for(cargo)) {
+            Some(Ok(engine)) => devices::cards_of(&engine.report.devices, cards),
+            _ => BTreeSet::new(),
+        }
+    }
+
+    /// The devices of all engines.
+    pub fn devices(&self) -> Vec<Device> {
+        let engines = self.engines.values().flatten();
+        engines.flat_map(|engine| engine.report.devices.iter().cloned()).collect()
+    }
+
+    /// All engines; those that do not work have a reason. `cards` are the GPUs that were found.
+    pub fn report(&self, cards: &[Card]) -> Vec<RuntimeReport> {
         let report = |(name, engine): (&String, &Result<Engine, String>)| RuntimeReport {
             kind: if name == SIMULATED { RuntimeType::Llmcpp } else { name.clone().into() },
             available: engine.is_ok(),
@@ -79,6 +94,10 @@ impl Runtimes {
             devices: Some(
                 engine.as_ref().map_or_else(|_| Vec::new(), |engine| engine.report.devices.clone()),
             ),
+            gpus: Some(engine.as_ref().map_or_else(
+                |_| Vec::new(),
+                |engine| devices::cards_of(&engine.report.devices, cards).into_iter().collect(),
+            )),
         };
         self.engines.iter().map(report).collect()
     }
@@ -88,6 +107,10 @@ impl Runtimes {
         let reports = self.engines.values().flatten().map(|engine| &engine.report.sandbox);
         reports.min_by_key(|report| report.level).cloned().unwrap_or_default()
     }
+}
+
+fn name_for(cargo: &CargoSpec) -> &str {
+    if cargo.is_simulated() { SIMULATED } else { cargo.runtime_type.as_str() }
 }
 
 async fn probe(bin_dir: &Path, name: &str, containers: &ContainerRules) -> Result<Engine, String> {
@@ -138,7 +161,7 @@ mod tests {
         program(folder.path(), "island-worker-coreml", &format!("echo '{portable}'"));
         program(folder.path(), "island-worker-onnx", "exit 3");
         let runtimes = Runtimes::probe(folder.path(), false, &ContainerRules::default()).await;
-        let reports = runtimes.report();
+        let reports = runtimes.report(&[]);
         assert_eq!(reports.len(), 6);
         for report in &reports {
             let is_coreml = report.kind == RuntimeType::Coreml;

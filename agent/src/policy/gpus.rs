@@ -2,17 +2,20 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use island_protocol::host::Gpu;
+use island_protocol::{demand::Vram, host::Gpu};
 use island_runtimes_worker::launch::GpuGrant;
 use serde::{Deserialize, Serialize};
 
 use super::RECOVERED;
-use crate::inventory::gpu::{Card, Reading, Vendor, View, is_lasting};
+use crate::inventory::{
+    devices::pci_address,
+    gpu::{Card, Reading, Vendor, View, is_lasting},
+};
 
 /// GPUs that are paused, with the reason.
 pub type PausedGpus = BTreeMap<u32, String>;
 
-/// Variables that restrict engines to one GPU. The last is for engines that cannot be restricted by name: they get no GPU.
+/// Variables that restrict drivers to some GPUs.
 const CUDA: &str = "CUDA_VISIBLE_DEVICES";
 const ROCM: &str = "ROCR_VISIBLE_DEVICES";
 const VULKAN: &str = "GGML_VK_VISIBLE_DEVICES";
@@ -216,57 +219,45 @@ fn as_number<T: Copy>(reading: &Reading<T>, number: impl Fn(T) -> f32) -> Result
     reading.as_ref().map(|value| number(*value))
 }
 
-/// What a new worker may use of one GPU.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Share {
-    /// The GPU; `None` if no GPU can be used.
-    pub gpu: Option<u32>,
-    /// Its PCI address.
-    pub address: Option<String>,
-    /// Whether the worker is restricted to it: if the owner has rules for GPUs.
-    pub is_restricted: bool,
-    /// Memory that it may use, megabytes.
-    pub free_mb: u64,
-    /// Variables that restrict its engine to that GPU.
-    pub environment: BTreeMap<String, String>,
-}
-
-impl Share {
-    /// Returns the grants of a worker that may use this much GPU memory.
-    pub fn grants(&self, memory_mb: u64) -> Vec<GpuGrant> {
-        let gpu = self.gpu.filter(|_| memory_mb > 0);
-        let grant = |index| GpuGrant { index, address: self.address.clone(), memory_mb };
-        gpu.map(grant).into_iter().collect()
-    }
-}
-
-/// Returns the shares of all usable GPUs, those with the most free memory first; one empty share without GPUs. If the owner has rules
-/// for GPUs, a worker sees only one, so that no engine uses another.
-pub fn shares(rules: &[GpuRule], paused_gpus: &PausedGpus, view: &View) -> Vec<Share> {
-    let (has_rules, is_only_one) = (!rules.is_empty(), view.cards.len() == 1);
-    let share = |card: &Card| {
+/// Returns the GPUs that workers may use, each with the memory that jobs may still take of it, megabytes.
+pub fn usable(rules: &[GpuRule], paused_gpus: &PausedGpus, view: &View) -> Vram {
+    let usable = |card: &Card| {
         let limits = limits(rules, card);
-        // Beside others, a GPU to which engines cannot be restricted is not used.
-        let can_be_kept_to = is_only_one || card.seen.handle.is_some();
-        if has_rules && (limits.never || paused_gpus.contains_key(&card.index) || !can_be_kept_to) {
-            return None;
-        }
-        let hides_others = has_rules && !is_only_one;
-        Some(Share {
-            gpu: Some(card.index),
-            address: Some(card.seen.address.clone()).filter(|address| !address.is_empty()),
-            is_restricted: has_rules,
-            free_mb: free_mb(&limits, card),
-            environment: if hides_others { visible(Some(card)) } else { BTreeMap::new() },
-        })
+        let is_usable = !limits.never && !paused_gpus.contains_key(&card.index);
+        is_usable.then(|| (card.index, free_mb(&limits, card)))
     };
-    let mut shares: Vec<Share> = view.cards.iter().filter_map(share).collect();
-    shares.sort_by_key(|share| (std::cmp::Reverse(share.free_mb), share.gpu));
-    if shares.is_empty() {
-        let environment = if has_rules { visible(None) } else { BTreeMap::new() };
-        shares.push(Share { environment, ..Share::default() });
+    view.cards.iter().filter_map(usable).collect()
+}
+
+/// Returns the grants of a worker that may use this much of each GPU.
+pub fn grants(memory: &Vram, view: &View) -> Vec<GpuGrant> {
+    let grant = |(index, memory_mb): (&u32, &u64)| {
+        let card = view.cards.iter().find(|card| card.index == *index);
+        let address = card.and_then(|card| pci_address(&card.seen.address));
+        GpuGrant { index: *index, address, memory_mb: *memory_mb }
+    };
+    memory.iter().filter(|(_, memory_mb)| **memory_mb > 0).map(grant).collect()
+}
+
+/// Returns the variables that hide other GPUs than the granted ones from the drivers. Engines select devices by address; this holds for
+/// libraries that enumerate all of them, and it alone selects an instance of a GPU that is split. Vulkan numbers devices by itself, so it is
+/// hidden only from workers without a GPU.
+pub fn environment(granted: &[GpuGrant], view: &View) -> BTreeMap<String, String> {
+    let is_granted = |card: &&Card| granted.iter().any(|grant| grant.index == card.index);
+    let is_instance = |card: &Card| card.seen.address.contains('#');
+    if view.cards.iter().all(|card| is_granted(&card) && !is_instance(card)) {
+        return BTreeMap::new();
     }
-    shares
+    let names = |vendor| {
+        let cards = view.cards.iter().filter(|card| card.seen.vendor == vendor).filter(is_granted);
+        cards.filter_map(|card| card.seen.handle.as_deref()).collect::<Vec<_>>().join(",")
+    };
+    let mut variables =
+        BTreeMap::from([(CUDA.to_owned(), names(Vendor::Nvidia)), (ROCM.to_owned(), names(Vendor::Amd))]);
+    if granted.is_empty() {
+        variables.insert(VULKAN.to_owned(), String::new());
+    }
+    variables
 }
 
 /// Memory of a GPU that jobs together may use, megabytes.
@@ -283,16 +274,6 @@ fn free_mb(limits: &Limits, card: &Card) -> u64 {
     // If the use by workers is unknown, all of it may be theirs.
     let ours = card.ours_mb.unwrap_or(used);
     limits.max_vram_mb.map_or(free, |most| free.min(most.saturating_sub(ours)))
-}
-
-/// Returns the variables that make one GPU the only one that engines see.
-fn visible(card: Option<&Card>) -> BTreeMap<String, String> {
-    let name = |vendor| {
-        let card = card.filter(|card| card.seen.vendor == vendor);
-        card.and_then(|card| card.seen.handle.clone()).unwrap_or_default()
-    };
-    let variables = [(CUDA, name(Vendor::Nvidia)), (ROCM, name(Vendor::Amd)), (VULKAN, String::new())];
-    variables.map(|(variable, value)| (variable.to_owned(), value)).into()
 }
 
 #[cfg(test)]

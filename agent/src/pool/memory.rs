@@ -1,27 +1,40 @@
 //! Memory of workers: what is free on each GPU, what workers will allocate, and which workers stop to free memory.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use island_daemon::latest::Latest;
-use island_protocol::{cargo::CargoSpec, ids::InstanceId};
+use island_protocol::{
+    cargo::CargoSpec,
+    demand::{self, DRIVER_MB, Need, Vram},
+    ids::InstanceId,
+};
+use island_runtimes_worker::launch::{GpuGrant, Launch};
 use tokio::time::Instant;
 
 use super::{AcquireError, ModelKey, Pool, await_stop};
 use crate::{
-    admission::Demand,
     eviction::{Amount, Candidate},
     inventory::{
         gpu::Card,
         meter::{Memory, Sample},
     },
-    policy::gpus::{self, Share},
+    policy::gpus,
     vram_enforcement::{self, VramUser},
     worker::{Command, WorkerExit, WorkerHandle},
-    worker_placement::{self, Placement},
+    worker_placement::Machine,
 };
 
 /// Memory of a worker that runs all Cargos of an engine, before any job, megabytes.
 const SHARED_MB: u64 = 64;
+
+/// What a new worker gets.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Granted {
+    /// Free main memory, megabytes.
+    pub(super) ram_mb: u64,
+    /// Its GPUs, each with the memory that it may use.
+    pub(super) gpus: Vec<GpuGrant>,
+}
 
 impl Pool {
     /// Whether a job with this key needs no additional memory: its worker runs, and jobs do not allocate their own.
@@ -29,49 +42,57 @@ impl Pool {
         !cargo.is_shared() && self.find(key).is_some()
     }
 
-    /// The headroom that a job with this key would use.
-    pub fn demand(&self, key: &ModelKey, cargo: &CargoSpec, headroom: Amount) -> Demand {
+    /// The memory that a job with this key would take of `headroom`; more than that if it does not fit.
+    pub fn demand(&self, key: &ModelKey, cargo: &CargoSpec, headroom: &Amount) -> Need {
         if self.has_place(key, cargo) {
-            return Demand::default();
+            return Need::default();
         }
-        let need = need(cargo, headroom.vram_mb);
-        Demand { ram_mb: need.ram_mb, vram_mb: need.vram_mb, ..Demand::default() }
+        demand::need(cargo, &headroom.vram_of(&self.gpus_for(cargo)))
     }
 
     /// Memory that one more job may use: minus what starting workers will allocate, plus what idle ones would free. Measured now, which
     /// reads some files.
     pub fn headroom(&self) -> Amount {
-        worker_placement::headroom(&self.placements())
+        self.machine().headroom()
     }
 
-    /// Returns the placement for a worker of this Cargo once the workers that are stopped for it have ended.
-    pub(super) async fn free_memory_for(
-        &self,
-        cargo: &CargoSpec,
-    ) -> Result<Placement<InstanceId>, AcquireError> {
-        // If each job allocates its own memory, admission has checked it; the worker itself is small.
-        let (placements, is_small) = (self.placements(), cargo.is_shared());
-        let wanted = if is_small {
-            Amount::default()
-        } else {
-            need(cargo, worker_placement::headroom(&placements).vram_mb)
-        };
-        let no_memory = AcquireError::NoMemory { ram_mb: wanted.ram_mb, vram_mb: wanted.vram_mb };
-        let (placement, leaving) = worker_placement::choose(placements, wanted).ok_or(no_memory)?;
-        if leaving.is_empty() {
-            return Ok(placement);
+    /// The GPUs on which the engine of this Cargo runs models.
+    fn gpus_for(&self, cargo: &CargoSpec) -> BTreeSet<u32> {
+        if cargo.required_vram_mb == 0 {
+            return BTreeSet::new();
         }
+        self.runtimes.gpus_for(cargo, &self.load.latest().gpus.cards)
+    }
+
+    /// Returns what a worker of this Cargo gets, once the workers that are stopped for it have ended.
+    pub(super) async fn free_memory_for(&self, cargo: &CargoSpec) -> Result<Granted, AcquireError> {
+        let machine = self.machine();
+        if cargo.is_shared() {
+            // Each job allocates its own memory, which admission has checked; the worker itself is small.
+            return Ok(Granted { ram_mb: machine.free.ram_mb, gpus: Vec::new() });
+        }
+        let owned = self.gpus_for(cargo);
+        let choice = machine.choose(cargo, &owned).map_err(|_| {
+            let need = demand::need(cargo, &machine.headroom().vram_of(&owned));
+            AcquireError::NoMemory { ram_mb: need.ram_mb, vram_mb: need.vram.values().sum() }
+        })?;
         let workers = self.workers();
-        for worker in workers.iter().filter(|worker| leaving.contains(&worker.instance)) {
+        for worker in workers.iter().filter(|worker| choice.leaving.contains(&worker.instance)) {
             tracing::info!(instance = %worker.instance, "stopping an idle worker to free memory");
             self.lock().retain(|(_, other)| other.instance != worker.instance);
             worker.send(Command::Stop { now: false });
             await_stop(worker).await;
         }
-        let ram_mb = self.free_beside(&placement.share, &self.load.latest(), Memory::read()).ram_mb;
-        // The latest sample of the GPU may be older than their end.
-        let vram_mb = placement.without(&leaving).vram_mb;
-        Ok(Placement { free: Amount { ram_mb, vram_mb }, ..placement })
+        let sample = self.load.latest();
+        // Main memory is measured again; the latest sample of the GPUs may be older than their end.
+        let ram_mb = if choice.leaving.is_empty() {
+            machine.free.ram_mb
+        } else {
+            self.free(&sample, Memory::read()).ram_mb
+        };
+        let free = machine.without(&choice.leaving);
+        let granted: Vram = choice.need.vram.keys().map(|gpu| (*gpu, free.of(*gpu))).collect();
+        Ok(Granted { ram_mb, gpus: gpus::grants(&granted, &sample.gpus) })
     }
 
     /// Ends workers that together use more of a GPU than jobs may, as measured by its driver.
@@ -82,7 +103,7 @@ impl Pool {
                 id: worker.instance,
                 jobs: worker.stats().jobs,
                 used_mb: measured_mb(card, worker.pid).unwrap_or(0),
-                required_mb: worker.launch.cargo.required_vram_mb,
+                required_mb: planned(&worker.launch).vram.get(&card.index).copied().unwrap_or(0),
             };
             let workers = self.workers();
             let takers: Vec<_> = workers.iter().map(taker).collect();
@@ -100,56 +121,56 @@ impl Pool {
         }
     }
 
-    /// The possible placements of a worker, those with the most free GPU memory first.
-    fn placements(&self) -> Vec<Placement<InstanceId>> {
+    /// Free memory and the workers that may be stopped for more.
+    fn machine(&self) -> Machine<InstanceId> {
         let sample = self.load.latest();
-        let memory = sample.memory_now();
+        let mut busy = Vram::new();
+        for worker in self.workers() {
+            for gpu in &worker.launch.gpus {
+                *busy.entry(gpu.index).or_default() += 1;
+            }
+        }
+        Machine { free: self.free(&sample, sample.memory_now()), workers: self.candidates(&sample), busy }
+    }
+
+    /// Free memory, minus what is reserved, and what workers have not allocated yet when it was measured.
+    fn free(&self, sample: &Sample, memory: Memory) -> Amount {
         let paused_gpus = self.stance.latest().paused_gpus;
-        let shares = gpus::shares(&self.config.gpu_rules, &paused_gpus, &sample.gpus);
-        let placement = |share: Share| Placement {
-            free: self.free_beside(&share, &sample, memory),
-            workers: self.candidates(&share, &sample),
-            share,
+        let measured = gpus::usable(&self.config.gpu_rules, &paused_gpus, &sample.gpus);
+        // Each worker's driver takes some memory, too.
+        let reserved = self.config.reserve_vram_mb + DRIVER_MB;
+        let vram = measured.into_iter().map(|(gpu, mb)| (gpu, mb.saturating_sub(reserved))).collect();
+        let ram_mb = memory.available_mb.saturating_sub(self.config.reserve_ram_mb);
+        let due: Amount = self.workers().iter().map(|worker| due(worker, sample)).sum();
+        let shared = |gpu: &u32| {
+            let card = sample.gpus.cards.iter().find(|card| card.index == *gpu);
+            card.is_some_and(|card| card.seen.vendor.shares_memory())
         };
-        shares.into_iter().map(placement).collect()
+        let mut free = Amount { ram_mb, vram }.less(&due);
+        // What is due on a GPU that uses main memory is taken from that.
+        let due_mb: u64 = due.vram.iter().filter(|(gpu, _)| shared(gpu)).map(|(_, mb)| mb).sum();
+        free.ram_mb = free.ram_mb.saturating_sub(due_mb);
+        for (_, mb) in free.vram.iter_mut().filter(|(gpu, _)| shared(gpu)) {
+            *mb = (*mb).min(free.ram_mb);
+        }
+        free
     }
 
-    /// Free memory, minus what workers have not allocated yet when it was measured.
-    fn free_beside(&self, share: &Share, sample: &Sample, memory: Memory) -> Amount {
-        let due = |worker: &Arc<WorkerHandle>| {
-            let (stats, cargo) = (worker.stats(), &worker.launch.cargo);
-            let is_beside = worker.launch.gpus.iter().any(|gpu| Some(gpu.index) == share.gpu);
-            let vram_mb = match worker.is_ready() {
-                _ if !is_beside => 0,
-                false => cargo.required_vram_mb.min(worker.launch.vram_limit_mb()),
-                true if is_since(sample, stats.since + stats.load) => stats.vram_mb,
-                true => 0,
-            };
-            let ram_mb = if worker.is_ready() { 0 } else { own_mb(cargo).saturating_sub(stats.rss_mb) };
-            Amount { ram_mb, vram_mb }
-        };
-        let due = self.workers().iter().map(due).sum();
-        let reserve = Amount { ram_mb: self.config.reserve_ram_mb, vram_mb: self.config.reserve_vram_mb };
-        let measured = Amount { ram_mb: memory.available_mb, vram_mb: share.free_mb };
-        measured.less(reserve).less(due)
-    }
-
-    /// The loaded workers, each with the memory that stopping it would free in addition to this GPU's.
-    fn candidates(&self, share: &Share, sample: &Sample) -> Vec<Candidate<InstanceId>> {
-        let cards = &sample.gpus.cards;
-        let card = cards.iter().find(|card| Some(card.index) == share.gpu);
+    /// The loaded workers, each with the memory that stopping it would free.
+    fn candidates(&self, sample: &Sample) -> Vec<Candidate<InstanceId>> {
         let (model_demand, now) = (self.model_demand(), Instant::now());
         let candidate = |(key, worker): &(ModelKey, Arc<WorkerHandle>)| {
             let stats = worker.stats();
-            let vram_mb = card.map_or(0, |card| {
-                let is_here = worker.launch.gpus.iter().any(|gpu| gpu.index == card.index);
-                let reported = if is_here { stats.vram_mb } else { 0 };
-                measured_mb(card, worker.pid).unwrap_or(reported)
-            });
+            let reported = spread(&worker.launch.gpus, stats.vram_mb);
+            let of_card = |card: &Card| {
+                let reported = reported.get(&card.index).copied().unwrap_or(0);
+                (card.index, measured_mb(card, worker.pid).unwrap_or(reported))
+            };
+            let vram = sample.gpus.cards.iter().map(of_card).collect();
             Candidate {
                 id: worker.instance,
                 jobs: stats.jobs,
-                memory: Amount { ram_mb: stats.rss_mb, vram_mb },
+                memory: Amount { ram_mb: stats.rss_mb, vram },
                 resident: stats.since.elapsed(),
                 load: stats.load,
                 demand: model_demand.of(key, now),
@@ -157,6 +178,34 @@ impl Pool {
         };
         self.lock().iter().filter(|(_, worker)| worker.is_ready()).map(candidate).collect()
     }
+}
+
+/// What a worker will allocate that this sample does not include.
+fn due(worker: &WorkerHandle, sample: &Sample) -> Amount {
+    let (stats, launch) = (worker.stats(), &worker.launch);
+    if worker.is_ready() {
+        let is_new = is_since(sample, stats.since + stats.load);
+        let vram = if is_new { spread(&launch.gpus, stats.vram_mb) } else { Vram::new() };
+        return Amount { ram_mb: 0, vram };
+    }
+    let Need { ram_mb, vram } = planned(launch);
+    let vram = vram.into_iter().map(|(gpu, mb)| (gpu, mb + DRIVER_MB)).collect();
+    Amount { ram_mb: ram_mb.saturating_sub(stats.rss_mb), vram }
+}
+
+/// What a worker was planned to need, given its grants. Only the small worker itself if its jobs allocate their own memory.
+fn planned(launch: &Launch) -> Need {
+    if launch.cargo.is_shared() {
+        return Need { ram_mb: SHARED_MB, vram: Vram::new() };
+    }
+    demand::need(&launch.cargo, &launch.gpus.iter().map(|gpu| (gpu.index, gpu.memory_mb)).collect())
+}
+
+/// Divides an amount among granted GPUs, in proportion to the grants: engines do the same.
+fn spread(gpus: &[GpuGrant], vram_mb: u64) -> Vram {
+    let all: u64 = gpus.iter().map(|gpu| gpu.memory_mb).sum();
+    let part = |gpu: &GpuGrant| (gpu.index, vram_mb.saturating_mul(gpu.memory_mb) / all.max(1));
+    gpus.iter().map(part).collect()
 }
 
 /// Memory of a GPU that a process uses, if its driver reports it.
@@ -169,31 +218,28 @@ fn is_since(sample: &Sample, moment: Instant) -> bool {
     sample.taken.is_none_or(|taken| taken < moment)
 }
 
-/// Memory that a worker of this Cargo uses; no GPU memory if too little is free and the engine also runs on the processor.
-fn need(cargo: &CargoSpec, free_vram_mb: u64) -> Amount {
-    let does_without = cargo.runtime_type.gpu_is_optional() && cargo.required_vram_mb > free_vram_mb;
-    let vram_mb = if does_without { 0 } else { cargo.required_vram_mb };
-    Amount { ram_mb: cargo.required_ram_mb, vram_mb }
-}
-
-/// Memory that a worker itself uses, without that of its jobs.
-fn own_mb(cargo: &CargoSpec) -> u64 {
-    if cargo.is_shared() { SHARED_MB } else { cargo.required_ram_mb }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing;
 
+    fn grant(index: u32, memory_mb: u64) -> GpuGrant {
+        GpuGrant { index, address: None, memory_mb }
+    }
+
     #[test]
-    fn gpu_memory_is_optional_for_engines_that_also_run_on_processors() {
+    fn a_starting_worker_is_due_what_was_planned_and_not_all_that_it_may_use() {
         let mut cargo = testing::assignment(1, 1).cargo;
-        (cargo.required_ram_mb, cargo.required_vram_mb) = (4000, 6000);
-        cargo.runtime_type = island_protocol::cargo::RuntimeType::Llmcpp;
-        assert_eq!(need(&cargo, 8000), Amount { ram_mb: 4000, vram_mb: 6000 });
-        assert_eq!(need(&cargo, 5000), Amount { ram_mb: 4000, vram_mb: 0 });
-        cargo.runtime_type = island_protocol::cargo::RuntimeType::Container;
-        assert_eq!(need(&cargo, 5000), Amount { ram_mb: 4000, vram_mb: 6000 });
+        (cargo.required_ram_mb, cargo.required_vram_mb) = (16_000, 6000);
+        let mut launch = Launch::new(InstanceId(uuid::Uuid::nil()), cargo);
+        assert_eq!(planned(&launch), Need { ram_mb: 16_000, vram: Vram::new() });
+        launch.gpus = vec![grant(1, 20_000)];
+        assert_eq!(planned(&launch), Need { ram_mb: 1512, vram: [(1, 6000)].into() });
+    }
+
+    #[test]
+    fn memory_on_several_gpus_is_divided_by_their_grants() {
+        assert_eq!(spread(&[grant(0, 3000), grant(2, 1000)], 2000), [(0, 1500), (2, 500)].into());
+        assert!(spread(&[], 2000).is_empty());
     }
 }

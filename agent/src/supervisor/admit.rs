@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use island_protocol::{
     cargo::RuntimeType,
+    demand::Need,
     fabric::{Assignment, Refusal, RefusalReason},
 };
 
@@ -27,11 +28,10 @@ impl Supervisor {
         let model = ModelKey::of_attempt(assignment);
         // Nothing is measured for a job whose worker runs: it needs no more memory.
         let (memory, headroom_left) = if pool.has_place(&model, &assignment.cargo) {
-            (Demand::default(), Amount::default())
+            (Need::default(), Amount::default())
         } else {
-            let headroom = pool.headroom();
-            let promised = self.promised(&model, headroom);
-            (pool.demand(&model, &assignment.cargo, headroom), headroom.less(promised))
+            let left = self.without_promised(&model, pool.headroom());
+            (pool.demand(&model, &assignment.cargo, &left), left)
         };
         let demand = Demand {
             disk_mb: artifacts::missing_mb(&self.parts.cache, &assignment.cargo.artifacts),
@@ -39,7 +39,8 @@ impl Supervisor {
                 .then(|| assignment.cargo.sandbox_tier.unwrap_or_default()),
             // An invalid Cargo is rejected by the engine.
             egress: assignment.cargo.egress().unwrap_or_default(),
-            ..memory
+            ram_mb: memory.ram_mb,
+            vram: memory.vram,
         };
         let binary = pool.runtimes().binary(&assignment.cargo);
         let supply = Supply {
@@ -48,7 +49,7 @@ impl Supervisor {
             jobs,
             max_jobs: self.parts.max_jobs,
             ram_mb: headroom_left.ram_mb,
-            vram_mb: headroom_left.vram_mb,
+            vram: headroom_left.vram,
             disk_mb: disk_mb(&self.parts.cache_dir).map_or(0, |(free, _)| free),
             sandbox: Some(self.capabilities().sandbox.level),
             allow_weak_sandbox: self.parts.allow_weak_sandbox,
@@ -83,23 +84,25 @@ impl Supervisor {
         Some(Refusal { reason: RefusalReason::NotAllowed, message })
     }
 
-    /// Memory promised to attempts whose worker is not started yet, except one of this model, and to each that allocates its own in a
-    /// shared worker, where its use cannot be measured.
-    fn promised(&self, model: &ModelKey, headroom: Amount) -> Amount {
+    /// What is left of the headroom without what is promised: to attempts whose worker is not started yet, except one of this model, and to
+    /// each that allocates its own memory in a shared worker, where its use cannot be measured.
+    fn without_promised(&self, model: &ModelKey, headroom: Amount) -> Amount {
         let mut models = BTreeMap::new();
         let mut own = Vec::new();
         for attempt in self.attempts().iter().filter(|attempt| attempt.state() <= AttemptState::Running) {
             let assignment = attempt.assignment();
             let other = ModelKey::of_attempt(assignment);
-            let demand = self.parts.pool.demand(&other, &assignment.cargo, headroom);
             if assignment.cargo.is_shared() {
-                own.push(demand);
+                own.push((other, assignment.cargo.clone()));
             } else if attempt.state() <= AttemptState::Preparing {
-                models.insert(other, demand);
+                models.insert(other, assignment.cargo.clone());
             }
         }
         models.remove(model);
-        let promised = models.values().chain(&own);
-        promised.map(|demand| Amount { ram_mb: demand.ram_mb, vram_mb: demand.vram_mb }).sum()
+        // One after the other, so that each gets a GPU that those before it left free.
+        own.into_iter().chain(models).fold(headroom, |left, (key, cargo)| {
+            let need = self.parts.pool.demand(&key, &cargo, &left);
+            left.less(&need.into())
+        })
     }
 }

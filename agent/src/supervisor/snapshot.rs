@@ -1,5 +1,7 @@
 //! Snapshots of this Island for registrations, heartbeats and renewals.
 
+use std::collections::BTreeSet;
+
 use parking_lot::MutexGuard;
 
 use island_protocol::{
@@ -27,6 +29,11 @@ impl Supervisor {
         capabilities.hub_reachable = *self.hub();
         capabilities.measured = self.measured();
         (capabilities.gpus, capabilities.no_gpu_reason) = self.gpus().clone();
+        capabilities.runtimes = self.parts.pool.runtimes().report(&self.parts.pool.cards());
+        let offered: BTreeSet<u32> = capabilities.gpus.iter().map(|gpu| gpu.index).collect();
+        for gpus in capabilities.runtimes.iter_mut().filter_map(|report| report.gpus.as_mut()) {
+            gpus.retain(|gpu| offered.contains(gpu));
+        }
         capabilities
     }
 
@@ -94,7 +101,8 @@ impl Supervisor {
         Headroom {
             job_slots: self.parts.max_jobs.saturating_sub(live),
             ram_mb: headroom.ram_mb,
-            vram_mb: headroom.vram_mb,
+            vram_mb: headroom.vram.values().copied().max().unwrap_or(0),
+            gpus: Some(headroom.vram),
         }
     }
 

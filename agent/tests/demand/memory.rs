@@ -79,13 +79,13 @@ fn ours(view: &View<'_>) -> Option<Vec<usize>> {
     let candidate = |one: &Loaded| Candidate {
         id: one.model,
         jobs: u32::from(one.busy_until > now),
-        memory: Amount { ram_mb: day.models[one.model].mb, vram_mb: 0 },
+        memory: Amount::ram(day.models[one.model].mb),
         resident: now.saturating_sub(one.since),
         load: day.models[one.model].load,
         demand: model_demand.of(&one.model, begin + now),
     };
     let candidates: Vec<_> = loaded.iter().map(candidate).collect();
-    eviction::choose(&candidates, Amount { ram_mb: missing, vram_mb: 0 })
+    eviction::choose(&candidates, &Amount::ram(missing))
 }
 
 fn least_recent(view: &View<'_>) -> Option<Vec<usize>> {

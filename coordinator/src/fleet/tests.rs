@@ -37,6 +37,7 @@ fn capabilities() -> Capabilities {
         simulated: false,
         backend: None,
         devices: None,
+        gpus: None,
     };
     Capabilities {
         platform: "linux-x86_64".into(),
@@ -71,7 +72,7 @@ fn beat(slots: u32, jobs: &[AttemptKey]) -> Heartbeat {
         gpus: vec![],
         jobs: jobs.iter().map(job).collect(),
         models: vec![],
-        headroom: Headroom { job_slots: slots, ram_mb: 1_000, vram_mb: 0 },
+        headroom: Headroom { job_slots: slots, ram_mb: 1_000, vram_mb: 0, gpus: None },
         timestamp: Timestamp::from_unix_ms(0),
     }
 }

@@ -38,6 +38,7 @@ fn capabilities(hub: Option<bool>) -> Capabilities {
         simulated: false,
         backend: None,
         devices: None,
+        gpus: None,
     };
     Capabilities {
         platform: "linux-x86_64".into(),
@@ -62,12 +63,16 @@ fn candidate<'a>(n: u128, capabilities: &'a Capabilities, models: &'a [HostModel
         draining: false,
         free_slots: 2,
         free_ram_mb: 8_000,
-        free_vram_mb: 0,
+        free_vram: Cow::default(),
         karma_ms: 0,
         tokens_per_second: None,
         running: 0,
         failures: 0,
     }
+}
+
+fn gpu(free_mb: u64) -> Cow<'static, Vram> {
+    Cow::Owned([(0, free_mb)].into())
 }
 
 fn model(warm: bool) -> HostModel {
@@ -165,7 +170,7 @@ fn a_native_back_end_before_a_portable_one_but_not_before_a_warm_model() {
     };
     let (warm, disk) = ([model(true)], [model(false)]);
     let mut idle = candidate(1, &portable, &disk);
-    (idle.free_slots, idle.free_vram_mb, idle.karma_ms) = (9, 8_000, 9);
+    (idle.free_slots, idle.free_vram, idle.karma_ms) = (9, gpu(8_000), 9);
     let older = candidate(2, &silent, &disk);
     assert_eq!(order(vec![idle.clone(), older, candidate(3, &native, &disk)]), [3, 1, 2]);
     assert_eq!(order(vec![candidate(3, &native, &disk), candidate(4, &portable, &warm)]), [4, 3]);
@@ -196,7 +201,7 @@ fn reasons_are_counted() {
 fn a_language_model_too_large_for_the_gpu_runs_in_main_memory_and_an_image_model_does_not() {
     let caps = capabilities(Some(true));
     let mut island = candidate(1, &caps, &[]);
-    island.free_vram_mb = 4_000;
+    island.free_vram = gpu(4_000);
     let mut big = cargo(6_000, 6_000);
     assert_eq!(usable(&big, &island), Ok(Nearness::Remote));
     big.runtime_type = RuntimeType::Diffusers;
@@ -238,7 +243,7 @@ fn containers_beyond_the_owners_rules_are_not_offered() {
 proptest! {
     #[test]
     fn every_island_is_ranked_or_counted_and_none_beyond_capacity(
-        islands in prop::collection::vec((any::<bool>(), any::<bool>(), -2_i64..4, 0_i64..10_000, 0_i64..10_000, 0_u8..3), 0..20),
+        islands in prop::collection::vec((any::<bool>(), any::<bool>(), -2_i64..4, 0_i64..10_000, 0_u64..10_000, 0_u8..3), 0..20),
         ram in 0_u64..10_000, vram in 0_u64..10_000,
     ) {
         let caps = capabilities(Some(true));
@@ -247,7 +252,7 @@ proptest! {
             let models: &[HostModel] = match held { 0 => &[], 1 => &disk, _ => &warm };
             let mut island = candidate(n as u128, &caps, models);
             (island.online, island.draining, island.free_slots) = (*online, *draining, *slots);
-            (island.free_ram_mb, island.free_vram_mb) = (*ram, *vram);
+            (island.free_ram_mb, island.free_vram) = (*ram, gpu(*vram));
             island
         }).collect();
         let cargo = cargo(ram, vram);
@@ -257,7 +262,7 @@ proptest! {
             let island = fleet.iter().find(|island| island.id == id).expect("ranked islands come from the fleet");
             prop_assert!(island.online && !island.draining && island.free_slots > 0);
             let warm = island.models.iter().any(|model| model.warm);
-            prop_assert!(warm || island.free_ram_mb >= ram as i64 || (vram > 0 && island.free_vram_mb >= vram as i64));
+            prop_assert!(warm || island.free_ram_mb >= need(&cargo, island).ram_mb as i64);
         }
     }
 

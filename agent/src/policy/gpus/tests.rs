@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -100,11 +102,6 @@ fn rules_are_read_and_written() {
     }
 }
 
-/// The share with the most free memory.
-fn share(rules: &[GpuRule], paused_gpus: &PausedGpus, view: &View) -> Share {
-    shares(rules, paused_gpus, view).swap_remove(0)
-}
-
 #[test]
 fn the_reserve_and_the_rules_limit_jobs_together() {
     let gpu = &two().cards[1];
@@ -119,61 +116,62 @@ fn a_gpu_that_is_full_of_idle_workers_still_counts() {
     let mut view = two();
     view.cards[1].seen.used_mb = Ok(16_000);
     let rules = [GpuRule { never: true, ..rule("0") }];
-    let gpus: Vec<_> = shares(&rules, &PausedGpus::new(), &view).into_iter().map(|share| share.gpu).collect();
-    assert_eq!(gpus, [Some(1)], "idle workers there can be stopped");
+    let usable = usable(&rules, &PausedGpus::new(), &view);
+    assert_eq!(usable, [(1, 0)].into(), "idle workers there can be stopped");
+}
+
+/// The variables of a worker on these GPUs.
+fn variables(gpus: &[u32], view: &View) -> BTreeMap<String, String> {
+    let memory = gpus.iter().map(|gpu| (*gpu, 1)).collect();
+    environment(&grants(&memory, view), view)
 }
 
 #[test]
-fn without_rules_workers_are_not_restricted() {
-    let share = share(&[], &PausedGpus::new(), &two());
-    assert_eq!(
-        share,
-        Share {
-            gpu: Some(1),
-            address: Some(two().cards[1].seen.address.clone()),
-            is_restricted: false,
-            free_mb: 15_500,
-            environment: BTreeMap::new()
-        }
-    );
+fn without_rules_every_gpu_is_usable() {
+    assert_eq!(usable(&[], &PausedGpus::new(), &two()), [(0, 7000), (1, 15_500)].into());
     assert_eq!(offered(&[], &two()), (two().list(), None));
 }
 
 #[test]
-fn an_excluded_gpu_is_neither_offered_nor_visible() {
+fn an_excluded_gpu_is_neither_offered_nor_usable() {
     let rules = [GpuRule { never: true, ..rule("1") }];
-    let other = share(&rules, &PausedGpus::new(), &two());
-    assert_eq!((other.gpu, other.free_mb), (Some(0), 7000));
-    assert_eq!(other.environment[CUDA], two().cards[0].seen.id);
-    assert_eq!((other.environment[ROCM].as_str(), other.environment[VULKAN].as_str()), ("", ""));
+    assert_eq!(usable(&rules, &PausedGpus::new(), &two()), [(0, 7000)].into());
     let (gpus, none) = offered(&rules, &two());
     assert_eq!((gpus.len(), gpus[0].index, none), (1, 0, None));
     let all = [GpuRule { never: true, ..rule("0") }, GpuRule { never: true, ..rule("1") }];
     let (gpus, none) = offered(&all, &two());
     assert!(gpus.is_empty() && none.is_some());
-    let nothing = share(&all, &PausedGpus::new(), &two());
-    assert_eq!((nothing.gpu, nothing.free_mb), (None, 0));
-    assert!(nothing.environment.values().all(String::is_empty) && nothing.environment.len() == 3);
+    assert!(usable(&all, &PausedGpus::new(), &two()).is_empty());
 }
 
 #[test]
-fn a_gpu_without_restriction_by_name_is_used_only_if_it_is_the_only_one() {
-    let mut intel = card(0, Vendor::Intel, 8000, Ok(0), Some(0));
-    intel.seen.handle = None;
-    let rules = [GpuRule { max_vram_mb: Some(3000), ..rule("0") }];
-    let alone = share(&rules, &PausedGpus::new(), &view(vec![intel.clone()]));
-    assert_eq!(
-        alone,
-        Share {
-            gpu: Some(0),
-            address: Some(intel.seen.address.clone()),
-            is_restricted: true,
-            free_mb: 3000,
-            environment: BTreeMap::new()
-        }
-    );
-    let other = card(1, Vendor::Nvidia, 100, Ok(0), None);
-    assert_eq!(share(&rules, &PausedGpus::new(), &view(vec![intel, other])).gpu, Some(1));
+fn drivers_see_only_granted_gpus() {
+    let view = two();
+    let nvidia = variables(&[0], &view);
+    assert_eq!((nvidia[CUDA].as_str(), nvidia[ROCM].as_str()), (view.cards[0].seen.id.as_str(), ""));
+    assert!(!nvidia.contains_key(VULKAN), "engines select Vulkan's devices by address");
+    assert!(variables(&[0, 1], &view).is_empty(), "nothing has to be hidden");
+    let hidden = variables(&[], &view);
+    assert!(hidden.len() == 3 && hidden.values().all(String::is_empty), "{hidden:?}");
+    assert!(variables(&[], &View::default()).is_empty());
+}
+
+#[test]
+fn an_instance_of_a_gpu_is_selected_by_name() {
+    let mut view = view(vec![card(0, Vendor::Nvidia, 8000, Ok(0), None)]);
+    view.cards[0].seen.address = "0000:03:00.0#01".into();
+    assert_eq!(variables(&[0], &view)[CUDA], view.cards[0].seen.id);
+    let grant = &grants(&[(0, 4000)].into(), &view)[0];
+    assert_eq!((grant.address.as_deref(), grant.memory_mb), (Some("0000:03:00.0"), 4000));
+}
+
+#[test]
+fn a_gpu_without_name_is_granted_by_address() {
+    let mut view = two();
+    (view.cards[0].seen.vendor, view.cards[0].seen.handle) = (Vendor::Intel, None);
+    assert_eq!(grants(&[(0, 100), (1, 0)].into(), &view).len(), 1, "no grant without memory");
+    let intel = variables(&[0], &view);
+    assert!(intel.values().all(String::is_empty) && !intel.contains_key(VULKAN), "{intel:?}");
 }
 
 #[test]
@@ -225,46 +223,47 @@ fn any_view() -> impl Strategy<Value = View> {
 }
 
 proptest! {
-    /// For all rules and GPUs: each share is of an allowed GPU, within its limits and within free memory.
+    /// For all rules and GPUs: what is usable is of an allowed GPU, within its limits and within free memory.
     #[test]
-    fn a_share_keeps_every_rule(rules in prop::collection::vec(any_rule(), 0..5), view in any_view()) {
+    fn usable_memory_keeps_every_rule(rules in prop::collection::vec(any_rule(), 0..5), view in any_view()) {
         let paused_gpus = paused_gpus(&rules, &view, &PausedGpus::new());
-        let shares = shares(&rules, &paused_gpus, &view);
-        prop_assert!(shares.is_sorted_by_key(|share| std::cmp::Reverse(share.free_mb)));
-        for share in shares {
-            if rules.is_empty() {
-                prop_assert!(share.environment.is_empty() && !share.is_restricted);
-                continue;
-            }
-            let Some(card) = share.gpu.map(|index| &view.cards[index as usize]) else {
-                prop_assert_eq!(share.free_mb, 0);
-                prop_assert!(share.environment.values().all(String::is_empty), "engines see no GPU");
-                continue;
-            };
+        for (index, free_mb) in usable(&rules, &paused_gpus, &view) {
+            let card = &view.cards[index as usize];
             let limits = limits(&rules, card);
-            prop_assert!(share.is_restricted && !limits.never && !paused_gpus.contains_key(&card.index));
+            prop_assert!(!limits.never && !paused_gpus.contains_key(&index));
             if let Ok(used) = card.seen.used_mb.clone() {
-                prop_assert!(used + share.free_mb <= card.seen.vram_mb);
+                prop_assert!(used + free_mb <= card.seen.vram_mb);
                 if let Some(most) = limits.max_vram_mb {
-                    prop_assert!(share.free_mb == 0 || card.ours_mb.unwrap_or(used) + share.free_mb <= most);
+                    prop_assert!(free_mb == 0 || card.ours_mb.unwrap_or(used) + free_mb <= most);
                 }
             } else {
-                prop_assert_eq!(share.free_mb, 0, "what is not measured is not free");
+                prop_assert_eq!(free_mb, 0, "what is not measured is not free");
             }
             if let Some(most) = limits.max_temperature_c {
                 prop_assert!(card.seen.temperature_c.clone().expect("measured") < most);
             }
-            if view.cards.len() > 1 {
-                let named: Vec<_> = share.environment.values().filter(|name| !name.is_empty()).collect();
-                prop_assert_eq!(named, vec![card.seen.handle.as_ref().expect("named")]);
-            }
+        }
+    }
+
+    /// For all grants: drivers that can be told see exactly the granted GPUs.
+    #[test]
+    fn exactly_granted_gpus_are_visible(view in any_view(), granted in prop::collection::btree_set(0_u32..4, 0..4)) {
+        let granted: Vec<u32> = granted.into_iter().filter(|gpu| (*gpu as usize) < view.cards.len()).collect();
+        let variables = variables(&granted, &view);
+        prop_assert!(granted.is_empty() || !variables.contains_key(VULKAN));
+        if granted.len() < view.cards.len() {
+            let named: Vec<&str> = [CUDA, ROCM].iter().flat_map(|name| variables[*name].split(',')).filter(|name| !name.is_empty()).collect();
+            let named_cards = granted.iter().filter_map(|gpu| view.cards[*gpu as usize].seen.handle.as_deref());
+            prop_assert_eq!(named.into_iter().collect::<BTreeSet<_>>(), named_cards.collect::<BTreeSet<_>>());
         }
     }
 
     /// A further rule never allows more.
     #[test]
     fn a_further_rule_never_allows_more(rules in prop::collection::vec(any_rule(), 1..4), more in any_rule(), view in any_view()) {
-        let free = |rules: &[GpuRule]| share(rules, &paused_gpus(rules, &view, &PausedGpus::new()), &view).free_mb;
+        let free = |rules: &[GpuRule]| {
+            usable(rules, &paused_gpus(rules, &view, &PausedGpus::new()), &view).values().sum::<u64>()
+        };
         let memory = |rules: &[GpuRule]| offered(rules, &view).0.iter().map(|gpu| gpu.vram_mb).sum::<u64>();
         let with_more: Vec<_> = rules.iter().cloned().chain([more]).collect();
         prop_assert!(free(&with_more) <= free(&rules));

@@ -122,6 +122,7 @@ impl Island {
             simulated: false,
             backend: None,
             devices: None,
+            gpus: None,
         };
         let capabilities = Capabilities {
             platform: "linux-x86_64".into(),
@@ -161,7 +162,7 @@ impl Island {
             gpus: vec![],
             jobs: vec![],
             models: vec![],
-            headroom: Headroom { job_slots: self.slots, ram_mb: 8_000, vram_mb: 0 },
+            headroom: Headroom { job_slots: self.slots, ram_mb: 8_000, vram_mb: 0, gpus: None },
             timestamp: Clock::System.now(),
         };
         self.publish(HostTopic::Heartbeat, &message).await;

@@ -1,0 +1,116 @@
+//! Which GPUs of this machine an engine runs models on: its devices, matched to the GPUs that were found. Pure.
+
+use std::collections::BTreeSet;
+
+use island_protocol::host::Device;
+
+use super::gpu::{Card, Vendor};
+
+/// Returns the GPU that a device of an engine is, if it is one of `cards`.
+///
+/// Devices are matched by PCI address, so one GPU under several interfaces is one GPU. A device without an address is the machine's only GPU,
+/// if it has only one and the engine names no second one without an address. An instance of a GPU that is split has the GPU's address; the
+/// first one stands for all.
+pub fn card_of<'c>(device: &Device, devices: &[Device], cards: &'c [Card]) -> Option<&'c Card> {
+    matching(device, devices, cards).next()
+}
+
+/// Returns the numbers of all GPUs on which an engine with these devices runs models.
+pub fn cards_of(devices: &[Device], cards: &[Card]) -> BTreeSet<u32> {
+    devices.iter().flat_map(|device| matching(device, devices, cards)).map(|card| card.index).collect()
+}
+
+fn matching<'c>(
+    device: &Device,
+    devices: &[Device],
+    cards: &'c [Card],
+) -> impl Iterator<Item = &'c Card> + use<'c> {
+    let is_emulated = |card: &Card| card.seen.vendor == Vendor::Software;
+    let real = cards.iter().filter(|card| !is_emulated(card)).count();
+    let address = device.address.as_deref().and_then(pci_address);
+    let nameless = |device: &&Device| !device.is_cpu() && !device.is_software && device.address.is_none();
+    let names: BTreeSet<&str> = devices.iter().filter(nameless).map(|device| device.name.as_str()).collect();
+    let is_only_one = real == 1 && names.len() == 1;
+    let (is_cpu, is_software, has_address) = (device.is_cpu(), device.is_software, device.address.is_some());
+    cards.iter().filter(move |card| match is_software {
+        _ if is_cpu => false,
+        true => is_emulated(card),
+        false if is_emulated(card) => false,
+        false if has_address => address.is_some() && pci_address(&card.seen.address) == address,
+        false => is_only_one,
+    })
+}
+
+/// Returns a PCI address in the kernel's form, such as `0000:03:00.0`, without the number of an instance; `None` for other texts.
+pub fn pci_address(text: &str) -> Option<String> {
+    let text = text.split('#').next().unwrap_or_default();
+    let (rest, function) = text.rsplit_once('.')?;
+    let mut parts = rest.split(':').map(|part| u32::from_str_radix(part, 16));
+    let (Some(Ok(domain)), Some(Ok(bus)), Some(Ok(device)), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return None;
+    };
+    let function = u32::from_str_radix(function, 16).ok()?;
+    Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::gpus::tests::card;
+
+    fn device(api: &str, name: &str, address: Option<&str>) -> Device {
+        let address = address.map(str::to_owned);
+        Device { api: api.into(), name: name.into(), address, ..Device::default() }
+    }
+
+    fn owned(devices: &[Device], cards: &[Card]) -> Vec<u32> {
+        cards_of(devices, cards).into_iter().collect()
+    }
+
+    fn gpus(numbers: &[u32]) -> Vec<Card> {
+        numbers.iter().map(|index| card(*index, Vendor::Nvidia, 8000, Ok(0), None)).collect()
+    }
+
+    #[test]
+    fn one_gpu_under_two_interfaces_is_one() {
+        let (cuda, vulkan) =
+            (device("cuda", "A", Some("00000000:01:00.0")), device("vulkan", "A", Some("0000:01:00.0")));
+        assert_eq!(owned(&[cuda, vulkan, Device::cpu()], &gpus(&[0, 1])), [1]);
+    }
+
+    #[test]
+    fn an_engine_on_the_processor_owns_no_gpu() {
+        assert!(owned(&[Device::cpu()], &gpus(&[0])).is_empty());
+        assert!(owned(&[], &gpus(&[0])).is_empty());
+        let other = device("vulkan", "A", Some("0000:07:00.0"));
+        assert!(owned(&[other], &gpus(&[0])).is_empty(), "not the GPU that was found");
+    }
+
+    #[test]
+    fn a_device_without_address_is_the_only_gpu() {
+        let one = || device("webgpu", "A", None);
+        assert_eq!(owned(&[one(), Device::cpu()], &gpus(&[0])), [0]);
+        assert!(owned(&[one()], &gpus(&[0, 1])).is_empty(), "it may be either");
+        assert!(owned(&[one(), device("webgpu", "B", None)], &gpus(&[0])).is_empty(), "either may be it");
+    }
+
+    #[test]
+    fn an_emulated_gpu_is_a_card_of_its_own() {
+        let emulated = Device { is_software: true, ..device("vulkan", "llvmpipe", None) };
+        let mut cards = gpus(&[0, 1]);
+        cards[1].seen.vendor = Vendor::Software;
+        assert_eq!(owned(std::slice::from_ref(&emulated), &cards), [1]);
+        assert_eq!(owned(&[emulated, device("vulkan", "A", None)], &cards), [0, 1]);
+    }
+
+    #[test]
+    fn addresses_are_compared_in_the_kernels_form() {
+        assert_eq!(pci_address("00000000:0A:00.0#01").as_deref(), Some("0000:0a:00.0"));
+        assert_eq!(pci_address("00010000:0a:00.0").as_deref(), Some("10000:0a:00.0"));
+        for text in ["apple", "", "03:00.0", "0000:03:00", "GPU-1", "0000:03:00:00.0"] {
+            assert_eq!(pci_address(text), None, "{text}");
+        }
+    }
+}

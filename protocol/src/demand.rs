@@ -1,0 +1,268 @@
+//! Memory that a Cargo needs on an Island: pure, and the same for coordinator and agent.
+//!
+//! An engine that runs models on GPUs takes the first of these that is possible: all of the model on one GPU, all of it on several (llama.cpp
+//! only), a part of it on GPUs and the rest in main memory (llama.cpp only), all of it in main memory. The more is on GPUs, the less main
+//! memory is needed, so the choice does not depend on main memory.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use crate::cargo::{CargoSpec, RuntimeType};
+
+/// GPU memory that a driver uses per process and GPU in addition to the engine's own, megabytes.
+pub const DRIVER_MB: u64 = 384;
+
+/// Scratch memory that each further GPU of a model needs, megabytes.
+const SPLIT_MB: u64 = 512;
+/// Main memory of a worker whose model is on GPUs: a constant, megabytes, and one part in this number of the Cargo's requirement.
+const HOST_MB: u64 = 512;
+const HOST_PART: u64 = 16;
+/// Less than one part in this number of a model is not offloaded: it would take GPU memory without a gain in speed.
+const LEAST_PART: u64 = 8;
+
+/// Memory of GPUs by their number on the Island, megabytes.
+pub type Vram = BTreeMap<u32, u64>;
+
+/// How much of a model is on GPUs. More is smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Offload {
+    /// All of it, or nothing is to be offloaded.
+    Whole,
+    /// A part of it.
+    Part,
+    /// Nothing.
+    None,
+}
+
+/// Memory that one worker or job needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Main memory, megabytes.
+    pub ram_mb: u64,
+    /// Memory of each GPU that is used, megabytes.
+    pub vram: Vram,
+}
+
+impl Need {
+    /// Returns how much of this Cargo's model is on GPUs.
+    pub fn offload(&self, cargo: &CargoSpec) -> Offload {
+        match self.vram.values().sum::<u64>() {
+            _ if cargo.required_vram_mb == 0 => Offload::Whole,
+            0 => Offload::None,
+            // Scratch memory of further GPUs holds nothing of the model.
+            sum if sum.saturating_sub(scratch(self.vram.len())) >= cargo.required_vram_mb => Offload::Whole,
+            _ => Offload::Part,
+        }
+    }
+}
+
+/// Why a Cargo does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shortage {
+    /// Main memory: what is needed, megabytes.
+    Ram(u64),
+    /// GPU memory: what is needed, megabytes.
+    Vram(u64),
+}
+
+/// Returns what a Cargo needs where `free` is the free memory of each GPU on which its engine runs models. Where nothing fits and the engine
+/// needs a GPU, more than is free.
+pub fn need(cargo: &CargoSpec, free: &Vram) -> Need {
+    let (ram_mb, vram_mb) = (cargo.required_ram_mb, cargo.required_vram_mb);
+    if vram_mb == 0 {
+        return Need { ram_mb, vram: Vram::new() };
+    }
+    let fits = free.iter().filter(|(_, free)| **free >= vram_mb);
+    // The smallest one, so that larger ones are left for larger models.
+    if let Some((gpu, _)) = fits.min_by_key(|(gpu, free)| (**free, **gpu)) {
+        return Need { ram_mb: ram_beside(cargo, vram_mb), vram: [(*gpu, vram_mb)].into() };
+    }
+    if cargo.runtime_type == RuntimeType::Llmcpp
+        && let Some(split) = split(cargo, free)
+    {
+        return split;
+    }
+    if cargo.runtime_type.gpu_is_optional() {
+        return Need { ram_mb, vram: Vram::new() };
+    }
+    let largest = free.iter().max_by_key(|(_, free)| **free).map_or(0, |(gpu, _)| *gpu);
+    Need { ram_mb, vram: [(largest, vram_mb)].into() }
+}
+
+/// Returns [`need`] if it is covered by this free memory, otherwise what is short.
+pub fn fit(cargo: &CargoSpec, free_ram_mb: u64, free: &Vram) -> Result<Need, Shortage> {
+    let need = need(cargo, free);
+    if need.vram.iter().any(|(gpu, mb)| free.get(gpu).is_none_or(|free| free < mb)) {
+        return Err(Shortage::Vram(need.vram.values().sum()));
+    }
+    if need.ram_mb > free_ram_mb {
+        return Err(Shortage::Ram(need.ram_mb));
+    }
+    Ok(need)
+}
+
+/// A model on as few GPUs as possible, or as much of it as fits on all of them.
+fn split(cargo: &CargoSpec, free: &Vram) -> Option<Need> {
+    let mut order: Vec<(u32, u64)> = free.iter().map(|(gpu, free)| (*gpu, *free)).collect();
+    order.sort_by_key(|(gpu, free)| (Reverse(*free), *gpu));
+    let mut used: Vec<(u32, u64)> = Vec::new();
+    let mut model_mb = 0;
+    for (gpu, free) in order {
+        let cost = if used.is_empty() { 0 } else { SPLIT_MB };
+        if free <= cost {
+            break;
+        }
+        used.push((gpu, free));
+        model_mb += free - cost;
+        if model_mb >= cargo.required_vram_mb {
+            break;
+        }
+    }
+    if model_mb.saturating_mul(LEAST_PART) < cargo.required_vram_mb {
+        return None;
+    }
+    let model_mb = model_mb.min(cargo.required_vram_mb);
+    let (taken, all) = (model_mb + scratch(used.len()), used.iter().map(|(_, free)| free).sum::<u64>());
+    // In proportion to what is free, rounded up; never more than is free, because `taken` is at most `all`.
+    let part = |free: u64| (u128::from(free) * u128::from(taken)).div_ceil(u128::from(all.max(1))) as u64;
+    let vram = used.into_iter().map(|(gpu, free)| (gpu, part(free))).collect();
+    Some(Need { ram_mb: ram_beside(cargo, model_mb), vram })
+}
+
+fn scratch(gpus: usize) -> u64 {
+    SPLIT_MB * gpus.saturating_sub(1) as u64
+}
+
+/// Main memory beside `offloaded_mb` of the model on GPUs.
+fn ram_beside(cargo: &CargoSpec, offloaded_mb: u64) -> u64 {
+    let (ram_mb, vram_mb) = (cargo.required_ram_mb, cargo.required_vram_mb.max(1));
+    let is_model = matches!(
+        cargo.runtime_type,
+        RuntimeType::Llmcpp | RuntimeType::Onnx | RuntimeType::Diffusers | RuntimeType::Coreml
+    );
+    if !is_model {
+        // Programs use GPU memory in addition to main memory.
+        return ram_mb;
+    }
+    let host = (HOST_MB + ram_mb / HOST_PART).min(ram_mb);
+    let kept = u128::from(vram_mb.saturating_sub(offloaded_mb));
+    let rest = (u128::from(ram_mb - host) * kept).div_ceil(u128::from(vram_mb));
+    host + rest as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{cargo::Limits, credits::MicroCredits};
+
+    fn cargo(kind: RuntimeType, ram: u64, vram: u64) -> CargoSpec {
+        CargoSpec {
+            price_per_job: MicroCredits::ZERO,
+            slug: "m".parse().expect("a slug"),
+            runtime_type: kind,
+            onnx_task_type: None,
+            artifacts: Vec::new(),
+            required_vram_mb: vram,
+            required_ram_mb: ram,
+            limits: Limits::default(),
+            sandbox_tier: None,
+            engine: serde_json::Value::Null,
+        }
+    }
+
+    fn free(gpus: &[u64]) -> Vram {
+        gpus.iter().enumerate().map(|(gpu, free)| (gpu as u32, *free)).collect()
+    }
+
+    #[test]
+    fn a_model_on_a_gpu_needs_little_main_memory() {
+        let large = cargo(RuntimeType::Llmcpp, 19_690, 19_690);
+        let on_gpu = fit(&large, 12_000, &free(&[24_000])).expect("a 24 GB GPU in a 16 GB machine runs it");
+        assert_eq!(on_gpu, Need { ram_mb: 512 + 1230, vram: [(0, 19_690)].into() });
+        assert_eq!(on_gpu.offload(&large), Offload::Whole);
+        assert_eq!(fit(&large, 12_000, &free(&[])), Err(Shortage::Ram(19_690)));
+    }
+
+    #[test]
+    fn the_smallest_gpu_that_fits_is_used() {
+        let small = cargo(RuntimeType::Onnx, 4000, 4000);
+        assert_eq!(need(&small, &free(&[24_000, 8000, 3000])).vram, [(1, 4000)].into());
+    }
+
+    #[test]
+    fn only_llama_cpp_splits_a_model() {
+        let split = cargo(RuntimeType::Llmcpp, 20_000, 20_000);
+        let both = need(&split, &free(&[12_000, 12_000]));
+        assert_eq!((both.vram, both.ram_mb), ([(0, 10_256), (1, 10_256)].into(), 1762));
+        assert_eq!(need(&split, &free(&[12_000, 12_000])).offload(&split), Offload::Whole);
+        let part = need(&split, &free(&[10_000]));
+        assert_eq!((part.vram.clone(), part.offload(&split)), ([(0, 10_000)].into(), Offload::Part));
+        assert_eq!(part.ram_mb, 1762 + (20_000 - 1762) / 2);
+        assert_eq!(need(&split, &free(&[2000])).offload(&split), Offload::None, "hardly anything fits");
+        let whole = cargo(RuntimeType::Diffusers, 20_000, 20_000);
+        assert_eq!(need(&whole, &free(&[12_000, 12_000])), Need { ram_mb: 20_000, vram: Vram::new() });
+    }
+
+    #[test]
+    fn a_program_that_needs_a_gpu_does_not_run_without() {
+        let program = cargo(RuntimeType::Container, 1000, 4000);
+        assert_eq!(fit(&program, 8000, &free(&[2000])), Err(Shortage::Vram(4000)));
+        assert_eq!(fit(&program, 8000, &free(&[])), Err(Shortage::Vram(4000)));
+        let on_gpu = fit(&program, 8000, &free(&[6000])).expect("it fits");
+        assert_eq!(on_gpu, Need { ram_mb: 1000, vram: [(0, 4000)].into() });
+    }
+
+    fn any_cargo() -> impl Strategy<Value = CargoSpec> {
+        let kinds = RuntimeType::ALL.to_vec();
+        (prop::sample::select(kinds), 0_u64..40_000, 0_u64..40_000)
+            .prop_map(|(kind, ram, vram)| cargo(kind, ram, vram))
+    }
+
+    fn any_free() -> impl Strategy<Value = Vram> {
+        prop::collection::vec(0_u64..30_000, 0..5).prop_map(|gpus| free(&gpus))
+    }
+
+    proptest! {
+        #[test]
+        fn a_need_is_within_the_requirement_and_free_memory(cargo in any_cargo(), free in any_free()) {
+            let need = need(&cargo, &free);
+            prop_assert!(need.ram_mb <= cargo.required_ram_mb);
+            prop_assert!(need.vram.len() <= 1 || cargo.runtime_type == RuntimeType::Llmcpp);
+            if cargo.runtime_type.gpu_is_optional() {
+                prop_assert!(need.vram.iter().all(|(gpu, mb)| *mb > 0 && *mb <= free[gpu]));
+            }
+            if cargo.required_vram_mb == 0 {
+                prop_assert!(need.vram.is_empty());
+            }
+            if need.offload(&cargo) == Offload::None {
+                prop_assert_eq!(need.ram_mb, cargo.required_ram_mb);
+            }
+            if need.offload(&cargo) == Offload::Part {
+                prop_assert_eq!(cargo.runtime_type, RuntimeType::Llmcpp);
+            }
+        }
+
+        /// A Cargo that fits also fits into more memory, and needs no more main memory there.
+        #[test]
+        fn more_free_memory_never_hurts(
+            cargo in any_cargo(), free in any_free(), ram in 0_u64..40_000, gpu in 0_u32..5, more in 0_u64..20_000,
+        ) {
+            let mut larger = free.clone();
+            *larger.entry(gpu).or_default() += more;
+            prop_assert!(need(&cargo, &larger).ram_mb <= need(&cargo, &free).ram_mb);
+            if fit(&cargo, ram, &free).is_ok() {
+                prop_assert!(fit(&cargo, ram, &larger).is_ok());
+            }
+        }
+
+        /// What was planned fits where exactly that is free, and takes the same.
+        #[test]
+        fn a_need_fits_into_itself(cargo in any_cargo(), free in any_free(), ram in 0_u64..40_000) {
+            if let Ok(planned) = fit(&cargo, ram, &free) {
+                let again = fit(&cargo, planned.ram_mb, &planned.vram);
+                prop_assert!(again.is_ok(), "{:?} {:?}", planned, again);
+            }
+        }
+    }
+}
