@@ -95,7 +95,7 @@ PY
     cp scripts/nats-server.txt .tools/nats-server.stamp
 fi
 
-# --- ONNX Runtime: the one given, or the pinned one. Islands run everything else without it.
+# --- ONNX Runtime and its plugin for GPUs: the one given, or the pinned ones. Islands run everything else without them.
 platform=manylinux_2_28_$(uname -m)
 if [ -n "${ORT_DYLIB_PATH:-}" ]; then
     [ -f "$ORT_DYLIB_PATH" ] || die "ORT_DYLIB_PATH names $ORT_DYLIB_PATH, which is not there."
@@ -103,19 +103,23 @@ if [ -n "${ORT_DYLIB_PATH:-}" ]; then
 elif [ "$(uname -s)" != Linux ]; then
     say "ONNX Runtime is fetched on Linux only: name an installed one with ORT_DYLIB_PATH to run onnx Cargos"
 elif ! cmp -s scripts/onnxruntime.txt .tools/lib/onnxruntime.stamp; then
-    say "fetching ONNX Runtime into .tools/lib"
+    say "fetching ONNX Runtime and its WebGPU plugin into .tools/lib"
     folder=$(mktemp -d)
     python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes --platform "$platform" \
         --python-version 3.12 --implementation cp --abi cp312 --dest "$folder" -r scripts/onnxruntime.txt
     mkdir -p .tools/lib
     python3 - "$folder" <<'PY'
 import glob, os, sys, zipfile
-wheel = zipfile.ZipFile(glob.glob(os.path.join(sys.argv[1], "*.whl"))[0])
-name = next(n for n in wheel.namelist() if "/capi/libonnxruntime.so." in n)
-version = os.path.basename(name)
-with open(".tools/lib/new", "wb") as library:
-    library.write(wheel.read(name))
-os.replace(".tools/lib/new", f".tools/lib/{version}")
+def unpack(wheel, part):
+    wheel = zipfile.ZipFile(glob.glob(os.path.join(sys.argv[1], wheel))[0])
+    path = next(n for n in wheel.namelist() if part in n)
+    name = os.path.basename(path)
+    with open(".tools/lib/new", "wb") as library:
+        library.write(wheel.read(path))
+    os.replace(".tools/lib/new", f".tools/lib/{name}")
+    return name
+unpack("onnxruntime_ep_webgpu-*.whl", "/libonnxruntime_providers_webgpu.so")
+version = unpack("onnxruntime-*.whl", "/capi/libonnxruntime.so.")
 # Its version is in its name, as where a system has it.
 os.symlink(version, ".tools/lib/new")
 os.replace(".tools/lib/new", ".tools/lib/libonnxruntime.so")

@@ -59,6 +59,7 @@ if [ -f .tools/lib/libonnxruntime.so ]; then
     put "$library" "$agent/usr/lib/island" 0644
     # Its version is in the name of the file alone.
     ln -s "$(basename "$library")" "$agent/usr/lib/island/libonnxruntime.so"
+    put .tools/lib/libonnxruntime_providers_webgpu.so "$agent/usr/lib/island" 0644
 fi
 [ -f "$target/cargos/built/island-forwarder" ] && put "$target/cargos/built/island-forwarder" "$agent/usr/lib/island"
 install -D -m 0644 systemd/island-agent.service "$agent/usr/lib/systemd/system/island-agent.service"

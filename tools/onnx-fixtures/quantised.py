@@ -1,4 +1,4 @@
-"""Graphs with weights of few bits, made of another fixture's: whole numbers of 8 bits, and blocks of 4."""
+"""Graphs with weights of fewer bits, made of another fixture's: whole numbers of 8 bits, blocks of 4, and half precision."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import onnx
 import transformers as tf
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+from onnxruntime.transformers.float16 import convert_float_to_float16
 
 import text
 from common import FIXTURES, Json, Repository, demand
@@ -31,6 +32,11 @@ def four_bits(graph: Path, target: Path) -> None:
     onnx.save(quantizer.model.model, target)
 
 
+def half(graph: Path, target: Path) -> None:
+    """Weights and arithmetic in half precision, inputs and outputs as they were."""
+    onnx.save(convert_float_to_float16(onnx.load(graph), keep_io_types=True), target)
+
+
 def operators(file: Path) -> set[str]:
     return {node.op_type for node in onnx.load(file).graph.node}
 
@@ -46,8 +52,8 @@ def copied(name: str, source: str, task: str, suffix: str, make: Callable[[Path,
     return repository, file
 
 
-def classifier(name: str, suffix: str, make: Callable[[Path, Path], None], wanted: set[str]) -> None:
-    """A repository with this graph alone, and what onnxruntime answers with it."""
+def classifier(name: str, suffix: str, make: Callable[[Path, Path], None], wanted: set[str], least: float = 5e-3) -> None:
+    """A repository with this graph alone, and what onnxruntime answers with it. Its logits differ by at least `least`."""
     repository, file = copied(name, "distilbert-sst2", "text-classification", suffix, make, wanted)
     tokenizer = tf.AutoTokenizer.from_pretrained(repository.model)
     session, exact = repository.session(f"onnx/{file.name}"), repository.session("onnx/model.onnx")
@@ -70,8 +76,8 @@ def classifier(name: str, suffix: str, make: Callable[[Path, Path], None], wante
         arrays = {"tensors": feeds, "raw": raw} if index == 0 or given.get("truncate") else {}
         repository.case(case, given, {**scores[0], "scores": scores}, 1e-3, reference="onnxruntime on the same file", **arrays)
     # It must matter which file is taken.
-    demand(furthest > 5e-3, f"as good as exact: {furthest}")
-    print(f"logits are up to {furthest:.3f} from those of full precision")
+    demand(furthest > least, f"as good as exact: {furthest}")
+    print(f"logits are up to {furthest:.4f} from those of full precision")
     (repository.model / "onnx/model.onnx").unlink()
     repository.write()
 
@@ -108,5 +114,6 @@ FAMILIES = {
     "distilbert-quantized": lambda: classifier(
         "distilbert-quantized", "_quantized", eight_bits, {"MatMulInteger", "DynamicQuantizeLinear"}
     ),
+    "distilbert-fp16": lambda: classifier("distilbert-fp16", "_fp16", half, {"Cast"}, least=1e-4),
     "distilbert-q4": lambda: classifier("distilbert-q4", "_q4", four_bits, {"MatMulNBits"}),
 }
