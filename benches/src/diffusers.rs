@@ -77,7 +77,7 @@ async fn load(folder: &Path, threads: usize) -> Result<Diffusers> {
         slots: 1,
         threads: threads as u32,
         memory_limit_mb: 0,
-        vram_limit_mb: 0,
+        gpus: Vec::new(),
     };
     Ok(Diffusers::load(settings).await?)
 }

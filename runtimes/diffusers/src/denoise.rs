@@ -3,7 +3,7 @@
 mod guidance;
 mod initial_image;
 
-use candle_core::{D, DType, Device, Tensor};
+use candle_core::{D, Device, Tensor};
 use island_runtimes_kit::error::{EngineError, ErrorKind, invalid_input};
 
 use guidance::Guidance;
@@ -16,6 +16,7 @@ use crate::{
     noise::{Noise, Purpose},
     request::{Request, Task},
     schedule::{self, Scheduler},
+    unet,
     vae::Tiles,
 };
 
@@ -65,11 +66,11 @@ impl<'p> Plan<'p> {
         schedule: schedule::Config,
         tiled: bool,
     ) -> Result<Self, EngineError> {
-        let (adapters, named) = model.adapters(&request.adapters)?;
-        let scale = model.vae.config().scale();
-        let size = (request.height / scale, request.width / scale, model.vae.config().latent_channels);
-        let tiles = Some(Tiles::of(model.vae.config())).filter(|tiles| tiled && tiles.split(size.0, size.1));
-        let guidance = Guidance::new(model, request, &adapters, &named)?;
+        let adapters = model.adapters(&request.adapters)?;
+        let scale = model.vae.scale();
+        let size = (request.height / scale, request.width / scale, model.vae.latent_channels);
+        let tiles = Some(Tiles::of(&model.vae)).filter(|tiles| tiled && tiles.split(size.0, size.1));
+        let guidance = Guidance::new(model, request, &adapters)?;
         let plan = Self { model, request, schedule, adapters, guidance, tiles, size };
         plan.scheduler()?;
         Ok(plan)
@@ -87,7 +88,7 @@ impl<'p> Plan<'p> {
         let strength = initial_image::strength(self.request);
         if let Some(strength) = strength
             && matches!(self.request.task, Task::Image(_))
-            && self.model.unet.config().time_cond_proj_dim.is_some()
+            && self.model.unet.time_cond_proj_dim.is_some()
             && let Some(scheduler) = schedule::make_consistency(&self.schedule, steps, strength)?
         {
             return Ok((scheduler, 0));
@@ -152,29 +153,27 @@ impl<'p> Plan<'p> {
         time: f64,
     ) -> Result<Vec<f32>, EngineError> {
         let (height, width, channels) = self.size;
-        let inputs = self.model.tensor(input.to_vec(), (1, height, width, channels))?;
+        let inputs = tensor(input.to_vec(), (1, height, width, channels))?;
         let inputs = match initial.and_then(InitialImage::inpainting_inputs) {
             None => inputs,
             Some(others) => Tensor::cat(&[&inputs, others], D::Minus1)
                 .map_err(compute_error("join the network's inputs"))?,
         };
         let copies = vec![&inputs; self.guidance.batch()];
-        let predicted = Tensor::cat(&copies, 0)
-            .and_then(|batch| {
-                self.model.unet.forward(&batch, time, self.guidance.conditioning(), &self.adapters)
-            })
-            .and_then(|out| out.to_dtype(DType::F32)?.to_device(&Device::Cpu)?.flatten_all()?.to_vec1())
-            .map_err(compute_error("compute a step"))?;
-        Ok(self.guidance.cfg_combine(predicted))
+        let batch = Tensor::cat(&copies, 0).map_err(compute_error("join the network's inputs"))?;
+        let inputs = unet::Inputs::new(&self.model.unet, &batch, time, self.guidance.conditioning())?;
+        let predicted = self.model.networks.predict(&inputs, &self.adapters)?;
+        let predicted = predicted.flatten_all().and_then(|all| all.to_vec1());
+        Ok(self.guidance.cfg_combine(predicted.map_err(compute_error("compute a step"))?))
     }
 
     fn decode(&self, mut latents: Vec<f32>) -> Result<Vec<f32>, EngineError> {
-        let factor = self.model.vae.config().scaling_factor;
+        let factor = self.model.vae.scaling_factor;
         latents.iter_mut().for_each(|value| *value = (f64::from(*value) / factor) as f32);
         let (height, width, channels) = self.size;
-        let made = Tensor::from_vec(latents, (1, height, width, channels), &self.model.place.device)
-            .and_then(|latents| self.model.vae.decode(&latents, self.tiles))
-            .and_then(|picture| picture.to_device(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>());
+        let latents = tensor(latents, (1, height, width, channels))?;
+        let made = self.model.picture(&latents, self.tiles)?;
+        let made = made.flatten_all().and_then(|all| all.to_vec1::<f32>());
         let mut pixels = made.map_err(compute_error("decode the image"))?;
         if pixels.iter().any(|value| !value.is_finite()) {
             return Err(EngineError::new(ErrorKind::InvalidOutput, "the autoencoder's numbers overflowed"));
@@ -182,4 +181,9 @@ impl<'p> Plan<'p> {
         pixels.iter_mut().for_each(|value| *value = (*value / 2.0 + 0.5).clamp(0.0, 1.0));
         Ok(pixels)
     }
+}
+
+/// A tensor in main memory.
+fn tensor(values: Vec<f32>, shape: (usize, usize, usize, usize)) -> Result<Tensor, EngineError> {
+    Tensor::from_vec(values, shape, &Device::Cpu).map_err(compute_error("place a sample"))
 }

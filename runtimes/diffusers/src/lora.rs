@@ -23,6 +23,8 @@ pub struct Delta {
 /// The changes of a job's adapters by the names of layers.
 #[derive(Clone, Default)]
 pub struct Adapters {
+    /// Files and factors: equal for equal changes.
+    pub key: String,
     layers: BTreeMap<String, Vec<Delta>>,
 }
 
@@ -33,6 +35,12 @@ impl Adapters {
             return &[];
         }
         self.layers.get(layer).map_or(&[], Vec::as_slice)
+    }
+
+    /// A key of the changes of a part's layers: empty without any.
+    pub fn key_of(&self, part: &str) -> String {
+        let of_part = |layer: &String| layer.strip_prefix(part).is_some_and(|rest| rest.starts_with('.'));
+        if self.layers.keys().any(of_part) { self.key.clone() } else { String::new() }
     }
 
     /// Names of the changed layers.

@@ -4,21 +4,26 @@ mod memory;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use candle_core::DType;
+use candle_core::Tensor;
 use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{
+    compute::Computed,
     error::compute_error,
     lora::Adapters,
+    networks::{
+        Networks, Parts, Processor,
+        graphs::{self, Graphs},
+    },
     repository::Repository,
     request::{Adapter, Defaults, Request},
     schedule,
     text::prompt::{Encoder, Prompts},
-    unet::{self, Unet},
-    vae::{self, Vae},
-    weights::{Placement, Weights},
+    unet,
+    vae::{self, Tiles},
+    weights::Element,
 };
 
 pub use memory::Need;
@@ -67,19 +72,38 @@ pub struct Settings {
     _task: Option<String>,
 }
 
+/// What computes the networks.
+#[derive(Debug, Clone)]
+pub enum On {
+    /// The processor, in `f32`.
+    Processor,
+    /// Graphs, on a GPU.
+    Graphs(graphs::Engine),
+}
+
+impl On {
+    /// Elements of the computation.
+    pub fn element(&self) -> Element {
+        match self {
+            Self::Processor => Element::F32,
+            Self::Graphs(engine) => engine.element,
+        }
+    }
+}
+
 /// A loaded repository.
 #[derive(Debug)]
 pub struct Model {
     /// Its family.
     pub family: Family,
-    /// Device and element type.
-    pub place: Placement,
-    /// The text encoders.
+    /// The networks on their device.
+    pub networks: Box<dyn Networks>,
+    /// The tokenizers of the text encoders, and encoded prompts.
     pub prompts: Prompts,
-    /// The denoising network.
-    pub unet: Unet,
-    /// The autoencoder.
-    pub vae: Vae,
+    /// Settings of the denoising network.
+    pub unet: unet::Config,
+    /// Settings of the autoencoder.
+    pub vae: vae::Config,
     /// Settings of the scheduler.
     pub schedule: schedule::Config,
     /// Whether an absent negative prompt is zeros instead of an empty prompt: SDXL.
@@ -93,11 +117,11 @@ pub struct Model {
 }
 
 impl Model {
-    /// Loads a repository. Rejects one whose weights alone exceed the memory `limit` in bytes.
+    /// Loads a repository onto a device. Rejects one whose weights alone exceed the memory `limit` in bytes.
     pub fn load(
         repository: Repository,
         engine: &Value,
-        place: Placement,
+        on: &On,
         limit: Option<u64>,
     ) -> Result<Self, EngineError> {
         let settings = if engine.is_null() { Ok(Settings::default()) } else { Settings::deserialize(engine) };
@@ -105,35 +129,35 @@ impl Model {
         let index: Map<String, Value> = repository.settings("model_index.json")?;
         let class_name = index.get("_class_name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let family = family(&class_name)?;
-        let vae_place = Placement { dtype: DType::F32, ..place.clone() };
-        let open = |part: &str, place: &Placement| Weights::open(part, &repository.weights(part)?, place);
         let mut text = vec![("text_encoder", "tokenizer")];
         text.extend((family == Family::Xl).then_some(("text_encoder_2", "tokenizer_2")));
+        let folders: Vec<&str> = text.iter().map(|(part, _)| *part).collect();
         // All headers are checked before the first tensor is read.
-        let texts = text.iter().map(|(part, _)| open(part, &place)).collect::<Result<Vec<_>, _>>()?;
-        let (unet, vae) = (open("unet", &place)?, open("vae", &vae_place)?);
-        let weights_bytes = texts.iter().chain([&unet, &vae]).map(Weights::bytes).sum();
+        let parts = Parts::open(&repository, &folders, on.element())?;
+        let weights_bytes = parts.bytes(on.element());
         memory::check_load(weights_bytes, limit)?;
-        let mut layers = BTreeMap::new();
-        for (part, weights) in text.iter().map(|(part, _)| *part).zip(&texts).chain([("unet", &unet)]) {
-            for name in weights.names().filter_map(|name| name.strip_suffix(".weight")) {
-                let shape = weights.shape(&format!("{name}.weight")).unwrap_or_default();
-                if shape.len() >= 2 {
-                    layers.insert(format!("{part}.{name}"), shape.to_vec());
-                }
-            }
-        }
-        let encoders =
-            text.iter().zip(&texts).map(|(names, weights)| Encoder::load(&repository, *names, weights));
-        let unet_config: unet::Config = repository.settings("unet/config.json")?;
-        let vae_config: vae::Config = repository.settings("vae/config.json")?;
+        let encoders = text
+            .iter()
+            .zip(&parts.texts)
+            .map(|((_, tokenizer), (config, _))| Encoder::load(&repository, tokenizer, config));
         let schedule = schedule_of(&repository, &settings)?;
         schedule::make(&schedule, 2, 0.0)?;
+        let layers = adaptable_layers(&parts);
+        let (unet, vae) = (parts.unet.0.clone(), parts.vae.0.clone());
+        let prompts = Prompts::new(encoders.collect::<Result<_, _>>()?);
+        let networks: Box<dyn Networks> = match on {
+            On::Processor => Box::new(Processor::load(parts)?),
+            On::Graphs(engine) => {
+                let adapters = read_adapters(&repository, &layers, &settings.loras)?;
+                Box::new(Graphs::load(parts, engine, &adapters)?)
+            }
+        };
         let model = Self {
             family,
-            prompts: Prompts::new(encoders.collect::<Result<_, _>>()?, place.clone()),
-            unet: Unet::load(unet_config, &unet)?,
-            vae: Vae::load(vae_config, &vae)?,
+            networks,
+            prompts,
+            unet,
+            vae,
             schedule,
             zeros_for_absent_negative: index
                 .get("force_zeros_for_empty_prompt")
@@ -143,7 +167,6 @@ impl Model {
             settings,
             weights_bytes,
             class_name,
-            place,
             repository,
         };
         model.check()?;
@@ -152,7 +175,7 @@ impl Model {
 
     /// Rejects parts that would fail in the middle of a job.
     fn check(&self) -> Result<(), EngineError> {
-        let (unet, channels) = (self.unet.config(), self.vae.config().latent_channels);
+        let (unet, channels) = (&self.unet, self.vae.latent_channels);
         let is_xl = unet.addition_embed_type.is_some();
         if unet.out_channels != channels || ![channels, 2 * channels + 1].contains(&unet.in_channels) {
             return Err(invalid_model(format!(
@@ -171,8 +194,8 @@ impl Model {
 
     /// Defaults of a request.
     pub fn defaults(&self) -> Defaults {
-        let scale = self.vae.config().scale();
-        let trained = self.unet.config().side().unwrap_or(64) * scale;
+        let scale = self.vae.scale();
+        let trained = self.unet.side().unwrap_or(64) * scale;
         let is_lcm = matches!(self.schedule.kind(), Ok(schedule::Kind::Lcm));
         let usual = if is_lcm {
             8.5
@@ -193,36 +216,26 @@ impl Model {
         }
     }
 
-    /// The adapters of a request, and a key for their combination.
-    pub fn adapters(&self, wanted: &[Adapter]) -> Result<(Adapters, String), EngineError> {
-        let mut adapters = Adapters::default();
-        let mut named = String::new();
-        for Adapter { name, scale } in wanted {
-            let file = self.adapter(name)?;
-            let Some(path) = self.repository.path(file) else { continue };
-            crate::lora::read((file, path.to_owned()), *scale, &self.layers, &self.place, &mut adapters)?;
-            let _ = write!(named, "{file}={scale};");
-        }
-        Ok((adapters, named))
+    /// The adapters of a request.
+    pub fn adapters(&self, wanted: &[Adapter]) -> Result<Adapters, EngineError> {
+        read_adapters(&self.repository, &self.layers, wanted)
     }
 
-    /// The file of an adapter: by its path, or by its name with or without the suffix.
-    fn adapter(&self, name: &str) -> Result<&str, EngineError> {
-        let files = || {
-            let parts = ["unet/", "vae/", "text_encoder/", "text_encoder_2/"];
-            self.repository.names().filter(move |file| {
-                file.ends_with(".safetensors") && !parts.iter().any(|part| file.starts_with(part))
-            })
+    /// Images of latents `[batch, height, width, channels]`, which are scaled already.
+    pub fn picture(&self, latents: &Tensor, tiles: Option<Tiles>) -> Computed<Tensor> {
+        match tiles {
+            Some(tiles) => tiles.decode(latents, |part| self.networks.picture(part)),
+            None => self.networks.picture(latents),
+        }
+    }
+
+    /// Mean and log variance of the latents of images `[batch, height, width, 3]` in -1..1.
+    pub fn latents(&self, pictures: &Tensor, tiles: Option<Tiles>) -> Computed<(Tensor, Tensor)> {
+        let moments = match tiles {
+            Some(tiles) => tiles.encode(pictures, |part| self.networks.moments(part))?,
+            None => self.networks.moments(pictures)?,
         };
-        let base = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
-        let found = files().find(|file| {
-            *file == name || base(file) == name || base(file).strip_suffix(".safetensors") == Some(name)
-        });
-        found.ok_or_else(|| {
-            let known: Vec<String> = files().map(base).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            invalid_input(format!("unknown lora {name:?}; this Cargo has {known}"))
-        })
+        vae::split(&moments, self.vae.latent_channels).map_err(compute_error("split the latents"))
     }
 
     /// Memory of a request.
@@ -239,17 +252,54 @@ impl Model {
     pub fn class_name(&self) -> &str {
         &self.class_name
     }
+}
 
-    /// A tensor on the model's device.
-    pub fn tensor(
-        &self,
-        values: Vec<f32>,
-        shape: (usize, usize, usize, usize),
-    ) -> Result<candle_core::Tensor, EngineError> {
-        let made = candle_core::Tensor::from_vec(values, shape, &candle_core::Device::Cpu);
-        let placed = made.and_then(|tensor| tensor.to_dtype(self.place.dtype)?.to_device(&self.place.device));
-        placed.map_err(compute_error("place a sample"))
+/// Layers that adapters can change, with the shapes of their weights.
+fn adaptable_layers(parts: &Parts) -> BTreeMap<String, Vec<usize>> {
+    let mut layers = BTreeMap::new();
+    for weights in parts.adaptable() {
+        for name in weights.names().filter_map(|name| name.strip_suffix(".weight")) {
+            let shape = weights.shape(&format!("{name}.weight")).unwrap_or_default();
+            if shape.len() >= 2 {
+                layers.insert(format!("{}.{name}", weights.part()), shape.to_vec());
+            }
+        }
     }
+    layers
+}
+
+fn read_adapters(
+    repository: &Repository,
+    layers: &BTreeMap<String, Vec<usize>>,
+    wanted: &[Adapter],
+) -> Result<Adapters, EngineError> {
+    let mut adapters = Adapters::default();
+    for Adapter { name, scale } in wanted {
+        let file = adapter(repository, name)?;
+        let Some(path) = repository.path(file) else { continue };
+        crate::lora::read((file, path.to_owned()), *scale, layers, &mut adapters)?;
+        let _ = write!(adapters.key, "{file}={scale};");
+    }
+    Ok(adapters)
+}
+
+/// The file of an adapter: by its path, or by its name with or without the suffix.
+fn adapter<'r>(repository: &'r Repository, name: &str) -> Result<&'r str, EngineError> {
+    let files = || {
+        let parts = ["unet/", "vae/", "text_encoder/", "text_encoder_2/"];
+        repository.names().filter(move |file| {
+            file.ends_with(".safetensors") && !parts.iter().any(|part| file.starts_with(part))
+        })
+    };
+    let base = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
+    let found = files().find(|file| {
+        *file == name || base(file) == name || base(file).strip_suffix(".safetensors") == Some(name)
+    });
+    found.ok_or_else(|| {
+        let known: Vec<String> = files().map(base).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        invalid_input(format!("unknown lora {name:?}; this Cargo has {known}"))
+    })
 }
 
 /// The repository's scheduler settings with those of the Cargo.

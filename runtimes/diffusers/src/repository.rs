@@ -13,6 +13,8 @@ use island_runtimes_kit::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::weights::Element;
+
 /// A repository's files on this Island.
 #[derive(Debug, Clone, Default)]
 pub struct Repository {
@@ -62,11 +64,15 @@ impl Repository {
         String::from_utf8(bytes).map_err(|_| invalid_model(format!("{name} is not text")))
     }
 
-    /// The files with the weights of a part; f32 rather than f16 if there is a choice: f16 is exact in f32, but was
-    /// rounded once.
-    pub fn weights(&self, folder: &str) -> Result<Vec<(String, PathBuf)>, EngineError> {
+    /// The files with the weights of a part. If there is a choice: for f32 those in f32, since f16 is exact in f32 but was rounded once, and
+    /// for f16 those in f16, which need no conversion.
+    pub fn weights(&self, folder: &str, element: Element) -> Result<Vec<(String, PathBuf)>, EngineError> {
+        let variants = match element {
+            Element::F32 => ["", ".fp16"],
+            Element::F16 => [".fp16", ""],
+        };
         for stem in ["diffusion_pytorch_model", "model"] {
-            for variant in ["", ".fp16"] {
+            for variant in variants {
                 let whole = format!("{folder}/{stem}{variant}.safetensors");
                 if let Some(path) = self.path(&whole) {
                     let path = path.to_owned();
@@ -151,15 +157,22 @@ mod tests {
     }
 
     fn chosen(names: &[&str]) -> Vec<String> {
-        repository(names).weights("unet").expect("weights").into_iter().map(|(name, _)| name).collect()
+        repository(names)
+            .weights("unet", Element::F32)
+            .expect("weights")
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect()
     }
 
     #[test]
-    fn f32_weights_are_preferred_and_shards_stay_together() {
+    fn weights_in_the_wanted_precision_are_preferred_and_shards_stay_together() {
         let half = "unet/diffusion_pytorch_model.fp16.safetensors";
         let whole = "unet/diffusion_pytorch_model.safetensors";
         assert_eq!(chosen(&[half, whole, "unet/config.json"]), [whole]);
         assert_eq!(chosen(&[half]), [half]);
+        let on_gpu = repository(&[half, whole]).weights("unet", Element::F16).expect("weights");
+        assert_eq!(on_gpu[0].0, half);
         let shards = [
             "unet/diffusion_pytorch_model-00001-of-00002.safetensors",
             "unet/diffusion_pytorch_model-00002-of-00002.safetensors",
@@ -169,7 +182,8 @@ mod tests {
 
     #[test]
     fn missing_shards_and_pickles_are_reported() {
-        let why = |names: &[&str]| repository(names).weights("unet").expect_err("refused").message();
+        let why =
+            |names: &[&str]| repository(names).weights("unet", Element::F32).expect_err("refused").message();
         assert!(why(&["unet/diffusion_pytorch_model-00002-of-00002.safetensors"]).contains("missing"));
         assert!(why(&["unet/diffusion_pytorch_model.bin"]).contains("may hold programs"));
         assert!(why(&["vae/diffusion_pytorch_model.safetensors"]).contains("no weights"));

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
+    host::CPU,
     job::Outcome,
 };
 use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
@@ -15,11 +16,16 @@ use island_runtimes_kit::{
     job::{Answer, Job},
     jobs::{self, Jobs},
 };
+use island_runtimes_worker::launch::GpuGrant;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::{model::Model, repository::Repository, request::Request};
+use crate::{
+    model::{Model, On},
+    repository::Repository,
+    request::Request,
+};
 
-pub use device::{probe, profile};
+pub use device::probe;
 use generator::Generator;
 
 /// How to run a model.
@@ -35,8 +41,8 @@ pub struct Settings {
     pub threads: u32,
     /// Memory it may use in megabytes; 0 is unlimited.
     pub memory_limit_mb: u64,
-    /// GPU memory it may use in megabytes; 0 uses the CPU.
-    pub vram_limit_mb: u64,
+    /// The GPUs that it may use; none restricts it to the processor.
+    pub gpus: Vec<GpuGrant>,
 }
 
 /// A loaded model. Its jobs run one after the other, since one uses every thread.
@@ -46,6 +52,7 @@ pub struct Diffusers {
     slots: u32,
     vram_mb: u64,
     version: String,
+    device: String,
 }
 
 impl Diffusers {
@@ -54,11 +61,11 @@ impl Diffusers {
         let slots = settings.slots.max(1);
         let generator = jobs::load("the engine", move || load(settings)).await?;
         let model = &generator.model;
-        let on_gpu = !model.place.device.is_cpu();
-        let version = format!("candle, {} on {}", model.class_name(), device::name(&model.place.device));
+        let version = format!("{}, {}", model.class_name(), model.networks.describe());
         tracing::info!(bytes = model.weights_bytes(), version, "model loaded");
         Ok(Self {
-            vram_mb: if on_gpu { model.weights_bytes() >> 20 } else { 0 },
+            vram_mb: model.networks.gpu_bytes() >> 20,
+            device: model.networks.device().unwrap_or_else(|| CPU.to_owned()),
             jobs: Jobs::new(Arc::new(generator), 1),
             slots,
             version,
@@ -88,11 +95,14 @@ fn load(settings: Settings) -> Result<Generator, EngineError> {
         .thread_name(|index| format!("sd-{index}"))
         .build()
         .map_err(|error| EngineError::host("start the engine's threads").because(error))?;
-    let place = device::place(settings.vram_limit_mb)?;
-    let limit = if place.device.is_cpu() { settings.memory_limit_mb } else { settings.vram_limit_mb };
+    let on = device::open(&settings.gpus, threads)?;
+    let limit = match &on {
+        On::Processor => settings.memory_limit_mb,
+        On::Graphs(_) => settings.gpus.iter().map(|gpu| gpu.memory_mb).max().unwrap_or(0),
+    };
     let limit = (limit > 0).then_some(limit << 20);
     let repository = Repository::new(settings.files);
-    let model = pool.install(|| Model::load(repository, &settings.cargo.engine, place, limit))?;
+    let model = pool.install(|| Model::load(repository, &settings.cargo.engine, &on, limit))?;
     let CargoSpec { slug, limits, .. } = settings.cargo;
     Ok(Generator { model, pool, limit, slug: slug.to_string(), max_output_bytes: limits.max_output_bytes })
 }
@@ -103,7 +113,7 @@ impl Runtime for Diffusers {
     }
 
     async fn probe(&self) -> Result<Probe, Unavailable> {
-        Ok(Probe { slots: self.slots, ..probe() })
+        Ok(Probe { slots: self.slots, ..device::without_gpus() })
     }
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
@@ -116,7 +126,7 @@ impl Runtime for Diffusers {
         };
         let answer =
             move |generator: &Generator, job: &Job| Ok(Answer::of(generator.answer(wanted, job)?, 0));
-        self.jobs.run(context, answer).await
+        self.jobs.run(context, answer).await.on(&self.device)
     }
 
     async fn shutdown(&self) {

@@ -4,13 +4,17 @@ mod attention;
 mod coder;
 mod tile;
 
-use candle_core::{D, Result as Computed, Tensor};
+use candle_core::{D, Tensor};
 use island_runtimes_kit::error::{EngineError, invalid_model};
 use serde::Deserialize;
 
 use coder::{Decoder, Encoder};
 
-use crate::{lora::Adapters, ops::Linear, weights::Weights};
+use crate::{
+    compute::{Compute, Computed, Weight},
+    ops::Linear,
+    weights::Weights,
+};
 pub use tile::Tiles;
 
 /// `vae/config.json`.
@@ -107,18 +111,16 @@ impl Config {
 
 /// The autoencoder. It computes in f32 on every device: f16 overflows in some of them.
 #[derive(Debug)]
-pub struct Vae {
-    config: Config,
-    encoder: Encoder,
-    decoder: Decoder,
-    quant: Option<Linear>,
-    post_quant: Option<Linear>,
-    adapters: Adapters,
+pub struct Vae<W = Tensor> {
+    encoder: Encoder<W>,
+    decoder: Decoder<W>,
+    quant: Option<Linear<W>>,
+    post_quant: Option<Linear<W>>,
 }
 
-impl Vae {
+impl<W: Weight> Vae<W> {
     /// Loads the autoencoder.
-    pub fn load(config: Config, weights: &Weights) -> Result<Self, EngineError> {
+    pub fn load(config: &Config, weights: &Weights) -> Result<Self, EngineError> {
         config.check()?;
         let root = weights.root();
         let channels = config.latent_channels;
@@ -126,50 +128,32 @@ impl Vae {
             is_there.then(|| Linear::load(&root.at(name), width, width)).transpose()
         };
         Ok(Self {
-            encoder: Encoder::load(&config, &root.at("encoder"))?,
-            decoder: Decoder::load(&config, &root.at("decoder"))?,
+            encoder: Encoder::load(config, &root.at("encoder"))?,
+            decoder: Decoder::load(config, &root.at("decoder"))?,
             quant: single(config.use_quant_conv, "quant_conv", 2 * channels)?,
             post_quant: single(config.use_post_quant_conv, "post_quant_conv", channels)?,
-            adapters: Adapters::default(),
-            config,
         })
     }
 
-    /// Its configuration.
-    pub fn config(&self) -> &Config {
-        &self.config
+    /// Mean and log variance, joined, of the latents of images with three channels in -1..1.
+    pub fn encode<C: Compute<Weight = W>>(&self, compute: &mut C, pictures: &C::Value) -> Computed<C::Value> {
+        let moments = self.encoder.forward(compute, pictures)?;
+        self.quant.as_ref().map_or(Ok(moments.clone()), |quant| compute.pointwise(quant, &moments))
     }
 
-    /// Mean and log variance of the latents of images `[batch, height, width, 3]` in -1..1.
-    pub fn encode(&self, pictures: &Tensor, tiles: Option<Tiles>) -> Computed<(Tensor, Tensor)> {
-        let encode = |x: &Tensor| {
-            let moments = self.encoder.forward(x, &self.adapters)?;
-            self.quant
-                .as_ref()
-                .map_or(Ok(moments.clone()), |quant| quant.forward(&moments, None, &self.adapters))
+    /// Images of latents, which are scaled already.
+    pub fn decode<C: Compute<Weight = W>>(&self, compute: &mut C, latents: &C::Value) -> Computed<C::Value> {
+        let x = match &self.post_quant {
+            Some(quant) => compute.pointwise(quant, latents)?,
+            None => latents.clone(),
         };
-        let moments = match tiles {
-            Some(tiles) => tiles.encode(pictures, encode)?,
-            None => encode(pictures)?,
-        };
-        let channels = self.config.latent_channels;
-        let mean = moments.narrow(D::Minus1, 0, channels)?.contiguous()?;
-        let variance = moments.narrow(D::Minus1, channels, channels)?.contiguous()?;
-        Ok((mean, variance.clamp(-30.0, 20.0)?))
+        self.decoder.forward(compute, &x)
     }
+}
 
-    /// Images of latents `[batch, height, width, channels]`, which are scaled already.
-    pub fn decode(&self, latents: &Tensor, tiles: Option<Tiles>) -> Computed<Tensor> {
-        let decode = |x: &Tensor| {
-            let x = self
-                .post_quant
-                .as_ref()
-                .map_or(Ok(x.clone()), |quant| quant.forward(x, None, &self.adapters))?;
-            self.decoder.forward(&x, &self.adapters)
-        };
-        match tiles {
-            Some(tiles) => tiles.decode(latents, decode),
-            None => decode(latents),
-        }
-    }
+/// Mean and log variance of moments `[batch, height, width, 2 · channels]`.
+pub fn split(moments: &Tensor, channels: usize) -> candle_core::Result<(Tensor, Tensor)> {
+    let mean = moments.narrow(D::Minus1, 0, channels)?.contiguous()?;
+    let variance = moments.narrow(D::Minus1, channels, channels)?.contiguous()?;
+    Ok((mean, variance.clamp(-30.0, 20.0)?))
 }

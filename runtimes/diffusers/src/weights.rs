@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 use island_runtimes_kit::error::{EngineError, ErrorKind, invalid_model};
 
@@ -21,36 +21,56 @@ use header::{Entry, Number};
 
 use crate::error::compute_error;
 
-/// Device and element type of a computation.
-#[derive(Debug, Clone)]
-pub struct Placement {
-    /// The device.
-    pub device: Device,
-    /// The element type.
-    pub dtype: DType,
+/// A file of weights.
+#[derive(Debug)]
+struct Stored {
+    name: String,
+    path: PathBuf,
+    file: File,
 }
 
-impl Placement {
-    /// The CPU, in f32.
-    pub fn cpu() -> Self {
-        Self { device: Device::Cpu, dtype: DType::F32 }
+/// Elements of a computation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// Half precision.
+    F16,
+    /// Single precision.
+    F32,
+}
+
+impl Element {
+    /// Its size in bytes.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::F16 => 2,
+            Self::F32 => 4,
+        }
     }
+}
+
+/// Bytes of a tensor in a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'w> {
+    /// The file.
+    pub path: &'w Path,
+    /// Its first byte.
+    pub offset: u64,
+    /// Its number of bytes.
+    pub length: usize,
 }
 
 /// The tensors of a part, not read yet.
 #[derive(Debug)]
 pub struct Weights {
     part: String,
-    files: Vec<(String, File)>,
+    files: Vec<Stored>,
     tensors: BTreeMap<String, (usize, Entry)>,
-    place: Placement,
 }
 
 impl Weights {
     /// Opens the files of a part and checks their headers.
-    pub fn open(part: &str, paths: &[(String, PathBuf)], place: &Placement) -> Result<Self, EngineError> {
-        let mut weights =
-            Self { part: part.to_owned(), files: Vec::new(), tensors: BTreeMap::new(), place: place.clone() };
+    pub fn open(part: &str, paths: &[(String, PathBuf)]) -> Result<Self, EngineError> {
+        let mut weights = Self { part: part.to_owned(), files: Vec::new(), tensors: BTreeMap::new() };
         for (name, path) in paths {
             weights.add(name, path)?;
         }
@@ -67,7 +87,7 @@ impl Weights {
             header::Error::Malformed(why) => invalid_model(format!("{name} {why}")),
         })?;
         let index = self.files.len();
-        self.files.push((name.to_owned(), file));
+        self.files.push(Stored { name: name.to_owned(), path: path.to_owned(), file });
         for (tensor, entry) in entries {
             if self.tensors.insert(tensor.clone(), (index, entry)).is_some() {
                 return Err(invalid_model(format!("the tensor {tensor} is in two files")));
@@ -81,6 +101,11 @@ impl Weights {
         Scope { weights: self, name: self.part.clone(), path: String::new() }
     }
 
+    /// The part's name.
+    pub fn part(&self) -> &str {
+        &self.part
+    }
+
     /// Names of all tensors.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
@@ -91,18 +116,28 @@ impl Weights {
         self.tensors.get(name).map(|(_, entry)| entry.shape.as_slice())
     }
 
-    /// Bytes of memory of all tensors once read.
-    pub fn bytes(&self) -> u64 {
-        let numbers = self.tensors.values().map(|(_, entry)| entry.numbers() as u64).sum::<u64>();
-        numbers * self.place.dtype.size_in_bytes() as u64
+    /// Numbers of all tensors.
+    pub fn numbers(&self) -> u64 {
+        self.tensors.values().map(|(_, entry)| entry.numbers() as u64).sum()
     }
 
-    /// Reads a tensor.
+    /// Where a tensor lies, if it is stored with these elements.
+    pub fn place(&self, name: &str, element: Element) -> Option<Place<'_>> {
+        let (index, entry) = self.tensors.get(name)?;
+        let is_same = match element {
+            Element::F16 => entry.number == Number::F16,
+            Element::F32 => entry.number == Number::F32,
+        };
+        let path = &self.files[*index].path;
+        is_same.then_some(Place { path, offset: entry.offset, length: entry.length })
+    }
+
+    /// Reads a tensor as `f32`.
     pub fn tensor(&self, name: &str) -> Result<Tensor, EngineError> {
         let Some((index, entry)) = self.tensors.get(name) else {
             return Err(invalid_model(format!("{} lacks the tensor {name}", self.part)));
         };
-        let (file_name, file) = &self.files[*index];
+        let Stored { name: file_name, file, .. } = &self.files[*index];
         let mut bytes = vec![0; entry.length];
         file.read_exact_at(&mut bytes, entry.offset).map_err(|error| {
             EngineError::new(ErrorKind::ModelUnavailable, format!("read {name} of {file_name}"))
@@ -118,9 +153,8 @@ impl Weights {
                 "the tensor {name} of {file_name} has NaN or infinite numbers"
             )));
         }
-        let made = Tensor::from_vec(values, entry.shape.as_slice(), &Device::Cpu)
-            .and_then(|tensor| tensor.to_dtype(self.place.dtype)?.to_device(&self.place.device));
-        made.map_err(compute_error("place a tensor"))
+        Tensor::from_vec(values, entry.shape.as_slice(), &Device::Cpu)
+            .map_err(compute_error("place a tensor"))
     }
 }
 
@@ -182,14 +216,20 @@ impl Scope<'_> {
 
     /// A tensor of this shape, stored in this or another one.
     pub fn get_as(&self, name: &str, shape: &[usize], stored: &[&[usize]]) -> Result<Tensor, EngineError> {
-        let full = self.full(name);
-        let found = self.weights.shape(&full);
-        if let Some(found) = found.filter(|found| *found != shape && !stored.contains(found)) {
-            let part = &self.weights.part;
-            return Err(invalid_model(format!(
-                "the tensor {full} of {part} is {found:?}, its settings require {shape:?}"
-            )));
-        }
+        let full = self.find(name, shape, stored)?;
         self.weights.tensor(&full)?.reshape(shape).map_err(compute_error("shape a tensor"))
+    }
+
+    /// The name in its part of a tensor that is stored in this or another shape.
+    pub fn find(&self, name: &str, shape: &[usize], stored: &[&[usize]]) -> Result<String, EngineError> {
+        let full = self.full(name);
+        let part = &self.weights.part;
+        match self.weights.shape(&full) {
+            None => Err(invalid_model(format!("{part} lacks the tensor {full}"))),
+            Some(found) if found == shape || stored.contains(&found) => Ok(full),
+            Some(found) => Err(invalid_model(format!(
+                "the tensor {full} of {part} is {found:?}, its settings require {shape:?}"
+            ))),
+        }
     }
 }

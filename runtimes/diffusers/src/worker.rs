@@ -1,7 +1,11 @@
-//! The engine in a worker process.
+//! The engine in a worker process. With GPUs, ONNX Runtime is opened before the sandbox is applied; without, never.
 
-use island_protocol::{cargo::RuntimeType, job::Failure};
+use island_protocol::{
+    cargo::RuntimeType,
+    job::{Failure, FailureCode},
+};
 use island_runtimes_api::{Probe, Unavailable};
+use island_runtimes_graph::{gpu, library};
 use island_runtimes_worker::{
     inside::{EngineLoader, LoadProgress, Loaded},
     launch::Launch,
@@ -25,23 +29,29 @@ impl EngineLoader for DiffusersEngine {
         Ok(probe())
     }
 
-    fn prepare(&mut self, _launch: &Launch) -> Result<(), Failure> {
-        Ok(())
+    fn prepare(&mut self, launch: &Launch) -> Result<(), Failure> {
+        if launch.gpus.is_empty() {
+            return Ok(());
+        }
+        library::open().map(drop).map_err(|error| Failure::of_host(FailureCode::InternalError, error.reason))
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        crate::runtime::profile(&launch.gpus)
+        let mut profile = Profile::gpu(&launch.gpus);
+        if !launch.gpus.is_empty() {
+            profile.libraries.extend(gpu::folders());
+        }
+        profile
     }
 
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Diffusers>, Failure> {
-        let vram_limit_mb = launch.vram_limit_mb();
         let runtime = Diffusers::load(Settings {
             files: launch.artifacts,
             cargo: launch.cargo,
             slots: launch.slots,
             threads: launch.threads,
             memory_limit_mb: launch.memory_limit_mb,
-            vram_limit_mb,
+            gpus: launch.gpus,
         })
         .await?;
         Ok(Loaded { slots: runtime.slots(), vram_mb: runtime.vram_mb(), version: runtime.version(), runtime })

@@ -7,30 +7,35 @@ use std::fmt::Write as _;
 use island_runtimes_diffusers::{
     denoise::{Plan, Step},
     lora::Adapters,
+    model::On,
     request::Request,
     schedule,
-    unet::Conditioning,
+    unet::{Conditioning, Inputs},
     vae::Tiles,
-    weights::Placement,
+    weights::Element,
 };
 use serde_json::{Map, Value};
-use support::{Apart, Fixture, Given, all};
+use support::{Apart, Fixture, Given, all, graphs};
 
 /// Differences above their tolerance, and a line for everything.
-#[derive(Default)]
 struct Table {
     rows: usize,
     lines: String,
     wrong: Vec<String>,
+    tolerances: Tolerances,
 }
 
 impl Table {
+    fn new(tolerances: Tolerances) -> Self {
+        Self { rows: 0, lines: String::new(), wrong: Vec::new(), tolerances }
+    }
+
     fn row(&mut self, at: &str, apart: Apart, tolerance: f32) {
         self.rows += 1;
         let Apart { most, share, cosine } = apart;
         let _ = writeln!(self.lines, "{at:<58} {most:>10.2e} {share:>10.2e} {cosine:>12.9}");
         // Written so that no comparison with NaN passes.
-        if !(share <= tolerance && cosine > 0.9999) {
+        if !(share <= tolerance && cosine > self.tolerances.cosine) {
             self.wrong.push(format!("{at}: apart by {most:e}, of the greatest {share:e}, cosine {cosine}"));
         }
     }
@@ -60,12 +65,36 @@ fn folder_index(name: &str) -> usize {
     usize::from(name.ends_with("_2"))
 }
 
+/// The differences that a kind of numbers may have, as shares of the maximum.
+#[derive(Debug, Clone, Copy)]
+struct Tolerances {
+    text: f32,
+    /// A factor for [`rounding`].
+    network: f32,
+    autoencoder: f32,
+    pipeline: f32,
+    cosine: f64,
+}
+
+/// Single precision.
+const SINGLE: Tolerances =
+    Tolerances { text: 2e-5, network: 1.0, autoencoder: 5e-5, pipeline: 1e-2, cosine: 0.9999 };
+
+#[test]
+fn graphs_equal_diffusers() {
+    let on = graphs(Element::F32);
+    encoders(&on, SINGLE);
+    network(&on, SINGLE);
+    autoencoder(&on, SINGLE);
+    pipelines(&on, SINGLE, |_| true, 140);
+}
+
 #[test]
 fn tokens_equal_transformers() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for fixture in all() {
-        let model = fixture.model().expect("a model");
+        let model = fixture.model(&On::Processor).expect("a model");
         for case in fixture.list("tokens") {
             let encoder = &model.prompts.encoders()[folder_index(text(&case, "tokenizer"))];
             let (got, _) = encoder.tokens.of(text(&case, "prompt")).expect("tokens");
@@ -85,24 +114,33 @@ fn tokens_equal_transformers() {
 
 #[test]
 fn encoders_equal_transformers() {
-    let mut table = Table::default();
+    encoders(&On::Processor, SINGLE);
+}
+
+fn encoders(on: &On, tolerances: Tolerances) {
+    let mut table = Table::new(tolerances);
     for fixture in all() {
-        let model = fixture.model().expect("a model");
+        let model = fixture.model(on).expect("a model");
         for case in fixture.list("hidden") {
-            let encoder = &model.prompts.encoders()[folder_index(text(&case, "encoder"))];
-            let got =
-                encoder.model.encode(&ids(&case), &Adapters::default(), &Placement::cpu()).expect("encoded");
-            let penultimate = &got.hidden[got.hidden.len() - 2];
-            for (name, tensor) in [("last", &got.last), ("penultimate", penultimate), ("pooled", &got.pooled)]
+            let index = folder_index(text(&case, "encoder"));
+            let depth = model.prompts.encoders()[index].depth;
+            let encode = |layer| {
+                let encoded = model.networks.encode(index, &ids(&case), layer, &Adapters::default());
+                encoded.expect("encoded")
+            };
+            let (last, penultimate) = (encode(depth), encode(depth - 1));
+            for (name, tensor) in
+                [("last", &last.normed), ("penultimate", &penultimate.state), ("pooled", &last.pooled)]
             {
                 let path = format!("hidden/{}/{name}", text(&case, "name"));
-                table.row(&format!("{}/{path}", fixture.name), of(tensor, &fixture, &path), 2e-5);
+                table.row(&format!("{}/{path}", fixture.name), of(tensor, &fixture, &path), tolerances.text);
             }
         }
         for case in fixture.list("text") {
             let skip = case["clip_skip"].as_u64().map(|skip| skip as usize);
             let encode = |prompt: &str, skip| {
-                model.prompts.encode(prompt, skip, &Adapters::default(), "").expect("encoded")
+                let networks = model.networks.as_ref();
+                model.prompts.encode(networks, prompt, skip, &Adapters::default()).expect("encoded")
             };
             let positive = encode(text(&case, "prompt"), skip);
             let negative = match case["negative_prompt"].as_str() {
@@ -114,7 +152,8 @@ fn encoders_equal_transformers() {
             rows.extend(negative.pooled.map(|pooled| ("negative_pooled", pooled)));
             for (name, tensor) in rows {
                 let path = format!("text/{}/{name}", text(&case, "name"));
-                table.row(&format!("{}/{path}", fixture.name), of(&tensor, &fixture, &path), 2e-5);
+                let apart = of(&tensor, &fixture, &path);
+                table.row(&format!("{}/{path}", fixture.name), apart, tolerances.text);
             }
         }
     }
@@ -128,9 +167,13 @@ fn of(tensor: &candle_core::Tensor, fixture: &Fixture, path: &str) -> Apart {
 
 #[test]
 fn network_equals_diffusers() {
-    let mut table = Table::default();
+    network(&On::Processor, SINGLE);
+}
+
+fn network(on: &On, tolerances: Tolerances) {
+    let mut table = Table::new(tolerances);
     for fixture in all() {
-        let model = fixture.model().expect("a model");
+        let model = fixture.model(on).expect("a model");
         for case in fixture.list("unet") {
             let path = |tensor: &str| format!("unet/{}/{tensor}", text(&case, "name"));
             let sample = fixture.numbers(&path("sample")).pixels_last().tensor();
@@ -148,14 +191,14 @@ fn network_equals_diffusers() {
                 "{}",
                 path("guidance")
             );
-            let got =
-                model.unet.forward(&sample, time, &conditioning, &Adapters::default()).expect("predicted");
+            let inputs = Inputs::new(&model.unet, &sample, time, &conditioning).expect("inputs");
+            let got = model.networks.predict(&inputs, &Adapters::default()).expect("predicted");
             let got: Vec<f32> = got.flatten_all().and_then(|flat| flat.to_vec1()).expect("numbers");
             let wanted = fixture.numbers(&path("output")).pixels_last().values;
             table.row(
                 &format!("{}/{}", fixture.name, path("output")),
                 Apart::of(&got, &wanted),
-                rounding(&fixture.name),
+                rounding(&fixture.name) * tolerances.network,
             );
         }
     }
@@ -164,27 +207,31 @@ fn network_equals_diffusers() {
 
 #[test]
 fn autoencoder_equals_diffusers() {
-    let mut table = Table::default();
+    autoencoder(&On::Processor, SINGLE);
+}
+
+fn autoencoder(on: &On, tolerances: Tolerances) {
+    let mut table = Table::new(tolerances);
     for fixture in all() {
-        let model = fixture.model().expect("a model");
+        let model = fixture.model(on).expect("a model");
         for case in fixture.list("vae") {
             let path = |tensor: &str| format!("vae/{}/{tensor}", text(&case, "name"));
-            let tiles = (case["tiling"] == true).then(|| Tiles::of(model.vae.config()));
+            let tiles = (case["tiling"] == true).then(|| Tiles::of(&model.vae));
             let pixels = |tensor: &str| fixture.numbers(&path(tensor)).pixels_last();
             let mut compare = |name: &str, got: &candle_core::Tensor| {
                 let got: Vec<f32> = got.flatten_all().and_then(|flat| flat.to_vec1()).expect("numbers");
                 table.row(
                     &format!("{}/{}", fixture.name, path(name)),
                     Apart::of(&got, &pixels(name).values),
-                    5e-5,
+                    tolerances.autoencoder,
                 );
             };
             if text(&case, "direction") == "encode" {
-                let (mean, variance) = model.vae.encode(&pixels("image").tensor(), tiles).expect("encoded");
+                let (mean, variance) = model.latents(&pixels("image").tensor(), tiles).expect("encoded");
                 compare("mean", &mean);
                 compare("logvar", &variance);
             } else {
-                compare("image", &model.vae.decode(&pixels("latents").tensor(), tiles).expect("decoded"));
+                compare("image", &model.picture(&pixels("latents").tensor(), tiles).expect("decoded"));
             }
         }
     }
@@ -195,7 +242,7 @@ fn autoencoder_equals_diffusers() {
 fn initial_images_are_read_as_in_diffusers() {
     let mut wrong = Vec::new();
     for fixture in all() {
-        let multiple = fixture.model().expect("a model").defaults().multiple;
+        let multiple = fixture.model(&On::Processor).expect("a model").defaults().multiple;
         for case in fixture.list("preprocess") {
             let source = island_runtimes_diffusers::picture::read(&fixture.base64(text(&case, "file")), "it");
             let source = source.expect("a picture");
@@ -244,13 +291,18 @@ fn input(fixture: &Fixture, case: &Value) -> Value {
 
 #[test]
 fn pipelines_equal_diffusers() {
-    let mut table = Table::default();
+    pipelines(&On::Processor, SINGLE, |_| true, 140);
+}
+
+fn pipelines(on: &On, tolerances: Tolerances, wanted: impl Fn(&str) -> bool, least: usize) {
+    let mut table = Table::new(tolerances);
     for fixture in all() {
-        let model = fixture.model().expect("a model");
-        for case in fixture.list("pipelines") {
-            let name = format!("pipelines/{}", text(&case, "name"));
+        let model = fixture.model(on).expect("a model");
+        let cases = fixture.list("pipelines");
+        for case in cases.iter().filter(|case| wanted(text(case, "name"))) {
+            let name = format!("pipelines/{}", text(case, "name"));
             let at = format!("{}/{name}", fixture.name);
-            let request = Request::read(&input(&fixture, &case), &model.defaults());
+            let request = Request::read(&input(&fixture, case), &model.defaults());
             let request = request.unwrap_or_else(|failure| panic!("{at}: {}", failure.message()));
             let schedule = match &case["scheduler"] {
                 Value::Null => model.schedule.clone(),
@@ -280,11 +332,11 @@ fn pipelines_equal_diffusers() {
                 }
             }
             // Guidance and many steps amplify the rounding of the first.
-            table.row(&format!("{at} steps"), worst, 1e-2);
-            table.row(&format!("{at} image"), pixels, 1e-2);
+            table.row(&format!("{at} steps"), worst, tolerances.pipeline);
+            table.row(&format!("{at} image"), pixels, tolerances.pipeline);
         }
     }
-    table.finish("pipelines", 140);
+    table.finish("pipelines", least);
 }
 
 /// The effect of rounding alone on a network of random weights, relative to the maximum: PyTorch's own results in f32 and in f64 differ as
@@ -319,7 +371,7 @@ fn schedulers_equal_diffusers() {
     let folder = support::fixtures().join("schedulers/golden");
     assert!(folder.join("cases.json").is_file(), "there are goldens of the schedulers");
     let fixture = Fixture::read(&folder, &folder);
-    let mut table = Table::default();
+    let mut table = Table::new(SINGLE);
     let (start, outputs, noises) =
         (fixture.numbers("start"), fixture.numbers("outputs"), fixture.numbers("noises"));
     for case in fixture.list("schedulers") {

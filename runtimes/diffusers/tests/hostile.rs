@@ -12,11 +12,10 @@ use std::{
 use candle_core::Device;
 use island_protocol::job::{Failure, Fault};
 use island_runtimes_diffusers::{
-    model::Model,
+    model::{Model, On},
     repository::Repository,
     request::{Adapter, Request},
     runtime::Diffusers,
-    weights::Placement,
 };
 use serde_json::{Value, json};
 use support::{Fixture, run_job};
@@ -59,7 +58,7 @@ impl RepositoryCopy {
     }
 
     fn load(&self) -> Result<Model, Failure> {
-        Model::load(Repository::new(self.files.clone()), &Value::Null, Placement::cpu(), None)
+        Model::load(Repository::new(self.files.clone()), &Value::Null, &On::Processor, None)
             .map_err(Failure::from)
     }
 
@@ -138,7 +137,7 @@ fn headers_out_of_range_cost_nothing() {
     file.write_all(&[0]).expect("written");
     let mut files = spoiled.files.clone();
     files.insert(UNET.to_owned(), path);
-    let failure = Model::load(Repository::new(files), &Value::Null, Placement::cpu(), Some(1 << 30))
+    let failure = Model::load(Repository::new(files), &Value::Null, &On::Processor, Some(1 << 30))
         .expect_err("refused");
     assert!(failure.message().contains("this Island lends 1024 MB"), "{failure}");
 }
@@ -225,8 +224,8 @@ fn invalid_adapters_are_rejected() {
 fn requests_beyond_the_memory_limit_are_rejected_before_any_work() {
     let fixture = Fixture::named("sd15");
     let limit = Some(300 << 20);
-    let model = Model::load(Repository::new(fixture.files()), &Value::Null, Placement::cpu(), limit)
-        .expect("it fits");
+    let model =
+        Model::load(Repository::new(fixture.files()), &Value::Null, &On::Processor, limit).expect("it fits");
     let large = json!({ "prompt": "x", "width": 2048, "height": 2048 });
     let request = Request::read(&large, &model.defaults()).expect("it makes sense");
     let failure = model.need(&request).tiles(model.weights_bytes(), limit).expect_err("refused");

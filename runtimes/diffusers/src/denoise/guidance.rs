@@ -22,15 +22,11 @@ pub(super) struct Guidance {
 }
 
 impl Guidance {
-    pub(super) fn new(
-        model: &Model,
-        request: &Request,
-        adapters: &Adapters,
-        named: &str,
-    ) -> Result<Self, EngineError> {
-        let encode = |prompt: &str, skip| model.prompts.encode(prompt, skip, adapters, named);
+    pub(super) fn new(model: &Model, request: &Request, adapters: &Adapters) -> Result<Self, EngineError> {
+        let encode =
+            |prompt: &str, skip| model.prompts.encode(model.networks.as_ref(), prompt, skip, adapters);
         let positive = encode(&request.prompt, request.clip_skip)?;
-        let distilled = model.unet.config().time_cond_proj_dim.is_some();
+        let distilled = model.unet.time_cond_proj_dim.is_some();
         let scale = (request.guidance > 1.0 && !distilled).then_some(request.guidance as f32);
         let mut prompts = vec![Prompt::clone(&positive)];
         let mut sizes = sizes(request.framing, request);

@@ -1,9 +1,9 @@
 //! The initial image, and the part of it that is inpainted.
 
-use candle_core::{D, DType, Device, Tensor};
+use candle_core::{D, Tensor};
 use island_runtimes_kit::error::{EngineError, invalid_input};
 
-use super::Plan;
+use super::{Plan, tensor};
 use crate::{
     error::compute_error,
     noise::{Noise, Purpose},
@@ -38,7 +38,7 @@ impl InitialImage {
     ) -> Result<Option<Self>, EngineError> {
         let (height, width) = (plan.request.height, plan.request.width);
         let (rows, columns, channels) = plan.size;
-        let is_inpainting_network = plan.model.unet.config().in_channels != channels;
+        let is_inpainting_network = plan.model.unet.in_channels != channels;
         let encode = |pixels: Vec<f32>, purpose| {
             let noise = noise.draw(picture, purpose, rows * columns * channels);
             encode(plan, pixels, &noise)
@@ -74,8 +74,8 @@ impl InitialImage {
                         [pixel[0] * keep, pixel[1] * keep, pixel[2] * keep]
                     });
                     let masked = encode(masked.collect(), Purpose::MaskedPosterior)?;
-                    let masked = plan.model.tensor(masked, (1, rows, columns, channels))?;
-                    let mask = plan.model.tensor(initial.mask.clone(), (1, rows, columns, 1))?;
+                    let masked = tensor(masked, (1, rows, columns, channels))?;
+                    let mask = tensor(initial.mask.clone(), (1, rows, columns, 1))?;
                     let joined = Tensor::cat(&[&mask, &masked], D::Minus1);
                     initial.inpainting_inputs =
                         Some(joined.map_err(compute_error("join the mask and its image"))?);
@@ -128,14 +128,12 @@ impl InitialImage {
 /// Latents of an image, sampled from the autoencoder's distribution.
 fn encode(plan: &Plan<'_>, pixels: Vec<f32>, noise: &[f32]) -> Result<Vec<f32>, EngineError> {
     let shape = (1, plan.request.height, plan.request.width, 3);
-    let flat = |tensor: &Tensor| {
-        tensor.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()
-    };
-    let (mean, variance) = Tensor::from_vec(pixels, shape, &plan.model.place.device)
-        .and_then(|picture| plan.model.vae.encode(&picture, plan.tiles))
-        .and_then(|(mean, variance)| Ok((flat(&mean)?, flat(&variance)?)))
+    let flat = |tensor: &Tensor| tensor.flatten_all()?.to_vec1::<f32>();
+    let (mean, variance) = plan.model.latents(&tensor(pixels, shape)?, plan.tiles)?;
+    let (mean, variance) = flat(&mean)
+        .and_then(|mean| Ok((mean, flat(&variance)?)))
         .map_err(compute_error("encode the initial image"))?;
-    let factor = plan.model.vae.config().scaling_factor;
+    let factor = plan.model.vae.scaling_factor;
     let terms = mean.iter().zip(&variance).zip(noise);
     Ok(terms
         .map(|((mean, log), noise)| ((f64::from(mean + (0.5 * log).exp() * noise)) * factor) as f32)

@@ -2,18 +2,14 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
 use super::{
     Adapters, Delta,
     keys::{self, Part},
 };
-use crate::{
-    error::compute_error,
-    ops,
-    weights::{Placement, Weights},
-};
+use crate::{error::compute_error, ops, weights::Weights};
 
 /// Maximum rank: beyond it an adapter is not smaller than the layer.
 const MAX_RANK: usize = 1024;
@@ -31,10 +27,9 @@ pub fn read(
     (name, path): (&str, PathBuf),
     scale: f64,
     layers: &BTreeMap<String, Vec<usize>>,
-    place: &Placement,
     adapters: &mut Adapters,
 ) -> Result<(), EngineError> {
-    let weights = Weights::open(name, &[(name.to_owned(), path)], &Placement::cpu())?;
+    let weights = Weights::open(name, &[(name.to_owned(), path)])?;
     let by_flat: BTreeMap<String, &String> = layers.keys().map(|layer| (keys::flat(layer), layer)).collect();
     let mut found: BTreeMap<&String, Stored> = BTreeMap::new();
     for tensor in weights.names() {
@@ -59,7 +54,7 @@ pub fn read(
     }
     for (layer, stored) in found {
         let delta = delta(&weights, layer, &stored, &layers[layer], scale)?;
-        adapters.add(layer.clone(), placed(delta, place)?);
+        adapters.add(layer.clone(), delta);
     }
     Ok(())
 }
@@ -102,15 +97,4 @@ fn delta(
 
 fn number(tensor: &Tensor) -> Option<f64> {
     tensor.flatten_all().ok()?.to_vec1::<f32>().ok()?.first().map(|alpha| f64::from(*alpha))
-}
-
-fn placed(delta: Delta, place: &Placement) -> Result<Delta, EngineError> {
-    let dtype = if place.device.is_cpu() { DType::F32 } else { place.dtype };
-    let move_to = |tensor: &Tensor| tensor.to_dtype(dtype)?.to_device(&place.device);
-    let failed = compute_error("place an adapter");
-    Ok(Delta {
-        down: move_to(&delta.down).map_err(&failed)?,
-        up: move_to(&delta.up).map_err(&failed)?,
-        scale: delta.scale,
-    })
 }

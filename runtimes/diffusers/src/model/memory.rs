@@ -3,10 +3,12 @@
 use island_runtimes_kit::error::{EngineError, ErrorKind};
 
 use super::Model;
-use crate::{request::Request, vae::Tiles};
+use crate::{networks::graphs::MAX_SCORES, request::Request, unet, vae::Tiles};
 
-/// Bytes of a number during computation.
+/// Bytes of a number during computation, but for that of the denoising network.
 const NUMBER: u64 = 4;
+/// Copies of scores that are alive at once: the scores, and the shares that they become.
+const SCORES: u64 = 2;
 /// Features, in multiples of the network's first width, that are alive at once at full size: skip connections, and a widened layer.
 const UNET_WIDTHS: u64 = 24;
 /// Layers of the autoencoder that are alive at once at full size.
@@ -59,18 +61,32 @@ pub(super) fn check_load(weights: u64, limit: Option<u64>) -> Result<(), EngineE
 
 pub(super) fn of_run(model: &Model, request: &Request) -> Need {
     let (height, width) = (request.height, request.width);
-    let scale = model.vae.config().scale();
+    let scale = model.vae.scale();
     let latents = (height / scale * (width / scale)) as u64;
-    let first = model.unet.config().widths().first().copied().unwrap_or(0) as u64;
+    let first = model.unet.widths().first().copied().unwrap_or(0) as u64;
     let batch = if request.guidance > 1.0 { 2 } else { 1 };
-    let widest = model.vae.config().widest() as u64;
-    let decode = |pixels: usize| pixels as u64 * widest * NUMBER * VAE_LAYERS;
-    let tile = Tiles::of(model.vae.config()).side();
+    let widest = model.vae.widest() as u64;
+    let costs = model.networks.costs();
+    let number = costs.element.bytes();
+    let decode = |pixels: usize| {
+        let rows = (pixels / (scale * scale)) as u64;
+        let scores = if costs.keeps_vae_scores { (rows * rows * NUMBER).min(MAX_SCORES) * SCORES } else { 0 };
+        pixels as u64 * widest * NUMBER * VAE_LAYERS + scores
+    };
+    let tile = Tiles::of(&model.vae).side();
     let finished = (height * width * 3) as u64 * NUMBER * (request.images as u64 + 3);
+    let scores = if costs.keeps_scores { scores(&model.unet, latents) * batch * number * SCORES } else { 0 };
     Need {
-        steps: latents * first * batch * UNET_WIDTHS * NUMBER + finished,
+        steps: latents * first * batch * UNET_WIDTHS * number + scores + finished,
         whole: decode(height * width) + finished,
         tiled: decode(height.min(tile) * width.min(tile)) + finished,
         pixels: height * width,
     }
+}
+
+/// The most scores of an attention in the denoising network: one for each pair of pixels and each head.
+fn scores(unet: &unet::Config, latents: u64) -> u64 {
+    let blocks = (0..unet.widths().len()).filter(|&block| unet.attends(block));
+    let of_block = |block: usize| (latents >> (2 * block)).pow(2) * unet.heads(block) as u64;
+    blocks.map(of_block).max().unwrap_or(0)
 }

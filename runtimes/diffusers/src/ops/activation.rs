@@ -5,7 +5,7 @@ use pulp::Arch;
 use rayon::prelude::*;
 use serde::Deserialize;
 
-use super::{device, floats::Floats, math};
+use super::{floats::Floats, math};
 
 /// Elements per task.
 const PIECE: usize = 1 << 14;
@@ -26,9 +26,6 @@ pub enum Activation {
 impl Activation {
     /// Applies the function to a tensor.
     pub fn of(self, x: &Tensor) -> Computed<Tensor> {
-        if !x.device().is_cpu() {
-            return device::activation(self, x);
-        }
         let values = Floats::of(x)?;
         let mut out = vec![0.0; values.len()];
         out.par_chunks_mut(PIECE).zip(values.par_chunks(PIECE)).for_each(|(out, values)| {
@@ -52,9 +49,6 @@ fn each(out: &mut [f32], values: &[f32], of: impl Fn(f32) -> f32) {
 
 /// The first half of the last dimension, times the GELU of the second.
 pub fn geglu(x: &Tensor) -> Computed<Tensor> {
-    if !x.device().is_cpu() {
-        return device::geglu(x);
-    }
     let mut shape = x.dims().to_vec();
     let Some(width) = shape.last_mut() else { return Ok(x.clone()) };
     *width /= 2;

@@ -5,7 +5,6 @@ use pulp::Arch;
 use rayon::prelude::*;
 
 use super::{
-    device,
     floats::Floats,
     math,
     product::{Matrix, product},
@@ -27,9 +26,6 @@ pub fn attention(
     let fits = key_batch == batch && key_channels == channels && key.dims() == value.dims();
     if heads == 0 || channels % heads != 0 || !fits || others == 0 {
         bail!("{heads} heads do not fit {:?} and {:?}", query.dims(), key.dims());
-    }
-    if !query.device().is_cpu() {
-        return device::attention(query, key, value, heads, causal);
     }
     let width = channels / heads;
     let scale = 1.0 / (width as f32).sqrt();

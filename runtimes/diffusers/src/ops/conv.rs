@@ -5,12 +5,11 @@ use island_runtimes_kit::error::EngineError;
 use rayon::prelude::*;
 
 use super::{
-    device,
     floats::Floats,
     linear::filled,
-    product::{Matrix, product, turned},
+    product::{Matrix, product},
 };
-use crate::{lora::Adapters, weights::Scope};
+use crate::{compute::Weight, lora::Adapters, weights::Scope};
 
 /// Elements of patches per task: those that fit into the second-level cache with the weights in use.
 const BLOCK: usize = 1 << 19;
@@ -43,33 +42,27 @@ impl Shape {
 
 /// A convolution.
 #[derive(Debug, Clone)]
-pub struct Conv {
-    name: String,
+pub struct Conv<W = Tensor> {
+    /// Name of the layer in its repository.
+    pub(crate) name: String,
     /// `[outputs, kernel · kernel · inputs]`, a patch in memory order; transposed in main memory.
-    weight: Tensor,
-    bias: Tensor,
-    inputs: usize,
-    shape: Shape,
+    pub(crate) weight: W,
+    pub(crate) bias: W,
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    pub(crate) shape: Shape,
+}
+
+impl<W: Weight> Conv<W> {
+    /// Loads the layer.
+    pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize, shape: Shape) -> Result<Self, EngineError> {
+        let weight = W::conv(scope, inputs, outputs, shape.kernel)?;
+        let bias = W::plain(scope, "bias", &[outputs])?;
+        Ok(Self { name: scope.name().to_owned(), weight, bias, inputs, outputs, shape })
+    }
 }
 
 impl Conv {
-    /// Loads the layer.
-    pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize, shape: Shape) -> Result<Self, EngineError> {
-        let kernel = shape.kernel;
-        let weight = scope.get("weight", &[outputs, inputs, kernel, kernel])?;
-        let weight = patches_first(&weight);
-        let weight =
-            weight.and_then(|weight| if weight.device().is_cpu() { turned(&weight) } else { Ok(weight) });
-        let weight = weight.map_err(crate::error::compute_error("lay out a convolution"))?;
-        let bias = scope.get("bias", &[outputs])?;
-        Ok(Self { name: scope.name().to_owned(), weight, bias, inputs, shape })
-    }
-
-    /// Applies the layer to `[batch, height, width, inputs]`.
-    pub fn forward(&self, x: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
-        self.with(x, None, None, None, adapters)
-    }
-
     /// Applies the layer and adds `residual`.
     pub fn onto(&self, x: &Tensor, residual: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
         self.with(x, None, Some(residual), None, adapters)
@@ -98,18 +91,10 @@ impl Conv {
             bail!("{} takes {} channels, not {inputs}", self.name, self.inputs);
         }
         let deltas = adapters.of(&self.name);
-        if !x.device().is_cpu() {
-            let x = &device::enlarged(x, size)?;
-            let mut out = device::conv(x, &self.weight, Some(&self.bias), self.shape)?;
-            for delta in deltas {
-                out = (out + device::conv_delta(x, delta, self.shape)?)?;
-            }
-            return device::sums(&out, shift, residual);
-        }
         let view =
             View { batch, height, width, inputs, size: size.unwrap_or((height, width)), shape: self.shape };
         let (out_height, out_width) = view.outputs();
-        let outputs = self.bias.elem_count();
+        let outputs = self.outputs;
         let values = Floats::of(x)?;
         let (weight, bias) = (Floats::of(&self.weight)?, Floats::of(&self.bias)?);
         let residual = residual.map(Floats::of).transpose()?;

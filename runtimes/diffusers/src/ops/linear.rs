@@ -4,43 +4,37 @@ use candle_core::{Result as Computed, Tensor, bail};
 use island_runtimes_kit::error::EngineError;
 
 use super::{
-    device,
     floats::Floats,
-    product::{Matrix, product, turned},
+    product::{Matrix, product},
 };
-use crate::{lora::Adapters, weights::Scope};
+use crate::{compute::Weight, lora::Adapters, weights::Scope};
 
 /// `y = x · Wᵀ + b`.
 #[derive(Debug, Clone)]
-pub struct Linear {
-    name: String,
+pub struct Linear<W = Tensor> {
+    /// Name of the layer in its repository.
+    pub(crate) name: String,
     /// `[outputs, inputs]`; transposed in main memory.
-    weight: Tensor,
-    bias: Option<Tensor>,
+    pub(crate) weight: W,
+    pub(crate) bias: Option<W>,
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+}
+
+impl<W: Weight> Linear<W> {
+    /// Loads the layer, with a bias if the file has one.
+    pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize) -> Result<Self, EngineError> {
+        let bias = scope.has("bias").then(|| W::plain(scope, "bias", &[outputs])).transpose()?;
+        let weight = W::linear(scope, inputs, outputs)?;
+        Ok(Self { name: scope.name().to_owned(), weight, bias, inputs, outputs })
+    }
 }
 
 impl Linear {
-    /// Loads the layer, with a bias if the file has one.
-    pub fn load(scope: &Scope<'_>, inputs: usize, outputs: usize) -> Result<Self, EngineError> {
-        // A convolution over single pixels is the same, and is stored with two more dimensions.
-        let weight = scope.get_as("weight", &[outputs, inputs], &[&[outputs, inputs, 1, 1]])?;
-        let weight = if weight.device().is_cpu() { turned(&weight) } else { Ok(weight) };
-        let weight = weight.map_err(crate::error::compute_error("lay out a connection"))?;
-        let bias = scope.has("bias").then(|| scope.get("bias", &[outputs])).transpose()?;
-        Ok(Self { name: scope.name().to_owned(), weight, bias })
-    }
-
     /// Applies the layer to `[…, inputs]`, and adds `residual` if there is one.
     pub fn forward(&self, x: &Tensor, residual: Option<&Tensor>, adapters: &Adapters) -> Computed<Tensor> {
         let deltas = adapters.of(&self.name);
-        if !x.device().is_cpu() {
-            let mut out = device::linear(x, &self.weight, self.bias.as_ref(), residual)?;
-            for delta in deltas {
-                out = (out + device::delta(x, delta)?)?;
-            }
-            return Ok(out);
-        }
-        let (inputs, outputs) = self.weight.dims2()?;
+        let (inputs, outputs) = (self.inputs, self.outputs);
         let mut shape = x.dims().to_vec();
         match shape.last_mut() {
             Some(width) if *width == inputs => *width = outputs,

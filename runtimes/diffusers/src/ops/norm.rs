@@ -5,22 +5,26 @@ use island_runtimes_kit::error::{EngineError, invalid_model};
 use pulp::Arch;
 use rayon::prelude::*;
 
-use super::{device, floats::Floats, math};
-use crate::weights::Scope;
+use super::{floats::Floats, math};
+use crate::{compute::Weight, weights::Scope};
 
 /// Elements per task.
 const PIECE: usize = 1 << 15;
 
 /// Normalizes each group of channels over a whole image.
 #[derive(Debug, Clone)]
-pub struct GroupNorm {
-    weight: Tensor,
-    bias: Tensor,
-    groups: usize,
-    epsilon: f64,
+pub struct GroupNorm<W = Tensor> {
+    /// Factor of each channel.
+    pub(crate) weight: W,
+    /// Offset of each channel.
+    pub(crate) bias: W,
+    pub(crate) groups: usize,
+    pub(crate) channels: usize,
+    /// Added to the variance.
+    pub(crate) epsilon: f64,
 }
 
-impl GroupNorm {
+impl<W: Weight> GroupNorm<W> {
     /// Loads the layer.
     pub fn load(
         scope: &Scope<'_>,
@@ -34,10 +38,12 @@ impl GroupNorm {
                 scope.name()
             )));
         }
-        let (weight, bias) = (scope.get("weight", &[channels])?, scope.get("bias", &[channels])?);
-        Ok(Self { weight, bias, groups, epsilon })
+        let vector = |name| W::plain(scope, name, &[channels]);
+        Ok(Self { weight: vector("weight")?, bias: vector("bias")?, groups, channels, epsilon })
     }
+}
 
+impl GroupNorm {
     /// Applies the layer to `[batch, …, channels]`.
     pub fn forward(&self, x: &Tensor) -> Computed<Tensor> {
         self.with(x, false)
@@ -49,9 +55,6 @@ impl GroupNorm {
     }
 
     fn with(&self, x: &Tensor, silu: bool) -> Computed<Tensor> {
-        if !x.device().is_cpu() {
-            return device::group_norm(x, &self.weight, &self.bias, self.groups, self.epsilon, silu);
-        }
         let (batch, channels) = (x.dim(0)?, self.weight.elem_count());
         let values = Floats::of(x)?;
         if batch == 0 || values.len() % (batch * channels) != 0 {
@@ -141,23 +144,27 @@ fn apply(out: &mut [f32], values: &[f32], scale: &[f32], shift: &[f32], silu: bo
 
 /// Normalizes each row.
 #[derive(Debug, Clone)]
-pub struct LayerNorm {
-    weight: Tensor,
-    bias: Tensor,
-    epsilon: f64,
+pub struct LayerNorm<W = Tensor> {
+    /// Factor of each channel.
+    pub(crate) weight: W,
+    /// Offset of each channel.
+    pub(crate) bias: W,
+    pub(crate) width: usize,
+    /// Added to the variance.
+    pub(crate) epsilon: f64,
+}
+
+impl<W: Weight> LayerNorm<W> {
+    /// Loads the layer.
+    pub fn load(scope: &Scope<'_>, width: usize, epsilon: f64) -> Result<Self, EngineError> {
+        let vector = |name| W::plain(scope, name, &[width]);
+        Ok(Self { weight: vector("weight")?, bias: vector("bias")?, width, epsilon })
+    }
 }
 
 impl LayerNorm {
-    /// Loads the layer.
-    pub fn load(scope: &Scope<'_>, width: usize, epsilon: f64) -> Result<Self, EngineError> {
-        Ok(Self { weight: scope.get("weight", &[width])?, bias: scope.get("bias", &[width])?, epsilon })
-    }
-
     /// Applies the layer to `[…, width]`.
     pub fn forward(&self, x: &Tensor) -> Computed<Tensor> {
-        if !x.device().is_cpu() {
-            return device::layer_norm(x, &self.weight, &self.bias, self.epsilon);
-        }
         let (weight, bias, values) = (Floats::of(&self.weight)?, Floats::of(&self.bias)?, Floats::of(x)?);
         let width = weight.len();
         let mut out = vec![0.0; values.len()];

@@ -147,7 +147,7 @@ unsafe fn kernel(
 const SQUARE: usize = 32;
 
 /// The transposed matrix.
-pub(super) fn turned(matrix: &Tensor) -> Computed<Tensor> {
+pub(crate) fn turned(matrix: &Tensor) -> Computed<Tensor> {
     let (rows, columns) = matrix.dims2()?;
     let values = super::floats::Floats::of(matrix)?;
     let mut out = vec![0.0_f32; rows * columns];

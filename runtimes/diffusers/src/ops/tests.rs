@@ -40,10 +40,10 @@ fn gelu_is_exact() {
 fn activations_equal_candles() {
     let x = random(0, &[3, 7, 50]);
     for kind in [Activation::Silu, Activation::Gelu, Activation::QuickGelu] {
-        let apart = apart(&kind.of(&x).expect("ours"), &device::activation(kind, &x).expect("candle's"));
+        let apart = apart(&kind.of(&x).expect("ours"), &composed::activation(kind, &x).expect("candle's"));
         assert!(apart < 1e-6, "{kind:?}: {apart}");
     }
-    assert!(apart(&geglu(&x).expect("ours"), &device::geglu(&x).expect("candle's")) < 2e-6);
+    assert!(apart(&geglu(&x).expect("ours"), &composed::geglu(&x).expect("candle's")) < 2e-6);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn attention_equals_candles() {
         let (query, key, value) =
             (random(1, &[2, rows, 48]), random(2, &[2, others, 48]), random(3, &[2, others, 48]));
         let ours = attention(&query, &key, &value, heads, causal).expect("ours");
-        let theirs = device::attention(&query, &key, &value, heads, causal).expect("candle's");
+        let theirs = composed::attention(&query, &key, &value, heads, causal).expect("candle's");
         assert!(apart(&ours, &theirs) < 3e-6, "{rows} × {others}, {heads} heads: {}", apart(&ours, &theirs));
     }
 }

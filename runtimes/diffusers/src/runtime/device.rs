@@ -1,57 +1,50 @@
-//! Devices: the CPU, or a GPU if this build has kernels for it.
+//! Devices: the processor, and the GPUs on which ONNX Runtime runs graphs.
 
-use candle_core::DType;
 use island_protocol::host::Device;
 use island_runtimes_api::Probe;
+use island_runtimes_graph::{
+    Resources,
+    gpu::{self, Gpu},
+    library,
+};
 use island_runtimes_kit::error::EngineError;
-use island_runtimes_worker::{launch::GpuGrant, lockdown::Profile};
+use island_runtimes_worker::launch::GpuGrant;
 
-use crate::weights::Placement;
+use crate::{model::On, networks::graphs::Engine};
 
-/// Devices of this build.
+/// Name of the back end of the processor.
+const CANDLE: &str = "candle 0.11";
+
+/// The processor and the GPUs of this machine. Opens drivers.
 pub fn probe() -> Probe {
-    let of = |api: &str| Device { api: api.to_owned(), name: api.to_owned(), ..Device::default() };
-    let mut devices = vec![Device::cpu()];
-    if cfg!(feature = "cuda") {
-        devices.insert(0, of("cuda"));
+    let mut probe = without_gpus();
+    match library::open() {
+        Ok(environment) => {
+            let found = gpu::probe(environment);
+            probe.version = format!("{CANDLE}, ONNX Runtime {}", library::version());
+            (probe.devices, probe.details) = (found.devices, found.problems);
+        }
+        Err(missing) => {
+            probe.details.insert("gpu".to_owned(), missing.reason);
+        }
     }
-    if cfg!(feature = "metal") {
-        devices.insert(0, of("metal"));
-    }
-    Probe { version: "candle 0.11".to_owned(), devices, ..Probe::default() }
+    probe
 }
 
-/// A GPU with f16 if the owner lends memory of one and this build supports it, otherwise the CPU.
-pub(super) fn place(vram_limit_mb: u64) -> Result<Placement, EngineError> {
-    if vram_limit_mb == 0 {
-        return Ok(Placement::cpu());
-    }
-    let failed = |error: candle_core::Error| EngineError::host("open the GPU").because(error);
-    if cfg!(feature = "cuda") {
-        return Ok(Placement {
-            device: candle_core::Device::new_cuda(0).map_err(failed)?,
-            dtype: DType::F16,
-        });
-    }
-    if cfg!(feature = "metal") {
-        return Ok(Placement {
-            device: candle_core::Device::new_metal(0).map_err(failed)?,
-            dtype: DType::F16,
-        });
-    }
-    Ok(Placement::cpu())
+/// The processor alone.
+pub(super) fn without_gpus() -> Probe {
+    Probe { version: CANDLE.to_owned(), devices: vec![Device::cpu()], ..Probe::default() }
 }
 
-/// The name of a device.
-pub(super) fn name(device: &candle_core::Device) -> &'static str {
-    match device {
-        candle_core::Device::Cpu => "CPU in f32",
-        candle_core::Device::Cuda(_) => "CUDA in f16",
-        candle_core::Device::Metal(_) => "Metal in f16",
+/// What computes with these grants: a granted GPU, never the processor instead.
+pub(super) fn open(gpus: &[GpuGrant], threads: usize) -> Result<On, EngineError> {
+    if gpus.is_empty() {
+        return Ok(On::Processor);
     }
-}
-
-/// The sandbox profile of a worker with these GPUs.
-pub fn profile(gpus: &[GpuGrant]) -> Profile {
-    if cfg!(feature = "cuda") { Profile::gpu(gpus) } else { Profile::default() }
+    let environment = library::open().map_err(|error| EngineError::host(error.reason))?;
+    let addresses: Vec<Option<String>> = gpus.iter().map(|gpu| gpu.address.clone()).collect();
+    // A model is on one GPU.
+    let limit_mb = gpus.iter().map(|gpu| gpu.memory_mb).max().unwrap_or(0);
+    let gpu = Gpu::open(environment, &addresses, limit_mb)?;
+    Ok(On::Graphs(Engine::new(environment, Resources { threads, gpu: Some(gpu) })))
 }

@@ -77,7 +77,7 @@ impl Generator {
     }
 
     fn preview(&self, request: &Request, latents: &[f32], seed: u64, job: &Job) -> Result<(), EngineError> {
-        let config = self.model.vae.config();
+        let config = &self.model.vae;
         let (height, width) = (request.height / config.scale(), request.width / config.scale());
         let bytes = picture::preview(latents, config.latent_channels, self.model.family == Family::Xl);
         let file = picture::png(&bytes, height, width, "")?;

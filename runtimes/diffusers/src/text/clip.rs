@@ -1,14 +1,13 @@
 //! CLIP's text encoder.
 
-use candle_core::{Result as Computed, Tensor};
+use candle_core::Tensor;
 use island_runtimes_kit::error::{EngineError, invalid_model};
 use serde::Deserialize;
 
 use crate::{
-    error::compute_error,
-    lora::Adapters,
-    ops::{Activation, LayerNorm, Linear, attention},
-    weights::{Placement, Scope, Weights},
+    compute::{Compute, Computed, Rows, Weight},
+    ops::{Activation, LayerNorm, Linear},
+    weights::{Scope, Weights},
 };
 
 /// End tokens of configurations from before their value was correct: the end is then the maximum token.
@@ -68,40 +67,73 @@ impl Config {
 
 /// The encoder's output for a prompt.
 #[derive(Debug, Clone)]
-pub struct Encoded {
-    /// States before each layer and after the last, without the final norm: `[1, tokens, hidden]`.
-    pub hidden: Vec<Tensor>,
-    /// The last state, normalized.
-    pub last: Tensor,
-    /// The state at the end of the prompt, normalized and, if the encoder has a projection, projected: `[1, width]`.
-    pub pooled: Tensor,
+pub struct Encoded<V> {
+    /// The chosen state, without the final norm, rows: `[1, tokens, hidden]`.
+    pub state: V,
+    /// The chosen state, normalized.
+    pub normed: V,
+    /// The last state at the end of the prompt, normalized and, if the encoder has a projection, projected: `[1, width]`.
+    pub pooled: V,
+}
+
+/// The inputs of the encoder: integers, one for each token or a single one.
+#[derive(Debug, Clone)]
+pub struct Inputs<V> {
+    /// The tokens.
+    pub ids: V,
+    /// The position of the end token.
+    pub end: V,
+    /// Which state: 0 is that before the first layer.
+    pub layer: V,
 }
 
 /// The encoder.
 #[derive(Debug)]
-pub struct ClipText {
-    tokens: Tensor,
-    positions: Tensor,
-    layers: Vec<Layer>,
-    final_norm: LayerNorm,
-    projection: Option<Linear>,
-    end: u32,
+pub struct ClipText<W = Tensor> {
+    tokens: W,
+    positions: W,
+    layers: Vec<Layer<W>>,
+    final_norm: LayerNorm<W>,
+    projection: Option<Linear<W>>,
 }
 
 #[derive(Debug)]
-struct Layer {
-    norms: [LayerNorm; 2],
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    out: Linear,
-    widen: Linear,
-    narrow: Linear,
+struct Layer<W> {
+    norms: [LayerNorm<W>; 2],
+    query: Linear<W>,
+    key: Linear<W>,
+    value: Linear<W>,
+    out: Linear<W>,
+    widen: Linear<W>,
+    narrow: Linear<W>,
     activation: Activation,
     heads: usize,
 }
 
-impl ClipText {
+impl Config {
+    /// The position of the end token of a prompt.
+    pub fn end(&self, ids: &[u32]) -> usize {
+        let end = if self.eos_token_id == OLD_END {
+            let greatest = ids.iter().max();
+            ids.iter().position(|id| Some(id) == greatest)
+        } else {
+            ids.iter().position(|id| *id == self.eos_token_id)
+        };
+        end.unwrap_or(0)
+    }
+
+    /// Number of layers.
+    pub fn depth(&self) -> usize {
+        self.num_hidden_layers
+    }
+
+    /// Number of tokens.
+    pub fn vocabulary(&self) -> usize {
+        self.vocab_size
+    }
+}
+
+impl<W: Weight> ClipText<W> {
     /// Loads an encoder.
     pub fn load(config: &Config, weights: &Weights) -> Result<Self, EngineError> {
         config.check()?;
@@ -109,7 +141,7 @@ impl ClipText {
         let model = root.at("text_model");
         let embeddings = model.at("embeddings");
         let width = config.hidden_size;
-        let table = |name: &str, rows: usize| embeddings.at(name).get("weight", &[rows, width]);
+        let table = |name: &str, rows: usize| W::plain(&embeddings.at(name), "weight", &[rows, width]);
         let layers =
             (0..config.num_hidden_layers).map(|at| Layer::load(config, &model.at("encoder.layers").at(at)));
         let projection = root.at("text_projection");
@@ -122,59 +154,34 @@ impl ClipText {
             projection: projects
                 .then(|| Linear::load(&projection, width, config.projection_dim))
                 .transpose()?,
-            end: config.eos_token_id,
         })
     }
 
-    /// Number of its layers.
-    pub fn depth(&self) -> usize {
-        self.layers.len()
-    }
-
-    /// The final norm of a hidden state.
-    pub fn norm(&self, hidden: &Tensor) -> Result<Tensor, EngineError> {
-        self.final_norm.forward(hidden).map_err(compute_error("encode a prompt"))
-    }
-
-    /// Encodes one prompt's tokens.
-    pub fn encode(
+    /// Encodes the `count` tokens of a prompt.
+    pub fn forward<C: Compute<Weight = W>>(
         &self,
-        ids: &[u32],
-        adapters: &Adapters,
-        place: &Placement,
-    ) -> Result<Encoded, EngineError> {
-        let size = self.tokens.dim(0).unwrap_or(0);
-        if ids.iter().any(|id| *id as usize >= size) {
-            return Err(invalid_model("the tokenizer has tokens that the text encoder lacks"));
-        }
-        self.forward(ids, adapters, place).map_err(compute_error("encode a prompt"))
-    }
-
-    fn forward(&self, ids: &[u32], adapters: &Adapters, place: &Placement) -> Computed<Encoded> {
-        let tokens = Tensor::from_slice(ids, ids.len(), &place.device)?;
-        let states = self.tokens.index_select(&tokens, 0)?.add(&self.positions.narrow(0, 0, ids.len())?)?;
-        let mut hidden = vec![states.unsqueeze(0)?];
+        compute: &mut C,
+        inputs: &Inputs<C::Value>,
+        count: usize,
+    ) -> Computed<Encoded<C::Value>> {
+        let mut states = vec![compute.embed(&self.tokens, &self.positions, &inputs.ids, count)?];
         for layer in &self.layers {
-            let next = layer.forward(&hidden[hidden.len() - 1], adapters)?;
-            hidden.push(next);
+            let next = layer.forward(compute, &states[states.len() - 1])?;
+            states.push(next);
         }
-        let last = self.final_norm.forward(&hidden[hidden.len() - 1])?;
-        let end = if self.end == OLD_END {
-            let greatest = ids.iter().max();
-            ids.iter().position(|id| Some(id) == greatest)
-        } else {
-            ids.iter().position(|id| *id == self.end)
-        };
-        let at_end = last.narrow(1, end.unwrap_or(0), 1)?.squeeze(1)?.contiguous()?;
+        let last = compute.layer_norm(&self.final_norm, &states[states.len() - 1])?;
+        let at_end = compute.row(&last, &inputs.end)?;
         let pooled = match &self.projection {
-            Some(projection) => projection.forward(&at_end, None, adapters)?,
+            Some(projection) => compute.linear(projection, &at_end, None)?,
             None => at_end,
         };
-        Ok(Encoded { hidden, last, pooled })
+        let state = compute.choose(&states, &inputs.layer)?;
+        let normed = compute.layer_norm(&self.final_norm, &state)?;
+        Ok(Encoded { state, normed, pooled })
     }
 }
 
-impl Layer {
+impl<W: Weight> Layer<W> {
     fn load(config: &Config, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let (width, inner) = (config.hidden_size, config.intermediate_size);
         let norm = |name: &str| LayerNorm::load(&scope.at(name), width, config.layer_norm_eps);
@@ -193,13 +200,24 @@ impl Layer {
         })
     }
 
-    fn forward(&self, x: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
-        let normed = self.norms[0].forward(x)?;
-        let project = |layer: &Linear| layer.forward(&normed, None, adapters);
-        let (query, key, value) = (project(&self.query)?, project(&self.key)?, project(&self.value)?);
-        let seen = attention(&query, &key, &value, self.heads, true)?;
-        let x = self.out.forward(&seen, Some(x), adapters)?;
-        let wide = self.widen.forward(&self.norms[1].forward(&x)?, None, adapters)?;
-        self.narrow.forward(&self.activation.of(&wide)?, Some(&x), adapters)
+    fn forward<C: Compute<Weight = W>>(&self, compute: &mut C, x: &C::Value) -> Computed<C::Value> {
+        let normed = compute.layer_norm(&self.norms[0], x)?;
+        let query = compute.linear(&self.query, &normed, None)?;
+        let key = compute.linear(&self.key, &normed, None)?;
+        let value = compute.linear(&self.value, &normed, None)?;
+        let seen = compute.attention(&Rows {
+            query: &query,
+            key: &key,
+            value: &value,
+            heads: self.heads,
+            width: self.query.outputs,
+            causal: true,
+            wide: false,
+        })?;
+        let x = compute.linear(&self.out, &seen, Some(x))?;
+        let normed = compute.layer_norm(&self.norms[1], &x)?;
+        let wide = compute.linear(&self.widen, &normed, None)?;
+        let wide = compute.activation(self.activation, &wide)?;
+        compute.linear(&self.narrow, &wide, Some(&x))
     }
 }

@@ -3,19 +3,11 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use candle_core::{D, Tensor};
-use island_runtimes_kit::error::{EngineError, invalid_input};
+use island_runtimes_kit::error::{EngineError, invalid_input, invalid_model};
 use parking_lot::Mutex;
 
-use super::{
-    clip::{self, ClipText, Encoded},
-    tokens::Tokens,
-};
-use crate::{
-    error::compute_error,
-    lora::Adapters,
-    repository::Repository,
-    weights::{Placement, Weights},
-};
+use super::{clip, tokens::Tokens};
+use crate::{error::compute_error, lora::Adapters, networks::Networks, repository::Repository};
 
 /// Size of the cache.
 const CACHE_SIZE: usize = 16;
@@ -45,49 +37,48 @@ struct Key {
     adapters: String,
 }
 
-/// The encoders of a repository.
+/// The tokenizers of a repository's text encoders, and the cache.
 #[derive(Debug)]
 pub struct Prompts {
     encoders: Vec<Encoder>,
-    place: Placement,
     cache: Mutex<VecDeque<(Key, Arc<Prompt>)>>,
 }
 
-/// A tokenizer with its encoder.
+/// What is known about a text encoder.
 #[derive(Debug)]
 pub struct Encoder {
-    /// The tokenizer.
+    /// Its tokenizer.
     pub tokens: Tokens,
-    /// The encoder.
-    pub model: ClipText,
+    /// Number of its layers.
+    pub depth: usize,
+    vocabulary: usize,
 }
 
 impl Encoder {
-    /// Loads the encoder of one folder, and the tokenizer of another.
-    pub fn load(
-        repository: &Repository,
-        (folder, tokenizer): (&str, &str),
-        weights: &Weights,
-    ) -> Result<Self, EngineError> {
-        let config: clip::Config = repository.settings(&format!("{folder}/config.json"))?;
-        let tokens = Tokens::load(repository, tokenizer, config.max_position_embeddings)?;
-        Ok(Self { tokens, model: ClipText::load(&config, weights)? })
+    /// An encoder with these settings, and the tokenizer in a folder.
+    pub fn load(repository: &Repository, folder: &str, config: &clip::Config) -> Result<Self, EngineError> {
+        let tokens = Tokens::load(repository, folder, config.max_position_embeddings)?;
+        Ok(Self { tokens, depth: config.depth(), vocabulary: config.vocabulary() })
     }
 
-    fn encode(&self, key: &Key, adapters: &Adapters, place: &Placement) -> Result<Encoded, EngineError> {
+    /// The tokens of a prompt.
+    fn ids(&self, key: &Key) -> Result<Vec<u32>, EngineError> {
         let (ids, _) = self.tokens.of(&key.prompt)?;
-        let most = self.model.depth() - 1;
+        let most = self.depth - 1;
         if key.clip_skip.is_some_and(|skip| skip > most) {
             return Err(invalid_input(format!("clip_skip must be 0 to {most} with this model")));
         }
-        self.model.encode(&ids, adapters, place)
+        if ids.iter().any(|id| *id as usize >= self.vocabulary) {
+            return Err(invalid_model("the tokenizer has tokens that the text encoder lacks"));
+        }
+        Ok(ids)
     }
 }
 
 impl Prompts {
     /// One encoder, or two for SDXL.
-    pub fn new(encoders: Vec<Encoder>, place: Placement) -> Self {
-        Self { encoders, place, cache: Mutex::default() }
+    pub fn new(encoders: Vec<Encoder>) -> Self {
+        Self { encoders, cache: Mutex::default() }
     }
 
     /// The encoders.
@@ -95,15 +86,15 @@ impl Prompts {
         &self.encoders
     }
 
-    /// Encodes a prompt, or takes it from the cache. `named` is the key of the adapters.
+    /// Encodes a prompt, or takes it from the cache.
     pub fn encode(
         &self,
+        networks: &dyn Networks,
         prompt: &str,
         clip_skip: Option<usize>,
         adapters: &Adapters,
-        named: &str,
     ) -> Result<Arc<Prompt>, EngineError> {
-        let key = Key { prompt: prompt.to_owned(), clip_skip, adapters: named.to_owned() };
+        let key = Key { prompt: prompt.to_owned(), clip_skip, adapters: adapters.key.clone() };
         let mut cache = self.cache.lock();
         if let Some(found) = cache.iter().position(|(other, _)| *other == key)
             && let Some(entry) = cache.remove(found)
@@ -113,26 +104,31 @@ impl Prompts {
             return Ok(prompt);
         }
         drop(cache);
-        let encoded = Arc::new(self.encode_now(&key, adapters)?);
+        let encoded = Arc::new(self.encode_now(networks, &key, adapters)?);
         let mut cache = self.cache.lock();
         cache.push_front((key, Arc::clone(&encoded)));
         cache.truncate(CACHE_SIZE);
         Ok(encoded)
     }
 
-    fn encode_now(&self, key: &Key, adapters: &Adapters) -> Result<Prompt, EngineError> {
-        let encode = |encoder: &Encoder| encoder.encode(key, adapters, &self.place);
-        let all = self.encoders.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
-        if let [alone] = all.as_slice() {
-            let states = match key.clip_skip {
-                None => alone.last.clone(),
-                Some(skip) => self.encoders[0].model.norm(&alone.hidden[alone.hidden.len() - 1 - skip])?,
-            };
-            return Ok(Prompt { states, pooled: None });
+    fn encode_now(
+        &self,
+        networks: &dyn Networks,
+        key: &Key,
+        adapters: &Adapters,
+    ) -> Result<Prompt, EngineError> {
+        let encode = |at: usize, skip: usize| {
+            let encoder = &self.encoders[at];
+            networks.encode(at, &encoder.ids(key)?, encoder.depth - skip, adapters)
+        };
+        if self.encoders.len() == 1 {
+            return Ok(Prompt { states: encode(0, key.clip_skip.unwrap_or(0))?.normed, pooled: None });
         }
         // Both lack the final norm, and their last layer unless more are skipped.
         let skip = key.clip_skip.unwrap_or(0) + 1;
-        let states: Vec<&Tensor> = all.iter().map(|one| &one.hidden[one.hidden.len() - 1 - skip]).collect();
+        let all =
+            (0..self.encoders.len()).map(|at| encode(at, skip)).collect::<Result<Vec<_>, EngineError>>()?;
+        let states: Vec<&Tensor> = all.iter().map(|one| &one.state).collect();
         let states = Tensor::cat(&states, D::Minus1).map_err(compute_error("encode a prompt"))?;
         Ok(Prompt { states, pooled: all.last().map(|last| last.pooled.clone()) })
     }

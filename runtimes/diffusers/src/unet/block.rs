@@ -1,6 +1,5 @@
 //! Down, middle and up blocks, with skip connections.
 
-use candle_core::{D, Result as Computed, Tensor, bail};
 use island_runtimes_kit::error::EngineError;
 
 use super::{
@@ -9,34 +8,34 @@ use super::{
     transformer::Transformer,
 };
 use crate::{
-    lora::Adapters,
+    compute::{Compute, Computed, Weight},
     ops::{Conv, Shape},
     weights::Scope,
 };
 
 #[derive(Debug)]
-pub(super) struct DownBlock {
-    layers: Vec<(Resnet, Option<Transformer>)>,
-    downsample: Option<Conv>,
+pub(super) struct DownBlock<W> {
+    layers: Vec<(Resnet<W>, Option<Transformer<W>>)>,
+    downsample: Option<Conv<W>>,
 }
 
 #[derive(Debug)]
-pub(super) struct MidBlock {
-    first: Resnet,
-    layers: Vec<(Transformer, Resnet)>,
+pub(super) struct MidBlock<W> {
+    first: Resnet<W>,
+    layers: Vec<(Transformer<W>, Resnet<W>)>,
 }
 
 #[derive(Debug)]
-pub(super) struct UpBlock {
-    layers: Vec<(Resnet, Option<Transformer>)>,
-    upsample: Option<Conv>,
+pub(super) struct UpBlock<W> {
+    layers: Vec<(Resnet<W>, Option<Transformer<W>>)>,
+    upsample: Option<Conv<W>>,
 }
 
 fn norms(config: &Config) -> Norms {
     Norms { groups: config.norm_num_groups, epsilon: config.norm_eps, time: Some(config.time_width()) }
 }
 
-impl DownBlock {
+impl<W: Weight> DownBlock<W> {
     pub(super) fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let widths = &config.block_out_channels;
         let (inputs, width) = (widths[at.saturating_sub(1)], widths[at]);
@@ -56,31 +55,31 @@ impl DownBlock {
         Ok(Self { layers: layers.collect::<Result<_, EngineError>>()?, downsample: downsample.transpose()? })
     }
 
-    pub(super) fn forward(
+    pub(super) fn forward<C: Compute<Weight = W>>(
         &self,
-        x: &Tensor,
-        time: &Tensor,
-        states: Option<&Tensor>,
-        skips: &mut Vec<Tensor>,
-        adapters: &Adapters,
-    ) -> Computed<Tensor> {
+        compute: &mut C,
+        x: &C::Value,
+        time: &C::Value,
+        states: Option<&C::Value>,
+        skips: &mut Vec<C::Value>,
+    ) -> Computed<C::Value> {
         let mut x = x.clone();
         for (resnet, transformer) in &self.layers {
-            x = resnet.forward(&x, Some(time), adapters)?;
+            x = resnet.forward(compute, &x, Some(time))?;
             if let Some(transformer) = transformer {
-                x = transformer.forward(&x, states, adapters)?;
+                x = transformer.forward(compute, &x, states)?;
             }
             skips.push(x.clone());
         }
         if let Some(downsample) = &self.downsample {
-            x = downsample.forward(&x, adapters)?;
+            x = compute.conv(downsample, &x, None)?;
             skips.push(x.clone());
         }
         Ok(x)
     }
 }
 
-impl MidBlock {
+impl<W: Weight> MidBlock<W> {
     pub(super) fn load(config: &Config, width: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let at = config.block_out_channels.len() - 1;
         let resnet = |index: usize| Resnet::load(&scope.at("resnets").at(index), width, width, norms(config));
@@ -88,23 +87,23 @@ impl MidBlock {
         Ok(Self { first: resnet(0)?, layers: vec![layer] })
     }
 
-    pub(super) fn forward(
+    pub(super) fn forward<C: Compute<Weight = W>>(
         &self,
-        x: &Tensor,
-        time: &Tensor,
-        states: Option<&Tensor>,
-        adapters: &Adapters,
-    ) -> Computed<Tensor> {
-        let mut x = self.first.forward(x, Some(time), adapters)?;
+        compute: &mut C,
+        x: &C::Value,
+        time: &C::Value,
+        states: Option<&C::Value>,
+    ) -> Computed<C::Value> {
+        let mut x = self.first.forward(compute, x, Some(time))?;
         for (transformer, resnet) in &self.layers {
-            x = transformer.forward(&x, states, adapters)?;
-            x = resnet.forward(&x, Some(time), adapters)?;
+            x = transformer.forward(compute, &x, states)?;
+            x = resnet.forward(compute, &x, Some(time))?;
         }
         Ok(x)
     }
 }
 
-impl UpBlock {
+impl<W: Weight> UpBlock<W> {
     pub(super) fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let widths = &config.block_out_channels;
         let last = widths.len() - 1;
@@ -129,28 +128,27 @@ impl UpBlock {
         Ok(Self { layers: layers.collect::<Result<_, EngineError>>()?, upsample: upsample.transpose()? })
     }
 
-    pub(super) fn forward(
+    pub(super) fn forward<C: Compute<Weight = W>>(
         &self,
-        x: &Tensor,
-        time: &Tensor,
-        states: Option<&Tensor>,
-        skips: &mut Vec<Tensor>,
-        adapters: &Adapters,
-    ) -> Computed<Tensor> {
+        compute: &mut C,
+        x: &C::Value,
+        time: &C::Value,
+        states: Option<&C::Value>,
+        skips: &mut Vec<C::Value>,
+    ) -> Computed<C::Value> {
         let mut x = x.clone();
         for (resnet, transformer) in &self.layers {
-            let Some(other) = skips.pop() else { bail!("more up layers than skip connections") };
-            x = resnet.forward(&Tensor::cat(&[&x, &other], D::Minus1)?, Some(time), adapters)?;
+            let other = skips.pop();
+            let other = other.ok_or_else(|| EngineError::host("more up layers than skip connections"))?;
+            let joined = compute.join(&x, &other)?;
+            x = resnet.forward(compute, &joined, Some(time))?;
             if let Some(transformer) = transformer {
-                x = transformer.forward(&x, states, adapters)?;
+                x = transformer.forward(compute, &x, states)?;
             }
         }
         match (&self.upsample, skips.last()) {
             // An odd side was rounded up by downsampling, so it is not always doubled.
-            (Some(upsample), Some(next)) => {
-                let (_, height, width, _) = next.dims4()?;
-                upsample.enlarged(&x, (height, width), adapters)
-            }
+            (Some(upsample), Some(next)) => compute.conv_enlarged(upsample, &x, Some(next)),
             _ => Ok(x),
         }
     }

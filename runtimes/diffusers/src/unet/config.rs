@@ -1,5 +1,7 @@
 //! `unet/config.json`.
 
+use std::collections::BTreeSet;
+
 use island_runtimes_kit::error::{EngineError, invalid_model};
 use serde::Deserialize;
 use serde_json::Value;
@@ -52,7 +54,8 @@ pub struct Config {
     attention_head_dim: Each,
     num_attention_heads: Option<Each>,
     pub(super) cross_attention_dim: Each,
-    pub(super) use_linear_projection: bool,
+    /// Whether attention scores exceed the range of `f16`.
+    pub(super) upcast_attention: bool,
     pub(super) norm_num_groups: usize,
     pub(super) norm_eps: f64,
     act_fn: String,
@@ -108,7 +111,7 @@ impl Default for Config {
             attention_head_dim: Each::All(8),
             num_attention_heads: None,
             cross_attention_dim: Each::All(1280),
-            use_linear_projection: false,
+            upcast_attention: false,
             norm_num_groups: 32,
             norm_eps: 1e-5,
             act_fn: "silu".to_owned(),
@@ -218,8 +221,19 @@ impl Config {
     }
 
     /// Heads of a block. The setting is named after their width for historical reasons.
-    pub(super) fn heads(&self, block: usize) -> usize {
+    pub fn heads(&self, block: usize) -> usize {
         self.num_attention_heads.as_ref().unwrap_or(&self.attention_head_dim).at(block)
+    }
+
+    /// Whether a block attends to the prompt, by its place among the blocks of the way down.
+    pub fn attends(&self, block: usize) -> bool {
+        self.down_block_types.get(block).is_some_and(|kind| kind.starts_with("CrossAttn"))
+    }
+
+    /// Widths of the heads of all blocks.
+    pub fn head_widths(&self) -> BTreeSet<usize> {
+        let blocks = 0..self.block_out_channels.len();
+        blocks.map(|at| self.block_out_channels[at] / self.heads(at).max(1)).collect()
     }
 
     /// Width of the time embedding.

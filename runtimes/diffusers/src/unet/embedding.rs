@@ -1,11 +1,12 @@
 //! The embedding of the time step and other conditioning of the whole image.
 
-use candle_core::{Result as Computed, Tensor, bail};
+use candle_core::Tensor;
 use island_runtimes_kit::error::{EngineError, invalid_model};
 
-use super::{Conditioning, Config};
+use super::{Conditioning, Config, Inputs};
 use crate::{
-    lora::Adapters,
+    compute::{Compute, Computed, Weight},
+    error::compute_error,
     ops::{Activation, Linear},
     weights::Scope,
 };
@@ -14,89 +15,103 @@ use crate::{
 const LONGEST: f64 = 10_000.0;
 
 #[derive(Debug)]
-pub(super) struct Embedding {
-    width: usize,
-    flip: bool,
-    shift: f64,
-    time: [Linear; 2],
-    guidance: Option<(usize, Linear)>,
-    added: Option<Added>,
+pub(super) struct Embedding<W> {
+    time: [Linear<W>; 2],
+    guidance: Option<Linear<W>>,
+    added: Option<[Linear<W>; 2]>,
 }
 
-#[derive(Debug)]
-struct Added {
-    width: usize,
-    layers: [Linear; 2],
-}
-
-impl Embedding {
+impl<W: Weight> Embedding<W> {
     pub(super) fn load(config: &Config, root: &Scope<'_>) -> Result<Self, EngineError> {
         let (width, out) = (config.block_out_channels[0], config.time_width());
-        let pair = |name: &str, inputs: usize| -> Result<[Linear; 2], EngineError> {
+        let pair = |name: &str, inputs: usize| -> Result<[Linear<W>; 2], EngineError> {
             let scope = root.at(name);
             Ok([
                 Linear::load(&scope.at("linear_1"), inputs, out)?,
                 Linear::load(&scope.at("linear_2"), out, out)?,
             ])
         };
-        let added = match (&config.addition_embed_type, config.addition_time_embed_dim) {
-            (None, _) => None,
-            (Some(_), Some(width)) if (2..=4096).contains(&width) => {
-                let inputs = config.projection_class_embeddings_input_dim.unwrap_or(0);
-                Some(Added { width, layers: pair("add_embedding", inputs)? })
-            }
-            (Some(_), _) => {
-                return Err(invalid_model("unet/config.json: addition_time_embed_dim is missing"));
-            }
-        };
-        let guidance = config.time_cond_proj_dim.map(|inputs| {
-            Linear::load(&root.at("time_embedding.cond_proj"), inputs, width).map(|layer| (inputs, layer))
+        let added = config.addition_embed_type.as_ref().map(|_| {
+            let width = config.addition_time_embed_dim.filter(|width| (2..=4096).contains(width));
+            width.ok_or_else(|| invalid_model("unet/config.json: addition_time_embed_dim is missing"))?;
+            pair("add_embedding", config.projection_class_embeddings_input_dim.unwrap_or(0))
         });
+        let guidance = config
+            .time_cond_proj_dim
+            .map(|inputs| Linear::load(&root.at("time_embedding.cond_proj"), inputs, width));
         Ok(Self {
-            width,
-            flip: config.flip_sin_to_cos,
-            shift: config.freq_shift,
             time: pair("time_embedding", width)?,
             guidance: guidance.transpose()?,
-            added,
+            added: added.transpose()?,
         })
     }
 
     /// `[batch, width]`, after the SiLU that every block would apply to it.
-    pub(super) fn forward(
+    pub(super) fn forward<C: Compute<Weight = W>>(
         &self,
-        sample: &Tensor,
-        time: f64,
-        conditioning: &Conditioning,
-        adapters: &Adapters,
-    ) -> Computed<Tensor> {
-        let batch = sample.dim(0)?;
-        let place = |values: Vec<f32>| {
-            let width = values.len() / batch;
-            Tensor::from_vec(values, (batch, width), sample.device())?.to_dtype(sample.dtype())
-        };
-        let wave = waves(time, self.width, self.flip, self.shift);
-        let mut embedded = place(wave.repeat(batch))?;
-        if let Some((width, layer)) = &self.guidance {
-            let guidance = guidance_waves(f64::from(conditioning.guidance.unwrap_or(0.0)), *width);
-            embedded = layer.forward(&place(guidance.repeat(batch))?, Some(&embedded), adapters)?;
+        compute: &mut C,
+        inputs: &Inputs<C::Value>,
+    ) -> Computed<C::Value> {
+        let lacks = |what: &str| EngineError::host(format!("the network needs {what}"));
+        let mut embedded = inputs.time.clone();
+        if let Some(layer) = &self.guidance {
+            let guidance = inputs.guidance.as_ref().ok_or_else(|| lacks("a guidance scale"))?;
+            embedded = compute.linear(layer, guidance, Some(&embedded))?;
         }
-        let through = |layers: &[Linear; 2], x: &Tensor, onto: Option<&Tensor>| {
-            let inner = Activation::Silu.of(&layers[0].forward(x, None, adapters)?)?;
-            layers[1].forward(&inner, onto, adapters)
-        };
-        embedded = through(&self.time, &embedded, None)?;
-        if let Some(added) = &self.added {
-            let Some(pooled) = &conditioning.pooled else { bail!("the network needs a pooled prompt") };
-            let sizes = conditioning
-                .sizes
-                .iter()
-                .flat_map(|size| waves(f64::from(*size), added.width, self.flip, self.shift));
-            let joined = Tensor::cat(&[pooled, &place(sizes.collect())?], 1)?;
-            embedded = through(&added.layers, &joined, Some(&embedded))?;
+        embedded = through(compute, &self.time, &embedded, None)?;
+        if let Some(layers) = &self.added {
+            let pooled = inputs.pooled.as_ref().ok_or_else(|| lacks("a pooled prompt"))?;
+            let sizes = inputs.sizes.as_ref().ok_or_else(|| lacks("the sizes of the image"))?;
+            let joined = compute.join(pooled, sizes)?;
+            embedded = through(compute, layers, &joined, Some(&embedded))?;
         }
-        Activation::Silu.of(&embedded)
+        compute.activation(Activation::Silu, &embedded)
     }
+}
+
+/// Two layers with an activation between.
+fn through<C: Compute>(
+    compute: &mut C,
+    layers: &[Linear<C::Weight>; 2],
+    x: &C::Value,
+    onto: Option<&C::Value>,
+) -> Computed<C::Value> {
+    let inner = compute.linear(&layers[0], x, None)?;
+    let inner = compute.activation(Activation::Silu, &inner)?;
+    compute.linear(&layers[1], &inner, onto)
+}
+
+/// The inputs of the network for samples `[batch, height, width, channels]` at a timestep.
+pub(super) fn inputs(
+    config: &Config,
+    sample: &Tensor,
+    time: f64,
+    conditioning: &Conditioning,
+) -> Result<Inputs<Tensor>, EngineError> {
+    let failed = compute_error("embed a timestep");
+    let batch = sample.dim(0).map_err(&failed)?;
+    let place = |values: Vec<f32>| {
+        let width = values.len() / batch.max(1);
+        Tensor::from_vec(values, (batch, width), sample.device()).map_err(&failed)
+    };
+    let (flip, shift) = (config.flip_sin_to_cos, config.freq_shift);
+    let guidance = config.time_cond_proj_dim.map(|width| {
+        place(guidance_waves(f64::from(conditioning.guidance.unwrap_or(0.0)), width).repeat(batch))
+    });
+    let sizes =
+        config.addition_time_embed_dim.filter(|_| config.addition_embed_type.is_some()).map(|width| {
+            let waves =
+                conditioning.sizes.iter().flat_map(|size| waves(f64::from(*size), width, flip, shift));
+            place(waves.collect())
+        });
+    Ok(Inputs {
+        sample: sample.clone(),
+        states: conditioning.states.clone(),
+        time: place(waves(time, config.block_out_channels[0], flip, shift).repeat(batch))?,
+        guidance: guidance.transpose()?,
+        pooled: conditioning.pooled.clone(),
+        sizes: sizes.transpose()?,
+    })
 }
 
 /// A number as sines and cosines of growing periods.

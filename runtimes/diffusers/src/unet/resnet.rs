@@ -1,21 +1,20 @@
 //! Residual blocks of two convolutions.
 
-use candle_core::{Result as Computed, Tensor};
 use island_runtimes_kit::error::EngineError;
 
 use crate::{
-    lora::Adapters,
+    compute::{Compute, Computed, Weight},
     ops::{Conv, GroupNorm, Linear, Shape},
     weights::Scope,
 };
 
 /// The block, with or without a time embedding.
 #[derive(Debug)]
-pub(crate) struct Resnet {
-    norms: [GroupNorm; 2],
-    convs: [Conv; 2],
-    time: Option<Linear>,
-    shortcut: Option<Linear>,
+pub(crate) struct Resnet<W> {
+    norms: [GroupNorm<W>; 2],
+    convs: [Conv<W>; 2],
+    time: Option<Linear<W>>,
+    shortcut: Option<Linear<W>>,
 }
 
 /// Parameters that the blocks of a network share.
@@ -27,7 +26,7 @@ pub(crate) struct Norms {
     pub(crate) time: Option<usize>,
 }
 
-impl Resnet {
+impl<W: Weight> Resnet<W> {
     pub(crate) fn load(
         scope: &Scope<'_>,
         inputs: usize,
@@ -50,16 +49,23 @@ impl Resnet {
     }
 
     /// Applies the block; `time` is the time embedding after its SiLU.
-    pub(crate) fn forward(&self, x: &Tensor, time: Option<&Tensor>, adapters: &Adapters) -> Computed<Tensor> {
+    pub(crate) fn forward<C: Compute<Weight = W>>(
+        &self,
+        compute: &mut C,
+        x: &C::Value,
+        time: Option<&C::Value>,
+    ) -> Computed<C::Value> {
         let shift = match (&self.time, time) {
-            (Some(layer), Some(time)) => Some(layer.forward(time, None, adapters)?),
+            (Some(layer), Some(time)) => Some(compute.linear(layer, time, None)?),
             _ => None,
         };
-        let inner = self.convs[0].shifted(&self.norms[0].silu(x)?, shift.as_ref(), adapters)?;
-        let inner = self.norms[1].silu(&inner)?;
-        match &self.shortcut {
-            Some(shortcut) => self.convs[1].onto(&inner, &shortcut.forward(x, None, adapters)?, adapters),
-            None => self.convs[1].onto(&inner, x, adapters),
-        }
+        let inner = compute.group_norm(&self.norms[0], x, true)?;
+        let inner = compute.conv(&self.convs[0], &inner, shift.as_ref())?;
+        let inner = compute.group_norm(&self.norms[1], &inner, true)?;
+        let residual = match &self.shortcut {
+            Some(shortcut) => compute.pointwise(shortcut, x)?,
+            None => x.clone(),
+        };
+        compute.conv_onto(&self.convs[1], &inner, &residual)
     }
 }

@@ -1,12 +1,11 @@
 //! Transformer blocks: attention among pixels and to the prompt.
 
-use candle_core::{Result as Computed, Tensor};
 use island_runtimes_kit::error::EngineError;
 
 use super::Config;
 use crate::{
-    lora::Adapters,
-    ops::{GroupNorm, LayerNorm, Linear, attention, geglu},
+    compute::{Compute, Computed, Rows, Weight},
+    ops::{GroupNorm, LayerNorm, Linear},
     weights::Scope,
 };
 
@@ -16,32 +15,33 @@ const EPSILON: f64 = 1e-6;
 const BLOCK_EPSILON: f64 = 1e-5;
 
 #[derive(Debug)]
-pub(super) struct Transformer {
-    norm: GroupNorm,
-    inwards: Linear,
-    blocks: Vec<Block>,
-    outwards: Linear,
+pub(super) struct Transformer<W> {
+    norm: GroupNorm<W>,
+    inwards: Linear<W>,
+    blocks: Vec<Block<W>>,
+    outwards: Linear<W>,
 }
 
 #[derive(Debug)]
-struct Block {
-    norms: [LayerNorm; 3],
-    own: Attention,
-    cross: Attention,
-    widen: Linear,
-    narrow: Linear,
+struct Block<W> {
+    norms: [LayerNorm<W>; 3],
+    own: Attention<W>,
+    cross: Attention<W>,
+    widen: Linear<W>,
+    narrow: Linear<W>,
 }
 
 #[derive(Debug)]
-struct Attention {
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    out: Linear,
+struct Attention<W> {
+    query: Linear<W>,
+    key: Linear<W>,
+    value: Linear<W>,
+    out: Linear<W>,
     heads: usize,
+    wide: bool,
 }
 
-impl Transformer {
+impl<W: Weight> Transformer<W> {
     pub(super) fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let width = config.block_out_channels[at];
         let blocks = (0..config.transformer_layers_per_block.at(at))
@@ -55,68 +55,96 @@ impl Transformer {
         })
     }
 
-    pub(super) fn forward(
+    pub(super) fn forward<C: Compute<Weight = W>>(
         &self,
-        x: &Tensor,
-        states: Option<&Tensor>,
-        adapters: &Adapters,
-    ) -> Computed<Tensor> {
-        let (batch, height, width, channels) = x.dims4()?;
-        let pixels = self.norm.forward(x)?.reshape((batch, height * width, channels))?;
-        let mut inner = self.inwards.forward(&pixels, None, adapters)?;
+        compute: &mut C,
+        x: &C::Value,
+        states: Option<&C::Value>,
+    ) -> Computed<C::Value> {
+        let normed = compute.group_norm(&self.norm, x, false)?;
+        let pixels = compute.rows(&normed)?;
+        let mut inner = compute.linear(&self.inwards, &pixels, None)?;
         for block in &self.blocks {
-            inner = block.forward(&inner, states, adapters)?;
+            inner = block.forward(compute, &inner, states)?;
         }
-        let residual = x.reshape((batch, height * width, channels))?;
-        self.outwards.forward(&inner, Some(&residual), adapters)?.reshape((batch, height, width, channels))
+        compute.linear_onto_image(&self.outwards, &inner, x)
     }
 }
 
-impl Block {
+impl<W: Weight> Block<W> {
     fn load(config: &Config, at: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let (width, heads) = (config.block_out_channels[at], config.heads(at));
+        let wide = config.upcast_attention;
         let norm = |name: &str| LayerNorm::load(&scope.at(name), width, BLOCK_EPSILON);
         Ok(Self {
             norms: [norm("norm1")?, norm("norm2")?, norm("norm3")?],
-            own: Attention::load(&scope.at("attn1"), width, width, heads)?,
-            cross: Attention::load(&scope.at("attn2"), width, config.cross_attention_dim.at(at), heads)?,
+            own: Attention::load(&scope.at("attn1"), width, (width, heads), wide)?,
+            cross: Attention::load(
+                &scope.at("attn2"),
+                config.cross_attention_dim.at(at),
+                (width, heads),
+                wide,
+            )?,
             widen: Linear::load(&scope.at("ff.net.0.proj"), width, 8 * width)?,
             narrow: Linear::load(&scope.at("ff.net.2"), 4 * width, width)?,
         })
     }
 
-    fn forward(&self, x: &Tensor, states: Option<&Tensor>, adapters: &Adapters) -> Computed<Tensor> {
-        let x = self.own.forward(&self.norms[0].forward(x)?, None, x, adapters)?;
-        let x = self.cross.forward(&self.norms[1].forward(&x)?, states, &x, adapters)?;
-        let wide = self.widen.forward(&self.norms[2].forward(&x)?, None, adapters)?;
-        self.narrow.forward(&geglu(&wide)?, Some(&x), adapters)
+    fn forward<C: Compute<Weight = W>>(
+        &self,
+        compute: &mut C,
+        x: &C::Value,
+        states: Option<&C::Value>,
+    ) -> Computed<C::Value> {
+        let normed = compute.layer_norm(&self.norms[0], x)?;
+        let x = self.own.forward(compute, &normed, None, x)?;
+        let normed = compute.layer_norm(&self.norms[1], &x)?;
+        let x = self.cross.forward(compute, &normed, states, &x)?;
+        let normed = compute.layer_norm(&self.norms[2], &x)?;
+        let wide = compute.linear(&self.widen, &normed, None)?;
+        let gated = compute.geglu(&wide)?;
+        compute.linear(&self.narrow, &gated, Some(&x))
     }
 }
 
-impl Attention {
-    fn load(scope: &Scope<'_>, width: usize, states: usize, heads: usize) -> Result<Self, EngineError> {
+impl<W: Weight> Attention<W> {
+    fn load(
+        scope: &Scope<'_>,
+        states: usize,
+        (width, heads): (usize, usize),
+        wide: bool,
+    ) -> Result<Self, EngineError> {
         Ok(Self {
             query: Linear::load(&scope.at("to_q"), width, width)?,
             key: Linear::load(&scope.at("to_k"), states, width)?,
             value: Linear::load(&scope.at("to_v"), states, width)?,
             out: Linear::load(&scope.at("to_out.0"), width, width)?,
             heads,
+            wide,
         })
     }
 
     /// Self-attention without other states.
-    fn forward(
+    fn forward<C: Compute<Weight = W>>(
         &self,
-        x: &Tensor,
-        states: Option<&Tensor>,
-        residual: &Tensor,
-        adapters: &Adapters,
-    ) -> Computed<Tensor> {
+        compute: &mut C,
+        x: &C::Value,
+        states: Option<&C::Value>,
+        residual: &C::Value,
+    ) -> Computed<C::Value> {
         let states = states.unwrap_or(x);
-        let query = self.query.forward(x, None, adapters)?;
-        let (key, value) =
-            (self.key.forward(states, None, adapters)?, self.value.forward(states, None, adapters)?);
-        let seen = attention(&query, &key, &value, self.heads, false)?;
-        self.out.forward(&seen, Some(residual), adapters)
+        let query = compute.linear(&self.query, x, None)?;
+        let key = compute.linear(&self.key, states, None)?;
+        let value = compute.linear(&self.value, states, None)?;
+        let seen = compute.attention(&Rows {
+            query: &query,
+            key: &key,
+            value: &value,
+            heads: self.heads,
+            width: self.query.outputs,
+            causal: false,
+            wide: self.wide,
+        })?;
+        compute.linear(&self.out, &seen, Some(residual))
     }
 }

@@ -1,33 +1,32 @@
 //! The middle of the autoencoder: two residual blocks with self-attention between.
 
-use candle_core::{Result as Computed, Tensor};
 use island_runtimes_kit::error::EngineError;
 
 use super::coder::norms;
 use crate::{
-    lora::Adapters,
-    ops::{GroupNorm, Linear, attention},
+    compute::{Compute, Computed, Rows, Weight},
+    ops::{GroupNorm, Linear},
     unet::Resnet,
     vae::Config,
     weights::Scope,
 };
 
 #[derive(Debug)]
-pub(super) struct Middle {
-    resnets: [Resnet; 2],
-    attention: Option<Attention>,
+pub(super) struct Middle<W> {
+    resnets: [Resnet<W>; 2],
+    attention: Option<Attention<W>>,
 }
 
 #[derive(Debug)]
-struct Attention {
-    norm: GroupNorm,
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    out: Linear,
+struct Attention<W> {
+    norm: GroupNorm<W>,
+    query: Linear<W>,
+    key: Linear<W>,
+    value: Linear<W>,
+    out: Linear<W>,
 }
 
-impl Middle {
+impl<W: Weight> Middle<W> {
     pub(super) fn load(config: &Config, width: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let resnet = |at: usize| Resnet::load(&scope.at("resnets").at(at), width, width, norms(config));
         let inner = scope.at("attentions").at(0);
@@ -35,16 +34,20 @@ impl Middle {
         Ok(Self { resnets: [resnet(0)?, resnet(1)?], attention: attention.transpose()? })
     }
 
-    pub(super) fn forward(&self, x: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
-        let mut x = self.resnets[0].forward(x, None, adapters)?;
+    pub(super) fn forward<C: Compute<Weight = W>>(
+        &self,
+        compute: &mut C,
+        x: &C::Value,
+    ) -> Computed<C::Value> {
+        let mut x = self.resnets[0].forward(compute, x, None)?;
         if let Some(attention) = &self.attention {
-            x = attention.forward(&x, adapters)?;
+            x = attention.forward(compute, &x)?;
         }
-        self.resnets[1].forward(&x, None, adapters)
+        self.resnets[1].forward(compute, &x, None)
     }
 }
 
-impl Attention {
+impl<W: Weight> Attention<W> {
     fn load(config: &Config, width: usize, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let layer = |names: &[&str]| Linear::load(&scope.first(names), width, width);
         let norm = norms(config);
@@ -57,13 +60,21 @@ impl Attention {
         })
     }
 
-    fn forward(&self, x: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
-        let (batch, height, width, channels) = x.dims4()?;
-        let flat = |x: &Tensor| x.reshape((batch, height * width, channels));
-        let normed = flat(&self.norm.forward(x)?)?;
-        let project = |layer: &Linear| layer.forward(&normed, None, adapters);
-        let (query, key, value) = (project(&self.query)?, project(&self.key)?, project(&self.value)?);
-        let seen = attention(&query, &key, &value, 1, false)?;
-        self.out.forward(&seen, Some(&flat(x)?), adapters)?.reshape((batch, height, width, channels))
+    fn forward<C: Compute<Weight = W>>(&self, compute: &mut C, x: &C::Value) -> Computed<C::Value> {
+        let normed = compute.group_norm(&self.norm, x, false)?;
+        let normed = compute.rows(&normed)?;
+        let query = compute.linear(&self.query, &normed, None)?;
+        let key = compute.linear(&self.key, &normed, None)?;
+        let value = compute.linear(&self.value, &normed, None)?;
+        let seen = compute.attention(&Rows {
+            query: &query,
+            key: &key,
+            value: &value,
+            heads: 1,
+            width: self.query.outputs,
+            causal: false,
+            wide: false,
+        })?;
+        compute.linear_onto_image(&self.out, &seen, x)
     }
 }

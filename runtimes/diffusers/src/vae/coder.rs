@@ -1,11 +1,10 @@
 //! Encoder and decoder.
 
-use candle_core::{Result as Computed, Tensor};
 use island_runtimes_kit::error::EngineError;
 
 use super::{Config, attention::Middle};
 use crate::{
-    lora::Adapters,
+    compute::{Compute, Computed, Weight},
     ops::{Conv, GroupNorm, Shape},
     unet::{Norms, Resnet},
     weights::Scope,
@@ -20,12 +19,12 @@ pub(super) fn norms(config: &Config) -> Norms {
 
 /// Residual blocks of one size, and the change to the next.
 #[derive(Debug)]
-struct Level {
-    resnets: Vec<Resnet>,
-    resize: Option<Conv>,
+struct Level<W> {
+    resnets: Vec<Resnet<W>>,
+    resize: Option<Conv<W>>,
 }
 
-impl Level {
+impl<W: Weight> Level<W> {
     fn load(
         config: &Config,
         scope: &Scope<'_>,
@@ -40,21 +39,21 @@ impl Level {
         Ok(Self { resnets: resnets.collect::<Result<_, _>>()?, resize: resize.transpose()? })
     }
 
-    fn resnets(&self, x: Tensor, adapters: &Adapters) -> Computed<Tensor> {
-        self.resnets.iter().try_fold(x, |x, resnet| resnet.forward(&x, None, adapters))
+    fn resnets<C: Compute<Weight = W>>(&self, compute: &mut C, x: C::Value) -> Computed<C::Value> {
+        self.resnets.iter().try_fold(x, |x, resnet| resnet.forward(compute, &x, None))
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Encoder {
-    first: Conv,
-    levels: Vec<Level>,
-    middle: Middle,
-    norm: GroupNorm,
-    last: Conv,
+pub(super) struct Encoder<W> {
+    first: Conv<W>,
+    levels: Vec<Level<W>>,
+    middle: Middle<W>,
+    norm: GroupNorm<W>,
+    last: Conv<W>,
 }
 
-impl Encoder {
+impl<W: Weight> Encoder<W> {
     pub(super) fn load(config: &Config, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let widths = &config.block_out_channels;
         let end = widths.len() - 1;
@@ -72,29 +71,34 @@ impl Encoder {
         })
     }
 
-    pub(super) fn forward(&self, x: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
-        let mut x = self.first.forward(x, adapters)?;
+    pub(super) fn forward<C: Compute<Weight = W>>(
+        &self,
+        compute: &mut C,
+        x: &C::Value,
+    ) -> Computed<C::Value> {
+        let mut x = compute.conv(&self.first, x, None)?;
         for level in &self.levels {
-            x = level.resnets(x, adapters)?;
+            x = level.resnets(compute, x)?;
             if let Some(smaller) = &level.resize {
-                x = smaller.forward(&x, adapters)?;
+                x = compute.conv(smaller, &x, None)?;
             }
         }
-        let x = self.norm.silu(&self.middle.forward(&x, adapters)?)?;
-        self.last.forward(&x, adapters)
+        let x = self.middle.forward(compute, &x)?;
+        let x = compute.group_norm(&self.norm, &x, true)?;
+        compute.conv(&self.last, &x, None)
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Decoder {
-    first: Conv,
-    middle: Middle,
-    levels: Vec<Level>,
-    norm: GroupNorm,
-    last: Conv,
+pub(super) struct Decoder<W> {
+    first: Conv<W>,
+    middle: Middle<W>,
+    levels: Vec<Level<W>>,
+    norm: GroupNorm<W>,
+    last: Conv<W>,
 }
 
-impl Decoder {
+impl<W: Weight> Decoder<W> {
     pub(super) fn load(config: &Config, scope: &Scope<'_>) -> Result<Self, EngineError> {
         let widths = &config.block_out_channels;
         let end = widths.len() - 1;
@@ -113,15 +117,20 @@ impl Decoder {
         })
     }
 
-    pub(super) fn forward(&self, x: &Tensor, adapters: &Adapters) -> Computed<Tensor> {
-        let mut x = self.middle.forward(&self.first.forward(x, adapters)?, adapters)?;
+    pub(super) fn forward<C: Compute<Weight = W>>(
+        &self,
+        compute: &mut C,
+        x: &C::Value,
+    ) -> Computed<C::Value> {
+        let x = compute.conv(&self.first, x, None)?;
+        let mut x = self.middle.forward(compute, &x)?;
         for level in &self.levels {
-            x = level.resnets(x, adapters)?;
+            x = level.resnets(compute, x)?;
             if let Some(larger) = &level.resize {
-                let (_, height, width, _) = x.dims4()?;
-                x = larger.enlarged(&x, (2 * height, 2 * width), adapters)?;
+                x = compute.conv_enlarged(larger, &x, None)?;
             }
         }
-        self.last.forward(&self.norm.silu(&x)?, adapters)
+        let x = compute.group_norm(&self.norm, &x, true)?;
+        compute.conv(&self.last, &x, None)
     }
 }

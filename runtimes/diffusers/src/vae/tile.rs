@@ -1,8 +1,9 @@
 //! Large images in overlapping tiles that are blended, so that memory does not grow with the image.
 
-use candle_core::{Device, Result as Computed, Tensor};
+use candle_core::{Device, Tensor};
 
 use super::Config;
+use crate::{compute::Computed, error::compute_error};
 
 /// Overlap of neighboring tiles, as a share of a tile.
 const OVERLAP: f64 = 0.25;
@@ -39,18 +40,22 @@ impl Tiles {
         self.pixel
     }
 
-    pub(super) fn decode(self, x: &Tensor, of: impl Fn(&Tensor) -> Computed<Tensor>) -> Computed<Tensor> {
+    /// Images of latents `[batch, height, width, channels]`, each tile by `of`.
+    pub fn decode(self, x: &Tensor, of: impl Fn(&Tensor) -> Computed<Tensor>) -> Computed<Tensor> {
         apply(x, (self.latent, self.pixel), of)
     }
 
-    pub(super) fn encode(self, x: &Tensor, of: impl Fn(&Tensor) -> Computed<Tensor>) -> Computed<Tensor> {
+    /// Latents of images `[batch, height, width, channels]`, each tile by `of`.
+    pub fn encode(self, x: &Tensor, of: impl Fn(&Tensor) -> Computed<Tensor>) -> Computed<Tensor> {
         apply(x, (self.pixel, self.latent), of)
     }
 }
 
 fn apply(x: &Tensor, sides: (usize, usize), of: impl Fn(&Tensor) -> Computed<Tensor>) -> Computed<Tensor> {
-    let pictures = (0..x.dim(0)?).map(|at| picture(&x.narrow(0, at, 1)?, sides, &of));
-    Tensor::cat(&pictures.collect::<Computed<Vec<_>>>()?, 0)
+    let failed = compute_error("split an image into tiles");
+    let batch = x.dim(0).map_err(&failed)?;
+    let pictures = (0..batch).map(|at| picture(&x.narrow(0, at, 1).map_err(&failed)?, sides, &of));
+    Tensor::cat(&pictures.collect::<Computed<Vec<_>>>()?, 0).map_err(&failed)
 }
 
 fn picture(
@@ -58,21 +63,25 @@ fn picture(
     (side, side_out): (usize, usize),
     of: &impl Fn(&Tensor) -> Computed<Tensor>,
 ) -> Computed<Tensor> {
-    let (_, height, width, _) = x.dims4()?;
+    let failed = compute_error("split an image into tiles");
+    let (_, height, width, _) = x.dims4().map_err(&failed)?;
     let step = ((side as f64 * (1.0 - OVERLAP)) as usize).max(1);
     let blend = (side_out as f64 * OVERLAP) as usize;
     let keep = side_out - blend;
     let mut above: Vec<Tile> = Vec::new();
     let mut bands = Vec::new();
     let mut channels = 0;
+    let part = |top: usize, left: usize| {
+        let rows = x.narrow(1, top, side.min(height - top))?;
+        rows.narrow(2, left, side.min(width - left))?.contiguous()
+    };
     for top in (0..height).step_by(step) {
         let mut row: Vec<Tile> = Vec::new();
         for (at, left) in (0..width).step_by(step).enumerate() {
-            let part = x.narrow(1, top, side.min(height - top))?.narrow(2, left, side.min(width - left))?;
-            let made = of(&part.contiguous()?)?;
-            let dims = made.dims4()?;
+            let made = of(&part(top, left).map_err(&failed)?)?;
+            let dims = made.dims4().map_err(&failed)?;
             channels = dims.3;
-            let values = made.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;
+            let values = made.flatten_all().and_then(|made| made.to_vec1()).map_err(&failed)?;
             let mut tile = Tile { height: dims.1, width: dims.2, values };
             if let Some(above) = above.get(at) {
                 blend_down(above, &mut tile, blend, channels);
@@ -88,7 +97,7 @@ fn picture(
     let width = bands.first().map_or(0, |band| band.width);
     let height = bands.iter().map(|band| band.height).sum::<usize>();
     let values: Vec<f32> = bands.into_iter().flat_map(|band| band.values).collect();
-    Tensor::from_vec(values, (1, height, width, channels), &Device::Cpu)?.to_device(x.device())
+    Tensor::from_vec(values, (1, height, width, channels), &Device::Cpu).map_err(&failed)
 }
 
 fn blend_down(above: &Tile, tile: &mut Tile, blend: usize, channels: usize) {

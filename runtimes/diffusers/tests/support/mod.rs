@@ -17,12 +17,14 @@ use island_protocol::{
 };
 use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime as _, WorkCounter};
 use island_runtimes_diffusers::{
-    model::Model,
+    model::{Model, On},
+    networks::graphs::Engine,
     noise::{Noise, Purpose},
     repository::Repository,
     runtime::{Diffusers, Settings},
-    weights::Placement,
+    weights::Element,
 };
+use island_runtimes_graph::{Resources, library};
 use island_runtimes_kit::error::EngineError;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
@@ -134,8 +136,8 @@ impl Fixture {
         files
     }
 
-    pub(crate) fn model(&self) -> Result<Model, EngineError> {
-        Model::load(Repository::new(self.files()), &Value::Null, Placement::cpu(), None)
+    pub(crate) fn model(&self, on: &On) -> Result<Model, EngineError> {
+        Model::load(Repository::new(self.files()), &Value::Null, on, None)
     }
 
     /// A file in the folder of the cases, in base64.
@@ -155,9 +157,15 @@ impl Fixture {
             slots: 1,
             threads: 2,
             memory_limit_mb: 0,
-            vram_limit_mb: 0,
+            gpus: Vec::new(),
         }
     }
+}
+
+/// Graphs that the processor runs in ONNX Runtime.
+pub(crate) fn graphs(element: Element) -> On {
+    let environment = library::open().expect("ONNX Runtime");
+    On::Graphs(Engine { environment, resources: Resources::cpu(2), element })
 }
 
 /// Repositories with goldens, or those whose name contains `SD_FIXTURE`.
