@@ -148,7 +148,10 @@ impl Agent {
         let containers = without_gpus(containers, &config.policy.gpu);
         let exits =
             EgressMounts::new(egress_dir.clone(), log_dir.clone(), containers.egress.clone(), forwarder);
-        let meter = Arc::new(Meter::new(Gpus::here(&state, &runtimes.devices()), config.cache_dir()));
+        let meter = Arc::new(Meter::new(
+            Gpus::here(&state, &runtimes.devices()).with_own(runtimes.own_processes()),
+            config.cache_dir(),
+        ));
         meter.sample().await;
         let capabilities = capabilities(&containers, &config.policy, &runtimes, &meter);
 
@@ -242,6 +245,8 @@ impl Agent {
         let life = Lifecycle::new(self.drain + STOP_MARGIN);
         tracing::info!(host_id = %self.identity.host_id(), "starting");
         self.supervisor.recover().await.map_err(StartError::Recover)?;
+        // Until its workers were found again, they counted as other programs.
+        self.meter.sample().await;
         // Before credentials are obtained, so that `status` shows that the Island waits for its coordinator.
         self.spawn_control(&life);
         let soft = life.soft();
@@ -334,9 +339,11 @@ impl Agent {
             life.spawn("benchmark", well(benchmark.run(life.soft())));
         }
         let (supervisor, fabric) = (Arc::clone(&self.supervisor), Arc::clone(&self.fabric));
+        let prober = Arc::clone(&self.supervisor);
         let follow = inventory::gpu::follow::run(
             self.meter.latest(),
             move |gpus| supervisor.set_gpus(gpus),
+            async move || prober.pool().runtimes().probe_again().await,
             move || fabric.request_registration(),
             link.clone(),
         );

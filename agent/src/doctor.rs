@@ -24,6 +24,7 @@ use crate::{
     inventory::{
         self,
         cgroup::Groups,
+        engine_devices::EngineDevices,
         gpu::{Card, Gpus, View},
         runtimes::Runtimes,
     },
@@ -95,9 +96,14 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
     let found = inventory::discover(&gpus, runtimes.report(&gpus.cards), runtimes.sandbox());
     let mut findings = machine(&found);
     findings.extend(graphics(&config.policy.gpu, &gpus));
+    let engines = runtimes.engine_devices(&gpus.cards);
+    findings.extend(unused(&config.policy.gpu, &gpus.cards, &engines));
     for runtime in &found.runtimes {
         let name = if runtime.simulated { "simulated".to_owned() } else { runtime.kind.to_string() };
         let detail = runtime.reason.clone().or_else(|| runtime.engine()).unwrap_or_default();
+        let engine = engines.iter().find(|engine| engine.engine == name);
+        let detail =
+            engine.map_or_else(|| detail.clone(), |engine| format!("{}; {detail}", engine.in_words()));
         findings.push(finding(&format!("engine {name}"), runtime.available.then_some(true), detail));
     }
     if !found.runtimes.iter().any(|runtime| runtime.available) {
@@ -147,6 +153,23 @@ fn graphics(rules: &[GpuRule], gpus: &View) -> Vec<Finding> {
         finding("[[policy.gpu]]", Some(false), format!("no GPU of this machine is {}", rule.gpu))
     }));
     findings
+}
+
+/// GPUs that engines do not use. It is a problem if no engine uses one that the owner offers.
+fn unused(rules: &[GpuRule], cards: &[Card], engines: &[EngineDevices]) -> Vec<Finding> {
+    let findings_of = |card: &Card| {
+        let is_offered = !gpus::limits(rules, card).never;
+        let notes: Vec<String> = engines
+            .iter()
+            .flat_map(EngineDevices::notes)
+            .filter(|(gpu, _)| *gpu == card.index)
+            .map(|(_, note)| note)
+            .collect();
+        let is_wasted = is_offered && !engines.is_empty() && notes.len() == engines.len();
+        let good = is_wasted.then_some(false);
+        notes.into_iter().map(move |note| finding("GPU", good, note)).collect::<Vec<_>>()
+    };
+    cards.iter().flat_map(findings_of).collect()
 }
 
 fn graphic(rules: &[GpuRule], card: &Card) -> Finding {
@@ -268,7 +291,10 @@ fn finding(what: &str, good: Option<bool>, detail: String) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{inventory::gpu::Vendor, policy::gpus::tests::card};
+    use crate::{
+        inventory::{engine_devices::UnusedGpu, gpu::Vendor},
+        policy::gpus::tests::card,
+    };
 
     #[test]
     fn wrapped_lines_fit_the_terminal() {
@@ -316,6 +342,17 @@ mod tests {
         let lines: Vec<_> =
             graphics(&[rule("0"), rule("1")], &view).iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(lines.join("\n"));
+        let engine = |name: &str, unused: &[u32]| {
+            let unused = unused.iter().map(|gpu| UnusedGpu { gpu: *gpu, reason: "no Vulkan module".into() });
+            EngineDevices { engine: name.into(), devices: Vec::new(), unused: unused.collect() }
+        };
+        let problems = |engines: &[EngineDevices], rules: &[GpuRule]| -> Vec<Option<bool>> {
+            unused(rules, &view.cards, engines).iter().map(|finding| finding.good).collect()
+        };
+        let (without, with) = (engine("onnx", &[0]), engine("llmcpp", &[]));
+        assert_eq!(problems(&[with, without.clone()], &[]), [None], "another engine uses it");
+        assert_eq!(problems(std::slice::from_ref(&without), &[]), [Some(false)]);
+        assert_eq!(problems(&[without], &[GpuRule { never: true, ..rule("0") }]), [None]);
         let excluded = graphics(&[GpuRule { never: true, ..rule("0") }], &view);
         assert_eq!(excluded[0].good, None, "a GPU that is not offered does not have to work");
     }

@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod devices;
+pub mod engine_devices;
 pub mod gpu;
 pub mod meter;
 pub mod processor;

@@ -354,6 +354,7 @@ impl Pool {
 
     /// Runs the worker's task, and removes its folder afterwards.
     fn supervise(self: &Arc<Self>, key: ModelKey, worker: &Arc<WorkerHandle>, task: worker::WorkerTask) {
+        self.runtimes.own_processes().add(worker.pid);
         self.lock().push((key, Arc::clone(worker)));
         let (pool, worker) = (Arc::clone(self), Arc::clone(worker));
         self.tasks.spawn(async move {
@@ -363,6 +364,7 @@ impl Pool {
             }
             pool.lock().retain(|(_, other)| other.instance != worker.instance);
             if worker.has_exited() {
+                pool.runtimes.own_processes().remove(worker.pid);
                 remove_worker(&worker.dir);
             }
         });

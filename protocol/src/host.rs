@@ -162,6 +162,18 @@ impl Device {
     pub fn is_cpu(&self) -> bool {
         self.api == CPU
     }
+
+    /// Returns an interface as it is written in texts.
+    pub fn api_name(api: &str) -> &str {
+        match api {
+            CPU => "processor",
+            "cuda" => "CUDA",
+            "vulkan" => "Vulkan",
+            "metal" => "Metal",
+            "webgpu" => "WebGPU",
+            other => other,
+        }
+    }
 }
 
 /// [`Device::api`] of the processor.

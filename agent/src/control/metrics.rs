@@ -68,6 +68,20 @@ pub fn series(status: &Status) -> Vec<Series> {
         counted(one("earned", "Credits earned.", Unit::Credits, status.earned.total.0 as f64 / 1e6)),
     ];
     all.extend(gpus(status));
+    let devices = status.engines.iter().flat_map(|engine| {
+        engine.devices.iter().map(|device| {
+            let gpu = device.gpu.map(|gpu| gpu.to_string()).unwrap_or_default();
+            let labels = vec![
+                ("engine", engine.engine.clone()),
+                ("api", device.apis.join(" ")),
+                ("device", device.name.clone()),
+                ("gpu", gpu),
+            ];
+            Point { labels, value: 1.0 }
+        })
+    });
+    let devices = devices.collect();
+    all.push(many("engine_device", "1 for each device on which an engine runs models.", Unit::None, devices));
     let workers = status.workers.iter().map(|worker| Point {
         labels: vec![("cargo", worker.cargo.clone()), ("pid", worker.pid.to_string())],
         value: bytes(worker.ram_mb),

@@ -85,6 +85,9 @@ pub fn text(status: &Status, width: Option<usize>) -> String {
     for gpu in &status.gpus {
         line(&format!("GPU {}", gpu.index), gpu_line(gpu));
     }
+    for engine in &status.engines {
+        line("runs on", format!("{}: {}", engine.engine, engine.in_words()));
+    }
     for note in &status.gpu_notes {
         line("note", note.clone());
     }
@@ -504,6 +507,7 @@ mod tests {
             history::Point,
             status::{Earned, Worker},
         },
+        inventory::engine_devices::{EngineDevices, UsedDevice},
         policy::Cause,
         preload::Fetching,
         supervisor::refusals::Count,
@@ -552,6 +556,10 @@ mod tests {
                 power_draw_w: Some(287.4),
             }],
             gpu_notes: vec!["GPU 1 is paused: 84 °C, the limit is 80 °C".into()],
+            engines: vec![
+                engine("llmcpp", &["cuda", "vulkan"], "NVIDIA GeForce RTX 3090", Some(0)),
+                engine("onnx", &["cpu"], "CPU", None),
+            ],
             jobs: vec![RunningJob {
                 key,
                 slug: "llama-3.1-8b-instruct".parse().expect("a slug"),
@@ -591,6 +599,12 @@ mod tests {
             },
             history: (0..120).map(point).collect(),
         }
+    }
+
+    fn engine(name: &str, apis: &[&str], device: &str, gpu: Option<u32>) -> EngineDevices {
+        let apis = apis.iter().map(|api| (*api).to_owned()).collect();
+        let devices = vec![UsedDevice { apis, name: device.to_owned(), gpu }];
+        EngineDevices { engine: name.to_owned(), devices, unused: Vec::new() }
     }
 
     fn drawn(status: &Status, width: u16, height: u16) -> String {

@@ -24,7 +24,7 @@ use crate::{
     earnings::{self, Book, Earnings},
     fabric::Fabric,
     governor::Governor,
-    inventory::{gpu::View, meter::Sample},
+    inventory::{engine_devices::EngineDevices, gpu::View, meter::Sample},
     link::credentials,
     policy::{OwnerOrder, Verdict, gpus::PausedGpus},
     preload::{Fetching, Preloader},
@@ -64,9 +64,12 @@ pub struct Status {
     pub system: SystemLoad,
     /// Load of its GPUs.
     pub gpus: Vec<GpuLoad>,
-    /// Problems of GPUs: one that disappeared or is paused, values that a driver does not report.
+    /// Problems of GPUs: one that disappeared, is paused or is not used by an engine, values that a driver does not report.
     #[serde(default)]
     pub gpu_notes: Vec<String>,
+    /// The devices of each engine that can use a GPU.
+    #[serde(default)]
+    pub engines: Vec<EngineDevices>,
     /// Jobs here.
     pub jobs: Vec<RunningJob>,
     /// Engines that run.
@@ -162,6 +165,7 @@ impl Sources {
         let gigabytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         let book = self.earnings.book();
         // `leave` removes the credentials, and the coordinator renews none for a host that left.
+        let engines = self.supervisor.pool().runtimes().engine_devices(&sample.gpus.cards);
         let left = self.fabric.was_registered() && credentials::enrolled_with(&self.state_dir).is_none();
         Status {
             host_id: self.fabric.host_id(),
@@ -176,7 +180,8 @@ impl Sources {
             measured: self.supervisor.measured(),
             system: sample.system.clone(),
             gpus: sample.gpus.loads(),
-            gpu_notes: notes(&sample.gpus, &stance.paused_gpus),
+            gpu_notes: notes(&sample.gpus, &stance.paused_gpus, &engines),
+            engines,
             jobs: self.supervisor.running(),
             workers: self.supervisor.pool().workers().iter().map(|worker| shown(worker)).collect(),
             models_gb: gigabytes(held),
@@ -218,9 +223,10 @@ impl Sources {
     }
 }
 
-fn notes(gpus: &View, paused_gpus: &PausedGpus) -> Vec<String> {
+fn notes(gpus: &View, paused_gpus: &PausedGpus, engines: &[EngineDevices]) -> Vec<String> {
     let paused = paused_gpus.iter().map(|(index, reason)| format!("GPU {index} is paused: {reason}"));
-    paused.chain(gpus.notes()).collect()
+    let unused = engines.iter().flat_map(|engine| engine.notes().map(|(_, note)| note));
+    paused.chain(unused).chain(gpus.notes()).collect()
 }
 
 fn shown(worker: &WorkerHandle) -> Worker {

@@ -15,6 +15,7 @@ mod macos;
 mod numbers;
 pub mod nvidia;
 mod nvml;
+pub mod own;
 mod software;
 mod sysfs;
 
@@ -28,7 +29,7 @@ use std::{
 
 use island_protocol::host::{Device, Gpu, GpuLoad};
 
-use self::{clients::Clients, numbers::Numbers};
+use self::{clients::Clients, numbers::Numbers, own::OwnProcesses};
 
 const MB: u64 = 1 << 20;
 /// Reason for the values of a GPU that is suspended: reading them would wake it.
@@ -178,7 +179,7 @@ pub struct Card {
     pub index: u32,
     /// The values of the poll.
     pub seen: GpuReadings,
-    /// Programs that compute on it and are not workers of an Island.
+    /// Programs that compute on it and are not of this Island.
     pub foreign: Option<u32>,
     /// Memory used by workers, megabytes.
     pub ours_mb: Option<u64>,
@@ -238,6 +239,7 @@ pub struct Gpus {
     probes: Vec<Box<dyn Probe>>,
     numbers: Numbers,
     proc: PathBuf,
+    own: OwnProcesses,
     /// Names of all GPUs found since the start.
     known: BTreeMap<u32, String>,
 }
@@ -252,6 +254,12 @@ impl Gpus {
     pub fn here_read_only(state: &Path, devices: &[Device]) -> Self {
         let numbers = Numbers::load(state).read_only();
         Self::under(&Roots::default(), Box::new(nvml::open), numbers).and_emulated(devices)
+    }
+
+    /// Distinguishes these processes from other programs.
+    #[must_use]
+    pub fn with_own(self, own: OwnProcesses) -> Self {
+        Self { own, ..self }
     }
 
     fn and_emulated(mut self, devices: &[Device]) -> Self {
@@ -271,7 +279,7 @@ impl Gpus {
     }
 
     fn of(probes: Vec<Box<dyn Probe>>, numbers: Numbers, proc: PathBuf) -> Self {
-        Self { probes, numbers, proc, known: BTreeMap::new() }
+        Self { probes, numbers, proc, own: OwnProcesses::default(), known: BTreeMap::new() }
     }
 
     /// Polls all of them. May block as long as a driver does.
@@ -297,8 +305,8 @@ impl Gpus {
 
     fn card(&mut self, seen: GpuReadings) -> Card {
         let processes = seen.computing.as_ref().ok();
-        let (ours, foreign): (Vec<_>, Vec<_>) =
-            processes.into_iter().flatten().partition(|(pid, _)| is_worker(&self.proc, **pid));
+        let (foreign, ours): (Vec<_>, Vec<_>) =
+            processes.into_iter().flatten().partition(|(pid, _)| self.own.is_foreign(&self.proc, **pid));
         Card {
             index: self.numbers.of(&seen.id),
             foreign: processes.map(|_| foreign.len() as u32),
@@ -316,12 +324,6 @@ fn of_macos() -> Option<Box<dyn Probe>> {
 #[cfg(not(target_os = "macos"))]
 fn of_macos() -> Option<Box<dyn Probe>> {
     None
-}
-
-/// Whether a process is a worker, by its name: a restarted agent is not its parent. `false` for a process that has ended.
-fn is_worker(proc: &Path, pid: u32) -> bool {
-    let name = std::fs::read_to_string(proc.join(pid.to_string()).join("comm"));
-    name.map_or(true, |name| name.starts_with("island-worker"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which engines work on this machine: one program per engine in one folder, each probed once.
+//! Which engines work on this machine: one program per engine in one folder, each probed at the start and when GPUs change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,8 +12,13 @@ use island_protocol::{
     host::{Device, RuntimeReport, SandboxReport},
 };
 use island_runtimes_worker::launch::{ContainerRules, ProbeReport};
+use parking_lot::RwLock;
 
-use super::{devices, gpu::Card};
+use super::{
+    devices,
+    engine_devices::EngineDevices,
+    gpu::{Card, own::OwnProcesses},
+};
 use crate::derived;
 
 /// Time a program has to answer a probe.
@@ -22,10 +27,16 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
 const SIMULATED: &str = "simulated";
 
 /// The engines' programs and their answers.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Runtimes {
-    engines: BTreeMap<String, Result<Engine, String>>,
+    bin_dir: PathBuf,
+    simulated: bool,
+    containers: ContainerRules,
+    engines: RwLock<Engines>,
+    own: OwnProcesses,
 }
+
+type Engines = BTreeMap<String, Result<Engine, String>>;
 
 #[derive(Debug, Clone)]
 struct Engine {
@@ -36,19 +47,26 @@ struct Engine {
 impl Runtimes {
     /// Probes the programs in `bin_dir`. `simulated` includes the scripted engine; `containers` contains the socket of Docker.
     pub async fn probe(bin_dir: &Path, simulated: bool, containers: &ContainerRules) -> Self {
-        let real = RuntimeType::ALL.into_iter().map(|kind| kind.as_str().to_owned());
-        let names = real.chain(simulated.then(|| SIMULATED.to_owned()));
-        let probes = names.map(|name| async {
-            let engine = probe(bin_dir, &name, containers).await;
-            (name, engine)
-        });
-        Self { engines: futures::future::join_all(probes).await.into_iter().collect() }
+        let own = OwnProcesses::default();
+        let engines = RwLock::new(probe_all(bin_dir, simulated, containers, &own).await);
+        Self { bin_dir: bin_dir.to_owned(), simulated, containers: containers.clone(), engines, own }
+    }
+
+    /// Probes them again: their devices change with the machine's GPUs and drivers.
+    pub async fn probe_again(&self) {
+        let engines = probe_all(&self.bin_dir, self.simulated, &self.containers, &self.own).await;
+        *self.engines.write() = engines;
+    }
+
+    /// The processes of this Island: its probes, to which the pool adds its workers.
+    pub fn own_processes(&self) -> OwnProcesses {
+        self.own.clone()
     }
 
     /// Returns the program that runs a Cargo, or the reason why none can.
     pub fn binary(&self, cargo: &CargoSpec) -> Result<PathBuf, String> {
         let name = name_for(cargo);
-        match self.engines.get(name) {
+        match self.engines.read().get(name) {
             Some(Ok(engine)) => Ok(engine.binary.clone()),
             Some(Err(reason)) => Err(reason.clone()),
             None if name == SIMULATED => {
@@ -61,7 +79,7 @@ impl Runtimes {
     /// Returns the program that derives files for a Cargo, with its engine's version.
     pub fn deriver(&self, cargo: &CargoSpec) -> Result<derived::Engine, String> {
         let binary = self.binary(cargo)?;
-        let version = match self.engines.get(cargo.runtime_type.as_str()) {
+        let version = match self.engines.read().get(cargo.runtime_type.as_str()) {
             Some(Ok(engine)) => engine.report.version.clone(),
             _ => String::new(),
         };
@@ -70,7 +88,7 @@ impl Runtimes {
 
     /// The GPUs of `cards` on which the engine of a Cargo runs models.
     pub fn gpus_for(&self, cargo: &CargoSpec, cards: &[Card]) -> BTreeSet<u32> {
-        match self.engines.get(name_for(cargo)) {
+        match self.engines.read().get(name_for(cargo)) {
             Some(Ok(engine)) => devices::cards_of(&engine.report.devices, cards),
             _ => BTreeSet::new(),
         }
@@ -78,8 +96,8 @@ impl Runtimes {
 
     /// The devices of all engines.
     pub fn devices(&self) -> Vec<Device> {
-        let engines = self.engines.values().flatten();
-        engines.flat_map(|engine| engine.report.devices.iter().cloned()).collect()
+        let engines = self.engines.read();
+        engines.values().flatten().flat_map(|engine| engine.report.devices.iter().cloned()).collect()
     }
 
     /// All engines; those that do not work have a reason. `cards` are the GPUs that were found.
@@ -99,37 +117,85 @@ impl Runtimes {
                 |engine| devices::cards_of(&engine.report.devices, cards).into_iter().collect(),
             )),
         };
-        self.engines.iter().map(report).collect()
+        self.engines.read().iter().map(report).collect()
+    }
+
+    /// The devices of each engine that can use a GPU and works here.
+    pub fn engine_devices(&self, cards: &[Card]) -> Vec<EngineDevices> {
+        let engines = self.engines.read();
+        let uses_gpus = |name: &str| {
+            let kind = RuntimeType::from(name.to_owned());
+            matches!(
+                kind,
+                RuntimeType::Llmcpp | RuntimeType::Onnx | RuntimeType::Diffusers | RuntimeType::Coreml
+            )
+        };
+        let described = |(name, engine): (&String, &Result<Engine, String>)| {
+            let engine = engine.as_ref().ok().filter(|_| uses_gpus(name))?;
+            Some(EngineDevices::of(name, &engine.report, cards))
+        };
+        engines.iter().filter_map(described).collect()
     }
 
     /// The lowest sandbox level that any engine reported.
     pub fn sandbox(&self) -> SandboxReport {
-        let reports = self.engines.values().flatten().map(|engine| &engine.report.sandbox);
+        let engines = self.engines.read();
+        let reports = engines.values().flatten().map(|engine| &engine.report.sandbox);
         reports.min_by_key(|report| report.level).cloned().unwrap_or_default()
     }
+}
+
+async fn probe_all(
+    bin_dir: &Path,
+    simulated: bool,
+    containers: &ContainerRules,
+    own: &OwnProcesses,
+) -> Engines {
+    let real = RuntimeType::ALL.into_iter().map(|kind| kind.as_str().to_owned());
+    let names = real.chain(simulated.then(|| SIMULATED.to_owned()));
+    let probes = names.map(|name| async {
+        let engine = probe(bin_dir, &name, containers, own).await;
+        (name, engine)
+    });
+    futures::future::join_all(probes).await.into_iter().collect()
 }
 
 fn name_for(cargo: &CargoSpec) -> &str {
     if cargo.is_simulated() { SIMULATED } else { cargo.runtime_type.as_str() }
 }
 
-async fn probe(bin_dir: &Path, name: &str, containers: &ContainerRules) -> Result<Engine, String> {
+async fn probe(
+    bin_dir: &Path,
+    name: &str,
+    containers: &ContainerRules,
+    own: &OwnProcesses,
+) -> Result<Engine, String> {
     let program = format!("island-worker-{name}");
     let binary = bin_dir.join(&program);
     if !binary.is_file() {
         return Err(format!("{program} is not in {}", bin_dir.display()));
     }
     let mut command = tokio::process::Command::new(&binary);
-    command.arg("--probe").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    command
+        .arg("--probe")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
     // The probe must use the daemon that jobs will use, which may differ from that of the agent's environment.
     match &containers.socket {
         Some(socket) => command.env("DOCKER_HOST", format!("unix://{}", socket.display())),
         None => command.env_remove("DOCKER_HOST"),
     };
-    let output = tokio::time::timeout(PROBE_TIMEOUT, command.output()).await;
+    let child = command.spawn().map_err(|error| format!("{program} cannot be started: {error}"))?;
+    // It may use a GPU meanwhile.
+    let pid = child.id().unwrap_or_default();
+    own.add(pid);
+    let output = tokio::time::timeout(PROBE_TIMEOUT, child.wait_with_output()).await;
+    own.remove(pid);
     let output = output
         .map_err(|_| format!("{program} did not answer the probe in time"))?
-        .map_err(|error| format!("{program} cannot be started: {error}"))?;
+        .map_err(|error| format!("{program} cannot be read: {error}"))?;
     let report: ProbeReport = serde_json::from_slice(&output.stdout)
         .map_err(|_| format!("{program} ended with {} instead of answering the probe", output.status))?;
     match report.unavailable {

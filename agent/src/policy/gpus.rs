@@ -240,7 +240,7 @@ pub fn grants(memory: &Vram, view: &View) -> Vec<GpuGrant> {
 }
 
 /// Returns the variables that hide other GPUs than the granted ones from the drivers. Engines select devices by address; this holds for
-/// libraries that enumerate all of them, and it alone selects an instance of a GPU that is split. Vulkan numbers devices by itself, so it is
+/// libraries that enumerate all of them, and it alone selects an instance of a GPU that is split. Vulkan has its own numbers, so it is
 /// hidden only from workers without a GPU.
 pub fn environment(granted: &[GpuGrant], view: &View) -> BTreeMap<String, String> {
     let is_granted = |card: &&Card| granted.iter().any(|grant| grant.index == card.index);

@@ -83,22 +83,23 @@ fn a_machine_without_gpus_has_a_reason() {
 
 #[test]
 fn workers_do_not_count_as_other_programs() {
+    // A folder in which no process is visible, as for a unit with ProtectProc=invisible.
     let tree = Tree::new();
-    tree.write("proc/20/comm", "island-worker-l");
-    tree.write("proc/21/comm", "blender");
+    let mut other = std::process::Command::new("sleep").arg("60").spawn().expect("start a process");
+    let (worker, foreign) = (std::process::id(), other.id());
     let mut seen = nvidia::tests::seen("GPU-a");
-    seen.computing = Ok(BTreeMap::from([(20, Some(300)), (21, Some(500)), (22, Some(10))]));
-    let mut gpus = Gpus::of(Vec::new(), Numbers::default(), tree.roots().proc);
+    seen.computing = Ok(BTreeMap::from([(worker, Some(300)), (foreign, Some(500))]));
+    let own = OwnProcesses::default();
+    own.add(worker);
+    let mut gpus = Gpus::of(Vec::new(), Numbers::default(), tree.roots().proc).with_own(own);
     let card = gpus.card(seen.clone());
-    assert_eq!(
-        (card.foreign, card.ours_mb),
-        (Some(1), Some(310)),
-        "a process that has ended counts as another program"
-    );
+    assert_eq!((card.foreign, card.ours_mb), (Some(1), Some(300)));
+    other.kill().and_then(|()| other.wait()).expect("end it");
+    assert_eq!(gpus.card(seen.clone()).foreign, Some(0), "the driver lists a process that has ended");
     seen.computing = Err("not reported".into());
     let card = gpus.card(seen.clone());
     assert_eq!((card.foreign, card.ours_mb), (None, None));
-    seen.computing = Ok(BTreeMap::from([(20, None)]));
+    seen.computing = Ok(BTreeMap::from([(worker, None)]));
     assert_eq!(gpus.card(seen).ours_mb, None, "no sum without the values");
 }
 
@@ -121,7 +122,11 @@ async fn changes_of_the_offered_gpus_are_registered() {
     };
     let (stop, registrations) = (CancellationToken::new(), Arc::new(tokio::sync::Semaphore::new(0)));
     let ask = Arc::clone(&registrations);
-    let task = tokio::spawn(follow::run(meter.latest(), note, move || ask.add_permits(1), stop.clone()));
+    let probes = Arc::new(Mutex::new(0));
+    let probed = Arc::clone(&probes);
+    let probe = async move || *probed.lock().expect("a lock") += 1;
+    let task =
+        tokio::spawn(follow::run(meter.latest(), note, probe, move || ask.add_permits(1), stop.clone()));
     let notified = async || registrations.acquire().await.expect("open").forget();
     notified().await;
     meter.sample().await;
@@ -134,4 +139,5 @@ async fn changes_of_the_offered_gpus_are_registered() {
     stop.cancel();
     task.await.expect("ends");
     assert_eq!(*registered.lock().expect("a lock"), [1, 0, 1], "once for each change");
+    assert_eq!(*probes.lock().expect("a lock"), 2, "engines are probed again for other GPUs");
 }

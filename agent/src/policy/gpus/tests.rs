@@ -245,7 +245,7 @@ proptest! {
         }
     }
 
-    /// For all grants: drivers that can be told see exactly the granted GPUs.
+    /// For all grants: drivers with such variables see exactly the granted GPUs.
     #[test]
     fn exactly_granted_gpus_are_visible(view in any_view(), granted in prop::collection::btree_set(0_u32..4, 0..4)) {
         let granted: Vec<u32> = granted.into_iter().filter(|gpu| (*gpu as usize) < view.cards.len()).collect();

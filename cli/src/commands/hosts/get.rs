@@ -1,7 +1,10 @@
 //! `island hosts get`.
 
 use anyhow::Result;
-use island_protocol::{api::HostView, host::Capabilities};
+use island_protocol::{
+    api::HostView,
+    host::{Capabilities, Device},
+};
 
 use crate::{
     commands::select,
@@ -58,7 +61,10 @@ fn add(fields: &mut Vec<(&'static str, String)>, has: &Capabilities) {
             (_, Some(engine)) => engine,
             _ => "available".into(),
         };
-        fields.push(("Runtime", format!("{} ({state})", runtime.kind)));
+        let gpus = runtime.devices.iter().flatten().filter(|device| !device.is_cpu());
+        let on = |device: &Device| format!("{} on {}", Device::api_name(&device.api), device.name);
+        let facts: Vec<String> = std::iter::once(state).chain(gpus.map(on)).collect();
+        fields.push(("Runtime", format!("{} ({})", runtime.kind, facts.join("; "))));
     }
     fields.push(("Sandbox", format!("{:?}: {}", has.sandbox.level, has.sandbox.layers.join(", "))));
 }
