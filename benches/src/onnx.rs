@@ -25,7 +25,7 @@ use island_protocol::{
     job::Outcome,
 };
 use island_runtimes_api::{EventSink, JobLog, RunContext, RunRequest, Runtime as _, WorkCounter};
-use island_runtimes_graph::{Feeds, Graph, Threads, files::GraphFiles, library, tensor_trace::TensorTrace};
+use island_runtimes_graph::{Feeds, Graph, Resources, files::GraphFiles, library, tensor_trace::TensorTrace};
 use island_runtimes_onnx::runtime::{Onnx, Settings};
 use ndarray::ArrayD;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
@@ -68,7 +68,7 @@ pub(crate) async fn run(rounds: usize, folder: &Path, python: &Path) -> Result<R
     let mut report = Report::new("ONNX graphs and embeddings", setup);
     for (name, path, feeds) in graphs() {
         let files = GraphFiles { name: name.to_owned(), path: folder.join(path), weights: Vec::new() };
-        let settings = Threads { threads, vram_limit_mb: 0 };
+        let settings = Resources::cpu(threads);
         let graph = Graph::load(environment, &files, settings)?;
         one_at_a_time(&mut report, rounds, name, &graph, &feeds, &mut peer)?;
     }
@@ -151,7 +151,7 @@ async fn load(folder: &Path, graph: &str, threads: usize) -> Result<Arc<Onnx>> {
         cargo: cargo(),
         slots: CLIENTS as u32,
         threads: threads as u32,
-        vram_limit_mb: 0,
+        gpu: None,
         watch: TensorTrace::default(),
     };
     Ok(Arc::new(Onnx::load(settings).await?))

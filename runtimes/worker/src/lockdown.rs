@@ -7,6 +7,7 @@ mod files;
 mod gpu;
 #[cfg(target_os = "linux")]
 mod limits;
+mod nodes;
 #[cfg(target_os = "linux")]
 mod syscalls;
 mod watchdog;

@@ -92,6 +92,10 @@ impl Fixture {
             serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         fixture.name = folder.file_name().expect("a name").to_string_lossy().into_owned();
         folder.clone_into(&mut fixture.folder);
+        if fixture.name.ends_with("-fp16") && gpu().is_some() {
+            // The processor computes in full precision with the same weights.
+            fixture.cases.iter_mut().for_each(|case| case.tolerance = case.tolerance.max(1e-2));
+        }
         fixture
     }
 
