@@ -6,7 +6,7 @@ PREFIX ?= $(HOME)/.local
 # What `island dev` starts, and so what a demonstration needs.
 DEMO := --package island-cli --package island-coordinator --package island-agent --package island-runtimes-llmcpp --bins
 
-.PHONY: help setup cargos demo install test check fmt lint doc macos bench deb deb-test
+.PHONY: help setup cargos demo install test check fmt lint doc macos bench vulkan deb deb-cuda deb-test
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,16 +20,19 @@ cargos: ## Build the programs that wasm and container Cargos run
 
 demo: setup ## Build, start a network, stream a reply from its model, stop
 	cargo build --locked $(DEMO)
+	@scripts/vulkan.sh if-gpu
 	@scripts/demo.sh
 
 install: setup ## Build the programs and link them into PREFIX/bin (~/.local/bin)
 	cargo build --locked --workspace --bins
+	@scripts/vulkan.sh if-gpu
 	@scripts/install.sh "$(PREFIX)"
 
 test: ## Install or fetch what is missing, build everything, run every test
 	@scripts/setup.sh test
 	@scripts/cargos.sh test
 	cargo build --locked --workspace --all-targets
+	@scripts/vulkan.sh module
 	@scripts/macos.sh
 	@scripts/test.sh
 
@@ -55,6 +58,12 @@ deb: setup cargos ## Debian packages of the agent, the coordinator and the comma
 	cargo build --locked --workspace --bins --release
 	cargo build --locked --package island-agent --bins --profile resident
 	@packaging/debian/build.sh
+
+vulkan: setup ## Build llama.cpp's Vulkan module beside what is built, for GPUs of every maker
+	@scripts/vulkan.sh module
+
+deb-cuda: ## Debian package with llama.cpp's CUDA module, for NVIDIA GPUs; three hours on two cores
+	@packaging/debian/build.sh cuda
 
 deb-test: ## Install, join, run, upgrade, update, remove and purge what `make deb` made, in a clean Debian that boots (root)
 	@packaging/debian/test.sh

@@ -144,6 +144,9 @@ if is test check && ! cmp -s $clients/package-lock.json .tools/node/stamp; then
     cp $clients/package-lock.json .tools/node/stamp
 fi
 
+# --- A Vulkan device that the processor emulates: the tests run models on it as on a GPU.
+if is test check && command -v dpkg-query >/dev/null; then scripts/vulkan.sh software; fi
+
 # --- schemathesis, apart from the clients: what it needs must not decide what they get.
 if is test check && ! cmp -s scripts/schemathesis.txt .tools/schemathesis.stamp; then
     say "installing schemathesis into .tools/schemathesis"

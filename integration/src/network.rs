@@ -1,6 +1,7 @@
 //! An `island dev` in a temporary folder.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     fs,
     io::{BufRead as _, BufReader},
@@ -31,6 +32,8 @@ pub struct Options {
     pub coordinator: Vec<(&'static str, String)>,
     /// Settings of the Islands that differ, likewise.
     pub agent: Vec<(&'static str, String)>,
+    /// Further environment variables of all programs.
+    pub environment: BTreeMap<String, String>,
 }
 
 impl Default for Options {
@@ -42,6 +45,7 @@ impl Default for Options {
             postgres: false,
             coordinator: Vec::new(),
             agent: Vec::new(),
+            environment: BTreeMap::new(),
         }
     }
 }
@@ -105,6 +109,7 @@ impl Network {
         for (name, value) in &options.agent {
             command.env(format!("ISLAND_AGENT_{name}"), value);
         }
+        command.envs(&options.environment);
         // One that was killed leaves it.
         let _ = fs::remove_file(folder.path().join("dev.json"));
         let dev = command

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Debian packages of what is built: island-agent, island-update, island-coordinator and island (the command line), into target/deb.
+#   packaging/debian/build.sh cuda                 the package island-agent-cuda instead, which takes hours
 #   PROFILE=release packaging/debian/build.sh      optimized for size and speed; `dev` packages what the tests ran
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -23,7 +24,7 @@ put() {
     if [ "$(head -c 4 "$1" | tail -c 3)" = ELF ]; then strip --strip-unneeded "$2/$(basename "$1")"; fi
 }
 
-control() { # PACKAGE DEPENDS DESCRIPTION
+control() { # PACKAGE DEPENDS DESCRIPTION [RECOMMENDS]
     local root=$stage/$1
     mkdir -p "$root/DEBIAN" "$root/usr/share/doc/$1"
     cp LICENSE-APACHE "$root/usr/share/doc/$1/copyright"
@@ -35,7 +36,8 @@ Section: net
 Priority: optional
 Maintainer: The Island developers <packages@island.invalid>
 Depends: $2
-Description: $3
+${4:+Recommends: $4
+}Description: $3
 CONTROL
     if [ -d "$root/etc" ]; then (cd "$root" && find etc -type f -printf '/%p\n') >"$root/DEBIAN/conffiles"; fi
     for script in postinst prerm postrm; do
@@ -46,6 +48,17 @@ CONTROL
     say "$out/$1_${version}_$arch.deb ($(du -h "$out/$1_${version}_$arch.deb" | cut -f1))"
 }
 
+# A package of its own, because it is larger than all others together and of use with one maker's GPUs alone.
+if [ "${1:-}" = cuda ]; then
+    scripts/cuda.sh module "$stage/island-agent-cuda/usr/lib/island/backends/cuda"
+    # Its libraries are in a part of Debian that not every system has, or NVIDIA's own: without them the agent uses Vulkan and reports it.
+    control island-agent-cuda "island-agent (= $version)" "CUDA for an Island's language models
+ With this module llama.cpp runs on NVIDIA GPUs from Turing on through CUDA
+ instead of Vulkan. Needs a driver of version 525 or later and the libraries
+ of CUDA 12." "libcublas12, libcudart12"
+    exit
+fi
+
 agent=$stage/island-agent
 put "$resident/island-agent" "$agent/usr/bin"
 for worker in "$built"/island-worker-*; do
@@ -54,6 +67,7 @@ done
 # By the names under which the workers load them.
 for library in "$built"/libggml*.so.0 "$built"/libllama*.so.0; do put "$library" "$agent/usr/lib/island" 0644; done
 for backend in "$built"/backends/*.so; do put "$backend" "$agent/usr/lib/island/backends" 0644; done
+scripts/vulkan.sh module "$agent/usr/lib/island/backends/vulkan"
 if [ -f .tools/lib/libonnxruntime.so ]; then
     library=$(readlink -f .tools/lib/libonnxruntime.so)
     put "$library" "$agent/usr/lib/island" 0644
@@ -67,8 +81,9 @@ install -D -m 0644 systemd/island-agent.sysusers "$agent/usr/lib/sysusers.d/isla
 install -D -m 0644 packaging/debian/settings/agent.toml "$agent/etc/island/agent.toml"
 install -D -m 0644 docs/owners.md "$agent/usr/share/doc/island-agent/owners.md"
 control island-agent "libc6 (>= 2.36), libgcc-s1, libstdc++6, libgomp1, systemd, ca-certificates" "makes this machine an Island: runs jobs of an Island network
- The agent joins a coordinator, tells how loaded the machine is, and runs other
- people's jobs in walled-in workers, within the limits that its owner sets."
+ The agent joins a coordinator, reports the load of the machine, and runs other
+ people's jobs in sandboxed workers, within the limits that its owner sets. It
+ uses GPUs of every maker for which a Vulkan driver is installed." "libvulkan1, mesa-vulkan-drivers"
 
 coordinator=$stage/island-coordinator
 put "$built/island-coordinator" "$coordinator/usr/bin"

@@ -3,6 +3,8 @@
 //! A test that cannot run on a machine calls [`skip`] and returns. With `ISLAND_STRICT=1`, which `make check` sets, nothing may be
 //! left out: [`skip`] panics, and so does [`selection`] where a variable narrows a suite.
 
+pub mod vulkan;
+
 use std::{env, ffi::OsStr, io::Write as _};
 
 /// Variable under which a test that would be left out fails.

@@ -15,6 +15,7 @@ SHAPES = {
     # name: architecture, layers, width, feed-forward, heads, kv heads, vocabulary, rope base, context, rms eps
     "qwen2.5-0.5b": dict(arch="qwen2", layers=24, width=896, ffn=4864, heads=14, kv=2, vocab=151936, rope=1e6, context=32768, eps=1e-6),
     "llama-3.2-1b": dict(arch="llama", layers=16, width=2048, ffn=8192, heads=32, kv=8, vocab=128256, rope=5e5, context=131072, eps=1e-5),
+    "llama-3.1-8b": dict(arch="llama", layers=32, width=4096, ffn=14336, heads=32, kv=8, vocab=128256, rope=5e5, context=131072, eps=1e-5),
     "xs": dict(arch="llama", layers=6, width=288, ffn=768, heads=6, kv=6, vocab=32000, rope=1e4, context=2048, eps=1e-5),
 }
 BLOCK = {Q.Q8_0: 32, Q.Q5_0: 32, Q.Q4_K: 256, Q.Q6_K: 256}

@@ -1,6 +1,6 @@
 //! The baseline of the decode benchmark: only llama.cpp's decode calls and an argmax.
 //!
-//! `bare_loop MODEL THREADS STREAMS TOKENS` prints tokens per second over all streams, without the prompt.
+//! `bare_loop MODEL THREADS STREAMS TOKENS [gpu]` prints tokens per second over all streams, without the prompt; with `gpu`, of the first GPU.
 
 #![expect(
     clippy::print_stdout,
@@ -10,7 +10,10 @@
 
 use std::{num::NonZeroU32, path::Path, time::Instant};
 
-use island_runtimes_llmcpp::backend;
+use island_runtimes_llmcpp::{
+    backend::{self, Started},
+    gpu,
+};
 use llama_cpp_2::{
     context::params::LlamaContextParams,
     llama_batch::LlamaBatch,
@@ -20,13 +23,19 @@ use llama_cpp_2::{
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [path, threads, streams, tokens] = arguments.as_slice() else {
-        panic!("usage: bare_loop MODEL THREADS STREAMS TOKENS");
+    let ([path, threads, streams, tokens] | [path, threads, streams, tokens, _]) = arguments.as_slice()
+    else {
+        panic!("usage: bare_loop MODEL THREADS STREAMS TOKENS [gpu]");
     };
     let (threads, streams, tokens): (i32, usize, usize) =
         (threads.parse().unwrap(), streams.parse().unwrap(), tokens.parse().unwrap());
-    let llama = backend::start().unwrap();
-    let model = LlamaModel::load_from_file(llama, Path::new(path), &LlamaModelParams::default()).unwrap();
+    let Started { llama, folder } = backend::start().unwrap();
+    let mut place = LlamaModelParams::default();
+    if arguments.len() == 5 {
+        gpu::load(folder);
+        place = place.with_devices(&[gpu::all().first().expect("a GPU").index]).unwrap();
+    }
+    let model = LlamaModel::load_from_file(llama, Path::new(path), &place).unwrap();
     let params = LlamaContextParams::default()
         .with_n_ctx(NonZeroU32::new(1024 * streams as u32))
         .with_n_seq_max(streams as u32)

@@ -1,4 +1,4 @@
-//! Initialization of llama.cpp, once per process: its log, its processor variants and GPU back ends.
+//! Initialization of llama.cpp, once per process: its log and its processor variants. [`crate::gpu`] adds the modules for GPUs.
 
 use std::{
     env,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use llama_cpp_2::{
-    LlamaBackendDevice, LlamaBackendDeviceType, LogOptions, list_llama_ggml_backend_devices,
+    LogOptions, list_llama_ggml_backend_devices,
     llama_backend::{LlamaBackend, load_backends_from_path},
     send_logs_to_tracing,
 };
@@ -29,41 +29,32 @@ pub enum BackendError {
     Start(String),
 }
 
-/// Loads the best processor variant and every available GPU back end, when first called. Must be called before the sandbox is applied.
-pub fn start() -> Result<&'static LlamaBackend, BackendError> {
-    static STARTED: OnceLock<Result<LlamaBackend, BackendError>> = OnceLock::new();
+/// llama.cpp, initialized.
+#[derive(Debug)]
+pub struct Started {
+    /// Proof of it, for the bindings.
+    pub llama: LlamaBackend,
+    /// Folder of the processor variants, with a folder below it for each GPU module.
+    pub folder: PathBuf,
+}
+
+/// Loads the best processor variant, when first called. Must be called before the sandbox is applied.
+pub fn start() -> Result<&'static Started, BackendError> {
+    static STARTED: OnceLock<Result<Started, BackendError>> = OnceLock::new();
     STARTED.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
-fn load() -> Result<LlamaBackend, BackendError> {
+fn load() -> Result<Started, BackendError> {
     send_logs_to_tracing(LogOptions::default());
     let places = places();
     let found = places.iter().find(|dir| has_libraries(dir));
-    let dir = found.ok_or_else(|| BackendError::NotFound(places.clone()))?;
-    load_backends_from_path(dir);
-    if devices().is_empty() {
-        return Err(BackendError::NoneWorks(dir.clone()));
+    let folder = found.ok_or_else(|| BackendError::NotFound(places.clone()))?.clone();
+    load_backends_from_path(&folder);
+    if list_llama_ggml_backend_devices().is_empty() {
+        return Err(BackendError::NoneWorks(folder));
     }
-    for device in devices() {
-        tracing::info!(
-            name = device.name,
-            backend = device.backend,
-            description = device.description,
-            "device"
-        );
-    }
-    LlamaBackend::init().map_err(|error| BackendError::Start(error.to_string()))
-}
-
-/// All devices, the processor included.
-pub fn devices() -> Vec<LlamaBackendDevice> {
-    list_llama_ggml_backend_devices()
-}
-
-/// Free memory of all GPUs, bytes.
-pub fn free_gpu_memory() -> u64 {
-    let gpus = devices().into_iter().filter(|device| device.device_type == LlamaBackendDeviceType::Gpu);
-    gpus.map(|device| device.memory_free as u64).sum()
+    let llama = LlamaBackend::init().map_err(|error| BackendError::Start(error.to_string()))?;
+    Ok(Started { llama, folder })
 }
 
 /// File name of the processor variant in use, such as `libggml-cpu-sapphirerapids.so`, if it can be determined.

@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | [`gguf`] | checks a model file before llama.cpp reads it, in safe code |
 //! | [`backend`] | llama.cpp itself: processor variants and GPU back ends, loaded once |
-//! | [`offload`] | how many layers fit on the GPU |
+//! | [`gpu`] | modules for GPUs, and the devices that they find |
+//! | [`fit`] | distributes a model between GPUs and the processor |
 //! | [`model`] | a loaded model, its vocabulary and its sizes |
 //! | [`request`] | parses and checks the input of a job |
 //! | [`prompt`] | encodes a conversation; a user's text never becomes control tokens |
@@ -18,10 +19,11 @@
 
 pub mod backend;
 pub mod engine;
+pub mod fit;
 pub mod gguf;
+pub mod gpu;
 pub mod grammar;
 pub mod model;
-pub mod offload;
 pub mod prompt;
 pub mod request;
 pub mod runtime;

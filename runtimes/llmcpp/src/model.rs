@@ -5,26 +5,13 @@ use std::path::Path;
 use island_protocol::job::{Failure, FailureCode};
 use island_runtimes_template::Template;
 use llama_cpp_2::{
-    llama_backend::LlamaBackend,
-    model::{LlamaModel, params::LlamaModelParams},
-    token::LlamaToken,
-    token_type::LlamaTokenAttr,
+    llama_backend::LlamaBackend, model::LlamaModel, token::LlamaToken, token_type::LlamaTokenAttr,
 };
 
 use crate::{
-    backend,
+    fit::{Fit, Placement},
     gguf::Header,
-    offload::{self, Parts},
 };
-
-/// Settings for loading a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoadOptions {
-    /// GPU memory that it may use, bytes; 0 restricts it to the processor.
-    pub gpu_bytes: u64,
-    /// Tokens of context of all jobs together.
-    pub context_tokens: u64,
-}
 
 /// A loaded model.
 #[derive(Debug)]
@@ -35,25 +22,22 @@ pub struct Model {
     pub template: Template,
     /// Texts that its vocabulary encodes as control tokens.
     pub specials: Vec<String>,
-    /// Layers on the GPU.
-    pub gpu_layers: u32,
+    /// Where its layers are.
+    pub placement: Placement,
 }
 
 impl Model {
-    /// Loads the file, which must have passed its check. `progress` is called with values from 0 to 1.
+    /// Loads the file, which must have passed its check, where `fit` places it. `progress` is called with values from 0 to 1.
     pub fn load(
         backend: &LlamaBackend,
         path: &Path,
-        header: &Header,
-        options: LoadOptions,
+        fit: Fit,
         progress: impl Fn(f32) + 'static,
     ) -> Result<Self, Failure> {
-        let gpu_layers = gpu_layers(header, options);
-        let params =
-            LlamaModelParams::default().with_n_gpu_layers(gpu_layers).with_progress_callback(move |share| {
-                progress(share);
-                true
-            });
+        let params = fit.params.with_progress_callback(move |share| {
+            progress(share);
+            true
+        });
         let llama = LlamaModel::load_from_file(backend, path, &params)
             .map_err(|_| rejected("llama.cpp cannot load the model; see its log"))?;
         let source = template_source(&llama)?;
@@ -61,7 +45,7 @@ impl Model {
         let (bos, eos) = (special(llama.vocab().bos()), special(llama.vocab().eos()));
         let template = Template::compile(source, bos, eos)?;
         let specials = specials(&llama);
-        Ok(Self { llama, template, specials, gpu_layers })
+        Ok(Self { llama, template, specials, placement: fit.placement })
     }
 
     /// Number of tokens of context that the model was trained with.
@@ -89,19 +73,6 @@ pub fn cache_bytes_per_layer(header: &Header) -> u64 {
     let key = number("attention.key_length").unwrap_or(width);
     let value = number("attention.value_length").unwrap_or(width);
     heads_kv.saturating_mul(key.saturating_add(value)).saturating_mul(2)
-}
-
-fn gpu_layers(header: &Header, options: LoadOptions) -> u32 {
-    let free = backend::free_gpu_memory().min(options.gpu_bytes);
-    if free == 0 {
-        return 0;
-    }
-    let parts = Parts {
-        layers: header.layer_bytes(),
-        cache_per_layer: cache_bytes_per_layer(header).saturating_mul(options.context_tokens),
-        output: header.other_bytes(),
-    };
-    offload::layers_that_fit(&parts, free)
 }
 
 fn template_source(llama: &LlamaModel) -> Result<Option<String>, Failure> {
@@ -136,6 +107,6 @@ fn specials(llama: &LlamaModel) -> Vec<String> {
         .collect()
 }
 
-fn rejected(message: &str) -> Failure {
+pub(crate) fn rejected(message: &str) -> Failure {
     Failure::of_job(FailureCode::ModelRejected, message)
 }

@@ -1,7 +1,6 @@
 //! The engine interface: jobs are checked and encoded here, on other threads than the engine's.
 
 use std::{
-    collections::BTreeMap,
     hash::{BuildHasher, Hasher, RandomState},
     path::{Path, PathBuf},
     sync::{Arc, mpsc},
@@ -15,16 +14,18 @@ use island_protocol::{
 };
 use island_runtimes_api::{Phase, Probe, RunContext, RunRequest, Runtime, Unavailable};
 use island_runtimes_template::Offer;
-use llama_cpp_2::{sampling::LlamaSampler, token::LlamaToken};
+use island_runtimes_worker::launch::GpuGrant;
+use llama_cpp_2::{context::params::KvCacheType, sampling::LlamaSampler, token::LlamaToken};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::{
     backend,
     engine::{self, EngineHandle, EngineOptions, Job, Started},
+    fit::Fit,
     gguf::Header,
-    grammar,
-    model::{LoadOptions, Model, cache_bytes_per_layer},
+    gpu, grammar,
+    model::{Model, cache_bytes_per_layer},
     prompt,
     request::Request,
 };
@@ -49,8 +50,8 @@ pub struct Settings {
     pub threads: u32,
     /// Main memory that it may allocate, megabytes; 0 means no limit.
     pub memory_limit_mb: u64,
-    /// GPU memory that it may use, megabytes.
-    pub vram_limit_mb: u64,
+    /// The GPUs that it may use; empty restricts it to the processor.
+    pub gpus: Vec<GpuGrant>,
 }
 
 /// A loaded language model.
@@ -73,13 +74,12 @@ impl Llmcpp {
             |error: &dyn std::fmt::Display| Failure::of_host(FailureCode::InternalError, error.to_string());
         let backend = backend::start().map_err(|error| unusable(&error))?;
         let slots = settings.slots.max(1);
-        let free_before = backend::free_gpu_memory();
         let (sender, started) = oneshot::channel();
         let load = move || load(backend, &settings, slots, progress);
-        let engine = engine::start(backend, load, sender).map_err(|error| unusable(&error))?;
+        let engine = engine::start(&backend.llama, load, sender).map_err(|error| unusable(&error))?;
         let Started { model, context_tokens } =
             started.await.map_err(|_| unusable(&"the engine's thread ended"))??;
-        let vram_mb = free_before.saturating_sub(backend::free_gpu_memory()) >> 20;
+        let vram_mb = gpu::used(&model.placement.gpus) >> 20;
         Ok(Self {
             model,
             context_tokens: context_tokens.into(),
@@ -154,7 +154,7 @@ impl Llmcpp {
             Job { prompt, continued, max_tokens, sampling, stops, offer, grammar, scope, context, done };
         let gone = || Failure::of_host(FailureCode::RuntimeCrashed, "the engine has ended");
         self.jobs().and_then(|jobs| jobs.send(job).ok()).ok_or_else(gone)?;
-        outcome.await.map_err(|_| gone())
+        Ok(outcome.await.map_err(|_| gone())?.on(&self.model.placement.to_string()))
     }
 
     fn jobs(&self) -> Option<mpsc::Sender<Job>> {
@@ -190,49 +190,99 @@ impl Runtime for Llmcpp {
     }
 }
 
-/// What llama.cpp supports on this machine.
+/// What llama.cpp supports on this machine. Starts the drivers of its GPUs.
 pub fn probe() -> Result<Probe, Unavailable> {
-    backend::start().map_err(|error| Unavailable { reason: error.to_string() })?;
-    let devices = backend::devices().into_iter().map(|device| Device {
-        api: device.backend.to_lowercase(),
-        name: device.description,
-        memory_mb: device.memory_total as u64 >> 20,
-        ..Device::default()
-    });
+    let backend = backend::start().map_err(|error| Unavailable { reason: error.to_string() })?;
+    let modules = gpu::load(&backend.folder).iter();
+    let problems =
+        modules.filter_map(|module| Some((format!("module.{}", module.name), module.problem.clone()?)));
     let variant = backend::cpu_variant().map(|variant| ("cpu_variant".to_owned(), variant));
     Ok(Probe {
-        version: format!("llama.cpp through llama-cpp-2 {VERSION}"),
-        devices: devices.collect(),
+        version: version(),
+        devices: gpu::all().into_iter().map(|gpu| gpu.device).chain([Device::cpu()]).collect(),
         backend: None,
         slots: 0,
-        details: variant.into_iter().collect::<BTreeMap<_, _>>(),
+        details: problems.chain(variant).collect(),
     })
 }
 
+/// The version of llama.cpp.
+pub fn version() -> String {
+    format!("llama.cpp through llama-cpp-2 {VERSION}")
+}
+
 fn load(
-    backend: &'static llama_cpp_2::llama_backend::LlamaBackend,
+    backend: &backend::Started,
     settings: &Settings,
     slots: u32,
     progress: impl Fn(u64, u64) + Send + 'static,
 ) -> Result<(Arc<Model>, EngineOptions), Failure> {
     let header = check(&settings.path)?;
     let sizes = context_sizes(settings, &header, slots);
-    let options = LoadOptions { gpu_bytes: settings.vram_limit_mb << 20, context_tokens: sizes.total.into() };
-    let report = move |share: f32| progress((share * 100.0) as u64, 100);
-    let model = Model::load(backend, &settings.path, &header, options, report)?;
-    tracing::info!(?sizes, gpu_layers = model.gpu_layers, "model loaded");
-    let threads = match settings.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from) as i32,
-        threads => threads as i32,
-    };
     let options = EngineOptions {
         slots: slots as usize,
         context_tokens: sizes.each,
         total_tokens: sizes.total,
-        shelf_tokens: if model.gpu_layers == 0 { sizes.kv_offload } else { 0 },
-        threads,
+        kv_offload_tokens: sizes.kv_offload,
+        cache: KvCacheType::F16,
+        threads: match settings.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from) as i32,
+            threads => threads as i32,
+        },
     };
+    let (fit, options) = fit(backend, settings, options, slots)?;
+    let report = move |share: f32| progress((share * 100.0) as u64, 100);
+    let model = Model::load(&backend.llama, &settings.path, fit, report)?;
+    let tokens = options.total_tokens;
+    tracing::info!(device = %model.placement, tokens, cache = ?options.cache, "model loaded");
     Ok((Arc::new(model), options))
+}
+
+/// Places the model where this worker may run it.
+fn fit(
+    backend: &backend::Started,
+    settings: &Settings,
+    options: EngineOptions,
+    slots: u32,
+) -> Result<(Fit, EngineOptions), Failure> {
+    if settings.gpus.is_empty() {
+        return Ok((Fit::processor(), options));
+    }
+    gpu::load(&backend.folder);
+    let placed = gpu::place(&settings.gpus, &gpu::all())?;
+    // Idle conversations stay in a context on a GPU.
+    let on_gpu = EngineOptions { kv_offload_tokens: 0, ..options };
+    let (fit, chosen) =
+        Fit::on(placed, &settings.path, &choices(on_gpu, slots, kv_cache_types(&settings.cargo)?))?;
+    if fit.placement.gpus.is_empty() {
+        tracing::warn!("not one layer fits the memory that it may use of the GPU");
+        return Ok((Fit::processor(), options));
+    }
+    Ok((fit, chosen))
+}
+
+/// Contexts to try on a GPU, the best first: half as many tokens for all jobs together are worse than 8 instead of 16 bits for each value.
+fn choices(options: EngineOptions, slots: u32, types: &[KvCacheType]) -> Vec<EngineOptions> {
+    let wanted = options.context_tokens.saturating_mul(slots);
+    let halves = std::iter::successors(Some(wanted), |tokens| Some(tokens / 2));
+    let sizes = halves.take_while(|tokens| *tokens > options.context_tokens).chain([options.context_tokens]);
+    sizes
+        .flat_map(|total_tokens| {
+            types.iter().map(move |&cache| EngineOptions { total_tokens, cache, ..options })
+        })
+        .collect()
+}
+
+/// How a Cargo allows cached keys and values to be stored: its setting `kv_cache`, `f16` or `q8_0`.
+fn kv_cache_types(cargo: &CargoSpec) -> Result<&'static [KvCacheType], Failure> {
+    match cargo.engine.get("kv_cache").map(|setting| setting.as_str().unwrap_or_default()) {
+        None | Some("f16") => Ok(&[KvCacheType::F16]),
+        Some("q8_0") => Ok(&[KvCacheType::F16, KvCacheType::Q8_0]),
+        Some(_) => {
+            let message = "the engine setting kv_cache must be \"f16\" or \"q8_0\"";
+            Err(Failure::of_job(FailureCode::ModelRejected, message))
+        }
+    }
 }
 
 fn check(path: &Path) -> Result<Header, Failure> {
@@ -269,14 +319,13 @@ fn context_sizes(settings: &Settings, header: &Header, slots: u32) -> Sizes {
         0 => u64::MAX,
         limit => (limit << 20) / CACHE_SHARE / per_token,
     };
-    share(each, slots, affordable, settings.vram_limit_mb == 0)
+    share(each, slots, affordable)
 }
 
-/// Divides the affordable memory between jobs and idle conversations, which stay in the context on a GPU.
-fn share(each: u32, slots: u32, affordable: u64, on_processor: bool) -> Sizes {
+/// Divides the affordable memory between jobs and idle conversations.
+fn share(each: u32, slots: u32, affordable: u64) -> Sizes {
     let wanted = u64::from(each) * u64::from(slots);
-    let jobs = if on_processor { affordable / 3 * 2 } else { affordable };
-    let total = wanted.min(jobs.max(each.into()));
+    let total = wanted.min((affordable / 3 * 2).max(each.into()));
     let kv_offload = affordable.saturating_sub(total).min(wanted);
     let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     Sizes { each, total: tokens(total), kv_offload: tokens(kv_offload) }
@@ -299,9 +348,9 @@ mod tests {
     proptest! {
         #[test]
         fn jobs_and_idle_conversations_stay_within_the_memory(
-            each in 64_u32..200_000, slots in 1_u32..=32, affordable in 0_u64..10_000_000, on_processor: bool,
+            each in 64_u32..200_000, slots in 1_u32..=32, affordable in 0_u64..10_000_000,
         ) {
-            let sizes = share(each, slots, affordable, on_processor);
+            let sizes = share(each, slots, affordable);
             prop_assert!(sizes.total >= each && sizes.total <= each * slots, "one job has its whole context");
             let kept = u64::from(sizes.total) + u64::from(sizes.kv_offload);
             prop_assert!(kept <= affordable || (sizes.total == each && sizes.kv_offload == 0));

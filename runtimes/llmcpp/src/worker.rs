@@ -1,4 +1,4 @@
-//! The loader for the worker binary: llama.cpp is loaded before the sandbox is applied, the model after it.
+//! The loader for the worker binary: llama.cpp is loaded before the sandbox is applied, modules for GPUs and the model after it.
 
 use island_protocol::{
     cargo::RuntimeType,
@@ -12,8 +12,8 @@ use island_runtimes_worker::{
 };
 
 use crate::{
-    backend,
-    runtime::{Llmcpp, Settings, probe},
+    backend, gpu,
+    runtime::{Llmcpp, Settings, probe, version},
 };
 
 /// Name of the artifact that is the model.
@@ -41,11 +41,14 @@ impl EngineLoader for LlmcppEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        Profile::gpu(&launch.gpus)
+        let mut profile = Profile::gpu(&launch.gpus);
+        if let (false, Ok(backend)) = (launch.gpus.is_empty(), backend::start()) {
+            profile.libraries.extend(gpu::folders(&backend.folder));
+        }
+        profile
     }
 
     async fn load(self, launch: Launch, progress: LoadProgress) -> Result<Loaded<Llmcpp>, Failure> {
-        let vram_limit_mb = launch.vram_limit_mb();
         let path =
             launch.artifacts.get(MODEL).or_else(|| launch.artifacts.values().next()).cloned().ok_or_else(
                 || Failure::of_job(FailureCode::ModelUnavailable, "the Cargo names no model file"),
@@ -56,10 +59,9 @@ impl EngineLoader for LlmcppEngine {
             slots: launch.slots,
             threads: launch.threads,
             memory_limit_mb: launch.memory_limit_mb,
-            vram_limit_mb,
+            gpus: launch.gpus,
         };
         let runtime = Llmcpp::load(settings, move |done, total| progress.report(done, total)).await?;
-        let version = probe().map(|probe| probe.version).unwrap_or_default();
-        Ok(Loaded { slots: runtime.slots(), vram_mb: runtime.vram_mb(), version, runtime })
+        Ok(Loaded { slots: runtime.slots(), vram_mb: runtime.vram_mb(), version: version(), runtime })
     }
 }

@@ -53,7 +53,7 @@ fn fixture() -> Fixture {
 }
 
 fn settings(slots: u32) -> Settings {
-    Settings { path: model(), cargo: cargo(), slots, threads: 1, memory_limit_mb: 0, vram_limit_mb: 0 }
+    Settings { path: model(), cargo: cargo(), slots, threads: 1, memory_limit_mb: 0, gpus: Vec::new() }
 }
 
 async fn engine(slots: u32) -> Llmcpp {
@@ -88,7 +88,7 @@ async fn conforms() {
 
 /// The same conversation with only llama.cpp's tokenizer and greedy sampler, in one sequence.
 fn bare_loop(conversation: &str, tokens: usize) -> String {
-    let backend = backend::start().expect("llama.cpp starts");
+    let backend = &backend::start().expect("llama.cpp starts").llama;
     let model =
         LlamaModel::load_from_file(backend, model(), &LlamaModelParams::default()).expect("the model loads");
     let params = LlamaContextParams::default()

@@ -30,11 +30,16 @@ pub use crate::launch::EXIT_OUT_OF_MEMORY;
 const ENGINE_SPIN: &str = "10000";
 
 /// Environment variables that a worker gets; all others of the agent, including secrets, it does not get.
-const KEPT_VARIABLES: [&str; 8] = [
+const KEPT_VARIABLES: [&str; 13] = [
     "LD_LIBRARY_PATH",
     "DYLD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
     "CUDA_MODULE_LOADING",
+    "VK_DRIVER_FILES",
+    "VK_ICD_FILENAMES",
+    "GGML_VK_VISIBLE_DEVICES",
+    "ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER",
+    "ISLAND_WEBGPU_PLUGIN",
     "RUST_LOG",
     "RUST_BACKTRACE",
     "ISLAND_BACKENDS_DIR",

@@ -139,8 +139,9 @@ fn strong_enough(launch: &Launch, sandbox: &SandboxReport) -> Result<(), Failure
 
 /// Reports what the engine supports, and the sandbox of this kernel after applying it.
 fn probe<E: EngineLoader>(mut engine: E) -> ExitCode {
+    // First, because drivers that the engine opens start threads.
+    let sandbox = lockdown::supported();
     let found = engine.probe();
-    let sandbox = lockdown::apply(&lockdown::Profile::default());
     let (available, unavailable) = match found {
         Ok(probe) => (probe, None),
         Err(reason) => (island_runtimes_api::Probe::default(), Some(reason.reason)),

@@ -14,7 +14,7 @@ mod watchdog;
 
 use std::path::PathBuf;
 
-use island_protocol::host::SandboxReport;
+use island_protocol::host::{SandboxLevel, SandboxReport};
 
 pub use watchdog::Memory;
 
@@ -27,28 +27,58 @@ pub struct Profile {
     pub write: Vec<PathBuf>,
     /// Folders with libraries that it may still load; empty once all are loaded, and then no memory becomes executable.
     pub libraries: Vec<PathBuf>,
-    /// Device nodes that it uses; with any, driver calls (`ioctl`) are allowed.
+    /// Device nodes that it uses.
     pub devices: Vec<PathBuf>,
+    /// Whether drivers run in it: system calls that they need are allowed, such as `ioctl`, and memory may become executable.
+    pub drivers: bool,
     /// Whether it generates or maps code: memory may become executable, and files without a name be created.
     pub code: bool,
     /// Whether it connects to programs on this machine through Unix sockets; what they allow is not restricted.
     pub local_sockets: bool,
     /// Limit of processor time, seconds; 0 means none.
     pub cpu_s: u64,
+    /// Newest version of Landlock's interface to use; 0 means the newest that is known. For tests of what an older kernel confines.
+    pub landlock_abi: u32,
 }
 
 impl Profile {
     /// Whether memory may still become executable.
     #[cfg(target_os = "linux")]
     fn loads_code(&self) -> bool {
-        self.code || !self.libraries.is_empty() || !self.devices.is_empty()
+        self.code || !self.libraries.is_empty() || self.drivers
     }
 }
 
-/// Applies the sandbox. The memory counter opens its file before that, and reads it inside.
-#[cfg(target_os = "linux")]
+/// Applies the sandbox to this process. The memory counter opens its file before that, and reads it inside.
+///
+/// Landlock and seccomp confine a thread and those that it starts later. If others run already, such as those of a driver, the level is
+/// not full.
 pub fn apply(profile: &Profile) -> SandboxReport {
-    use island_protocol::host::SandboxLevel;
+    let threads = threads();
+    let mut report = confine(profile);
+    if let Some(others) = threads.checked_sub(1).filter(|others| *others > 0) {
+        report.missing.push(format!("one thread: {others} were started earlier and are not confined"));
+        report.level = report.level.min(SandboxLevel::Partial);
+    }
+    report
+}
+
+/// Returns the sandbox that this kernel supports, without confining the other threads of this process.
+pub fn supported() -> SandboxReport {
+    let confined = std::thread::spawn(|| confine(&Profile::default())).join();
+    confined.unwrap_or_else(|_| SandboxReport {
+        missing: vec!["the thread ended".to_owned()],
+        ..SandboxReport::default()
+    })
+}
+
+/// Number of threads of this process; 1 if it is unknown.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
+}
+
+#[cfg(target_os = "linux")]
+fn confine(profile: &Profile) -> SandboxReport {
     let mut report = SandboxReport::default();
     let mut add = |layer: &str, applied: Result<(), String>| match applied {
         Ok(()) => report.layers.push(layer.to_owned()),
@@ -75,7 +105,7 @@ pub fn apply(profile: &Profile) -> SandboxReport {
 
 /// There is no sandbox for this system yet.
 #[cfg(not(target_os = "linux"))]
-pub fn apply(_profile: &Profile) -> SandboxReport {
+fn confine(_profile: &Profile) -> SandboxReport {
     let missing = vec!["landlock, seccomp: this system is not Linux".to_owned()];
     SandboxReport { missing, ..SandboxReport::default() }
 }

@@ -24,7 +24,8 @@ use island_runtimes_worker::{
     frame::{FromWorker, ToWorker},
     host::{self, EXIT_OUT_OF_MEMORY, Exit, Worker},
     inside::{self, EngineLoader, LoadProgress, Loaded},
-    launch::Launch,
+    launch::{GpuGrant, Launch},
+    lockdown::Profile,
 };
 use libc::{c_long, c_void, syscall};
 use serde_json::{Value, json};
@@ -38,8 +39,10 @@ fn main() -> ExitCode {
         unsandboxed(&arguments[at + 1]);
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 3] = [
+    let tests: [(&str, fn()); 5] = [
         ("sandbox_holds", sandbox_holds),
+        ("sandbox_holds_on_older_kernels", sandbox_holds_on_older_kernels),
+        ("sandbox_holds_around_gpus", sandbox_holds_around_gpus),
         ("attempts_succeed_without_a_sandbox", attempts_succeed_without_a_sandbox),
         ("memory_is_bounded", memory_is_bounded),
     ];
@@ -75,6 +78,11 @@ impl EngineLoader for Hostile {
 
     fn probe(&mut self) -> Result<Probe, Unavailable> {
         Ok(Probe::default())
+    }
+
+    fn profile(&self, launch: &Launch) -> Profile {
+        let landlock_abi = launch.cargo.engine["landlock_abi"].as_u64().unwrap_or_default() as u32;
+        Profile { landlock_abi, ..Profile::gpu(&launch.gpus) }
     }
 
     async fn load(self, _launch: Launch, _progress: LoadProgress) -> Result<Loaded<Self>, Failure> {
@@ -137,6 +145,16 @@ fn attempt(name: &str, input: &Value, scratch: &Path) -> String {
         "delete secret" => io(fs::remove_file(path("secret"))),
         "write model" => io(fs::OpenOptions::new().write(true).open(path("model"))),
         "truncate model" => io(fs::OpenOptions::new().write(true).truncate(true).open(path("model"))),
+        "truncate model by reading" => {
+            let model = std::ffi::CString::new(path("model").display().to_string()).expect("a path");
+            let flags = libc::O_RDONLY | libc::O_TRUNC;
+            let directory = c_long::from(libc::AT_FDCWD);
+            number(libc::SYS_openat, [directory, model.as_ptr() as c_long, flags.into(), 0, 0])
+        }
+        "truncate model by name" => {
+            let model = std::ffi::CString::new(path("model").display().to_string()).expect("a path");
+            number(libc::SYS_truncate, [model.as_ptr() as c_long, 0, 0, 0, 0])
+        }
         "write beside scratch" => io(fs::write(scratch.join("../../beside"), "x")),
         "link secret" => io(fs::hard_link(path("secret"), scratch.join("link"))),
         "move out of scratch" => {
@@ -317,6 +335,8 @@ const HOSTILE: &[&str] = &[
     "delete secret",
     "write model",
     "truncate model",
+    "truncate model by reading",
+    "truncate model by name",
     "write beside scratch",
     "link secret",
     "move out of scratch",
@@ -362,11 +382,30 @@ const HOSTILE: &[&str] = &[
 ];
 
 fn sandbox_holds() {
+    holds(&Scene::new(1024), &[]);
+}
+
+/// What Debian 12's kernel knows of landlock.
+fn sandbox_holds_on_older_kernels() {
+    let mut scene = Scene::new(1024);
+    scene.launch.cargo.engine = json!({"landlock_abi": 2});
+    holds(&scene, &[]);
+}
+
+/// What GPU drivers need in addition: facts about this process, code that they compile, files without a name.
+const DRIVERS_NEED: &[&str] = &["read own memory map", "memory file", "executable memory"];
+
+fn sandbox_holds_around_gpus() {
+    let mut scene = Scene::new(1024);
+    scene.launch.gpus = vec![GpuGrant { index: 0, address: None, memory_mb: 1000 }];
+    holds(&scene, DRIVERS_NEED);
+}
+
+fn holds(scene: &Scene, allowed: &[&str]) {
     block_on(async {
-        let scene = Scene::new(1024);
         let mut worker = scene.spawn().await;
         let mut through = Vec::new();
-        for name in HOSTILE {
+        for name in HOSTILE.iter().filter(|name| !allowed.contains(name)) {
             match scene.attempt(&mut worker, name).await.as_deref() {
                 Some("refused") => {}
                 other => through.push(format!("{name}: {other:?}")),

@@ -10,7 +10,10 @@ use std::{
 use island_protocol::job::{Failure, FailureCode, Outcome};
 use island_runtimes_api::Phase;
 use llama_cpp_2::{
-    context::{LlamaContext, params::LlamaContextParams},
+    context::{
+        LlamaContext,
+        params::{KvCacheType, LlamaContextParams},
+    },
     llama_backend::LlamaBackend,
     llama_batch::LlamaBatch,
     token::LlamaToken,
@@ -40,9 +43,37 @@ pub struct EngineOptions {
     /// Tokens of context for all jobs together.
     pub total_tokens: u32,
     /// Tokens of idle conversations to keep outside the context; 0 keeps them in it.
-    pub shelf_tokens: u32,
+    pub kv_offload_tokens: u32,
+    /// How cached keys and values are stored.
+    pub cache: KvCacheType,
     /// Processor threads.
     pub threads: i32,
+}
+
+impl EngineOptions {
+    fn slots(&self) -> usize {
+        self.slots.clamp(1, MAX_SEQUENCES / 2)
+    }
+
+    /// Parameters of the context with `sequences` for jobs and idle conversations. Flash attention is used where the device has it.
+    fn context(&self, sequences: usize) -> LlamaContextParams {
+        LlamaContextParams::default()
+            .with_n_ctx(NonZeroU32::new(self.total_tokens))
+            .with_n_batch((MOST + self.slots()) as u32)
+            .with_n_ubatch(MOST as u32)
+            .with_n_seq_max(sequences as u32)
+            .with_kv_unified(true)
+            .with_type_k(self.cache)
+            .with_type_v(self.cache)
+            .with_n_threads(self.threads)
+            .with_n_threads_batch(self.threads)
+            .with_no_perf(true)
+    }
+
+    /// Parameters of the largest context that a model on a GPU may get.
+    pub fn largest_context(&self) -> LlamaContextParams {
+        self.context(2 * self.slots())
+    }
 }
 
 /// Facts about the running engine.
@@ -105,24 +136,15 @@ impl<'m> Engine<'m> {
         options: EngineOptions,
         incoming: mpsc::Receiver<Job>,
     ) -> Result<Self, Failure> {
-        let slots = options.slots.clamp(1, MAX_SEQUENCES / 2);
-        let idle = match (model.can_rewind(), options.shelf_tokens) {
+        let slots = options.slots();
+        let idle = match (model.can_rewind(), options.kv_offload_tokens) {
             (false, _) => Idle::Nowhere,
             (true, 0) => Idle::Here,
             (true, _) => Idle::PrefixMatch,
         };
         // If idle conversations stay in the context, half of the sequences are for them.
         let sequences = if idle == Idle::Here { 2 * slots } else { slots };
-        let params = LlamaContextParams::default()
-            .with_n_ctx(NonZeroU32::new(options.total_tokens))
-            .with_n_batch((MOST + slots) as u32)
-            .with_n_ubatch(MOST as u32)
-            .with_n_seq_max(sequences as u32)
-            .with_kv_unified(true)
-            .with_n_threads(options.threads)
-            .with_n_threads_batch(options.threads)
-            .with_no_perf(true);
-        let context = model.llama.new_context(backend, params).map_err(|_| {
+        let context = model.llama.new_context(backend, options.context(sequences)).map_err(|_| {
             Failure::of_host(FailureCode::OutOfMemory, "llama.cpp cannot create a context; see its log")
         })?;
         let capacity = context.n_ctx();
@@ -132,12 +154,12 @@ impl<'m> Engine<'m> {
             batch: LlamaBatch::new(MOST + slots, 1),
             sequences: Sequences::new(sequences, capacity as usize, idle),
             kv_offload: KvOffload::new(if idle == Idle::PrefixMatch {
-                options.shelf_tokens as usize
+                options.kv_offload_tokens as usize
             } else {
                 0
             }),
             slots: Vec::new(),
-            budget: Budget::new(model.gpu_layers == 0),
+            budget: Budget::new(model.placement.gpus.is_empty()),
         };
         warm_up(&mut stage.context, &mut stage.batch, model)?;
         Ok(Self { stage, waiting: VecDeque::new(), incoming, max_slots: slots, context_tokens: capacity })

@@ -11,8 +11,9 @@ use super::Profile;
 
 /// Newest version of the kernel interface whose rights are requested; an older kernel applies those it knows.
 const NEWEST: ABI = ABI::V7;
-/// Oldest version that covers truncation, so that no file outside can be changed.
-const NEEDED: ABI = ABI::V3;
+/// Oldest version that suffices, that of Linux 5.19. What later ones add is refused by the system call filter as well: truncation of files
+/// that may only be read, connections, signals, device calls.
+const NEEDED: ABI = ABI::V2;
 
 /// Harmless facts that the C library and threads need.
 const FACTS: [&str; 3] = ["/sys/devices/system/cpu", "/dev/null", "/dev/urandom"];
@@ -26,13 +27,17 @@ pub(super) fn confine(profile: &Profile) -> Result<(), String> {
 }
 
 fn restrict(profile: &Profile) -> Result<RulesetStatus, RulesetError> {
+    let newest = match profile.landlock_abi {
+        0 => NEWEST,
+        older => ABI::from(i32::try_from(older).unwrap_or(i32::MAX)),
+    };
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(NEEDED))?
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(NEWEST))?
-        .handle_access(AccessNet::from_all(NEWEST))?
-        .scope(Scope::from_all(NEWEST))?
+        .handle_access(AccessFs::from_all(newest))?
+        .handle_access(AccessNet::from_all(newest))?
+        .scope(Scope::from_all(newest))?
         .create()?;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;

@@ -1,59 +1,164 @@
 //! What an engine must reach to use the GPUs of this machine.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
 };
+
+use serde::Deserialize;
 
 use super::Profile;
 use crate::launch::GpuGrant;
 
-/// Device nodes of the drivers: NVIDIA's control nodes, direct rendering (AMD, Intel and Vulkan), AMD's compute node.
-const DEVICES: [&str; 5] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "dri", "kfd"];
-/// What drivers read: facts about devices, the index of libraries, and which Vulkan drivers there are.
-const READ: [&str; 8] = [
-    "/proc",
-    "/sys",
+/// What drivers read: facts about devices, the index of libraries, which Vulkan drivers there are, and their settings for single programs.
+/// Of processes, only this one: `/proc/self` is resolved when the sandbox is applied.
+const READ: [&str; 32] = [
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/devices",
+    "/proc/driver/nvidia",
+    "/proc/filesystems",
+    "/proc/meminfo",
+    "/proc/modules",
+    "/proc/stat",
+    "/proc/version",
+    "/proc/sys/kernel",
+    "/proc/sys/vm",
+    "/sys/bus/pci/devices",
+    "/sys/class/drm",
+    "/sys/class/kfd",
+    "/sys/dev/char",
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+    "/sys/devices/virtual/kfd",
+    "/sys/module/amdgpu",
+    "/sys/module/i915",
+    "/sys/module/nvidia",
+    "/sys/module/nvidia_uvm",
+    "/sys/module/xe",
+    "/etc/drirc",
     "/etc/ld.so.cache",
     "/etc/vulkan",
+    "/usr/share/drirc.d",
+    "/usr/share/glvnd",
+    "/usr/share/libdrm",
+    "/usr/share/nvidia",
     "/usr/share/vulkan",
     "/usr/local/share/vulkan",
-    "/usr/share/nvidia",
-    "/usr/share/libdrm",
 ];
-/// Where drivers and toolkits keep the libraries that they load when a model is placed on a device.
-const LIBRARIES: [&str; 6] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/cuda", "/opt/rocm"];
+/// Folder whose entries for PCI domains contain the facts of each GPU.
+const BUSES: &str = "/sys/devices";
+/// Folders that the loader searches on every system, or in which toolkits and other distributions keep drivers.
+const LIBRARIES: [&str; 7] =
+    ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/cuda", "/opt/rocm", "/run/opengl-driver/lib"];
+/// Settings of the loader: the folders that it searches in addition.
+const LOADER: &str = "/etc/ld.so.conf";
+/// Variables with paths of Vulkan drivers' manifests.
+const MANIFESTS: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
 
 impl Profile {
-    /// The profile of an engine that uses the GPUs of this machine, and the default one if it may use none.
+    /// The profile of an engine that uses GPUs of this machine, and the default one if it may use none.
     pub fn gpu(gpus: &[GpuGrant]) -> Self {
         if gpus.is_empty() {
             return Self::default();
         }
-        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
+        let manifests: Vec<PathBuf> = MANIFESTS.iter().flat_map(|name| paths(name)).collect();
+        let drivers = manifests.iter().filter_map(|path| driver_folder(path));
+        let fixed = LIBRARIES.iter().map(PathBuf::from);
+        let mut libraries: Vec<PathBuf> = fixed
+            .chain(paths("LD_LIBRARY_PATH"))
+            .chain(loader_folders(Path::new(LOADER), 0))
+            .chain(drivers)
+            .collect();
+        libraries.sort();
+        libraries.dedup();
+        let facts = READ.iter().map(PathBuf::from).chain(pci_domains(Path::new(BUSES)));
         Self {
-            read: paths(&READ),
-            libraries: paths(&LIBRARIES),
+            read: facts.chain(manifests).collect(),
+            libraries,
             devices: devices(Path::new("/dev")),
+            drivers: true,
             ..Self::default()
         }
     }
 }
 
-/// The device nodes of all GPUs below `dev`. NVIDIA's drivers number theirs, without a bound.
-fn devices(dev: &Path) -> Vec<PathBuf> {
-    let numbered = |name: &str| {
-        let number = name.strip_prefix("nvidia");
-        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+/// The absolute paths in a variable.
+fn paths(variable: &str) -> Vec<PathBuf> {
+    let value = env::var_os(variable).unwrap_or_default();
+    env::split_paths(&value).filter(|path| path.is_absolute()).collect()
+}
+
+/// The folder with the library that the manifest of a Vulkan driver names by its path.
+fn driver_folder(manifest: &Path) -> Option<PathBuf> {
+    #[derive(Deserialize)]
+    struct Manifest {
+        #[serde(rename = "ICD")]
+        icd: Icd,
+    }
+    #[derive(Deserialize)]
+    struct Icd {
+        library_path: PathBuf,
+    }
+    let Manifest { icd } = serde_json::from_slice(&fs::read(manifest).ok()?).ok()?;
+    let library = manifest.parent()?.join(icd.library_path);
+    library.is_file().then(|| library.parent().map(Path::to_owned))?
+}
+
+/// The folders in the settings of the loader and in those that they include; format: `ld.so.conf(5)`.
+fn loader_folders(settings: &Path, depth: usize) -> Vec<PathBuf> {
+    /// Includes of includes are not read further: they could be circular.
+    const DEPTH: usize = 4;
+    let Ok(text) = fs::read_to_string(settings) else { return Vec::new() };
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let folders = lines.flat_map(|line| match line.strip_prefix("include ") {
+        Some(pattern) if depth < DEPTH => included(settings, pattern.trim())
+            .iter()
+            .flat_map(|file| loader_folders(file, depth + 1))
+            .collect(),
+        Some(_) => Vec::new(),
+        None => vec![PathBuf::from(line)],
+    });
+    folders.filter(|folder| folder.is_absolute()).collect()
+}
+
+/// The files that an `include` names: a path whose file name may begin with an asterisk.
+fn included(settings: &Path, pattern: &str) -> Vec<PathBuf> {
+    let pattern = settings.parent().unwrap_or(Path::new("/")).join(pattern);
+    let (Some(folder), Some(name)) = (pattern.parent(), pattern.file_name().and_then(|name| name.to_str()))
+    else {
+        return Vec::new();
     };
-    let entries = fs::read_dir(dev).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut found: Vec<PathBuf> = names
-        .filter(|name| numbered(name) || DEVICES.contains(&name.as_str()))
-        .map(|name| dev.join(name))
-        .collect();
+    let Some((before, after)) = name.split_once('*') else { return vec![pattern] };
+    let names = entries(folder).into_iter().filter(|name| name.starts_with(before) && name.ends_with(after));
+    names.map(|name| folder.join(name)).collect()
+}
+
+/// The folders of all PCI domains below `/sys/devices`, to which the links of other folders lead.
+fn pci_domains(devices: &Path) -> Vec<PathBuf> {
+    entries(devices)
+        .into_iter()
+        .filter(|name| name.starts_with("pci"))
+        .map(|name| devices.join(name))
+        .collect()
+}
+
+/// The device nodes of all GPUs below `dev`: those of NVIDIA's driver, with the folder of MIG's capabilities, the nodes for rendering of
+/// AMD, Intel and Vulkan, and AMD's compute node. Nodes that control displays are not among them.
+fn devices(dev: &Path) -> Vec<PathBuf> {
+    let own = entries(dev).into_iter().filter(|name| name.starts_with("nvidia") || name == "kfd");
+    let render = dev.join("dri");
+    let nodes = entries(&render).into_iter().filter(|name| name.starts_with("renderD"));
+    let mut found: Vec<PathBuf> =
+        own.map(|name| dev.join(name)).chain(nodes.map(|name| render.join(name))).collect();
     found.sort();
     found
+}
+
+/// The names in a folder; none if it cannot be read.
+fn entries(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 #[cfg(test)]
@@ -63,22 +168,63 @@ mod tests {
     #[test]
     fn devices_of_every_gpu_are_found_and_no_others() {
         let dev = tempfile::tempdir().expect("a folder");
-        for name in
-            ["nvidia0", "nvidia8", "nvidia12", "nvidiactl", "kfd", "nvidia-modeset", "nvidia", "sda", "tty0"]
+        for name in ["nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia-modeset", "kfd", "sda", "tty0"]
         {
             fs::write(dev.path().join(name), "").expect("written");
         }
-        fs::create_dir(dev.path().join("dri")).expect("created");
-        let names: Vec<PathBuf> = devices(dev.path())
-            .iter()
-            .map(|path| path.strip_prefix(dev.path()).expect("inside").to_owned())
-            .collect();
-        let expected = ["dri", "kfd", "nvidia0", "nvidia12", "nvidia8", "nvidiactl"].map(PathBuf::from);
-        assert_eq!(names, expected);
+        for name in ["dri/by-path", "nvidia-caps", "snd"] {
+            fs::create_dir_all(dev.path().join(name)).expect("created");
+        }
+        for name in ["card0", "renderD128", "renderD129"] {
+            fs::write(dev.path().join("dri").join(name), "").expect("written");
+        }
+        let found = devices(dev.path());
+        let names: Vec<&Path> =
+            found.iter().map(|path| path.strip_prefix(dev.path()).expect("inside")).collect();
+        let expected = [
+            "dri/renderD128",
+            "dri/renderD129",
+            "kfd",
+            "nvidia-caps",
+            "nvidia-modeset",
+            "nvidia-uvm",
+            "nvidia0",
+            "nvidia12",
+            "nvidiactl",
+        ];
+        assert_eq!(names, expected.map(Path::new));
     }
 
     #[test]
-    fn no_gpu_memory_means_no_devices() {
+    fn the_folders_of_the_loader_include_those_of_included_files() {
+        let etc = tempfile::tempdir().expect("a folder");
+        let settings = etc.path().join("ld.so.conf");
+        fs::create_dir(etc.path().join("ld.so.conf.d")).expect("created");
+        let write = |name: &str, text: &str| fs::write(etc.path().join(name), text).expect("written");
+        write("ld.so.conf", "# comment\ninclude ld.so.conf.d/*.conf\n/opt/lib # ours\nrelative\n");
+        write("ld.so.conf.d/a.conf", "/usr/local/cuda-13/lib64\ninclude ../ld.so.conf\n");
+        write("ld.so.conf.d/b.txt", "/not/included\n");
+        let mut folders = loader_folders(&settings, 0);
+        folders.sort();
+        folders.dedup();
+        assert_eq!(folders, ["/opt/lib", "/usr/local/cuda-13/lib64"].map(PathBuf::from));
+        assert_eq!(loader_folders(&etc.path().join("absent"), 0), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_driver_outside_the_usual_folders_is_found_by_its_manifest() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let manifest = dir.path().join("icd.json");
+        fs::write(&manifest, r#"{"ICD": {"library_path": "./libdriver.so", "api_version": "1.3.0"}}"#)
+            .expect("written");
+        assert_eq!(driver_folder(&manifest), None, "the library is not there");
+        fs::write(dir.path().join("libdriver.so"), "").expect("written");
+        let folder = driver_folder(&manifest).expect("a folder");
+        assert_eq!(folder.canonicalize().expect("it exists"), dir.path().canonicalize().expect("it exists"));
+    }
+
+    #[test]
+    fn without_gpus_nothing_is_added() {
         assert_eq!(Profile::gpu(&[]), Profile::default());
     }
 }

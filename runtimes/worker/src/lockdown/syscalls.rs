@@ -25,7 +25,6 @@ const FREE: &[c_long] = &[
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_lseek,
-    libc::SYS_openat,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_readlinkat,
@@ -100,7 +99,6 @@ const FREE: &[c_long] = &[
 /// Older variants of the above that only x86-64 has.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[c_long] = &[
-    libc::SYS_open,
     libc::SYS_stat,
     libc::SYS_lstat,
     libc::SYS_access,
@@ -166,6 +164,9 @@ fn rules(profile: &Profile) -> Result<Rules, seccompiler::BackendError> {
     let mut rules: Rules = FREE.iter().chain(OLDER).map(|&call| (call, Vec::new())).collect();
     rules.insert(libc::SYS_clone3, Vec::new());
     rules.insert(libc::SYS_openat2, Vec::new());
+    rules.insert(libc::SYS_openat, opening(2)?);
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(libc::SYS_open, opening(1)?);
     // Threads, never processes.
     rules.insert(libc::SYS_clone, vec![rule(has(0, libc::CLONE_THREAD as u64))?]);
     rules.insert(libc::SYS_tgkill, vec![rule(is(0, u64::from(std::process::id())))?]);
@@ -206,10 +207,21 @@ fn rules(profile: &Profile) -> Result<Rules, seccompiler::BackendError> {
         // Sockets of the only family that can be created.
         rules.insert(libc::SYS_connect, Vec::new());
     }
-    if !profile.devices.is_empty() {
+    if profile.drivers {
         rules.extend(DRIVERS.iter().map(|&call| (call, Vec::new())));
     }
     Ok(rules)
+}
+
+/// Opening a file truncates it only if it is opened for writing, which landlock decides. Linux before 6.2 truncates a file that is opened
+/// for reading, too, and its landlock does not know of it.
+fn opening(flags: u8) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let mode = |mode: i32| masked(flags, libc::O_ACCMODE as u64, mode as u64);
+    Ok(vec![
+        rule(masked(flags, libc::O_TRUNC as u64, 0))?,
+        rule(mode(libc::O_WRONLY))?,
+        rule(mode(libc::O_RDWR))?,
+    ])
 }
 
 type Condition = Result<SeccompCondition, seccompiler::BackendError>;
@@ -228,6 +240,10 @@ fn is(argument: u8, value: u64) -> Condition {
 
 fn wide(argument: u8, value: u64) -> Condition {
     SeccompCondition::new(argument, Width::Qword, Compare::Eq, value)
+}
+
+fn masked(argument: u8, mask: u64, value: u64) -> Condition {
+    SeccompCondition::new(argument, Width::Dword, Compare::MaskedEq(mask), value)
 }
 
 fn has(argument: u8, bit: u64) -> Condition {

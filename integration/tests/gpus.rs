@@ -1,0 +1,105 @@
+//! A job on a GPU through the whole network. The GPU is one that the processor emulates, with the driver and the module that real ones use.
+
+use std::process::Command;
+
+use island_coordinator_client::protocol::api::JobView;
+use island_integration::{
+    Network, Options,
+    expect::{Story, eventually, final_job},
+    processes, program,
+};
+use island_testing::vulkan;
+use serde_json::{Value, json};
+
+/// A network whose Island has the emulated GPU.
+fn with_a_gpu(what: &str, islands: u32) -> Option<Network> {
+    let environment = vulkan::software(what)?;
+    Some(Network::start_with(&Options { islands, environment, ..Options::default() }))
+}
+
+fn agent(network: &Network, command: &[&str]) -> String {
+    let state = network.folder().join("island-1");
+    let environment = vulkan::software("a command").expect("the driver is there");
+    let mut program = Command::new(program("island-agent"));
+    let ran = program.args(command).arg("--state-dir").arg(state).envs(environment).output();
+    String::from_utf8(ran.expect("run island-agent").stdout).expect("text")
+}
+
+async fn chat(network: &Network, prompt: &str) -> (String, JobView) {
+    let client = network.client();
+    let input = json!({ "prompt": prompt, "max_tokens": 16, "temperature": 0.0 });
+    let job = client.submit_job("llm-chat", input, 0).await.expect("submit");
+    let story = Story::default().read_to_end(&mut client.job_events(job.id, None)).await;
+    assert!(story.is_done(), "{:?}", story.last);
+    (story.text, final_job(&client, job.id).await)
+}
+
+fn device(job: &JobView) -> String {
+    job.usage.clone().expect("usage").device.expect("the device is in the usage")
+}
+
+/// Whether a worker of this network has a library mapped whose path contains `name`.
+fn maps(network: &Network, name: &str) -> bool {
+    let contains =
+        |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(name));
+    processes::workers(network.folder()).iter().any(|worker| contains(worker.pid))
+}
+
+#[tokio::test]
+async fn a_chat_runs_on_the_gpu_and_the_owner_sees_it() {
+    let Some(network) = with_a_gpu("a chat on a GPU", 1) else { return };
+    let (on_gpu, job) = chat(&network, "Tell me about the sea.").await; // words: ok
+    assert!(device(&job).starts_with("vulkan: llvmpipe"), "{}", device(&job));
+    assert!(!device(&job).contains("cpu"), "all layers are on the GPU");
+
+    let status: Value = serde_json::from_str(&agent(&network, &["status", "--json"])).expect("a status");
+    assert!(status.to_string().contains("llvmpipe"), "{status}");
+    let doctor = agent(&network, &["doctor"]);
+    let named = doctor.lines().any(|line| line.contains("llmcpp") && line.contains("llvmpipe"));
+    assert!(named, "doctor names the device of llmcpp:\n{doctor}");
+    let hosts = network.client().hosts().await.expect("hosts");
+    assert_eq!(hosts.len(), 1);
+
+    // Greedy replies of the same Island without its GPU.
+    let processor = Network::start();
+    let (on_processor, job) = chat(&processor, "Tell me about the sea.").await; // words: ok
+    assert_eq!(device(&job), "cpu");
+    assert!(!maps(&processor, "ggml-vulkan"), "a worker without a GPU loads no driver");
+    assert_eq!(on_gpu, on_processor);
+}
+
+#[tokio::test]
+async fn a_pause_ends_the_worker_that_holds_gpu_memory() {
+    let Some(network) = with_a_gpu("a pause with a GPU", 1) else { return };
+    chat(&network, "one two three").await;
+    assert!(maps(&network, "ggml-vulkan"));
+    agent(&network, &["pause"]);
+    eventually("the worker has ended", || async {
+        processes::workers(network.folder()).is_empty().then_some(())
+    })
+    .await;
+    agent(&network, &["resume"]);
+    let (_, job) = chat(&network, "one two three").await;
+    assert!(device(&job).starts_with("vulkan: "), "the memory is there again");
+}
+
+#[tokio::test]
+async fn a_driver_that_fails_costs_the_gpu_and_not_the_job() {
+    let Some(mut environment) = vulkan::software("a driver that fails") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifest = folder.path().join("broken.json");
+    let broken = json!({"file_format_version": "1.0.0", "ICD": {"library_path": "./absent.so", "api_version": "1.3.0"}});
+    std::fs::write(&manifest, broken.to_string()).expect("written");
+    environment.insert("VK_DRIVER_FILES".to_owned(), manifest.display().to_string());
+    let network = Network::start_with(&Options { environment: environment.clone(), ..Options::default() });
+    let (_, job) = chat(&network, "one two three").await;
+    assert_eq!(device(&job), "cpu");
+    let probe = Command::new(program("island-worker-llmcpp"))
+        .arg("--probe")
+        .envs(&environment)
+        .output()
+        .expect("a probe");
+    let report: Value = serde_json::from_slice(&probe.stdout).expect("a report");
+    let reason = report["details"]["module.vulkan"].as_str().unwrap_or_default();
+    assert!(reason.contains("driver"), "{report}");
+}

@@ -1,0 +1,121 @@
+//! Distributes a model between GPUs and the processor. llama.cpp computes what each part needs, with its buffers, without allocating it.
+
+use std::{ffi::CString, fmt, path::Path, pin::Pin};
+
+use island_protocol::{
+    host::CPU,
+    job::{Failure, FailureCode},
+};
+use llama_cpp_2::{
+    max_devices,
+    model::params::{FitError, LlamaModelParams},
+};
+
+use crate::{engine::EngineOptions, gpu::Placed, model::rejected};
+
+/// Where a model is placed, and how to load it there.
+#[derive(Debug)]
+pub struct Fit {
+    /// Parameters for loading it.
+    pub params: LlamaModelParams,
+    /// Where it is then.
+    pub placement: Placement,
+}
+
+/// Where a model is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// The GPUs that it uses; empty on the processor.
+    pub gpus: Vec<Placed>,
+    /// Whether all of it is on them.
+    pub is_whole: bool,
+}
+
+impl Fit {
+    /// A model on the processor alone.
+    pub fn processor() -> Self {
+        let params = LlamaModelParams::default().with_n_gpu_layers(0);
+        Self { params, placement: Placement::default() }
+    }
+
+    /// Places a model on GPUs with the first of `choices` with which all of it fits; otherwise, as much of it as fits beside the
+    /// last. Returns the chosen options, too.
+    pub fn on(
+        gpus: Vec<Placed>,
+        path: &Path,
+        choices: &[EngineOptions],
+    ) -> Result<(Self, EngineOptions), Failure> {
+        let mut last = Err(failed("the memory that it may use of the GPU is too small for the model"));
+        for &options in choices {
+            match fit(&gpus, path, options) {
+                Ok(fit) if fit.placement.is_whole => return Ok((fit, options)),
+                other => last = other.map(|fit| (fit, options)),
+            }
+        }
+        last
+    }
+}
+
+/// The name of the place in the usage of jobs: each GPU as its interface and name, and the processor if it runs a part.
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gpus = self.gpus.iter().map(|placed| {
+            let device = &placed.gpu.device;
+            format!("{}: {}", device.api, device.name)
+        });
+        let processor = (!self.is_whole).then(|| CPU.to_owned());
+        f.write_str(&gpus.chain(processor).collect::<Vec<_>>().join(" + "))
+    }
+}
+
+fn fit(gpus: &[Placed], path: &Path, options: EngineOptions) -> Result<Fit, Failure> {
+    let mut params = with_devices(gpus)?;
+    let mut context = options.largest_context();
+    // What llama.cpp writes about it is for people who tune it by hand.
+    let quiet = llama_cpp_sys_2::GGML_LOG_LEVEL_ERROR;
+    let fitted = Pin::new(&mut params).fit_params(
+        &c_path(path)?,
+        &mut context,
+        &mut margins(gpus),
+        options.total_tokens,
+        quiet,
+    );
+    match fitted {
+        Ok(_) => {}
+        Err(FitError::Failure) => {
+            return Err(failed("the memory that it may use of the GPU is too small for the model"));
+        }
+        Err(FitError::Error) => {
+            return Err(rejected("llama.cpp cannot measure the model on this GPU; see its log"));
+        }
+    }
+    // A model that fits keeps the default: all layers.
+    let is_whole = params.n_gpu_layers() < 0 && params.tensor_buft_override_patterns().is_empty();
+    let gpus = if params.n_gpu_layers() == 0 { Vec::new() } else { gpus.to_vec() };
+    Ok(Fit { params, placement: Placement { gpus, is_whole } })
+}
+
+fn with_devices(gpus: &[Placed]) -> Result<LlamaModelParams, Failure> {
+    let indices: Vec<usize> = gpus.iter().map(|placed| placed.gpu.index).collect();
+    LlamaModelParams::default()
+        .with_devices(&indices)
+        .map_err(|error| failed(&format!("select the GPUs in llama.cpp: {error}")))
+}
+
+/// Memory of each GPU that must stay free, bytes.
+fn margins(gpus: &[Placed]) -> Vec<usize> {
+    let margin = |placed: &Placed| (placed.gpu.free - placed.limit.min(placed.gpu.free)) as usize;
+    let mut margins: Vec<usize> = gpus.iter().map(margin).collect();
+    margins.resize(max_devices().max(margins.len()), 0);
+    margins
+}
+
+fn c_path(path: &Path) -> Result<CString, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| failed("the path of the model contains a zero byte"))
+}
+
+fn failed(message: &str) -> Failure {
+    Failure::of_host(FailureCode::OutOfMemory, message)
+}

@@ -1,0 +1,269 @@
+//! GPUs: llama.cpp's modules for them, and the devices that those find.
+//!
+//! Modules are separate libraries, in a folder each below that of the processor variants. They are loaded by workers that were granted a
+//! GPU, inside the sandbox, and by probes: drivers start threads, and a CUDA device takes memory as soon as its size is read.
+
+use std::{
+    ffi::CStr,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use island_protocol::{
+    host::Device,
+    job::{Failure, FailureCode},
+};
+use island_runtimes_worker::launch::GpuGrant;
+use llama_cpp_2::{
+    LlamaBackendDevice, LlamaBackendDeviceType, list_llama_ggml_backend_devices,
+    llama_backend::load_backends_from_path,
+};
+
+/// Modules by the name of their folder and programming interface; earlier ones are preferred for a GPU that several of them find.
+const MODULES: [&str; 2] = ["cuda", "vulkan"];
+/// What the names of Vulkan devices that a processor emulates contain.
+const SOFTWARE: [&str; 2] = ["llvmpipe", "swiftshader"];
+
+/// A GPU that llama.cpp can use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// Its index in llama.cpp's list of all devices.
+    pub index: usize,
+    /// What it is.
+    pub device: Device,
+    /// Free memory when the list was made, bytes.
+    pub free: u64,
+}
+
+/// A GPU that a model is placed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// The GPU.
+    pub gpu: Gpu,
+    /// Memory that the model may use, bytes; not more than is free.
+    pub limit: u64,
+}
+
+/// A module, and why it cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Its name: `cuda` or `vulkan`.
+    pub name: &'static str,
+    /// The reason, with what to do about it.
+    pub problem: Option<String>,
+}
+
+/// Loads the modules below `backends`, when first called.
+pub fn load(backends: &Path) -> &'static [Module] {
+    static LOADED: OnceLock<Vec<Module>> = OnceLock::new();
+    LOADED.get_or_init(|| MODULES.iter().map(|name| load_one(backends, name)).collect())
+}
+
+/// Folders that contain modules, which the sandbox of a worker with a GPU must allow to be loaded.
+pub fn folders(backends: &Path) -> Vec<PathBuf> {
+    MODULES.iter().map(|name| backends.join(name)).filter(|folder| folder.is_dir()).collect()
+}
+
+fn load_one(backends: &Path, name: &'static str) -> Module {
+    let folder = backends.join(name);
+    let library = folder.join(format!("libggml-{name}.so"));
+    if !library.is_file() {
+        let problem = format!("no {name} module: {} does not exist", library.display());
+        return Module { name, problem: Some(problem) };
+    }
+    let count = |devices: &[LlamaBackendDevice]| {
+        devices.iter().filter(|device| device.backend.eq_ignore_ascii_case(name)).count()
+    };
+    // llama.cpp skips a library that cannot be loaded.
+    load_backends_from_path(&folder);
+    let found = count(&list_llama_ggml_backend_devices());
+    let problem = (found == 0).then(|| module::problem(&library));
+    if let Some(problem) = &problem {
+        tracing::warn!(module = name, problem, "the module cannot be used");
+    }
+    Module { name, problem }
+}
+
+/// The GPUs that the loaded modules find. One that several find is listed once, for the preferred module.
+pub fn all() -> Vec<Gpu> {
+    let mut found: Vec<Gpu> = list_llama_ggml_backend_devices().into_iter().filter_map(gpu).collect();
+    let rank = |gpu: &Gpu| MODULES.iter().position(|name| *name == gpu.device.api).unwrap_or(MODULES.len());
+    found.sort_by_key(|gpu| (rank(gpu), gpu.index));
+    unique(found)
+}
+
+fn gpu(device: LlamaBackendDevice) -> Option<Gpu> {
+    let is_gpu =
+        matches!(device.device_type, LlamaBackendDeviceType::Gpu | LlamaBackendDeviceType::IntegratedGpu);
+    let lower = device.description.to_lowercase();
+    is_gpu.then(|| Gpu {
+        index: device.index,
+        free: device.memory_free as u64,
+        device: Device {
+            api: device.backend.to_lowercase(),
+            address: address(device.index),
+            memory_mb: device.memory_total as u64 >> 20,
+            is_software: SOFTWARE.iter().any(|name| lower.contains(name)),
+            name: device.description,
+        },
+    })
+}
+
+/// Removes GPUs whose address an earlier one has.
+fn unique(found: Vec<Gpu>) -> Vec<Gpu> {
+    let mut gpus: Vec<Gpu> = Vec::new();
+    for gpu in found {
+        let is_known =
+            |known: &Gpu| known.device.address.is_some() && known.device.address == gpu.device.address;
+        if !gpus.iter().any(is_known) {
+            gpus.push(gpu);
+        }
+    }
+    gpus
+}
+
+/// The PCI address of a device, in lower case.
+#[expect(unsafe_code, reason = "the bindings leave out this property")]
+fn address(index: usize) -> Option<String> {
+    // SAFETY: the index is of llama.cpp's list, which only grows; the properties are plain data, and their texts live as long as the device.
+    let id = unsafe {
+        let device = llama_cpp_sys_2::ggml_backend_dev_get(index);
+        let mut properties = std::mem::zeroed();
+        llama_cpp_sys_2::ggml_backend_dev_get_props(device, &raw mut properties);
+        (!properties.device_id.is_null()).then(|| CStr::from_ptr(properties.device_id))
+    };
+    Some(id?.to_string_lossy().to_lowercase()).filter(|id| !id.is_empty())
+}
+
+/// Memory that this process has taken of these GPUs since they were listed, bytes.
+pub fn used(placed: &[Placed]) -> u64 {
+    let now = list_llama_ggml_backend_devices();
+    let used = |placed: &Placed| {
+        let free = now
+            .iter()
+            .find(|device| device.index == placed.gpu.index)
+            .map(|device| device.memory_free as u64);
+        placed.gpu.free.saturating_sub(free.unwrap_or(placed.gpu.free))
+    };
+    placed.iter().map(used).sum()
+}
+
+/// Finds the granted GPUs. Fails if one is not among them: a model must not use another instead.
+pub fn place(grants: &[GpuGrant], gpus: &[Gpu]) -> Result<Vec<Placed>, Failure> {
+    let find = |grant: &GpuGrant| {
+        let same = |gpu: &&Gpu| match (&grant.address, &gpu.device.address) {
+            (Some(granted), Some(found)) => granted.eq_ignore_ascii_case(found),
+            // A machine whose only GPU has no address, such as one that is emulated.
+            _ => gpus.len() == 1 && grants.len() == 1,
+        };
+        gpus.iter()
+            .find(same)
+            .map(|gpu| Placed { limit: gpu.free.min(grant.memory_mb << 20), gpu: gpu.clone() })
+    };
+    grants.iter().map(|grant| find(grant).ok_or_else(|| missing(grant, gpus))).collect()
+}
+
+fn missing(grant: &GpuGrant, gpus: &[Gpu]) -> Failure {
+    let address = grant.address.as_deref().unwrap_or("no address");
+    let names: Vec<String> = gpus
+        .iter()
+        .map(|Gpu { device, .. }| {
+            format!("{} ({})", device.name, device.address.as_deref().unwrap_or("no address"))
+        })
+        .collect();
+    let found = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let message = format!("find GPU {} ({address}) among those of llama.cpp: {found}", grant.index);
+    Failure::of_host(FailureCode::InternalError, message)
+}
+
+mod module {
+    //! Why a module is of no use.
+
+    use std::path::Path;
+
+    /// Version of the interface between ggml and its modules in the vendored sources: `GGML_BACKEND_API_VERSION`.
+    const INTERFACE: i32 = 3;
+
+    /// The beginning of what a module's entry point returns.
+    #[repr(C)]
+    struct Registry {
+        interface: i32,
+    }
+
+    /// Finds out why a module that llama.cpp was asked to load found no device.
+    #[expect(unsafe_code, reason = "llama.cpp does not report the reason")]
+    pub(super) fn problem(library: &Path) -> String {
+        // SAFETY: llama.cpp has just run the same initializers, or failed to.
+        let opened = match unsafe { libloading::Library::new(library) } {
+            Ok(opened) => opened,
+            Err(error) => return format!("load {}: {}", library.display(), cause(&error)),
+        };
+        // SAFETY: the entry point of every module, without arguments; the result is null or begins with the version.
+        let interface = unsafe {
+            let entry = opened.get::<unsafe extern "C" fn() -> *const Registry>(b"ggml_backend_init");
+            entry.ok().and_then(|init| init().as_ref().map(|registry| registry.interface))
+        };
+        match interface {
+            Some(INTERFACE) => "its driver reports no GPU".to_owned(),
+            Some(other) => format!(
+                "{} has version {other} of the interface to ggml, this worker has version {INTERFACE}: install both from the same release",
+                library.display()
+            ),
+            None => format!("{} is not a module of ggml, or its driver does not start", library.display()),
+        }
+    }
+
+    fn cause(error: &libloading::Error) -> String {
+        std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(index: usize, api: &str, address: Option<&str>) -> Gpu {
+        let device = Device {
+            api: api.to_owned(),
+            name: format!("card {index}"),
+            address: address.map(str::to_owned),
+            ..Device::default()
+        };
+        Gpu { index, device, free: 8 << 30 }
+    }
+
+    fn grant(address: Option<&str>, memory_mb: u64) -> GpuGrant {
+        GpuGrant { index: 0, address: address.map(str::to_owned), memory_mb }
+    }
+
+    #[test]
+    fn a_gpu_of_two_modules_is_one() {
+        let found = vec![
+            gpu(1, "cuda", Some("0000:01:00.0")),
+            gpu(3, "vulkan", Some("0000:01:00.0")),
+            gpu(4, "vulkan", Some("0000:02:00.0")),
+            gpu(5, "vulkan", None),
+            gpu(6, "vulkan", None),
+        ];
+        let indices: Vec<usize> = unique(found).iter().map(|gpu| gpu.index).collect();
+        assert_eq!(indices, [1, 4, 5, 6], "without an address, nothing is known to be the same");
+    }
+
+    #[test]
+    fn a_granted_gpu_is_found_by_its_address_or_the_load_fails() {
+        let gpus = [gpu(1, "cuda", Some("0000:0a:00.0")), gpu(2, "vulkan", Some("0000:02:00.0"))];
+        let placed = place(&[grant(Some("0000:0A:00.0"), 4096), grant(Some("0000:02:00.0"), 20_000)], &gpus);
+        let placed = placed.expect("both are there");
+        let limits: Vec<(usize, u64)> =
+            placed.iter().map(|placed| (placed.gpu.index, placed.limit)).collect();
+        assert_eq!(limits, [(1, 4 << 30), (2, 8 << 30)], "not more than is free");
+        let failure = place(&[grant(Some("0000:03:00.0"), 4096)], &gpus).expect_err("another GPU");
+        assert!(
+            failure.message.contains("0000:03:00.0") && failure.message.contains("card 2"),
+            "{failure:?}"
+        );
+        assert!(place(&[grant(None, 4096)], &gpus).is_err(), "which of two is unknown");
+        assert!(place(&[grant(None, 4096)], &gpus[..1]).is_ok(), "the only one");
+        assert!(place(&[grant(None, 4096)], &[]).is_err());
+    }
+}
