@@ -48,10 +48,7 @@ use crate::{
         heartbeat, hub, lease,
         session::{self, About, Session},
     },
-    policy::{
-        Rules,
-        gpus::{self, GpuRule},
-    },
+    policy::{Rules, gpus},
     pool::{Pool, PoolConfig},
     preload::Preloader,
     state_lock::{LockError, StateLock},
@@ -143,9 +140,9 @@ impl Agent {
         let instance = InstanceId(uuid::Uuid::new_v4());
         let fabric = Fabric::new(Arc::clone(&identity), instance);
 
-        let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &config.containers).await;
         let (containers, forwarder) = with_forwarder(config.containers.clone(), &config.bin_dir());
-        let containers = without_gpus(containers, &config.policy.gpu);
+        let containers = without_gpus(containers, config.policy.yield_gpu);
+        let runtimes = Runtimes::probe(&config.bin_dir(), config.simulated, &containers).await;
         let exits =
             EgressMounts::new(egress_dir.clone(), log_dir.clone(), containers.egress.clone(), forwarder);
         let meter = Arc::new(Meter::new(
@@ -399,12 +396,12 @@ fn capabilities(
     }
 }
 
-/// Containers get all GPUs or none: with rules for single GPUs they get none.
-fn without_gpus(rules: ContainerRules, gpus: &[GpuRule]) -> ContainerRules {
-    if rules.gpus && !gpus.is_empty() {
-        tracing::warn!("containers get no GPU, because [[policy.gpu]] has rules for single GPUs");
+/// The programs of containers cannot be distinguished from the owner's, so with `yield_gpu` containers get no GPU.
+fn without_gpus(rules: ContainerRules, yield_gpu: bool) -> ContainerRules {
+    if rules.gpus && yield_gpu {
+        tracing::warn!("containers get no GPU, because [policy] yield_gpu is set");
     }
-    ContainerRules { gpus: rules.gpus && gpus.is_empty(), ..rules }
+    ContainerRules { gpus: rules.gpus && !yield_gpu, ..rules }
 }
 
 /// Resolves at SIGTERM or SIGINT. For the time before the [`Lifecycle`] handles them.

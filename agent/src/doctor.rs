@@ -115,6 +115,7 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
     }
     findings.push(sandbox(&found.sandbox, config.allow_weak_sandbox));
     findings.push(container_egress(config));
+    findings.extend(container_gpus(config, &runtimes));
     findings.push(disk(config));
     findings.push(coordinator(config).await);
     findings.extend(agent(config).await);
@@ -234,10 +235,38 @@ fn sandbox(report: &SandboxReport, allow_weak: bool) -> Finding {
             detail = format!("{detail}; {name}{}", parts.join(", "));
         }
     }
+    if let Some(cure) = report.missing.iter().find_map(|missing| cure(missing)) {
+        detail = format!("{detail}; {cure}");
+    }
     if report.layers.is_empty() && report.missing.is_empty() {
         detail = format!("{detail}; no worker program reported one");
     }
     finding("worker sandbox", Some(good), detail)
+}
+
+/// What supplies a missing layer.
+fn cure(missing: &str) -> Option<&'static str> {
+    let layer = missing.split(':').next().unwrap_or_default();
+    Some(match layer {
+        "landlock" => {
+            "Landlock needs Linux 5.19 or newer, and `landlock` among the kernel's modules in /sys/kernel/security/lsm"
+        }
+        "seccomp" => "seccomp needs a kernel with CONFIG_SECCOMP_FILTER",
+        _ => return None,
+    })
+}
+
+/// Whether containers get GPUs, if the owner allows it.
+fn container_gpus(config: &Config, runtimes: &Runtimes) -> Option<Finding> {
+    const WHAT: &str = "container GPUs";
+    if !config.containers.gpus {
+        return None;
+    }
+    Some(match runtimes.container_gpu_problem() {
+        _ if config.policy.yield_gpu => finding(WHAT, None, "disabled: [policy] yield_gpu = true".into()),
+        Some(problem) => finding(WHAT, Some(false), problem),
+        None => finding(WHAT, Some(true), "GPUs of NVIDIA, through the container toolkit".into()),
+    })
 }
 
 /// Where containers may connect, and whether they can.
@@ -324,6 +353,10 @@ mod tests {
     fn a_sandbox_that_nothing_reported_has_a_reason() {
         let report = SandboxReport { level: SandboxLevel::None, layers: Vec::new(), missing: Vec::new() };
         assert_eq!(sandbox(&report, true).detail, "none; no worker program reported one");
+        let missing = vec!["landlock: not in this kernel".to_owned()];
+        let old = SandboxReport { level: SandboxLevel::Partial, layers: vec!["seccomp".into()], missing };
+        let detail = sandbox(&old, false).detail;
+        assert!(detail.starts_with("partial; seccomp; missing landlock: not in this kernel; Landlock needs"));
     }
 
     #[test]

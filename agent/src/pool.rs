@@ -337,6 +337,8 @@ impl Pool {
             // Each job has its own limit; this one is for a worker that leaks memory.
             return Launch {
                 folders,
+                environment: gpus::container_environment(&granted.gpus, &self.load.latest().gpus),
+                gpus: granted.gpus,
                 memory_limit_mb: granted.ram_mb,
                 slots: self.config.shared_slots,
                 ..common

@@ -29,6 +29,7 @@ use island_runtimes_container::{
     labels::{ContainerLabels, ISLAND, Maker},
     process,
     resource_limits::ResourceLimits,
+    start::Spec,
     testing::{Dockerd, busybox},
 };
 use island_runtimes_worker::launch::ContainerRules;
@@ -143,7 +144,14 @@ impl Bench {
     async fn engine(&self, ahead: u32) -> Result<Arc<Containers>> {
         let daemon = Daemon::connect(&self.socket).await?;
         let rules = ContainerRules { ahead, ..ContainerRules::default() };
-        let settings = Settings { rules, maker: maker(), alive: HashSet::new(), slots: 1, egress_dir: None };
+        let settings = Settings {
+            rules,
+            maker: maker(),
+            alive: HashSet::new(),
+            slots: 1,
+            egress_dir: None,
+            gpus: Vec::new(),
+        };
         Ok(Arc::new(Containers::start(daemon, settings).await))
     }
 
@@ -192,16 +200,18 @@ impl Bench {
     async fn curl(&self, image: &str) -> Result<f64> {
         let cargo = cargo()?;
         let table = EngineConfig::of(&cargo).map_err(|failure| anyhow::anyhow!(failure.message))?;
-        let grant = ResourceLimits::of(&cargo, &table, &ContainerRules::default(), false);
+        let grant = ResourceLimits::of(&cargo, &table, &ContainerRules::default(), None);
         let grant = grant.map_err(|failure| anyhow::anyhow!(failure.message))?;
         let maker = maker();
-        let mut body = serde_json::to_value(create_body(
-            image,
-            &table.command,
-            &grant,
-            None,
-            &ContainerLabels { maker: &maker, key: None },
-        ))?;
+        let spec = Spec {
+            image: image.to_owned(),
+            command: table.command,
+            limits: grant,
+            gpus: Vec::new(),
+            egress_mount: None,
+        };
+        let labels = ContainerLabels { maker: &maker, key: None };
+        let mut body = serde_json::to_value(create_body(&spec, &labels))?;
         // It has no input to send: the program finds the end of it at once.
         body["OpenStdin"] = json!(false);
         body["AttachStdin"] = json!(false);

@@ -1,6 +1,11 @@
 //! The status of the running agent, gathered at each request.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use island_cache::Cache;
 use island_daemon::latest::Latest;
@@ -24,7 +29,11 @@ use crate::{
     earnings::{self, Book, Earnings},
     fabric::Fabric,
     governor::Governor,
-    inventory::{engine_devices::EngineDevices, gpu::View, meter::Sample},
+    inventory::{
+        engine_devices::EngineDevices,
+        gpu::{View, nodes},
+        meter::Sample,
+    },
     link::credentials,
     policy::{OwnerOrder, Verdict, gpus::PausedGpus},
     preload::{Fetching, Preloader},
@@ -226,7 +235,8 @@ impl Sources {
 fn notes(gpus: &View, paused_gpus: &PausedGpus, engines: &[EngineDevices]) -> Vec<String> {
     let paused = paused_gpus.iter().map(|(index, reason)| format!("GPU {index} is paused: {reason}"));
     let unused = engines.iter().flat_map(|engine| engine.notes().map(|(_, note)| note));
-    paused.chain(unused).chain(gpus.notes()).collect()
+    let closed = if gpus.cards.is_empty() { Vec::new() } else { nodes::problems(Path::new("/dev")) };
+    paused.chain(closed).chain(unused).chain(gpus.notes()).collect()
 }
 
 fn shown(worker: &WorkerHandle) -> Worker {

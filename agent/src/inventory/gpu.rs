@@ -12,6 +12,7 @@ pub mod follow;
 mod intel;
 #[cfg(target_os = "macos")]
 mod macos;
+pub mod nodes;
 mod numbers;
 pub mod nvidia;
 mod nvml;

@@ -17,12 +17,14 @@ use parking_lot::RwLock;
 use super::{
     devices,
     engine_devices::EngineDevices,
-    gpu::{Card, own::OwnProcesses},
+    gpu::{Card, Vendor, own::OwnProcesses},
 };
 use crate::derived;
 
 /// Time a program has to answer a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Detail of the containers' probe: why they get no GPU.
+const GPU_PROBLEM: &str = "gpu";
 /// Name of the scripted engine.
 const SIMULATED: &str = "simulated";
 
@@ -88,10 +90,27 @@ impl Runtimes {
 
     /// The GPUs of `cards` on which the engine of a Cargo runs models.
     pub fn gpus_for(&self, cargo: &CargoSpec, cards: &[Card]) -> BTreeSet<u32> {
-        match self.engines.read().get(name_for(cargo)) {
-            Some(Ok(engine)) => devices::cards_of(&engine.report.devices, cards),
-            _ => BTreeSet::new(),
+        let name = name_for(cargo);
+        let engines = self.engines.read();
+        engines.get(name).map_or_else(BTreeSet::new, |engine| self.gpus_of(name, engine, cards))
+    }
+
+    /// The GPUs of an engine: its devices, and for containers those that NVIDIA's toolkit can give to them.
+    fn gpus_of(&self, name: &str, engine: &Result<Engine, String>, cards: &[Card]) -> BTreeSet<u32> {
+        let Ok(engine) = engine else { return BTreeSet::new() };
+        if name != RuntimeType::Container.as_str() {
+            return devices::cards_of(&engine.report.devices, cards);
         }
+        let is_able = self.containers.gpus && !engine.report.details.contains_key(GPU_PROBLEM);
+        let has_name = |card: &&Card| card.seen.vendor == Vendor::Nvidia && card.seen.handle.is_some();
+        cards.iter().filter(|_| is_able).filter(has_name).map(|card| card.index).collect()
+    }
+
+    /// Why containers get no GPU, although the engine works and the owner allows it.
+    pub fn container_gpu_problem(&self) -> Option<String> {
+        let engines = self.engines.read();
+        let engine = engines.get(RuntimeType::Container.as_str())?.as_ref().ok()?;
+        engine.report.details.get(GPU_PROBLEM).cloned().filter(|_| self.containers.gpus)
     }
 
     /// The devices of all engines.
@@ -112,10 +131,7 @@ impl Runtimes {
             devices: Some(
                 engine.as_ref().map_or_else(|_| Vec::new(), |engine| engine.report.devices.clone()),
             ),
-            gpus: Some(engine.as_ref().map_or_else(
-                |_| Vec::new(),
-                |engine| devices::cards_of(&engine.report.devices, cards).into_iter().collect(),
-            )),
+            gpus: Some(self.gpus_of(name, engine, cards).into_iter().collect()),
         };
         self.engines.read().iter().map(report).collect()
     }

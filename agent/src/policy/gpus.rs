@@ -19,6 +19,7 @@ pub type PausedGpus = BTreeMap<u32, String>;
 const CUDA: &str = "CUDA_VISIBLE_DEVICES";
 const ROCM: &str = "ROCR_VISIBLE_DEVICES";
 const VULKAN: &str = "GGML_VK_VISIBLE_DEVICES";
+const CONTAINER: &str = "NVIDIA_VISIBLE_DEVICES";
 
 /// The owner's rule for one GPU, as in `[[policy.gpu]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -258,6 +259,14 @@ pub fn environment(granted: &[GpuGrant], view: &View) -> BTreeMap<String, String
         variables.insert(VULKAN.to_owned(), String::new());
     }
     variables
+}
+
+/// Returns the variable that names the granted GPUs to the worker of containers.
+pub fn container_environment(granted: &[GpuGrant], view: &View) -> BTreeMap<String, String> {
+    let is_granted = |card: &&Card| granted.iter().any(|grant| grant.index == card.index);
+    let names = view.cards.iter().filter(is_granted).filter_map(|card| card.seen.handle.as_deref());
+    let names: Vec<&str> = names.collect();
+    (!names.is_empty()).then(|| (CONTAINER.to_owned(), names.join(","))).into_iter().collect()
 }
 
 /// Memory of a GPU that jobs together may use, megabytes.

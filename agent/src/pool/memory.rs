@@ -69,7 +69,10 @@ impl Pool {
         let machine = self.machine();
         if cargo.is_shared() {
             // Each job allocates its own memory, which admission has checked; the worker itself is small.
-            return Ok(Granted { ram_mb: machine.free.ram_mb, gpus: Vec::new() });
+            let sample = self.load.latest();
+            let owned = self.runtimes.gpus_for(cargo, &sample.gpus.cards);
+            let gpus = gpus::grants(&machine.free.vram_of(&owned), &sample.gpus);
+            return Ok(Granted { ram_mb: machine.free.ram_mb, gpus });
         }
         let owned = self.gpus_for(cargo);
         let choice = machine.choose(cargo, &owned).map_err(|_| {

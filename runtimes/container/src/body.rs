@@ -9,7 +9,7 @@ use bollard::models::{
     ResourcesUlimits,
 };
 
-use crate::{egress_mount, labels::ContainerLabels, resource_limits::ResourceLimits};
+use crate::{egress_mount, labels::ContainerLabels, resource_limits::ResourceLimits, start::Spec};
 
 /// User and group `nobody`: never root, whatever the image specifies.
 pub const USER: &str = "65534:65534";
@@ -22,21 +22,20 @@ const SHARED_MEMORY: i64 = 64 << 20;
 /// A container ends before other processes when the host runs out of memory.
 const OOM_SCORE: i64 = 500;
 
-/// The container of one job: `image` is the daemon's own name for it, `command` the Cargo's, which replaces the image's own unless it is
-/// empty. `egress_mount` is the agent's folder through which its program connects to the addresses that its Cargo declares.
-pub fn create_body(
-    image: &str,
-    command: &[String],
-    limits: &ResourceLimits,
-    egress_mount: Option<&Path>,
-    labels: &ContainerLabels,
-) -> ContainerCreateBody {
+/// The container of one job. The Cargo's command replaces the image's own unless it is empty.
+pub fn create_body(spec: &Spec, labels: &ContainerLabels) -> ContainerCreateBody {
+    let Spec { image, command, limits, gpus, egress_mount } = spec;
+    let egress_mount = egress_mount.as_deref();
     let given = !command.is_empty();
     let mut env = vec![format!("HOME={SCRATCH}"), format!("TMPDIR={SCRATCH}"), "LANG=C.UTF-8".to_owned()];
+    if gpus.is_empty() {
+        // An image can request GPUs by this variable where NVIDIA's runtime is the daemon's default.
+        env.push("NVIDIA_VISIBLE_DEVICES=void".to_owned());
+    }
     env.extend(egress_mount.into_iter().flat_map(|_| egress_mount::variables()));
     ContainerCreateBody {
-        image: Some(image.to_owned()),
-        entrypoint: given.then(|| command.to_vec()),
+        image: Some(image.clone()),
+        entrypoint: given.then(|| command.clone()),
         cmd: given.then(Vec::new),
         user: Some(USER.to_owned()),
         // Every container has the same host name, so that a program cannot learn where it runs.
@@ -52,12 +51,12 @@ pub fn create_body(
         network_disabled: Some(true),
         // Disables the health check of the image, which would run a command periodically.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
-        host_config: Some(host_config(limits, egress_mount)),
+        host_config: Some(host_config(limits, gpus, egress_mount)),
         ..ContainerCreateBody::default()
     }
 }
 
-fn host_config(limits: &ResourceLimits, egress_mount: Option<&Path>) -> HostConfig {
+fn host_config(limits: &ResourceLimits, gpus: &[String], egress_mount: Option<&Path>) -> HostConfig {
     let memory = limits.memory_bytes as i64;
     HostConfig {
         network_mode: Some("none".to_owned()),
@@ -85,10 +84,11 @@ fn host_config(limits: &ResourceLimits, egress_mount: Option<&Path>) -> HostConf
         // Its output is only streamed; a log on the host could fill the disk.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
         mounts: egress_mount.map(|folder| vec![mount(folder)]),
-        device_requests: limits.gpus.then(|| {
+        device_requests: (!gpus.is_empty()).then(|| {
             vec![DeviceRequest {
-                count: Some(-1),
-                capabilities: Some(vec![vec!["gpu".to_owned()]]),
+                driver: Some("nvidia".to_owned()),
+                device_ids: Some(gpus.to_vec()),
+                capabilities: Some(vec![["gpu", "compute", "utility"].map(str::to_owned).to_vec()]),
                 ..DeviceRequest::default()
             }]
         }),

@@ -34,6 +34,7 @@ pub mod runtime;
 pub mod start;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod toolkit;
 pub mod warm_pool;
 pub mod worker;
 

@@ -29,7 +29,7 @@ pub struct ResourceLimits {
     pub scratch_bytes: u64,
     /// From the start of the job to its end.
     pub time: Duration,
-    /// Whether it drives the host's GPUs.
+    /// Whether it uses GPUs.
     pub gpus: bool,
 }
 
@@ -43,12 +43,13 @@ fn pids(tier: SandboxTier) -> u64 {
 }
 
 impl ResourceLimits {
-    /// Returns the limits of this Cargo, or why this Island does not run it. The owner's rules override any tier.
+    /// Returns the limits of this Cargo, or why this Island does not run it. The owner's rules override any tier. `no_gpu` is the reason why
+    /// containers get no GPU here, if so.
     pub fn of(
         cargo: &CargoSpec,
         table: &EngineConfig,
         rules: &ContainerRules,
-        gpu_safe: bool,
+        no_gpu: Option<&str>,
     ) -> Result<Self, Failure> {
         let tier = cargo.sandbox_tier.unwrap_or_default();
         if tier > rules.max_tier {
@@ -82,7 +83,7 @@ impl ResourceLimits {
             pids: pids(tier),
             scratch_bytes: (memory_mb / 2).min(MOST_SCRATCH_MB) * MB,
             time: Duration::from_secs(time_s),
-            gpus: gpus(cargo, tier, rules, gpu_safe)?,
+            gpus: gpus(cargo, tier, rules, no_gpu)?,
         })
     }
 }
@@ -111,7 +112,7 @@ fn gpus(
     cargo: &CargoSpec,
     tier: SandboxTier,
     rules: &ContainerRules,
-    gpu_safe: bool,
+    no_gpu: Option<&str>,
 ) -> Result<bool, Failure> {
     if cargo.required_vram_mb == 0 {
         return Ok(false);
@@ -122,10 +123,10 @@ fn gpus(
     if !rules.gpus {
         return Err(not_here("the owner of this Island gives containers no GPU"));
     }
-    if !gpu_safe {
-        return Err(not_here("this Island's runc is too old to give a GPU to an untrusted container"));
+    match no_gpu {
+        Some(reason) => Err(not_here(reason)),
+        None => Ok(true),
     }
-    Ok(true)
 }
 
 pub(crate) fn not_here(message: impl Into<String>) -> Failure {

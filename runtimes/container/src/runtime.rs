@@ -47,6 +47,8 @@ pub struct Settings {
     pub slots: u32,
     /// Folder of the egress folders, if the agent provides egress.
     pub egress_dir: Option<PathBuf>,
+    /// The GPUs that containers may use, by the names of NVIDIA's toolkit.
+    pub gpus: Vec<String>,
 }
 
 /// Cargos in containers.
@@ -94,8 +96,11 @@ impl Containers {
 
     fn parse(&self, request: &RunRequest) -> Result<Parsed, Failure> {
         let table = EngineConfig::of(&request.cargo)?;
-        let limits =
-            ResourceLimits::of(&request.cargo, &table, &self.settings.rules, self.daemon.abilities.gpu_safe)?;
+        let no_gpu = match self.daemon.abilities.gpu_problem() {
+            None if self.settings.gpus.is_empty() => Some("no GPU of this Island is offered to containers"),
+            problem => problem,
+        };
+        let limits = ResourceLimits::of(&request.cargo, &table, &self.settings.rules, no_gpu)?;
         // A tier is a limit, not a promise of processors that this machine does not have.
         let milli_cpus = limits.milli_cpus.min(self.daemon.abilities.milli_cpus.unwrap_or(u64::MAX));
         let limits = ResourceLimits { milli_cpus, ..limits };
@@ -114,7 +119,8 @@ impl Containers {
             }
             let command = parsed.table.command.clone();
             let egress_mount = self.egress_mount(&parsed.table, context.key)?;
-            let spec = Spec { image: image.id, command, limits: parsed.limits, egress_mount };
+            let gpus = if parsed.limits.gpus { self.settings.gpus.clone() } else { Vec::new() };
+            let spec = Spec { image: image.id, command, limits: parsed.limits, gpus, egress_mount };
             match self.container(&spec, context.key).await {
                 Ok(started) => return Ok(follow(&self.daemon, started, &spec.limits, request, context).await),
                 Err(NotStarted::Failed(failure)) => return Err(failure),
@@ -220,7 +226,7 @@ impl Runtime for Containers {
     }
 
     async fn probe(&self) -> Result<Probe, Unavailable> {
-        Ok(Probe { slots: self.settings.slots, ..probed(&self.daemon) })
+        Ok(Probe { slots: self.settings.slots, ..probed(&self.daemon, None) })
     }
 
     fn admit(&self, request: &RunRequest) -> Result<(), Failure> {
@@ -259,14 +265,16 @@ impl Runtime for Containers {
     }
 }
 
-/// What a daemon offers.
-pub(crate) fn probed(daemon: &Daemon) -> Probe {
+/// What a daemon offers. `toolkit` is the problem of the toolkit that gives containers GPUs, if it has one.
+pub(crate) fn probed(daemon: &Daemon, toolkit: Option<String>) -> Probe {
     let abilities = &daemon.abilities;
+    let no_gpu = abilities.gpu_problem().map(str::to_owned).or(toolkit);
+    let no_gpu = no_gpu.map(|problem| ("gpu".to_owned(), problem));
     Probe {
         version: abilities.version.clone(),
         devices: Vec::new(),
         backend: None,
         slots: 0,
-        details: abilities.details.clone(),
+        details: abilities.details.clone().into_iter().chain(no_gpu).collect(),
     }
 }

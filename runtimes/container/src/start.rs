@@ -30,6 +30,8 @@ pub struct Spec {
     pub command: Vec<String>,
     /// Its limits.
     pub limits: ResourceLimits,
+    /// The GPUs that it may use, by the names of the daemon's toolkit.
+    pub gpus: Vec<String>,
     /// The egress folder of one attempt. No other attempt can use such a container.
     pub egress_mount: Option<PathBuf>,
 }
@@ -92,8 +94,7 @@ impl Starter {
     /// Starts one. Its program may run before it belongs to a job: it gets its input later.
     pub async fn start(&self, spec: &Spec, key: Option<AttemptKey>) -> Result<Started, NotStarted> {
         let labels = ContainerLabels { maker: &self.maker, key };
-        let body =
-            create_body(&spec.image, &spec.command, &spec.limits, spec.egress_mount.as_deref(), &labels);
+        let body = create_body(spec, &labels);
         let options = CreateContainerOptions { name: key.map(container_name), platform: String::new() };
         let docker = &self.daemon.quick;
         let created = docker.create_container(Some(options), body).await.map_err(|error| {

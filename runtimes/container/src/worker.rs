@@ -1,7 +1,7 @@
 //! The loader for the worker binary: the only worker that may open a container daemon's socket.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
 };
 
@@ -21,10 +21,13 @@ use crate::{
     labels::{Maker, short_hash},
     process,
     runtime::{Containers, Settings, probed},
+    toolkit,
 };
 
 /// The socket that a probe uses, as set for other clients of Docker.
 const SOCKET_VARIABLE: &str = "DOCKER_HOST";
+/// The GPUs that containers may use, by NVIDIA's names, in the environment of the launch file.
+const GPUS_VARIABLE: &str = "NVIDIA_VISIBLE_DEVICES";
 
 /// Containers in a worker.
 #[derive(Debug, Default)]
@@ -49,7 +52,7 @@ impl EngineLoader for ContainerEngine {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime =
             runtime.map_err(|error| Unavailable { reason: format!("start the async runtime: {error}") })?;
-        runtime.block_on(async { Ok(probed(&Daemon::connect(&socket).await?)) })
+        runtime.block_on(async { Ok(probed(&Daemon::connect(&socket).await?, toolkit::problem())) })
     }
 
     fn prepare(&mut self, launch: &Launch) -> Result<(), Failure> {
@@ -78,10 +81,17 @@ impl EngineLoader for ContainerEngine {
             alive: self.alive,
             slots,
             egress_dir: launch.egress_dir,
+            gpus: gpus(&launch.environment),
         };
         let runtime = Containers::start(daemon, settings).await;
         Ok(Loaded { version: runtime.version(), runtime, slots, vram_mb: 0 })
     }
+}
+
+/// The GPUs that the agent lets containers use.
+fn gpus(environment: &BTreeMap<String, String>) -> Vec<String> {
+    let names = environment.get(GPUS_VARIABLE).map(String::as_str).unwrap_or_default();
+    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// Identifies the Island by the folder that contains its workers' folders: by path, device and inode, because several Islands in

@@ -1,4 +1,4 @@
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use island_protocol::ids::{AttemptKey, InstanceId, JobId};
 use proptest::prelude::*;
@@ -34,13 +34,14 @@ fn with_egress_mount(
 ) -> Value {
     let key = AttemptKey { job_id: JobId(uuid::Uuid::nil()), attempt: 2, epoch: 3 };
     let maker = maker();
-    let body = create_body(
-        image,
-        command,
-        limits,
-        egress_mount.map(Path::new),
-        &ContainerLabels { maker: &maker, key: Some(key) },
-    );
+    let spec = Spec {
+        image: image.to_owned(),
+        command: command.to_vec(),
+        limits: *limits,
+        gpus: if limits.gpus { vec!["GPU-1".to_owned()] } else { Vec::new() },
+        egress_mount: egress_mount.map(Into::into),
+    };
+    let body = create_body(&spec, &ContainerLabels { maker: &maker, key: Some(key) });
     serde_json::to_value(body).expect("JSON")
 }
 
@@ -53,7 +54,7 @@ fn exactly_this_is_requested_of_a_daemon() {
         "Cmd": [],
         "User": "65534:65534",
         "Hostname": "cargo",
-        "Env": ["HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8"],
+        "Env": ["HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8", "NVIDIA_VISIBLE_DEVICES=void"],
         "Labels": {
             "island.island": "ours",
             "island.worker": "00000000-0000-0000-0000-000000000000",
@@ -88,7 +89,13 @@ fn exactly_this_is_requested_of_a_daemon() {
     });
     assert_eq!(body("sha256:abc", &command, &limits(false)), expected);
     let gpu = body("sha256:abc", &command, &limits(true));
-    assert_eq!(gpu["HostConfig"]["DeviceRequests"], json!([{"Count": -1, "Capabilities": [["gpu"]]}]));
+    let request = json!([{"Driver": "nvidia", "DeviceIDs": ["GPU-1"], "Capabilities": [["gpu", "compute", "utility"]]}]);
+    assert_eq!(gpu["HostConfig"]["DeviceRequests"], request);
+    assert_eq!(
+        gpu["Env"],
+        json!(["HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8"]),
+        "the toolkit sets its variable"
+    );
 }
 
 #[test]
@@ -103,7 +110,7 @@ fn egress_is_one_read_only_folder_and_no_network() {
         "BindOptions": {"Propagation": "rprivate", "NonRecursive": true, "CreateMountpoint": false},
     }]);
     assert_eq!(out["HostConfig"].as_object_mut().expect("a host config").remove("Mounts"), Some(mounts));
-    let env = out["Env"].as_array_mut().expect("an environment").split_off(3);
+    let env = out["Env"].as_array_mut().expect("an environment").split_off(4);
     let named: Vec<_> = env.iter().map(|pair| pair.as_str().expect("a text")).collect();
     let proxy = "http://127.0.0.1:3128";
     let variables = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];

@@ -72,6 +72,11 @@ impl Abilities {
             details: details.collect(),
         })
     }
+
+    /// Why it gives untrusted containers no GPU, if so.
+    pub fn gpu_problem(&self) -> Option<&'static str> {
+        (!self.gpu_safe).then_some("this Island's runc is too old to give a GPU to an untrusted container")
+    }
 }
 
 fn engine(version: &SystemVersion) -> String {

@@ -61,7 +61,8 @@ impl Island {
             process: process::own(),
         };
         let egress_dir = Some(dir.path().to_owned());
-        let settings = Settings { rules, maker, alive: process::alive(), slots: 4, egress_dir };
+        let settings =
+            Settings { rules, maker, alive: process::alive(), slots: 4, egress_dir, gpus: Vec::new() };
         let daemon = Daemon::connect(&world.socket).await.expect("a daemon");
         let engine = Arc::new(Containers::start(daemon, settings).await);
         let (town, mut serving) = (Arc::new(Town::default()), JoinSet::new());

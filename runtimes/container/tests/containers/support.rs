@@ -103,7 +103,11 @@ impl World {
         let maker = Maker { island: island.to_owned(), worker: InstanceId(Uuid::now_v7()), process };
         let alive: HashSet<_> = process::alive();
         let daemon = Daemon::connect(&self.socket).await.expect("a daemon");
-        Containers::start(daemon, Settings { rules, maker, alive, slots: 4, egress_dir: None }).await
+        Containers::start(
+            daemon,
+            Settings { rules, maker, alive, slots: 4, egress_dir: None, gpus: Vec::new() },
+        )
+        .await
     }
 
     /// Containers of an Island, or of all, whatever they do.

@@ -57,8 +57,11 @@ async fn engine(server: &Server, registries: &[&str]) -> Containers {
     let maker =
         Maker { island: "ours".to_owned(), worker: InstanceId(Uuid::nil()), process: "own".to_owned() };
     let daemon = Daemon::connect(server.socket()).await.expect("a daemon");
-    Containers::start(daemon, Settings { rules, maker, alive: HashSet::new(), slots: 1, egress_dir: None })
-        .await
+    Containers::start(
+        daemon,
+        Settings { rules, maker, alive: HashSet::new(), slots: 1, egress_dir: None, gpus: Vec::new() },
+    )
+    .await
 }
 
 fn cargo(url: &str) -> CargoSpec {
