@@ -24,6 +24,7 @@ use ort::{
     session::{Session, builder::SessionBuilder},
     value::{PrimitiveTensorElementType, Tensor},
 };
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     library, native, trial,
@@ -91,6 +92,8 @@ pub struct Gpu {
     has_half: bool,
     limit: u64,
     used: AtomicU64,
+    /// Held during use of the device.
+    turn: Mutex<()>,
 }
 
 /// Memory of a GPU that weights occupy.
@@ -98,6 +101,13 @@ pub struct Gpu {
 pub struct Reserved {
     gpu: &'static Gpu,
     bytes: u64,
+}
+
+impl Reserved {
+    /// Waits until nobody else uses the device.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.gpu.turn()
+    }
 }
 
 impl Drop for Reserved {
@@ -174,6 +184,7 @@ impl Gpu {
                 has_half: half.is_ok(),
                 limit: limit_mb << 20,
                 used: AtomicU64::new(0),
+                turn: Mutex::new(()),
             });
         }
         let granted: Vec<_> = addresses.iter().flatten().map(String::as_str).collect();
@@ -221,6 +232,12 @@ impl Gpu {
                 format!("the model's weights need {needed} MB of GPU memory, and {limit} MB were granted");
             EngineError::new(ErrorKind::OutOfMemory, message)
         })
+    }
+
+    /// Waits until nobody else uses the device. Sessions share it without locks: concurrent runs of two crash
+    /// (<https://github.com/microsoft/onnxruntime/issues/32561>).
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
     }
 
     /// Makes a session run on it. Nodes that it does not support remain on the processor.

@@ -69,8 +69,8 @@ pub struct Graph {
     outputs: Vec<String>,
     scales_by_run: bool,
     gpu: Option<&'static Gpu>,
-    /// Dropped after the sessions.
-    _reserved: Option<Reserved>,
+    /// The GPU's memory that its sessions use, if they may run nodes there; dropped after them.
+    reserved: Option<Reserved>,
     watch: TensorTrace,
 }
 
@@ -229,8 +229,11 @@ impl Graph {
         let lanes = if shared.is_some() { lanes } else { 0 };
         let of_threads = |count| {
             let resources = Resources { threads: count, gpu };
-            session(environment, bytes, files, resources, shared.as_ref())
-                .map_err(|error| does_not_load(name, gpu, error))
+            session(environment, bytes, files, resources, shared.as_ref()).map_err(|error| {
+                // A damaged graph is not the GPU's fault.
+                let loads_without = || session(environment, bytes, files, Resources::cpu(1), None).is_ok();
+                does_not_load(name, gpu.filter(|_| loads_without()), error)
+            })
         };
         let wide = of_threads(resources.threads)?;
         let each = |lane| resources.threads / lanes + usize::from(lane < resources.threads % lanes);
@@ -238,7 +241,7 @@ impl Graph {
         Ok(Self {
             name: name.to_owned(),
             gpu: gpu.filter(|gpu| computes(gpu, name, &wide)),
-            _reserved: reserved,
+            reserved,
             inputs: wide.inputs().iter().filter_map(Input::of).collect(),
             outputs: wide.outputs().iter().map(|output| output.name().to_owned()).collect(),
             lanes: Lanes::new(wide, narrow),
@@ -319,6 +322,7 @@ impl Graph {
             let value = feed.value(input.kind).map_err(|error| self.broke(error))?;
             values.push((input.name.as_str(), value));
         }
+        let _turn = self.reserved.as_ref().map(Reserved::turn);
         let mut given = lane.session().run(values).map_err(|error| self.broke(error))?;
         let take = |name: &String| given.remove(name).map(|value| (name.clone(), value));
         let values: Vec<_> = self.outputs.iter().filter_map(take).collect();
@@ -412,6 +416,7 @@ fn session(
     shared: Option<&Weights>,
 ) -> ort::Result<Session> {
     let mut builder = builder(environment, resources)?;
+    let _turn = resources.gpu.map(Gpu::turn);
     for (name, bytes) in files {
         builder = builder.with_external_initializer_file_in_memory(name, Arc::clone(bytes))?;
     }

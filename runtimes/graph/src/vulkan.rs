@@ -1,6 +1,6 @@
 //! The devices of Vulkan, in the order in which ONNX Runtime's WebGPU plugin prefers them.
 //!
-//! The plugin chooses a device itself and does not report which. It asks for high performance, and then takes the first device of the best
+//! The plugin chooses a device itself and does not report which. It prefers high performance, and so takes the first device of the best
 //! kind: that of a card before that of a processor, and both before one that the processor emulates.
 #![expect(unsafe_code, reason = "calls of Vulkan")]
 

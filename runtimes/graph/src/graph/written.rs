@@ -4,7 +4,7 @@ use island_runtimes_kit::error::EngineError;
 use ort::{environment::Environment, session::Session, value::DynValue};
 
 use super::{Graph, Input, Resources, builder, computes, does_not_load};
-use crate::{lanes::Lanes, onnx::Model, tensor_trace::TensorTrace};
+use crate::{gpu::Gpu, lanes::Lanes, onnx::Model, tensor_trace::TensorTrace};
 
 /// Session option: the folder to which locations of weights are relative.
 const FOLDER: &str = "session.model_external_initializers_file_folder_path";
@@ -41,7 +41,7 @@ impl Graph {
         Ok(Self {
             name: name.to_owned(),
             gpu,
-            _reserved: reserved,
+            reserved,
             inputs: session.inputs().iter().filter_map(Input::of).collect(),
             outputs: session.outputs().iter().map(|output| output.name().to_owned()).collect(),
             lanes: Lanes::new(session, Vec::new()),
@@ -56,5 +56,6 @@ fn session(environment: &Environment, written: Written, resources: Resources) ->
     for (name, tensor) in written.tensors {
         builder = builder.with_external_initializer(name, tensor)?;
     }
+    let _turn = resources.gpu.map(Gpu::turn);
     builder.commit_from_memory(&written.model.to_bytes())
 }
