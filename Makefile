@@ -6,7 +6,7 @@ PREFIX ?= $(HOME)/.local
 # What `island dev` starts, and so what a demonstration needs.
 DEMO := --package island-cli --package island-coordinator --package island-agent --package island-runtimes-llmcpp --bins
 
-.PHONY: help setup cargos demo install test check fmt lint doc macos bench vulkan deb deb-cuda deb-test
+.PHONY: help setup cargos demo install test check fmt lint doc macos bench vulkan gpu-check deb deb-cuda deb-test
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ deb: setup cargos ## Debian packages of the agent, the coordinator and the comma
 
 vulkan: setup ## Build llama.cpp's Vulkan module beside what is built, for GPUs of every maker
 	@scripts/vulkan.sh module
+
+gpu-check: ## Pack what measures this build on a machine with a GPU, see tools/gpu-check
+	@tools/gpu-check/pack.sh
 
 deb-cuda: ## Debian package with llama.cpp's CUDA module, for NVIDIA GPUs; three hours on two cores
 	@packaging/debian/build.sh cuda

@@ -51,14 +51,16 @@ PROFILE
     # CMake tries the compiler with the static libraries, which no wheel contains.
     ar rc "$toolkit/lib64/libcudadevrt.a"
     echo 'INPUT(-lcudart)' >"$toolkit/lib64/libcudart_static.a"
-    # The driver's library is on machines with a GPU alone; what the module calls of it is found there.
-    cc -shared -x c /dev/null -o "$toolkit/lib64/stubs/libcuda.so" -Wl,-soname,libcuda.so.1
+    # The driver's library is on machines with a GPU alone. The module is linked to an empty one with the same functions.
+    grep -rhoE '\bcu(Ctx|Device|Get|Mem)[A-Za-z]+' "$1/ggml/src/ggml-cuda" | sort -u | sed 's/.*/void &(void) {}/' |
+        cc -shared -x c - -o "$toolkit/lib64/stubs/libcuda.so" -Wl,-soname,libcuda.so.1
     "$toolkit/bin/nvcc" --version >/dev/null || die "the compiler of CUDA does not start"
     say "building llama.cpp's CUDA module for $architectures"
     ggml_build cuda "$1" "$work" "$2" -DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DGGML_CUDA_COMPRESSION_MODE=size \
         -DCMAKE_CUDA_RUNTIME_LIBRARY=Shared \
         -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_COMPILER="$toolkit/bin/nvcc" -DCUDAToolkit_ROOT="$toolkit" \
         -DCUDA_cuda_driver_LIBRARY="$toolkit/lib64/stubs/libcuda.so"
+    readelf --dynamic "$2/libggml-cuda.so" | grep -q 'NEEDED.*libcuda.so.1' || { rm "$2/libggml-cuda.so"; die "the module is not linked to the driver's library"; }
 }
 
 case "${1:-}" in

@@ -1,6 +1,6 @@
 //! A job on a GPU through the whole network. The GPU is one that the processor emulates, with the driver and the module that real ones use.
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
 use island_coordinator_client::protocol::api::JobView;
 use island_integration::{
@@ -11,10 +11,13 @@ use island_integration::{
 use island_testing::vulkan;
 use serde_json::{Value, json};
 
+/// Time for a job whose worker has to compile its shaders.
+const SHADERS: Duration = Duration::from_mins(5);
+
 /// A network whose Island has the emulated GPU.
-fn with_a_gpu(what: &str, islands: u32) -> Option<Network> {
+fn with_a_gpu(what: &str) -> Option<Network> {
     let environment = vulkan::software(what)?;
-    Some(Network::start_with(&Options { islands, environment, ..Options::default() }))
+    Some(Network::start_with(&Options { environment, ..Options::default() }))
 }
 
 fn agent(network: &Network, command: &[&str]) -> String {
@@ -29,7 +32,13 @@ async fn chat(network: &Network, prompt: &str) -> (String, JobView) {
     let client = network.client();
     let input = json!({ "prompt": prompt, "max_tokens": 16, "temperature": 0.0 });
     let job = client.submit_job("llm-chat", input, 0).await.expect("submit");
-    let story = Story::default().read_to_end(&mut client.job_events(job.id, None)).await;
+    let (mut story, mut events) = (Story::default(), client.job_events(job.id, None));
+    let read = async {
+        while let Some(event) = events.next().await {
+            story.push(event.expect("the stream goes on"));
+        }
+    };
+    tokio::time::timeout(SHADERS, read).await.expect("the job ends in time");
     assert!(story.is_done(), "{:?}", story.last);
     (story.text, final_job(&client, job.id).await)
 }
@@ -45,9 +54,10 @@ fn maps(network: &Network, name: &str) -> bool {
     processes::workers(network.folder()).iter().any(|worker| contains(worker.pid))
 }
 
+/// One test, because Mesa compiles the shaders of each worker for most of a minute.
 #[tokio::test]
-async fn a_chat_runs_on_the_gpu_and_the_owner_sees_it() {
-    let Some(network) = with_a_gpu("a chat on a GPU", 1) else { return };
+async fn a_chat_runs_on_the_gpu_until_the_owner_pauses() {
+    let Some(network) = with_a_gpu("a chat on a GPU") else { return };
     let (on_gpu, job) = chat(&network, "Tell me about the sea.").await; // words: ok
     assert!(device(&job).starts_with("vulkan: llvmpipe"), "{}", device(&job));
     assert!(!device(&job).contains("cpu"), "all layers are on the GPU");
@@ -57,30 +67,20 @@ async fn a_chat_runs_on_the_gpu_and_the_owner_sees_it() {
     let doctor = agent(&network, &["doctor"]);
     let named = doctor.lines().any(|line| line.contains("llmcpp") && line.contains("llvmpipe"));
     assert!(named, "doctor names the device of llmcpp:\n{doctor}");
-    let hosts = network.client().hosts().await.expect("hosts");
-    assert_eq!(hosts.len(), 1);
 
-    // Greedy replies of the same Island without its GPU.
-    let processor = Network::start();
-    let (on_processor, job) = chat(&processor, "Tell me about the sea.").await; // words: ok
-    assert_eq!(device(&job), "cpu");
-    assert!(!maps(&processor, "ggml-vulkan"), "a worker without a GPU loads no driver");
-    assert_eq!(on_gpu, on_processor);
-}
-
-#[tokio::test]
-async fn a_pause_ends_the_worker_that_holds_gpu_memory() {
-    let Some(network) = with_a_gpu("a pause with a GPU", 1) else { return };
-    chat(&network, "one two three").await;
-    assert!(maps(&network, "ggml-vulkan"));
+    assert!(maps(&network, "libvulkan"));
     agent(&network, &["pause"]);
-    eventually("the worker has ended", || async {
+    eventually("the worker that holds GPU memory ends", || async {
         processes::workers(network.folder()).is_empty().then_some(())
     })
     .await;
-    agent(&network, &["resume"]);
-    let (_, job) = chat(&network, "one two three").await;
-    assert!(device(&job).starts_with("vulkan: "), "the memory is there again");
+
+    // Greedy replies of an Island without a GPU.
+    let processor = Network::start();
+    let (on_processor, job) = chat(&processor, "Tell me about the sea.").await; // words: ok
+    assert_eq!(device(&job), "cpu");
+    assert!(!maps(&processor, "libvulkan"), "a worker without a GPU loads no driver");
+    assert_eq!(on_gpu, on_processor);
 }
 
 #[tokio::test]

@@ -19,8 +19,9 @@ use llama_cpp_2::{
     llama_backend::load_backends_from_path,
 };
 
-/// Modules by the name of their folder and programming interface; earlier ones are preferred for a GPU that several of them find.
-const MODULES: [&str; 2] = ["cuda", "vulkan"];
+/// Modules by the name of their folder and programming interface; earlier ones are preferred for a GPU that several of them find. On macOS
+/// Metal, which starts no driver of its own, is loaded with the processor variant.
+const MODULES: &[&str] = if cfg!(target_os = "macos") { &[] } else { &["cuda", "vulkan"] };
 /// What the names of Vulkan devices that a processor emulates contain.
 const SOFTWARE: [&str; 2] = ["llvmpipe", "swiftshader"];
 
@@ -100,13 +101,19 @@ fn gpu(device: LlamaBackendDevice) -> Option<Gpu> {
         index: device.index,
         free: device.memory_free as u64,
         device: Device {
-            api: device.backend.to_lowercase(),
+            api: api(&device.backend),
             address: address(device.index),
             memory_mb: device.memory_total as u64 >> 20,
             is_software: SOFTWARE.iter().any(|name| lower.contains(name)),
             name: device.description,
         },
     })
+}
+
+/// The name of a programming interface: that of llama.cpp in lower case, but for Metal, which it abbreviates.
+fn api(backend: &str) -> String {
+    let name = backend.to_lowercase();
+    if name == "mtl" { "metal".to_owned() } else { name }
 }
 
 /// Removes GPUs whose address an earlier one has.
@@ -193,8 +200,10 @@ mod module {
     /// Finds out why a module that llama.cpp was asked to load found no device.
     #[expect(unsafe_code, reason = "llama.cpp does not report the reason")]
     pub(super) fn problem(library: &Path) -> String {
+        // As llama.cpp does it: a function that no library has is found out at once.
+        let flags = libloading::os::unix::RTLD_NOW | libloading::os::unix::RTLD_LOCAL;
         // SAFETY: llama.cpp has just run the same initializers, or failed to.
-        let opened = match unsafe { libloading::Library::new(library) } {
+        let opened = match unsafe { libloading::os::unix::Library::open(Some(library), flags) } {
             Ok(opened) => opened,
             Err(error) => return format!("load {}: {}", library.display(), cause(&error)),
         };
