@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use island_protocol::{
     cargo::{CargoSpec, RuntimeType},
-    host::CPU,
+    host::{CPU, Device},
     job::Outcome,
 };
 use island_runtimes_api::{Probe, RunContext, RunRequest, Runtime, Unavailable};
@@ -52,7 +52,9 @@ pub struct Diffusers {
     slots: u32,
     vram_mb: u64,
     version: String,
-    device: String,
+    /// What computes, as in a job's usage.
+    label: String,
+    device: Device,
 }
 
 impl Diffusers {
@@ -65,7 +67,8 @@ impl Diffusers {
         tracing::info!(bytes = model.weights_bytes(), version, "model loaded");
         Ok(Self {
             vram_mb: model.networks.gpu_bytes() >> 20,
-            device: model.networks.device().unwrap_or_else(|| CPU.to_owned()),
+            label: model.networks.device().unwrap_or_else(|| CPU.to_owned()),
+            device: generator.device.clone(),
             jobs: Jobs::new(Arc::new(generator), 1),
             slots,
             version,
@@ -104,7 +107,15 @@ fn load(settings: Settings) -> Result<Generator, EngineError> {
     let repository = Repository::new(settings.files);
     let model = pool.install(|| Model::load(repository, &settings.cargo.engine, &on, limit))?;
     let CargoSpec { slug, limits, .. } = settings.cargo;
-    Ok(Generator { model, pool, limit, slug: slug.to_string(), max_output_bytes: limits.max_output_bytes })
+    let device = device::used(&on);
+    Ok(Generator {
+        model,
+        device,
+        pool,
+        limit,
+        slug: slug.to_string(),
+        max_output_bytes: limits.max_output_bytes,
+    })
 }
 
 impl Runtime for Diffusers {
@@ -113,7 +124,8 @@ impl Runtime for Diffusers {
     }
 
     async fn probe(&self) -> Result<Probe, Unavailable> {
-        Ok(Probe { slots: self.slots, ..device::without_gpus() })
+        let devices = vec![self.device.clone()];
+        Ok(Probe { slots: self.slots, devices, ..device::without_gpus() })
     }
 
     async fn run(&self, request: RunRequest, context: RunContext) -> Outcome {
@@ -126,7 +138,7 @@ impl Runtime for Diffusers {
         };
         let answer =
             move |generator: &Generator, job: &Job| Ok(Answer::of(generator.answer(wanted, job)?, 0));
-        self.jobs.run(context, answer).await.on(&self.device)
+        self.jobs.run(context, answer).await.on(&self.label)
     }
 
     async fn shutdown(&self) {

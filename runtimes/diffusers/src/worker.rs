@@ -37,7 +37,8 @@ impl EngineLoader for DiffusersEngine {
     }
 
     fn profile(&self, launch: &Launch) -> Profile {
-        let mut profile = Profile::gpu(&launch.gpus);
+        // The WebGPU plugin uses the first GPU that it can open.
+        let mut profile = Profile::gpu(&launch.gpus).only(&launch.gpus);
         if !launch.gpus.is_empty() {
             profile.libraries.extend(gpu::folders());
         }

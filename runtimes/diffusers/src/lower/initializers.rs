@@ -106,13 +106,15 @@ impl Lowering<'_> {
             data_location: Some(1),
             ..Tensor::default()
         };
-        let place = self.weights.place(&stored.name, element).filter(|_| deltas.is_empty());
+        let is_padded = shape.iter().product::<usize>() > stored.shape.iter().product();
+        let place = self.weights.place(&stored.name, element).filter(|_| deltas.is_empty() && !is_padded);
         if let Some(place) = place {
             tensor.external_data = external(place.path, place.offset, place.length)?;
         } else {
             tensor.external_data = external(Path::new("/converted"), 0, 0)?;
             let numbers = merged(self.weights.tensor(&stored.name)?, deltas)
-                .map_err(compute_error("merge an adapter"))?;
+                .and_then(|weight| padded(weight, shape, is_padded)?.flatten_all()?.to_vec1())
+                .map_err(compute_error("convert a weight"))?;
             let converted = Converted::of(element, numbers);
             if !converted.is_finite() {
                 let part = self.weights.part();
@@ -191,7 +193,7 @@ fn external(path: &Path, offset: u64, length: usize) -> Computed<Vec<Entry>> {
 }
 
 /// A weight as it is stored, with the changes of adapters: `w + Σ scale · up · down`.
-fn merged(weight: Matrix, deltas: &[Delta]) -> candle_core::Result<Vec<f32>> {
+fn merged(weight: Matrix, deltas: &[Delta]) -> candle_core::Result<Matrix> {
     let mut weight = weight;
     for delta in deltas {
         let change = delta.up.matmul(&delta.down)?.affine(f64::from(delta.scale), 0.0)?;
@@ -204,5 +206,14 @@ fn merged(weight: Matrix, deltas: &[Delta]) -> candle_core::Result<Vec<f32>> {
         };
         weight = (weight + change)?;
     }
-    weight.flatten_all()?.to_vec1()
+    Ok(weight)
+}
+
+/// A convolution's weight with zeros for additional channels.
+fn padded(weight: Matrix, shape: &[usize], is_padded: bool) -> candle_core::Result<Matrix> {
+    if !is_padded {
+        return Ok(weight);
+    }
+    let missing = shape[1] - weight.dim(1)?;
+    weight.pad_with_zeros(1, 0, missing)
 }

@@ -36,6 +36,15 @@ pub(super) fn without_gpus() -> Probe {
     Probe { version: CANDLE.to_owned(), devices: vec![Device::cpu()], ..Probe::default() }
 }
 
+/// The device that computes.
+pub(super) fn used(on: &On) -> Device {
+    let gpu = match on {
+        On::Processor => None,
+        On::Graphs(engine) => engine.resources.gpu,
+    };
+    gpu.map_or_else(Device::cpu, |gpu| gpu.device().clone())
+}
+
 /// What computes with these grants: a granted GPU, never the processor instead.
 pub(super) fn open(gpus: &[GpuGrant], threads: usize) -> Result<On, EngineError> {
     if gpus.is_empty() {

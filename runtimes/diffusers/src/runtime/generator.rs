@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use island_protocol::event::Image;
+use island_protocol::{event::Image, host::Device};
 use island_runtimes_kit::{error::EngineError, job::Job, media};
 use rayon::ThreadPool;
 use serde_json::{Value, json};
@@ -22,6 +22,8 @@ const PHASE: &str = "denoise";
 #[derive(Debug)]
 pub(super) struct Generator {
     pub(super) model: Model,
+    /// What computes the networks.
+    pub(super) device: Device,
     pub(super) pool: ThreadPool,
     /// Memory limit in bytes.
     pub(super) limit: Option<u64>,

@@ -24,7 +24,7 @@ use island_runtimes_diffusers::{
     runtime::{Diffusers, Settings},
     weights::Element,
 };
-use island_runtimes_graph::{Resources, library};
+use island_runtimes_graph::{Resources, gpu::Gpu, library};
 use island_runtimes_kit::error::EngineError;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
@@ -162,10 +162,11 @@ impl Fixture {
     }
 }
 
-/// Graphs that the processor runs in ONNX Runtime.
+/// Graphs that the processor runs in ONNX Runtime, or a GPU if `SD_GPU` is set.
 pub(crate) fn graphs(element: Element) -> On {
     let environment = library::open().expect("ONNX Runtime");
-    On::Graphs(Engine { environment, resources: Resources::cpu(2), element })
+    let gpu = std::env::var_os("SD_GPU").map(|_| Gpu::open(environment, &[None], 1 << 20).expect("a GPU"));
+    On::Graphs(Engine { environment, resources: Resources { gpu, ..Resources::cpu(2) }, element })
 }
 
 /// Repositories with goldens, or those whose name contains `SD_FIXTURE`.
@@ -178,6 +179,12 @@ pub(crate) fn all() -> Vec<Fixture> {
     folders.sort();
     let all = folders.iter().map(|folder| Fixture::read(folder, &folder.join("golden")));
     all.filter(|fixture| fixture.name.contains(&only)).collect()
+}
+
+/// Those with these names; all without any.
+pub(crate) fn named(names: &[&str]) -> Vec<Fixture> {
+    let is_named = |fixture: &Fixture| names.is_empty() || names.contains(&fixture.name.as_str());
+    all().into_iter().filter(is_named).collect()
 }
 
 pub(crate) fn files_in(root: &Path) -> BTreeMap<String, PathBuf> {

@@ -110,6 +110,18 @@ fn attention(query: &Array3<f32>, key: &Array3<f32>, value: &Array3<f32>, width:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::weights::Element;
+
+    #[test]
+    fn trial_accepts_the_processors_attention() {
+        let environment = island_runtimes_graph::library::open().expect("ONNX Runtime");
+        let resources = island_runtimes_graph::Resources::cpu(1);
+        let none = Weights::open("none", &[]).expect("no weights");
+        for (element, least) in [(Element::F32, 1e-5), (Element::F16, TOLERANCE)] {
+            let apart = apart(&Engine { environment, resources, element }, &none, 40).expect("it runs");
+            assert!(apart < least, "{element:?}: {apart}");
+        }
+    }
 
     #[test]
     fn trial_recognizes_wrong_results() {
