@@ -13,12 +13,13 @@ use std::{
 
 use island_coordinator_client::protocol::job::JobStatus;
 use island_integration::{Network, Options, expect::final_job};
+use island_testing::vulkan;
 use serde_json::{Value, json};
 use support::{Fixture, agree, all};
 use tempfile::TempDir;
 
-/// A catalogue of fixtures; their models are used in place.
-fn catalogue(fixtures: &[Fixture]) -> TempDir {
+/// A catalogue of fixtures that need this much GPU memory, where there is a GPU; their models are used in place.
+fn catalogue(fixtures: &[Fixture], vram_mb: u64) -> TempDir {
     let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
     let tasks = folder.path().join("onnx/tasks");
     fs::create_dir_all(&tasks).expect("a folder");
@@ -33,7 +34,7 @@ fn catalogue(fixtures: &[Fixture]) -> TempDir {
         let files: Vec<String> = fixture.files().into_keys().collect();
         let entry = json!({
             "slug": fixture.name, "name": fixture.name, "description": "A small model for tests.", "category": "text",
-            "runtime_type": "onnx", "onnx_task_type": fixture.task, "price_per_job": 0.001, "required_vram_mb": 0,
+            "runtime_type": "onnx", "onnx_task_type": fixture.task, "price_per_job": 0.001, "required_vram_mb": vram_mb,
             "required_ram_mb": 256,
             "repository": { "url": format!("file://{}/model", fixture.folder.display()), "files": files },
             "engine": if fixture.engine.is_null() { json!({}) } else { fixture.engine.clone() },
@@ -46,7 +47,7 @@ fn catalogue(fixtures: &[Fixture]) -> TempDir {
 }
 
 fn network(fixtures: &[Fixture]) -> (TempDir, Network) {
-    let cargos = catalogue(fixtures);
+    let cargos = catalogue(fixtures, 0);
     let network =
         Network::start_with(&Options { cargos: Some(cargos.path().to_owned()), ..Options::default() });
     (cargos, network)
@@ -98,6 +99,25 @@ async fn a_cargo_of_every_task_answers_as_the_reference_does() {
         }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn a_gpu_runs_graphs_and_the_processor_quantized_ones() {
+    let Some(environment) = vulkan::software("ONNX Cargos on a GPU") else { return };
+    let fixtures = [Fixture::named("minilm"), Fixture::named("distilbert-quantized")];
+    let cargos = catalogue(&fixtures, 64);
+    let cargos = Some(cargos.path().to_owned());
+    let network = Network::start_with(&Options { cargos, environment, ..Options::default() });
+    let client = network.client();
+    for (fixture, device) in fixtures.iter().zip(["webgpu: llvmpipe", "cpu"]) {
+        let case = fixture.cases.first().expect("a case");
+        let job = client.submit_job(&fixture.name, fixture.input(case), 0).await.expect("submit");
+        let job = final_job(&client, job.id).await;
+        let output = job.output.unwrap_or_else(|| panic!("{}: {:?}", fixture.name, job.error));
+        assert_eq!(agree(fixture, case, &output), Vec::<String>::new(), "{}", fixture.name);
+        let used = job.usage.and_then(|usage| usage.device).expect("the device is in the usage");
+        assert!(used.starts_with(device), "{} ran on {used}", fixture.name);
+    }
 }
 
 #[tokio::test]

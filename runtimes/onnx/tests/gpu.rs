@@ -236,7 +236,7 @@ fn probe_reports_devices_and_why_there_are_none() {
     let dir = tempfile::tempdir().expect("a folder");
     let (none, broken) = (dir.path().join("none"), dir.path().join("broken"));
     fs::write(&broken, "{}").expect("written");
-    // A library that is no plugin, as one of another version would be.
+    // A library without the functions of a plugin.
     let other = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.tools/lib/libonnxruntime.so");
     for (changes, problem) in [
         (vec![("ISLAND_WEBGPU_PLUGIN", none.as_path())], "which does not exist"),
@@ -247,7 +247,7 @@ fn probe_reports_devices_and_why_there_are_none() {
     ] {
         let found = with(&changes);
         assert_eq!(found.devices, [Device::cpu()], "{changes:?}");
-        let told = found.details.get(WEBGPU).unwrap_or_else(|| panic!("{changes:?}: {found:?}"));
-        assert!(told.contains(problem), "{changes:?}: {told}");
+        let reported = found.details.get(WEBGPU).unwrap_or_else(|| panic!("{changes:?}: {found:?}"));
+        assert!(reported.contains(problem), "{changes:?}: {reported}");
     }
 }
