@@ -107,6 +107,7 @@ impl Benchmark {
                     tracing::info!(
                         cargo,
                         tokens_per_second = check.tokens_per_second,
+                        device = check.device,
                         "the test job completed"
                     );
                     return true;
@@ -138,7 +139,12 @@ impl Benchmark {
     fn machine(&self) -> String {
         let has = self.sources.supervisor.capabilities();
         let gpus: Vec<_> = has.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
-        format!("{} x {}, {} MB, {}", has.cpu_cores, has.cpu_model, has.ram_mb, gpus.join(", "))
+        // With another driver or module an engine runs elsewhere.
+        let engines = self.sources.supervisor.pool().engine_devices();
+        let devices: Vec<String> =
+            engines.iter().map(|engine| format!("{} on {}", engine.engine, engine.in_words())).collect();
+        let (gpus, devices) = (gpus.join(", "), devices.join(", "));
+        format!("{} x {}, {} MB, {gpus}; {devices}", has.cpu_cores, has.cpu_model, has.ram_mb)
     }
 }
 

@@ -47,11 +47,17 @@ pub struct Book {
     /// When the end of the last job was committed.
     #[serde(default)]
     pub last: Option<Timestamp>,
+    /// Completed jobs by the device that ran them, such as `vulkan: NAME`.
+    #[serde(default)]
+    pub devices: BTreeMap<String, u64>,
 }
 
 impl Book {
-    fn add(&mut self, day: &str, now: Timestamp, earned: MicroCredits) {
+    fn add(&mut self, day: &str, now: Timestamp, earned: MicroCredits, device: Option<&str>) {
         self.last = Some(now);
+        if let Some(device) = device {
+            *self.devices.entry(device.to_owned()).or_default() += 1;
+        }
         self.total.add(earned);
         self.days.entry(day.to_owned()).or_default().add(earned);
         while self.days.len() > DAYS {
@@ -81,10 +87,10 @@ impl Earnings {
         Self { file, book: Mutex::new(book) }
     }
 
-    /// Records the end of a job.
-    pub fn add(&self, earned: MicroCredits) {
+    /// Records the end of a job, and the device that ran it if it completed.
+    pub fn add(&self, earned: MicroCredits, device: Option<&str>) {
         let mut book = self.lock();
-        book.add(&today(), clock::now(), earned);
+        book.add(&today(), clock::now(), earned, device);
         let kept = serde_json::to_vec(&*book).map_err(io::Error::other);
         if let Err(error) = kept.and_then(|text| write_atomic(&self.file, &text, 0o600)) {
             tracing::warn!(path = %self.file.display(), %error, "the earnings cannot be stored");
@@ -115,11 +121,12 @@ mod tests {
         let state = tempfile::tempdir().expect("a folder");
         let earnings = Earnings::load(state.path());
         for credits in [1000, 0, 2500] {
-            earnings.add(MicroCredits(credits));
+            earnings.add(MicroCredits(credits), (credits > 0).then_some("cpu"));
         }
         let book = Earnings::load(state.path()).book();
         assert_eq!(book.total, Share { jobs: 3, paid: 2, credits: MicroCredits(3500) });
         assert_eq!(book.days[&today()], book.total);
+        assert_eq!(book.devices, [("cpu".to_owned(), 2)].into());
         assert!(book.last.is_some(), "the time of the last job");
     }
 
@@ -127,7 +134,7 @@ mod tests {
     fn old_days_remain_in_the_total() {
         let mut book = Book::default();
         for day in 0..200 {
-            book.add(&format!("2026-{day:04}"), Timestamp::from_unix_ms(day), MicroCredits(1));
+            book.add(&format!("2026-{day:04}"), Timestamp::from_unix_ms(day), MicroCredits(1), None);
         }
         assert_eq!((book.days.len(), book.total.jobs), (DAYS, 200));
     }

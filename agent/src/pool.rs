@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 
 use self::memory::Granted;
 use crate::{
-    inventory::{gpu::Card, meter::Sample, runtimes::Runtimes},
+    inventory::{engine_devices::EngineDevices, gpu::Card, meter::Sample, runtimes::Runtimes},
     model_demand::ModelDemand,
     policy::{
         Stance,
@@ -248,6 +248,11 @@ impl Pool {
         worker.map_or_else(Vec::new, |worker| worker.launch.gpus.iter().map(|gpu| gpu.index).collect())
     }
 
+    /// The devices of each engine that can use a GPU.
+    pub fn engine_devices(&self) -> Vec<EngineDevices> {
+        self.runtimes.engine_devices(&self.load.latest().gpus.cards)
+    }
+
     /// The GPUs of this machine, as measured last.
     pub fn cards(&self) -> Vec<Card> {
         self.load.latest().gpus.cards.clone()
@@ -346,7 +351,7 @@ impl Pool {
         }
         Launch {
             artifacts: artifacts.clone(),
-            memory_limit_mb: memory_limit(cargo.required_ram_mb, granted.ram_mb),
+            memory_limit_mb: memory_limit(cargo.required_ram_mb, granted.ram_mb, granted.needed_mb),
             slots: self.config.slots,
             environment: gpus::environment(&granted.gpus, &self.load.latest().gpus),
             gpus: granted.gpus,
@@ -387,9 +392,9 @@ impl Pool {
     }
 }
 
-/// Memory limit of a worker: twice the requirement of its Cargo, within free memory.
-fn memory_limit(required_mb: u64, free_mb: u64) -> u64 {
-    if required_mb == 0 { free_mb } else { (required_mb * 2 + 512).min(free_mb).max(required_mb) }
+/// Memory limit of a worker: twice the requirement of its Cargo, within free memory, and at least what was planned for it.
+fn memory_limit(required_mb: u64, free_mb: u64, planned_mb: u64) -> u64 {
+    if required_mb == 0 { free_mb } else { (required_mb * 2 + 512).min(free_mb).max(planned_mb) }
 }
 
 /// Short, because the path of a socket has at most 107 bytes.
@@ -446,9 +451,10 @@ mod tests {
 
     #[test]
     fn a_limit_is_twice_the_requirement_within_free_memory() {
-        assert_eq!(memory_limit(0, 4000), 4000);
-        assert_eq!(memory_limit(1000, 8000), 2512);
-        assert_eq!(memory_limit(1000, 1200), 1200);
-        assert_eq!(memory_limit(1000, 900), 1000);
+        assert_eq!(memory_limit(0, 4000, 0), 4000);
+        assert_eq!(memory_limit(1000, 8000, 1000), 2512);
+        assert_eq!(memory_limit(1000, 1200, 1000), 1200);
+        assert_eq!(memory_limit(1000, 900, 1000), 1000);
+        assert_eq!(memory_limit(20_000, 12_000, 1762), 12_000, "its model is on a GPU");
     }
 }

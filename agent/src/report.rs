@@ -11,6 +11,7 @@ use island_protocol::{
     credits::MicroCredits,
     event::AttemptEvent,
     fabric::{Output, OutputReply},
+    job::Outcome,
     subjects::HostTopic,
 };
 
@@ -60,7 +61,8 @@ pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) 
         match commit(fabric, &message).await {
             CommitOutcome::Committed(earned) => {
                 // A coordinator that reports no earnings has committed the end all the same.
-                earnings.add(earned.unwrap_or(MicroCredits::ZERO));
+                let device = message.events.last().and_then(|last| device(&last.event));
+                earnings.add(earned.unwrap_or(MicroCredits::ZERO), device);
                 return;
             }
             CommitOutcome::Replay(from) => next = from.max(attempt.with_spool(Spool::first)).min(last_number),
@@ -69,6 +71,14 @@ pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) 
                 retry = (retry * 2).min(RETRY_MOST);
             }
         }
+    }
+}
+
+/// The device that ran a completed job.
+fn device(end: &AttemptEvent) -> Option<&str> {
+    match end {
+        AttemptEvent::Ended { outcome: Outcome::Completed { usage, .. } } => usage.device.as_deref(),
+        _ => None,
     }
 }
 

@@ -167,6 +167,12 @@ fn report<'a>(cargo: &CargoSpec, capabilities: &'a Capabilities) -> Option<&'a R
     capabilities.runtimes.iter().find(fits)
 }
 
+/// Whether the engine of a Cargo runs models on a GPU of this Island.
+pub(crate) fn has_gpu(cargo: &CargoSpec, capabilities: &Capabilities) -> bool {
+    let gpus = report(cargo, capabilities).and_then(|report| report.gpus.as_ref());
+    gpus.is_some_and(|gpus| !gpus.is_empty())
+}
+
 /// Checks that the owner allows a container Cargo's tier and its egress addresses. An Island that reports no rules
 /// passes: it decides itself when it is offered the job.
 fn allowed(cargo: &CargoSpec, capabilities: &Capabilities) -> Result<(), Reason> {
@@ -262,8 +268,8 @@ fn reachable(cargo: &CargoSpec, island: &Candidate<'_>) -> bool {
 const SMALL_BYTES: u64 = 1 << 30;
 
 /// Chooses the Cargo with which an Island checks itself, of those that it can run now: a real engine before a scripted
-/// one, a small language model before others because its speed is the most informative, then by nearness and size of
-/// the files. Files that would come from elsewhere than the coordinator are not downloaded for a check.
+/// one, a small language model before others because its speed is the most informative, on a GPU before the processor,
+/// then by nearness and size of the files. Files that would come from elsewhere than the coordinator are not downloaded for a check.
 pub(crate) fn quickest<'c>(
     cargos: impl IntoIterator<Item = &'c CargoSpec>,
     island: &Candidate<'_>,
@@ -273,11 +279,19 @@ pub(crate) fn quickest<'c>(
     for cargo in cargos {
         match fits_now(cargo, island) {
             Ok(Standing { nearness: Nearness::Remote, .. }) if !is_shipped(cargo) => {}
-            Ok(Standing { nearness, .. }) => {
+            Ok(Standing { nearness, offload }) => {
                 let bytes: u64 = cargo.artifacts.iter().filter_map(|file| file.size_bytes).sum();
                 let writes = cargo.runtime_type == RuntimeType::Llmcpp && bytes <= SMALL_BYTES;
-                let order =
-                    (cargo.is_simulated(), !writes, nearness, bytes, cargo.required_ram_mb, &cargo.slug);
+                let on_gpu = cargo.required_vram_mb > 0 && offload == Offload::Whole;
+                let order = (
+                    cargo.is_simulated(),
+                    !writes,
+                    !on_gpu,
+                    nearness,
+                    bytes,
+                    cargo.required_ram_mb,
+                    &cargo.slug,
+                );
                 if best.as_ref().is_none_or(|(best, _)| order < *best) {
                     best = Some((order, cargo));
                 }

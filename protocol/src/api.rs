@@ -343,6 +343,9 @@ pub struct IslandCheck {
     pub steps: Vec<CheckStep>,
     /// Tokens per second of its reply, between the first and the last token; absent for Cargos that generate no text.
     pub tokens_per_second: Option<f64>,
+    /// The device on which its model ran, as its API and name; absent if the engine does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Why the job did not complete.
     pub error: Option<JobError>,
 }

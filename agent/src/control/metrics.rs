@@ -67,6 +67,12 @@ pub fn series(status: &Status) -> Vec<Series> {
         counted(one("paid_jobs", "Jobs that were paid.", Unit::None, status.earned.jobs as f64)),
         counted(one("earned", "Credits earned.", Unit::Credits, status.earned.total.0 as f64 / 1e6)),
     ];
+    let devices = status.earned.devices.iter();
+    let devices =
+        devices.map(|(device, jobs)| Point { labels: vec![("device", device.clone())], value: *jobs as f64 });
+    let devices =
+        many("device_jobs", "Completed jobs by the device that ran them.", Unit::None, devices.collect());
+    all.push(counted(devices));
     all.extend(gpus(status));
     let devices = status.engines.iter().flat_map(|engine| {
         engine.devices.iter().map(|device| {

@@ -596,6 +596,7 @@ mod tests {
                 days: (15..=22)
                     .map(|day| (format!("2026-11-{day}"), MicroCredits(day * 1_000_000)))
                     .collect(),
+                devices: BTreeMap::from([("vulkan: Some GPU".to_owned(), 310)]),
             },
             history: (0..120).map(point).collect(),
         }

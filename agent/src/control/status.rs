@@ -113,6 +113,9 @@ pub struct Earned {
     pub jobs: u64,
     /// Credits of the latest days with jobs, oldest first.
     pub days: Vec<(String, MicroCredits)>,
+    /// Completed jobs by the device that ran them.
+    #[serde(default)]
+    pub devices: BTreeMap<String, u64>,
 }
 
 /// A worker.
@@ -267,5 +270,6 @@ fn earned(book: &Book) -> Earned {
         total: book.total.credits,
         jobs: book.total.paid,
         days: book.days.iter().skip(skip).map(|(day, share)| (day.clone(), share.credits)).collect(),
+        devices: book.devices.clone(),
     }
 }

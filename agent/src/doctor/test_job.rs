@@ -34,6 +34,9 @@ fn described(check: &IslandCheck) -> Finding {
     if let Some(speed) = check.tokens_per_second {
         detail = format!("{detail}; {speed:.0} tokens/s");
     }
+    if let Some(device) = &check.device {
+        detail = format!("{detail}; on {device}");
+    }
     if let Some(error) = &check.error {
         let reason = explained(&error.message).unwrap_or(&error.message);
         detail = format!("{}: {reason}", detail.trim_end_matches(": "));
@@ -83,6 +86,7 @@ mod tests {
                 .map(|(name, after_ms)| CheckStep { name: (*name).to_owned(), after_ms: *after_ms })
                 .collect(),
             tokens_per_second: error.is_none().then_some(41.6),
+            device: error.is_none().then(|| "vulkan: Some GPU".to_owned()),
             error: error.map(|message| JobError {
                 code: "no_island_available".to_owned(),
                 message: message.to_owned(),

@@ -32,6 +32,8 @@ const SHARED_MB: u64 = 64;
 pub(super) struct Granted {
     /// Free main memory, megabytes.
     pub(super) ram_mb: u64,
+    /// Main memory that was planned for it, megabytes.
+    pub(super) needed_mb: u64,
     /// Its GPUs, each with the memory that it may use.
     pub(super) gpus: Vec<GpuGrant>,
 }
@@ -72,7 +74,7 @@ impl Pool {
             let sample = self.load.latest();
             let owned = self.runtimes.gpus_for(cargo, &sample.gpus.cards);
             let gpus = gpus::grants(&machine.free.vram_of(&owned), &sample.gpus);
-            return Ok(Granted { ram_mb: machine.free.ram_mb, gpus });
+            return Ok(Granted { ram_mb: machine.free.ram_mb, needed_mb: SHARED_MB, gpus });
         }
         let owned = self.gpus_for(cargo);
         let choice = machine.choose(cargo, &owned).map_err(|_| {
@@ -95,7 +97,7 @@ impl Pool {
         };
         let free = machine.without(&choice.leaving);
         let granted: Vram = choice.need.vram.keys().map(|gpu| (*gpu, free.of(*gpu))).collect();
-        Ok(Granted { ram_mb, gpus: gpus::grants(&granted, &sample.gpus) })
+        Ok(Granted { ram_mb, needed_mb: choice.need.ram_mb, gpus: gpus::grants(&granted, &sample.gpus) })
     }
 
     /// Ends workers that together use more of a GPU than jobs may, as measured by its driver.

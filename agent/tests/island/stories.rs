@@ -362,6 +362,13 @@ async fn an_engine_that_uses_more_of_a_gpu_than_its_owner_allows_is_ended() {
     let key = island.run(&endless).await;
     island.coordinator.tokens(key, 1).await;
     let worker = island.workers()[0];
+    let registered = island.coordinator.seen().registers.last().expect("it registered").capabilities.clone();
+    assert_eq!(registered.gpus.len(), 1);
+    assert!(
+        registered.runtimes.iter().all(|engine| engine.gpus.as_ref().is_some_and(Vec::is_empty)),
+        "no engine has that GPU as a device: {:?}",
+        registered.runtimes
+    );
 
     gpu.take(worker, 4000);
     let is_end = |event: &Numbered<AttemptEvent>| matches!(event.event, AttemptEvent::Ended { .. });

@@ -147,6 +147,13 @@ fn a_check_uses_a_near_and_small_model_and_downloads_none_from_elsewhere() {
     assert_eq!(chosen(std::slice::from_ref(&far)), Err(None), "it would have to come from elsewhere");
     let full = Candidate { free_slots: 0, ..candidate(1, &caps, &[]) };
     assert_eq!(quickest([&small, &large], &full).err(), Some(Some(Reason::NoSlot)));
+    let mut with_gpu = capabilities(Some(true));
+    with_gpu.runtimes[0].gpus = Some(vec![0]);
+    let gpu_island = Candidate { free_vram: gpu(4000), ..candidate(1, &with_gpu, &[]) };
+    let on_gpu = CargoSpec { required_vram_mb: 100, ..large.clone() };
+    let cargos = [&small, &on_gpu];
+    assert_eq!(quickest(cargos, &gpu_island).map(|cargo| cargo.slug.as_str()), Ok("large"), "on the GPU");
+    assert_eq!(quickest(cargos, &island).map(|cargo| cargo.slug.as_str()), Ok("small"), "without one");
     let scripted = CargoSpec { engine: serde_json::json!({"simulated": true}), ..shipped("aa", 1) };
     let report = |simulated| RuntimeReport { simulated, ..caps.runtimes[0].clone() };
     let both = Capabilities { runtimes: vec![report(true), report(false)], ..capabilities(Some(true)) };
@@ -206,6 +213,40 @@ fn a_language_model_too_large_for_the_gpu_runs_in_main_memory_and_an_image_model
     assert_eq!(usable(&big, &island), Ok(Nearness::Remote));
     big.runtime_type = RuntimeType::Diffusers;
     assert_eq!(usable(&big, &island), Err(Reason::NoRuntime));
+}
+
+#[test]
+fn a_gpu_counts_only_for_engines_that_use_it() {
+    let with = |gpus: Option<Vec<u32>>| {
+        let mut caps = capabilities(Some(true));
+        let gpu = |index, vram_mb| island_protocol::host::Gpu { index, vram_mb, ..Default::default() };
+        caps.gpus = vec![gpu(0, 24_000), gpu(1, 8_000)];
+        (caps.runtimes[0].gpus, caps.ram_mb) = (gpus, 16_000);
+        caps
+    };
+    let large = cargo(19_690, 19_690);
+    let (all, second, none, older) =
+        (with(Some(vec![0, 1])), with(Some(vec![1])), with(Some(vec![])), with(None));
+    let able_on = |caps: &Capabilities| able(&large, &candidate(1, caps, &[])).err();
+    assert_eq!(able_on(&all), None, "a GPU of 24 GB in a machine with 16 GB");
+    assert_eq!(able_on(&none), Some(Reason::NoRam), "its engine runs on the processor");
+    assert_eq!(able_on(&second), None, "a part of it on a GPU, the rest in main memory");
+    assert_eq!(able_on(&older), Some(Reason::NoRam), "an older agent requires main memory in full");
+    let sum = cargo(30_000, 30_000);
+    let mut images = sum.clone();
+    images.runtime_type = RuntimeType::Diffusers;
+    let mut caps = all.clone();
+    caps.runtimes[0].kind = RuntimeType::Diffusers;
+    assert_eq!(able(&sum, &candidate(1, &all, &[])).err(), None, "llama.cpp splits it");
+    assert_eq!(able(&images, &candidate(1, &caps, &[])).err(), Some(Reason::NoRam), "others do not");
+    let free = |mb| Candidate { free_vram: gpu(mb), ..candidate(2, &all, &[]) };
+    let small = cargo(4000, 4000);
+    let order = |fleet: Vec<Candidate<'_>>| {
+        rank(&small, fleet).hosts.into_iter().map(|host| host.0.as_u128()).collect::<Vec<_>>()
+    };
+    let processor = Candidate { free_slots: 9, free_vram: gpu(24_000), ..candidate(1, &none, &[]) };
+    assert_eq!(order(vec![processor.clone(), free(5000)]), [2, 1], "the GPU first");
+    assert_eq!(order(vec![processor, free(0)]), [1, 2], "a full one does not help");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use island_protocol::{
     api::{CheckIsland, CheckStep, Data, IslandCheck, JobError, check_claim},
     cargo::RuntimeType,
     event::JobEvent,
+    host::CPU,
     ids::{AccountId, HostId},
     job::FailureCode,
     problem::Code,
@@ -94,6 +95,7 @@ async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Resu
         job_id: Some(id),
         steps: Vec::new(),
         tokens_per_second: None,
+        device: None,
         error: None,
     };
     let mut follower = Follower::new(guard);
@@ -112,10 +114,22 @@ async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Resu
         // A program's output has no tokens of a model.
         check.tokens_per_second = None;
     }
-    if let Some(speed) = check.tokens_per_second {
+    if let Some(speed) =
+        check.tokens_per_second.filter(|_| is_usual(api, host, cargo, check.device.as_deref()))
+    {
         store_speed(api, host, speed).await?;
     }
     Ok(check)
+}
+
+/// Whether the engine ran on the kind of device that it uses for jobs: on a GPU if it has one. Where other work has taken that GPU's memory, the
+/// processor's speed is not the Island's.
+fn is_usual(api: &Api, host: HostId, cargo: &Cargo, device: Option<&str>) -> bool {
+    let has_gpu = api.execution.context().fleet.inspect(host, |island| {
+        island.is_some_and(|island| placement::has_gpu(&cargo.spec, island.capabilities))
+    });
+    let ran_on_cpu = device.is_some_and(|device| device.starts_with(CPU));
+    !(ran_on_cpu && cargo.spec.required_vram_mb > 0 && has_gpu.unwrap_or(false))
 }
 
 /// Stores the speed that placement uses; it is measured here, not reported by the Island.
@@ -152,6 +166,7 @@ impl CheckObserver<'_> {
                 self.step("completed");
                 self.check.passed = true;
                 self.check.tokens_per_second = self.speed(usage.completion_tokens);
+                self.check.device.clone_from(&usage.device);
             }
             JobEvent::Error { error, code } => self.failed(code, error.clone()),
         }
@@ -186,6 +201,7 @@ fn not_placed(cargo: Option<&Cargo>, reason: &str) -> IslandCheck {
         job_id: None,
         steps: Vec::new(),
         tokens_per_second: None,
+        device: None,
         error: Some(JobError { code, message: reason.to_owned() }),
     }
 }
