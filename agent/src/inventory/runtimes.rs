@@ -140,11 +140,12 @@ impl Runtimes {
     pub fn engine_devices(&self, cards: &[Card]) -> Vec<EngineDevices> {
         let engines = self.engines.read();
         let uses_gpus = |name: &str| {
-            let kind = RuntimeType::from(name.to_owned());
-            matches!(
-                kind,
-                RuntimeType::Llmcpp | RuntimeType::Onnx | RuntimeType::Diffusers | RuntimeType::Coreml
-            )
+            match RuntimeType::from(name.to_owned()) {
+                RuntimeType::Llmcpp | RuntimeType::Onnx | RuntimeType::Diffusers => true,
+                // Elsewhere its models run on the processor.
+                RuntimeType::Coreml => cfg!(target_os = "macos"),
+                _ => false,
+            }
         };
         let described = |(name, engine): (&String, &Result<Engine, String>)| {
             let engine = engine.as_ref().ok().filter(|_| uses_gpus(name))?;
