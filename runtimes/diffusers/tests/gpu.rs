@@ -136,9 +136,8 @@ async fn model_never_falls_back_to_the_processor() {
     let Some(environment) = vulkan::software("Stable Diffusion without a usable GPU") else { return };
     let fixture = Fixture::named("sd15");
     let refused = async |gpus, environment: &Environment| {
-        let failure = run(&fixture, json!({ "prompt": "a boat" }), gpus, environment).await;
-        let failure = failure.expect_err("no GPU runs it");
-        failure
+        let loaded = run(&fixture, json!({ "prompt": "a boat" }), gpus, environment).await;
+        loaded.expect_err("no GPU runs it")
     };
     let with = |name: &str, value: &str| {
         let mut environment = environment.clone();
