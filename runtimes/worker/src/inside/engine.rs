@@ -23,7 +23,7 @@ pub trait EngineLoader: Send + 'static {
     /// What it supports on this machine.
     fn probe(&mut self) -> Result<Probe, Unavailable>;
 
-    /// Before the sandbox is applied, in a process with one thread: opens devices, loads libraries. Reads nothing untrusted.
+    /// Before the sandbox is applied, in a process with one thread: loads libraries. Starts no thread and no driver, and reads nothing untrusted.
     fn prepare(&mut self, _launch: &Launch) -> Result<(), Failure> {
         Ok(())
     }

@@ -35,10 +35,16 @@ fn restrict(profile: &Profile) -> Result<RulesetStatus, RulesetError> {
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(NEEDED))?
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(newest))?
-        .handle_access(AccessNet::from_all(newest))?
-        .scope(Scope::from_all(newest))?
-        .create()?;
+        .handle_access(AccessFs::from_all(newest))?;
+    // Versions without rights of a kind have nothing to request.
+    let (connections, scope) = (AccessNet::from_all(newest), Scope::from_all(newest));
+    if !connections.is_empty() {
+        rules = rules.handle_access(connections)?;
+    }
+    if !scope.is_empty() {
+        rules = rules.scope(scope)?;
+    }
+    let mut rules = rules.create()?;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
     for fact in FACTS {
