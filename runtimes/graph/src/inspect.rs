@@ -216,6 +216,24 @@ mod tests {
         assert!(scales_by_run(&whole[..whole.len() - 1]), "a truncated graph counts as scaled");
     }
 
+    #[test]
+    fn operators_and_weights_show_what_a_graph_computes_with() {
+        let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../onnx/tests/fixtures");
+        let of = |path: &str| needs(&std::fs::read(fixtures.join(path)).expect("a fixture"));
+        let none = Needs::default();
+        let quantized = Needs { scales_by_run: true, integer_products: true, half: false };
+        assert_eq!(of("minilm/model/onnx/model.onnx"), Some(none));
+        assert_eq!(of("distilbert-q4/model/onnx/model_q4.onnx"), Some(none), "it multiplies real numbers");
+        assert_eq!(of("distilbert-fp16/model/onnx/model_fp16.onnx"), Some(Needs { half: true, ..none }));
+        assert_eq!(of("minilm-quantized/model/onnx/model_quantized.onnx"), Some(quantized));
+        assert_eq!(needs(&[0xff; 9]), None);
+        let multiplies = ["MatMulInteger", "ConvInteger", "QLinearConv", "QGemm", "DynamicQuantizeMatMul"];
+        assert!(multiplies.iter().all(|name| multiplies_integers(name.as_bytes())));
+        let others =
+            ["MatMul", "MatMulNBits", "DequantizeLinear", "DynamicQuantizeLinear", "GatherBlockQuantized"];
+        assert!(!others.iter().any(|name| multiplies_integers(name.as_bytes())));
+    }
+
     proptest! {
         #[test]
         fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
