@@ -42,7 +42,7 @@ pub fn devices() -> Vec<Device> {
             if let Some(engine) = device.downcast_ref::<MLNeuralEngineComputeDevice>() {
                 // SAFETY: the method takes no arguments and only reads.
                 let name = format!("Neural Engine ({} cores)", unsafe { engine.totalCoreCount() });
-                return Device { api: "ane".to_owned(), name, ..Device::default() };
+                return Device { api: "neural_engine".to_owned(), name, ..Device::default() };
             }
             if device.downcast_ref::<MLCPUComputeDevice>().is_some() {
                 return Device::cpu();
