@@ -45,8 +45,9 @@ fn restrict(profile: &Profile) -> Result<RulesetStatus, RulesetError> {
         rules = rules.scope(scope)?;
     }
     let mut rules = rules.create()?;
+    let known = AccessFs::from_all(newest);
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
+    let device = (read | AccessFs::WriteFile | AccessFs::IoctlDev) & known;
     for fact in FACTS {
         rules = allow(rules, Path::new(fact), read)?;
     }
@@ -65,7 +66,7 @@ fn restrict(profile: &Profile) -> Result<RulesetStatus, RulesetError> {
             | AccessFs::MakeChar
             | AccessFs::MakeSym
             | AccessFs::IoctlDev;
-        rules = allow(rules, path, AccessFs::from_all(NEWEST) & !never)?;
+        rules = allow(rules, path, known & !never)?;
     }
     Ok(rules.restrict_self()?.ruleset)
 }
