@@ -13,6 +13,9 @@ use llama_cpp_2::{
 
 use crate::{engine::EngineOptions, gpu::Placed, model::rejected};
 
+/// Reason of a failure.
+const TOO_SMALL: &str = "the memory that it may use of the GPU is too small for the model";
+
 /// Where a model is placed, and how to load it there.
 #[derive(Debug)]
 pub struct Fit {
@@ -38,17 +41,19 @@ impl Fit {
         Self { params, placement: Placement::default() }
     }
 
-    /// Places a model on GPUs with the first of `choices` with which all of it fits; otherwise, as much of it as fits beside the
-    /// last. Returns the chosen options, too.
+    /// Places a model on GPUs with the first of `choices` with which all of it fits; otherwise, as much of it as fits beside the last that
+    /// the GPUs support. Returns the chosen options, too.
     pub fn on(
         gpus: Vec<Placed>,
         path: &Path,
         choices: &[EngineOptions],
     ) -> Result<(Self, EngineOptions), Failure> {
-        let mut last = Err(failed("the memory that it may use of the GPU is too small for the model"));
+        let mut last = Err(failed(TOO_SMALL));
         for &options in choices {
             match fit(&gpus, path, options) {
                 Ok(fit) if fit.placement.is_whole => return Ok((fit, options)),
+                // A GPU may not support 8-bit caches: what fits without them stands.
+                Err(_) if last.is_ok() => {}
                 other => last = other.map(|fit| (fit, options)),
             }
         }
@@ -83,7 +88,7 @@ fn fit(gpus: &[Placed], path: &Path, options: EngineOptions) -> Result<Fit, Fail
     match fitted {
         Ok(_) => {}
         Err(FitError::Failure) => {
-            return Err(failed("the memory that it may use of the GPU is too small for the model"));
+            return Err(failed(TOO_SMALL));
         }
         Err(FitError::Error) => {
             return Err(rejected("llama.cpp cannot measure the model on this GPU; see its log"));
