@@ -13,10 +13,10 @@ import torch
 from diffusers import StableDiffusionPipeline
 
 
-def main(folder: Path, threads: int, dtype: torch.dtype) -> None:
+def main(folder: Path, threads: int, dtype: torch.dtype, device: str = "cpu") -> None:
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    pipe = StableDiffusionPipeline.from_pretrained(folder, dtype=dtype)
+    pipe = StableDiffusionPipeline.from_pretrained(folder, dtype=dtype).to(device)
     pipe.set_progress_bar_config(disable=True)
     print(json.dumps({"version": f"diffusers {diffusers.__version__}, torch {torch.__version__}"}), flush=True)
     for line in sys.stdin:
@@ -24,6 +24,8 @@ def main(folder: Path, threads: int, dtype: torch.dtype) -> None:
         size, ends = asked["size"], []
 
         def after(_pipe: object, _step: int, _timestep: object, values: dict[str, object]) -> dict[str, object]:
+            if device != "cpu":
+                torch.cuda.synchronize()
             ends.append(time.perf_counter())
             return values
 
@@ -51,4 +53,4 @@ def main(folder: Path, threads: int, dtype: torch.dtype) -> None:
         print(json.dumps(told), flush=True)
 
 
-main(Path(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3]))
+main(Path(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3]), *sys.argv[4:])

@@ -1,8 +1,10 @@
 """Measures Island on this machine's GPU and writes a report; see README.md."""
 
 import argparse
+import base64
 import concurrent.futures
 import glob
+import io
 import json
 import os
 import shutil
@@ -18,8 +20,27 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BIN = os.path.join(HERE, "bin")
 ENGINES = ["llmcpp", "onnx", "diffusers"]
 SHAPES = {"0.5B": "qwen2.5-0.5b", "1B": "llama-3.2-1b", "8B": "llama-3.1-8b"}
+# A GPU that the processor emulates compiles the shaders of one quantization for most of a minute, and those of prompts of more than 32 tokens
+# for more than five.
 SMALL = {"xs": "xs"}
-ROUNDS = 3
+FIXTURES = {
+    "onnx": ["tiny-onnx-feature-extraction", "tiny-onnx-image-classification", "tiny-onnx-depth-estimation",
+             "tiny-onnx-automatic-speech-recognition"],
+    "diffusers": ["tiny-paint"],
+}
+
+
+class Plan:
+    """What is measured how often."""
+
+    def __init__(self, small):
+        self.small = small
+        self.shapes = SMALL if small else SHAPES
+        self.quantization = "q8_0" if small else "q4_k_m"
+        self.rounds = 1 if small else 3
+        self.tokens = 32 if small else 128
+        self.streams = (1,) if small else (1, 8)
+        self.words = 1 if small else 24
 
 
 class Report:
@@ -105,7 +126,12 @@ class Network:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(60)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            for process in [self.process.pid, *self.processes(b"")]:
+                os.kill(process, signal.SIGKILL)
+            self.process.wait()
         self.log.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -121,15 +147,17 @@ class Network:
         request = urllib.request.Request(self.info["api_url"] + "/api/v1" + path, data, headers)
         return urllib.request.urlopen(request, timeout=600)
 
+    def read(self, path, body=None):
+        with self.request(path, body) as response:
+            return json.load(response)["data"]
+
     def job(self, slug, given):
         """Runs a job and returns its view."""
-        with self.request("/jobs", {"workload": slug, "input": given}) as response:
-            job = json.load(response)["id"]
+        job = self.read("/jobs", {"workload": slug, "input": given})["id"]
         state = {}
 
         def finished():
-            with self.request(f"/jobs/{job}") as response:
-                state.update(json.load(response))
+            state.update(self.read(f"/jobs/{job}"))
             return state["status"] in ("completed", "failed", "cancelled")
 
         wait_until(f"the job of {slug}", finished, 600)
@@ -137,7 +165,7 @@ class Network:
             raise RuntimeError(f"{slug}: {state.get('error') or state['status']}")
         return state
 
-    def chat(self, model, tokens, words=24):
+    def chat(self, model, tokens, words):
         """Seconds to the first token, and tokens per second after it."""
         body = {"model": model, "stream": True, "max_tokens": tokens, "temperature": 0,
                 "stream_options": {"include_usage": True},
@@ -161,6 +189,10 @@ class Network:
         return output(os.path.join(BIN, "island-agent"), *command, "--state-dir", state)
 
     def workers(self):
+        return self.processes(b"island-worker-")
+
+    def processes(self, program):
+        """Ids of this network's processes whose program contains this name."""
         found = []
         for path in glob.glob("/proc/[0-9]*/cmdline"):
             try:
@@ -168,7 +200,7 @@ class Network:
                     words = file.read().split(b"\0")
             except OSError:
                 continue
-            if b"island-worker-" in words[0] and any(self.folder.encode() in word for word in words):
+            if program in words[0] and any(self.folder.encode() in word for word in words):
                 found.append(int(path.split("/")[2]))
         return found
 
@@ -214,16 +246,17 @@ def slug(name):
     return f"check-{name.lower().replace('.', '-')}"
 
 
-def make_models(shapes, folder):
-    sys.path[:0] = glob.glob(os.path.join(HERE, "wheels", "*.whl"))
+def python(*arguments, **options):
+    """Runs a Python program that finds the packed packages."""
+    packages = os.path.join(HERE, "python")
+    return subprocess.run([sys.executable, *arguments], check=True, env={**os.environ, "PYTHONPATH": packages}, **options)
+
+
+def make_models(plan, folder):
     models = {}
-    for name, shape in shapes.items():
-        path = os.path.join(folder, f"{shape}.gguf")
-        if not os.path.exists(path):
-            paths = ":".join(glob.glob(os.path.join(HERE, "wheels", "*.whl")))
-            subprocess.run([sys.executable, os.path.join(HERE, "make.py"), "--shape", shape, "--quant", "q4_k_m", "--out", path],
-                           check=True, env={**os.environ, "PYTHONPATH": paths})
-        models[name] = path
+    for name, shape in plan.shapes.items():
+        models[name] = os.path.join(folder, f"{shape}.gguf")
+        python(os.path.join(HERE, "make.py"), "--shape", shape, "--quant", plan.quantization, "--out", models[name], stdout=sys.stderr)
     return models
 
 
@@ -244,12 +277,16 @@ def build_cuda(folder):
     shutil.copy(os.path.join(build, "bin", "libggml-cuda.so"), target)
 
 
+def probe(engine):
+    return json.loads(output(os.path.join(BIN, f"island-worker-{engine}"), "--probe"))
+
+
 def devices():
     if shutil.which("nvidia-smi"):
         for line in output("nvidia-smi", "-L").splitlines():
             yield ["driver", line.strip(), ""]
     for engine in ENGINES:
-        report = json.loads(output(os.path.join(BIN, f"island-worker-{engine}"), "--probe"))
+        report = probe(engine)
         for device in report["devices"]:
             yield [engine, f"{device['api']}: {device['name']}", f"{device.get('address') or 'no address'}, {device['memory_mb']} MB"]
         for name, reason in report["details"].items():
@@ -287,30 +324,63 @@ def sandbox(models):
             yield [call, detail, count]
 
 
-def decoding(models, module):
-    """Tokens per second of the whole network and of the bare loop, side by side."""
-    tokens = 64 if "xs" in models else 128
+def bare_loop(model, streams, tokens):
+    """Tokens per second of llama.cpp's decode calls alone."""
+    return float(output(os.path.join(BIN, "bare_loop"), model, str(os.cpu_count()), str(streams), str(tokens), "gpu"))
+
+
+def llama_bench(model, module, tokens, prompt):
+    """Tokens per second of llama.cpp's own benchmark of one stream, with the same module: for new tokens, and for a prompt of `prompt` tokens."""
+    bench = os.path.join(HERE, "bench")
+    if not os.path.exists(bench):
+        return "not packed", ""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in os.listdir(bench):
+            os.symlink(os.path.join(bench, name), os.path.join(folder, name))
+        link = os.path.join(folder, f"libggml-{module}.so")
+        os.symlink(os.path.join(BIN, "backends", module, os.path.basename(link)), link)
+        paths = ":".join(filter(None, [folder, *os.environ.get("LD_LIBRARY_PATH", "").split(":")]))
+        # It is of a newer Debian and brings the loader of that.
+        command = [os.path.join(folder, "ld-linux-x86-64.so.2"), "--library-path", paths, os.path.join(folder, "llama-bench"), "-m", model,
+                   "-ngl", "99", "-n", str(tokens), "-p", str(prompt), "-o", "jsonl"]
+        environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+        ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=environment)
+    rows = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    if ran.returncode != 0 or not rows:
+        return f"failed: {ran.stderr.strip()[-200:]}", ""
+    rates = {row["n_gen"] > 0: f"{row['avg_ts']:.1f}" for row in rows}
+    return rates.get(True, ""), rates.get(False, "")
+
+
+def decoding(plan, models, module):
+    """Tokens per second of the whole network, of the bare loop and of llama-bench, side by side."""
+    tokens = plan.tokens
     with tempfile.TemporaryDirectory() as folder:
         with Network(catalogue(folder, models)) as network:
             for name, path in models.items():
-                network.chat(slug(name), 8)
+                network.chat(slug(name), 8, plan.words)
                 job = network.job(slug(name), {"messages": [{"role": "user", "content": "one"}], "max_tokens": 4})
-                for streams in (1, 8):
+                bench, prompt = llama_bench(path, module, tokens, 0 if plan.small else 512)
+                for streams in plan.streams:
                     ours, bare = [], []
-                    for _ in range(ROUNDS):
+                    for _ in range(plan.rounds):
                         began = time.monotonic()
                         with concurrent.futures.ThreadPoolExecutor(streams) as pool:
-                            rates = list(pool.map(lambda _: network.chat(slug(name), tokens), range(streams)))
+                            rates = list(pool.map(lambda _: network.chat(slug(name), tokens, plan.words), range(streams)))
                         total = streams * tokens / (time.monotonic() - began)
                         ours.append(rates[0][1] if streams == 1 else total)
-                        bare.append(float(output(os.path.join(BIN, "bare_loop"), path, str(os.cpu_count()), str(streams), str(tokens), "gpu")))
+                        bare.append(bare_loop(path, streams, tokens))
                     one, other = statistics.median(ours), statistics.median(bare)
-                    yield [module, name, streams, job["usage"]["device"], f"{one:.1f}", f"{other:.1f}", f"{one / other:.2f}"]
-                first = statistics.median(network.chat(slug(name), 2, words=150)[0] for _ in range(ROUNDS))
-                yield [module, name, "prompt of 150 words", "", f"first token after {first * 1000:.0f} ms", "", ""]
+                    yield [module, name, streams, job["usage"]["device"], f"{one:.1f}", f"{other:.1f}", f"{one / other:.2f}",
+                           bench if streams == 1 else "one stream only"]
+                if plan.small:
+                    yield [module, name, "long prompt", "", "not measured with --small", "", "", ""]
+                    continue
+                first = statistics.median(network.chat(slug(name), 2, words=150)[0] for _ in range(plan.rounds))
+                yield [module, name, "prompt", "", f"150 words: first token after {first * 1000:.0f} ms", "", "", f"512 tokens: {prompt}"]
 
 
-def memory(models):
+def memory(plan, models):
     """How long GPU memory is held after its worker must end. The network is idle otherwise."""
     name = list(models)[-1]
     with tempfile.TemporaryDirectory() as folder:
@@ -318,7 +388,7 @@ def memory(models):
 
             def loaded():
                 idle = used_mb()
-                network.chat(slug(name), 4)
+                network.chat(slug(name), 4, plan.words)
                 return idle, used_mb()
 
             for event in ("pause", "kill -9"):
@@ -338,23 +408,22 @@ def memory(models):
                 network.agent("resume")
 
 
-def yields():
+def yields(models):
     """A program of another kind computes on the GPU: the Island must pause."""
-    try:
-        import torch
-    except ImportError as error:
-        raise RuntimeError("needs PyTorch") from error
-    if not torch.cuda.is_available():
-        raise RuntimeError("PyTorch has no GPU here")
-    work = "import torch\na = torch.rand(4096, 4096, device='cuda')\nwhile True: a = (a @ a).clamp(-1, 1)\n"
+    if any(device.get("is_software") for device in probe("llmcpp")["devices"]):
+        raise RuntimeError("the driver of an emulated GPU lists no programs")
+    command = ["sh", "-c", 'while "$0" "$@"; do :; done', os.path.join(BIN, "bare_loop"), list(models.values())[-1], "4", "8", "900", "gpu"]
     with tempfile.TemporaryDirectory() as folder:
         with Network(catalogue(folder, {}), {"ISLAND_AGENT_POLICY__YIELD_GPU": "true"}) as network:
             is_paused = lambda: "paus" in network.agent("status").lower()
-            other = subprocess.Popen([sys.executable, "-c", work])
+            if is_paused():
+                raise RuntimeError("the Island is paused before another program computes")
+            other = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment(), start_new_session=True)
             try:
                 yield ["paused after", f"{wait_until('it pauses', is_paused, 60):.1f} s"]
             finally:
-                other.kill()
+                os.killpg(other.pid, signal.SIGKILL)
+                other.wait()
             yield ["resumed after", f"{wait_until('it resumes', lambda: not is_paused(), 90):.1f} s"]
 
 
@@ -367,62 +436,104 @@ def numbers(value):
     return [number for part in value for number in numbers(part)] if isinstance(value, list) else []
 
 
+def fixture_catalogue(kind, folder):
+    """Writes the small Cargos of a kind, allowed to use a GPU."""
+    source = os.path.join(HERE, "cargos")
+    shutil.copytree(os.path.join(source, kind, "tasks"), os.path.join(folder, kind, "tasks"))
+    for name in FIXTURES[kind]:
+        with open(os.path.join(source, "fixtures", f"{name}.toml")) as file:
+            text = file.read()
+        text = text.replace("required_vram_mb = 0", "required_vram_mb = 512").replace("file://..", f"file://{HERE}")
+        with open(os.path.join(folder, f"{name}.toml"), "w") as file:
+            file.write(text)
+
+
+def pixels(image):
+    """The bytes of a picture that came as base64, decoded by Pillow."""
+    from PIL import Image
+
+    return list(Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB").tobytes())
+
+
 def fixtures(kind):
-    """A fixture Cargo of each task on the GPU and on the processor."""
-    folder = os.path.join(HERE, "cargos")
-    on_gpu, on_cpu = {}, {}
-    for variables, results in (({}, on_gpu), ({"GGML_VK_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "",
-                                              "ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER": ""}, on_cpu)):
-        with Network(folder, {**variables, "ISLAND_COORDINATOR_FIXTURES": "true"}) as network:
-            with network.request("/cargos") as response:
-                cargos = json.load(response)
-            cargos = cargos.get("data", cargos) if isinstance(cargos, dict) else cargos
-            for cargo in cargos:
-                if cargo["runtime_type"] != kind or cargo["required_vram_mb"] == 0:
-                    continue
-                with network.request(f"/cargos/{cargo['slug']}") as response:
-                    example = json.load(response).get("example", {}).get("input")
-                try:
-                    began = time.monotonic()
-                    job = network.job(cargo["slug"], example)
-                    results[cargo["slug"]] = (job, time.monotonic() - began)
-                except (RuntimeError, TimeoutError) as error:
-                    results[cargo["slug"]] = (error, 0.0)
-    if not on_gpu:
-        raise RuntimeError(f"no Cargo of {kind} that uses a GPU can run here")
-    for name, (job, took) in on_gpu.items():
-        other, slower = on_cpu.get(name, (None, 0.0))
-        if isinstance(job, Exception) or not isinstance(other, dict):
-            yield [name, str(job) if isinstance(job, Exception) else "", "", ""]
-            continue
-        one, two = numbers(job["output"]), numbers(other["output"])
+    """Small Cargos of a kind on the GPU and on the processor."""
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        fixture_catalogue(kind, folder)
+        hidden = {"GGML_VK_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "", "ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER": "",
+                  "VK_DRIVER_FILES": "/nonexistent"}
+        for variables in ({}, hidden):
+            with Network(folder, variables) as network:
+                found = {}
+                for name in FIXTURES[kind]:
+                    given = network.read(f"/workloads/{name}")["example"]["input"]
+                    try:
+                        network.job(name, given)
+                        began = time.monotonic()
+                        found[name] = (network.job(name, given), time.monotonic() - began)
+                    except (RuntimeError, TimeoutError) as error:
+                        found[name] = (error, 0.0)
+                results.append(found)
+    on_gpu, on_cpu = results
+    for name in FIXTURES[kind]:
+        (job, took), (other, slower) = on_gpu[name], on_cpu[name]
+        for result in (job, other):
+            if isinstance(result, Exception):
+                raise RuntimeError(f"{name}: {result}")
+        one, two = job["output"], other["output"]
+        if kind == "diffusers":
+            one, two = ([pixels(image["data"]) for image in result["images"]] for result in (one, two))
+        one, two = numbers(one), numbers(two)
         largest = max((abs(a - b) for a, b in zip(one, two)), default=0.0) if len(one) == len(two) else "other shape"
-        yield [name, job["usage"].get("device"), f"{took:.2f} s, {slower:.2f} s", largest]
+        yield [name, job["usage"].get("device"), other["usage"].get("device"), f"{took:.2f} s, {slower:.2f} s", largest]
+
+
+def picture_step(plan, folder):
+    """A step of Stable Diffusion 1.5 with random weights, ours in half precision on the GPU against torch's there."""
+    try:
+        import torch
+    except ImportError as error:
+        raise RuntimeError("needs PyTorch") from error
+    repository, side, steps = os.path.join(folder, "sd15"), 128 if plan.small else 512, 3 if plan.small else 12
+    python(os.path.join(HERE, "models.py"), repository, stdout=sys.stderr)
+    ours = json.loads(output(os.path.join(BIN, "image"), repository, str(side), str(steps), "gpu"))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    asked = json.dumps({"size": side, "steps": steps}) + "\n"
+    kind = "float16" if device == "cuda" else "float32"
+    ran = python(os.path.join(HERE, "peer.py"), repository, str(os.cpu_count()), kind, device, input=asked * 2, capture_output=True, text=True)
+    version, *_, peer = (json.loads(line) for line in ran.stdout.splitlines())
+    # The prompts, the steps, of which the first compiles shaders, and the picture.
+    step = statistics.median(ours["times_ms"][2:-1])
+    yield [f"{side} x {side}", ours["device"], f"{step:.1f} ms", f"{version['version']} on {device} in {kind}", f"{peer['step_ms']:.1f} ms",
+           f"{step / peer['step_ms']:.2f}"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", default="gpu-check.md", help="the file to write")
-    parser.add_argument("--small", action="store_true", help="small models only")
+    parser.add_argument("--small", action="store_true", help="small models and one round only, for a GPU that the processor emulates")
     arguments = parser.parse_args()
-    report = Report()
+    plan, report = Plan(arguments.small), Report()
     with tempfile.TemporaryDirectory() as folder:
         report.part("Devices of each engine", ["engine", "device or fact", "details"], devices)
-        models = make_models(SMALL if arguments.small else SHAPES, folder)
+        models = make_models(plan, folder)
         report.part("System calls refused in a worker with a GPU", ["call", "path", "times"], lambda: sandbox(models))
-        columns = ["module", "shape", "streams", "device", "network, tokens/s", "bare loop, tokens/s", "ratio"]
-        report.part("Decoding with Vulkan", columns, lambda: decoding(models, "vulkan"))
+        columns = ["module", "shape", "streams", "device", "network, tokens/s", "bare loop, tokens/s", "ratio", "llama-bench, tokens/s"]
+        report.part("Decoding with Vulkan", columns, lambda: decoding(plan, models, "vulkan"))
         columns_of_memory = ["after", "memory", "worker ended", "memory back"]
-        report.part("GPU memory is returned", columns_of_memory, lambda: memory(models))
+        report.part("GPU memory is returned", columns_of_memory, lambda: memory(plan, models))
 
         def with_cuda():
             build_cuda(folder)
-            yield from decoding(models, "cuda")
+            yield from decoding(plan, models, "cuda")
 
         report.part("Decoding with CUDA", columns, with_cuda)
-        report.part("Yielding to another program", ["event", "time"], yields)
-        report.part("ONNX graphs", ["Cargo", "device", "time on GPU, on processor", "largest difference"], lambda: fixtures("onnx"))
-        report.part("Pictures", ["Cargo", "device", "time on GPU, on processor", "largest difference"], lambda: fixtures("diffusers"))
+        report.part("Yielding to another program", ["event", "time"], lambda: yields(models))
+        columns = ["Cargo", "device", "compared with", "time on each", "largest difference"]
+        report.part("ONNX graphs", columns, lambda: fixtures("onnx"))
+        report.part("Pictures", columns, lambda: fixtures("diffusers"))
+        columns = ["size", "device", "step", "torch", "its step", "ratio"]
+        report.part("A step of Stable Diffusion 1.5", columns, lambda: picture_step(plan, folder))
     if report.failed:
         report.lines += [f"Parts that failed or cannot run here: {', '.join(report.failed)}.", ""]
     text = "\n".join(report.lines)

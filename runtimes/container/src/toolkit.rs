@@ -2,8 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-/// The first version without known escapes from containers to the host (CVE-2024-0132, CVE-2025-23359, CVE-2025-23266).
-const OLDEST: (u32, u32, u32) = (1, 17, 8);
+/// The first version without known escapes from containers to the host (CVE-2024-0132, CVE-2025-23359, CVE-2025-23266,
+/// CVE-2026-24260).
+const OLDEST: (u32, u32, u32) = (1, 19, 1);
 /// Its program.
 const PROGRAM: &str = "nvidia-ctk";
 
@@ -16,7 +17,7 @@ pub(crate) fn problem() -> Option<String> {
     }
 }
 
-/// The same for what `nvidia-ctk --version` prints: `NVIDIA Container Toolkit CLI version 1.17.8`, and a commit.
+/// The same for what `nvidia-ctk --version` prints: `NVIDIA Container Toolkit CLI version 1.19.1`, and a commit.
 fn problem_of(printed: &str) -> Option<String> {
     let words = printed.split_whitespace();
     let version = words.skip_while(|word| *word != "version").nth(1).unwrap_or_default();
@@ -39,14 +40,15 @@ mod tests {
     #[test]
     fn vulnerable_versions_are_refused() {
         for (version, is_safe) in [
-            ("1.17.7", false),
-            ("1.17.8", true),
-            ("1.17.8-rc.1", false),
-            ("1.18.0-rc.1", true),
-            ("1.18.1", true),
-            ("1.9.0", false),
+            ("1.17.8", false),
+            ("1.19.0", false),
+            ("1.19.1", true),
+            ("1.19.1-rc.1", false),
+            ("1.20.0-rc.1", true),
+            ("1.19.2", true),
+            ("1.9.9", false),
             ("2.0.0", true),
-            ("1.17", false),
+            ("1.19", false),
             ("", false),
         ] {
             let printed = format!("NVIDIA Container Toolkit CLI version {version}\ncommit: f202b80a9b9d\n");

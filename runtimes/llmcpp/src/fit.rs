@@ -48,17 +48,26 @@ impl Fit {
         path: &Path,
         choices: &[EngineOptions],
     ) -> Result<(Self, EngineOptions), Failure> {
-        let mut last = Err(failed(TOO_SMALL));
-        for &options in choices {
-            match fit(&gpus, path, options) {
-                Ok(fit) if fit.placement.is_whole => return Ok((fit, options)),
-                // A GPU may not support 8-bit caches: what fits without them stands.
-                Err(_) if last.is_ok() => {}
-                other => last = other.map(|fit| (fit, options)),
-            }
-        }
-        last
+        best(choices, |options| fit(&gpus, path, options), |fit| fit.placement.is_whole)
     }
+}
+
+/// The first of `choices` with which `fit` places the whole model; otherwise, the last with which it places a part; otherwise, the last error.
+fn best<C: Copy, F>(
+    choices: &[C],
+    mut fit: impl FnMut(C) -> Result<F, Failure>,
+    is_whole: impl Fn(&F) -> bool,
+) -> Result<(F, C), Failure> {
+    let mut last = Err(failed(TOO_SMALL));
+    for &choice in choices {
+        match fit(choice) {
+            Ok(fitted) if is_whole(&fitted) => return Ok((fitted, choice)),
+            // A GPU may not support 8-bit caches: what fits without them stands.
+            Err(_) if last.is_ok() => {}
+            other => last = other.map(|fitted| (fitted, choice)),
+        }
+    }
+    last
 }
 
 /// The name of the place in the usage of jobs: each GPU as its interface and name, and the processor if it runs a part.
@@ -123,4 +132,35 @@ fn c_path(path: &Path) -> Result<CString, Failure> {
 
 fn failed(message: &str) -> Failure {
     Failure::of_host(FailureCode::OutOfMemory, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is chosen where each choice places the whole model, a part of it, or fails.
+    fn chosen(fits: &[Result<bool, &str>]) -> Result<(bool, usize), String> {
+        let choices: Vec<usize> = (0..fits.len()).collect();
+        best(&choices, |choice| fits[choice].map_err(failed), |is_whole| *is_whole)
+            .map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn a_choice_that_the_gpu_does_not_support_replaces_no_partial_fit() {
+        let unsupported = Err("8-bit caches are not supported");
+        assert_eq!(chosen(&[Ok(false), unsupported]), Ok((false, 0)));
+        assert_eq!(chosen(&[unsupported, Ok(false)]), Ok((false, 1)));
+    }
+
+    #[test]
+    fn the_first_whole_fit_wins_and_otherwise_the_last_partial_one() {
+        assert_eq!(chosen(&[Ok(false), Ok(true), Ok(true)]), Ok((true, 1)));
+        assert_eq!(chosen(&[Ok(false), Ok(false)]), Ok((false, 1)));
+    }
+
+    #[test]
+    fn the_last_error_is_returned_where_nothing_fits() {
+        assert_eq!(chosen(&[Err("first"), Err("second")]), Err("second".to_owned()));
+        assert_eq!(chosen(&[]), Err(TOO_SMALL.to_owned()));
+    }
 }
