@@ -6,7 +6,7 @@ PREFIX ?= $(HOME)/.local
 # What `island dev` starts, and so what a demonstration needs.
 DEMO := --package island-cli --package island-coordinator --package island-agent --package island-runtimes-llmcpp --bins
 
-.PHONY: help setup cargos demo install test check fmt lint doc macos bench vulkan gpu-check deb deb-cuda deb-test
+.PHONY: help setup cargos demo install test check fmt lint doc macos bench chaos vulkan gpu-check deb deb-cuda deb-test
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,13 @@ check: export ISLAND_STRICT = 1
 check: ## Everything a change must pass; a test that cannot run here fails
 	@scripts/setup.sh check
 	@$(MAKE) --no-print-directory fmt lint doc test
+
+STRIKES ?= 3000
+SEED ?= 1
+chaos: ## Kill, freeze and cut a whole network STRIKES times by the plan of SEED, and check that no promise is broken
+	@scripts/setup.sh test
+	cargo build --locked --workspace --all-targets
+	ISLAND_STRICT=1 ISLAND_CHAOS_STRIKES=$(STRIKES) ISLAND_CHAOS_SEED=$(SEED) cargo test --locked --workspace --test chaos -- --nocapture
 
 fmt: ## Formatting of both workspaces
 	cargo fmt --all --check

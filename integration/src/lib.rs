@@ -3,6 +3,7 @@
 //! A [`Network`] is an `island dev` in a temporary folder. Scripted jobs (`sim-chat`) give volume and exact text; the
 //! shipped model gives the real engine. [`processes`] finds and kills the parts.
 
+pub mod chaos;
 pub mod examples;
 pub mod expect;
 pub mod guide;
