@@ -39,6 +39,8 @@ pub struct Report {
     pub hang_ups: u64,
     /// Jobs whose streams were read.
     pub streams: usize,
+    /// The longest wait for an event of each stream, in order.
+    pub pauses: Vec<Duration>,
     /// Ends of all jobs.
     pub counts: Counts,
     /// Time of the strikes.
@@ -55,7 +57,7 @@ fn show(at: Duration, what: &str) {
 /// Strikes a network of its own `count` times.
 pub async fn run(seed: u64, count: usize) -> Report {
     let network = Arc::new(Network::start(SIZE, LEASE).await);
-    let load = Load::start(&network, seed);
+    let load = Load::start(&network, seed).await;
     let begin = Instant::now();
     let (mut faults, mut ended, mut underway) = ((0, 0), Vec::new(), JoinSet::new());
     let mut count_fault = |inflicted: bool| if inflicted { faults.0 += 1 } else { faults.1 += 1 };
@@ -78,7 +80,9 @@ pub async fn run(seed: u64, count: usize) -> Report {
     network.settle().await;
     let (seen, hang_ups) = load.finish().await;
     let streams = seen.logs.len();
+    let mut pauses: Vec<Duration> = seen.logs.iter().map(|log| log.pause).collect();
+    pauses.sort_unstable();
     let (violations, counts) = check::check(&network, seen).await;
     let logs = network.logs();
-    Report { violations, faults, ended, hang_ups, streams, counts, took, logs }
+    Report { violations, faults, ended, hang_ups, streams, pauses, counts, took, logs }
 }

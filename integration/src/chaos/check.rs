@@ -6,7 +6,7 @@ use island_protocol::event::JobEvent;
 use serde_json::Value;
 
 use super::{
-    load::{Habit, Log, Seen, expected},
+    load::{Habit, Log, Replies, Seen, expected},
     network::Network,
 };
 use crate::processes;
@@ -35,7 +35,7 @@ pub async fn check(network: &Network, seen: Seen) -> (Vec<String>, Counts) {
         violations.extend(rows(network, "a job has no end", &sql));
     }
     violations.extend(seen.logs.iter().filter_map(of_stream));
-    violations.extend(of_rows(network, &seen.logs));
+    violations.extend(of_rows(network, &seen.logs, &seen.replies));
     violations.extend(of_money(network));
     violations.extend(of_islands(network).await);
     let count = |sql: &str| {
@@ -73,9 +73,9 @@ fn of_stream(log: &Log) -> Option<String> {
     if log.numbers != complete {
         return Some(format!("job {}: the events are {:?}", log.job, log.numbers));
     }
-    let whole = expected(&log.prompt, log.tokens);
+    let whole = &log.whole;
     let is_done = matches!(log.last, Some(JobEvent::Done { .. }));
-    let fits = if is_done { log.text == whole } else { whole.starts_with(&log.text) };
+    let fits = if is_done { log.text == *whole } else { whole.starts_with(&log.text) };
     if !fits {
         return Some(format!(
             "job {}: the text is {:?} and not {whole:?}; {:?}",
@@ -88,7 +88,7 @@ fn of_stream(log: &Log) -> Option<String> {
 }
 
 /// What is stored of each job is what its stream showed, and what its script yields.
-fn of_rows(network: &Network, logs: &[Log]) -> Vec<String> {
+fn of_rows(network: &Network, logs: &[Log], replies: &Replies) -> Vec<String> {
     let mut violations = Vec::new();
     let logs: BTreeMap<String, &Log> = logs.iter().map(|log| (log.job.to_string(), log)).collect();
     let mut stored = BTreeMap::new();
@@ -96,7 +96,7 @@ fn of_rows(network: &Network, logs: &[Log]) -> Vec<String> {
         let [id, status, input, output] = row.as_slice() else { panic!("four columns: {row:?}") };
         let input: Value = serde_json::from_str(input).expect("an input is JSON");
         let output: Value = serde_json::from_str(output).unwrap_or_else(|_| Value::String(output.clone()));
-        let whole = expected_of(&input);
+        let whole = expected_of(&input, replies);
         match (status.as_str(), &output) {
             ("completed", output) if *output != whole => {
                 violations.push(format!("job {id}: completed with {output} and not {whole:?}"));
@@ -129,11 +129,12 @@ fn of_rows(network: &Network, logs: &[Log]) -> Vec<String> {
 }
 
 /// The reply to a stored input.
-fn expected_of(input: &Value) -> String {
+fn expected_of(input: &Value, replies: &Replies) -> String {
     let last = input["messages"].as_array().and_then(|messages| messages.last());
     let prompt =
         input["prompt"].as_str().or_else(|| last?["content"].as_str()).expect("an input has a prompt");
-    expected(prompt, input["max_tokens"].as_u64().expect("every input has its number of tokens"))
+    let tokens = input["max_tokens"].as_u64().expect("every input has its number of tokens");
+    replies.get(prompt).cloned().unwrap_or_else(|| expected(prompt, tokens))
 }
 
 /// No money is made or lost, no hold outlives its job, and who got nothing pays nothing.
@@ -212,11 +213,11 @@ mod tests {
         Log {
             job: JobId(uuid::Uuid::nil()),
             habit: Habit::Reads,
-            prompt: "one two".to_owned(),
-            tokens: 4,
+            whole: expected("one two", 4),
             numbers: numbers.to_vec(),
             text: text.to_owned(),
             last,
+            pause: Duration::ZERO,
         }
     }
 

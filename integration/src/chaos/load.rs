@@ -1,6 +1,7 @@
 //! Consumers: some read their replies to the end, some cancel, some stop reading, and some hang up before they have an answer.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{
         Arc, Mutex,
@@ -15,13 +16,16 @@ use island_protocol::{
     ids::JobId,
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};
 
 use super::network::Network;
+use crate::expect::Story;
 
 /// Consumers that read their replies.
 const READERS: u64 = 12;
+/// What the shipped model is asked; its replies are compared with those before the first fault.
+const PROMPTS: [&str; 3] = ["Tell me about the sea.", "What is a lighthouse?", "Who lives on the island?"]; // words: ok
 /// How long a consumer tries to get a job accepted, or its stream resumed, before it reports that as a violation. Every fault is over by then.
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -43,16 +47,16 @@ pub struct Log {
     pub job: JobId,
     /// What the consumer did.
     pub habit: Habit,
-    /// The input's prompt.
-    pub prompt: String,
-    /// The input's number of tokens.
-    pub tokens: u64,
+    /// The whole reply.
+    pub whole: String,
     /// Numbers of the events, in the order of arrival.
     pub numbers: Vec<u64>,
     /// The joined tokens.
     pub text: String,
     /// The last event.
     pub last: Option<JobEvent>,
+    /// The longest wait for an event.
+    pub pause: Duration,
 }
 
 /// What all consumers saw.
@@ -62,7 +66,12 @@ pub struct Seen {
     pub logs: Vec<Log>,
     /// What no fault excuses.
     pub violations: Vec<String>,
+    /// Replies of the model, by prompt.
+    pub replies: Replies,
 }
+
+/// Greedy replies of the shipped model, by prompt.
+pub type Replies = BTreeMap<String, String>;
 
 /// The consumers, until they are stopped.
 #[derive(Debug)]
@@ -74,15 +83,18 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts them. Their requests depend on the seed.
-    pub fn start(network: &Network, seed: u64) -> Self {
-        let (stop, seen): (Arc<AtomicBool>, Arc<Mutex<Seen>>) = Default::default();
+    /// Reads the replies of the model while nothing disturbs it, and starts the consumers. Their requests depend on the seed.
+    pub async fn start(network: &Network, seed: u64) -> Self {
+        let replies = replies(&network.client()).await;
+        let seen = Arc::new(Mutex::new(Seen { replies: replies.clone(), ..Seen::default() }));
+        let stop = Arc::<AtomicBool>::default();
         let hang_ups = Arc::<AtomicU64>::default();
         let mut consumers = JoinSet::new();
         for number in 0..READERS {
             let random = StdRng::seed_from_u64(seed.wrapping_mul(1_000).wrapping_add(number));
             let (client, stop, seen) = (network.client(), stop.clone(), seen.clone());
-            consumers.spawn(async move { read_jobs(client, random, number, &stop, &seen).await });
+            let replies = replies.clone();
+            consumers.spawn(async move { read_jobs(client, random, number, &replies, &stop, &seen).await });
         }
         let random = StdRng::seed_from_u64(seed.wrapping_mul(1_000).wrapping_add(READERS));
         let (api, key, stopped, count) =
@@ -109,15 +121,47 @@ pub fn expected(prompt: &str, tokens: u64) -> String {
     tokens.collect::<Vec<_>>().join(" ")
 }
 
-async fn read_jobs(client: Client, mut random: StdRng, number: u64, stop: &AtomicBool, seen: &Mutex<Seen>) {
+/// The greedy reply of the shipped model to each prompt.
+async fn replies(client: &Client) -> Replies {
+    let mut replies = Replies::new();
+    for prompt in PROMPTS {
+        let job = client.submit_job("llm-chat", question(prompt), 0).await.expect("submit");
+        let story = Story::default().read_to_end(&mut client.job_events(job.id, None)).await;
+        assert!(story.is_done() && !story.text.is_empty(), "{:?}", story.last);
+        replies.insert(prompt.to_owned(), story.text);
+    }
+    replies
+}
+
+/// The input of a job of the shipped model.
+fn question(prompt: &str) -> Value {
+    json!({ "prompt": prompt, "max_tokens": 48, "temperature": 0.0 })
+}
+
+/// A random request: the Cargo, its input, and the whole reply.
+fn request(random: &mut StdRng, replies: &Replies, name: &str) -> (&'static str, Value, String) {
+    if random.random_bool(0.2) {
+        let prompt = PROMPTS[random.random_range(0..PROMPTS.len())];
+        return ("llm-chat", question(prompt), replies[prompt].clone());
+    }
+    // Replies of the second continue on another Island.
+    let cargo = if random.random_bool(0.5) { "sim-chat" } else { "sim-story" };
+    let (tokens, delay_ms) = (random.random_range(5..120), random.random_range(1..25));
+    (cargo, json!({ "prompt": name, "max_tokens": tokens, "delay_ms": delay_ms }), expected(name, tokens))
+}
+
+async fn read_jobs(
+    client: Client,
+    mut random: StdRng,
+    number: u64,
+    replies: &Replies,
+    stop: &AtomicBool,
+    seen: &Mutex<Seen>,
+) {
     let mut count = 0_u64;
     while !stop.load(Ordering::Relaxed) {
         count += 1;
-        let prompt = format!("reader {number} job {count}");
-        let tokens = random.random_range(5..120);
-        // Half of them continue on another Island.
-        let cargo = if random.random_bool(0.5) { "sim-chat" } else { "sim-story" };
-        let input = json!({ "prompt": prompt, "max_tokens": tokens, "delay_ms": random.random_range(1..25) });
+        let (cargo, input, whole) = request(&mut random, replies, &format!("reader {number} job {count}"));
         let habit = match random.random_range(0..10) {
             0 => Habit::Cancels,
             1 => Habit::Leaves,
@@ -145,8 +189,8 @@ async fn read_jobs(client: Client, mut random: StdRng, number: u64, stop: &Atomi
                 continue;
             }
         };
-        let mut log =
-            Log { job, habit, prompt, tokens, numbers: Vec::new(), text: String::new(), last: None };
+        let (numbers, text) = (Vec::new(), String::new());
+        let mut log = Log { job, habit, whole, numbers, text, last: None, pause: Duration::ZERO };
         if let Err(error) = read(&client, &mut log, random.random_range(1..10)).await {
             report(seen, format!("job {job} ({habit:?}): {error}"));
         }
@@ -182,6 +226,7 @@ async fn read(client: &Client, log: &mut Log, few: usize) -> Result<(), String> 
             };
             match next {
                 Some(Ok(Numbered { n, event, .. })) => {
+                    log.pause = log.pause.max(last_progress.elapsed());
                     last_progress = tokio::time::Instant::now();
                     log.numbers.push(n);
                     if let JobEvent::Token { content } = &event {
