@@ -1,5 +1,5 @@
 //! Writes that no answer waits for, made by one task: starts of attempts, the last use of API keys, releases and renewals of stream
-//! slots, and the removal of expired rows.
+//! slots, and the removal of expired counters.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::Clock,
-    storage::{Store, StoreError, commit, counters::SlotRow, idempotency, jobs, key},
+    storage::{Store, StoreError, commit, counters::SlotRow, jobs, key},
 };
 
 /// How long a stream slot is held without a renewal: the slots of a coordinator that was killed are free after this time.
@@ -101,14 +101,12 @@ impl DeferredWrites {
     }
 
     async fn renew(&self, purge: bool) -> Result<(), StoreError> {
-        let now = self.clock.now();
         let counters = self.store.counters();
+        counters.synchronize(|| self.clock.now()).await?;
+        let now = self.clock.now();
         counters.renew_slots(self.instance, now.plus_ms(SLOT_LEASE_MS).unix_ms()).await?;
         if purge {
             counters.purge(now.unix_ms()).await?;
-            let mut tx = self.store.begin().await?;
-            idempotency::purge(&mut tx, now).await?;
-            commit(tx).await?;
         }
         Ok(())
     }

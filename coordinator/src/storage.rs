@@ -1,15 +1,17 @@
 //! SQL: embedded SQLite, or PostgreSQL for several coordinators, with one set of statements.
 //!
 //! SQLite has one writer, which commits in groups ([`group_commit`]), and a pool of readers; WAL with
-//! `synchronous=FULL`, checkpointed in a separate task ([`checkpoint`]). PostgreSQL has one pool, `READ COMMITTED`.
-//! What SQLite's single writer implies is requested explicitly, so that it holds on both: a transaction that moves
-//! money begins with [`account::lock`], and every other write that depends on an earlier read is one conditional
-//! statement.
+//! `synchronous=FULL`, checkpointed in a separate task ([`checkpoint`]). PostgreSQL has pools for reading, for writing
+//! and for the counters, `READ COMMITTED`. What SQLite's single writer implies is requested explicitly, so that it
+//! holds on both: a transaction that moves money begins with [`Store::begin_locked`], and every other write that
+//! depends on an earlier read is one conditional statement.
 //!
 //! Statements use only what both databases understand, with text and 64-bit integers. Each noun has its module, each
 //! function takes a connection, and the caller that began a transaction commits it.
 
 pub(crate) mod account;
+mod account_queues;
+pub(crate) mod backup;
 mod checkpoint;
 pub(crate) mod coordinator;
 pub(crate) mod counters;
@@ -23,18 +25,23 @@ pub(crate) mod market;
 mod migrations;
 mod open;
 pub(crate) mod pairing;
+pub(crate) mod progress;
+pub(crate) mod retention;
+pub(crate) mod revocation;
 pub(crate) mod workload;
 
 use std::{
+    collections::BTreeSet,
     ops::{Deref, DerefMut},
     str::FromStr,
     sync::Arc,
 };
 
-use island_protocol::time::Timestamp;
+use island_protocol::{ids::AccountId, time::Timestamp};
 use sqlx::Transaction;
 
 use crate::config::Database;
+use account_queues::{AccountQueues, Turn};
 use checkpoint::Checkpoints;
 use counters::Counters;
 use group_commit::{GroupCommit, WriterTurn};
@@ -48,6 +55,14 @@ pub enum StoreError {
     /// A migration failed.
     #[error("migrate the database")]
     Migrate(#[source] sqlx::migrate::MigrateError),
+    /// A newer version of this program migrated it in a way that this one does not know.
+    #[error("the database needs a coordinator with migration {oldest}; the newest of this one is {newest}")]
+    TooNew {
+        /// The migration that is needed.
+        oldest: i64,
+        /// The newest that this program has.
+        newest: i64,
+    },
     /// A statement failed.
     #[error("{what}")]
     Query {
@@ -69,6 +84,26 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the database replied that it does not accept the values of a statement, which another try does not
+    /// change. Locks, connections, resources and rules of uniqueness are no such reason.
+    pub(crate) fn is_rejection(&self) -> bool {
+        let source = match self {
+            Self::Query { source, .. } => source,
+            Self::Commit(source) => source.as_ref(),
+            Self::Open(_) | Self::Migrate(_) | Self::TooNew { .. } | Self::Corrupt { .. } => return false,
+        };
+        match source {
+            sqlx::Error::Encode(_) => true,
+            sqlx::Error::Database(error) => match error.code().as_deref() {
+                // SQLite: SQLITE_TOOBIG. PostgreSQL: data exceptions, and a value beyond a limit of the program.
+                Some("18") => true,
+                Some(code) => code.len() == 5 && (code.starts_with("22") || code.starts_with("54")),
+                None => false,
+            },
+            _ => false,
+        }
+    }
+
     /// Whether a uniqueness rule was broken.
     pub(crate) fn is_duplicate(&self) -> bool {
         matches!(self, Self::Query { source: sqlx::Error::Database(error), .. } if error.is_unique_violation())
@@ -137,8 +172,8 @@ pub(crate) type Row = sqlx::any::AnyRow;
 pub(crate) enum Tx {
     /// A transaction of SQLite's one writer.
     Grouped(WriterTurn),
-    /// A transaction on PostgreSQL, which groups commits itself.
-    Single(Transaction<'static, sqlx::Any>),
+    /// A transaction on PostgreSQL, which groups commits itself, with its place in the queues of the locked accounts.
+    Single(Transaction<'static, sqlx::Any>, Option<Turn>),
 }
 
 impl Deref for Tx {
@@ -146,7 +181,7 @@ impl Deref for Tx {
     fn deref(&self) -> &Connection {
         match self {
             Self::Grouped(turn) => turn,
-            Self::Single(tx) => tx,
+            Self::Single(tx, _) => tx,
         }
     }
 }
@@ -155,7 +190,7 @@ impl DerefMut for Tx {
     fn deref_mut(&mut self) -> &mut Connection {
         match self {
             Self::Grouped(turn) => turn,
-            Self::Single(tx) => tx,
+            Self::Single(tx, _) => tx,
         }
     }
 }
@@ -183,7 +218,10 @@ enum Writer {
         checkpoints: Arc<Checkpoints>,
         pools: [Pool; 2],
     },
-    Postgres(Pool),
+    Postgres {
+        pool: Pool,
+        queues: AccountQueues,
+    },
 }
 
 /// The database. Clones share it.
@@ -209,15 +247,32 @@ impl Store {
     pub(crate) async fn begin(&self) -> Result<Tx, StoreError> {
         match &self.writer {
             Writer::Sqlite { group, .. } => group.begin().await.map(Tx::Grouped),
-            Writer::Postgres(pool) => pool.begin().await.map(Tx::Single).context("begin a transaction"),
+            Writer::Postgres { pool, .. } => {
+                let tx = pool.begin().await.context("begin a transaction")?;
+                Ok(Tx::Single(tx, None))
+            }
         }
+    }
+
+    /// Begins a write transaction that moves the money of these accounts or counts their jobs. Every other such
+    /// transaction waits until it ends, in a queue of this process or for the locked rows.
+    pub(crate) async fn begin_locked(
+        &self,
+        accounts: impl IntoIterator<Item = AccountId>,
+    ) -> Result<Tx, StoreError> {
+        let Writer::Postgres { pool, queues } = &self.writer else { return self.begin().await };
+        let accounts: BTreeSet<AccountId> = accounts.into_iter().collect();
+        let turn = queues.wait(&accounts).await;
+        let mut tx = Tx::Single(pool.begin().await.context("begin a transaction")?, Some(turn));
+        account::lock(&mut tx, &accounts).await?;
+        Ok(tx)
     }
 
     /// The kind of database.
     pub(crate) fn dialect(&self) -> Dialect {
         match self.writer {
             Writer::Sqlite { .. } => Dialect::Sqlite,
-            Writer::Postgres(_) => Dialect::Postgres,
+            Writer::Postgres { .. } => Dialect::Postgres,
         }
     }
 
@@ -234,6 +289,17 @@ impl Store {
     /// Counters of rate and stream limits.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Name, connections and idle connections of each pool.
+    pub(crate) fn connections(&self) -> Vec<(&'static str, u32, usize)> {
+        let mut pools = vec![("read", &self.readers)];
+        match &self.writer {
+            Writer::Sqlite { pools: [writer, _], .. } => pools.push(("write", writer)),
+            Writer::Postgres { pool, .. } => pools.push(("write", pool)),
+        }
+        pools.push(("count", self.counters.pool()));
+        pools.into_iter().map(|(name, pool)| (name, pool.size(), pool.num_idle())).collect()
     }
 
     /// Checks that the database replies.
@@ -255,7 +321,7 @@ impl Store {
                 checkpointer.close().await;
                 writer.close().await;
             }
-            Writer::Postgres(pool) => pool.close().await,
+            Writer::Postgres { pool, .. } => pool.close().await,
         }
     }
 }
@@ -264,6 +330,6 @@ impl Store {
 pub(crate) async fn commit(tx: Tx) -> Result<(), StoreError> {
     match tx {
         Tx::Grouped(turn) => turn.commit().await,
-        Tx::Single(tx) => tx.commit().await.context("commit a transaction"),
+        Tx::Single(tx, _turn) => tx.commit().await.context("commit a transaction"),
     }
 }

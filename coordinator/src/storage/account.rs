@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use island_protocol::{ids::AccountId, time::Timestamp};
 use sqlx::Row as _;
 
-use super::{Connection, Dialect, Pool, QueryContext as _, Row, StoreError, ledger, parsed, to_text};
+use super::{Connection, Pool, QueryContext as _, Row, StoreError, ledger, parsed, to_text};
 
 /// An account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,20 +40,11 @@ pub(crate) async fn insert(conn: &mut Connection, account: &Account) -> Result<(
     ledger::open(conn, account.id).await
 }
 
-/// Makes every other transaction that moves the money of these accounts, or counts their jobs, wait until this one
-/// ends. Accounts are locked in one order, so that transactions cannot deadlock. SQLite needs no lock, as it has a
-/// single writer.
-pub(crate) async fn lock(
-    conn: &mut Connection,
-    accounts: impl IntoIterator<Item = AccountId>,
-) -> Result<(), StoreError> {
-    if Dialect::of(conn) == Dialect::Sqlite {
-        return Ok(());
-    }
-    let accounts: BTreeSet<String> = accounts.into_iter().map(|id| id.to_string()).collect();
+/// Locks the rows of accounts until the transaction ends, in one order, so that transactions cannot deadlock.
+pub(super) async fn lock(conn: &mut Connection, accounts: &BTreeSet<AccountId>) -> Result<(), StoreError> {
     for id in accounts {
         sqlx::query("SELECT id FROM accounts WHERE id = $1 FOR NO KEY UPDATE")
-            .bind(id)
+            .bind(id.to_string())
             .execute(&mut *conn)
             .await
             .context("lock an account")?;

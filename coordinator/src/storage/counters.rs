@@ -1,30 +1,45 @@
-//! Counters of limits: requests of the last minute and open streams. Separate from the ledger's database, because they
-//! are written at every request and may be lost in a crash of the machine.
+//! Counters of limits, requests of the last minute and open streams, and the nonces of signed requests. Separate from the ledger's database,
+//! because they are written at every request and may be lost in a crash of the machine.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
 
-use island_protocol::ids::{AccountId, InstanceId};
+use island_protocol::{
+    ids::{AccountId, InstanceId, Nonce},
+    time::Timestamp,
+};
 use sqlx::{Row as _, sqlite::SqliteConnectOptions};
 use uuid::Uuid;
 
-use super::{Pool, QueryContext as _, StoreError, integer, open};
+use super::{Dialect, Pool, QueryContext as _, StoreError, integer, open};
 use crate::sliding_window::{Admission, SlidingWindow};
 
 /// Settings of the connection to the file.
 const SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA synchronous = OFF; PRAGMA journal_mode = WAL;";
-/// Created if absent: nothing in it is valid longer than a minute. On PostgreSQL a migration creates the same tables.
-const SCHEMA: [&str; 2] = [
+/// Created if absent: nothing in it is valid longer than a few minutes. On PostgreSQL a migration creates the same tables.
+const SCHEMA: [&str; 3] = [
     "CREATE TABLE IF NOT EXISTS request_windows (\
      who TEXT PRIMARY KEY, turn BIGINT NOT NULL, hits TEXT NOT NULL, changed_at BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS stream_slots (\
      account_id TEXT NOT NULL, slot BIGINT NOT NULL, holder TEXT NOT NULL, instance TEXT NOT NULL, \
      expires_at BIGINT NOT NULL, PRIMARY KEY (account_id, slot))",
+    "CREATE TABLE IF NOT EXISTS claim_nonces (\
+     public_key TEXT NOT NULL, nonce TEXT NOT NULL, expires_at BIGINT NOT NULL, PRIMARY KEY (public_key, nonce))",
 ];
 
 /// The counters. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Counters {
     pool: Pool,
+    /// Milliseconds by which the clock of a shared database is ahead of this machine's. All coordinators count by the
+    /// database's clock; times of callers are their own.
+    ahead: Arc<AtomicI64>,
 }
 
 impl Counters {
@@ -34,14 +49,35 @@ impl Counters {
         let file = SqliteConnectOptions::new()
             .filename(database.with_extension("limits.db"))
             .create_if_missing(true);
-        let counters = Self { pool: open::pool(&file, 1, &[SETUP]).await? };
+        let counters = Self { pool: open::pool(&file, 1, &[SETUP]).await?, ahead: Arc::default() };
         counters.prepare().await?;
         Ok(counters)
     }
 
     /// Uses the unlogged tables of the database that coordinators share.
     pub(super) fn shared(pool: Pool) -> Self {
-        Self { pool }
+        Self { pool, ahead: Arc::default() }
+    }
+
+    /// Compares the clock of a shared database with this machine's.
+    pub(crate) async fn synchronize(&self, now: impl Fn() -> Timestamp) -> Result<(), StoreError> {
+        let mut conn = self.pool.acquire().await.context("take the counters")?;
+        if Dialect::of(&conn) == Dialect::Sqlite {
+            return Ok(());
+        }
+        let before = now().unix_ms();
+        let row = sqlx::query("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) AS now")
+            .fetch_one(&mut *conn)
+            .await
+            .context("read the clock of the database")?;
+        let middle = before + (now().unix_ms() - before) / 2;
+        self.ahead.store(integer(&row, "now")? - middle, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A time of this machine's clock, by the clock that counts.
+    fn counted(&self, time: i64) -> i64 {
+        time.saturating_add(self.ahead.load(Ordering::Relaxed))
     }
 
     async fn prepare(&self) -> Result<(), StoreError> {
@@ -49,6 +85,10 @@ impl Counters {
             sqlx::query(statement).execute(&self.pool).await.context("prepare the counters")?;
         }
         Ok(())
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     pub(super) async fn close(&self) {
@@ -62,6 +102,10 @@ impl Counters {
         window: SlidingWindow,
         now: i64,
     ) -> Result<Admission, StoreError> {
+        let caller = now;
+        let now = self.counted(now);
+        let of_caller =
+            |admission: Admission| Admission { frees_at: admission.frees_at - now + caller, ..admission };
         let mut conn = self.pool.acquire().await.context("take the counters")?;
         loop {
             let row = sqlx::query("SELECT turn, hits FROM request_windows WHERE who = $1")
@@ -74,7 +118,7 @@ impl Counters {
                 None => (0, String::new()),
             };
             let (admission, hits) = window.admit(&hits, now);
-            let Some(hits) = hits else { return Ok(admission) };
+            let Some(hits) = hits else { return Ok(of_caller(admission)) };
             let counted = sqlx::query(
                 "INSERT INTO request_windows (who, turn, hits, changed_at) VALUES ($1, $2 + 1, $3, $4) \
                  ON CONFLICT (who) DO UPDATE SET turn = excluded.turn, hits = excluded.hits, \
@@ -88,7 +132,7 @@ impl Counters {
             .await
             .context("count a request")?;
             if counted.rows_affected() == 1 {
-                return Ok(admission);
+                return Ok(of_caller(admission));
             }
             // Another coordinator counted a request meanwhile.
         }
@@ -102,6 +146,7 @@ impl Counters {
         now: i64,
         expires_at: i64,
     ) -> Result<bool, StoreError> {
+        let (now, expires_at) = (self.counted(now), self.counted(expires_at));
         let mut conn = self.pool.acquire().await.context("take the counters")?;
         let taken = sqlx::query("SELECT slot FROM stream_slots WHERE account_id = $1 AND expires_at > $2")
             .bind(slot.account.to_string())
@@ -149,15 +194,36 @@ impl Counters {
     pub(crate) async fn renew_slots(&self, instance: InstanceId, expires_at: i64) -> Result<(), StoreError> {
         sqlx::query("UPDATE stream_slots SET expires_at = $2 WHERE instance = $1")
             .bind(instance.0.to_string())
-            .bind(expires_at)
+            .bind(self.counted(expires_at))
             .execute(&self.pool)
             .await
             .context("renew stream slots")?;
         Ok(())
     }
 
-    /// Removes expired slots and windows.
+    /// Records the nonce of a claim signed with this key until its signature expires. Returns `false` if it was recorded before.
+    pub(crate) async fn use_nonce(
+        &self,
+        public_key: &str,
+        nonce: Nonce,
+        expires_at: i64,
+    ) -> Result<bool, StoreError> {
+        let done = sqlx::query(
+            "INSERT INTO claim_nonces (public_key, nonce, expires_at) VALUES ($1, $2, $3) \
+             ON CONFLICT (public_key, nonce) DO NOTHING",
+        )
+        .bind(public_key)
+        .bind(nonce.to_string())
+        .bind(self.counted(expires_at))
+        .execute(&self.pool)
+        .await
+        .context("record a nonce")?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Removes expired slots, windows and nonces.
     pub(crate) async fn purge(&self, now: i64) -> Result<(), StoreError> {
+        let now = self.counted(now);
         sqlx::query("DELETE FROM stream_slots WHERE expires_at <= $1")
             .bind(now)
             .execute(&self.pool)
@@ -168,6 +234,11 @@ impl Counters {
             .execute(&self.pool)
             .await
             .context("purge request windows")?;
+        sqlx::query("DELETE FROM claim_nonces WHERE expires_at < $1")
+            .bind(now)
+            .execute(&self.pool)
+            .await
+            .context("purge nonces")?;
         Ok(())
     }
 }
@@ -180,4 +251,25 @@ pub(crate) struct SlotRow {
     pub holder: Uuid,
     /// The coordinator that renews it.
     pub instance: InstanceId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn coordinators_whose_clocks_differ_share_one_minute() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let one = Counters::open_beside(&dir.path().join("island.db")).await.expect("counters");
+        // Its clock is 50 s ahead, and it knows.
+        let other = Counters { pool: one.pool.clone(), ahead: Arc::new(AtomicI64::new(-50_000)) };
+        let window = SlidingWindow { limit: 2 };
+        let now = 1_700_000_000_000;
+        assert!(one.admit("a", window, now).await.expect("counted").admitted);
+        assert!(other.admit("a", window, now + 50_000 + 30_000).await.expect("counted").admitted);
+        let refused = other.admit("a", window, now + 50_000 + 31_000).await.expect("counted");
+        assert!(!refused.admitted);
+        assert!((now + 110_000..now + 112_000).contains(&refused.frees_at), "by its own clock: {refused:?}");
+        assert!(one.admit("a", window, now + 61_000).await.expect("counted").admitted, "a minute is over");
+    }
 }

@@ -3,7 +3,9 @@
 use island_protocol::{host::Capabilities, ids::HostId, time::Timestamp};
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{Connection, Pool, QueryContext as _, Row, StoreError, json, parsed, to_json, to_text};
+use super::{
+    Connection, Pool, QueryContext as _, Row, StoreError, json, parsed, revocation, to_json, to_text,
+};
 use crate::fleet::Enrolled;
 
 const COLUMNS: &str = "id, account_id, public_key, name, region, capabilities, karma_ms, last_seen_at, left_at, tokens_per_second";
@@ -65,20 +67,29 @@ pub(crate) async fn enroll(
     .bind(&host.public_key)
     .bind(to_text(&host.name))
     .bind(now.unix_ms())
-    .execute(conn)
+    .execute(&mut *conn)
     .await
     .context("enroll an Island")?;
-    Ok(done.rows_affected() == 1)
+    if done.rows_affected() == 0 {
+        return Ok(false);
+    }
+    revocation::allow(conn, &host.public_key).await?;
+    Ok(true)
 }
 
-/// Records that an Island left. Its earnings stay with its account.
+/// Records that an Island left, and revokes its fabric credentials. Its earnings stay with its account.
 pub(crate) async fn leave(conn: &mut Connection, id: HostId, now: Timestamp) -> Result<(), StoreError> {
-    sqlx::query("UPDATE hosts SET left_at = $2, changed_at = $2 WHERE id = $1")
-        .bind(id.to_string())
-        .bind(now.unix_ms())
-        .execute(conn)
-        .await
-        .context("record that an Island left")?;
+    let row =
+        sqlx::query("UPDATE hosts SET left_at = $2, changed_at = $2 WHERE id = $1 RETURNING public_key")
+            .bind(id.to_string())
+            .bind(now.unix_ms())
+            .fetch_optional(&mut *conn)
+            .await
+            .context("record that an Island left")?;
+    if let Some(row) = row {
+        let public_key: String = row.try_get("public_key").context("read a column")?;
+        revocation::revoke(conn, &public_key, now).await?;
+    }
     Ok(())
 }
 

@@ -5,9 +5,6 @@ use sqlx::Row as _;
 
 use super::{Connection, Pool, QueryContext as _, StoreError};
 
-/// Life of a record, milliseconds.
-const LIFE_MS: i64 = 24 * 3_600_000;
-
 /// Name of `POST /jobs` in records.
 pub(crate) const JOBS: &str = "jobs";
 /// `POST /chat/completions`.
@@ -26,6 +23,8 @@ pub(crate) struct Claim<'a> {
     pub key: &'a str,
     /// Fingerprint of the body.
     pub fingerprint: &'a str,
+    /// Life of a record, milliseconds.
+    pub life_ms: i64,
 }
 
 /// Result of a claim.
@@ -58,7 +57,7 @@ pub(crate) async fn claim(
     .bind(claim.fingerprint)
     .bind(made)
     .bind(now.unix_ms())
-    .bind(now.plus_ms(-LIFE_MS).unix_ms())
+    .bind(now.plus_ms(-claim.life_ms).unix_ms())
     .execute(&mut *conn)
     .await
     .context("record an idempotency key")?;
@@ -107,10 +106,10 @@ pub(crate) async fn remove(conn: &mut Connection, route: &str, made: &str) -> Re
     Ok(())
 }
 
-/// Removes expired records.
-pub(crate) async fn purge(conn: &mut Connection, now: Timestamp) -> Result<(), StoreError> {
+/// Removes records that were made until `expired`.
+pub(crate) async fn purge(conn: &mut Connection, expired: Timestamp) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM idempotency WHERE created_at <= $1")
-        .bind(now.plus_ms(-LIFE_MS).unix_ms())
+        .bind(expired.unix_ms())
         .execute(conn)
         .await
         .context("purge idempotency keys")?;

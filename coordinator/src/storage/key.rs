@@ -10,7 +10,7 @@ use island_protocol::{
 };
 use sqlx::Row as _;
 
-use super::{Connection, Pool, QueryContext as _, Row, StoreError, moment, parsed, to_text};
+use super::{Connection, Pool, QueryContext as _, Row, StoreError, moment, parsed, revocation, to_text};
 
 /// The scopes of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,7 +229,8 @@ pub(crate) async fn refund(conn: &mut Connection, id: &str, amount: MicroCredits
     Ok(())
 }
 
-/// Returns the part of a job's price that was not charged to the cap of its key.
+/// Returns the part of a job's price that was not charged to the cap of its key, or of the key that took over the cap
+/// when that key was revoked.
 pub(crate) async fn refund_job(
     conn: &mut Connection,
     job: JobId,
@@ -238,25 +239,61 @@ pub(crate) async fn refund_job(
     if amount == MicroCredits::ZERO {
         return Ok(());
     }
-    sqlx::query(
-        "UPDATE api_keys SET spent = spent - $2 WHERE id = (SELECT api_key_id FROM jobs WHERE id = $1)",
-    )
-    .bind(job.to_string())
-    .bind(amount.0)
-    .execute(conn)
-    .await
-    .context("refund the cap of an API key")?;
+    let row = sqlx::query("SELECT api_key_id FROM jobs WHERE id = $1")
+        .bind(job.to_string())
+        .fetch_one(&mut *conn)
+        .await
+        .context("read the API key of a job")?;
+    let key: Option<String> = row.try_get("api_key_id").context("read a column")?;
+    let Some(key) = key else { return Ok(()) };
+    if let Some(holder) = holder_of_cap(conn, key).await? {
+        refund(conn, &holder, amount).await?;
+    }
     Ok(())
 }
 
-/// Revokes an account's key; the rest of its cap returns to the key that created it. Returns `false` if there is no
-/// such key or it is revoked already.
+/// The first key among this one and those that made it, from child to parent, that is not revoked. The cap of a revoked
+/// key is part of its parent's.
+async fn holder_of_cap(conn: &mut Connection, key: String) -> Result<Option<String>, StoreError> {
+    let mut next = Some(key);
+    while let Some(id) = next {
+        let row = sqlx::query("SELECT parent_id, revoked_at FROM api_keys WHERE id = $1")
+            .bind(&id)
+            .fetch_optional(&mut *conn)
+            .await
+            .context("find the holder of a cap")?;
+        let Some(row) = row else { return Ok(None) };
+        if moment(&row, "revoked_at")?.is_none() {
+            return Ok(Some(id));
+        }
+        next = row.try_get("parent_id").context("read a column")?;
+    }
+    Ok(None)
+}
+
+/// Result of a revocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Revoked {
+    /// The key is revoked now.
+    Yes,
+    /// The account has no such key, or it is revoked already.
+    Unknown,
+    /// The caller's key has a cap and did not make this one.
+    NotAllowed,
+}
+
+/// Revokes an account's key; the rest of its cap returns to the nearest key above it that is not revoked. A capped key
+/// may revoke itself and keys below it. Fabric credentials that were made with the key are revoked as well.
 pub(crate) async fn revoke(
     conn: &mut Connection,
     account: AccountId,
+    caller: ApiKeyId,
     id: ApiKeyId,
     now: Timestamp,
-) -> Result<bool, StoreError> {
+) -> Result<Revoked, StoreError> {
+    if !may_revoke(conn, caller, id).await? {
+        return Ok(Revoked::NotAllowed);
+    }
     let row = sqlx::query(
         "UPDATE api_keys SET revoked_at = $3 WHERE id = $1 AND account_id = $2 AND revoked_at IS NULL \
          RETURNING spend_cap, spent, parent_id",
@@ -267,13 +304,46 @@ pub(crate) async fn revoke(
     .fetch_optional(&mut *conn)
     .await
     .context("revoke an API key")?;
-    let Some(row) = row else { return Ok(false) };
+    let Some(row) = row else { return Ok(Revoked::Unknown) };
     let parent: Option<String> = row.try_get("parent_id").context("read a column")?;
     let spent = credits(&row, "spent")?.unwrap_or_default();
-    if let (Some(parent), Some(cap)) = (parent, credits(&row, "spend_cap")?) {
-        refund(conn, &parent, cap - spent).await?;
+    if let (Some(parent), Some(cap)) = (parent, credits(&row, "spend_cap")?)
+        && let Some(holder) = holder_of_cap(conn, parent).await?
+    {
+        refund(conn, &holder, cap - spent).await?;
     }
-    Ok(true)
+    revocation::revoke_watchers(conn, id, now).await?;
+    Ok(Revoked::Yes)
+}
+
+/// Whether a key may revoke another: one without a cap may revoke all of its account, one with a cap itself and those
+/// that it made, directly or not.
+async fn may_revoke(conn: &mut Connection, caller: ApiKeyId, id: ApiKeyId) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT spend_cap FROM api_keys WHERE id = $1")
+        .bind(caller.to_string())
+        .fetch_optional(&mut *conn)
+        .await
+        .context("read the cap of an API key")?;
+    if row.as_ref().map_or(Ok(None), |row| credits(row, "spend_cap"))?.is_none() {
+        return Ok(true);
+    }
+    let caller = caller.to_string();
+    let mut next = Some(id.to_string());
+    while let Some(id) = next {
+        if id == caller {
+            return Ok(true);
+        }
+        let row = sqlx::query("SELECT parent_id FROM api_keys WHERE id = $1")
+            .bind(&id)
+            .fetch_optional(&mut *conn)
+            .await
+            .context("read what made an API key")?;
+        next = match row {
+            Some(row) => row.try_get("parent_id").context("read a column")?,
+            None => None,
+        };
+    }
+    Ok(false)
 }
 
 /// Records when keys were last used.

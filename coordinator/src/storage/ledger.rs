@@ -6,7 +6,7 @@ use island_protocol::{
     ids::{AccountId, JobId},
     time::Timestamp,
 };
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 use super::{Connection, Pool, QueryContext as _, Row, StoreError};
@@ -57,8 +57,8 @@ pub(crate) async fn try_post(
         _ => return Err(StoreError::Corrupt { what: "balance" }),
     }
     sqlx::query(
-        "INSERT INTO ledger_entries (id, ledger, kind, job_id, amount, created_at) \
-         VALUES ($1, $2, $3, $4, $5, $6), ($7, $8, $3, $4, $9, $6)",
+        "INSERT INTO ledger_entries (id, ledger, kind, job_id, amount, created_at, part) \
+         VALUES ($1, $2, $3, $4, $5, $6, $10), ($7, $8, $3, $4, $9, $6, $10)",
     )
     .bind(Uuid::now_v7().to_string())
     .bind(&from)
@@ -69,6 +69,7 @@ pub(crate) async fn try_post(
     .bind(Uuid::now_v7().to_string())
     .bind(&to)
     .bind(given.0)
+    .bind(i64::from(posting.part))
     .execute(conn)
     .await
     .context("write two ledger entries")?;
@@ -122,34 +123,58 @@ pub(crate) async fn audit(pool: &Pool) -> Result<(MicroCredits, i64), StoreError
     ))
 }
 
-/// A page of an account's entries in both of its books, newest first, and their total number.
+/// A page of an account's entries in both of its books, newest first, and their total number: those behind the entry
+/// `after`, none if that is not one of them, without the first `offset`. Each book is read in the order of its index, as
+/// far as the page reaches.
 pub(crate) async fn page(
     pool: &Pool,
     account: AccountId,
+    after: Option<Uuid>,
     limit: u64,
     offset: u64,
 ) -> Result<(Vec<LedgerEntry>, u64), StoreError> {
     let (balance, holds) = (Book::Balance(account).to_string(), Book::Holds(account).to_string());
-    let total = sqlx::query("SELECT COUNT(*) AS n FROM ledger_entries WHERE ledger IN ($1, $2)")
-        .bind(&balance)
-        .bind(&holds)
-        .fetch_one(pool)
-        .await
-        .and_then(|row| row.try_get::<i64, _>("n"))
-        .context("count ledger entries")?;
-    let rows = sqlx::query(
-        "SELECT id, ledger, kind, job_id, amount, created_at FROM ledger_entries WHERE ledger IN ($1, $2) \
-         ORDER BY created_at DESC, id DESC LIMIT $3 OFFSET $4",
+    let total = sqlx::query(
+        "SELECT CAST(COALESCE(SUM(entries), 0) AS BIGINT) AS n FROM balances WHERE ledger IN ($1, $2)",
     )
     .bind(&balance)
     .bind(&holds)
-    .bind(limit as i64)
-    .bind(i64::try_from(offset).unwrap_or(i64::MAX))
-    .fetch_all(pool)
+    .fetch_one(pool)
     .await
-    .context("list ledger entries")?;
+    .and_then(|row| row.try_get::<i64, _>("n"))
+    .context("count ledger entries")?
+    .max(0) as u64;
+    if offset >= total {
+        return Ok((Vec::new(), total));
+    }
+    let reach = i64::try_from(limit.saturating_add(offset)).unwrap_or(i64::MAX);
+    let behind = if after.is_some() {
+        "AND (created_at, id) < \
+         (SELECT a.created_at, a.id FROM ledger_entries a WHERE a.id = $6 AND a.ledger IN ($1, $2))"
+    } else {
+        ""
+    };
+    let book = |parameter| {
+        format!(
+            "SELECT * FROM (SELECT id, ledger, kind, job_id, amount, created_at FROM ledger_entries \
+             WHERE ledger = {parameter} {behind} ORDER BY created_at DESC, id DESC LIMIT $3) AS book"
+        )
+    };
+    let statement = format!(
+        "{} UNION ALL {} ORDER BY created_at DESC, id DESC LIMIT $4 OFFSET $5",
+        book("$1"),
+        book("$2")
+    );
+    let query = sqlx::query(AssertSqlSafe(statement))
+        .bind(&balance)
+        .bind(&holds)
+        .bind(reach)
+        .bind(limit as i64)
+        .bind(offset as i64);
+    let query = if let Some(after) = after { query.bind(after.to_string()) } else { query };
+    let rows = query.fetch_all(pool).await.context("list ledger entries")?;
     let entries = rows.iter().map(|row| entry(row, &holds)).collect::<Result<_, _>>()?;
-    Ok((entries, total.max(0) as u64))
+    Ok((entries, total))
 }
 
 fn entry(row: &Row, holds: &str) -> Result<LedgerEntry, StoreError> {

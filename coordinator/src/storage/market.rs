@@ -1,13 +1,30 @@
 //! Prices of and demand for Cargos, read from the ledger and the jobs.
+//!
+//! Hours that are over are summed once ([`sum_hour`]). A request reads the sums, and the jobs that completed since, so
+//! that its cost does not grow with the jobs that have ended. A job whose end is committed more than [`LAG_MS`] after
+//! its hour is missing in these numbers, never in the ledger.
 
 use std::collections::HashMap;
 
 use island_protocol::{credits::MicroCredits, ids::Slug, time::Timestamp};
+use sqlx::AssertSqlSafe;
 
-use super::{Pool, QueryContext as _, Row, StoreError, integer, parsed};
+use super::{
+    Pool, QueryContext as _, Row, Store, StoreError, commit, integer, parsed,
+    progress::{self, Task},
+};
 
 /// Milliseconds of an hour.
 pub(crate) const HOUR_MS: i64 = 3_600_000;
+/// Time from the end of an hour until it is summed: ends of jobs may be committed late.
+const LAG_MS: i64 = 10 * 60_000;
+/// How long the sums of hours are kept. The history of prices shows a week.
+const HOURS_KEPT: i64 = 8 * 24;
+/// Completed jobs since `$1` that consumers submitted, each with the settled price, 0 if none.
+const COMPLETED: &str = "SELECT j.workload_slug, j.completed_at / 3600000 AS hour, j.host_id, \
+     (SELECT CAST(COALESCE(SUM(e.amount), 0) AS BIGINT) FROM ledger_entries e \
+      WHERE e.job_id = j.id AND e.kind = 'settle' AND e.amount > 0) AS price \
+     FROM jobs j WHERE j.only_host IS NULL AND j.status = 'completed' AND j.completed_at >= $1";
 
 /// Prices of completed jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,19 +47,27 @@ impl Prices {
     }
 }
 
-/// Settled prices of completed jobs since a time, for each Cargo.
+/// Settled prices of completed jobs since the hour of a time, for each Cargo.
 pub(crate) async fn prices(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug, Prices>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT j.workload_slug AS slug, CAST(SUM(e.amount) AS BIGINT) AS total, MIN(e.amount) AS least, \
-         MAX(e.amount) AS most, COUNT(*) AS jobs FROM ledger_entries e JOIN jobs j ON j.id = e.job_id \
-         WHERE e.kind = 'settle' AND e.amount > 0 AND e.created_at >= $1 AND j.status = 'completed' \
-         GROUP BY j.workload_slug",
-    )
-    .bind(since.unix_ms())
+    let first = hour_of(since);
+    let unsummed = progress::get(pool, Task::Market).await?.max(first * HOUR_MS);
+    let rows = sqlx::query(AssertSqlSafe(format!(
+        "SELECT slug, CAST(SUM(total) AS BIGINT) AS total, MIN(least) AS least, MAX(most) AS most, \
+         CAST(SUM(jobs) AS BIGINT) AS jobs FROM ( \
+         SELECT workload_slug AS slug, total, least, most, jobs FROM market_hours WHERE hour >= $2 AND jobs > 0 \
+         UNION ALL SELECT c.workload_slug, CAST(SUM(c.price) AS BIGINT), MIN(c.price), MAX(c.price), COUNT(*) \
+          FROM ({COMPLETED}) c WHERE c.price > 0 GROUP BY c.workload_slug) AS parts GROUP BY slug"
+    )))
+    .bind(unsummed)
+    .bind(first)
     .fetch_all(pool)
     .await
     .context("read settled prices")?;
     rows.iter().map(|row| Ok((parsed(row, "slug")?, Prices::read(row)?))).collect()
+}
+
+fn hour_of(time: Timestamp) -> i64 {
+    time.unix_ms().div_euclid(HOUR_MS)
 }
 
 /// Settled prices of one Cargo in one hour.
@@ -54,16 +79,19 @@ pub(crate) struct Hour {
     pub hosts: u64,
 }
 
-/// Hours since a time in which jobs of a Cargo settled, oldest first.
+/// Hours since the hour of a time in which jobs of a Cargo settled, oldest first.
 pub(crate) async fn hours(pool: &Pool, slug: &Slug, since: Timestamp) -> Result<Vec<Hour>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT e.created_at / 3600000 AS hour, CAST(SUM(e.amount) AS BIGINT) AS total, MIN(e.amount) AS least, \
-         MAX(e.amount) AS most, COUNT(*) AS jobs, COUNT(DISTINCT j.host_id) AS hosts \
-         FROM ledger_entries e JOIN jobs j ON j.id = e.job_id \
-         WHERE e.kind = 'settle' AND e.amount > 0 AND e.created_at >= $1 AND j.status = 'completed' \
-         AND j.workload_slug = $2 GROUP BY e.created_at / 3600000 ORDER BY hour",
-    )
-    .bind(since.unix_ms())
+    let first = hour_of(since);
+    let unsummed = progress::get(pool, Task::Market).await?.max(first * HOUR_MS);
+    let rows = sqlx::query(AssertSqlSafe(format!(
+        "SELECT hour, total, least, most, jobs, hosts FROM market_hours \
+         WHERE workload_slug = $3 AND hour >= $2 AND jobs > 0 \
+         UNION ALL SELECT c.hour, CAST(SUM(c.price) AS BIGINT), MIN(c.price), MAX(c.price), COUNT(*), \
+          COUNT(DISTINCT c.host_id) \
+          FROM ({COMPLETED} AND j.workload_slug = $3) c WHERE c.price > 0 GROUP BY c.hour ORDER BY 1"
+    )))
+    .bind(unsummed)
+    .bind(first)
     .bind(slug.as_str())
     .fetch_all(pool)
     .await
@@ -77,6 +105,58 @@ pub(crate) async fn hours(pool: &Pool, slug: &Slug, since: Timestamp) -> Result<
             })
         })
         .collect()
+}
+
+/// Sums the next hour that is over and in which jobs completed. Returns `false` if no such hour remains.
+pub(crate) async fn sum_hour(store: &Store, now: Timestamp) -> Result<bool, StoreError> {
+    let summed = progress::get(store.reader(), Task::Market).await?;
+    let over = hour_of(now.plus_ms(-LAG_MS)) * HOUR_MS;
+    let row = sqlx::query(
+        "SELECT MIN(completed_at) AS first FROM jobs \
+         WHERE only_host IS NULL AND status = 'completed' AND completed_at >= $1 AND completed_at < $2",
+    )
+    .bind(summed)
+    .bind(over)
+    .fetch_one(store.reader())
+    .await
+    .context("find the next hour of completed jobs")?;
+    let first: Option<i64> = sqlx::Row::try_get(&row, "first").context("read a column")?;
+    let Some(hour) = first.map(|at| at.div_euclid(HOUR_MS)) else { return Ok(false) };
+    let end = (hour + 1) * HOUR_MS;
+    let mut tx = store.begin().await?;
+    if !progress::advance(&mut tx, Task::Market, summed, end).await? {
+        // Another coordinator sums this hour.
+        return Ok(true);
+    }
+    sqlx::query(AssertSqlSafe(format!(
+        "INSERT INTO market_hours (hour, workload_slug, completed, jobs, total, least, most, hosts) \
+         SELECT c.hour, c.workload_slug, COUNT(*), \
+         CAST(SUM(CASE WHEN c.price > 0 THEN 1 ELSE 0 END) AS BIGINT), CAST(SUM(c.price) AS BIGINT), \
+         COALESCE(MIN(CASE WHEN c.price > 0 THEN c.price END), 0), MAX(c.price), \
+         COUNT(DISTINCT CASE WHEN c.price > 0 THEN c.host_id END) \
+         FROM ({COMPLETED} AND j.completed_at < $2) c GROUP BY c.hour, c.workload_slug"
+    )))
+    .bind(hour * HOUR_MS)
+    .bind(end)
+    .execute(&mut *tx)
+    .await
+    .context("sum an hour")?;
+    sqlx::query(
+        "INSERT INTO market_totals (workload_slug, completed) \
+         SELECT workload_slug, completed FROM market_hours WHERE hour = $1 \
+         ON CONFLICT (workload_slug) DO UPDATE SET completed = market_totals.completed + excluded.completed",
+    )
+    .bind(hour)
+    .execute(&mut *tx)
+    .await
+    .context("add an hour to the totals")?;
+    sqlx::query("DELETE FROM market_hours WHERE hour < $1")
+        .bind(hour_of(now) - HOURS_KEPT)
+        .execute(&mut *tx)
+        .await
+        .context("remove old hours")?;
+    commit(tx).await?;
+    Ok(true)
 }
 
 /// Demand for a Cargo.
@@ -124,9 +204,15 @@ pub(crate) async fn demand(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug
 
 /// Number of completed jobs.
 pub(crate) async fn completed(pool: &Pool) -> Result<u64, StoreError> {
-    let row = sqlx::query("SELECT COUNT(*) AS n FROM jobs WHERE only_host IS NULL AND status = 'completed'")
-        .fetch_one(pool)
-        .await
-        .context("count completed jobs")?;
+    let unsummed = progress::get(pool, Task::Market).await?;
+    let row = sqlx::query(
+        "SELECT CAST((SELECT COALESCE(SUM(completed), 0) FROM market_totals) + \
+         (SELECT COUNT(*) FROM jobs WHERE only_host IS NULL AND status = 'completed' AND completed_at >= $1) \
+         AS BIGINT) AS n",
+    )
+    .bind(unsummed)
+    .fetch_one(pool)
+    .await
+    .context("count completed jobs")?;
     Ok(integer(&row, "n")?.max(0) as u64)
 }

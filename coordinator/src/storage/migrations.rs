@@ -7,7 +7,7 @@ use sqlx::{
     migrate::{Migration, MigrationType, Migrator},
 };
 
-use super::{Dialect, Pool, StoreError};
+use super::{Dialect, Pool, QueryContext as _, StoreError, integer};
 
 /// File name without `.sql`, and content. Listed by hand: `sqlx::migrate!` would build SQLite and both drivers a second time, for the
 /// compiler's side.
@@ -19,9 +19,10 @@ macro_rules! files {
     };
 }
 
-const SHARED: &[File] = files!["": "0001_start", "0002_keys_and_limits", "0006_coordinators", "0013_pairings", "0014_checks", "0015_books", "0016_coordinator_id"];
-const SQLITE: &[File] = files!["sqlite/": "0005_guards", "0012_counters"];
-const POSTGRES: &[File] = files!["postgres/": "0005_guards", "0012_counters"];
+const SHARED: &[File] = files!["": "0001_start", "0002_keys_and_limits", "0006_coordinators", "0013_pairings", "0014_checks", "0015_books", "0016_coordinator_id", "0020_listing", "0022_market", "0023_retention", "0024_revocations", "0025_compatibility", "0031_job_parts"];
+const SQLITE: &[File] =
+    files!["sqlite/": "0005_guards", "0012_counters", "0021_counts", "0026_pieces_stay", "0030_claim_nonces"];
+const POSTGRES: &[File] = files!["postgres/": "0005_guards", "0012_counters", "0021_counts", "0026_pieces_stay", "0030_claim_nonces"];
 
 fn of(dialect: Dialect) -> Vec<Migration> {
     let own = match dialect {
@@ -41,8 +42,25 @@ fn migration((name, sql): &File) -> Migration {
 }
 
 /// Migrates a database to this version. Coordinators that start together wait for each other.
+///
+/// A database that a newer coordinator migrated is used as it is, so that an older one may start again during an
+/// upgrade, unless one of the newer migrations did more than add.
 pub(super) async fn run(dialect: Dialect, pool: &Pool) -> Result<(), StoreError> {
-    Migrator::with_migrations(of(dialect)).run(pool).await.map_err(StoreError::Migrate)
+    run_all(of(dialect), pool).await
+}
+
+async fn run_all(migrations: Vec<Migration>, pool: &Pool) -> Result<(), StoreError> {
+    let newest = migrations.iter().map(|migration| migration.version).max().unwrap_or_default();
+    let mut migrator = Migrator::with_migrations(migrations);
+    migrator.set_ignore_missing(true).run(pool).await.map_err(StoreError::Migrate)?;
+    let oldest = sqlx::query("SELECT MAX(oldest) AS oldest FROM compatibility").fetch_one(pool).await;
+    let oldest = integer(&oldest.context("read the compatibility of the database")?, "oldest")?;
+    if oldest > newest { Err(StoreError::TooNew { oldest, newest }) } else { Ok(()) }
+}
+
+/// The newest migration of this program.
+pub(super) fn newest(dialect: Dialect) -> i64 {
+    of(dialect).iter().map(|migration| migration.version).max().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -64,6 +82,26 @@ mod tests {
                 names.iter().map(|path| path.file_stem().and_then(|name| name.to_str())).collect();
             assert_eq!(names, files.iter().map(|(name, _)| Some(*name)).collect::<Vec<_>>());
         }
+    }
+
+    #[tokio::test]
+    async fn an_older_coordinator_starts_unless_a_newer_migration_forbids_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = sqlx::sqlite::SqliteConnectOptions::new();
+        let file = file.filename(dir.path().join("island.db")).create_if_missing(true);
+        let pool = crate::storage::open::pool(&file, 1, &[]).await.expect("database");
+        let newer = |sql: &'static str| {
+            let mut all = of(Dialect::Sqlite);
+            all.push(migration(&("9000_newer", sql)));
+            all
+        };
+        run_all(newer("CREATE TABLE later (id TEXT)"), &pool).await.expect("the newer one migrates");
+        run(Dialect::Sqlite, &pool).await.expect("the older one starts");
+        let forbids = migration(&("9001_breaks", "UPDATE compatibility SET oldest = 9001"));
+        let all = newer("CREATE TABLE later (id TEXT)").into_iter().chain([forbids]).collect();
+        run_all(all, &pool).await.expect("the newest one migrates");
+        let error = run(Dialect::Sqlite, &pool).await.expect_err("the older one refuses");
+        assert!(matches!(error, StoreError::TooNew { oldest: 9001, .. }), "{error}");
     }
 
     #[test]

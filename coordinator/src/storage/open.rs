@@ -10,8 +10,8 @@ use sqlx::{
 use tokio::sync::Notify;
 
 use super::{
-    Dialect, GroupCommit, Pool, Store, StoreError, Writer, checkpoint::Checkpoints, counters::Counters,
-    migrations,
+    AccountQueues, Dialect, GroupCommit, Pool, Store, StoreError, Writer, checkpoint::Checkpoints,
+    counters::Counters, migrations,
 };
 use crate::config::DatabaseUrl;
 
@@ -30,6 +30,10 @@ const POSTGRES: &str = "SET application_name = 'island-coordinator'; \
      SET lock_timeout = '20s'; \
      SET statement_timeout = '60s'; \
      SET idle_in_transaction_session_timeout = '30s';";
+/// Settings of a connection whose statements may take long: migrations wait for each other and build indexes, a backup
+/// reads everything.
+pub(super) const POSTGRES_PATIENT: &str = "SET application_name = 'island-coordinator'; \
+     SET lock_timeout = 0; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;";
 
 /// Opens the file, created if absent, with one writer and several readers.
 pub(super) async fn sqlite(path: &Path) -> Result<Store, StoreError> {
@@ -64,21 +68,41 @@ pub(super) async fn pool(
     pool.connect_with(options).await.map_err(StoreError::Open)
 }
 
-/// Connects to a server; reads and writes share one pool.
+/// Connects to a server. Reads, writes and counters have pools of their own, so that none of them can occupy the
+/// connections of the others.
 pub(super) async fn postgres(url: &DatabaseUrl, connections: u32) -> Result<Store, StoreError> {
+    let migrator = postgres_pool(url, 1, &[POSTGRES_PATIENT])?;
+    let migrated = migrations::run(Dialect::Postgres, &migrator).await;
+    migrator.close().await;
+    migrated?;
+    let [reading, writing, counting] = shares(connections);
+    let pool = |connections| postgres_pool(url, connections, &[POSTGRES]);
+    let counters = Counters::shared(pool(counting)?);
+    let writer = Writer::Postgres { pool: pool(writing)?, queues: AccountQueues::default() };
+    Ok(Store { writer, readers: pool(reading)?, heartbeats: Some(pool(1)?), counters })
+}
+
+/// A pool that connects when it is used first.
+pub(super) fn postgres_pool(
+    url: &DatabaseUrl,
+    connections: u32,
+    setup: &'static [&'static str],
+) -> Result<Pool, StoreError> {
     sqlx::any::install_default_drivers();
     let options = url.secret().parse::<AnyConnectOptions>().map_err(StoreError::Open)?;
-    let pool = |connections| {
-        AnyPoolOptions::new()
-            .max_connections(connections)
-            .acquire_timeout(ACQUIRE)
-            .after_connect(|conn, _| Box::pin(configure(conn, &[POSTGRES])))
-    };
-    let shared = pool(connections).connect_with(options.clone()).await.map_err(StoreError::Open)?;
-    migrations::run(Dialect::Postgres, &shared).await?;
-    let heartbeats = Some(pool(1).connect_lazy_with(options));
-    let counters = Counters::shared(shared.clone());
-    Ok(Store { writer: Writer::Postgres(shared.clone()), readers: shared, heartbeats, counters })
+    let pool = AnyPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(ACQUIRE)
+        .after_connect(move |conn, _| Box::pin(configure(conn, setup)));
+    Ok(pool.connect_lazy_with(options))
+}
+
+/// Connections for reading, writing and counting, at least one each.
+fn shares(connections: u32) -> [u32; 3] {
+    let counting = (connections / 5).max(1);
+    let reading = ((connections.saturating_sub(counting)) / 2).max(1);
+    let writing = connections.saturating_sub(counting + reading).max(1);
+    [reading, writing, counting]
 }
 
 async fn configure(conn: &mut AnyConnection, statements: &[&'static str]) -> Result<(), sqlx::Error> {
@@ -86,4 +110,19 @@ async fn configure(conn: &mut AnyConnection, statements: &[&'static str]) -> Res
         conn.execute(sqlx::raw_sql(*statements)).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_shared_out_completely() {
+        assert_eq!(shares(10), [4, 4, 2]);
+        for connections in 3..100 {
+            let shares = shares(connections);
+            assert_eq!(shares.iter().sum::<u32>(), connections);
+            assert!(shares.iter().all(|share| *share > 0));
+        }
+    }
 }

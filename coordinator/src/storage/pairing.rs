@@ -13,15 +13,27 @@ pub(crate) struct Waiting {
     pub name: String,
 }
 
-/// Number of waiting Islands; expired ones are removed.
-pub(crate) async fn count(conn: &mut Connection, now: Timestamp) -> Result<i64, StoreError> {
+/// Removes expired codes, and of the others those that expire first, until fewer than `max` remain: made-up Islands do
+/// not keep an honest one from getting a code.
+pub(crate) async fn make_room(conn: &mut Connection, max: i64, now: Timestamp) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM pairings WHERE expires_at <= $1")
         .bind(now.unix_ms())
         .execute(&mut *conn)
         .await
         .context("remove expired pairings")?;
-    let row = sqlx::query("SELECT COUNT(*) AS waiting FROM pairings").fetch_one(conn).await;
-    row.context("count pairings")?.try_get("waiting").context("read a column")
+    let row = sqlx::query("SELECT COUNT(*) AS waiting FROM pairings").fetch_one(&mut *conn).await;
+    let waiting: i64 = row.context("count pairings")?.try_get("waiting").context("read a column")?;
+    if waiting < max {
+        return Ok(());
+    }
+    sqlx::query(
+        "DELETE FROM pairings WHERE code IN (SELECT code FROM pairings ORDER BY expires_at, code LIMIT $1)",
+    )
+    .bind(waiting - max + 1)
+    .execute(conn)
+    .await
+    .context("remove the oldest pairings")?;
+    Ok(())
 }
 
 /// Stores an Island under a code and replaces its earlier one. Returns `false` if the code is in use.
@@ -73,4 +85,35 @@ pub(crate) async fn take(
         })
     };
     row.map(read).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{
+        config::Database,
+        storage::{Store, commit},
+    };
+
+    #[tokio::test]
+    async fn the_oldest_code_makes_room_for_a_new_one() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let settings = Database { path: dir.path().join("island.db"), ..Database::default() };
+        let store = Store::open(&settings).await.expect("database");
+        let now = Timestamp::from_unix_ms(1_000_000);
+        let mut tx = store.begin().await.expect("begun");
+        for (code, expires) in [("OLD", 600), ("EXPIRED", 0), ("NEW", 700)] {
+            let waiting =
+                Waiting { host: HostId(Uuid::new_v4()), public_key: String::new(), name: String::new() };
+            assert!(insert(&mut tx, code, &waiting, now.plus_ms(expires)).await.expect("inserted"));
+        }
+        make_room(&mut tx, 3, now).await.expect("room");
+        make_room(&mut tx, 2, now).await.expect("room");
+        assert!(take(&mut tx, "OLD", now).await.expect("taken").is_none());
+        assert!(take(&mut tx, "NEW", now).await.expect("taken").is_some());
+        commit(tx).await.expect("committed");
+        store.close().await;
+    }
 }

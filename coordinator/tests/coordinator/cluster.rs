@@ -1,6 +1,7 @@
 //! Two coordinators on one database and one fabric.
 
 use island_coordinator::{app::App, clock::Clock};
+use island_protocol::api::claim::ClaimVerb;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sqlx::Row as _;
@@ -8,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    island::{Island, completed, token},
+    island::{Island, completed, signed, token},
     network::{Event, Events, Network},
     soon,
 };
@@ -76,6 +77,20 @@ async fn read_until(stream: &mut Events, seen: &mut Vec<Event>, expected: &str) 
     while text(seen) != expected {
         seen.push(stream.next().await.expect("event"));
     }
+}
+
+#[tokio::test]
+async fn a_signed_request_is_accepted_by_one_of_them() {
+    let (network, peer) = two().await;
+    let island = Island::start(&network).await;
+    let body = signed(island.id, &island.key, ClaimVerb::Credentials);
+    let send = async |url: &str| {
+        let request = network.http.post(format!("{url}/island/credentials")).json(&body);
+        request.send().await.expect("answer").status()
+    };
+    assert_eq!(send(&peer.url).await, StatusCode::OK);
+    assert_eq!(send(&network.url).await, StatusCode::UNPROCESSABLE_ENTITY);
+    peer.down().await;
 }
 
 #[tokio::test]
@@ -362,4 +377,41 @@ async fn requests_and_streams_of_both_coordinators_are_counted_together() {
     }
     // One submission and four streams were counted before.
     assert_eq!(admitted, 15);
+}
+
+#[tokio::test]
+async fn a_locked_account_does_not_stop_others() {
+    let network = Network::start().await;
+    let pool = network.sql().await;
+    // As a coordinator that stopped in the middle of a transaction.
+    let mut lock = pool.begin().await.expect("begun");
+    sqlx::query("SELECT id FROM accounts WHERE id = $1 FOR UPDATE")
+        .bind(network.consumer.id.to_string())
+        .execute(&mut *lock)
+        .await
+        .expect("locked");
+    let body = json!({"workload": "echo", "input": {"prompt": "hi"}});
+    let post = || tokio::spawn(network.call(Method::POST, "/jobs").json(&body).send());
+    let held: Vec<_> = (0..20).map(|_| post()).collect();
+    let waiting = async {
+        let waiters = "SELECT COUNT(*) FROM pg_locks WHERE NOT granted";
+        while sqlx::query_scalar::<_, i64>(waiters).fetch_one(&pool).await.expect("locks") == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("a transaction that waits for the account", waiting).await;
+    for _ in 0..10 {
+        for (method, path) in [(Method::GET, "/account"), (Method::POST, "/api-keys")] {
+            let request = network.http.request(method, format!("{}{path}", network.url));
+            let request = request.bearer_auth(&network.owner.key).json(&json!({"name": "k"}));
+            let response = soon("an answer to another account", request.send()).await.expect("answer");
+            assert!(response.status().is_success(), "{path}: {}", response.status());
+        }
+    }
+    lock.rollback().await.expect("unlocked");
+    for request in held {
+        let response = soon("an answer", request).await.expect("no panic").expect("answer");
+        assert!([201, 429].contains(&response.status().as_u16()), "{}", response.status());
+    }
+    pool.close().await;
 }

@@ -4,7 +4,7 @@ pub(crate) mod database;
 pub(crate) mod island;
 pub(crate) mod nats;
 pub(crate) mod network;
-mod postgres;
+pub(crate) mod postgres;
 mod process;
 
 use std::time::Duration;

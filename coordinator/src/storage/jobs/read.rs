@@ -3,7 +3,6 @@
 use island_protocol::{
     api::{JobError, JobSummary},
     credits::MicroCredits,
-    event::{JobEvent, Numbered},
     ids::{AccountId, HostId, JobId},
     job::JobStatus,
     time::Timestamp,
@@ -18,7 +17,7 @@ use crate::{
 /// Listed by name, so that a column which a newer coordinator adds does not affect this one.
 pub(super) const COLUMNS: &str = "id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
      attempt, epoch, host_id, only_host, head, first_event, deadline, created_at, started_at, completed_at, output, usage, \
-     error_code, error_message";
+     error_code, error_message, parts, cancel_unread";
 
 pub(super) fn status(row: &Row) -> Result<JobStatus, StoreError> {
     let name: String = row.try_get("status").context("read a column")?;
@@ -51,6 +50,8 @@ pub(super) fn read(row: &Row) -> Result<Job, StoreError> {
         deadline: Timestamp::from_unix_ms(integer(row, "deadline")?),
         created_at: Timestamp::from_unix_ms(integer(row, "created_at")?),
         started_at: moment(row, "started_at")?,
+        parts: json(row, "parts")?.unwrap_or_default(),
+        cancel_unread: integer(row, "cancel_unread")? != 0,
         end: read_end(row)?,
     })
 }
@@ -84,32 +85,43 @@ pub(crate) struct JobPage {
     pub total: u64,
 }
 
-/// An account's jobs, newest first, without its Islands' checks of themselves.
+/// An account's jobs, newest first, without its Islands' checks of themselves: those behind the job `after`, none
+/// if that is not one of them, without the first `offset`. Skipped jobs are counted in the index only.
 pub(crate) async fn page(
     pool: &Pool,
     account: AccountId,
+    after: Option<JobId>,
     limit: u64,
     offset: u64,
 ) -> Result<JobPage, StoreError> {
-    let total = sqlx::query("SELECT COUNT(*) AS n FROM jobs WHERE account_id = $1 AND only_host IS NULL")
+    let total = sqlx::query("SELECT jobs FROM accounts WHERE id = $1")
         .bind(account.to_string())
         .fetch_one(pool)
         .await
-        .and_then(|row| row.try_get::<i64, _>("n"))
-        .context("count jobs")?;
-    let rows = sqlx::query(
-        "SELECT id, workload_slug, status, created_at, started_at, completed_at FROM jobs \
-         WHERE account_id = $1 AND only_host IS NULL \
-         ORDER BY created_at DESC, id DESC LIMIT $2 OFFSET $3",
-    )
-    .bind(account.to_string())
-    .bind(limit as i64)
-    .bind(i64::try_from(offset).unwrap_or(i64::MAX))
-    .fetch_all(pool)
-    .await
-    .context("list jobs")?;
+        .and_then(|row| row.try_get::<i64, _>("jobs"))
+        .context("count jobs")?
+        .max(0) as u64;
+    if offset >= total {
+        return Ok(JobPage { jobs: Vec::new(), total });
+    }
+    let behind = if after.is_some() {
+        "AND (created_at, id) < (SELECT a.created_at, a.id FROM jobs a WHERE a.id = $4 AND a.account_id = $1)"
+    } else {
+        ""
+    };
+    let statement = format!(
+        "SELECT id, workload_slug, status, created_at, started_at, completed_at FROM jobs WHERE id IN \
+         (SELECT id FROM jobs WHERE account_id = $1 AND only_host IS NULL {behind} \
+          ORDER BY created_at DESC, id DESC LIMIT $2 OFFSET $3) ORDER BY created_at DESC, id DESC"
+    );
+    let query = sqlx::query(AssertSqlSafe(statement))
+        .bind(account.to_string())
+        .bind(limit as i64)
+        .bind(i64::try_from(offset).unwrap_or(i64::MAX));
+    let query = if let Some(after) = after { query.bind(after.to_string()) } else { query };
+    let rows = query.fetch_all(pool).await.context("list jobs")?;
     let jobs = rows.iter().map(summary).collect::<Result<_, _>>()?;
-    Ok(JobPage { jobs, total: total as u64 })
+    Ok(JobPage { jobs, total })
 }
 
 fn summary(row: &Row) -> Result<JobSummary, StoreError> {
@@ -136,12 +148,25 @@ pub(crate) async fn recent(pool: &Pool, account: AccountId, limit: u32) -> Resul
     rows.iter().map(|row| parsed(row, "id")).collect()
 }
 
-/// All events of an ended job.
-pub(crate) async fn events(pool: &Pool, id: JobId) -> Result<Option<Vec<Numbered<JobEvent>>>, StoreError> {
-    let row = sqlx::query("SELECT events FROM job_events WHERE job_id = $1")
-        .bind(id.to_string())
+/// Number of open jobs of each status.
+pub(crate) async fn open_by_status(pool: &Pool) -> Result<Vec<(String, i64)>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT status, COUNT(*) AS n FROM jobs \
+         WHERE status IN ('submitted', 'pending', 'queued', 'running') GROUP BY status",
+    )
+    .fetch_all(pool)
+    .await
+    .context("count open jobs")?;
+    rows.iter().map(|row| Ok((row.try_get("status").context("read a column")?, integer(row, "n")?))).collect()
+}
+
+/// Whether an Island checked itself after a time.
+pub(crate) async fn was_checked(pool: &Pool, host: HostId, since: Timestamp) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT id FROM jobs WHERE only_host = $1 AND created_at > $2 LIMIT 1")
+        .bind(host.to_string())
+        .bind(since.unix_ms())
         .fetch_optional(pool)
         .await
-        .context("read the events of a job")?;
-    Ok(row.map(|row| json(&row, "events")).transpose()?.flatten())
+        .context("find an Island's last check")?;
+    Ok(row.is_some())
 }

@@ -1,0 +1,94 @@
+//! Work that no request waits for: sums of the market, the deletion of old data, and the revocation of fabric
+//! credentials. Every coordinator does it; each step is done by one of them.
+
+mod revocations;
+
+use std::time::Duration;
+
+use island_daemon::chain::Chain;
+use island_protocol::time::Timestamp;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::Clock,
+    config::Retention,
+    storage::{Store, StoreError, commit, idempotency, market, progress::Task, retention, revocation},
+};
+pub(crate) use revocations::Revocations;
+
+const INTERVAL: Duration = Duration::from_mins(1);
+/// Pause between two batches of deletions, in which others write.
+const BATCH_PAUSE: Duration = Duration::from_millis(20);
+const DAY_MS: i64 = 24 * 3_600_000;
+
+/// The task for sums and deletions.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    pub store: Store,
+    pub clock: Clock,
+    pub retention: Retention,
+    /// Maximum life of fabric credentials.
+    pub credentials_ms: i64,
+    pub stop: CancellationToken,
+}
+
+impl Maintenance {
+    /// Runs until `stop` is triggered.
+    pub(crate) async fn run(self) {
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            // Every step is a transaction, so a round may end between any two of them.
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                done = self.round() => if let Err(error) = done {
+                    tracing::warn!(error = %Chain(&error), "maintenance of the database interrupted; will retry");
+                }
+            }
+        }
+    }
+
+    async fn round(&self) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        while market::sum_hour(&self.store, now).await? {}
+        for (task, days) in [
+            (Task::Events, self.retention.events_d),
+            (Task::Outputs, self.retention.outputs_d),
+            (Task::Inputs, self.retention.inputs_d),
+        ] {
+            let Some(cutoff) = cutoff(now, days) else { continue };
+            while retention::delete_ended_before(&self.store, task, cutoff, now).await? {
+                tokio::time::sleep(BATCH_PAUSE).await;
+            }
+        }
+        let mut tx = self.store.begin().await?;
+        let life_ms = i64::from(self.retention.idempotency_h) * 3_600_000;
+        idempotency::purge(&mut tx, now.plus_ms(-life_ms)).await?;
+        revocation::purge(&mut tx, now, self.credentials_ms).await?;
+        commit(tx).await
+    }
+}
+
+/// The time of completion up to which data is deleted.
+fn cutoff(now: Timestamp, days: u32) -> Option<Timestamp> {
+    (days > 0).then(|| now.plus_ms(-i64::from(days) * DAY_MS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_days_keep_data_for_ever() {
+        let now = Timestamp::from_unix_ms(10 * DAY_MS);
+        assert_eq!(cutoff(now, 0), None);
+        assert_eq!(cutoff(now, 3), Some(Timestamp::from_unix_ms(7 * DAY_MS)));
+    }
+}

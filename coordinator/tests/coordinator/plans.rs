@@ -1,0 +1,239 @@
+//! The statements are those that the coordinator executes while this test calls its API, so a new one is checked as well.
+
+use std::{
+    collections::BTreeSet,
+    fmt::{Debug, Write as _},
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use island_coordinator::config::Database;
+use reqwest::Method;
+use serde_json::{Value, json};
+use sqlx::{AnyPool, AssertSqlSafe, Executor as _, Row as _};
+use tracing::field::{Field, Visit};
+use tracing_subscriber::{Layer, layer::SubscriberExt as _};
+
+use crate::support::{
+    answer, database,
+    island::{Island, completed, token},
+    network::Network,
+    postgres::{MISSING, Server},
+};
+
+/// Tables that grow with the jobs that have ended.
+const LARGE: [&str; 5] = ["jobs", "job_events", "job_event_pieces", "ledger_entries", "idempotency"];
+/// The names under which statements use them.
+const ALIASES: [&str; 3] = ["j", "e", "a"];
+/// Indexes over open jobs only, which may be read completely.
+const SMALL: [&str; 5] =
+    ["jobs_open", "jobs_open_of_account", "jobs_open_of_coordinator", "jobs_waiting", "jobs_unread"];
+
+/// Collects SQL.
+#[derive(Debug, Default, Clone)]
+struct Statements(Arc<Mutex<BTreeSet<String>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Statements {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        if event.metadata().target() != "sqlx::query" {
+            return;
+        }
+        let mut sql = Sql::default();
+        event.record(&mut sql);
+        let text = if sql.statement.trim().is_empty() { sql.summary } else { sql.statement };
+        self.0.lock().expect("no panic").insert(text.trim().to_owned());
+    }
+}
+
+#[derive(Default)]
+struct Sql {
+    summary: String,
+    statement: String,
+}
+
+impl Visit for Sql {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "summary" => value.clone_into(&mut self.summary),
+            "db.statement" => value.clone_into(&mut self.statement),
+            _ => {}
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
+}
+
+fn statements() -> &'static Statements {
+    static STATEMENTS: OnceLock<Statements> = OnceLock::new();
+    STATEMENTS.get_or_init(|| {
+        let statements = Statements::default();
+        let only = tracing_subscriber::filter::Targets::new().with_target("sqlx::query", tracing::Level::DEBUG);
+        let subscriber = tracing_subscriber::registry().with(statements.clone().with_filter(only));
+        tracing::subscriber::set_global_default(subscriber).expect("the only one of this process");
+        statements
+    })
+}
+
+#[tokio::test]
+async fn no_request_reads_all_jobs_or_all_of_the_ledger() {
+    let recorded = statements();
+    let mut networks = vec![Network::start().await];
+    let server = Server::is_installed().then(Server::start);
+    match &server {
+        Some(server) => {
+            let url = Some(server.database().parse().expect("a URL"));
+            let change = |config: &mut island_coordinator::config::Config| {
+                config.database = Database { url, connections: 6, ..config.database.clone() };
+            };
+            networks.push(Network::start_with(change).await);
+        }
+        None => island_testing::skip("query plans of PostgreSQL", MISSING),
+    }
+    for network in networks {
+        recorded.0.lock().expect("no panic").clear();
+        use_everything(&network).await;
+        let statements = recorded.0.lock().expect("no panic").clone();
+        let pool = database::connect(&network.config.database).await;
+        let mut faults = String::new();
+        let mut checked = 0;
+        for sql in statements.iter().filter(|sql| is_of_requests(sql)) {
+            let plan = plan(&pool, sql, network.config.database.url.is_some()).await;
+            checked += 1;
+            if let Some(line) = plan.iter().find(|line| reads_everything(line)) {
+                let _ = writeln!(faults, "{line}\n  of {sql}");
+            }
+            if is_about_open_jobs(sql) && plan.iter().any(|line| line.contains("jobs_listed")) {
+                let _ = writeln!(faults, "all jobs of an account\n  of {sql}");
+            }
+        }
+        pool.close().await;
+        assert!(faults.is_empty(), "{faults}");
+        assert!(checked > 20, "{checked} statements were recorded: {statements:#?}");
+    }
+}
+
+/// Calls every route that reads or writes jobs, the ledger or the market.
+async fn use_everything(network: &Network) {
+    let mut island = Island::start(network).await;
+    network.served("echo").await;
+    let id = network.submit().await;
+    let run = island.take().await;
+    island.send(run.key, run.first_event, vec![token("a")]).await;
+    island.end(run.key, run.first_event + 1, completed(1, 1)).await;
+    let waiting = json!({"workload": "echo", "input": {"prompt": "x"}});
+    let keyed = network.call(Method::POST, "/jobs").header("Idempotency-Key", "k").json(&waiting);
+    let open = answer(keyed).await.1["data"]["id"].as_str().expect("an id").to_owned();
+    let entry: Value = network.get("/account/ledger?limit=1").await["data"][0]["id"].clone();
+    let entry = entry.as_str().expect("an id");
+    for path in [
+        "/account".to_owned(),
+        "/account/ledger?limit=2&offset=1".to_owned(),
+        format!("/account/ledger?after={entry}"),
+        "/api-keys".to_owned(),
+        "/jobs?limit=1&offset=1".to_owned(),
+        format!("/jobs?after={open}"),
+        format!("/jobs/{id}"),
+        format!("/jobs/{id}/output"),
+        "/hosts".to_owned(),
+        "/market/rates".to_owned(),
+        "/market/history/echo".to_owned(),
+        "/network/stats".to_owned(),
+        format!("/island/recommendations?host_id={}", island.id),
+        "/health".to_owned(),
+    ] {
+        network.get(&path).await;
+    }
+    network.stream(&id, 0).await.rest().await;
+    for (method, path) in [
+        (Method::POST, "/fabric/credentials".to_owned()),
+        (Method::DELETE, format!("/jobs/{open}")),
+        (Method::DELETE, format!("/jobs/{id}/data")),
+    ] {
+        let status = network.call(method, &path).send().await.expect("answer").status();
+        assert!(status.is_success(), "{path}: {status}");
+    }
+}
+
+fn is_of_requests(sql: &str) -> bool {
+    let verb = sql.split_whitespace().next().unwrap_or_default().to_uppercase();
+    let is_statement = matches!(verb.as_str(), "SELECT" | "UPDATE" | "DELETE" | "INSERT");
+    is_statement && LARGE.iter().any(|table| sql.contains(table)) && !sql.contains("_sqlx_migrations")
+}
+
+fn is_about_open_jobs(sql: &str) -> bool {
+    sql.contains("status IN ('submitted'")
+}
+
+async fn plan(pool: &AnyPool, sql: &str, on_postgres: bool) -> Vec<String> {
+    let text = |rows: Vec<sqlx::any::AnyRow>, column: usize| -> Vec<String> {
+        rows.iter().map(|row| row.try_get::<String, _>(column).expect("text")).collect()
+    };
+    if !on_postgres {
+        let statement = format!("EXPLAIN QUERY PLAN {sql}");
+        let rows = sqlx::query(AssertSqlSafe(statement)).fetch_all(pool).await;
+        return text(rows.unwrap_or_else(|error| panic!("{error}: {sql}")), 3);
+    }
+    if sql.starts_with("INSERT") {
+        // Types of its parameters cannot be deduced, and it has the same subqueries as on the embedded database.
+        return Vec::new();
+    }
+    let mut conn = pool.acquire().await.expect("a connection");
+    // As if the tables were large: an index is used wherever one can be. With generic plans, values do not matter.
+    let settings = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan";
+    conn.execute(sqlx::raw_sql(settings)).await.expect("set");
+    let prepare = format!("PREPARE statement AS {sql}");
+    let prepared = conn.execute(sqlx::raw_sql(AssertSqlSafe(prepare))).await;
+    prepared.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    let parameters = (1..100).take_while(|n| sql.contains(&format!("${n}"))).count();
+    let values = vec!["NULL"; parameters].join(", ");
+    let values = if parameters == 0 { String::new() } else { format!("({values})") };
+    let explain = format!("EXPLAIN EXECUTE statement{values}");
+    let rows = conn.fetch_all(sqlx::raw_sql(AssertSqlSafe(explain))).await.expect("a plan");
+    conn.execute(sqlx::raw_sql("DEALLOCATE statement")).await.expect("forgotten");
+    conn.close().await.expect("closed");
+    let lines = text(rows, 0);
+    // The condition of an index follows its line.
+    let scans = lines.iter().enumerate().map(|(index, line)| {
+        let is_restricted = lines.get(index + 1).is_some_and(|next| next.contains("Index Cond"));
+        if is_restricted { format!("{line} (restricted)") } else { line.clone() }
+    });
+    scans.collect()
+}
+
+/// Whether a line of a plan reads a large table completely.
+fn reads_everything(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let after = |word: &str| {
+        let at = words.iter().position(|found| *found == word)?;
+        words.get(at + 1).copied()
+    };
+    let is_large = |name: &str| LARGE.contains(&name) || ALIASES.contains(&name);
+    let is_small = |index: Option<&str>| index.is_some_and(|index| SMALL.contains(&index));
+    // SQLite: `SCAN jobs USING INDEX i`; PostgreSQL: `Index Scan using i on jobs j`, `Bitmap Index Scan on i`.
+    if words.first() == Some(&"SCAN") {
+        return words.get(1).is_some_and(|name| is_large(name)) && !is_small(after("INDEX"));
+    }
+    if line.contains("Seq Scan") {
+        return after("on").is_some_and(is_large);
+    }
+    let is_index_scan = line.contains("Index Scan using") || line.contains("Index Only Scan using");
+    is_index_scan && !line.contains("(restricted)") && after("on").is_some_and(is_large) && !is_small(after("using"))
+}
+
+#[test]
+fn plans_are_understood() {
+    for (line, expected) in [
+        ("SCAN jobs", true),
+        ("SCAN jobs USING INDEX jobs_listed", true),
+        ("SCAN j USING COVERING INDEX jobs_ended", true),
+        ("SCAN jobs USING COVERING INDEX jobs_waiting", false),
+        ("SCAN parts", false),
+        ("SEARCH jobs USING INDEX jobs_listed (account_id=?)", false),
+        ("  ->  Seq Scan on jobs j  (cost=0.00..1.00 rows=1 width=4)", true),
+        ("  ->  Seq Scan on hosts  (cost=0.00..1.00 rows=1 width=4)", false),
+        ("Index Scan using jobs_pkey on jobs  (cost=0.00..1.00 rows=1 width=4)", true),
+        ("Index Scan using jobs_pkey on jobs  (cost=0.00..1.00 rows=1 width=4) (restricted)", false),
+        ("Index Only Scan using jobs_open on jobs  (cost=0.00..1.00 rows=1 width=4)", false),
+    ] {
+        assert_eq!(reads_everything(line), expected, "{line}");
+    }
+}
