@@ -25,6 +25,7 @@ mod keys;
 mod ledger;
 mod limits;
 mod market;
+pub(crate) mod metrics;
 mod models;
 mod network;
 mod query;
@@ -66,6 +67,10 @@ pub(crate) struct Rules {
     pub requests_per_minute: u32,
     pub concurrent_jobs: u32,
     pub concurrent_streams: u32,
+    /// Maximum requests that are answered at one time.
+    pub max_requests: usize,
+    /// Life of an idempotency key.
+    pub idempotency_ms: i64,
     /// Maximum time that a chat request waits for an Island.
     pub chat_wait: Duration,
     /// Maximum time that a job waits for an Island.
@@ -84,6 +89,9 @@ pub(crate) struct Api {
     pub nats_url: String,
     pub rules: Rules,
     pub streams: slots::Slots,
+    pub requests: metrics::Requests,
+    /// Memory for request bodies.
+    pub bodies: body::BodyMemory,
     /// Writes that need not be awaited.
     pub deferred: deferred_writes::Sender,
     /// Triggered when the coordinator stops: streams end, so that their readers resume at another one.
@@ -109,12 +117,15 @@ impl Api {
             limit: rules.concurrent_streams,
         };
         let document = Document::new(&context.catalogue);
-        Self { execution, keys, nats_url, rules, streams, deferred, soft, document }
+        let (requests, bodies) = (metrics::Requests::default(), body::BodyMemory::default());
+        Self { execution, keys, nats_url, rules, streams, requests, bodies, deferred, soft, document }
     }
 }
 
 /// The whole API.
 pub(crate) fn router(api: Arc<Api>) -> Router {
+    let admission = limits::Admission::new(api.rules.max_requests);
+    let requests = api.requests.clone();
     Router::new()
         .nest(PREFIX, Routes::all().router)
         .route("/docs", get(document::page))
@@ -124,6 +135,8 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
             ApiError::new(Code::MethodNotAllowed, "this route does not take that method")
         })
         .layer(middleware::from_fn(limits::add_headers))
+        .layer(middleware::from_fn_with_state(admission, limits::admit))
+        .layer(middleware::from_fn_with_state(requests, metrics::count))
         .layer(middleware::from_fn(contain_panics))
         .with_state(api)
 }

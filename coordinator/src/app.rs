@@ -2,14 +2,14 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, serve::ListenerExt as _};
+use axum::Router;
 use island_protocol::{ids::InstanceId, time::Timestamp};
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::{net::TcpListener, sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    api::{self, Api, Rules},
+    api::{self, Api, Rules, metrics::Sources},
     catalogue::{Catalogue, CatalogueError},
     clock::Clock,
     clock_gap,
@@ -22,16 +22,16 @@ use crate::{
     },
     fleet::Fleet,
     lease::LeaseTimeouts,
+    maintenance::{Maintenance, Revocations},
+    server,
     storage::{Store, StoreError, host, workload},
 };
 
 /// Maximum time to wait for a fabric that is starting.
 const FABRIC_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum time that sent bytes may stay unacknowledged. Silent streams get a comment every 15 s, so a client that
-/// vanished is detected within 35 s.
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED_MS: u32 = 20_000;
+/// Maximum connections for metrics.
+const MAX_SCRAPES: usize = 16;
 
 /// Why a coordinator cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +68,7 @@ pub struct App {
     link: Link,
     store: Store,
     drain: Duration,
+    max_connections: usize,
     soft: CancellationToken,
     hard: CancellationToken,
     /// Ends job execution after HTTP has ended.
@@ -111,10 +112,7 @@ impl App {
         };
         let execution = Execution::start(context, stop_jobs.clone()).await?;
         inbox.spawn(&execution);
-        let listen = config.http.listen;
-        let listener = TcpListener::bind(listen)
-            .await
-            .map_err(|source| BuildError::Listen { address: listen, source })?;
+        let listener = listen_on(config.http.listen).await?;
         let nats_url = config.fabric.public_url.clone().unwrap_or_else(|| config.fabric.url.clone());
         execution.spawn_task(
             DeferredWrites {
@@ -127,10 +125,19 @@ impl App {
             }
             .run(),
         );
+        spawn_maintenance(config, &execution, &keys, &stop_jobs);
         let api = Api::new(execution.clone(), keys, nats_url, rules(config), deferred, soft.clone());
+        if let Some(address) = config.http.metrics {
+            let requests = api.requests.clone();
+            let sources = Sources { execution: execution.clone(), requests, since: Instant::now() };
+            let listener = listen_on(address).await?;
+            let metrics = api::metrics::router(sources);
+            execution.spawn_task(server::serve(listener, metrics, MAX_SCRAPES, stop_jobs.clone()));
+        }
         let router = api::router(Arc::new(api));
         let drain = Duration::from_secs(config.http.drain_s);
-        Ok(Self { listener, router, execution, link, store, drain, soft, hard, stop_jobs })
+        let max_connections = config.http.max_connections as usize;
+        Ok(Self { listener, router, execution, link, store, drain, max_connections, soft, hard, stop_jobs })
     }
 
     /// The address it listens on.
@@ -142,10 +149,7 @@ impl App {
     /// resumes them.
     pub async fn run(self) -> io::Result<()> {
         let (soft, hard) = (self.soft.clone(), self.hard.clone());
-        let listener = self.listener.tap_io(|stream| prepare(stream));
-        let stopping = soft.clone();
-        let http = axum::serve(listener, self.router)
-            .with_graceful_shutdown(async move { stopping.cancelled().await });
+        let http = server::serve(self.listener, self.router, self.max_connections, soft.clone());
         let drained = async {
             soft.cancelled().await;
             tokio::time::sleep(self.drain).await;
@@ -154,7 +158,7 @@ impl App {
         let ended = tokio::select! {
             biased;
             () = hard.cancelled() => Ok(()),
-            ended = std::future::IntoFuture::into_future(http) => ended,
+            () = http => Ok(()),
             () = drained => Ok(()),
             () = clock_gap => Ok(()),
             () = self.execution.failed() => Err(io::Error::other("a task of job execution panicked")),
@@ -173,16 +177,31 @@ impl App {
     }
 }
 
-/// Sets options of a connection. A reply must not wait for the acknowledgement of the one before, and a client that
-/// vanished must be detected by what it does not acknowledge.
-fn prepare(stream: &tokio::net::TcpStream) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY not set");
-    }
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(stream, UNACKNOWLEDGED_MS) {
-        tracing::debug!(%error, "TCP_USER_TIMEOUT not set");
-    }
+async fn listen_on(address: SocketAddr) -> Result<TcpListener, BuildError> {
+    TcpListener::bind(address).await.map_err(|source| BuildError::Listen { address, source })
+}
+
+/// Starts the tasks that keep the database small, and the fabric's list of revoked users complete.
+fn spawn_maintenance(config: &Config, execution: &Execution, keys: &FabricKeys, stop: &CancellationToken) {
+    let context = execution.context();
+    let credentials_s = config.fabric.island_credentials_s.max(config.fabric.watch_credentials_s);
+    let maintenance = Maintenance {
+        store: context.store.clone(),
+        clock: context.clock.clone(),
+        retention: config.retention.clone(),
+        credentials_ms: i64::from(credentials_s) * 1000,
+        stop: stop.clone(),
+    };
+    execution.spawn_task(maintenance.run());
+    let revocations = Revocations {
+        store: context.store.clone(),
+        link: context.link.clone(),
+        keys: keys.clone(),
+        url: config.fabric.url.clone(),
+        clock: context.clock.clone(),
+        stop: stop.clone(),
+    };
+    execution.spawn_task(revocations.run());
 }
 
 async fn catalogue(config: &Config, store: &Store) -> Result<Catalogue, BuildError> {
@@ -196,7 +215,7 @@ async fn catalogue(config: &Config, store: &Store) -> Result<Catalogue, BuildErr
 fn timeouts(jobs: &Jobs) -> LeaseTimeouts {
     LeaseTimeouts {
         lease: Duration::from_millis(jobs.lease_ms),
-        run: Duration::from_millis(jobs.stall_ms + 2 * jobs.heartbeat_ms),
+        run: Duration::from_millis(jobs.stall_ms + jobs.heartbeat_ms),
         prepare: Duration::from_millis(jobs.prepare_stall_ms),
     }
 }
@@ -206,6 +225,8 @@ fn rules(config: &Config) -> Rules {
         requests_per_minute: config.limits.requests_per_minute,
         concurrent_jobs: config.limits.concurrent_jobs,
         concurrent_streams: config.limits.concurrent_streams,
+        max_requests: config.http.max_requests as usize,
+        idempotency_ms: i64::from(config.retention.idempotency_h) * 3_600_000,
         chat_wait: Duration::from_secs(config.jobs.chat_wait_s),
         max_wait_ms: i64::from(config.jobs.max_wait_s) * 1000,
         island_jwt_ms: i64::from(config.fabric.island_credentials_s) * 1000,

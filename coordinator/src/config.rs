@@ -31,6 +31,8 @@ pub struct Config {
     pub limits: Limits,
     /// Execution of jobs.
     pub jobs: Jobs,
+    /// How long the data of ended jobs is kept.
+    pub retention: Retention,
     /// New accounts.
     pub accounts: Accounts,
     /// Logs.
@@ -45,11 +47,25 @@ pub struct Http {
     pub listen: SocketAddr,
     /// Seconds for requests to finish in an orderly stop.
     pub drain_s: u64,
+    /// Maximum open connections; further ones wait.
+    pub max_connections: u32,
+    /// Maximum requests that are answered at one time, without the streams among them; further ones are answered with
+    /// 503.
+    pub max_requests: u32,
+    /// Address of the metrics for Prometheus, at `/metrics`, which need no key; not served by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<SocketAddr>,
 }
 
 impl Default for Http {
     fn default() -> Self {
-        Self { listen: (Ipv4Addr::LOCALHOST, 8080).into(), drain_s: 10 }
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 8080).into(),
+            drain_s: 10,
+            max_connections: 8192,
+            max_requests: 2048,
+            metrics: None,
+        }
     }
 }
 
@@ -163,6 +179,26 @@ impl Default for Jobs {
     }
 }
 
+/// How long data is kept. Jobs themselves and the entries of the ledger are kept for ever.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retention {
+    /// Days from the end of a job to the deletion of its input; 0 keeps it for ever, as for the next two.
+    pub inputs_d: u32,
+    /// The same for its output.
+    pub outputs_d: u32,
+    /// The same for its events, which its stream replays.
+    pub events_d: u32,
+    /// Hours for which a request with the same `Idempotency-Key` gets the first answer again.
+    pub idempotency_h: u32,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { inputs_d: 30, outputs_d: 30, events_d: 7, idempotency_h: 24 }
+    }
+}
+
 /// New accounts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -195,7 +231,13 @@ impl Config {
                 "jobs.takeover_ms must be from 400 to half of jobs.lease_ms",
             ),
             (jobs.max_wait_s > 0, "jobs.max_wait_s must be above 0"),
-            (self.database.connections > 0, "database.connections must be above 0"),
+            (self.http.max_connections > 0, "http.max_connections must be above 0"),
+            (self.http.max_requests > 0, "http.max_requests must be above 0"),
+            (self.database.connections >= 3, "database.connections must be at least 3"),
+            (
+                (1..=24 * 365).contains(&self.retention.idempotency_h),
+                "retention.idempotency_h must be from 1 to 8760",
+            ),
             (
                 (60..=day).contains(&self.fabric.island_credentials_s),
                 "fabric.island_credentials_s must be from 60 to 86400",

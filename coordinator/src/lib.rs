@@ -15,8 +15,10 @@
 //! | `fleet` | the Islands, in memory |
 //! | `execution` | the tasks that execute jobs, with their event logs and retries |
 //! | `deferred_writes` | writes that no answer waits for |
+//! | `maintenance` | sums of the market, deletion of old data, revocation of fabric credentials |
 //! | [`fabric`] | NATS: keys, user JWTs, permissions, the connection |
 //! | `storage` | SQL |
+//! | `server` | HTTP connections, with limits on their number and on time |
 //! | `sse` | Server-Sent Event frames |
 //! | `clock_gap` | detects that this process did not run for some time |
 //!
@@ -25,7 +27,7 @@
 //! loses, repeats or delays change nothing about a job that has ended.
 //!
 //! Tasks: [`app::App::run`] runs the HTTP server; `execution::Execution` runs one runner and one publisher for each job, the placer,
-//! the deferred writes and one reader for each fabric subject, and waits for them at the end.
+//! the deferred writes, the maintenance and one reader for each fabric subject, and waits for them at the end.
 
 pub(crate) mod api;
 pub mod app;
@@ -41,10 +43,12 @@ pub(crate) mod fleet;
 pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod ledger;
+pub(crate) mod maintenance;
 pub(crate) mod openapi;
 pub(crate) mod peers;
 pub(crate) mod placement;
 pub(crate) mod secret;
+pub(crate) mod server;
 pub(crate) mod sliding_window;
 pub(crate) mod sse;
 pub mod storage;

@@ -92,6 +92,8 @@ codes! {
     WorkloadNotFound = (404, "workload_not_found"),
     /// The route exists, the method does not.
     MethodNotAllowed = (405, "method_not_allowed"),
+    /// The body did not arrive in time.
+    RequestTimeout = (408, "request_timeout"),
     /// A request with the same idempotency key is still running.
     IdempotencyInProgress = (409, "idempotency_in_progress"),
     /// This Island id belongs to another key or account.
@@ -110,6 +112,8 @@ codes! {
     InvalidMedia = (422, "invalid_media"),
     /// The job has ended already.
     JobAlreadyFinal = (422, "job_already_final"),
+    /// The job has not ended yet.
+    JobNotFinal = (422, "job_not_final"),
     /// The idempotency key was used with another body.
     IdempotencyKeyReused = (422, "idempotency_key_reused"),
     /// Too many requests per minute.

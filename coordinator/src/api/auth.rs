@@ -15,7 +15,7 @@ use island_protocol::{
     time::Timestamp,
 };
 
-use super::{Api, ApiError, MAX_BODY, limits};
+use super::{Api, ApiError, MAX_BODY, body, limits};
 use crate::{
     deferred_writes::DeferredWrite,
     secret,
@@ -40,9 +40,7 @@ impl FromRequestParts<Arc<Api>> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
-        let length =
-            parts.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        if length.is_some_and(|length: u64| length > MAX_BODY as u64) {
+        if body::content_length(&parts.headers).is_some_and(|length| length > MAX_BODY as u64) {
             return Err(ApiError::new(Code::PayloadTooLarge, format!("a body may have {MAX_BODY} bytes")));
         }
         let missing =

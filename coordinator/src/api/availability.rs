@@ -38,7 +38,8 @@ pub(super) async fn check(
         return Ok(());
     }
     if let Some(key) = key
-        && idempotency::exists(context.store.reader(), &key.claim(caller.account)).await?
+        && idempotency::exists(context.store.reader(), &key.claim(caller.account, api.rules.idempotency_ms))
+            .await?
     {
         return Ok(());
     }
@@ -51,9 +52,8 @@ pub(super) async fn check(
 
 /// The error for a job that no Island accepted in time, with the reason that its runner knows.
 pub(super) fn not_accepted(job: &JobHandle, slug: &str) -> ApiError {
-    let state = job.state();
-    match &state.waiting {
-        Some(reasons) => unavailable(slug, reasons),
+    match job.waiting() {
+        Some(reasons) => unavailable(slug, &reasons),
         None => {
             ApiError::new(Code::NoIslandAvailable, format!("no Island accepted the job of {slug} in time"))
         }

@@ -1,14 +1,18 @@
 //! Request bodies: one strict JSON text, validated against the JSON Schema of its type, which the OpenAPI document shows as well.
+//!
+//! What a request without a key can cost is small: only [`Keyed`] reads large bodies, and it does so after the key is
+//! known. The values of a body are counted while it is parsed, as each of them takes more memory than its text.
 
-use std::{fmt, sync::LazyLock};
+use std::{cell::Cell, fmt, sync::Arc, sync::LazyLock, time::Duration};
 
 use axum::{
     body::to_bytes,
-    extract::{FromRequest, Request},
-    http::header,
+    extract::{FromRequest, FromRequestParts as _, Request},
+    http::{HeaderMap, header},
 };
+use bytes::Bytes;
 use island_protocol::{
-    api::{CheckIsland, Enroll, Pair, RenewCredentials, SubmitJob, key::CreateKey},
+    api::{Enroll, Pair, SubmitJob, claim::IslandRequest, key::CreateKey},
     chat::{ChatRequest, EmbeddingsRequest},
     images::ImagesRequest,
     problem::Code,
@@ -21,13 +25,25 @@ use serde::{
 };
 use serde_json::{Map, Number, Value};
 
-use super::{ApiError, MAX_BODY};
+use tokio::{sync::Semaphore, time::timeout};
+
+use super::{Api, ApiError, MAX_BODY, auth::Caller};
 use crate::catalogue::cargo;
 
 /// Maximum depth of a body.
 const MAX_DEPTH: usize = 64;
+/// Maximum number of values in a body: each takes about a hundred bytes of memory.
+const MAX_VALUES: usize = 250_000;
+/// Maximum bytes of a body that is read before its sender is known, or that has no large fields.
+const MAX_SMALL_BODY: usize = 64 << 10;
+/// Maximum time to receive a small body.
+const SMALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time to receive a large body.
+const LARGE_TIMEOUT: Duration = Duration::from_mins(1);
+/// Maximum bytes of large bodies that are read at one time.
+const MAX_BODIES: usize = 256 << 20;
 
-/// A JSON object of a request.
+/// A JSON object of at most 64 KiB.
 #[derive(Debug)]
 pub(crate) struct Json(pub Fields);
 
@@ -35,19 +51,85 @@ impl<S: Send + Sync> FromRequest<S> for Json {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
-        let media_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let essence = media_type.and_then(|value| value.split(';').next()).map(str::trim);
-        if !essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json")) {
-            return Err(ApiError::new(Code::UnsupportedMediaType, "send a body of type application/json"));
-        }
-        let bytes = to_bytes(request.into_body(), MAX_BODY).await.map_err(|_| {
-            ApiError::new(Code::PayloadTooLarge, format!("a body may have {MAX_BODY} bytes, sent whole"))
-        })?;
-        let value = parse(&bytes).map_err(|error| unreadable(&error))?;
-        match value {
-            Value::Object(fields) => Ok(Self(Fields(fields))),
-            _ => Err(ApiError::new(Code::ValidationError, "the body must be a JSON object")),
-        }
+        check_media_type(request.headers())?;
+        let bytes = receive(request, MAX_SMALL_BODY, SMALL_TIMEOUT).await?;
+        object(&bytes).map(Self)
+    }
+}
+
+/// The caller, and a JSON object of at most [`MAX_BODY`] bytes, which is read after the key was checked.
+#[derive(Debug)]
+pub(crate) struct Keyed {
+    pub caller: Caller,
+    pub fields: Fields,
+}
+
+impl FromRequest<Arc<Api>> for Keyed {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Arc<Api>) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let caller = Caller::from_request_parts(&mut parts, api).await?;
+        check_media_type(&parts.headers)?;
+        let _memory = api.bodies.reserve(&parts.headers)?;
+        let bytes = receive(Request::from_parts(parts, body), MAX_BODY, LARGE_TIMEOUT).await?;
+        Ok(Self { caller, fields: object(&bytes)? })
+    }
+}
+
+/// The memory for large bodies, shared by all requests.
+#[derive(Debug)]
+pub(crate) struct BodyMemory(Semaphore);
+
+impl Default for BodyMemory {
+    fn default() -> Self {
+        Self(Semaphore::new(MAX_BODIES))
+    }
+}
+
+impl BodyMemory {
+    /// Reserves memory for the body of a request with these headers, until the result is dropped.
+    fn reserve(&self, headers: &HeaderMap) -> Result<tokio::sync::SemaphorePermit<'_>, ApiError> {
+        let length = content_length(headers).unwrap_or(MAX_BODY as u64).min(MAX_BODY as u64);
+        self.0.try_acquire_many(length as u32).map_err(|_| {
+            ApiError::new(Code::ServiceUnavailable, "too many large requests arrive at once; try again")
+        })
+    }
+}
+
+/// The length that a request states for its body.
+pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = media_type.and_then(|value| value.split(';').next()).map(str::trim);
+    if essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json")) {
+        return Ok(());
+    }
+    Err(ApiError::new(Code::UnsupportedMediaType, "send a body of type application/json"))
+}
+
+/// The body of a request, of at most `max` bytes.
+async fn receive(request: Request, max: usize, limit: Duration) -> Result<Bytes, ApiError> {
+    let too_large =
+        || ApiError::new(Code::PayloadTooLarge, format!("a body may have {max} bytes, sent whole"));
+    if content_length(request.headers()).is_some_and(|length| length > max as u64) {
+        return Err(too_large());
+    }
+    let received = timeout(limit, to_bytes(request.into_body(), max)).await;
+    let late = |_| {
+        let message = format!("the body did not arrive within {} s", limit.as_secs());
+        ApiError::new(Code::RequestTimeout, message)
+    };
+    received.map_err(late)?.map_err(|_| too_large())
+}
+
+fn object(bytes: &[u8]) -> Result<Fields, ApiError> {
+    match parse(bytes)? {
+        Value::Object(fields) => Ok(Fields(fields)),
+        _ => Err(ApiError::new(Code::ValidationError, "the body must be a JSON object")),
     }
 }
 
@@ -60,34 +142,49 @@ fn unreadable(error: &serde_json::Error) -> ApiError {
     ApiError::new(Code::InvalidJson, format!("the body is not JSON: {text}"))
 }
 
-/// Parses one JSON text. Duplicate names, deep nesting and trailing text are errors.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+/// Parses one JSON text. Duplicate names, deep nesting, too many values and trailing text are errors.
+fn parse(bytes: &[u8]) -> Result<Value, ApiError> {
+    let values = Cell::new(MAX_VALUES);
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict { depth: MAX_DEPTH }.deserialize(&mut reader)?;
-    reader.end()?;
-    Ok(value)
+    let parsed = Strict { depth: MAX_DEPTH, values: &values }.deserialize(&mut reader);
+    let parsed = parsed.and_then(|value| reader.end().map(|()| value));
+    parsed.map_err(|error| {
+        if values.get() > 0 {
+            return unreadable(&error);
+        }
+        ApiError::new(Code::PayloadTooLarge, format!("a body may have fewer than {MAX_VALUES} JSON values"))
+    })
 }
 
 #[derive(Clone, Copy)]
-struct Strict {
+struct Strict<'a> {
     depth: usize,
+    /// Values that may follow, plus one.
+    values: &'a Cell<usize>,
 }
 
-impl Strict {
+impl Strict<'_> {
+    /// Counts a value.
+    fn count<E: Error>(self) -> Result<(), E> {
+        self.values.set(self.values.get().saturating_sub(1));
+        if self.values.get() == 0 { Err(E::custom("it has too many values")) } else { Ok(()) }
+    }
+
     fn deeper<E: Error>(self) -> Result<Self, E> {
         let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom("it is nested too deeply"))?;
-        Ok(Self { depth })
+        Ok(Self { depth, ..self })
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.count()?;
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,13 +258,12 @@ macro_rules! request_bodies {
 
 request_bodies![
     ChatRequest,
-    CheckIsland,
     CreateKey,
     EmbeddingsRequest,
     Enroll,
     ImagesRequest,
+    IslandRequest,
     Pair,
-    RenewCredentials,
     SubmitJob,
 ];
 
@@ -234,6 +330,29 @@ mod tests {
         let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
         assert!(parse(deep(64).as_bytes()).is_ok());
         assert!(parse(deep(65).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_body_has_a_limited_number_of_values() {
+        let zeros = |n: usize| format!("[{}]", vec!["0"; n].join(","));
+        assert!(parse(zeros(MAX_VALUES - 2).as_bytes()).is_ok());
+        let error = parse(zeros(MAX_VALUES - 1).as_bytes()).expect_err("one more value").body().error;
+        assert_eq!(error.code, "payload_too_large");
+        let names = vec!["{}"; MAX_VALUES].join(",");
+        let error = parse(format!("[{names}]").as_bytes()).expect_err("objects count too").body().error;
+        assert_eq!(error.code, "payload_too_large");
+    }
+
+    #[test]
+    fn memory_for_large_bodies_is_limited() {
+        let memory = BodyMemory::default();
+        let unknown_length = HeaderMap::new();
+        let held: Vec<_> = std::iter::from_fn(|| memory.reserve(&unknown_length).ok()).collect();
+        assert_eq!(held.len(), MAX_BODIES / MAX_BODY);
+        let error = memory.reserve(&unknown_length).expect_err("all is reserved").body().error;
+        assert_eq!(error.code, "service_unavailable");
+        drop(held);
+        assert!(memory.reserve(&unknown_length).is_ok());
     }
 
     proptest! {

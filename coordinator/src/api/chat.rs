@@ -35,13 +35,11 @@ use request::Chat;
 /// Completes a chat, whole or streamed.
 pub(super) async fn complete(
     State(api): State<Arc<Api>>,
-    caller: Result<Caller, ApiError>,
     headers: HeaderMap,
-    body: Result<body::Json, ApiError>,
+    request: Result<body::Keyed, ApiError>,
 ) -> Result<Response, ApiError> {
     let answered = async {
-        let caller = caller?;
-        let body::Json(fields) = body?;
+        let body::Keyed { caller, fields } = request?;
         let key = IdempotencyKey::read(&headers, CHAT, &fields)?;
         answer(&api, caller, Chat::new(fields.parse()?)?, key).await
     };

@@ -31,12 +31,10 @@ const TASK: &str = "feature-extraction";
 /// Embeds texts.
 pub(super) async fn create(
     State(api): State<Arc<Api>>,
-    caller: Result<Caller, ApiError>,
-    body: Result<body::Json, ApiError>,
+    request: Result<body::Keyed, ApiError>,
 ) -> Result<Json<Embeddings>, ApiError> {
     let answered = async {
-        let caller = caller?;
-        let body::Json(fields) = body?;
+        let body::Keyed { caller, fields } = request?;
         answer(&api, caller, fields.parse()?).await.map(Json)
     };
     answered.await.map_err(ApiError::in_openai_form)

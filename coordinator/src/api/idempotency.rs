@@ -40,9 +40,9 @@ impl IdempotencyKey {
         Ok(Some(Self { route, key: key.to_owned(), fingerprint: fingerprint(body.values()) }))
     }
 
-    /// The claim that the store checks.
-    pub(crate) fn claim(&self, account: AccountId) -> Claim<'_> {
-        Claim { account, route: self.route, key: &self.key, fingerprint: &self.fingerprint }
+    /// The claim that the store checks. An earlier one is valid for `life_ms`.
+    pub(crate) fn claim(&self, account: AccountId, life_ms: i64) -> Claim<'_> {
+        Claim { account, route: self.route, key: &self.key, fingerprint: &self.fingerprint, life_ms }
     }
 }
 

@@ -40,13 +40,11 @@ const WELL_KNOWN: [&str; 6] =
 /// Makes images, answered at once or streamed.
 pub(super) async fn create(
     State(api): State<Arc<Api>>,
-    caller: Result<Caller, ApiError>,
     headers: HeaderMap,
-    body: Result<body::Json, ApiError>,
+    request: Result<body::Keyed, ApiError>,
 ) -> Result<Response, ApiError> {
     let answered = async {
-        let caller = caller?;
-        let body::Json(fields) = body?;
+        let body::Keyed { caller, fields } = request?;
         let key = IdempotencyKey::read(&headers, IMAGES, &fields)?;
         answer(&api, caller, Generation::new(fields.parse()?), key).await
     };

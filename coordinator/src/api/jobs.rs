@@ -1,6 +1,7 @@
 //! `/jobs`.
 
 pub(super) mod cancel;
+pub(super) mod delete_data;
 pub(super) mod follow;
 pub(super) mod get;
 pub(super) mod list;

@@ -1,21 +1,47 @@
-//! Rate limit of each account, and the headers that report it.
+//! Limit on the requests that are answered at one time; rate limit of each account, and the headers that report it.
 
 use std::sync::{Arc, OnceLock};
 
 use axum::{
-    extract::Request,
+    extract::{Request, State},
     http::{Extensions, HeaderName, HeaderValue},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse as _, Response},
 };
 use island_protocol::{ids::AccountId, problem::Code};
 
+use tokio::sync::Semaphore;
+
 use super::{Api, ApiError};
-use crate::sliding_window::{Admission, SlidingWindow};
+use crate::sliding_window::{self, SlidingWindow};
+
+/// Room for requests. What waits for a slow database is bounded by it: further requests are refused at once.
+#[derive(Debug, Clone)]
+pub(super) struct Admission(Arc<Semaphore>);
+
+impl Admission {
+    /// Room for `max` requests.
+    pub(super) fn new(max: usize) -> Self {
+        Self(Arc::new(Semaphore::new(max)))
+    }
+}
+
+/// Refuses a request if there is no room. It has its room until its answer begins: streams are limited for each
+/// account and as connections. The state of the service is reported also without room.
+pub(super) async fn admit(State(admission): State<Admission>, request: Request, next: Next) -> Response {
+    if request.uri().path().ends_with("/health") {
+        return next.run(request).await;
+    }
+    let Ok(_room) = admission.0.try_acquire() else {
+        let message = "too many requests are being answered; try again";
+        return ApiError::new(Code::ServiceUnavailable, message).into_response();
+    };
+    next.run(request).await
+}
 
 /// A request's count, read by [`add_headers`].
 #[derive(Debug, Clone, Default)]
-struct Counted(Arc<OnceLock<(u32, Admission)>>);
+struct Counted(Arc<OnceLock<(u32, sliding_window::Admission)>>);
 
 /// Counts a request of this account, or refuses it.
 pub(super) async fn count(api: &Api, account: AccountId, extensions: &Extensions) -> Result<(), ApiError> {

@@ -150,6 +150,7 @@ impl Operation {
         self.body = Some((Schemas::request::<T>, example));
         self.fails(&[
             Code::InvalidJson,
+            Code::RequestTimeout,
             Code::UnsupportedMediaType,
             Code::PayloadTooLarge,
             Code::ValidationError,
@@ -268,7 +269,8 @@ impl Operation {
                 by_status.entry(code.status()).or_default().push(name);
             }
         }
-        for (status, names) in by_status {
+        for (status, names) in by_status.into_iter().filter(|(status, _)| !self.answers.contains_key(status))
+        {
             let answer = schemas.failure(title(&names), |schemas| failure(status, &names, schemas));
             responses.insert(status.to_string(), answer);
         }

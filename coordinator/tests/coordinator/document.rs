@@ -59,7 +59,7 @@ fn no_route_is_served_beside_the_table() {
         }
     }
     found.sort_unstable();
-    assert_eq!(found, [".nest(PREFIX", ".route(\"/\"", ".route(\"/docs\"", ".route(path"]);
+    assert_eq!(found, [".nest(PREFIX", ".route(\"/\"", ".route(\"/docs\"", ".route(\"/metrics\"", ".route(path"]);
 }
 
 #[tokio::test]

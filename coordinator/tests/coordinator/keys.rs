@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     answer,
-    island::{Island, completed},
+    island::{Island, finished},
     network::Network,
     soon,
 };
@@ -126,7 +126,7 @@ async fn a_cap_is_never_exceeded_and_refunds_return_to_it() {
     let spent = async || network.get("/api-keys").await["data"][1]["spent"].clone();
     assert_eq!(spent().await, 3);
     let run = island.take().await;
-    island.end(run.key, run.first_event, completed(1, 1)).await;
+    island.end(run.key, run.first_event, finished(json!("done"))).await;
     let mut ids = accepted.iter().map(|body| body["data"]["id"].as_str().expect("id"));
     let other = ids.rfind(|id| **id != run.key.job_id.to_string()).expect("another job").to_owned();
     let cancelled = network.call(Method::DELETE, &format!("/jobs/{other}")).send().await.expect("answer");
@@ -155,4 +155,30 @@ async fn a_capped_key_passes_on_its_own_cap_only() {
     assert_eq!(status, 200);
     let listed = network.get("/api-keys").await;
     assert_eq!(listed["data"][1]["spent"], 1, "what the child had not spent came back: {listed}");
+    let open = network.get("/jobs").await["data"][0]["id"].as_str().expect("id").to_owned();
+    let cancel = network.call(Method::DELETE, &format!("/jobs/{open}"));
+    assert_eq!(answer(cancel).await.0, 200);
+    let listed = network.get("/api-keys").await;
+    assert_eq!(listed["data"][1]["spent"], 0, "what its job released later came back, too: {listed}");
+}
+
+#[tokio::test]
+async fn a_capped_key_revokes_itself_and_its_own_keys_only() {
+    let network = Network::start().await;
+    let revoke = |key: &str, id: &str| with(&network, key, Method::DELETE, &format!("/api-keys/{id}"));
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let (_, capped) = make(&network, &network.consumer.key, json!({"name": "k", "spend_cap": 5})).await;
+    let (_, other) = make(&network, &network.consumer.key, json!({"name": "o", "spend_cap": 5})).await;
+    let (_, child) = make(&network, &text(&capped["key"]), json!({"name": "c", "spend_cap": 4})).await;
+    let (_, grandchild) = make(&network, &text(&child["key"]), json!({"name": "g", "spend_cap": 3})).await;
+    let first = text(&network.get("/api-keys").await["data"][0]["id"]);
+    for id in [&first, &text(&other["data"]["id"])] {
+        let (status, body) = answer(revoke(&text(&capped["key"]), id)).await;
+        assert_eq!((status, &body["error"]["code"]), (403, &json!("forbidden")));
+    }
+    assert_eq!(answer(revoke(&text(&child["key"]), &text(&capped["data"]["id"]))).await.0, 403, "its parent");
+    for id in [&grandchild, &capped] {
+        assert_eq!(answer(revoke(&text(&capped["key"]), &text(&id["data"]["id"]))).await.0, 200);
+    }
+    assert_eq!(answer(revoke(&network.consumer.key, &text(&other["data"]["id"]))).await.0, 200);
 }

@@ -9,7 +9,10 @@ use island_protocol::{
 };
 
 use super::{own, parse_id};
-use crate::api::{Api, ApiError, auth::Caller, segment::Segment};
+use crate::{
+    api::{Api, ApiError, auth::Caller, segment::Segment},
+    storage::retention,
+};
 
 /// One job.
 pub(in crate::api) async fn get(
@@ -19,7 +22,11 @@ pub(in crate::api) async fn get(
 ) -> Result<Json<Data<JobView>>, ApiError> {
     let live_state = api.execution.live_state(parse_id(&id)?);
     let job = own(&api, &caller, &id).await?;
-    Ok(Json(Data { data: job.view(live_state) }))
+    let mut data = job.view(live_state);
+    if data.completed_at.is_some() {
+        data.data_deleted_at = retention::deleted_at(api.execution.context().store.reader(), data.id).await?;
+    }
+    Ok(Json(Data { data }))
 }
 
 /// The output of a completed job alone.

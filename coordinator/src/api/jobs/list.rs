@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{JobSummary, Page, PageMeta};
+use island_protocol::{
+    api::{JobSummary, Page, PageMeta},
+    problem::Code,
+};
 
 use crate::{
     api::{Api, ApiError, auth::Caller, query::Query},
@@ -17,10 +20,14 @@ pub(in crate::api) async fn list(
     query: Query,
 ) -> Result<Json<Page<JobSummary>>, ApiError> {
     let requested = query.page()?;
+    let after = query.get("after").map(|id| {
+        id.parse()
+            .map_err(|_| ApiError::field(Code::InvalidRequest, "after", "after must be the id of a job"))
+    });
+    let after = after.transpose()?;
     let live_states = api.execution.live_states(caller.account);
-    let page =
-        jobs::page(api.execution.context().store.reader(), caller.account, requested.limit, requested.offset)
-            .await?;
+    let reader = api.execution.context().store.reader();
+    let page = jobs::page(reader, caller.account, after, requested.limit, requested.offset).await?;
     let mut data = page.jobs;
     for job in &mut data {
         if let Some(live_state) = live_states.get(&job.id) {

@@ -1,6 +1,6 @@
 //! `GET /jobs/:id/stream`.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -10,18 +10,27 @@ use axum::{
 };
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
-use island_protocol::problem::Code;
+use island_daemon::chain::Chain;
+use island_protocol::{
+    event::{JobEvent, Numbered},
+    ids::JobId,
+    problem::Code,
+};
 use tokio_util::sync::CancellationToken;
 
-use super::own;
+use super::{parse_id, unknown};
 use crate::{
     api::{Api, ApiError, auth::Caller, query::Query, segment::Segment, slots::Slot},
     execution::{feed::Feed, log::Entry},
     sse,
+    storage::{Store, jobs},
 };
 
 /// Maximum silence on a stream.
 pub(in crate::api) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Maximum bytes of events that are given to a connection at once; a larger event is given alone.
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// Streams a job's events from the one after `Last-Event-ID` to the last.
 pub(in crate::api) async fn stream(
@@ -32,11 +41,19 @@ pub(in crate::api) async fn stream(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let after = last_event_id(&headers, &query)?;
-    let job = own(&api, &caller, &id).await?;
-    let feed = Feed::open(api.execution.clone(), job.id, after).await?;
-    // The events of an ended job are one answer and need no slot.
-    let slot = if feed.is_stored() { None } else { Some(api.streams.take(caller.account).await?) };
-    let reading = Reading { feed, soft: api.soft.clone(), slot };
+    let id = parse_id(&id)?;
+    let reader = api.execution.context().store.reader();
+    let has_ended = jobs::has_ended(reader, id, caller.account).await?.ok_or_else(unknown)?;
+    let slot = api.streams.take(caller.account).await?;
+    let source = if has_ended {
+        let first = jobs::piece(reader, id, after).await?;
+        let first =
+            first.ok_or_else(|| ApiError::new(Code::NotFound, "the events of this job were deleted"))?;
+        Source::Stored { store: api.execution.context().store.clone(), id, ready: entries(first) }
+    } else {
+        Source::Feed(Box::new(Feed::open(api.execution.clone(), id, after).await?))
+    };
+    let reading = Reading { source, ready: VecDeque::new(), after, soft: api.soft.clone(), slot: Some(slot) };
     Ok(event_stream(reading.frames()))
 }
 
@@ -63,46 +80,94 @@ pub(in crate::api) fn event_stream(
     response
 }
 
+/// Where the events come from.
+enum Source {
+    /// A job that was open when its stream began.
+    Feed(Box<Feed>),
+    /// An ended job; the first piece is read already.
+    Stored { store: Store, id: JobId, ready: VecDeque<Entry> },
+}
+
+impl Source {
+    /// The next events, at least one. Returns `None` after the last one. Cancel safe.
+    async fn next(&mut self, after: u64) -> Option<VecDeque<Entry>> {
+        let (store, id, ready) = match self {
+            Self::Feed(feed) => return feed.next().await.map(VecDeque::from),
+            Self::Stored { store, id, ready } => (store, *id, ready),
+        };
+        if !ready.is_empty() {
+            return Some(std::mem::take(ready));
+        }
+        match jobs::piece(store.reader(), id, after).await {
+            Ok(events) => events.map(entries).filter(|events| !events.is_empty()),
+            Err(error) => {
+                // The client resumes after the last event that it received.
+                tracing::warn!(job = %id, error = %Chain(&error), "stream of an ended job interrupted");
+                None
+            }
+        }
+    }
+}
+
+fn entries(events: Vec<Numbered<JobEvent>>) -> VecDeque<Entry> {
+    events.into_iter().map(Entry::new).collect()
+}
+
 /// A reader of a job's events. It releases its stream slot on drop.
 struct Reading {
-    feed: Feed,
+    source: Source,
+    /// Read but not yet given to the connection.
+    ready: VecDeque<Entry>,
+    /// Number of the last event that was given to the connection.
+    after: u64,
     soft: CancellationToken,
     slot: Option<Slot>,
 }
 
 impl Reading {
+    /// The connection requests more when it has sent, or may buffer, what it was given before.
     fn frames(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
         stream::unfold(self, |mut reading| async move {
-            let frame = tokio::select! {
-                biased;
-                () = reading.soft.cancelled() => return None,
-                entries = reading.feed.next() => reading.frame_of(&entries?).await,
-                () = tokio::time::sleep(KEEP_ALIVE) => sse::KEEP_ALIVE,
-            };
-            Some((Ok(frame), reading))
+            if reading.is_over() {
+                return None;
+            }
+            if reading.ready.is_empty() {
+                tokio::select! {
+                    biased;
+                    () = reading.soft.cancelled() => return None,
+                    entries = reading.source.next(reading.after) => reading.ready = entries?,
+                    () = tokio::time::sleep(KEEP_ALIVE) => return Some((Ok(sse::KEEP_ALIVE), reading)),
+                }
+            }
+            let chunk = reading.chunk().await;
+            Some((Ok(chunk), reading))
         })
     }
 
-    /// The bytes of new events. Before the last one is sent the slot is released, so that it is free when the client
-    /// knows that the stream has ended.
-    async fn frame_of(&mut self, entries: &[Entry]) -> Bytes {
-        if entries.iter().any(|entry| entry.event.event.is_last())
-            && let Some(slot) = self.slot.take()
-        {
-            slot.release().await;
-        }
-        joined(entries)
+    /// Whether the last event was given to the connection.
+    fn is_over(&self) -> bool {
+        self.slot.is_none()
     }
-}
 
-/// Available frames are sent in one write.
-fn joined(entries: &[Entry]) -> Bytes {
-    if let [entry] = entries {
-        return entry.frame.clone();
+    /// The bytes of the events that are ready, up to a limit. The slot is released before the last event is given away,
+    /// so that it is free when the client knows that the stream has ended, and after all others were.
+    async fn chunk(&mut self) -> Bytes {
+        let mut bytes = BytesMut::new();
+        while let Some(entry) = self.ready.front() {
+            let is_last = entry.event.event.is_last();
+            if !bytes.is_empty() && (is_last || bytes.len() + entry.frame.len() > CHUNK_BYTES) {
+                break;
+            }
+            let Some(entry) = self.ready.pop_front() else { break };
+            self.after = entry.event.n;
+            if is_last && let Some(slot) = self.slot.take() {
+                slot.release().await;
+            }
+            if bytes.is_empty() && self.ready.is_empty() {
+                return entry.frame;
+            }
+            bytes.extend_from_slice(&entry.frame);
+        }
+        bytes.freeze()
     }
-    let mut bytes = BytesMut::with_capacity(entries.iter().map(|entry| entry.frame.len()).sum());
-    for entry in entries {
-        bytes.extend_from_slice(&entry.frame);
-    }
-    bytes.freeze()
 }

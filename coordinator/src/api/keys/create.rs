@@ -25,7 +25,7 @@ use crate::{
     },
     secret::{self, NewKey},
     storage::{
-        StoreError, account, commit,
+        StoreError, commit,
         idempotency::{self, Claimed, KEYS},
         key::{self, Spending, StoredKey},
     },
@@ -46,11 +46,15 @@ pub(in crate::api) async fn create(
     let request = KeyRequest::new(fields.parse()?, &caller, now)?;
     let NewKey { secret, prefix, hash } = secret::new_key();
     let id = ApiKeyId(Uuid::now_v7());
-    let mut tx = context.store.begin().await?;
-    account::lock(&mut tx, [caller.account]).await?;
+    let mut tx = context.store.begin_locked([caller.account]).await?;
     if let Some(idempotency_key) = &idempotency_key {
-        match idempotency::claim(&mut tx, &idempotency_key.claim(caller.account), &id.to_string(), now)
-            .await?
+        match idempotency::claim(
+            &mut tx,
+            &idempotency_key.claim(caller.account, api.rules.idempotency_ms),
+            &id.to_string(),
+            now,
+        )
+        .await?
         {
             Claimed::New => {}
             Claimed::Existing(made) => {

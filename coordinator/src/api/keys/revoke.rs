@@ -11,10 +11,13 @@ use island_protocol::{
 
 use crate::{
     api::{Api, ApiError, auth::Caller, segment::Segment},
-    storage::{account, commit, key},
+    storage::{
+        commit,
+        key::{self, Revoked},
+    },
 };
 
-/// Revokes a key of the account, also the one in use. It is refused everywhere as soon as this is answered.
+/// Revokes a key of the account, also the one in use; a capped key revokes only itself and keys below it. It is refused everywhere as soon as this is answered.
 pub(in crate::api) async fn revoke(
     State(api): State<Arc<Api>>,
     caller: Caller,
@@ -24,10 +27,14 @@ pub(in crate::api) async fn revoke(
     let id: ApiKeyId = id.parse().map_err(|_| unknown())?;
     let context = api.execution.context();
     let revoked_at = context.clock.now();
-    let mut tx = context.store.begin().await?;
-    account::lock(&mut tx, [caller.account]).await?;
-    if !key::revoke(&mut tx, caller.account, id, revoked_at).await? {
-        return Err(unknown());
+    let mut tx = context.store.begin_locked([caller.account]).await?;
+    match key::revoke(&mut tx, caller.account, caller.key, id, revoked_at).await? {
+        Revoked::Yes => {}
+        Revoked::Unknown => return Err(unknown()),
+        Revoked::NotAllowed => {
+            let message = "a key with a spend_cap may revoke itself and keys that it created";
+            return Err(ApiError::new(Code::Forbidden, message));
+        }
     }
     commit(tx).await?;
     Ok(Json(Data { data: RevokedKey { id, revoked_at } }))

@@ -34,6 +34,12 @@ pub(super) fn add(routes: Routes) -> Routes {
                 Scope::Read,
             )
             .paged()
+            .query(
+                "after",
+                false,
+                "Last entry of the page before: entries newer than it are left out.",
+                &uuid(),
+            )
             .answers::<Page<LedgerEntry>>(200, "A page of entries"),
         )
         .get(

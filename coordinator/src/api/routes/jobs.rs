@@ -1,14 +1,17 @@
 //! Jobs.
 
 use island_protocol::{
-    api::{CancelledJob, Data, JobOutput, JobSummary, JobView, Page, SubmitJob, SubmittedJob, key::Scope},
+    api::{
+        CancelledJob, Data, DeletedJobData, JobOutput, JobSummary, JobView, Page, SubmitJob, SubmittedJob,
+        key::Scope,
+    },
     problem::Code,
 };
 use serde_json::json;
 
 use super::{Routes, uuid};
 use crate::{
-    api::jobs::{cancel, get, list, stream, submit},
+    api::jobs::{cancel, delete_data, get, list, stream, submit},
     openapi::operation::Operation,
 };
 
@@ -31,6 +34,7 @@ pub(super) fn add(routes: Routes) -> Routes {
             list::list,
             Operation::keyed("Jobs", "listJobs", "List your jobs, newest first", Scope::Read)
                 .paged()
+                .query("after", false, "Last job of the page before: entries newer than it are left out.", &uuid())
                 .answers::<Page<JobSummary>>(200, "A page of jobs"),
         )
         .post(
@@ -71,7 +75,7 @@ pub(super) fn add(routes: Routes) -> Routes {
                 .about(STREAM)
                 .header("Last-Event-ID", "Number of the last event received.", &after)
                 .query("last_event_id", false, "The same, for clients that cannot set headers.", &after)
-                .fails(&[Code::ConcurrentStreamsExceeded])
+                .fails(&[Code::ConcurrentStreamsExceeded, Code::NotFound])
                 .streams("Server-Sent Events", EVENTS),
         )
         .get(
@@ -80,5 +84,13 @@ pub(super) fn add(routes: Routes) -> Routes {
             one("getJobOutput", "The output of a completed job alone", Scope::Read)
                 .fails(&[Code::NotFound])
                 .answers::<Data<JobOutput>>(200, "The output"),
+        )
+        .delete(
+            "/jobs/{id}/data",
+            delete_data::delete_data,
+            one("deleteJobData", "Delete the data of an ended job", Scope::Write)
+                .about("Deletes its input, output and events. The job stays in your list, and its entries in the ledger. Repeating it is not an error.")
+                .fails(&[Code::JobNotFinal])
+                .answers::<Data<DeletedJobData>>(200, "The data is deleted"),
         )
 }

@@ -15,7 +15,8 @@ pub(super) fn add(routes: Routes) -> Routes {
             "/health",
             health::health,
             Operation::open("Service", "health", "State of the service")
-                .answers::<Health>(200, "`ok`, or the part that is unreachable"),
+                .answers::<Health>(200, "`ok`, or `fabric unreachable`: jobs are accepted and wait")
+                .answers::<Health>(503, "The database is unreachable; everything that is, is named"),
         )
         .get(
             "/openapi.json",
