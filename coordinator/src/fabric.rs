@@ -5,4 +5,5 @@ pub(crate) mod jwt;
 pub(crate) mod keys;
 pub(crate) mod link;
 pub(crate) mod permissions;
+pub(crate) mod revocation;
 pub(crate) mod signature;

@@ -7,7 +7,10 @@ use island_protocol::api::{Data, WatchCredentials};
 use nkeys::KeyPair;
 
 use super::{Api, ApiError, auth::Caller};
-use crate::{fabric::permissions, storage::jobs};
+use crate::{
+    fabric::permissions,
+    storage::{commit, jobs, revocation},
+};
 
 /// Jobs whose events a consumer's credentials cover: the newest ones.
 const WATCHED_JOBS: u32 = 100;
@@ -34,6 +37,10 @@ pub(super) async fn credentials(
         .keys
         .user_jwt(&public_key, "watcher", &permissions, now, expires_at)
         .map_err(ApiError::internal)?;
+    // Recorded before the credentials are known to anybody, so that a revocation of the key includes them.
+    let mut tx = context.store.begin().await?;
+    revocation::add_watcher(&mut tx, &public_key, caller.key, expires_at).await?;
+    commit(tx).await?;
     let seed = pair.seed().map_err(ApiError::internal)?;
     let data = WatchCredentials {
         nats_url: api.nats_url.clone(),

@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    net::IpAddr,
     path::{Path, PathBuf},
 };
 
@@ -15,6 +16,9 @@ use super::{
     keys::{FabricKeys, KeysError},
 };
 
+/// Maximum connections of Islands, watchers and coordinators to the server.
+const MAX_CONNECTIONS: u32 = 16_384;
+
 /// Settings of a new fabric.
 #[derive(Debug, Clone)]
 pub struct Fabric {
@@ -26,6 +30,19 @@ pub struct Fabric {
     pub store_dir: PathBuf,
     /// Maximum bytes of JetStream's files.
     pub max_store_bytes: u64,
+    /// Address on which the server listens.
+    pub host: IpAddr,
+    /// Certificate and private key for TLS.
+    pub tls: Option<Tls>,
+}
+
+/// Files for TLS, in PEM.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// Certificate with its chain.
+    pub certificate: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
 }
 
 /// Why a fabric cannot be created.
@@ -102,7 +119,8 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), InitError> {
 /// Account limits. JetStream is enabled only if `store` is given.
 fn account_claims(store: Option<u64>) -> Value {
     let mut limits = json!({
-        "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,
+        "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true,
+        "conn": MAX_CONNECTIONS, "leaf": -1,
     });
     if let Some(bytes) = store {
         for (name, value) in [("mem_storage", json!(64 << 20)), ("disk_storage", json!(bytes))] {
@@ -122,6 +140,11 @@ fn creds(jwt: &str, seed: &str) -> String {
     )
 }
 
+fn tls_block(quoted: &impl Fn(&Path) -> String, tls: &Tls) -> String {
+    let (certificate, key) = (quoted(&tls.certificate), quoted(&tls.key));
+    format!("tls {{\n  cert_file: {certificate}\n  key_file: {key}\n  timeout: 5\n}}\n")
+}
+
 fn nats_conf(fabric: &Fabric, operator_jwt: &str, system: &str, preload: &[(String, String)]) -> String {
     let quoted = |path: &Path| format!("{:?}", path.display().to_string());
     let accounts: Vec<String> =
@@ -130,8 +153,13 @@ fn nats_conf(fabric: &Fabric, operator_jwt: &str, system: &str, preload: &[(Stri
     format!(
         "# Written by `island-coordinator fabric init`; run it again to change the port or the store.\n\
          server_name: island\n\
-         host: 127.0.0.1\n\
+         host: \"{host}\"\n\
          port: {port}\n\
+         {tls}\
+         # A client that does not read what it is sent is disconnected.\n\
+         max_connections: {connections}\n\
+         max_pending: 64MB\n\
+         write_deadline: \"10s\"\n\
          # Inputs and outputs are sent in one message.\n\
          max_payload: {payload}\n\
          jetstream {{\n  store_dir: {store}\n  max_memory_store: 64MB\n  max_file_store: {bytes}\n}}\n\
@@ -139,10 +167,42 @@ fn nats_conf(fabric: &Fabric, operator_jwt: &str, system: &str, preload: &[(Stri
          system_account: {system}\n\
          resolver: {{\n  type: full\n  dir: {resolver}\n  allow_delete: false\n  interval: \"2m\"\n}}\n\
          resolver_preload: {{\n{accounts}}}\n",
+        host = fabric.host,
         port = fabric.port,
+        tls = fabric.tls.as_ref().map(|tls| tls_block(&quoted, tls)).unwrap_or_default(),
+        connections = MAX_CONNECTIONS,
         payload = MAX_MESSAGE_BYTES,
         store = quoted(&fabric.store_dir),
         bytes = fabric.max_store_bytes,
         resolver = quoted(&fabric.dir.join("resolver")),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conf(tls: Option<Tls>) -> String {
+        let fabric = Fabric {
+            dir: "/fabric".into(),
+            port: 4333,
+            store_dir: "/store".into(),
+            max_store_bytes: 1,
+            host: "::".parse().expect("an address"),
+            tls,
+        };
+        nats_conf(&fabric, "JWT", "SYS", &[])
+    }
+
+    #[test]
+    fn the_server_is_limited_and_has_tls_if_wanted() {
+        let plain = conf(None);
+        for line in ["host: \"::\"", "port: 4333", "max_connections: 16384", "write_deadline: \"10s\""] {
+            assert!(plain.lines().any(|found| found == line), "{line}\n{plain}");
+        }
+        assert!(!plain.contains("tls"));
+        let tls = Tls { certificate: "/c.pem".into(), key: "/k.pem".into() };
+        let secure = conf(Some(tls));
+        assert!(secure.contains("tls {\n  cert_file: \"/c.pem\"\n  key_file: \"/k.pem\"\n"), "{secure}");
+    }
 }

@@ -15,6 +15,9 @@ use super::{
     signature,
 };
 
+/// Life of the credentials for the system account, seconds; clocks of the machines may differ by a part of it.
+const SYSTEM_USER_S: i64 = 600;
+
 /// Why a fabric's folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
@@ -46,6 +49,22 @@ pub enum KeysError {
 pub(crate) struct FabricKeys {
     account: Arc<KeyPair>,
     coordinator: Arc<KeyPair>,
+    /// Present if the folder has the keys of the operator and of the system account.
+    administration: Option<Arc<Administration>>,
+}
+
+/// Keys that change the account itself.
+struct Administration {
+    operator: KeyPair,
+    system: KeyPair,
+}
+
+/// The right to change the account's JWT on the servers.
+#[derive(Clone)]
+pub(crate) struct Authority {
+    administration: Arc<Administration>,
+    user: Arc<KeyPair>,
+    account: String,
 }
 
 impl std::fmt::Debug for FabricKeys {
@@ -57,10 +76,23 @@ impl std::fmt::Debug for FabricKeys {
 impl FabricKeys {
     /// Reads the folder.
     pub(crate) fn load(dir: &Path) -> Result<Self, KeysError> {
+        let (operator, system) = (dir.join("operator.seed"), dir.join("system.seed"));
+        let administration = if operator.exists() && system.exists() {
+            Some(Arc::new(Administration { operator: seed(&operator)?, system: seed(&system)? }))
+        } else {
+            None
+        };
         Ok(Self {
             account: Arc::new(seed(&dir.join("account.seed"))?),
             coordinator: Arc::new(seed(&dir.join("coordinator.seed"))?),
+            administration,
         })
+    }
+
+    /// The right to change the account, if the folder has the keys for it.
+    pub(crate) fn authority(&self) -> Option<Authority> {
+        let administration = self.administration.clone()?;
+        Some(Authority { administration, user: self.coordinator.clone(), account: self.account.public_key() })
     }
 
     /// Public key that verifies assignments.
@@ -119,6 +151,49 @@ impl FabricKeys {
             nats: permissions.claims(),
         };
         jwt::mint(&self.account, &claims)
+    }
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Authority({})", self.account)
+    }
+}
+
+impl Authority {
+    /// Public key of the account.
+    pub(super) fn account(&self) -> &str {
+        &self.account
+    }
+
+    /// Key that signs the account's JWT.
+    pub(super) fn operator(&self) -> &KeyPair {
+        &self.administration.operator
+    }
+
+    /// Signs the server's challenge.
+    pub(super) fn sign_nonce(&self, nonce: &[u8]) -> Result<Vec<u8>, nkeys::error::Error> {
+        self.user.sign(nonce)
+    }
+
+    /// A JWT for one short connection to the system account.
+    pub(super) fn system_user_jwt(&self, now: Timestamp) -> Result<String, MintError> {
+        let nats = serde_json::json!({
+            "pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1, "type": "user", "version": 2,
+        });
+        let issued_at = now.unix_ms() / 1000;
+        let expires_at = Some(issued_at + SYSTEM_USER_S);
+        let subject = self.user.public_key();
+        let claims = Claims { subject: &subject, name: "coordinator", issued_at, expires_at, nats };
+        jwt::mint(&self.administration.system, &claims)
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_tests() -> Self {
+        let administration =
+            Administration { operator: KeyPair::new_operator(), system: KeyPair::new_account() };
+        let account = KeyPair::new_account().public_key();
+        Self { administration: Arc::new(administration), user: Arc::new(KeyPair::new_user()), account }
     }
 }
 

@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 /// Maximum time for an Island's reply to a request, seconds.
 const RESPONSE_TTL_S: i64 = 60;
 
+/// Maximum subscriptions of one user: an Island needs a handful, a watcher one for each subject that it reads.
+const MAX_SUBSCRIPTIONS: usize = 256;
+
 /// Subjects that one user may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Permissions {
@@ -66,7 +69,7 @@ impl Permissions {
         let mut nats = json!({
             "pub": {"allow": list(&self.publish)},
             "sub": {"allow": list(&self.subscribe)},
-            "subs": -1, "data": -1, "payload": -1,
+            "subs": MAX_SUBSCRIPTIONS, "data": -1, "payload": -1,
             "type": "user", "version": 2,
         });
         if self.respond {

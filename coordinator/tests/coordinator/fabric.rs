@@ -1,12 +1,9 @@
 //! Permissions to publish and subscribe, checked on the running server.
 
 use async_nats::ConnectOptions;
-use base64::{
-    Engine as _,
-    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
-};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use island_protocol::{
-    api::WatchCredentials,
+    api::{WatchCredentials, claim::ClaimVerb},
     ids::HostId,
     subjects::{self, HostTopic},
 };
@@ -20,7 +17,7 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::support::{
-    island::{Island, enroll},
+    island::{Island, enroll, signed},
     network::Network,
     soon,
 };
@@ -231,13 +228,63 @@ async fn credentials_are_renewed_by_the_islands_own_signature_alone() {
     let network = Network::start().await;
     let island = Island::start(&network).await;
     let renew = async |key: &KeyPair| {
-        let sent_at = island_coordinator::clock::Clock::System.now();
-        let claim = island_protocol::api::credentials_claim(island.id, sent_at);
-        let signature = STANDARD.encode(key.sign(claim.as_bytes()).expect("sign"));
-        let body = json!({"host_id": island.id, "sent_at": sent_at, "signature": signature});
+        let body = signed(island.id, key, ClaimVerb::Credentials);
         let request = network.http.request(Method::POST, format!("{}/island/credentials", network.url));
         request.json(&body).send().await.expect("answer").status()
     };
     assert_eq!(renew(&island.key).await, StatusCode::OK);
     assert_eq!(renew(&KeyPair::new_user()).await, StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+impl Probe {
+    /// Waits until the server closes the connection.
+    async fn closed(&mut self) {
+        while !self.line().await.is_empty() {}
+    }
+}
+
+/// Whether the server admits this user.
+async fn is_admitted(url: &str, jwt: &str, key: &KeyPair) -> bool {
+    let pair = KeyPair::from_seed(&key.seed().expect("seed")).expect("key");
+    let sign = move |nonce: Vec<u8>| {
+        let signature = pair.sign(&nonce).map_err(async_nats::AuthError::new);
+        async move { signature }
+    };
+    ConnectOptions::with_jwt(jwt.to_owned(), sign).connect(url).await.is_ok()
+}
+
+#[tokio::test]
+async fn an_island_that_leaves_and_the_readers_of_a_revoked_key_are_disconnected_within_five_seconds() {
+    let network = Network::start().await;
+    let island = Island::start(&network).await;
+    let url = network.nats.url();
+    let jwt = island.credentials.user_jwt.clone();
+    let mut connected = Probe::connect(&url, &jwt, &island.key).await;
+    let made = network.call(Method::POST, "/api-keys").json(&json!({"name": "k"}));
+    let made: Value = made.send().await.expect("answer").json().await.expect("json");
+    let (mut reader, credentials) = watcher(&network, made["key"].as_str().expect("key")).await;
+    let (mut other, _) = watcher(&network, &network.consumer.key).await;
+
+    let path = format!("/api-keys/{}", made["data"]["id"].as_str().expect("id"));
+    assert_eq!(network.call(Method::DELETE, &path).send().await.expect("answer").status(), StatusCode::OK);
+    let leave = signed(island.id, &island.key, ClaimVerb::Leave);
+    let left = network.http.post(format!("{}/island/leave", network.url)).json(&leave).send().await;
+    assert_eq!(left.expect("answer").status(), StatusCode::OK);
+    let disconnected = async { tokio::join!(connected.closed(), reader.closed()) };
+    tokio::time::timeout(std::time::Duration::from_secs(5), disconnected).await.expect("both in five seconds");
+    assert!(!is_admitted(&url, &jwt, &island.key).await, "the credentials are revoked, not only the connection");
+    let reader_key = KeyPair::from_seed(&credentials.seed).expect("seed");
+    assert!(!is_admitted(&url, &credentials.user_jwt, &reader_key).await);
+    assert!(other.passes("").await, "others stay connected");
+
+    // Its new credentials are issued in another second than the revocation, or after that was taken back.
+    let (status, body) = enroll(&network, &network.owner, island.id, &island.key).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    let jwt = body["data"]["user_jwt"].as_str().expect("jwt").to_owned();
+    let returned = async {
+        while !is_admitted(&url, &jwt, &island.key).await {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the Island's return", returned).await;
 }

@@ -45,6 +45,8 @@ impl Nats {
             port,
             store_dir: dir.join("jetstream"),
             max_store_bytes: 256 << 20,
+            host: "127.0.0.1".parse().expect("an address"),
+            tls: None,
         };
         let conf = init(&fabric, Timestamp::from_unix_ms(1_700_000_000_000)).expect("fabric");
         let mut nats = Self { child: None, conf, port };
