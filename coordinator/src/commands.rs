@@ -1,6 +1,7 @@
 //! Command line of the program.
 
 pub mod admin;
+mod backup;
 mod catalogue;
 mod fabric;
 mod serve;
@@ -43,6 +44,17 @@ enum Command {
     /// Manage accounts and keys directly in the database.
     #[command(subcommand)]
     Admin(admin::AdminCommand),
+    /// Write a consistent backup of the database, while coordinators use it.
+    Backup {
+        /// File to write; it must not exist.
+        file: PathBuf,
+    },
+    /// Create the database from a backup, while no coordinator runs. The file of the embedded database must not exist;
+    /// a PostgreSQL database must be empty.
+    Restore {
+        /// File that `backup` wrote.
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Clone, Copy, Subcommand)]
@@ -130,6 +142,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Fabric(command) => fabric::run(&command),
         Command::Catalogue(command) => catalogue::run(&config, command).await,
         Command::Admin(command) => admin::run(&config, &command).await,
+        Command::Backup { file } => backup::back_up(&config, &file).await,
+        Command::Restore { file } => backup::restore(&config, &file).await,
     }
 }
 
