@@ -1,7 +1,7 @@
 //! `/jobs`.
 
 use island_protocol::{
-    api::{CancelledJob, JobOutput, JobSummary, JobView, Page, SubmittedJob},
+    api::{CancelledJob, DeletedJobData, JobOutput, JobSummary, JobView, Page, SubmittedJob},
     ids::JobId,
 };
 use serde::Serialize;
@@ -43,6 +43,11 @@ impl Client {
     /// `DELETE /jobs/:id`.
     pub fn cancel_job(&self, id: JobId) -> Request<CancelledJob> {
         Request::data(self, Call::delete("cancel the job", &["jobs", &id.to_string()]))
+    }
+
+    /// `DELETE /jobs/:id/data`: input, output and events of an ended job.
+    pub fn delete_job_data(&self, id: JobId) -> Request<DeletedJobData> {
+        Request::data(self, Call::delete("delete the job's data", &["jobs", &id.to_string(), "data"]))
     }
 
     /// `GET /jobs/:id/stream`, resumed automatically after an interruption. Starts with the event after `after`.

@@ -49,6 +49,12 @@ pub(crate) enum Jobs {
         #[arg(value_name = "ID", value_parser = id_beginning)]
         job: String,
     },
+    /// Delete input, output and events of a job that has ended
+    DeleteData {
+        /// Its id, or the beginning of its id
+        #[arg(value_name = "ID", value_parser = id_beginning)]
+        job: String,
+    },
 }
 
 #[derive(Debug, Args)]

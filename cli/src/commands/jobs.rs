@@ -1,6 +1,7 @@
 //! `island jobs`.
 
 mod cancel;
+mod delete_data;
 mod get;
 mod input;
 mod list;
@@ -33,6 +34,9 @@ pub(super) async fn run(command: Jobs, settings: &Settings, output: &Output) -> 
         }
         Jobs::Output { job } => output::output(select::job(&client, &job).await?, &client, output).await?,
         Jobs::Cancel { job } => cancel::cancel(select::job(&client, &job).await?, &client, output).await?,
+        Jobs::DeleteData { job } => {
+            delete_data::delete_data(select::job(&client, &job).await?, &client, output).await?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
