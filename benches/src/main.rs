@@ -15,6 +15,7 @@
 //! | `wasm` | wasm jobs through the engine, against a bare loop and one process per job |
 //! | `onnx` | graphs and embeddings, against Python's onnxruntime of the same version, mosec and LitServe |
 //! | `diffusers` | a step of Stable Diffusion, against torch and diffusers |
+//! | `ended` | lists, prices and statistics over a million ended jobs, against an empty database |
 //! | `footprint` | memory and processor time of an idle Island, against node-exporter and boinc-client |
 //! | `python` | a peer in Python |
 //! | `containers` | time from a job to the first output of its container, cold and started ahead, against curl |
@@ -29,6 +30,7 @@ mod chats;
 mod containers;
 mod decode;
 mod diffusers;
+mod ended;
 mod footprint;
 mod gateway;
 mod load;
@@ -130,6 +132,12 @@ enum What {
     },
     /// Time from a job to the first output of its container, cold and started ahead, against the daemon's API by curl
     Containers,
+    /// Lists, prices and statistics over a database with many ended jobs, against an empty one
+    Ended {
+        /// Ended jobs
+        #[arg(long, default_value_t = 1_000_000)]
+        jobs: u64,
+    },
     /// Memory and processor time of an idle Island, against node-exporter and boinc-client
     Footprint {
         /// How long to measure
@@ -195,6 +203,7 @@ async fn measure(what: What, rounds: usize) -> Result<Report> {
             footprint::run(minutes, agent.as_deref(), &node_exporter, &boinc).await
         }
         What::Containers => containers::run(rounds).await,
+        What::Ended { jobs } => ended::run(rounds, jobs).await,
         What::Wasm { .. } | What::WasmProcess { .. } | What::Chart { .. } => {
             unreachable!("they run without this runtime")
         }

@@ -33,6 +33,7 @@ pub(crate) struct Network {
     folder: TempDir,
     api_url: String,
     api_key: String,
+    http: reqwest::Client,
 }
 
 impl Network {
@@ -92,7 +93,8 @@ impl Network {
             .stderr(Stdio::null())
             .spawn()
             .context("start `island dev`")?;
-        let mut network = Self { dev, folder, api_url: String::new(), api_key: String::new() };
+        let http = reqwest::Client::new();
+        let mut network = Self { dev, folder, api_url: String::new(), api_key: String::new(), http };
         let info: Value = serde_json::from_str(&network.wait_for(&data.join("dev.json")).await?)?;
         info["api_url"].as_str().context("api_url")?.clone_into(&mut network.api_url);
         info["api_key"].as_str().context("api_key")?.clone_into(&mut network.api_key);
@@ -115,6 +117,29 @@ impl Network {
     /// Where it keeps its files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// File of its coordinator's database.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.folder.path().join("data/coordinator.sqlite")
+    }
+
+    /// Answer to a request of its account.
+    pub(crate) async fn get(&self, path: &str) -> Result<Value> {
+        let request = self.http.get(format!("{}/api/v1{path}", self.api_url)).bearer_auth(&self.api_key);
+        Ok(request.send().await?.error_for_status()?.json().await?)
+    }
+
+    /// Id of its Island, once it is known to the coordinator.
+    pub(crate) async fn island(&self) -> Result<String> {
+        let end = Instant::now() + Duration::from_mins(1);
+        loop {
+            if let Some(id) = self.get("/hosts").await?["data"][0]["id"].as_str() {
+                return Ok(id.to_owned());
+            }
+            anyhow::ensure!(Instant::now() < end, "no Island enrolled");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// The process that runs all of it.
