@@ -8,7 +8,15 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use island_daemon::files::write_atomic;
-use island_protocol::{fabric::signed_bytes, ids::HostId};
+use island_protocol::{
+    api::{
+        Enroll,
+        claim::{ClaimVerb, IslandRequest},
+    },
+    fabric::signed_bytes,
+    ids::{AccountId, HostId, Nonce},
+    time::Timestamp,
+};
 use nkeys::KeyPair;
 use serde::{Deserialize, Serialize};
 
@@ -108,9 +116,40 @@ impl Identity {
         self.key.sign(bytes).expect("the key has its seed")
     }
 
-    /// Base64 signature of a text.
-    pub fn sign_text(&self, text: &str) -> String {
+    fn sign_text(&self, text: &str) -> String {
         BASE64.encode(self.sign(text.as_bytes()))
+    }
+
+    /// Signs a request for `verb` as an Island of `account_id`, if it knows its account. Accepted once.
+    pub fn request(
+        &self,
+        verb: ClaimVerb,
+        account_id: Option<AccountId>,
+        sent_at: Timestamp,
+    ) -> IslandRequest {
+        let mut request = IslandRequest {
+            host_id: self.host_id,
+            account_id,
+            nonce: nonce(),
+            sent_at,
+            signature: String::new(),
+        };
+        request.signature = self.sign_text(&request.claim(verb).to_string());
+        request
+    }
+
+    /// Signs a request to be added to an account under this name. Accepted once.
+    pub fn introduction(&self, verb: ClaimVerb, name: &str, sent_at: Timestamp) -> Enroll {
+        let mut enroll = Enroll {
+            host_id: self.host_id,
+            public_key: self.public_key(),
+            name: name.to_owned(),
+            nonce: nonce(),
+            sent_at,
+            signature: String::new(),
+        };
+        enroll.signature = self.sign_text(&enroll.claim(verb).to_string());
+        enroll
     }
 
     /// Base64 signature of a message on the fabric.
@@ -128,6 +167,10 @@ impl Identity {
         let stored = Stored { host_id: self.host_id, seed };
         write_atomic(path, &serde_json::to_vec(&stored).map_err(io::Error::other)?, 0o600)
     }
+}
+
+fn nonce() -> Nonce {
+    Nonce(uuid::Uuid::new_v4())
 }
 
 /// Gives files that root wrote into `folder` to the user to whom the folder belongs: the agent runs as that user.
@@ -199,5 +242,24 @@ mod tests {
         assert!(!verifies(&identity.public_key(), "b", b"payload", &signature));
         assert!(!verifies(&identity.public_key(), "a", b"payloaD", &signature));
         assert!(!verifies("U123", "a", b"payload", &signature));
+    }
+
+    #[test]
+    fn requests_are_signed_for_one_verb_and_never_twice_with_one_nonce() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let identity = Identity::load_or_create(folder.path(), || HostId(uuid::Uuid::nil())).expect("create");
+        let (account, now) = (AccountId(uuid::Uuid::from_u128(1)), Timestamp::from_unix_ms(5));
+        let request = identity.request(ClaimVerb::Credentials, Some(account), now);
+        let key = KeyPair::from_public_key(&identity.public_key()).expect("a key");
+        let signature = BASE64.decode(&request.signature).expect("base64");
+        let verifies = |claim: island_protocol::api::claim::Claim| {
+            key.verify(claim.to_string().as_bytes(), &signature).is_ok()
+        };
+        assert!(verifies(request.claim(ClaimVerb::Credentials)));
+        assert!(!verifies(request.claim(ClaimVerb::Leave)));
+        let other = IslandRequest { account_id: None, ..request.clone() };
+        assert!(!verifies(other.claim(ClaimVerb::Credentials)));
+        let again = identity.request(ClaimVerb::Credentials, Some(account), now);
+        assert_ne!((request.nonce, &request.signature), (again.nonce, &again.signature));
     }
 }

@@ -2,8 +2,8 @@
 
 use island_protocol::{
     api::{
-        CheckIsland, Enroll, HostCredentials, HostView, IslandCheck, Pairing, RenewCredentials,
-        WatchCredentials, recommendation::Recommendations,
+        Enroll, HostCredentials, HostView, IslandCheck, Pairing, WatchCredentials, claim::IslandRequest,
+        recommendation::Recommendations,
     },
     ids::HostId,
 };
@@ -18,12 +18,12 @@ impl Client {
         Request::plain(self, call.query("host_id", Some(host)))
     }
 
-    /// `POST /island/enroll`. The signature contains the time, so sign again to retry.
+    /// `POST /island/enroll`. A signature is accepted once, so sign again to retry.
     pub fn enroll(&self, body: &Enroll) -> Request<HostCredentials> {
         Request::data(self, Call::post("enroll the Island", &["island", "enroll"], body))
     }
 
-    /// `POST /island/pairings`: a code for the Island's owner. The signature contains the time, so sign again to retry.
+    /// `POST /island/pairings`: a code for the Island's owner. A signature is accepted once, so sign again to retry.
     pub fn start_pairing(&self, body: &Enroll) -> Request<Pairing> {
         Request::data(self, Call::post("request a code", &["island", "pairings"], body))
     }
@@ -33,18 +33,18 @@ impl Client {
         Request::data(self, Call::post("pair the Island", &["hosts", "pair"], &json!({ "code": code })))
     }
 
-    /// `POST /island/leave`. The signature contains the time, so sign again to retry.
-    pub fn leave(&self, body: &RenewCredentials) -> Request<()> {
+    /// `POST /island/leave`. A signature is accepted once, so sign again to retry.
+    pub fn leave(&self, body: &IslandRequest) -> Request<()> {
         Request::data(self, Call::post("leave the network", &["island", "leave"], body))
     }
 
-    /// `POST /island/credentials`. The signature contains the time, so sign again to retry.
-    pub fn renew_credentials(&self, body: &RenewCredentials) -> Request<HostCredentials> {
+    /// `POST /island/credentials`. A signature is accepted once, so sign again to retry.
+    pub fn renew_credentials(&self, body: &IslandRequest) -> Request<HostCredentials> {
         Request::data(self, Call::post("renew the Island's credentials", &["island", "credentials"], body))
     }
 
     /// `POST /island/check`: runs one free job on the Island and returns its progress; takes up to a minute.
-    pub fn check_island(&self, body: &CheckIsland) -> Request<IslandCheck> {
+    pub fn check_island(&self, body: &IslandRequest) -> Request<IslandCheck> {
         Request::data(self, Call::post("run a job on this Island", &["island", "check"], body))
     }
 

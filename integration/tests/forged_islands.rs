@@ -5,10 +5,13 @@ use std::sync::Arc;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use island_coordinator_client::protocol::{
     FABRIC_VERSION,
-    api::{Enroll, HostCredentials, credentials_claim},
+    api::{
+        Enroll, HostCredentials,
+        claim::{Claim, ClaimVerb},
+    },
     event::{AttemptEvent, Numbered},
     fabric::Output,
-    ids::{AttemptKey, HostId},
+    ids::{AttemptKey, HostId, Nonce},
     subjects::{HostTopic, inbox_prefix},
     time::Timestamp,
 };
@@ -74,11 +77,14 @@ async fn an_island_cannot_speak_for_another() {
 fn enrolment(key: &KeyPair, host_id: HostId) -> Enroll {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     let sent_at = Timestamp::from_unix_ms(now.as_millis() as i64);
-    let signature = key.sign(credentials_claim(host_id, sent_at).as_bytes()).expect("sign");
+    let nonce = Nonce(uuid::Uuid::new_v4());
+    let claim = Claim { verb: ClaimVerb::Enroll, host_id, account_id: None, nonce, sent_at };
+    let signature = key.sign(claim.to_string().as_bytes()).expect("sign");
     Enroll {
         host_id,
         public_key: key.public_key(),
         name: "forged".into(),
+        nonce,
         sent_at,
         signature: BASE64_STANDARD.encode(signature),
     }

@@ -1,5 +1,6 @@
 //! HTTP bodies under `/api/v1`, except chat.
 
+pub mod claim;
 pub mod key;
 pub mod ledger;
 pub mod market;
@@ -10,11 +11,12 @@ pub mod recommendation;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use self::claim::{Claim, ClaimVerb};
 use crate::{
     cargo::CargoEntry,
     credits::MicroCredits,
     host::Capabilities,
-    ids::{AccountId, HostId, JobId, Slug},
+    ids::{AccountId, HostId, JobId, Nonce, Slug},
     job::{JobStatus, Usage},
     time::Timestamp,
 };
@@ -162,6 +164,19 @@ pub struct JobView {
     /// Duration of the execution in milliseconds, once the job has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
+    /// Time at which a part of the job's data, its input, output or events, was first deleted. A deleted input is `{}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_deleted_at: Option<Timestamp>,
+}
+
+/// Answer to `DELETE /jobs/:id/data`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct DeletedJobData {
+    /// The job.
+    pub id: JobId,
+    /// Time at which a part of its data was first deleted.
+    pub deleted_at: Timestamp,
 }
 
 /// `GET /jobs/:id/output`: only the output.
@@ -255,7 +270,7 @@ pub struct HostView {
     pub last_heartbeat_at: Option<Timestamp>,
 }
 
-/// `POST /island/enroll`, with the owner's API key: assigns an Island to an account.
+/// `POST /island/enroll`, with the owner's API key: assigns an Island to an account. `POST /island/pairings`, without one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -267,10 +282,20 @@ pub struct Enroll {
     /// Name its owner gave it, not only white space.
     #[cfg_attr(feature = "openapi", schemars(length(min = 1, max = 64), regex(pattern = r"\S")))]
     pub name: String,
+    /// Random; a coordinator accepts it once.
+    pub nonce: Nonce,
     /// Time of signing.
     pub sent_at: Timestamp,
-    /// Base64 signature by the NKey over [`credentials_claim`]: proves possession of the key.
+    /// Base64 signature by the NKey over `island-VERB:HOST:-:NONCE:TIME`, with the verb `enroll` or `pair`: proves possession of the key.
     pub signature: String,
+}
+
+impl Enroll {
+    /// What the signature covers if the request is for this verb.
+    pub fn claim(&self, verb: ClaimVerb) -> Claim {
+        let Self { host_id, nonce, sent_at, .. } = *self;
+        Claim { verb, host_id, account_id: None, nonce, sent_at }
+    }
 }
 
 /// Answer to `POST /island/pairings`: the code that assigns an Island to the account which confirms it.
@@ -291,42 +316,6 @@ pub struct Pair {
     /// The code that the Island shows; lower case and dashes are accepted.
     #[cfg_attr(feature = "openapi", schemars(length(min = 6, max = 32)))]
     pub code: String,
-}
-
-/// `POST /island/credentials`, without an API key: an enrolled Island renews its fabric credentials.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct RenewCredentials {
-    /// The Island.
-    pub host_id: HostId,
-    /// Time of signing.
-    pub sent_at: Timestamp,
-    /// Base64 signature by its NKey over [`credentials_claim`].
-    pub signature: String,
-}
-
-/// The text that an Island signs to request credentials.
-pub fn credentials_claim(host: HostId, sent_at: Timestamp) -> String {
-    format!("island-credentials:{host}:{sent_at}")
-}
-
-/// `POST /island/check`, without an API key: an enrolled Island requests a job for itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct CheckIsland {
-    /// The Island.
-    pub host_id: HostId,
-    /// Time of signing.
-    pub sent_at: Timestamp,
-    /// Base64 signature by its NKey over [`check_claim`].
-    pub signature: String,
-}
-
-/// The text that an Island signs to request a job for itself.
-pub fn check_claim(host: HostId, sent_at: Timestamp) -> String {
-    format!("island-check:{host}:{sent_at}")
 }
 
 /// Answer to `POST /island/check`: the progress of a real job on this Island.
@@ -372,6 +361,9 @@ pub struct HostCredentials {
     pub expires_at: Timestamp,
     /// Public NKey with which coordinators sign assignments.
     pub coordinator_key: String,
+    /// The account that the Island belongs to, for the claims that it signs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account_id: Option<AccountId>,
 }
 
 /// Answer to `POST /fabric/credentials`: short-lived read access to the fabric for an API key.

@@ -52,6 +52,9 @@ uuid_id!(
 uuid_id!(
     /// One run of a program: a coordinator, an agent or a worker process.
     InstanceId, "instance id");
+uuid_id!(
+    /// A random number that a signature contains, so that it is accepted once.
+    Nonce, "nonce");
 
 /// Name of a Cargo: `[a-z0-9]` and inner `-`, `.` or `_`, at most 64 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use crate::{
     cargo::RuntimeType,
     credits::MicroCredits,
     egress::Egress,
-    ids::{AccountId, ApiKeyId, HostId, InstanceId, JobId, Slug},
+    ids::{AccountId, ApiKeyId, HostId, InstanceId, JobId, Nonce, Slug},
     time::Timestamp,
 };
 
@@ -32,6 +32,7 @@ schema! {
     AccountId = { "type": "string", "format": "uuid", "description": "An account." };
     ApiKeyId = { "type": "string", "format": "uuid", "description": "An API key; not the secret." };
     InstanceId = { "type": "string", "format": "uuid", "description": "One run of one program." };
+    Nonce = { "type": "string", "format": "uuid", "description": "Random, used once." };
     Slug = {
         "type": "string",
         "pattern": "^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$",

@@ -10,7 +10,8 @@ use std::{
 use island_coordinator_client::{Client, ClientError, backoff::Backoff};
 use island_daemon::{chain::Chain, files::write_atomic, notify};
 use island_protocol::{
-    api::{Enroll, HostCredentials, Pairing, RenewCredentials, credentials_claim},
+    api::{HostCredentials, Pairing, claim::ClaimVerb},
+    ids::AccountId,
     time::Timestamp,
 };
 use parking_lot::Mutex;
@@ -121,7 +122,7 @@ impl Credentials {
                         since: clock::now(),
                         credentials,
                     };
-                    store(&path, &fresh)?;
+                    keep(&path, &fresh);
                     return Ok(Some(Self::new(identity, http, path, fresh)));
                 }
                 Err(error) => error,
@@ -193,10 +194,12 @@ impl Credentials {
     }
 
     async fn renew(&self) -> Result<(), CredentialsError> {
-        let credentials = renew(&self.http, &self.identity).await?;
-        let fresh =
-            StoredCredentials { since: clock::now(), credentials, api_url: self.lock().api_url.clone() };
-        store(&self.path, &fresh)?;
+        let api_url = self.lock().api_url.clone();
+        // From the file: `island-agent enroll` may have moved the Island to another account meanwhile.
+        let account = account(&self.path, &api_url);
+        let credentials = renew(&self.http, &self.identity, account).await?;
+        let fresh = StoredCredentials { since: clock::now(), credentials, api_url };
+        keep(&self.path, &fresh);
         *self.lock() = fresh;
         self.changed.send_modify(|number| *number += 1);
         Ok(())
@@ -236,7 +239,8 @@ pub async fn enroll(
         request(&http, identity, enrollment, false).await?
     } else {
         let pairing =
-            http.start_pairing(&introduction(identity, enrollment)).await.map_err(refused("pair"))?;
+            http.start_pairing(&identity.introduction(ClaimVerb::Pair, &enrollment.name, clock::now())).await;
+        let pairing = pairing.map_err(refused("pair"))?;
         show(&pairing);
         confirmed(&http, identity, &pairing).await?
     };
@@ -248,12 +252,13 @@ pub async fn enroll(
 pub async fn leave(identity: &Identity, enrollment: &Enrollment) -> Result<(), CredentialsError> {
     let refused = |error| CredentialsError::Refused("remove from the network", error);
     let http = Client::new(&enrollment.api_url, None).map_err(refused)?;
-    match http.leave(&renewal(identity)).await {
+    let path = enrollment.state_dir.join(FILE);
+    let request = identity.request(ClaimVerb::Leave, account(&path, &enrollment.api_url), clock::now());
+    match http.leave(&request).await {
         // It has already left.
         Err(error) if error.code() != Some("host_not_found") => return Err(refused(error)),
         _ => {}
     }
-    let path = enrollment.state_dir.join(FILE);
     match fs::remove_file(&path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
             Err(CredentialsError::Store { path, source })
@@ -274,7 +279,7 @@ async fn confirmed(
     pairing: &Pairing,
 ) -> Result<HostCredentials, CredentialsError> {
     loop {
-        match renew(http, identity).await {
+        match renew(http, identity, None).await {
             Err(CredentialsError::Refused(_, error))
                 if error.code() == Some("host_not_found") || error.is_transient() => {}
             other => return other,
@@ -294,7 +299,8 @@ async fn request(
     is_enrolled: bool,
 ) -> Result<HostCredentials, CredentialsError> {
     if is_enrolled {
-        match renew(http, identity).await {
+        let account = account(&enrollment.state_dir.join(FILE), &enrollment.api_url);
+        match renew(http, identity, account).await {
             Err(CredentialsError::Refused(_, error))
                 if error.code() == Some("host_not_found") && enrollment.api_key.is_some() => {}
             other => return other,
@@ -303,36 +309,35 @@ async fn request(
     if enrollment.api_key.is_none() {
         return Err(CredentialsError::NoApiKey);
     }
-    http.enroll(&introduction(identity, enrollment))
+    http.enroll(&identity.introduction(ClaimVerb::Enroll, &enrollment.name, clock::now()))
         .await
         .map_err(|error| CredentialsError::Refused("enroll", error))
 }
 
-/// The body of an enrollment.
-fn introduction(identity: &Identity, enrollment: &Enrollment) -> Enroll {
-    let sent_at = clock::now();
-    Enroll {
-        host_id: identity.host_id(),
-        public_key: identity.public_key(),
-        name: enrollment.name.clone(),
-        sent_at,
-        signature: identity.sign_text(&credentials_claim(identity.host_id(), sent_at)),
-    }
-}
-
-fn renewal(identity: &Identity) -> RenewCredentials {
-    let sent_at = clock::now();
-    let signature = identity.sign_text(&credentials_claim(identity.host_id(), sent_at));
-    RenewCredentials { host_id: identity.host_id(), sent_at, signature }
-}
-
-async fn renew(http: &Client, identity: &Identity) -> Result<HostCredentials, CredentialsError> {
-    let answer = http.renew_credentials(&renewal(identity)).await;
+async fn renew(
+    http: &Client,
+    identity: &Identity,
+    account: Option<AccountId>,
+) -> Result<HostCredentials, CredentialsError> {
+    let answer =
+        http.renew_credentials(&identity.request(ClaimVerb::Credentials, account, clock::now())).await;
     answer.map_err(|error| CredentialsError::Refused("renew the credentials of", error))
+}
+
+/// The account of the stored credentials, if they are of this coordinator and name one.
+fn account(path: &Path, api_url: &str) -> Option<AccountId> {
+    read(path).filter(|kept| kept.api_url == api_url)?.credentials.account_id
 }
 
 fn read(path: &Path) -> Option<StoredCredentials> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Stores credentials that are valid without it: only the next start needs the file.
+fn keep(path: &Path, kept: &StoredCredentials) {
+    if let Err(error) = store(path, kept) {
+        tracing::warn!(error = %Chain(&error), "the credentials cannot be stored");
+    }
 }
 
 fn store(path: &Path, kept: &StoredCredentials) -> Result<(), CredentialsError> {

@@ -146,6 +146,7 @@ impl Coordinator {
             user_jwt: "not.checked.here".into(),
             expires_at: now(),
             coordinator_key: key.public_key(),
+            account_id: None,
         };
         let given = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&given);
@@ -223,13 +224,22 @@ impl Coordinator {
         assignment: &Assignment,
         key: &KeyPair,
     ) -> AssignmentReply {
+        self.request(host, assignment, key).await.expect("an answer")
+    }
+
+    /// Sends a signed assignment to an Island that may not answer.
+    pub(crate) async fn try_assign(&self, host: HostId, assignment: &Assignment) -> Option<AssignmentReply> {
+        self.request(host, assignment, &self.key).await
+    }
+
+    async fn request(&self, host: HostId, assignment: &Assignment, key: &KeyPair) -> Option<AssignmentReply> {
         let subject = HostTopic::Jobs.of(host);
         let payload = serde_json::to_vec(assignment).expect("encode");
         let signature = key.sign(&signed_bytes(&subject, &payload)).expect("sign");
         let mut headers = HeaderMap::new();
         headers.insert(SIGNATURE_HEADER, BASE64.encode(signature).as_str());
         let answer = self.fabric.request_with_headers(subject, headers, payload.into()).await;
-        parse(&answer.expect("an answer"))
+        answer.ok().map(|answer| parse(&answer))
     }
 
     /// Cancels an attempt.

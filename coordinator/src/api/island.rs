@@ -8,56 +8,66 @@ pub(super) mod pairings;
 pub(super) mod recommendations;
 
 use island_protocol::{
-    api::{Enroll, HostCredentials, credentials_claim},
+    api::{
+        Enroll, HostCredentials,
+        claim::{Claim, ClaimVerb, IslandRequest},
+    },
+    fabric::SIGNATURE_WINDOW_MS,
     ids::{AccountId, HostId},
     problem::Code,
-    time::Timestamp,
 };
 
 use super::{Api, ApiError};
 use crate::fabric::signature;
 
-/// Validates a request to enroll, and that the Island holds its key.
-fn validate_enrollment(api: &Api, request: &Enroll) -> Result<(), ApiError> {
+/// Validates a request to enroll or pair, and that the Island holds its key.
+async fn validate_enrollment(api: &Api, request: &Enroll, verb: ClaimVerb) -> Result<(), ApiError> {
     let pair = nkeys::KeyPair::from_public_key(&request.public_key);
     if !pair.is_ok_and(|pair| matches!(pair.key_pair_type(), nkeys::KeyPairType::User)) {
         let message = "public_key must be a user NKey, U…";
         return Err(ApiError::field(Code::ValidationError, "public_key", message));
     }
-    let claim = credentials_claim(request.host_id, request.sent_at);
-    verify(api, &claim, request.sent_at, &request.signature, &request.public_key)
+    accept(api, &request.claim(verb), &request.signature, &request.public_key).await
 }
 
 /// Account and public key of the enrolled Island that signed the request.
 async fn signer(
     api: &Api,
-    host: HostId,
-    claim: &str,
-    sent_at: Timestamp,
-    signature: &str,
+    request: &IslandRequest,
+    verb: ClaimVerb,
 ) -> Result<(AccountId, String), ApiError> {
-    let found = api.execution.account_and_key(host).await?;
+    let found = api.execution.account_and_key(request.host_id).await?;
     let (account, public_key) =
         found.ok_or_else(|| ApiError::new(Code::HostNotFound, "this Island is not enrolled"))?;
-    verify(api, claim, sent_at, signature, &public_key)?;
+    if request.account_id.is_some_and(|known| known != account) {
+        let message = "this Island belongs to another account";
+        return Err(ApiError::field(Code::ValidationError, "account_id", message));
+    }
+    accept(api, &request.claim(verb), &request.signature, &public_key).await?;
     Ok((account, public_key))
 }
 
-/// Checks that the request was signed with the Island's key.
-fn verify(
-    api: &Api,
-    claim: &str,
-    sent_at: Timestamp,
-    signature: &str,
-    public_key: &str,
-) -> Result<(), ApiError> {
-    let now = api.execution.context().clock.now();
-    signature::verify(public_key, Some(signature), claim.as_bytes(), sent_at, now)
-        .map_err(|error| ApiError::field(Code::ValidationError, "signature", error.to_string()))
+/// Checks that the claim was signed with the Island's key, and was not accepted before.
+async fn accept(api: &Api, claim: &Claim, signature: &str, public_key: &str) -> Result<(), ApiError> {
+    let context = api.execution.context();
+    let now = context.clock.now();
+    signature::verify(public_key, Some(signature), claim.to_string().as_bytes(), claim.sent_at, now)
+        .map_err(|error| ApiError::field(Code::ValidationError, "signature", error.to_string()))?;
+    // Later, the signature is too old.
+    let until = claim.sent_at.plus_ms(SIGNATURE_WINDOW_MS);
+    if context.store.counters().use_nonce(public_key, claim.nonce, until.unix_ms()).await? {
+        return Ok(());
+    }
+    Err(ApiError::field(Code::ValidationError, "nonce", "this nonce was used before"))
 }
 
 /// Short-lived credentials.
-fn credentials_for(api: &Api, host: HostId, public_key: &str) -> Result<HostCredentials, ApiError> {
+fn credentials_for(
+    api: &Api,
+    host: HostId,
+    account: AccountId,
+    public_key: &str,
+) -> Result<HostCredentials, ApiError> {
     let now = api.execution.context().clock.now();
     let expires_at = now.plus_ms(api.rules.island_jwt_ms);
     let user_jwt = api.keys.island_jwt(host, public_key, now, expires_at).map_err(ApiError::internal)?;
@@ -66,5 +76,6 @@ fn credentials_for(api: &Api, host: HostId, public_key: &str) -> Result<HostCred
         user_jwt,
         expires_at,
         coordinator_key: api.keys.coordinator_key(),
+        account_id: Some(account),
     })
 }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use island_coordinator::clock::Clock;
 use island_protocol::{
-    api::{check_claim, credentials_claim},
+    api::claim::ClaimVerb,
     event::AttemptEvent,
     job::{Failure, FailureCode, Outcome, Usage},
 };
@@ -13,14 +11,13 @@ use serde_json::{Value, json};
 
 use crate::support::{
     answer,
-    island::{Island, completed, enroll},
+    island::{Island, completed, finished, enroll, signed},
     network::Network,
 };
 
-/// Requests a check in the Island's name, signed over the given claim or its own.
-async fn ask(network: &Network, island: &Requester, claim: impl Fn(&Requester) -> String) -> (u16, Value) {
-    let signature = STANDARD.encode(island.key.sign(claim(island).as_bytes()).expect("sign"));
-    let body = json!({ "host_id": island.id, "sent_at": island.sent_at, "signature": signature });
+/// Requests a check in the Island's name.
+async fn ask(network: &Network, island: &Requester) -> (u16, Value) {
+    let body = signed(island.id, &island.key, ClaimVerb::Check);
     answer(network.http.post(format!("{}/island/check", network.url)).json(&body)).await
 }
 
@@ -28,16 +25,11 @@ async fn ask(network: &Network, island: &Requester, claim: impl Fn(&Requester) -
 struct Requester {
     id: island_protocol::ids::HostId,
     key: std::sync::Arc<nkeys::KeyPair>,
-    sent_at: island_protocol::time::Timestamp,
 }
 
 impl Requester {
     fn of(island: &Island) -> Self {
-        Self { id: island.id, key: island.key.clone(), sent_at: Clock::System.now() }
-    }
-
-    fn claim(&self) -> String {
-        check_claim(self.id, self.sent_at)
+        Self { id: island.id, key: island.key.clone() }
     }
 }
 
@@ -60,9 +52,9 @@ async fn a_check_is_one_free_job_on_the_requesting_island() {
         // The time between two texts determines the measured speed.
         tokio::time::sleep(Duration::from_millis(20)).await;
         island.send(run.key, run.first_event + 2, vec![token("lo")]).await;
-        island.end(run.key, run.first_event + 3, completed(1, 2)).await;
+        island.end(run.key, run.first_event + 3, finished(json!({"count": 1}))).await;
     };
-    let (asked, ()) = tokio::join!(ask(&network, &requester, Requester::claim), serve);
+    let (asked, ()) = tokio::join!(ask(&network, &requester), serve);
     assert_eq!(asked.0, 200, "{}", asked.1);
     let check = &asked.1["data"];
     assert_eq!((&check["passed"], &check["error"]), (&json!(true), &json!(null)), "{check}");
@@ -79,7 +71,7 @@ async fn a_check_is_one_free_job_on_the_requesting_island() {
     let job = job_of_owner(&network, check).await;
     assert_eq!(job["status"], "completed", "its owner can read it: {job}");
 
-    let (status, body) = ask(&network, &Requester::of(&island), Requester::claim).await;
+    let (status, body) = ask(&network, &Requester::of(&island)).await;
     assert_eq!((status, &body["error"]["code"]), (429, &json!("rate_limited")), "{body}");
     network.audit().await;
 }
@@ -94,7 +86,7 @@ async fn a_failed_check_is_reported_and_not_retried_elsewhere() {
         let offer = refuses.offer().await;
         refuses.refuse(&offer).await;
     };
-    let (asked, ()) = tokio::join!(ask(&network, &requester, Requester::claim), refuse);
+    let (asked, ()) = tokio::join!(ask(&network, &requester), refuse);
     let check = &asked.1["data"];
     assert_eq!(check["passed"], json!(false), "{check}");
     assert_eq!(check["error"]["message"], "the Island did not take the job: scripted");
@@ -106,7 +98,7 @@ async fn a_failed_check_is_reported_and_not_retried_elsewhere() {
         let outcome = Outcome::Failed { failure, usage: Usage::default() };
         fails.end(run.key, run.first_event, outcome).await;
     };
-    let (asked, ()) = tokio::join!(ask(&network, &requester, Requester::claim), fail);
+    let (asked, ()) = tokio::join!(ask(&network, &requester), fail);
     let check = &asked.1["data"];
     assert_eq!(check["error"]["code"], "runtime_crashed", "{check}");
     let job = job_of_owner(&network, check).await;
@@ -122,7 +114,7 @@ async fn a_check_without_a_suitable_cargo_has_a_reason_and_needs_the_islands_sig
     island.beat(&[]).await;
     let full = async {
         loop {
-            let (status, body) = ask(&network, &Requester::of(&island), Requester::claim).await;
+            let (status, body) = ask(&network, &Requester::of(&island)).await;
             assert_eq!(status, 200, "{body}");
             if body["data"]["error"]["message"] == "no_slot" {
                 return body;
@@ -132,17 +124,11 @@ async fn a_check_without_a_suitable_cargo_has_a_reason_and_needs_the_islands_sig
     let body = crate::support::soon("the heartbeat", full).await;
     assert_eq!(body["data"]["job_id"], json!(null), "no job was made: {body}");
 
-    let (status, body) = ask(&network, &Requester::of(&island), |requester| {
-        credentials_claim(requester.id, requester.sent_at)
-    })
-    .await;
-    assert_eq!((status, &body["error"]["param"]), (422, &json!("signature")), "{body}");
     let stranger = Requester {
         id: island_protocol::ids::HostId(uuid::Uuid::new_v4()),
         key: island.key.clone(),
-        sent_at: Clock::System.now(),
     };
-    let (status, body) = ask(&network, &stranger, Requester::claim).await;
+    let (status, body) = ask(&network, &stranger).await;
     assert_eq!((status, &body["error"]["code"]), (404, &json!("host_not_found")), "{body}");
 }
 
@@ -165,11 +151,7 @@ async fn an_island_that_enrolls_again_retains_its_karma() {
     let before = karma().await;
     assert!(before > 0.0, "{before}");
 
-    let requester = Requester::of(&island);
-    let signature = STANDARD.encode(
-        requester.key.sign(credentials_claim(requester.id, requester.sent_at).as_bytes()).expect("sign"),
-    );
-    let body = json!({ "host_id": requester.id, "sent_at": requester.sent_at, "signature": signature });
+    let body = signed(island.id, &island.key, ClaimVerb::Leave);
     let (status, body) = answer(network.http.post(format!("{}/island/leave", network.url)).json(&body)).await;
     assert_eq!(status, 200, "{body}");
     let (status, body) = enroll(&network, &network.owner, island.id, &island.key).await;

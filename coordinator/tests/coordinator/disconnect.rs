@@ -2,10 +2,8 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use island_coordinator::clock::Clock;
 use island_protocol::{
-    api::check_claim,
+    api::claim::ClaimVerb,
     ids::AttemptKey,
     job::{Failure, FailureCode, Outcome},
 };
@@ -15,7 +13,7 @@ use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};
 use uuid::Uuid;
 
 use crate::support::{
-    island::{Island, completed},
+    island::{Island, completed, signed},
     network::Network,
     soon,
 };
@@ -151,10 +149,7 @@ async fn a_check_whose_island_disconnects_ends() {
         let host = format!("/hosts/{}", island.id);
         let online = async { while network.get(&host).await["data"]["status"] != "online" {} };
         soon("the Island's heartbeat", online).await;
-        let sent_at = Clock::System.now();
-        let claim = check_claim(island.id, sent_at);
-        let signature = STANDARD.encode(island.key.sign(claim.as_bytes()).expect("sign"));
-        let body = json!({"host_id": island.id, "sent_at": sent_at, "signature": signature}).to_string();
+        let body = signed(island.id, &island.key, ClaimVerb::Check).to_string();
         hang_up(
             network.url.clone(),
             "/island/check",

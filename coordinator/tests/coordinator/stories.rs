@@ -3,9 +3,12 @@
 mod support;
 
 mod accounts;
+mod admission;
 mod artifacts;
+mod backup;
 mod chat;
 mod check;
+mod claims;
 mod disconnect;
 mod document;
 mod errors;
@@ -19,3 +22,4 @@ mod market;
 mod reads;
 mod requests;
 mod restart;
+mod retention;

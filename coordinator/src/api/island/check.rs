@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State};
 use island_protocol::{
-    api::{CheckIsland, CheckStep, Data, IslandCheck, JobError, check_claim},
+    api::{
+        CheckStep, Data, IslandCheck, JobError,
+        claim::{ClaimVerb, IslandRequest},
+    },
     cargo::RuntimeType,
     event::JobEvent,
     host::CPU,
@@ -40,17 +43,27 @@ pub(in crate::api) async fn check(
     State(api): State<Arc<Api>>,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<IslandCheck>>, ApiError> {
-    let request: CheckIsland = fields.parse()?;
-    let claim = check_claim(request.host_id, request.sent_at);
-    let (account, _) = signer(&api, request.host_id, &claim, request.sent_at, &request.signature).await?;
+    let request: IslandRequest = fields.parse()?;
+    let (account, _) = signer(&api, &request, ClaimVerb::Check).await?;
     if api.soft.is_cancelled() {
         return Err(stopping());
+    }
+    let context = api.execution.context();
+    let since = context.clock.now().plus_ms(-INTERVAL_MS);
+    // Before anything is searched, claimed or written.
+    if jobs::was_checked(context.store.reader(), request.host_id, since).await? {
+        return Err(checked_recently());
     }
     let data = match choose(&api, request.host_id) {
         Ok(cargo) => run(&api, request.host_id, account, cargo).await?,
         Err(reason) => not_placed(None, reason),
     };
     Ok(Json(Data { data }))
+}
+
+fn checked_recently() -> ApiError {
+    let message = "this Island was checked less than a minute ago";
+    ApiError::new(Code::RateLimited, message).after(INTERVAL_MS as u64 / 1000)
 }
 
 fn choose(api: &Api, host: HostId) -> Result<&Cargo, &'static str> {
@@ -86,8 +99,7 @@ async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Resu
         Ok::<_, StoreError>(is_stored.then(|| CancelOnDrop::new(new.start(), OnDisconnect::Cancel)))
     });
     let Some(guard) = accepted.await.ok_or_else(stopping)?? else {
-        let message = "this Island was checked less than a minute ago";
-        return Err(ApiError::new(Code::RateLimited, message).after(INTERVAL_MS as u64 / 1000));
+        return Err(checked_recently());
     };
     let mut check = IslandCheck {
         passed: false,

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Data, HostCredentials, RenewCredentials, credentials_claim};
+use island_protocol::api::{
+    Data, HostCredentials,
+    claim::{ClaimVerb, IslandRequest},
+};
 
 use super::{credentials_for, signer};
 use crate::api::{Api, ApiError, body};
@@ -13,8 +16,7 @@ pub(in crate::api) async fn credentials(
     State(api): State<Arc<Api>>,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<HostCredentials>>, ApiError> {
-    let request: RenewCredentials = fields.parse()?;
-    let claim = credentials_claim(request.host_id, request.sent_at);
-    let (_, public_key) = signer(&api, request.host_id, &claim, request.sent_at, &request.signature).await?;
-    Ok(Json(Data { data: credentials_for(&api, request.host_id, &public_key)? }))
+    let request: IslandRequest = fields.parse()?;
+    let (account, public_key) = signer(&api, &request, ClaimVerb::Credentials).await?;
+    Ok(Json(Data { data: credentials_for(&api, request.host_id, account, &public_key)? }))
 }

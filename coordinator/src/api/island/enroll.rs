@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use island_protocol::{
-    api::{Data, Enroll, HostCredentials},
+    api::{Data, Enroll, HostCredentials, claim::ClaimVerb},
     problem::Code,
 };
 
@@ -22,7 +22,7 @@ pub(in crate::api) async fn enroll(
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<HostCredentials>>, ApiError> {
     let request: Enroll = fields.parse()?;
-    validate_enrollment(&api, &request)?;
+    validate_enrollment(&api, &request, ClaimVerb::Enroll).await?;
     let enrolled = Enrolled::new(request.host_id, caller.account, request.public_key.clone(), request.name);
     let context = api.execution.context();
     let mut tx = context.store.begin().await?;
@@ -30,7 +30,7 @@ pub(in crate::api) async fn enroll(
         return Err(ApiError::new(Code::HostConflict, "this Island id belongs to another key or account"));
     }
     storage::commit(tx).await?;
-    let credentials = credentials_for(&api, request.host_id, &request.public_key)?;
+    let credentials = credentials_for(&api, request.host_id, caller.account, &request.public_key)?;
     // With the karma from before it left, if it was enrolled earlier.
     let stored = host::get(context.store.reader(), enrolled.id).await?;
     context.fleet.enroll(stored.unwrap_or(enrolled));

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::api::{Data, RenewCredentials, credentials_claim};
+use island_protocol::api::{
+    Data,
+    claim::{ClaimVerb, IslandRequest},
+};
 
 use super::signer;
 use crate::{
@@ -17,9 +20,8 @@ pub(in crate::api) async fn leave(
     State(api): State<Arc<Api>>,
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<()>>, ApiError> {
-    let request: RenewCredentials = fields.parse()?;
-    let claim = credentials_claim(request.host_id, request.sent_at);
-    signer(&api, request.host_id, &claim, request.sent_at, &request.signature).await?;
+    let request: IslandRequest = fields.parse()?;
+    signer(&api, &request, ClaimVerb::Leave).await?;
     let context = api.execution.context();
     let mut tx = context.store.begin().await?;
     host::leave(&mut tx, request.host_id, context.clock.now()).await?;

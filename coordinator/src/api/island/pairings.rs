@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, Enroll, Pairing},
-    problem::Code,
-};
+use island_protocol::api::{Data, Enroll, Pairing, claim::ClaimVerb};
 use rand::RngExt as _;
 
 use super::validate_enrollment;
@@ -24,7 +21,7 @@ const LIFE_MS: i64 = 10 * 60 * 1000;
 const CHARACTERS: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 /// Characters in a code.
 const LENGTH: usize = 6;
-/// Maximum waiting Islands. With this number of codes in a thousand million, guessing one within ten minutes is
+/// Maximum waiting Islands; further ones replace the oldest. With this number of codes in a thousand million, guessing one within ten minutes is
 /// impractical.
 const MAX_WAITING: i64 = 10_000;
 
@@ -34,18 +31,13 @@ pub(in crate::api) async fn pairings(
     body::Json(fields): body::Json,
 ) -> Result<Json<Data<Pairing>>, ApiError> {
     let request: Enroll = fields.parse()?;
-    validate_enrollment(&api, &request)?;
+    validate_enrollment(&api, &request, ClaimVerb::Pair).await?;
     let context = api.execution.context();
     let now = context.clock.now();
     let waiting = Waiting { host: request.host_id, public_key: request.public_key, name: request.name };
     let expires_at = now.plus_ms(LIFE_MS);
     let mut tx = context.store.begin().await?;
-    if pairing::count(&mut tx, now).await? >= MAX_WAITING {
-        return Err(ApiError::new(
-            Code::ServiceUnavailable,
-            "too many Islands wait for their codes; try again in ten minutes",
-        ));
-    }
+    pairing::make_room(&mut tx, MAX_WAITING, now).await?;
     let code = loop {
         let code = code();
         if pairing::insert(&mut tx, &code, &waiting, expires_at).await? {

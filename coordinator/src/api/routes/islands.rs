@@ -2,7 +2,8 @@
 
 use island_protocol::{
     api::{
-        CheckIsland, Data, Enroll, HostCredentials, HostView, IslandCheck, Pair, Pairing, RenewCredentials,
+        Data, Enroll, HostCredentials, HostView, IslandCheck, Pair, Pairing,
+        claim::IslandRequest,
         key::Scope,
         network::{HostKarma, NetworkStats},
         recommendation::Recommendations,
@@ -100,7 +101,7 @@ pub(super) fn add(routes: Routes) -> Routes {
             island::leave::leave,
             Operation::open("Islands", "leaveNetwork", "Take an Island out of the network")
                 .about("Authenticated by the Island's own key alone.")
-                .takes::<RenewCredentials>(None)
+                .takes::<IslandRequest>(None)
                 .fails(&[Code::HostNotFound])
                 .answers::<Data<()>>(200, "The Island has left"),
         )
@@ -109,7 +110,7 @@ pub(super) fn add(routes: Routes) -> Routes {
             island::check::check,
             Operation::open("Islands", "checkIsland", "Run a job on an Island to check that it works")
                 .about("Authenticated by the Island's own key alone, once a minute. The job is the smallest that the Island can run, costs and earns nothing, and runs on this Island only.")
-                .takes::<CheckIsland>(None)
+                .takes::<IslandRequest>(None)
                 .fails(&[Code::HostNotFound, Code::RateLimited, Code::ServiceUnavailable])
                 .answers::<Data<IslandCheck>>(200, "The steps that were reached"),
         )
@@ -118,7 +119,7 @@ pub(super) fn add(routes: Routes) -> Routes {
             island::credentials::credentials,
             Operation::open("Islands", "renewIslandCredentials", "Renew an Island's credentials")
                 .about("Authenticated by the Island's own key alone.")
-                .takes::<RenewCredentials>(None)
+                .takes::<IslandRequest>(None)
                 .fails(&[Code::HostNotFound])
                 .answers::<Data<HostCredentials>>(200, "Fresh credentials for the fabric"),
         )

@@ -8,7 +8,10 @@ use futures::StreamExt as _;
 use island_coordinator::clock::Clock;
 use island_protocol::{
     FABRIC_VERSION,
-    api::{HostCredentials, credentials_claim},
+    api::{
+        HostCredentials,
+        claim::{Claim, ClaimVerb},
+    },
     cargo::RuntimeType,
     event::{AttemptEvent, Numbered},
     fabric::{
@@ -16,7 +19,7 @@ use island_protocol::{
         OutputReply, Refusal, RefusalReason, Register, Registered, SIGNATURE_HEADER, signed_bytes,
     },
     host::{Capabilities, Headroom, RuntimeReport, SandboxReport, SystemLoad},
-    ids::{AttemptKey, HostId, InstanceId},
+    ids::{AttemptKey, HostId, InstanceId, Nonce},
     job::{FinishReason, Outcome, Usage},
     subjects::{self, HostTopic},
 };
@@ -55,14 +58,30 @@ pub(crate) async fn enroll(
     id: HostId,
     key: &KeyPair,
 ) -> (StatusCode, Value) {
-    let sent_at = Clock::System.now();
-    let signature = STANDARD.encode(key.sign(credentials_claim(id, sent_at).as_bytes()).expect("sign"));
-    let body = json!({
-        "host_id": id, "public_key": key.public_key(), "name": "scripted", "sent_at": sent_at, "signature": signature,
-    });
+    let mut body = signed(id, key, ClaimVerb::Enroll);
+    body["public_key"] = key.public_key().into();
+    body["name"] = "scripted".into();
     let request = network.http.post(format!("{}/island/enroll", network.url)).bearer_auth(&account.key);
     let response = request.json(&body).send().await.expect("answer");
     (response.status(), response.json().await.expect("json"))
+}
+
+/// The body of a request that this Island signs for `verb`, without an account.
+pub(crate) fn signed(host_id: HostId, key: &KeyPair, verb: ClaimVerb) -> Value {
+    let (nonce, sent_at) = (Nonce(Uuid::new_v4()), Clock::System.now());
+    signed_claim(&Claim { verb, host_id, account_id: None, nonce, sent_at }, key)
+}
+
+/// The body of a request with this claim.
+pub(crate) fn signed_claim(claim: &Claim, key: &KeyPair) -> Value {
+    let signature = STANDARD.encode(key.sign(claim.to_string().as_bytes()).expect("sign"));
+    let mut body = json!({
+        "host_id": claim.host_id, "nonce": claim.nonce, "sent_at": claim.sent_at, "signature": signature,
+    });
+    if let Some(account) = claim.account_id {
+        body["account_id"] = json!(account);
+    }
+    body
 }
 
 /// Connects as an Island does.
@@ -282,6 +301,15 @@ pub(crate) fn output(key: AttemptKey, first: u64, events: Vec<AttemptEvent>) -> 
 
 pub(crate) fn token(content: &str) -> AttemptEvent {
     AttemptEvent::Token { content: content.to_owned(), count: 1 }
+}
+
+/// A completed attempt with a result of its own.
+pub(crate) fn finished(output: Value) -> Outcome {
+    Outcome::Completed {
+        usage: Usage::tokens(1, 1),
+        output: Some(output),
+        finish_reason: Some(FinishReason::Stop),
+    }
 }
 
 pub(crate) fn completed(prompt: u64, completion: u64) -> Outcome {

@@ -1,0 +1,2 @@
+-- Nonces lie in the file of the counters, which storage::counters makes.
+SELECT 1;
