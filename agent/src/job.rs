@@ -4,6 +4,7 @@ mod prepare;
 
 use std::{sync::Arc, time::Duration};
 
+use fail::fail_point;
 use island_cache::Cache;
 use island_daemon::chain::Chain;
 use island_protocol::{
@@ -86,7 +87,17 @@ pub async fn run(context: JobContext, held: Option<RecoveredAttempt>) {
         attempt.step(AttemptStep::End);
         context.publish_end_status().await;
     };
-    let work = async { tokio::join!(execute, report::run(&attempt, &context.fabric, &context.earnings)) };
+    finish(&attempt, &context.fabric, &context.earnings, execute).await;
+}
+
+/// Reports an attempt while `execute` runs, until both are done or the coordinator drops it.
+pub async fn finish(
+    attempt: &AttemptHandle,
+    fabric: &Fabric,
+    earnings: &Earnings,
+    execute: impl Future<Output = ()>,
+) {
+    let work = async { tokio::join!(execute, report::run(attempt, fabric, earnings)) };
     tokio::select! {
         biased;
         () = attempt.forgotten().cancelled() => {
@@ -172,6 +183,7 @@ impl JobContext {
             request: Box::new(request),
             sink,
         };
+        fail_point!("job.begin", island_daemon::failpoint::crash);
         let guard = RunGuard::begin(visit.worker(), self.attempt.key(), command);
         let done = beside(exit.as_mut(), self.follow(guard, events)).await;
         if assignment.isolated {
@@ -192,7 +204,11 @@ impl JobContext {
         let from = self.attempt.with_spool(Spool::next);
         let command = Command::Resume { attempt: Arc::clone(&self.attempt), from, sink };
         let guard = RunGuard::begin(visit.worker(), self.attempt.key(), command);
-        beside(exit.as_mut(), self.follow(guard, events)).await
+        let done = beside(exit.as_mut(), self.follow(guard, events)).await;
+        if self.attempt.assignment().isolated {
+            visit.worker().send(Command::Stop { now: false });
+        }
+        done
     }
 
     fn exit(&self) -> Result<Option<EgressMount>, Broken> {
@@ -244,6 +260,7 @@ impl JobContext {
         let key = self.attempt.key();
         self.attempt.append(batch).map_err(|error| Broken::Failed(spool_failure(&error)))?;
         let (next, ended) = self.attempt.with_spool(|spool| (spool.next(), spool.end().is_some()));
+        fail_point!("job.spooled", island_daemon::failpoint::crash);
         worker.send(Command::Spooled(key, next));
         Ok(ended)
     }

@@ -8,8 +8,12 @@ use std::{
     sync::LazyLock,
 };
 
+use fail::fail_point;
 use island_protocol::{fabric::Assignment, ids::AttemptKey, time::Timestamp};
 use serde::{Deserialize, Serialize};
+
+/// Extension of a record that is being written.
+const UNFINISHED: &str = "tmp";
 
 /// An attempt, as the next start of the agent needs it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,13 +50,17 @@ impl Journal {
     /// Records an attempt.
     pub fn write(&self, record: &Record) -> Result<(), JournalError> {
         let path = self.path(record.assignment.key);
-        let temporary = path.with_extension("tmp");
+        let temporary = path.with_extension(UNFINISHED);
         // Not synced: after a power cut the attempt is lost with its worker, and the coordinator places it again.
         serde_json::to_vec(record)
             .map_err(io::Error::other)
-            .and_then(|bytes| fs::write(&temporary, bytes))
-            .and_then(|()| fs::rename(&temporary, &path))
-            .map_err(|source| JournalError { path, source })
+            .and_then(|bytes| write(&temporary, &bytes))
+            .and_then(|()| rename(&temporary, &path))
+            .map_err(|source| {
+                // An attempt that was not recorded is refused.
+                let _ = fs::remove_file(&temporary);
+                JournalError { path, source }
+            })
     }
 
     /// Removes the record of an attempt.
@@ -71,6 +79,11 @@ impl Journal {
         let mut records = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();
+            if path.extension().is_some_and(|end| end == UNFINISHED) {
+                // The agent ended before it accepted the attempt.
+                let _ = fs::remove_file(&path);
+                continue;
+            }
             match Self::read(&path) {
                 Ok(record) => records.push(record),
                 Err(error) => {
@@ -89,6 +102,19 @@ impl Journal {
     fn path(&self, key: AttemptKey) -> PathBuf {
         self.folder.join(format!("{}-{}-{}.json", key.job_id, key.attempt, key.epoch))
     }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fail_point!("journal.write", |_| Err(rustix::io::Errno::NOSPC.into()));
+    fail_point!("journal.write_half", |_| {
+        fs::write(path, &bytes[..bytes.len() / 2]).and(Err(rustix::io::Errno::NOSPC.into()))
+    });
+    fs::write(path, bytes)
+}
+
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fail_point!("journal.rename", |_| Err(rustix::io::Errno::IO.into()));
+    fs::rename(from, to)
 }
 
 /// Identifies the current boot of the machine.
@@ -119,6 +145,14 @@ mod tests {
         fs::write(folder.path().join("invalid.json"), "{\"assignment\": 3").expect("write an invalid file");
         assert_eq!(journal.read_all().expect("read"), std::slice::from_ref(&record));
         assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 1);
+        let unfinished = journal.path(record.assignment.key).with_extension(UNFINISHED);
+        fs::copy(journal.path(record.assignment.key), &unfinished).expect("copy");
+        assert_eq!(
+            journal.read_all().expect("read").len(),
+            1,
+            "a record that was being written was not accepted"
+        );
+        assert!(!unfinished.exists());
         journal.remove(record.assignment.key);
         journal.remove(record.assignment.key);
         assert!(journal.read_all().expect("read").is_empty());

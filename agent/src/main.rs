@@ -176,6 +176,7 @@ fn pause_duration(text: &str) -> Result<Duration, String> {
 
 fn run(config: Config) -> ExitCode {
     telemetry::init(config.log, "info");
+    let _failpoints = island_daemon::failpoint::from_environment();
     let state = config.state_dir.clone();
     let cannot = |error: &(dyn Error + 'static)| {
         let hint = config::permission_hint(error, &state);

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use fail::fail_point;
 use island_daemon::chain::Chain;
 use island_protocol::{
     FABRIC_VERSION,
@@ -50,7 +51,10 @@ pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) 
         let message = Output { v: FABRIC_VERSION, key: attempt.key(), events };
         if !is_end {
             match fabric.publish(HostTopic::Output, &message).await {
-                Ok(()) => next = last_number + 1,
+                Ok(()) => {
+                    fail_point!("report.published", island_daemon::failpoint::crash);
+                    next = last_number + 1;
+                }
                 Err(error) => {
                     tracing::debug!(key = %attempt.key(), %error, "events cannot be sent yet");
                     tokio::time::sleep(RETRY_FIRST).await;
@@ -58,8 +62,10 @@ pub async fn run(attempt: &AttemptHandle, fabric: &Fabric, earnings: &Earnings) 
             }
             continue;
         }
+        fail_point!("report.ending", island_daemon::failpoint::crash);
         match commit(fabric, &message).await {
             CommitOutcome::Committed(earned) => {
+                fail_point!("report.committed", island_daemon::failpoint::crash);
                 // A coordinator that reports no earnings has committed the end all the same.
                 let device = message.events.last().and_then(|last| device(&last.event));
                 earnings.add(earned.unwrap_or(MicroCredits::ZERO), device);

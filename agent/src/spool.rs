@@ -1,7 +1,7 @@
 //! The events of one attempt, in a file until the coordinator has committed the attempt's end.
 //!
 //! One event per line, appended before it is sent, so that an agent that was killed finds all of them again. A line that a crash cut off is
-//! dropped; the worker or the next attempt emits it again. Not synced to disk: a machine that loses power loses the worker, too, and the
+//! dropped; the worker or the next attempt emits it again. What a failed write left is removed before anything is appended. Not synced to disk: a machine that loses power loses the worker, too, and the
 //! attempt is not continued.
 
 use std::{
@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use fail::fail_point;
 use island_protocol::{
     event::{AttemptEvent, Numbered},
     ids::AttemptKey,
@@ -63,6 +64,10 @@ impl SpoolError {
 pub struct Spool {
     path: PathBuf,
     file: File,
+    /// Bytes of complete events in the file.
+    len: u64,
+    /// Whether more bytes may follow them, of a write that failed.
+    is_torn: bool,
     first: u64,
     events: Vec<(Numbered<AttemptEvent>, usize)>,
     has_output: bool,
@@ -73,6 +78,7 @@ impl Spool {
     pub fn open(folder: &Path, key: AttemptKey, first: u64) -> Result<Self, SpoolError> {
         let path = folder.join(file_name(key));
         let failed = |source| SpoolError::Open { path: path.clone(), source };
+        fail_point!("spool.open", |_| Err(failed(rustix::io::Errno::NOSPC.into())));
         let left = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -82,7 +88,7 @@ impl Spool {
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
         file.set_len(good as u64).map_err(failed)?;
         let has_output = events.iter().any(|(numbered, _)| is_output(&numbered.event));
-        Ok(Self { path, file, first, events, has_output })
+        Ok(Self { path, file, len: good as u64, is_torn: false, first, events, has_output })
     }
 
     /// Number of the next event.
@@ -156,7 +162,8 @@ impl Spool {
     }
 
     fn write(&mut self, fresh: Vec<Numbered<AttemptEvent>>) -> Result<(), SpoolError> {
-        let failed = |source| SpoolError::Append { path: self.path.clone(), source };
+        let path = &self.path;
+        let failed = |source| SpoolError::Append { path: path.clone(), source };
         let mut lines = Vec::new();
         let mut sized = Vec::with_capacity(fresh.len());
         for event in fresh {
@@ -165,11 +172,25 @@ impl Spool {
             lines.push(b'\n');
             sized.push((event, lines.len() - before));
         }
-        self.file.write_all(&lines).map_err(failed)?;
+        if self.is_torn {
+            self.file.set_len(self.len).map_err(failed)?;
+        }
+        self.is_torn = true;
+        write_all(&mut self.file, &lines).map_err(failed)?;
+        self.is_torn = false;
+        self.len += lines.len() as u64;
         self.has_output |= sized.iter().any(|(numbered, _)| is_output(&numbered.event));
         self.events.extend(sized);
         Ok(())
     }
+}
+
+fn write_all(file: &mut File, lines: &[u8]) -> io::Result<()> {
+    fail_point!("spool.write", |_| Err(rustix::io::Errno::NOSPC.into()));
+    fail_point!("spool.write_half", |_| {
+        file.write_all(&lines[..lines.len() / 2]).and(Err(rustix::io::Errno::NOSPC.into()))
+    });
+    file.write_all(lines)
 }
 
 /// Name of an attempt's files.

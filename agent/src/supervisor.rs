@@ -10,15 +10,18 @@ mod recovery;
 pub mod refusals;
 mod snapshot;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
+use fail::fail_point;
+use futures::FutureExt as _;
 use island_cache::Cache;
 use island_daemon::latest::Latest;
 use island_protocol::{
+    event::AttemptEvent,
     fabric::{Assignment, Lease, Preload, Refusal, RefusalReason},
     host::{Capabilities, Gpu, Measured},
     ids::AttemptKey,
-    job::{Failure, FailureCode},
+    job::{Failure, FailureCode, Outcome},
 };
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
@@ -26,7 +29,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{attempt_table::AttemptTable, refusals::Refusals};
 use crate::{
-    attempt::{handle::AttemptHandle, state::AttemptState},
+    attempt::{
+        handle::AttemptHandle,
+        state::{AttemptState, AttemptStep},
+    },
     clock,
     derived::Derived,
     earnings::Earnings,
@@ -279,7 +285,12 @@ impl Supervisor {
         let record = Record { assignment: assignment.clone(), accepted_at: clock::now(), boot_id: boot_id() };
         let spool = Spool::open(&self.parts.spool_dir, assignment.key, assignment.first_event)
             .map_err(|error| error.to_string())?;
-        self.parts.journal.write(&record).map_err(|error| error.to_string())?;
+        fail_point!("assign.spooled", island_daemon::failpoint::crash);
+        if let Err(error) = self.parts.journal.write(&record) {
+            spool.remove();
+            return Err(error.to_string());
+        }
+        fail_point!("assign.recorded", island_daemon::failpoint::crash);
         let now = clock::boot_ms();
         Ok(AttemptHandle::new(assignment, spool, now, now))
     }
@@ -301,9 +312,24 @@ impl Supervisor {
             };
             // The guard removes the attempt even if its task panics.
             let _guard = ForgetOnDrop { supervisor: &supervisor, attempt: &attempt };
-            job::run(context, held).await;
+            let run = AssertUnwindSafe(job::run(context, held)).catch_unwind();
+            if run.await.is_err() {
+                tracing::error!(%key, "the task of an attempt panicked");
+                supervisor.end_after_panic(&attempt).await;
+            }
             tracing::info!(%key, "an attempt is finished");
         });
+    }
+
+    /// Reports that an attempt failed, after its task panicked: its state and its spool are whole, as no lock was held.
+    async fn end_after_panic(&self, attempt: &AttemptHandle) {
+        let message = "the Island's agent failed while it ran the job";
+        let outcome = Outcome::failed(Failure::of_host(FailureCode::InternalError, message));
+        attempt.end(AttemptEvent::Ended { outcome });
+        job::finish(attempt, &self.parts.fabric, &self.parts.earnings, async {
+            attempt.step(AttemptStep::End);
+        })
+        .await;
     }
 
     fn find(&self, key: AttemptKey) -> Option<Arc<AttemptHandle>> {
@@ -339,6 +365,7 @@ impl Drop for ForgetOnDrop<'_> {
         // An interrupted attempt stays in the journal for the next start.
         if self.attempt.state() == AttemptState::Reported {
             self.attempt.with_spool(Spool::remove);
+            fail_point!("attempt.unspooled", island_daemon::failpoint::crash);
             self.supervisor.parts.journal.remove(self.attempt.key());
         }
         self.supervisor.lock().forget(self.attempt.key());

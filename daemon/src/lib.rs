@@ -17,6 +17,7 @@
 
 pub mod chain;
 pub mod config;
+pub mod failpoint;
 pub mod files;
 pub mod latest;
 pub mod lifecycle;

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_nats::{Client, Message, SubscribeError, Subscriber};
+use fail::fail_point;
 use futures::{StreamExt, stream::SelectAll};
 use island_daemon::chain::Chain;
 use island_protocol::{
@@ -75,14 +76,19 @@ impl Dispatch<'_> {
 
     async fn assign(&self, message: Message) {
         let answer = match self.verified(&message) {
-            Ok(assignment) => self.supervisor.assign(assignment),
+            Ok(assignment) => {
+                fail_point!("assign.verified", island_daemon::failpoint::crash);
+                self.supervisor.assign(assignment)
+            }
             Err(reason) => Err(Refusal { reason: RefusalReason::Invalid, message: reason.to_owned() }),
         };
         if let Err(refusal) = &answer {
             tracing::info!(reason = ?refusal.reason, message = refusal.message, "refused an assignment");
         }
+        fail_point!("assign.decided", island_daemon::failpoint::crash);
         let reply = AssignmentReply { v: FABRIC_VERSION, accepted: answer.is_ok(), refusal: answer.err() };
         self.answer(message, &reply).await;
+        fail_point!("assign.answered", island_daemon::failpoint::crash);
     }
 
     /// Returns the assignment in a message; an error if no coordinator has just signed it for this Island.

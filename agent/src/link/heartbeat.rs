@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use fail::fail_point;
 use island_daemon::{latest::Latest, progress::Progress};
 use island_protocol::{FABRIC_VERSION, fabric::Heartbeat, subjects::HostTopic};
 use tokio::{
@@ -38,6 +39,7 @@ pub async fn run(
     let (mut changes, mut stances) = (supervisor.changes(), supervisor.stances());
     loop {
         progress.next_within(fabric.heartbeat_every() * 2 + STUCK_AFTER);
+        fail_point!("heartbeat");
         if fabric.is_up() {
             seq += 1;
             let message = compose(&fabric, &supervisor, &load.latest(), seq);

@@ -26,8 +26,9 @@ use crate::{
 
 /// Time between registrations: a coordinator that restarted needs one.
 const REGISTER_EVERY: Duration = Duration::from_secs(30);
-/// Time that handling one message may take before this process counts as deadlocked. No handler waits for a job.
-const DISPATCH_LIMIT: Duration = Duration::from_mins(1);
+/// Time that handling one message may take before this process counts as deadlocked. No handler waits for a job. Shorter than the heartbeat's
+/// limit, because a handler that blocks a thread may stop the heartbeat, too, and the log names the task that is late first.
+const DISPATCH_LIMIT: Duration = Duration::from_secs(20);
 /// Time to wait for the answer to a registration.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 

@@ -26,9 +26,14 @@ impl Supervisor {
         }
         let boot = boot_id();
         for record in self.parts.journal.read_all()? {
-            let worker = held.remove(&record.assignment.key);
-            if let Err(error) = self.adopt(record, worker, &boot) {
-                tracing::warn!(error, "an attempt of the last run is lost");
+            let key = record.assignment.key;
+            // A worker whose attempt is lost is sent its end below.
+            match self.adopt(record, held.get(&key).cloned(), &boot) {
+                Ok(()) => drop(held.remove(&key)),
+                Err(error) => {
+                    tracing::warn!(error, "an attempt of the last run is lost");
+                    self.parts.journal.remove(key);
+                }
             }
         }
         for (key, worker) in held {
@@ -50,7 +55,6 @@ impl Supervisor {
     ) -> Result<(), String> {
         let key = record.assignment.key;
         if record.boot_id != boot {
-            self.parts.journal.remove(key);
             return Err(format!("{key} ran before the machine was started"));
         }
         let spool = Spool::open(&self.parts.spool_dir, key, record.assignment.first_event)

@@ -11,7 +11,7 @@ use std::{
 
 use island_protocol::{
     cargo::{CargoSpec, Limits, RuntimeType},
-    fabric::Assignment,
+    fabric::{Assignment, AssignmentReply},
     ids::{AttemptKey, HostId, JobId},
 };
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -32,6 +32,11 @@ impl Running {
     pub(crate) fn kill(&mut self) {
         self.0.kill().expect("kill");
         self.0.wait().expect("wait");
+    }
+
+    /// Whether it has ended without a signal of this test.
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("wait").is_some()
     }
 
     /// Sends SIGTERM and waits for the end.
@@ -126,8 +131,31 @@ impl Island {
 
     /// Starts it again on the same folder and waits until it has registered.
     pub(crate) async fn start_agent(&mut self) {
+        self.start_by(Command::new(AGENT)).await;
+    }
+
+    /// Kills the agent if it runs, and starts it again with these failures.
+    pub(crate) async fn start_failing(&mut self, failpoints: &str) {
+        drop(self.agent.take());
+        let log = fs::File::create(self.log()).expect("create a log");
+        let mut agent = Command::new(AGENT);
+        agent.env("FAILPOINTS", failpoints).stderr(log);
+        self.start_by(agent).await;
+    }
+
+    /// What an agent that was started by [`Island::start_failing`] logs.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.path().join("agent.log")
+    }
+
+    /// Waits until the agent has ended without a signal of this test.
+    pub(crate) async fn agent_ended(&mut self, limit: Duration) {
+        ended(self.agent.as_mut().expect("the agent runs"), limit).await;
+    }
+
+    async fn start_by(&mut self, agent: Command) {
         let before = self.coordinator.seen().registers.len();
-        self.agent = Some(spawn(Command::new(AGENT), self.folder.path(), &self.coordinator.url));
+        self.agent = Some(spawn(agent, self.folder.path(), &self.coordinator.url));
         self.coordinator.wait("registration", |seen| (seen.registers.len() > before).then_some(())).await;
     }
 
@@ -141,6 +169,19 @@ impl Island {
         let reply = self.coordinator.assign(self.host, assignment).await;
         assert!(reply.accepted, "{reply:?}");
         assignment.key
+    }
+
+    /// Assigns to an agent that may end meanwhile; returns its answer if there is one.
+    pub(crate) async fn offer(
+        &mut self,
+        assignment: &Assignment,
+        limit: Duration,
+    ) -> Option<AssignmentReply> {
+        let agent = self.agent.as_mut().expect("the agent runs");
+        tokio::select! {
+            Some(reply) = self.coordinator.try_assign(self.host, assignment) => Some(reply),
+            () = ended(agent, limit) => None,
+        }
     }
 
     /// Process ids of its workers.
@@ -189,6 +230,15 @@ impl Drop for Island {
             let _ = kill_process(worker, Signal::KILL);
         }
     }
+}
+
+async fn ended(process: &mut Running, limit: Duration) {
+    let ended = async {
+        while !process.has_ended() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(limit, ended).await.expect("the agent ends");
 }
 
 /// Kills a worker.

@@ -2,6 +2,7 @@
 
 mod commands;
 mod coordinator;
+mod failpoints;
 mod fixture;
 mod gpu;
 mod stories;

@@ -18,7 +18,7 @@ use crate::{
     gpu::Gpu,
 };
 
-fn text(events: &[Numbered<AttemptEvent>]) -> String {
+pub(crate) fn text(events: &[Numbered<AttemptEvent>]) -> String {
     let piece = |event: &Numbered<AttemptEvent>| match &event.event {
         AttemptEvent::Token { content, .. } => Some(content.clone()),
         _ => None,
@@ -26,7 +26,7 @@ fn text(events: &[Numbered<AttemptEvent>]) -> String {
     events.iter().filter_map(piece).collect()
 }
 
-fn outcome(events: &[Numbered<AttemptEvent>]) -> &Outcome {
+pub(crate) fn outcome(events: &[Numbered<AttemptEvent>]) -> &Outcome {
     let ends: Vec<_> = events
         .iter()
         .filter_map(
@@ -37,14 +37,14 @@ fn outcome(events: &[Numbered<AttemptEvent>]) -> &Outcome {
     ends[0]
 }
 
-fn failure(events: &[Numbered<AttemptEvent>]) -> (Fault, FailureCode) {
+pub(crate) fn failure(events: &[Numbered<AttemptEvent>]) -> (Fault, FailureCode) {
     match outcome(events) {
         Outcome::Failed { failure, .. } => (failure.fault, failure.code),
         Outcome::Completed { .. } => panic!("it must fail: {events:?}"),
     }
 }
 
-fn assert_completed(events: &[Numbered<AttemptEvent>], prompt: &str, tokens: u64) {
+pub(crate) fn assert_completed(events: &[Numbered<AttemptEvent>], prompt: &str, tokens: u64) {
     assert_eq!(text(events), reply(prompt, tokens));
     assert!(matches!(outcome(events), Outcome::Completed { .. }), "{:?}", events.last());
 }

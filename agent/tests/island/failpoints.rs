@@ -1,0 +1,231 @@
+//! Failures injected into the running agent: crashes, panics, full disks and tasks that stand still.
+
+use std::{fs, time::Duration};
+
+use island_protocol::{
+    event::{AttemptEvent, Numbered},
+    fabric::{Assignment, RefusalReason},
+    job::{FailureCode, Outcome},
+};
+use island_runtimes_api::simulated::reply;
+use serde_json::json;
+
+use crate::{
+    fixture::{Island, assignment, wait_for},
+    stories::{assert_completed, failure, outcome, text},
+};
+
+/// Time in which an injected failure must show.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What the limits of the watchdog allow, and some time for a busy machine.
+const LIMIT: Duration = Duration::from_secs(100);
+/// Tokens of a job.
+const TOKENS: u64 = 12;
+
+/// Every place between a request and its answer at which an agent can end, and how often a job passes it before.
+const PLACES: [(&str, u32); 18] = [
+    ("assign.verified", 0),
+    ("assign.spooled", 0),
+    ("assign.recorded", 0),
+    ("assign.decided", 0),
+    ("assign.answered", 0),
+    ("job.begin", 0),
+    ("job.spooled", 0),
+    ("job.spooled", 1),
+    ("job.spooled", 5),
+    ("job.spooled", 10),
+    ("report.published", 0),
+    ("report.published", 1),
+    ("report.published", 2),
+    ("report.published", 5),
+    ("report.published", 10),
+    ("report.ending", 0),
+    ("report.committed", 0),
+    ("attempt.unspooled", 0),
+];
+
+fn job() -> Assignment {
+    assignment(json!({"prompt": "one two", "max_tokens": TOKENS, "delay_ms": 10}))
+}
+
+/// `NAME=ACTION` at the passage after the first `passed`.
+fn once(name: &str, passed: u32, action: &str) -> String {
+    let off = if passed == 0 { String::new() } else { format!("{passed}*off->") };
+    format!("{name}={off}1*{action}->off")
+}
+
+/// Assigns a job whose assignment was not answered once more, as the coordinator may.
+async fn offer_again(island: &Island, job: &Assignment) {
+    let again = island.coordinator.assign(island.host, job).await;
+    // The agent took it up from its journal, and it has ended meanwhile.
+    let has_ended = again.refusal.is_some_and(|refusal| refusal.reason == RefusalReason::Invalid);
+    assert!(again.accepted || has_ended);
+}
+
+async fn nothing_is_left(island: &Island) {
+    for folder in ["spool", "journal"] {
+        wait_for("empty folders", || island.files(folder).is_empty().then_some(())).await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_crashes_anywhere_loses_no_job() {
+    let mut island = Island::start().await;
+    for (place, passed) in PLACES {
+        island.start_failing(&once(place, passed, "return")).await;
+        let job = job();
+        let answer = island.offer(&job, PATIENCE).await;
+        island.agent_ended(PATIENCE).await;
+        let workers = island.workers();
+        island.start_agent().await;
+        match answer {
+            Some(answer) => assert!(answer.accepted, "{place}: {answer:?}"),
+            None => offer_again(&island, &job).await,
+        }
+        let events = island.coordinator.end(job.key).await;
+        assert_completed(&events, "one two", TOKENS);
+        if !workers.is_empty() {
+            assert_eq!(island.workers(), workers, "{place}: the worker was adopted");
+        }
+        nothing_is_left(&island).await;
+    }
+}
+
+#[tokio::test]
+async fn a_panic_anywhere_ends_no_more_than_one_job() {
+    let mut island = Island::start().await;
+    // The last one is in a destructor.
+    for (place, passed) in PLACES.into_iter().filter(|(place, _)| *place != "attempt.unspooled") {
+        island.start_failing(&once(place, passed, "panic")).await;
+        let job = job();
+        let answer = island.offer(&job, PATIENCE).await;
+        // A task of the agent itself that panics ends the agent; one of an attempt ends the attempt.
+        let has_ended = place.starts_with("assign.");
+        if has_ended {
+            island.agent_ended(PATIENCE).await;
+            island.start_agent().await;
+            if answer.is_none() {
+                offer_again(&island, &job).await;
+            }
+        }
+        let events = island.coordinator.end(job.key).await;
+        match outcome(&events) {
+            Outcome::Completed { .. } => assert_completed(&events, "one two", TOKENS),
+            Outcome::Failed { failure, .. } => {
+                assert_eq!(failure.code, FailureCode::InternalError, "{place}: {failure:?}");
+                assert!(reply("one two", TOKENS).starts_with(&text(&events)), "{place}");
+            }
+        }
+        let next = assignment(json!({"prompt": "b", "max_tokens": 3}));
+        assert_completed(&island.coordinator.end(island.run(&next).await).await, "b", 3);
+        nothing_is_left(&island).await;
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_cannot_be_recorded_is_refused_and_leaves_nothing() {
+    let mut island = Island::start().await;
+    for place in ["spool.open", "journal.write", "journal.write_half", "journal.rename"] {
+        island.start_failing(&once(place, 0, "return")).await;
+        let refused = island.coordinator.assign(island.host, &job()).await.refusal.expect("refused");
+        assert_eq!(refused.reason, RefusalReason::NoDisk, "{place}: {refused:?}");
+        for folder in ["spool", "journal"] {
+            assert!(island.files(folder).is_empty(), "{place}: {:?}", island.files(folder));
+        }
+        let key = island.run(&job()).await;
+        assert_completed(&island.coordinator.end(key).await, "one two", TOKENS);
+        nothing_is_left(&island).await;
+    }
+}
+
+#[tokio::test]
+async fn every_write_of_a_job_may_fail() {
+    let mut island = Island::start().await;
+    for place in ["spool.write", "spool.write_half"] {
+        for passed in 0.. {
+            island.start_failing(&once(place, passed, "return")).await;
+            let pid = island.pid();
+            let key = island.run(&job()).await;
+            let events = island.coordinator.end(key).await;
+            assert_numbered(&events);
+            if matches!(outcome(&events), Outcome::Completed { .. }) {
+                assert!(passed > 2, "the status, text and the end are separate writes");
+                break;
+            }
+            assert_eq!(failure(&events).1, FailureCode::DiskFull, "{place} {passed}");
+            assert!(reply("one two", TOKENS).starts_with(&text(&events)), "{place} {passed}");
+            let next = island.run(&job()).await;
+            assert_completed(&island.coordinator.end(next).await, "one two", TOKENS);
+            assert_eq!(island.pid(), pid);
+            nothing_is_left(&island).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_stays_full_fails_each_job_with_that_reason() {
+    let mut island = Island::start().await;
+    island.start_failing("spool.write=return").await;
+    for _ in 0..3 {
+        let key = island.run(&job()).await;
+        assert_eq!(failure(&island.coordinator.end(key).await).1, FailureCode::DiskFull);
+    }
+    nothing_is_left(&island).await;
+}
+
+#[tokio::test]
+async fn an_attempt_that_cannot_be_recovered_is_ended_in_its_worker() {
+    let mut island = Island::start().await;
+    let job = assignment(json!({"prompt": "a", "max_tokens": 100_000, "delay_ms": 10}));
+    let key = island.run(&job).await;
+    island.coordinator.tokens(key, 3).await;
+    island.start_failing(&once("spool.open", 0, "return")).await;
+    let registered = island.coordinator.seen().registers.last().expect("registered").holding.clone();
+    assert_eq!(registered, [], "the coordinator places it elsewhere");
+    nothing_is_left(&island).await;
+    // A worker with a running job would not stop without force.
+    let stopped = tokio::time::timeout(Duration::from_secs(8), island.stop_agent()).await;
+    assert!(stopped.expect("stops at once").success());
+    assert!(island.workers().is_empty());
+}
+
+#[tokio::test]
+async fn an_agent_whose_heartbeat_stands_still_is_replaced_and_its_worker_adopted() {
+    stands_still("heartbeat").await;
+}
+
+#[tokio::test]
+async fn an_agent_whose_dispatch_stands_still_is_replaced_and_its_worker_adopted() {
+    stands_still("assign.verified").await;
+}
+
+/// Stops a task of the agent at `place` for good, while a job runs.
+async fn stands_still(place: &str) {
+    let mut island = Island::start().await;
+    let long = assignment(json!({"prompt": "x y", "max_tokens": 900, "delay_ms": 100}));
+    let key = island.run(&long).await;
+    island.coordinator.tokens(key, 3).await;
+    let workers = island.workers();
+    island.start_failing(&format!("{place}=pause")).await;
+    if place.starts_with("assign.") {
+        assert_eq!(island.offer(&job(), LIMIT).await, None);
+    }
+    island.agent_ended(LIMIT).await;
+    let log = fs::read_to_string(island.log()).expect("a log");
+    let name = if place == "heartbeat" { "heartbeat" } else { "dispatch" };
+    let line = log.lines().find(|line| line.contains("makes no progress"));
+    assert!(line.is_some_and(|line| line.contains(name)), "{log}");
+    island.start_agent().await;
+    let seen = island.coordinator.seen().registers.last().expect("registered").holding.clone();
+    assert_eq!(seen, [key], "the job goes on");
+    assert_eq!(island.workers(), workers, "in the same process");
+    island.coordinator.cancel(island.host, key).await;
+    let events = island.coordinator.end(key).await;
+    assert_numbered(&events);
+    assert!(reply("x y", 900).starts_with(&text(&events)));
+}
+
+fn assert_numbered(events: &[Numbered<AttemptEvent>]) {
+    let numbers = events.iter().map(|event| event.n);
+    assert!(numbers.eq(1..=events.len() as u64), "{events:?}");
+}
