@@ -6,7 +6,7 @@ PREFIX ?= $(HOME)/.local
 # What `island dev` starts, and so what a demonstration needs.
 DEMO := --package island-cli --package island-coordinator --package island-agent --package island-runtimes-llmcpp --bins
 
-.PHONY: help setup cargos demo install test check fmt lint doc macos bench chaos vulkan gpu-check deb deb-cuda deb-test
+.PHONY: help setup cargos demo install test check fmt lint doc macos bench sim soak chaos vulkan gpu-check deb deb-cuda deb-test
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ check: export ISLAND_STRICT = 1
 check: ## Everything a change must pass; a test that cannot run here fails
 	@scripts/setup.sh check
 	@$(MAKE) --no-print-directory fmt lint doc test
+
+SEEDS ?= 100000
+sim: ## Simulate SEEDS networks in virtual time from SEED on, and search for rare defects that are put back
+	SEED=$(SEED) SEEDS=$(SEEDS) RARE_SEEDS=100000 cargo test --locked --workspace --lib -- simulation --nocapture
 
 STRIKES ?= 3000
 SEED ?= 1
@@ -79,6 +83,11 @@ deb-test: ## Install, join, run, upgrade, update, remove and purge what `make de
 	@packaging/debian/test.sh
 	@HOSTILE=$$(cargo test --locked --workspace --test hostile --no-run --message-format=json 2>/dev/null | \
 		jq -r 'select(.executable and (.manifest_path | endswith("runtimes/worker/Cargo.toml"))).executable') packaging/debian/boot.sh
+
+soak: setup ## Small jobs of every engine: what grows with them? JOBS=100000 MODELS=36
+	cargo build --locked --workspace --all-targets
+	ISLAND_SOAK_JOBS=$(or $(JOBS),100000) ISLAND_SOAK_MODELS=$(or $(MODELS),36) \
+		cargo test --locked --workspace --no-fail-fast --test soak -- --nocapture
 
 bench: setup ## Every claim of speed, each against a peer in the same run
 	@benches/peers.sh

@@ -150,7 +150,7 @@ pub struct Jobs {
     pub lease_ms: u64,
     /// Milliseconds between heartbeats; after three missed ones an Island gets no new work.
     pub heartbeat_ms: u64,
-    /// Milliseconds that decoding may make no progress, in addition to the two heartbeats needed to detect it.
+    /// Milliseconds beyond a heartbeat that decoding may make no progress.
     pub stall_ms: u64,
     /// Milliseconds that a download, a load or a prompt may make no progress.
     pub prepare_stall_ms: u64,

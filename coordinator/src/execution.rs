@@ -1,18 +1,19 @@
-//! Executes jobs: one task for each job (`runner`) and one that publishes its events to the fabric (`publisher`).
-//! Around them: `accept` stores new jobs, `placer` chooses Islands (`initial_placement` does so before a new job is
+//! Executes jobs: one task for each job (`runner`), which drives the job's state machine (`machine`), and one that
+//! publishes its events to the fabric (`publisher`). Around them: `accept` stores new jobs, `placer` chooses Islands (`initial_placement` does so before a new job is
 //! stored), `inbox` receives what Islands send, `peers` takes over jobs of coordinators that are gone, `reconcile`
 //! finds open jobs without a runner, `recover` resumes them, `feed` reads a job's events wherever it is executed
 //! (`relay`: by another coordinator), `remote_cancel` cancels a job that another coordinator executes.
 //!
-//! Only its runner changes a job. Other tasks send the runner a command, or read the job's log and its [`JobHandle`].
+//! Only its machine changes a job, and only its runner gives the machine an input, apart from renewals of the lease.
+//! Other tasks send the runner a command, or read the job's log and its [`JobHandle`].
 
 mod accept;
 pub(crate) mod feed;
-mod finish;
 pub(crate) mod inbox;
 mod initial_placement;
 pub(crate) mod job_handle;
 pub(crate) mod log;
+mod machine;
 mod peers;
 mod placer;
 mod publisher;
@@ -21,6 +22,8 @@ mod recover;
 mod relay;
 mod remote_cancel;
 mod runner;
+#[cfg(test)]
+mod simulation;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -29,7 +32,10 @@ use island_protocol::{
     job::JobStatus,
 };
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, mpsc};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -38,14 +44,18 @@ use crate::{
     deferred_writes,
     fabric::link::Link,
     fleet::Fleet,
-    job::{Job, LiveState},
+    job::LiveState,
     lease::LeaseTimeouts,
+    peers::Fence,
     storage::{self, Store, StoreError, coordinator},
 };
 use accept::{Entry, Reservation};
-use initial_placement::PlacementClaim;
 use job_handle::JobHandle;
 use log::Log;
+use machine::{Machine, Now, Terms};
+
+/// Interval between checks of the fence while it is closed.
+const FENCE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Dependencies of job execution.
 #[derive(Debug)]
@@ -65,6 +75,16 @@ pub(crate) struct Context {
     pub takeover: Duration,
 }
 
+impl Context {
+    fn terms(&self) -> Terms {
+        Terms { timeouts: self.timeouts, retries: self.retries }
+    }
+
+    fn now(&self) -> Now {
+        Now { instant: Instant::now(), wall: self.clock.now() }
+    }
+}
+
 /// The jobs that this coordinator executes.
 #[derive(Debug)]
 pub(crate) struct Execution {
@@ -73,6 +93,7 @@ pub(crate) struct Execution {
     placer: mpsc::UnboundedSender<placer::Request>,
     /// Notified when jobs of another coordinator became this one's.
     adopted: Notify,
+    fence: Mutex<Fence>,
     tasks: TaskTracker,
     hard: CancellationToken,
     /// Triggered when one of the tasks panicked.
@@ -111,6 +132,8 @@ impl Execution {
     pub(crate) async fn start(context: Context, hard: CancellationToken) -> Result<Arc<Self>, StoreError> {
         let (placer, requests) = mpsc::unbounded_channel();
         let context = Arc::new(context);
+        let fence =
+            Mutex::new(Fence::new(context.takeover, context.store.heartbeats().is_some(), Instant::now()));
         let tasks = TaskTracker::new();
         let (failed, removed) = (CancellationToken::new(), CancellationToken::new());
         coordinator::register(&context.store, context.instance).await?;
@@ -119,6 +142,7 @@ impl Execution {
             jobs: Mutex::default(),
             placer,
             adopted: Notify::new(),
+            fence,
             tasks,
             hard,
             failed,
@@ -142,25 +166,25 @@ impl Execution {
         self.jobs.lock()
     }
 
+    /// Starts the runner and the publisher of a job.
     fn spawn(
         self: &Arc<Self>,
         reservation: Reservation,
-        job: Job,
-        log: Log,
+        machine: Machine,
+        log: Arc<Log>,
         published: publisher::Published,
-        run: Option<job_handle::Run>,
-        claim: Option<PlacementClaim>,
     ) -> Arc<JobHandle> {
         let (commands, inbox) = mpsc::unbounded_channel();
-        let handle = Arc::new(JobHandle::new(&job, log, commands));
-        handle.state().run = run;
+        let handle = Arc::new(JobHandle::new(machine, log, commands));
         reservation.fill(handle.clone());
-        let runner = runner::Runner::new(self.clone(), handle.clone(), job, inbox);
-        self.spawn_task(runner.run(claim));
-        let (link, hard) = (self.context.link.clone(), self.hard.clone());
-        let dialect = self.context.store.dialect();
-        self.spawn_task(publisher::run(link, handle.clone(), published, dialect, hard));
+        self.spawn_task(runner::Runner::new(self.clone(), handle.clone(), inbox).run());
+        self.spawn_task(publisher::run(self.clone(), handle.clone(), published));
         handle
+    }
+
+    /// The time of an input.
+    fn now(&self) -> Now {
+        self.context.now()
     }
 
     /// Runs a task that [`Self::stopped`] waits for and whose panic triggers [`Self::failed`].
@@ -180,6 +204,19 @@ impl Execution {
     /// Waits until other coordinators have removed this one. Its writes about jobs have no effect then.
     pub(crate) async fn removed(&self) {
         self.removed.cancelled().await;
+    }
+
+    /// Whether other coordinators may have taken this one's jobs over. Until it knows that they have not, it shows and
+    /// publishes nothing new of its jobs: another coordinator may show other events under the same numbers.
+    fn is_fenced(&self) -> bool {
+        self.fence.lock().is_closed(Instant::now())
+    }
+
+    /// Waits while [`Self::is_fenced`].
+    async fn unfenced(&self) {
+        while self.is_fenced() {
+            tokio::time::sleep(FENCE_INTERVAL).await;
+        }
     }
 
     /// Lets other coordinators take the open jobs over at once. No job may run here any longer.

@@ -3,6 +3,8 @@
 //! An Island's headroom is the value of its last heartbeat, minus the attempts assigned to it since and plus those that
 //! have ended since.
 
+mod health;
+
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
@@ -15,13 +17,15 @@ use island_protocol::{
     demand::{Need, Vram},
     fabric::{Heartbeat, Register},
     host::Capabilities,
-    ids::{AccountId, AttemptKey, HostId, InstanceId},
+    ids::{AccountId, AttemptKey, HostId, InstanceId, Slug},
     time::Timestamp,
 };
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::placement::{self, Candidate, Ranking};
+pub(crate) use health::Conduct;
+use health::Health;
 
 /// An Island and its account, as stored in SQL.
 #[derive(Debug, Clone)]
@@ -79,6 +83,7 @@ struct Island {
     claims: BTreeMap<AttemptKey, Need>,
     /// Attempts that have ended but are in the last heartbeat.
     ended: BTreeMap<AttemptKey, Need>,
+    health: Health,
 }
 
 /// Restricts the Islands that a job may be placed on, by its earlier attempts.
@@ -160,6 +165,7 @@ impl Fleet {
         let mut islands = self.lock();
         if let Some(island) = islands.get_mut(&enrolled.id) {
             island.enrolled.name = enrolled.name;
+            island.enrolled.account = enrolled.account;
             island.enrolled.karma_ms = enrolled.karma_ms;
             island.enrolled.tokens_per_second = enrolled.tokens_per_second;
         } else {
@@ -220,7 +226,11 @@ impl Fleet {
     ) -> Result<HostId, Ranking> {
         let mut islands = self.lock();
         let candidates = islands.iter().filter(|(id, _)| history.allows(**id)).filter_map(|(id, island)| {
-            island.candidate(*id, self.offline_after, history.failures.get(id).copied().unwrap_or(0), now)
+            let failures = history.failures.get(id).copied().unwrap_or(0);
+            let candidate = island.candidate(*id, self.offline_after, failures, now)?;
+            // An Island's check of itself shows its owner why it fails.
+            let failing = history.only.is_none() && island.health.is_failing(Some(&cargo.slug), now);
+            Some(Candidate { failing, ..candidate })
         });
         let ranking = placement::rank(cargo, candidates);
         let Some(&best) = ranking.hosts.first() else { return Err(ranking) };
@@ -304,6 +314,13 @@ impl Fleet {
         }
     }
 
+    /// Counts how an Island treated an attempt of a Cargo.
+    pub(crate) fn observe(&self, host: HostId, cargo: &Slug, conduct: Conduct, now: Instant) {
+        if let Some(island) = self.lock().get_mut(&host) {
+            island.health.observe(cargo, conduct, now);
+        }
+    }
+
     /// Adds to an Island's karma.
     pub(crate) fn credit_karma(&self, host: HostId, ms: i64) {
         if let Some(island) = self.lock().get_mut(&host) {
@@ -321,6 +338,7 @@ impl Island {
             heartbeat: None,
             claims: BTreeMap::new(),
             ended: BTreeMap::new(),
+            health: Health::default(),
         }
     }
 
@@ -383,6 +401,8 @@ impl Island {
             tokens_per_second: self.enrolled.tokens_per_second,
             running: (heartbeat.jobs.len() + new.len()).saturating_sub(self.ended.len()) as u32,
             failures,
+            failing: self.health.is_failing(None, now),
+            unreliability: self.health.unreliability(now),
         })
     }
 
@@ -400,6 +420,8 @@ impl Island {
             karma_ms: self.enrolled.karma_ms,
             tokens_per_second: self.enrolled.tokens_per_second,
             running: 0,
+            failing: false,
+            unreliability: 0,
             failures: 0,
         })
     }

@@ -12,6 +12,7 @@ use island_protocol::{
     job::{JobStatus, Usage},
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::placement::reason;
@@ -41,7 +42,21 @@ pub(crate) struct Job {
     pub deadline: Timestamp,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
+    /// What earlier attempts delivered of a reply that several Islands write.
+    pub parts: Vec<Part>,
+    /// Whether only the client that sent the request can read the result. After a restart of the coordinator the job is
+    /// cancelled unless somebody reads it.
+    pub cancel_unread: bool,
     pub end: Option<End>,
+}
+
+/// Work of one attempt, in tokens or another unit that is the same for all attempts of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    /// The Island that did it.
+    pub host: HostId,
+    /// Units of it.
+    pub units: u64,
 }
 
 /// The end of a job.
@@ -87,6 +102,7 @@ impl Job {
             started_at,
             completed_at,
             duration_ms,
+            data_deleted_at: None,
         }
     }
 }
@@ -154,6 +170,8 @@ pub(crate) mod tests {
             deadline: now.plus_ms(60_000),
             created_at: now,
             started_at: None,
+            parts: Vec::new(),
+            cancel_unread: false,
             end: None,
         }
     }

@@ -9,8 +9,7 @@ use tokio::time::Instant;
 pub(crate) struct LeaseTimeouts {
     /// From the last renewal to the loss of the attempt.
     pub lease: Duration,
-    /// Decoding without progress. Renewals come at most a heartbeat apart and two are needed to detect a standstill, so
-    /// this is the setting plus two heartbeats.
+    /// Decoding without progress, measured from renewal to renewal.
     pub run: Duration,
     /// A download, a load or a prompt without progress.
     pub prepare: Duration,
@@ -80,7 +79,10 @@ impl Lease {
             "fetch" | "load" | "prompt" => timeouts.prepare,
             _ => return None,
         };
-        (now.saturating_duration_since(progress.since.max(resumed)) >= limit).then_some(Verdict::Stalled)
+        // A missing renewal is not a standstill: only a renewal shows that nothing was done until then. Renewals from before
+        // and after an outage on this side are not compared, because what was done meanwhile may still be in flight.
+        let since = progress.since.max(resumed);
+        (self.renewed.saturating_duration_since(since) >= limit).then_some(Verdict::Stalled)
     }
 }
 
@@ -120,6 +122,16 @@ mod tests {
     }
 
     #[test]
+    fn lost_renewals_are_no_standstill() {
+        let start = Instant::now();
+        let mut lease = Lease::new(start);
+        lease.renew(start, "run", 7);
+        for s in 0..30 {
+            assert_eq!(lease.verdict(start + Duration::from_secs(s), start, &TIMEOUTS), None, "{s} s");
+        }
+    }
+
+    #[test]
     fn a_lease_expires_without_renewals() {
         let start = Instant::now();
         let lease = Lease::new(start);
@@ -134,6 +146,7 @@ mod tests {
         let mut frozen = Lease::new(start);
         let mut loading = Lease::new(start);
         for s in [0, 5, 10, 15] {
+            assert_eq!(frozen.verdict(at(s), start, &TIMEOUTS), None);
             frozen.renew(at(s), "run", 7);
             loading.renew(at(s), "load", s);
         }

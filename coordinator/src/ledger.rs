@@ -1,6 +1,6 @@
 //! Double-entry accounting, pure. Every posting sums to zero, and therefore so does the whole ledger.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use island_protocol::{credits::MicroCredits, ids::AccountId};
 
@@ -53,6 +53,8 @@ pub(crate) struct Posting {
     pub from: Book,
     pub to: Book,
     pub amount: MicroCredits,
+    /// Number of the earner, from 0. A job has one posting of each kind and part.
+    pub part: u16,
 }
 
 impl Posting {
@@ -63,40 +65,50 @@ impl Posting {
 
     /// Grants credits to an account.
     pub(crate) fn grant(account: AccountId, amount: MicroCredits) -> Self {
-        Self { kind: Kind::Grant, from: Book::Issue, to: Book::Balance(account), amount }
+        Self { kind: Kind::Grant, from: Book::Issue, to: Book::Balance(account), amount, part: 0 }
     }
 
     /// Holds a job's price.
     pub(crate) fn hold(account: AccountId, price: MicroCredits) -> Self {
-        Self { kind: Kind::Hold, from: Book::Balance(account), to: Book::Holds(account), amount: price }
+        Self {
+            kind: Kind::Hold,
+            from: Book::Balance(account),
+            to: Book::Holds(account),
+            amount: price,
+            part: 0,
+        }
     }
 
-    /// Closes a hold of `held`: `charged` of it goes to `earner`, the rest back to the account. Postings of zero are left
-    /// out.
+    /// Closes a hold of `held`: each earner gets its amount, as far as the hold suffices, and the account the rest.
+    /// Postings of zero are left out.
     pub(crate) fn close_hold(
         account: AccountId,
-        earner: Option<AccountId>,
+        earners: &[(AccountId, MicroCredits)],
         held: MicroCredits,
-        charged: MicroCredits,
     ) -> Vec<Self> {
-        let charged =
-            if earner.is_some() { charged.clamp(MicroCredits::ZERO, held) } else { MicroCredits::ZERO };
         let holds = Book::Holds(account);
-        let settle = earner.map(|earner| Self {
-            kind: Kind::Settle,
-            from: holds,
-            to: Book::Balance(earner),
-            amount: charged,
-        });
-        let release =
-            Self { kind: Kind::Release, from: holds, to: Book::Balance(account), amount: held - charged };
-        settle.into_iter().chain([release]).filter(|posting| posting.amount > MicroCredits::ZERO).collect()
+        let mut by_account: BTreeMap<AccountId, MicroCredits> = BTreeMap::new();
+        for (earner, amount) in earners {
+            *by_account.entry(*earner).or_default() += *amount;
+        }
+        let mut left = held;
+        let mut postings = Vec::with_capacity(by_account.len() + 1);
+        for (part, (earner, amount)) in (0..).zip(by_account) {
+            let amount = amount.clamp(MicroCredits::ZERO, left);
+            left = left - amount;
+            let to = Book::Balance(earner);
+            postings.push(Self { kind: Kind::Settle, from: holds, to, amount, part });
+        }
+        let to = Book::Balance(account);
+        postings.push(Self { kind: Kind::Release, from: holds, to, amount: left, part: 0 });
+        postings.retain(|posting| posting.amount > MicroCredits::ZERO);
+        postings
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::BTreeSet;
 
     use proptest::prelude::*;
     use uuid::Uuid;
@@ -119,15 +131,15 @@ mod tests {
     enum Step {
         Grant(u8, i64),
         Hold(u8, i64),
-        Close(usize, u8, i64),
+        Close(usize, Vec<(u8, i64)>),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             (0_u8..3, 1_i64..10_000_000).prop_map(|(who, amount)| Step::Grant(who, amount)),
             (0_u8..3, 0_i64..5_000_000).prop_map(|(who, amount)| Step::Hold(who, amount)),
-            (any::<usize>(), 0_u8..4, -10_i64..8_000_000)
-                .prop_map(|(which, earner, charged)| Step::Close(which, earner, charged)),
+            (any::<usize>(), prop::collection::vec((0_u8..3, -10_i64..8_000_000), 0..4))
+                .prop_map(|(which, earners)| Step::Close(which, earners)),
         ];
         prop::collection::vec(step, 0..80)
     }
@@ -147,10 +159,15 @@ mod tests {
                             open.push((account(who), MicroCredits(amount)));
                         }
                     }
-                    Step::Close(which, earner, charged) if !open.is_empty() => {
+                    Step::Close(which, earners) if !open.is_empty() => {
                         let (who, held) = open.swap_remove(which % open.len());
-                        let earner = (earner < 3).then(|| account(earner));
-                        for posting in &Posting::close_hold(who, earner, held, MicroCredits(charged)) {
+                        let earners: Vec<_> =
+                            earners.into_iter().map(|(who, amount)| (account(who), MicroCredits(amount))).collect();
+                        let postings = Posting::close_hold(who, &earners, held);
+                        let keys: BTreeSet<_> =
+                            postings.iter().map(|posting| (posting.kind, posting.from, posting.part)).collect();
+                        prop_assert_eq!(keys.len(), postings.len(), "a posting that would count as written");
+                        for posting in &postings {
                             apply(&mut books, posting);
                         }
                     }
@@ -170,7 +187,7 @@ mod tests {
 
     #[test]
     fn without_an_earner_the_whole_hold_is_released() {
-        let postings = Posting::close_hold(account(1), None, MicroCredits(5), MicroCredits(5));
+        let postings = Posting::close_hold(account(1), &[], MicroCredits(5));
         assert_eq!(postings.len(), 1);
         assert_eq!((postings[0].kind, postings[0].amount), (Kind::Release, MicroCredits(5)));
     }

@@ -56,6 +56,34 @@ impl PeerMonitor {
     }
 }
 
+/// Whether this coordinator may still act for its jobs. Others take its jobs over when its heartbeats stand still for
+/// long enough; it stops before that by its own clock, when it cannot write them or did not run.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    limit: Duration,
+    renewed: Instant,
+    /// Whether other coordinators use the same database. They may start at any time.
+    has_peers: bool,
+}
+
+impl Fence {
+    /// An open fence of a coordinator whose jobs are taken over after `takeover`. `has_peers` is whether there may be
+    /// others that do so, now or later.
+    pub(crate) fn new(takeover: Duration, has_peers: bool, now: Instant) -> Self {
+        Self { limit: takeover * 4 / 5, renewed: now, has_peers }
+    }
+
+    /// Records a heartbeat that was sent at `sent`.
+    pub(crate) fn renew(&mut self, sent: Instant) {
+        self.renewed = self.renewed.max(sent);
+    }
+
+    /// Whether jobs may have been taken over. With a database of its own a coordinator continues without it.
+    pub(crate) fn is_closed(&self, now: Instant) -> bool {
+        self.has_peers && now.saturating_duration_since(self.renewed) >= self.limit
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -99,6 +127,44 @@ mod tests {
                 prop_assert_eq!(monitor.observe(&[row], now).is_empty(), now - start < SILENT_AFTER);
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn the_fence_is_closed_before_a_peer_removes_this_coordinator(
+            beats in prop::collection::vec((0_u64..4_000, 0_u64..2_000), 1..30), silence in 0_u64..20_000,
+        ) {
+            let start = Instant::now();
+            let (mut now, mut fence) = (start, Fence::new(SILENT_AFTER, true, start));
+            let mut peer = PeerMonitor::new(id(1), SILENT_AFTER);
+            for (beat, (pause, delay)) in beats.into_iter().enumerate() {
+                let sent = now;
+                // The peer sees the heartbeat before its sender gets the reply.
+                now += Duration::from_millis(delay);
+                let row = PeerHeartbeat { id: id(2), beats: beat as i64 };
+                let silent = peer.observe(&[row], now);
+                prop_assert!(silent.is_empty());
+                fence.renew(sent);
+                prop_assert!(!fence.is_closed(now));
+                now += Duration::from_millis(pause);
+            }
+            let last = PeerHeartbeat { id: id(2), beats: i64::MAX };
+            peer.observe(&[last], now);
+            fence.renew(now);
+            let end = now + Duration::from_millis(silence);
+            while now < end {
+                now = (now + Duration::from_millis(500)).min(end);
+                prop_assert!(peer.observe(&[last], now).is_empty() || fence.is_closed(now));
+            }
+        }
+    }
+
+    #[test]
+    fn a_coordinator_with_its_own_database_is_never_fenced() {
+        let start = Instant::now();
+        let later = start + Duration::from_hours(1);
+        assert!(!Fence::new(SILENT_AFTER, false, start).is_closed(later));
+        assert!(Fence::new(SILENT_AFTER, true, start).is_closed(later));
     }
 
     #[test]

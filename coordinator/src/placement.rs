@@ -1,7 +1,7 @@
 //! Which Islands can run a job, and which runs it best: pure.
 //!
 //! Hard filters come first: engine, the owner's rules for containers and prices, reachable files, memory, slots. Then
-//! the order: fewer failures, model warm, model on disk, an engine's native back end, the model on GPUs, measured
+//! the order: fewer failures of the job, fewer of the Island, model warm, model on disk, an engine's native back end, the model on GPUs, measured
 //! speed, free slots, karma. What a Cargo needs of memory is decided by [`demand`], as on the Island.
 
 pub(crate) mod reason;
@@ -37,6 +37,10 @@ pub(crate) struct Candidate<'a> {
     pub running: u32,
     /// Failed attempts of this job there.
     pub failures: u32,
+    /// Whether its last attempts failed, so that it gets none for some time.
+    pub failing: bool,
+    /// How often its attempts fail: 0 seldom, 1 often, 2 mostly.
+    pub unreliability: u8,
 }
 
 /// How near a Cargo's files are. Nearer is smaller.
@@ -90,6 +94,9 @@ fn standing(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Standing, Reaso
     }
     if island.draining {
         return Err(Reason::Draining);
+    }
+    if island.failing {
+        return Err(Reason::Failing);
     }
     let report = report(cargo, island.capabilities).ok_or(Reason::NoRuntime)?;
     allowed(cargo, island.capabilities)?;
@@ -195,6 +202,7 @@ pub(crate) fn able(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<(), Reas
     let idle = Candidate {
         online: true,
         draining: false,
+        failing: false,
         free_slots: 1,
         free_ram_mb: i64::try_from(capabilities.ram_mb).unwrap_or(i64::MAX),
         free_vram: Cow::Owned(all_vram(capabilities)),
@@ -218,6 +226,7 @@ fn score(cargo: &CargoSpec, island: &Candidate<'_>, standing: Standing) -> impl 
     let speed = Reverse(speed(island));
     (
         island.failures,
+        island.unreliability,
         standing.nearness,
         not_native,
         standing.offload,

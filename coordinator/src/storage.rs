@@ -85,7 +85,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// Whether the database replied that it does not accept the values of a statement, which another try does not
-    /// change. Locks, connections, resources and rules of uniqueness are no such reason.
+    /// change. Locks, connections, resources and rules of uniqueness do not count.
     pub(crate) fn is_rejection(&self) -> bool {
         let source = match self {
             Self::Query { source, .. } => source,

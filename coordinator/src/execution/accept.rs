@@ -6,7 +6,8 @@ use island_protocol::{cargo::CargoSpec, ids::JobId};
 use tokio::sync::oneshot;
 
 use super::{
-    Execution, initial_placement::PlacementClaim, job_handle::JobHandle, log::Log, publisher::Published,
+    Execution, initial_placement::PlacementClaim, job_handle::JobHandle, log::Log, machine::Machine,
+    publisher::Published,
 };
 use crate::job::Job;
 
@@ -78,8 +79,15 @@ impl NewJob {
     /// Starts the runner of the job, which must be stored. The job's first events are in the log when this returns.
     pub(crate) fn start(self) -> Arc<JobHandle> {
         let execution = self.reservation.execution.clone();
-        let log = Log::new(self.job.head.clone());
-        execution.spawn(self.reservation, self.job, log, Published::default(), None, self.claim)
+        let context = &execution.context;
+        let log = Arc::new(Log::new(self.job.head.clone()));
+        let machine =
+            Machine::new(self.job, log.clone(), context.catalogue.clone(), context.terms(), context.now());
+        // The machine releases the claim from now on.
+        if let Some(claim) = self.claim {
+            claim.keep();
+        }
+        execution.spawn(self.reservation, machine, log, Published::default())
     }
 }
 

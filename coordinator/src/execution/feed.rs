@@ -43,11 +43,6 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Whether the job has ended, so that all of its events are read already.
-    pub(crate) fn is_stored(&self) -> bool {
-        matches!(self.source, Source::Stored(_))
-    }
-
     /// Waits for new events, at least one. Returns `None` when the job has ended and all were read. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Vec<Entry>> {
         while !self.ended {

@@ -19,7 +19,7 @@ use island_protocol::{
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::{Execution, job_handle::Command};
+use super::{Execution, machine::Input};
 use crate::{
     fabric::{link::LinkError, signature},
     fleet::RegistrationKind,
@@ -103,7 +103,7 @@ impl Execution {
         let key = output.key;
         let reply = message.reply.as_ref().map(ToString::to_string);
         if let Some(handle) = self.find(key.job_id)
-            && handle.send(Command::Output { host, output, reply: reply.clone() })
+            && handle.send(Input::Output { host, output, reply: reply.clone() })
         {
             return;
         }
@@ -134,7 +134,7 @@ impl Execution {
             return;
         }
         if let Some(handle) = self.find(status.key.job_id) {
-            handle.send(Command::Started { host, key: status.key });
+            handle.send(Input::Started { host, key: status.key });
         }
     }
 
@@ -222,10 +222,9 @@ impl Execution {
     /// A restarted agent lists the attempts that it still has; the others are lost.
     fn drop_missing_attempts(&self, register: &Register) {
         for handle in self.all() {
-            let key =
-                handle.state().run.as_ref().filter(|run| run.host == register.host_id).map(|run| run.key);
-            if let Some(key) = key.filter(|key| !register.holding.contains(key)) {
-                handle.send(Command::Lost { key });
+            let attempt = handle.attempt().filter(|(host, _)| *host == register.host_id);
+            if let Some((_, key)) = attempt.filter(|(_, key)| !register.holding.contains(key)) {
+                handle.send(Input::Lost { key });
             }
         }
     }
@@ -233,10 +232,7 @@ impl Execution {
     /// Whether an Island should drop an attempt. Returns `false` if the database cannot be read.
     async fn is_obsolete(&self, host: HostId, key: AttemptKey) -> bool {
         match self.find(key.job_id) {
-            Some(handle) => {
-                let state = handle.state();
-                !state.run.as_ref().is_some_and(|run| run.host == host && run.key == key)
-            }
+            Some(handle) => handle.attempt() != Some((host, key)),
             None => self.has_ended(key).await.unwrap_or(false),
         }
     }

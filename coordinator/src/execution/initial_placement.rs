@@ -40,10 +40,9 @@ impl PlacementClaim {
         Some(Self { host, key, fleet: Some(Arc::clone(fleet)) })
     }
 
-    /// Returns the Island and the attempt's key; the caller releases the claim from now on.
-    pub(super) fn into_parts(mut self) -> (HostId, AttemptKey) {
+    /// Keeps the claim when this is dropped: it belongs to the attempt now.
+    pub(super) fn keep(mut self) {
         self.fleet = None;
-        (self.host, self.key)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The numbered events of one job, from 1 without gaps, and readers that wait for more.
+//! The numbered events of one job, from 1, and readers that wait for more. There are no gaps, except before the end of a
+//! job whose latest events were lost with the coordinator and the Island that had them.
 
 use std::sync::Arc;
 
@@ -68,6 +69,13 @@ impl Log {
         self.extent.send_replace(if last { Extent::Ended(length) } else { Extent::Open(length) });
     }
 
+    /// Appends the end, whose number may follow a gap.
+    pub(crate) fn append_end(&self, end: Numbered<JobEvent>) {
+        let n = end.n;
+        self.lock().push(Entry::new(end));
+        self.extent.send_replace(Extent::Ended(n));
+    }
+
     /// Ends every reader: another coordinator executes the job now.
     pub(crate) fn abandon(&self) {
         self.extent.send_replace(Extent::Abandoned);
@@ -81,6 +89,14 @@ impl Log {
     /// All events so far.
     pub(crate) fn events(&self) -> Vec<Numbered<JobEvent>> {
         self.lock().iter().map(|entry| entry.event.as_ref().clone()).collect()
+    }
+
+    /// The last state or phase that the job announced.
+    pub(crate) fn last_state(&self) -> Option<String> {
+        self.lock().iter().rev().find_map(|entry| match &entry.event.event {
+            JobEvent::Status { state, .. } => Some(state.clone()),
+            _ => None,
+        })
     }
 
     /// The text of all tokens so far.
@@ -103,6 +119,11 @@ impl Log {
         let entries = self.lock();
         let mut output = entries.iter().map(|entry| &entry.event.event).filter(|event| event.is_output());
         output.all(|event| matches!(event, JobEvent::Token { .. }))
+    }
+
+    /// Number of readers.
+    pub(crate) fn readers(&self) -> usize {
+        self.extent.receiver_count()
     }
 
     /// A reader that starts with the event after `after`.
@@ -150,9 +171,8 @@ impl Reader {
 
     fn take(&mut self) -> Vec<Entry> {
         let entries = self.log.lock();
-        let from = usize::try_from(self.after).unwrap_or(usize::MAX);
-        let new = entries.get(from..).unwrap_or_default().to_vec();
-        self.after += new.len() as u64;
+        let new = entries[entries.partition_point(|entry| entry.event.n <= self.after)..].to_vec();
+        self.after = new.last().map_or(self.after, |entry| entry.event.n);
         new
     }
 }

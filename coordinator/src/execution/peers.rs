@@ -38,8 +38,10 @@ pub(super) async fn run(execution: Arc<Execution>, heartbeats: Pool) {
             () = execution.hard.cancelled() => return,
             _ = tick.tick() => {}
         }
+        // A heartbeat counts from when it was sent: it may be written at once and its reply arrive late.
+        let begun = Instant::now();
         match round(&execution, &heartbeats, &mut monitor).await {
-            Ok(true) => {}
+            Ok(true) => execution.fence.lock().renew(begun),
             Ok(false) => {
                 execution.removed.cancel();
                 return;

@@ -15,7 +15,7 @@ use island_protocol::{
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::job_handle::Command;
+use super::{job_handle::Command, machine::Input};
 use crate::{
     fleet::{Fleet, PlacementHistory},
     placement::{Ranking, Reason},
@@ -115,7 +115,7 @@ impl Placer {
         request.history.refused.retain(|_, until| *until > now);
         match self.fleet.place(&request.cargo, request.key, &request.history, now) {
             Ok(host) => {
-                if request.answer.send(Command::Placed { host, key: request.key }).is_err() {
+                if request.answer.send(Command::Input(Input::Placed { host, key: request.key })).is_err() {
                     self.fleet.release(host, request.key);
                 }
                 true
@@ -125,7 +125,10 @@ impl Placer {
                 if waiting.reported.as_ref() == Some(&reasons) {
                     return false;
                 }
-                let gone = request.answer.send(Command::Waiting { reasons: reasons.clone() }).is_err();
+                let gone = request
+                    .answer
+                    .send(Command::Input(Input::NoIsland { reasons: reasons.clone() }))
+                    .is_err();
                 waiting.reported = Some(reasons);
                 gone
             }

@@ -1,24 +1,25 @@
 //! Publishes one job's events to `job.<id>.events`, in order, without delaying local readers.
 //!
 //! One message of a job is in flight at a time, a few per second; events that arrive meanwhile go into the next one.
-//! Each message names the sequence number of the one before, so that a coordinator that lost the job cannot write. If
-//! the stream is lost, no event is: SQL holds ended jobs, and Islands hold the events of running ones.
+//! Each message names the sequence number of the one before. If another message was written meanwhile, SQL decides
+//! which coordinator executes the job, and the other one stops. If the stream is lost, no event is: SQL holds ended
+//! jobs, and Islands hold the events of running ones.
 
 use std::{sync::Arc, time::Duration};
 
 use async_nats::{HeaderMap, header, jetstream};
+use island_daemon::chain::Chain;
 use island_protocol::{
     FABRIC_VERSION,
     event::{JobEvent, Numbered},
     fabric::JobEvents,
     subjects::{JOB_EVENTS_STREAM, job_events},
 };
-use tokio_util::sync::CancellationToken;
 
-use super::{job_handle::JobHandle, log::Entry};
+use super::{Execution, job_handle::JobHandle, log::Entry};
 use crate::{
     fabric::link::{Link, encode},
-    storage::Dialect,
+    storage::{Dialect, jobs},
 };
 
 /// Maximum bytes of events in a message, well below the server's limit.
@@ -27,8 +28,11 @@ const MAX_BYTES: usize = 256 << 10;
 const SHARED_INTERVAL: Duration = Duration::from_millis(50);
 /// The same if there is a single coordinator: the stream is only read after it restarts.
 const SINGLE_INTERVAL: Duration = Duration::from_millis(250);
-/// Tries of one message.
+/// Tries of one message after the job's end: then its events are in SQL.
 const MAX_TRIES: u32 = 40;
+/// Longest pause between tries, as a power of two of [`FIRST_PAUSE`].
+const MAX_DOUBLINGS: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Position of the stream.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,44 +43,32 @@ pub(super) struct Published {
     pub sequence: u64,
 }
 
-/// Runs until all events of an ended job are published, or `hard` is triggered.
-pub(super) async fn run(
-    link: Link,
-    handle: Arc<JobHandle>,
-    published: Published,
-    dialect: Dialect,
-    hard: CancellationToken,
-) {
-    let interval = match dialect {
+/// Runs until all events of an ended job are published, or the coordinator stops.
+pub(super) async fn run(execution: Arc<Execution>, handle: Arc<JobHandle>, published: Published) {
+    let hard = execution.hard.clone();
+    tokio::select! {
+        biased;
+        () = hard.cancelled() => {}
+        () = publish_all(&execution, &handle, published) => {}
+    }
+}
+
+async fn publish_all(execution: &Execution, handle: &JobHandle, published: Published) {
+    let interval = match execution.context.store.dialect() {
         Dialect::Sqlite => SINGLE_INTERVAL,
         Dialect::Postgres => SHARED_INTERVAL,
     };
     let mut reader = handle.log.read(published.last_event);
     let mut sequence = published.sequence;
-    loop {
-        let entries = tokio::select! {
-            biased;
-            () = hard.cancelled() => return,
-            entries = reader.next() => entries,
-        };
-        let Some(entries) = entries else { return };
+    while let Some(entries) = reader.next().await {
         let mut rest = entries.as_slice();
         while !rest.is_empty() {
             let (chunk, later) = rest.split_at(fitting(rest));
             rest = later;
-            let sent = tokio::select! {
-                biased;
-                () = hard.cancelled() => return,
-                sent = publish(&link, &handle, chunk, sequence) => sent,
-            };
-            let Some(acknowledged) = sent else { return };
+            let Some(acknowledged) = publish(execution, handle, chunk, sequence).await else { return };
             sequence = acknowledged;
         }
-        tokio::select! {
-            biased;
-            () = hard.cancelled() => return,
-            () = tokio::time::sleep(interval) => {}
-        }
+        tokio::time::sleep(interval).await;
     }
 }
 
@@ -90,12 +82,20 @@ fn fitting(entries: &[Entry]) -> usize {
     entries.iter().take_while(fits).count().max(1)
 }
 
-/// Publishes one message and retries until it is acknowledged. Returns `None` if another coordinator writes the stream.
-async fn publish(link: &Link, handle: &JobHandle, chunk: &[Entry], mut expected: u64) -> Option<u64> {
+/// Publishes one message and retries until it is acknowledged. Returns `None` if another coordinator executes the job,
+/// or the job has ended and the stream cannot be written.
+async fn publish(
+    execution: &Execution,
+    handle: &JobHandle,
+    chunk: &[Entry],
+    mut expected: u64,
+) -> Option<u64> {
+    let link = &execution.context.link;
     let subject = job_events(handle.id);
     let events: Vec<Numbered<JobEvent>> = chunk.iter().map(|entry| entry.event.as_ref().clone()).collect();
     let payload = encode(&JobEvents { v: FABRIC_VERSION, job_id: handle.id, events });
-    for attempt in 0..MAX_TRIES {
+    for attempt in 0_u32.. {
+        execution.unfenced().await;
         let mut headers = HeaderMap::new();
         headers.insert(header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
         let sent = link.jetstream().publish_with_headers(subject.clone(), headers, payload.clone()).await;
@@ -107,15 +107,24 @@ async fn publish(link: &Link, handle: &JobHandle, chunk: &[Entry], mut expected:
             Err(error) => error,
         };
         tracing::debug!(job = %handle.id, %error, attempt, "events not published; will retry");
-        tokio::time::sleep(Duration::from_millis(100 << attempt.min(4))).await;
+        if attempt >= MAX_TRIES && handle.is_over() {
+            break;
+        }
+        tokio::time::sleep(FIRST_PAUSE * (1 << attempt.min(MAX_DOUBLINGS))).await;
         // The message may be stored although its acknowledgement was lost, or the stream may have been deleted.
         match last(link, &subject).await {
-            Last::Message { sequence, last_event }
-                if chunk.last().is_some_and(|e| e.event.n <= last_event) =>
-            {
-                return Some(sequence);
+            Last::Message { sequence, .. } if sequence == expected => {}
+            Last::Message { sequence, last_event } => {
+                // Written by an earlier try of ours, or by another coordinator.
+                if !is_ours(execution, handle).await {
+                    tracing::info!(job = %handle.id, "another coordinator publishes the events");
+                    return None;
+                }
+                if chunk.last().is_some_and(|entry| entry.event.n <= last_event) {
+                    return Some(sequence);
+                }
+                expected = sequence;
             }
-            Last::Message { sequence, .. } => expected = sequence,
             Last::Nothing => expected = 0,
             // The fabric is unreachable, or was restarted with an empty store.
             Last::Unknown => drop(link.ensure_stream().await),
@@ -123,6 +132,23 @@ async fn publish(link: &Link, handle: &JobHandle, chunk: &[Entry], mut expected:
     }
     tracing::warn!(job = %handle.id, "events not published; finished jobs replay from the database");
     None
+}
+
+/// Whether SQL names this coordinator as the one that executes the job. Waits until the database replies.
+async fn is_ours(execution: &Execution, handle: &JobHandle) -> bool {
+    let context = &execution.context;
+    for attempt in 0_u32.. {
+        match jobs::assigned_coordinator(context.store.reader(), handle.id).await {
+            Ok(assigned) => {
+                return assigned.is_some_and(|assigned| assigned.coordinator == Some(context.instance));
+            }
+            Err(error) => {
+                tracing::debug!(job = %handle.id, error = %Chain(&error), "coordinator of a job not read; will retry");
+            }
+        }
+        tokio::time::sleep(FIRST_PAUSE * (1 << attempt.min(MAX_DOUBLINGS))).await;
+    }
+    false
 }
 
 /// The last message of a job in the stream.

@@ -3,8 +3,17 @@
 //! Its events are those that SQL holds from before the current attempt, then those of the fabric's stream. The Island
 //! sends the rest again, because replies to its lease renewals name the first missing number.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use super::{
+    Execution,
+    accept::Reservation,
+    log::Log,
+    machine::Machine,
+    publisher::{self, Last, Published},
+    relay,
+};
+use crate::job::Job;
 use futures::StreamExt as _;
 use island_protocol::{
     event::{JobEvent, Numbered},
@@ -12,17 +21,6 @@ use island_protocol::{
     ids::JobId,
     subjects::job_events,
 };
-use tokio::time::Instant;
-
-use super::{
-    Execution,
-    accept::Reservation,
-    job_handle::Run,
-    log::Log,
-    publisher::{self, Last, Published},
-    relay,
-};
-use crate::job::Job;
 
 /// Maximum time to read the stream of one job.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,8 +42,7 @@ pub(super) async fn resume(reservation: Reservation, job: Job) {
         }
         Last::Nothing | Last::Unknown => Published::default(),
     };
-    let log = Log::new(events);
-    let run = job.host.map(|host| Run::new(job.key(), host, Instant::now(), true));
+    let log = Arc::new(Log::new(events));
     if let Some(host) = job.host
         && let Err(error) = execution.account_and_key(host).await
     {
@@ -54,12 +51,17 @@ pub(super) async fn resume(reservation: Reservation, job: Job) {
     if let (Some(host), Some(cargo)) = (job.host, context.catalogue.get(job.workload.as_str())) {
         context.fleet.claim(host, job.key(), &cargo.spec);
     }
-    execution.spawn(reservation, job, log, published, run, None);
+    let machine =
+        Machine::resumed(job, log.clone(), context.catalogue.clone(), context.terms(), context.now());
+    execution.spawn(reservation, machine, log, published);
 }
 
 /// The head and the events that follow it without a gap. A published end would be ignored: ends are committed before
 /// they are published.
-fn joined(head: Vec<Numbered<JobEvent>>, replayed: Vec<Numbered<JobEvent>>) -> Vec<Numbered<JobEvent>> {
+pub(super) fn joined(
+    head: Vec<Numbered<JobEvent>>,
+    replayed: Vec<Numbered<JobEvent>>,
+) -> Vec<Numbered<JobEvent>> {
     let mut events = head;
     for event in replayed {
         let due = events.len() as u64 + 1;

@@ -10,9 +10,9 @@ use island_protocol::{
     subjects,
 };
 use serde::{Deserialize, Serialize};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 
-use super::{Cancelled, Execution, job_handle::Command};
+use super::{Cancelled, Execution, runner};
 use crate::storage::{StoreError, jobs};
 
 /// How long another coordinator may take to answer.
@@ -65,10 +65,7 @@ impl Execution {
     /// Cancels a job that this coordinator executes and returns its state afterwards; `None` if it does not execute the
     /// job.
     async fn cancel_here(&self, job: JobId) -> Option<JobStatus> {
-        let handle = self.find(job)?;
-        let (answer, reply) = oneshot::channel();
-        handle.send(Command::Cancel { answer });
-        reply.await.ok()
+        runner::cancel(&*self.find(job)?).await
     }
 
     async fn cancel_at(&self, peer: InstanceId, job: JobId) -> Option<JobStatus> {

@@ -1,331 +1,312 @@
-//! The task that executes one job, from its acceptance to its end.
+//! The task that executes one job: it gives the job's [`Machine`](super::machine::Machine) its inputs and performs the
+//! effects.
 
-mod assign;
-mod output;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-pub(super) use assign::REFUSAL_PAUSE;
-
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
-use island_daemon::latest::Latest;
+use island_daemon::{chain::Chain, latest::Latest};
 use island_protocol::{
     FABRIC_VERSION,
     credits::MicroCredits,
-    event::{JobEvent, Numbered},
-    fabric::{Cancel, OutputReply},
+    fabric::{Assignment, AssignmentReply, Cancel},
     ids::{AttemptKey, HostId},
-    job::{FailureCode, JobStatus, Usage},
+    job::FailureCode,
     subjects::HostTopic,
 };
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, MissedTickBehavior, timeout},
+};
 
 use super::{
     Execution,
-    finish::Loss,
-    initial_placement::PlacementClaim,
-    job_handle::{Command, JobHandle, Run},
+    job_handle::{Command, JobHandle},
+    machine::{AttemptWrite, Effect, EndWrite, Input, OfferAnswer, Write, Written},
     placer::{PlacementRequest, Request},
 };
 use crate::{
-    catalogue::Cargo,
-    fleet::PlacementHistory,
-    job::{
-        Job,
-        state::{self, Trigger},
+    deferred_writes::DeferredWrite,
+    storage::{
+        StoreError,
+        jobs::{self, Ending, Step},
     },
-    lease::Verdict,
-    placement::reason,
-    storage::jobs::{self, Step},
 };
 
 /// Interval between checks of leases and deadlines.
 const TICK: Duration = Duration::from_millis(500);
-
-/// Whether the runner continues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    /// The job is open and still this coordinator's.
-    Continue,
-    /// The job has ended, or is another coordinator's.
-    Stop,
-}
+/// Maximum time for an Island's reply to an assignment.
+const ASSIGN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time to send a message while the fabric is away.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pauses between tries of a write.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Tries of a write whose values the database does not accept.
+const REJECTIONS: u32 = 3;
 
 /// The runner of one job.
 #[derive(Debug)]
 pub(super) struct Runner {
-    pub(super) execution: Arc<Execution>,
-    pub(super) handle: Arc<JobHandle>,
-    pub(super) job: Job,
+    execution: Arc<Execution>,
+    handle: Arc<JobHandle>,
     commands: mpsc::UnboundedReceiver<Command>,
-    pub(super) history: PlacementHistory,
-    /// Credits of the Island's owner, once the end is committed.
-    pub(super) earned: Option<MicroCredits>,
-    /// Model tokens delivered, as counted here; unknown after a restart.
-    pub(super) tokens: Option<u64>,
-    /// Bytes of events so far.
-    bytes: u64,
-    /// When the current attempt must have ended.
-    run_deadline: Option<Instant>,
 }
+
+/// The coordinator stops before a write was committed.
+#[derive(Debug)]
+struct Stopping;
 
 impl Runner {
     pub(super) fn new(
         execution: Arc<Execution>,
         handle: Arc<JobHandle>,
-        job: Job,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
-        // After a restart the counts of the events are lost; the Island's own figure is used instead, with the usual
-        // maximum.
-        let tokens = (!handle.log.has_output()).then_some(0);
-        Self {
-            history: PlacementHistory::new(job.only),
-            execution,
-            handle,
-            job,
-            commands,
-            earned: None,
-            tokens,
-            bytes: 0,
-            run_deadline: None,
-        }
+        Self { execution, handle, commands }
     }
 
     /// Runs the job until it has ended or the coordinator stops. A job that is left open is resumed at the next start.
-    pub(super) async fn run(mut self, claim: Option<PlacementClaim>) {
+    pub(super) async fn run(mut self) {
+        if self.process().await.is_err() {
+            return;
+        }
+        let _ = self.execution.placer.send(Request::Remove(self.handle.id));
+        self.execution.forget(self.handle.id);
+        self.decline_queued().await;
+    }
+
+    async fn process(&mut self) -> Result<(), Stopping> {
         let hard = self.execution.hard.clone();
         let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        if let Some((host, key)) = claim.map(PlacementClaim::into_parts) {
-            // The attempt was committed with the job.
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.apply(Input::Begin).await?;
+        while !self.handle.is_over() {
+            // The tick comes first: a sender that keeps the queue full must not keep a deadline from being checked.
             tokio::select! {
                 biased;
-                () = hard.cancelled() => return,
-                next = self.offered(host, key) => if next == Next::Stop {
-                    return self.finish().await;
+                () = hard.cancelled() => return Err(Stopping),
+                _ = tick.tick() => {
+                    let connectivity = self.execution.context.link.connectivity().latest();
+                    let has_readers = self.handle.has_readers();
+                    self.apply(Input::Tick { connectivity, has_readers }).await?;
                 }
-            }
-        } else if self.handle.state().run.is_none() {
-            if self.unplaced("its coordinator was restarted").await == Next::Stop {
-                return self.finish().await;
-            }
-        } else {
-            self.run_deadline = self.deadline_of_run();
-        }
-        loop {
-            let next = tokio::select! {
-                biased;
-                () = hard.cancelled() => return,
                 command = self.commands.recv() => match command {
-                    Some(command) => self.handle(command).await,
-                    None => Next::Stop,
+                    Some(command) => self.handle_command(command).await?,
+                    None => return Ok(()),
                 },
-                _ = tick.tick() => self.check_timeouts().await,
-            };
-            if next == Next::Stop {
-                break;
             }
         }
-        self.finish().await;
+        Ok(())
     }
 
-    /// Ends the runner and releases the claim of its attempt, however the attempt ended.
-    async fn finish(mut self) {
-        let _ = self.execution.placer.send(Request::Remove(self.job.id));
-        if let Some(run) = self.current() {
-            self.execution.context.fleet.release(run.host, run.key);
+    async fn handle_command(&mut self, command: Command) -> Result<(), Stopping> {
+        match command {
+            // The Island keeps its events and sends them again when it renews its lease.
+            Command::Input(Input::Output { .. }) if self.execution.is_fenced() => Ok(()),
+            Command::Input(input) => self.apply(input).await,
+            Command::Cancel { answer } => {
+                let done = self.apply(Input::Cancel).await;
+                let _ = answer.send(self.handle.status());
+                done
+            }
         }
-        self.execution.forget(self.job.id);
-        self.reply_to_queued().await;
     }
 
-    /// Replies to the commands that are still queued.
-    async fn reply_to_queued(&mut self) {
+    /// Handles the commands that are still queued after the end.
+    async fn decline_queued(&mut self) {
         self.commands.close();
         while let Some(command) = self.commands.recv().await {
-            match command {
-                Command::Cancel { answer } => drop(answer.send(self.job.status)),
-                // The coordinator that executes the job now replies.
-                Command::Output { .. } if self.handle.log.is_abandoned() => {}
-                Command::Output { host, output, reply: Some(reply) } => {
-                    let done =
-                        OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None, earned: None };
-                    tracing::debug!(key = %output.key, "the end was received again");
-                    self.execution.context.link.reply_to_island(host, &reply, &done).await;
-                }
-                Command::Placed { host, key } => self.execution.context.fleet.release(host, key),
-                _ => {}
+            // If the job moved, the coordinator that executes it now replies to its Island.
+            let is_reply = matches!(&command, Command::Input(Input::Output { .. }));
+            if is_reply && self.handle.log.is_abandoned() {
+                continue;
+            }
+            if self.handle_command(command).await.is_err() {
+                return;
             }
         }
     }
 
-    async fn handle(&mut self, command: Command) -> Next {
-        match command {
-            Command::Placed { host, key } => self.placed(host, key).await,
-            Command::Waiting { reasons } => self.wait_for_island(reasons).await,
-            Command::Output { host, output, reply } => self.receive(host, output, reply).await,
-            Command::Started { host, key } => {
-                if self.is_current(host, key) {
-                    self.started();
+    /// Gives the machine an input, and performs its effects in order. The result of a write is the next input.
+    async fn apply(&mut self, input: Input) -> Result<(), Stopping> {
+        let mut effects: VecDeque<Effect> = self.step(input).into();
+        while let Some(effect) = effects.pop_front() {
+            match effect {
+                Effect::Write(write) => {
+                    let written = self.write(write).await?;
+                    effects.extend(self.step(Input::Written(written)));
                 }
-                Next::Continue
-            }
-            Command::Lost { key } => match self.current() {
-                Some(run) if run.key == key => self.lost(Loss::Island).await,
-                _ => Next::Continue,
-            },
-            Command::Cancel { answer } => {
-                let next = self.cancelled().await;
-                let _ = answer.send(self.job.status);
-                next
+                effect => self.perform(effect).await,
             }
         }
+        Ok(())
     }
 
-    /// Checks the deadline, the lease and progress.
-    async fn check_timeouts(&mut self) -> Next {
+    fn step(&self, input: Input) -> Vec<Effect> {
+        self.handle.machine().step(input, self.execution.now())
+    }
+
+    async fn perform(&self, effect: Effect) {
         let context = &self.execution.context;
-        let now = Instant::now();
-        let is_late = context.clock.now() >= self.job.deadline;
-        if is_late || self.run_deadline.is_some_and(|deadline| now >= deadline) {
-            return self.timed_out().await;
-        }
-        let connectivity = context.link.connectivity().latest();
-        let verdict = self
-            .current()
-            .filter(|_| connectivity.connected)
-            .and_then(|run| run.lease.verdict(now, connectivity.since, &context.timeouts));
-        match verdict {
-            Some(Verdict::Expired) => self.lost(Loss::Island).await,
-            Some(Verdict::Stalled) => self.lost(Loss::Stall).await,
-            None => Next::Continue,
-        }
-    }
-
-    pub(super) fn current(&self) -> Option<Run> {
-        self.handle.state().run.clone()
-    }
-
-    fn is_current(&self, host: HostId, key: AttemptKey) -> bool {
-        self.handle.state().run.as_ref().is_some_and(|run| run.host == host && run.key == key)
-    }
-
-    pub(super) fn cargo(&self) -> Option<&Cargo> {
-        self.execution.context.catalogue.get(self.job.workload.as_str())
-    }
-
-    fn next_key(&self) -> AttemptKey {
-        AttemptKey { job_id: self.job.id, attempt: self.job.attempt.max(1), epoch: self.job.epoch + 1 }
-    }
-
-    /// Requests another Island, or fails the job if it is an Island's check of itself.
-    pub(super) async fn unplaced(&mut self, why: &str) -> Next {
-        if self.job.only.is_none() {
-            self.request_placement();
-            return Next::Continue;
-        }
-        let message = format!("the Island did not take the job: {why}");
-        self.fail(FailureCode::NoIslandAvailable, &message, Usage::default()).await
-    }
-
-    /// Requests an Island from the placer.
-    pub(super) fn request_placement(&mut self) {
-        let Some(cargo) = self.cargo() else {
-            let _ = self
-                .handle
-                .send(Command::Waiting { reasons: BTreeMap::from([(reason::UNKNOWN_CARGO.to_owned(), 1)]) });
-            return;
-        };
-        let request = PlacementRequest {
-            priority: self.job.priority,
-            created_ms: self.job.created_at.unix_ms(),
-            key: self.next_key(),
-            cargo: cargo.spec.clone(),
-            history: self.history.clone(),
-            answer: self.handle.commands(),
-        };
-        let _ = self.execution.placer.send(Request::Place(Box::new(request)));
-    }
-
-    /// Changes the status by the transition table. An illegal transition is a bug; it is logged and changes nothing.
-    pub(super) fn transition(&mut self, trigger: Trigger) -> JobStatus {
-        match state::next(self.job.status, trigger) {
-            Ok(status) => self.set_status(status),
-            Err(error) => tracing::error!(job = %self.job.id, %error, "illegal transition ignored"),
-        }
-        self.job.status
-    }
-
-    fn set_status(&mut self, status: JobStatus) {
-        self.job.status = status;
-        let mut state = self.handle.state();
-        state.status = status;
-        state.started_at = self.job.started_at;
-        if status != JobStatus::Pending {
-            state.waiting = None;
+        match effect {
+            Effect::Write(_) => {}
+            Effect::Offer { host, assignment } => self.offer(host, assignment),
+            Effect::Accepted => self.handle.accept(),
+            Effect::SendCancel { host, key, code } => self.send_cancel(host, key, code),
+            Effect::Reply { host, subject, reply } => {
+                // A lost reply is requested again.
+                let _ = timeout(SEND_TIMEOUT, context.link.reply_to_island(host, &subject, &reply)).await;
+            }
+            Effect::Place { key, cargo, history } => {
+                let (priority, created_ms) = self.handle.order();
+                let answer = self.handle.commands();
+                let request = PlacementRequest { priority, created_ms, key, cargo, history, answer };
+                let _ = self.execution.placer.send(Request::Place(Box::new(request)));
+            }
+            Effect::Release { host, key } => context.fleet.release(host, key),
+            Effect::RecordStart { key, at } => {
+                let _ = context.deferred.send(DeferredWrite::Started(key, at));
+            }
+            Effect::CreditKarma { host, ms } => context.fleet.credit_karma(host, ms),
+            Effect::Observe { host, conduct } => {
+                context.fleet.observe(host, &self.handle.workload, conduct, Instant::now());
+            }
         }
     }
 
-    /// Records that no Island can take the job now.
-    async fn wait_for_island(&mut self, reasons: BTreeMap<String, u64>) -> Next {
-        if self.current().is_some() {
-            return Next::Continue;
-        }
-        let reason = Some(reason::in_words(&reasons));
-        self.handle.state().waiting = Some(reasons);
-        if self.job.status == JobStatus::Pending {
-            return Next::Continue;
-        }
-        let Ok(status) = state::next(self.job.status, Trigger::NoneFits) else { return Next::Continue };
-        let key = self.job.key();
-        if !self.step(key, status, None, &self.handle.log.events()).await {
-            return Next::Stop;
-        }
-        self.set_status(status);
-        self.handle.log.append([JobEvent::Status { state: status.as_str().to_owned(), reason }]);
-        Next::Continue
+    /// Offers an attempt in a separate task, so that the job can be cancelled meanwhile.
+    fn offer(&self, host: HostId, assignment: Box<Assignment>) {
+        let (execution, handle) = (self.execution.clone(), self.handle.clone());
+        self.execution.spawn_task(async move {
+            let key = assignment.key;
+            let subject = HostTopic::Jobs.of(host);
+            let request = execution.context.link.request::<AssignmentReply>(
+                subject,
+                assignment.as_ref(),
+                ASSIGN_TIMEOUT,
+            );
+            let answer = tokio::select! {
+                biased;
+                () = execution.hard.cancelled() => return,
+                answer = timeout(SEND_TIMEOUT, request) => answer,
+            };
+            let answer = match answer {
+                Ok(Ok(reply)) if reply.accepted => OfferAnswer::Accepted,
+                Ok(Ok(reply)) => {
+                    tracing::info!(%host, %key, refusal = ?reply.refusal, "assignment refused");
+                    let (reason, message) = reply.refusal.map_or_else(
+                        || (None, "it refused".to_owned()),
+                        |refusal| (Some(refusal.reason), refusal.message),
+                    );
+                    OfferAnswer::Refused { reason, message }
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(%host, %key, error = %Chain(&error), "no reply to the assignment");
+                    OfferAnswer::Silent
+                }
+                Err(_) => {
+                    tracing::warn!(%host, %key, "assignment not sent in time");
+                    OfferAnswer::Silent
+                }
+            };
+            handle.send(Input::Answered { key, answer });
+        });
     }
 
-    /// Writes the attempt's key and status. Returns `false` if another coordinator has changed them. Retries until the
-    /// database replies.
-    pub(super) async fn step(
-        &mut self,
-        to: AttemptKey,
-        status: JobStatus,
-        host: Option<HostId>,
-        head: &[Numbered<JobEvent>],
-    ) -> bool {
-        let context = self.execution.context.clone();
-        let first_event = head.len() as u64 + 1;
-        let from = self.job.key();
-        let step = Step { from, to, status, host, head, first_event, coordinator: context.instance };
-        let mut pause = Duration::from_millis(50);
-        let moved = loop {
-            match jobs::step(&context.store, &step).await {
-                Ok(moved) => break moved,
+    /// Stops an attempt, in a separate task because the fabric may be away. An Island that does not get the message
+    /// stops when its lease is not renewed.
+    fn send_cancel(&self, host: HostId, key: AttemptKey, code: FailureCode) {
+        let link = self.execution.context.link.clone();
+        self.execution.spawn_task(async move {
+            let cancel = Cancel { v: FABRIC_VERSION, key, code };
+            if timeout(SEND_TIMEOUT, link.publish(HostTopic::Cancel.of(host), &cancel)).await.is_err() {
+                tracing::warn!(%host, %key, "cancellation not sent in time");
+            }
+        });
+    }
+
+    /// Writes, and retries until the database replies or the coordinator stops.
+    async fn write(&self, write: Write) -> Result<Written, Stopping> {
+        let hard = self.execution.hard.clone();
+        tokio::select! {
+            biased;
+            () = hard.cancelled() => Err(Stopping),
+            written = self.write_until_done(write) => Ok(written),
+        }
+    }
+
+    async fn write_until_done(&self, mut write: Write) -> Written {
+        let mut pause = FIRST_PAUSE;
+        let mut rejections = 0;
+        loop {
+            let done = match &mut write {
+                Write::Attempt(attempt) => self.write_attempt(attempt).await,
+                Write::End(end) => self.write_end(end).await,
+            };
+            match done {
+                Ok(Some(earned)) => return Written::Committed { earned },
+                Ok(None) => return Written::Superseded,
                 Err(error) => {
-                    tracing::error!(job = %self.job.id, error = %island_daemon::chain::Chain(&error), "attempt not written; will retry");
+                    tracing::error!(job = %self.handle.id, error = %Chain(&error), "job not written; will retry");
+                    rejections += u32::from(error.is_rejection());
+                    if rejections >= REJECTIONS {
+                        return Written::Rejected;
+                    }
                 }
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(5));
-        };
-        if moved {
-            (self.job.attempt, self.job.epoch, self.job.host) = (to.attempt, to.epoch, host);
-            self.job.first_event = first_event;
-        } else {
-            tracing::warn!(job = %self.job.id, "another coordinator executes the job now");
-            self.handle.log.abandon();
+            pause = (pause * 2).min(MAX_PAUSE);
         }
-        moved
     }
 
-    pub(super) fn append_status(&self, status: JobStatus) {
-        self.handle.log.append([JobEvent::status(status.as_str())]);
+    /// Writes an attempt. Returns `None` if another coordinator executes the job, otherwise what Islands earned.
+    async fn write_attempt(
+        &self,
+        write: &AttemptWrite,
+    ) -> Result<Option<Vec<(HostId, MicroCredits)>>, StoreError> {
+        let context = &self.execution.context;
+        let step = Step {
+            from: write.from,
+            to: write.to,
+            status: write.status,
+            host: write.host,
+            head: &write.head,
+            parts: &write.parts,
+            first_event: write.head.len() as u64 + 1,
+            coordinator: context.instance,
+        };
+        Ok(jobs::step(&context.store, &step).await?.then(Vec::new))
     }
 
-    pub(super) async fn send_cancel(&self, host: HostId, key: AttemptKey, code: FailureCode) {
-        let cancel = Cancel { v: FABRIC_VERSION, key, code };
-        self.execution.context.link.publish(HostTopic::Cancel.of(host), &cancel).await;
+    async fn write_end(
+        &self,
+        write: &mut EndWrite,
+    ) -> Result<Option<Vec<(HostId, MicroCredits)>>, StoreError> {
+        let context = &self.execution.context;
+        let (mut earned, mut earners) = (Vec::new(), Vec::new());
+        for (host, share) in &write.shares {
+            if let Some((account, _)) = self.execution.account_and_key(*host).await? {
+                earned.push((*host, *share));
+                earners.push((account, *share));
+            }
+        }
+        write.set_charged(earners.iter().map(|(_, share)| *share).sum());
+        let ending = Ending {
+            job: &write.job,
+            coordinator: context.instance,
+            status: write.status,
+            end: &write.end,
+            earners: &earners,
+            karma: write.karma,
+            events: &write.events,
+        };
+        Ok(jobs::end(&context.store, &ending).await?.then_some(earned))
     }
+}
+
+/// Sends a cancellation to the runner of a job and waits for the job's status afterwards. Returns `None` if the runner
+/// has ended.
+pub(super) async fn cancel(handle: &JobHandle) -> Option<island_protocol::job::JobStatus> {
+    let (answer, reply) = oneshot::channel();
+    handle.command(Command::Cancel { answer });
+    reply.await.ok()
 }

@@ -67,6 +67,8 @@ fn candidate<'a>(n: u128, capabilities: &'a Capabilities, models: &'a [HostModel
         karma_ms: 0,
         tokens_per_second: None,
         running: 0,
+        failing: false,
+        unreliability: 0,
         failures: 0,
     }
 }

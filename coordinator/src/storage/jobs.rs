@@ -3,11 +3,13 @@
 
 mod adopt;
 mod end;
+mod events;
 mod read;
 
 pub(crate) use adopt::{adopt, assigned_coordinator, open, open_of};
 pub(crate) use end::{Ending, end};
-pub(crate) use read::{events, get, page, recent};
+pub(crate) use events::{events, has_ended, piece};
+pub(crate) use read::{get, open_by_status, page, recent, was_checked};
 
 use island_protocol::{
     credits::MicroCredits,
@@ -19,12 +21,15 @@ use island_protocol::{
 use sqlx::Row as _;
 
 use super::{
-    Connection, QueryContext as _, Store, StoreError, account, commit,
+    Connection, QueryContext as _, Store, StoreError, commit,
     idempotency::{self, Claim, Claimed},
     key::{self, Spending},
     ledger, to_json,
 };
-use crate::{job::Job, ledger::Posting};
+use crate::{
+    job::{Job, Part},
+    ledger::Posting,
+};
 
 /// Why a job was not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -73,8 +78,7 @@ pub(crate) enum Accepted {
 
 /// Stores a new job with its credit hold and its idempotency key, in one transaction.
 pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Result<Accepted, AcceptError> {
-    let mut tx = store.begin().await?;
-    account::lock(&mut tx, [job.account]).await?;
+    let mut tx = store.begin_locked([job.account]).await?;
     if let Some(claim) = &terms.claim {
         match idempotency::claim(&mut tx, claim, &job.id.to_string(), job.created_at).await? {
             Claimed::New => {}
@@ -113,8 +117,7 @@ pub(crate) async fn accept_check(
     coordinator: InstanceId,
     since: Timestamp,
 ) -> Result<bool, StoreError> {
-    let mut tx = store.begin().await?;
-    account::lock(&mut tx, [job.account]).await?;
+    let mut tx = store.begin_locked([job.account]).await?;
     let recent = sqlx::query("SELECT COUNT(*) AS n FROM jobs WHERE only_host = $1 AND created_at > $2")
         .bind(job.only.map(|host| host.to_string()))
         .bind(since.unix_ms())
@@ -130,7 +133,8 @@ pub(crate) async fn accept_check(
     Ok(true)
 }
 
-/// Adds a row, unless the account has `limit` open jobs (0: no limit). Returns `false` if it has.
+/// Adds a row, unless the account has `limit` open jobs (0: no limit). Returns `false` if it has. The count reads the
+/// index of open jobs; `only_host IS NULL` would let the database choose the one of all jobs.
 async fn insert(
     conn: &mut Connection,
     job: &Job,
@@ -140,9 +144,10 @@ async fn insert(
 ) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "INSERT INTO jobs (id, account_id, workload_id, workload_slug, status, input, priority, price, max_tokens, \
-         coordinator_id, head, first_event, deadline, created_at, api_key_id, attempt, epoch, host_id, only_host) \
-         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19 \
-         WHERE $20 = 0 OR $20 > (SELECT COUNT(*) FROM jobs WHERE account_id = $2 AND only_host IS NULL \
+         coordinator_id, head, first_event, deadline, created_at, api_key_id, attempt, epoch, host_id, only_host, \
+         cancel_unread) \
+         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $21 \
+         WHERE $20 = 0 OR $20 > (SELECT COUNT(*) FROM jobs WHERE account_id = $2 AND COALESCE(only_host, '') = '' \
           AND status IN ('submitted', 'pending', 'queued', 'running'))",
     )
     .bind(job.id.to_string())
@@ -165,6 +170,7 @@ async fn insert(
     .bind(job.host.map(|host| host.to_string()))
     .bind(job.only.map(|host| host.to_string()))
     .bind(i64::from(limit))
+    .bind(i64::from(job.cancel_unread))
     .execute(conn)
     .await
     .context("insert a job")?;
@@ -182,6 +188,8 @@ pub(crate) struct Step<'a> {
     pub status: JobStatus,
     pub host: Option<HostId>,
     pub head: &'a [Numbered<JobEvent>],
+    /// What earlier attempts delivered.
+    pub parts: &'a [Part],
     pub first_event: u64,
     /// The coordinator that executes the job, before and afterwards.
     pub coordinator: InstanceId,
@@ -191,7 +199,8 @@ pub(crate) struct Step<'a> {
 pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreError> {
     let mut tx = store.begin().await?;
     let done = sqlx::query(
-        "UPDATE jobs SET attempt = $4, epoch = $5, status = $6, host_id = $7, head = $8, first_event = $9 \
+        "UPDATE jobs SET attempt = $4, epoch = $5, status = $6, host_id = $7, head = $8, first_event = $9, \
+         parts = $11 \
          WHERE id = $1 AND coordinator_id = $10 AND ((attempt = $2 AND epoch = $3) OR (attempt = $4 AND epoch = $5)) \
          AND status IN ('submitted', 'pending', 'queued', 'running')",
     )
@@ -205,6 +214,7 @@ pub(crate) async fn step(store: &Store, step: &Step<'_>) -> Result<bool, StoreEr
     .bind(to_json(&step.head))
     .bind(step.first_event as i64)
     .bind(step.coordinator.to_string())
+    .bind((!step.parts.is_empty()).then(|| to_json(&step.parts)))
     .execute(&mut *tx)
     .await
     .context("step a job")?;

@@ -265,7 +265,8 @@ async fn a_failure_before_the_first_chunk_is_an_http_error_and_a_later_one_is_no
     let last = events.last().expect("error").json();
     assert_eq!(last["error"]["code"], "job_failed");
     assert!(events.iter().all(|event| event.data != "[DONE]"));
-    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+    let left = network.credits(&network.consumer).await;
+    assert!((left - 9.5).abs() < 1e-9, "its own fault after text was delivered costs half: {left}");
 }
 
 #[tokio::test]
@@ -283,7 +284,7 @@ async fn a_client_that_disconnects_cancels_its_job() {
     assert_eq!((cancel.key, cancel.code), (assignment.key, FailureCode::CancelledByUser));
     let id = assignment.key.job_id.to_string();
     assert_eq!(network.stream(&id, 0).await.rest().await.last().expect("end").name, "error");
-    assert!((network.credits(&network.owner).await - 0.01).abs() < 1e-9, "one of a hundred tokens");
+    assert!((network.credits(&network.owner).await - 0.5).abs() < 1e-9, "at least half once text was delivered");
     network.audit().await;
 }
 

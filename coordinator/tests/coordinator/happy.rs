@@ -4,7 +4,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{
-    island::{Island, completed, token},
+    island::{Island, completed, finished, token},
     network::{Event, Network},
 };
 
@@ -65,7 +65,7 @@ async fn a_repeated_end_is_confirmed_again_and_changes_nothing() {
     let id = network.submit().await;
     let assignment = island.take().await;
     for _ in 0..3 {
-        let reply = island.end(assignment.key, assignment.first_event, completed(1, 0)).await;
+        let reply = island.end(assignment.key, assignment.first_event, finished(json!("done"))).await;
         assert!(reply.committed);
     }
     assert_eq!(network.job(&id).await["status"], "completed");
@@ -126,7 +126,22 @@ async fn without_an_island_a_job_waits_with_a_reason() {
 }
 
 #[tokio::test]
-async fn cancelling_charges_the_delivered_share() {
+async fn a_job_that_delivered_nothing_costs_nothing() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    let reply = island.end(assignment.key, assignment.first_event, completed(1, 10)).await;
+    assert_eq!(reply.earned.map(|earned| earned.0), Some(0), "an end without a text earns nothing");
+    let job = network.job(&id).await;
+    assert_eq!((&job["status"], &job["usage"]["credits_used"]), (&json!("completed"), &json!(0)), "{job}");
+    assert_eq!(job["usage"]["completion_tokens"], 0, "no token without text: {job}");
+    assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
+    network.audit().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_reply_costs_its_share_and_at_least_half() {
     let network = Network::start().await;
     let mut island = Island::start(&network).await;
     let id = network.submit().await;
@@ -146,8 +161,8 @@ async fn cancelling_charges_the_delivered_share() {
     assert_eq!(island.cancelled().await.key, assignment.key);
     assert_eq!(stream.next().await.expect("end").json()["code"], "cancelled_by_user");
     assert!(stream.next().await.is_none());
-    assert!((network.credits(&network.owner).await - 0.2).abs() < 1e-9, "two of ten tokens");
-    assert!((network.credits(&network.consumer).await - 9.8).abs() < 1e-9);
+    assert!((network.credits(&network.owner).await - 0.5).abs() < 1e-9, "two of ten tokens");
+    assert!((network.credits(&network.consumer).await - 9.5).abs() < 1e-9);
     network.audit().await;
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     answer,
-    island::{Island, completed},
+    island::{Island, finished},
     network::{COUNT, ECHO, Network},
     soon,
 };
@@ -45,7 +45,7 @@ async fn open(network: &Network, path: &str) -> (u16, Value) {
 async fn run_one(network: &Network, island: &mut Island) -> String {
     let id = network.submit().await;
     let run = island.take().await;
-    island.end(run.key, run.first_event, completed(1, 1)).await;
+    island.end(run.key, run.first_event, finished(json!("done"))).await;
     id
 }
 

@@ -3,17 +3,14 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use island_protocol::{event::JobEvent, problem::Code};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use super::submit::{OnDisconnect, Submission};
 use crate::{
     api::{Api, ApiError, availability},
     execution::{
-        job_handle::{Command, JobHandle},
-        log::{Entry, Log, Reader},
+        job_handle::JobHandle,
+        log::{Entry, Reader},
     },
     job::Job,
     storage::jobs,
@@ -45,9 +42,7 @@ impl CancelOnDrop {
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if self.is_armed {
-            // A job that has ended ignores the command.
-            let (answer, _) = oneshot::channel();
-            self.handle.send(Command::Cancel { answer });
+            self.handle.cancel();
         }
     }
 }
@@ -63,10 +58,15 @@ pub(in crate::api) async fn follow(
     };
     let events = jobs::events(api.execution.context().store.reader(), job.id).await?;
     let events = events.ok_or_else(|| {
+        if job.end.is_some() {
+            return ApiError::new(
+                Code::NotFound,
+                "the answer to the first request with this key was deleted",
+            );
+        }
         ApiError::new(Code::IdempotencyInProgress, "the first request with this Idempotency-Key still runs")
     })?;
-    let (commands, _) = mpsc::unbounded_channel();
-    let handle = Arc::new(JobHandle::new(&job, Log::new(events), commands));
+    let handle = Arc::new(JobHandle::ended(api.execution.context(), job.clone(), events));
     Ok((CancelOnDrop::new(handle, OnDisconnect::Run), job, true))
 }
 

@@ -38,9 +38,8 @@ use crate::{
 /// Accepts a job. The answer is sent after the job and its hold are committed.
 pub(in crate::api) async fn submit(
     State(api): State<Arc<Api>>,
-    caller: Caller,
     headers: HeaderMap,
-    body::Json(fields): body::Json,
+    body::Keyed { caller, fields }: body::Keyed,
 ) -> Result<(StatusCode, Replayed, Json<Data<SubmittedJob>>), ApiError> {
     let key = IdempotencyKey::read(&headers, JOBS, &fields)?;
     let SubmitJob { workload, input, priority } = fields.parse()?;
@@ -113,12 +112,15 @@ pub(in crate::api) async fn accept(
     let Value::Object(input) = input else {
         return Err(ApiError::new(Code::InvalidInput, "input must be an object"));
     };
-    let job = new_job(api, caller.account, cargo, input, priority);
+    let mut job = new_job(api, caller.account, cargo, input, priority);
+    // A repeated request with the same key reads the result.
+    job.cancel_unread = on_disconnect == OnDisconnect::Cancel && key.is_none();
     let new = api.execution.prepare(job.clone(), &cargo.spec);
     let (execution, limit) = (api.execution.clone(), api.rules.concurrent_jobs);
+    let life_ms = api.rules.idempotency_ms;
     let accepted = api.execution.shielded(async move {
         let context = execution.context();
-        let claim = key.as_ref().map(|key| key.claim(caller.account));
+        let claim = key.as_ref().map(|key| key.claim(caller.account, life_ms));
         let terms = Terms { coordinator: context.instance, key: caller.key, limit, claim };
         match jobs::accept(&context.store, &new.job, &terms).await.map_err(refused)? {
             Accepted::New => Ok(Submission::New(CancelOnDrop::new(new.start(), on_disconnect), job)),
@@ -172,6 +174,8 @@ pub(in crate::api) fn new_job(
         deadline: now.plus_ms(api.rules.max_wait_ms.saturating_add(timeout_ms)),
         created_at: now,
         started_at: None,
+        parts: Vec::new(),
+        cancel_unread: false,
         end: None,
     }
 }

@@ -12,8 +12,8 @@ use crate::{
     job::{End, Job},
     ledger::{Kind, Posting},
     storage::{
-        Connection, QueryContext as _, Store, StoreError, account, commit, host,
-        idempotency::{self, CHAT},
+        Connection, QueryContext as _, Store, StoreError, commit, host,
+        idempotency::{self, CHAT, IMAGES},
         key, ledger, to_json, to_text,
     },
 };
@@ -27,10 +27,8 @@ pub(crate) struct Ending<'a> {
     pub coordinator: InstanceId,
     pub status: JobStatus,
     pub end: &'a End,
-    /// Charged part of the held price.
-    pub charged: MicroCredits,
-    /// Account of the Island's owner, who earns it.
-    pub earner: Option<AccountId>,
+    /// Accounts of the Islands' owners and what each earns of the held price.
+    pub earners: &'a [(AccountId, MicroCredits)],
     /// Karma for the Island that completed it, in milliseconds of computation.
     pub karma: Option<(HostId, i64)>,
     /// All events, including the last.
@@ -42,8 +40,8 @@ pub(crate) struct Ending<'a> {
 pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, StoreError> {
     let Ending { job, end, .. } = ending;
     let now = end.completed_at;
-    let mut tx = store.begin().await?;
-    account::lock(&mut tx, [job.account].into_iter().chain(ending.earner)).await?;
+    let earners = ending.earners.iter().map(|(account, _)| *account);
+    let mut tx = store.begin_locked([job.account].into_iter().chain(earners)).await?;
     let done = sqlx::query(
         "UPDATE jobs SET status = $4, completed_at = $5, started_at = $6, output = $7, usage = $8, error_code = $9, \
          error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 AND coordinator_id = $11 \
@@ -69,25 +67,22 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
         commit(tx).await?;
         return Ok(is_same);
     }
-    let postings = Posting::close_hold(job.account, ending.earner, job.price, ending.charged);
+    let postings = Posting::close_hold(job.account, ending.earners, job.price);
     for posting in &postings {
         ledger::post(&mut tx, posting, Some(job.id), now).await?;
     }
     let released = postings.iter().filter(|posting| posting.kind == Kind::Release);
     key::refund_job(&mut tx, job.id, released.map(|posting| posting.amount).sum()).await?;
-    // A chat request that was cancelled before any output may be repeated with the same key.
-    if ending.status == JobStatus::Cancelled && ending.charged == MicroCredits::ZERO {
-        idempotency::remove(&mut tx, CHAT, &job.id.to_string()).await?;
+    // A request for a chat or for images that was cancelled before any output may be repeated with the same key.
+    if ending.status == JobStatus::Cancelled && postings.iter().all(|posting| posting.kind != Kind::Settle) {
+        for route in [CHAT, IMAGES] {
+            idempotency::remove(&mut tx, route, &job.id.to_string()).await?;
+        }
     }
     if let Some((island, ms)) = ending.karma {
         host::credit_karma(&mut tx, island, ms, now).await?;
     }
-    sqlx::query("INSERT INTO job_events (job_id, events) VALUES ($1, $2)")
-        .bind(job.id.to_string())
-        .bind(to_json(&ending.events))
-        .execute(&mut *tx)
-        .await
-        .context("store the events of a job")?;
+    super::events::store(&mut tx, job.id, ending.events).await?;
     commit(tx).await?;
     Ok(true)
 }

@@ -39,6 +39,7 @@ async fn a_step_whose_reply_was_lost_may_be_repeated() {
         status: JobStatus::Queued,
         host: job.only,
         head: &[],
+        parts: &[],
         first_event: 1,
         coordinator,
     };
@@ -74,8 +75,7 @@ async fn an_end_whose_reply_was_lost_may_be_repeated() {
         coordinator,
         status,
         end: &parts,
-        charged: MicroCredits::ZERO,
-        earner: None,
+        earners: &[],
         karma: None,
         events: &[],
     };

@@ -1,0 +1,145 @@
+//! What a job costs, by what was delivered, and which Islands earn it.
+//!
+//! A completed job costs its price. A job that fails by an Island's fault costs nothing. Any other end costs a share of
+//! the price: at least half of it once output was delivered, because a consumer who has read what was wanted could
+//! otherwise end every job himself and pay a fraction.
+
+use std::time::Duration;
+
+use island_protocol::{credits::MicroCredits, ids::HostId};
+
+use crate::job::Part;
+
+/// How a job ended, as far as its price depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The result was delivered.
+    Completed,
+    /// The consumer cancelled.
+    Cancelled,
+    /// The job reached a limit or failed by its own fault.
+    OwnFault,
+    /// An Island or the network failed.
+    NetworkFault,
+}
+
+/// What was delivered and done until the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Delivery {
+    /// Whether the consumer may have seen part of the result.
+    pub has_output: bool,
+    /// Whether the result is a text of which nothing was delivered.
+    pub is_empty_text: bool,
+    /// Model tokens delivered.
+    pub tokens: u64,
+    /// Requested tokens.
+    pub max_tokens: Option<u64>,
+    /// How long the current attempt has executed.
+    pub executed: Duration,
+    /// Time limit of an attempt.
+    pub time_limit: Duration,
+}
+
+/// The charged part of `price`.
+pub(super) fn charge(price: MicroCredits, ending: Ending, delivery: &Delivery) -> MicroCredits {
+    let half = MicroCredits(price.0 / 2);
+    match ending {
+        Ending::NetworkFault => MicroCredits::ZERO,
+        Ending::Completed if delivery.is_empty_text => MicroCredits::ZERO,
+        Ending::Completed => price,
+        Ending::Cancelled | Ending::OwnFault if delivery.has_output => {
+            let tokens = delivery.max_tokens.map(|max| price.share(delivery.tokens, max));
+            tokens.unwrap_or(half).max(half)
+        }
+        // An engine that delivers nothing before its end has worked all the same.
+        Ending::Cancelled => {
+            let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+            price.share(ms(delivery.executed), ms(delivery.time_limit).max(1)).min(half)
+        }
+        Ending::OwnFault => MicroCredits::ZERO,
+    }
+}
+
+/// Divides `charged` among the Islands by their parts; the last one gets what rounding leaves. Empty without parts.
+pub(super) fn divide(charged: MicroCredits, parts: &[Part]) -> Vec<(HostId, MicroCredits)> {
+    let Some((last, others)) = parts.split_last() else { return Vec::new() };
+    let total = parts.iter().fold(0_u64, |total, part| total.saturating_add(part.units)).max(1);
+    let mut rest = charged;
+    let mut shares: Vec<(HostId, MicroCredits)> = Vec::with_capacity(parts.len());
+    for part in others {
+        let share = charged.share(part.units, total).min(rest);
+        rest = rest - share;
+        shares.push((part.host, share));
+    }
+    shares.push((last.host, rest));
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn delivery() -> impl Strategy<Value = Delivery> {
+        (any::<(bool, bool)>(), any::<u64>(), any::<Option<u64>>(), 0_u64..100_000, 1_u64..100_000).prop_map(
+            |((has_output, is_empty_text), tokens, max_tokens, executed, limit)| Delivery {
+                has_output,
+                is_empty_text,
+                tokens,
+                max_tokens,
+                executed: Duration::from_millis(executed),
+                time_limit: Duration::from_millis(limit),
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn no_end_costs_more_than_the_price_and_an_islands_fault_nothing(price in 0_i64..10_000_000, delivery in delivery()) {
+            let price = MicroCredits(price);
+            for ending in [Ending::Completed, Ending::Cancelled, Ending::OwnFault, Ending::NetworkFault] {
+                let charged = charge(price, ending, &delivery);
+                prop_assert!(charged >= MicroCredits::ZERO && charged <= price, "{ending:?}: {charged}");
+            }
+            prop_assert_eq!(charge(price, Ending::NetworkFault, &delivery), MicroCredits::ZERO);
+        }
+
+        #[test]
+        fn delivered_output_costs_at_least_half_unless_an_island_fails(price in 0_i64..10_000_000, delivery in delivery()) {
+            let delivery = Delivery { has_output: true, is_empty_text: false, ..delivery };
+            for ending in [Ending::Completed, Ending::Cancelled, Ending::OwnFault] {
+                prop_assert!(charge(MicroCredits(price), ending, &delivery).0 >= price / 2);
+            }
+        }
+
+        #[test]
+        fn the_parts_add_up(charged in 0_i64..10_000_000, units in prop::collection::vec(0_u64..1_000_000, 1..6)) {
+            let parts: Vec<Part> = units.iter().enumerate()
+                .map(|(n, units)| Part { host: HostId(Uuid::from_u128(n as u128)), units: *units })
+                .collect();
+            let shares = divide(MicroCredits(charged), &parts);
+            prop_assert_eq!(shares.iter().map(|(_, share)| share.0).sum::<i64>(), charged);
+            prop_assert!(shares.iter().all(|(_, share)| share.0 >= 0));
+            let total: u64 = units.iter().sum();
+            for ((_, share), part) in shares.iter().zip(&parts).take(parts.len() - 1) {
+                let exact = i128::from(charged) * i128::from(part.units) / i128::from(total.max(1));
+                prop_assert!((i128::from(share.0) - exact).abs() <= 1, "{share} for {part:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_completed_job_without_text_and_output_costs_nothing() {
+        let nothing = Delivery {
+            has_output: false,
+            is_empty_text: true,
+            tokens: 0,
+            max_tokens: None,
+            executed: Duration::ZERO,
+            time_limit: Duration::from_secs(1),
+        };
+        assert_eq!(charge(MicroCredits(7), Ending::Completed, &nothing), MicroCredits::ZERO);
+    }
+}

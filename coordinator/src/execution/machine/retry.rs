@@ -1,0 +1,91 @@
+//! Whether another attempt follows, and when an Island that refused is asked again.
+
+use std::time::Duration;
+
+use island_protocol::{
+    fabric::RefusalReason,
+    job::{Failure, FailureCode, Fault},
+};
+
+/// Attempts that may be handed back by owners, in addition to those that may fail.
+const HAND_BACKS: u32 = 8;
+/// Time until an Island that refused for lack of capacity is asked again, doubled with each refusal.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_mins(1);
+/// Time until an Island that refused by its rules or its abilities is asked again: its owner may change them.
+const LONG_PAUSE: Duration = Duration::from_mins(10);
+
+/// What the consumer may have received of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Delivered {
+    /// Nothing.
+    Nothing,
+    /// The beginning of a text that another Island can continue.
+    Beginning,
+    /// Output that can be neither continued nor repeated.
+    Final,
+}
+
+/// Whether another attempt may follow a failed one: never for the job's own fault, and never if the consumer would
+/// receive output twice. Attempts that an owner handed back do not count as failures, but are limited too.
+pub(super) fn may_retry(failure: &Failure, delivered: Delivered, attempt: u32, retries: u32) -> bool {
+    let handed_back = failure.fault == Fault::Interrupted && failure.code == FailureCode::HandedBack;
+    let limit = if handed_back { retries.saturating_add(HAND_BACKS) } else { retries };
+    failure.fault != Fault::Job && delivered != Delivered::Final && attempt <= limit
+}
+
+/// How long an Island is not offered a job that it has refused `refusals` times, the last time for `reason`; `None` if
+/// it did not reply.
+pub(super) fn refusal_pause(reason: Option<RefusalReason>, refusals: u32) -> Duration {
+    match reason {
+        Some(
+            RefusalReason::NoRuntime
+            | RefusalReason::WeakSandbox
+            | RefusalReason::NotAllowed
+            | RefusalReason::Invalid,
+        ) => LONG_PAUSE,
+        _ => FIRST_PAUSE.saturating_mul(1 << refusals.saturating_sub(1).min(8)).min(MAX_PAUSE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn output_is_never_delivered_twice(attempt in 1_u32..9, retries in 0_u32..5) {
+            let failure = |fault, code| Failure { fault, code, message: String::new() };
+            let back = failure(Fault::Interrupted, FailureCode::HandedBack);
+            for fault in [Fault::Job, Fault::Host, Fault::Interrupted] {
+                prop_assert!(!may_retry(&failure(fault, FailureCode::IslandLost), Delivered::Final, attempt, retries));
+            }
+            prop_assert!(!may_retry(&back, Delivered::Final, attempt, retries));
+            for delivered in [Delivered::Nothing, Delivered::Beginning] {
+                prop_assert!(!may_retry(&failure(Fault::Job, FailureCode::CargoFailed), delivered, attempt, retries));
+                let lost = failure(Fault::Host, FailureCode::IslandLost);
+                prop_assert_eq!(may_retry(&lost, delivered, attempt, retries), attempt <= retries);
+                prop_assert_eq!(may_retry(&back, delivered, attempt, retries), attempt <= retries + HAND_BACKS);
+            }
+        }
+
+        #[test]
+        fn an_hour_has_few_offers_to_an_island_that_always_refuses(permanent in any::<bool>()) {
+            let reason = Some(if permanent { RefusalReason::WeakSandbox } else { RefusalReason::NoSlot });
+            let (mut passed, mut offers) = (Duration::ZERO, 0);
+            while passed < Duration::from_hours(1) {
+                offers += 1;
+                passed += refusal_pause(reason, offers);
+            }
+            prop_assert!(offers <= if permanent { 6 } else { 70 }, "{offers}");
+        }
+    }
+
+    #[test]
+    fn an_island_that_had_no_slot_is_asked_again_soon() {
+        assert_eq!(refusal_pause(Some(RefusalReason::NoSlot), 1), FIRST_PAUSE);
+        assert_eq!(refusal_pause(None, 1), FIRST_PAUSE);
+    }
+}

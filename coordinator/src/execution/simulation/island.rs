@@ -1,0 +1,190 @@
+//! An honest Island: it executes attempts, keeps their events until they are needed no longer, renews leases, and stops
+//! when nobody confirms them.
+
+use std::collections::BTreeMap;
+
+use island_protocol::{
+    event::{AttemptEvent, Numbered},
+    fabric::{Assignment, Lease, LeasedJob, OutputReply},
+    ids::{AttemptKey, HostId},
+    job::{Failure, FailureCode, FinishReason, Outcome, Usage},
+};
+
+/// Time after which an Island stops an attempt whose lease nobody confirmed: 0.8 of the lease.
+const FENCE_MS: u64 = 24_000;
+/// Attempts at a time.
+const SLOTS: usize = 2;
+
+/// One attempt.
+#[derive(Debug, Clone)]
+pub(super) struct Attempt {
+    first_event: u64,
+    /// Words of the whole text, and how many are written.
+    total: u64,
+    written: u64,
+    events: Vec<Numbered<AttemptEvent>>,
+    /// Events up to this number were sent.
+    sent: u64,
+    is_frozen: bool,
+    /// When the last renewal that was confirmed had been sent.
+    confirmed: u64,
+    outcome: Option<Outcome>,
+}
+
+#[derive(Debug)]
+pub(super) struct Island {
+    pub host: HostId,
+    pub life: u32,
+    pub is_alive: bool,
+    pub frozen_until: u64,
+    pub attempts: BTreeMap<AttemptKey, Attempt>,
+    pub last_renewal: u64,
+}
+
+/// The n-th word of every text, from 0.
+pub(super) fn word(n: u64) -> String {
+    format!("w{n} ")
+}
+
+/// The text of `total` words.
+pub(super) fn text(total: u64) -> String {
+    (0..total).map(word).collect()
+}
+
+impl Island {
+    pub(super) fn new(host: HostId) -> Self {
+        Self { host, life: 0, is_alive: true, frozen_until: 0, attempts: BTreeMap::new(), last_renewal: 0 }
+    }
+
+    /// Whether it accepts an attempt. Of one job it has the newest attempt only.
+    pub(super) fn offer(&mut self, assignment: &Assignment, now: u64) -> bool {
+        let key = assignment.key;
+        if self.attempts.contains_key(&key) {
+            return true;
+        }
+        if self.attempts.keys().any(|other| other.job_id == key.job_id && other.epoch > key.epoch) {
+            return false;
+        }
+        self.attempts.retain(|other, _| other.job_id != key.job_id);
+        if self.attempts.len() >= SLOTS {
+            return false;
+        }
+        let written = assignment.continues.as_deref().map_or(0, |text| text.matches(' ').count() as u64);
+        let total = assignment.input["words"].as_u64().expect("words");
+        let attempt = Attempt {
+            first_event: assignment.first_event,
+            total,
+            written,
+            events: Vec::new(),
+            sent: assignment.first_event - 1,
+            is_frozen: false,
+            confirmed: now,
+            outcome: None,
+        };
+        self.attempts.insert(key, attempt);
+        true
+    }
+
+    pub(super) fn cancel(&mut self, key: AttemptKey) {
+        self.attempts.remove(&key);
+    }
+
+    /// Fails every attempt, as when the engine crashes.
+    pub(super) fn fail(&mut self) {
+        for attempt in self.attempts.values_mut() {
+            attempt.fail(Failure::of_host(FailureCode::RuntimeCrashed, "crashed"));
+        }
+    }
+
+    /// Stops all engines from making progress.
+    pub(super) fn freeze_engines(&mut self) {
+        for attempt in self.attempts.values_mut() {
+            attempt.is_frozen = true;
+        }
+    }
+
+    /// Writes a word of each attempt and returns what is to be sent: events, and whether the message ends the attempt.
+    pub(super) fn work(&mut self, now: u64) -> Vec<(AttemptKey, Vec<Numbered<AttemptEvent>>, bool)> {
+        self.attempts.retain(|_, attempt| now.saturating_sub(attempt.confirmed) < FENCE_MS);
+        let mut messages = Vec::new();
+        for (key, attempt) in &mut self.attempts {
+            attempt.work();
+            let unsent: Vec<_> =
+                attempt.events.iter().filter(|event| event.n > attempt.sent).cloned().collect();
+            attempt.sent = attempt.last_event();
+            let has_ended = attempt.outcome.is_some();
+            if has_ended {
+                // Repeated until it is committed.
+                messages.push((*key, attempt.events.iter().rev().take(1).cloned().collect(), true));
+            }
+            if !unsent.is_empty() && !(has_ended && unsent.len() == 1) {
+                messages.insert(0, (*key, unsent, has_ended));
+            }
+        }
+        messages
+    }
+
+    pub(super) fn replied(&mut self, key: AttemptKey, reply: &OutputReply) {
+        if reply.committed {
+            self.attempts.remove(&key);
+        } else if let (Some(from), Some(attempt)) = (reply.replay_from, self.attempts.get_mut(&key)) {
+            attempt.sent = attempt.sent.min(from.saturating_sub(1));
+        }
+    }
+
+    /// The attempts whose leases are renewed.
+    pub(super) fn renewals(&self) -> Vec<LeasedJob> {
+        let leased = self.attempts.iter().map(|(key, attempt)| LeasedJob {
+            key: *key,
+            phase: if attempt.outcome.is_some() { "ended" } else { "run" }.to_owned(),
+            work: attempt.written,
+            last_event: attempt.last_event(),
+        });
+        leased.collect()
+    }
+
+    /// Applies a reply to a renewal that was sent at `sent`.
+    pub(super) fn renewed(&mut self, lease: &Lease, sent: u64) {
+        if !lease.held {
+            self.attempts.remove(&lease.key);
+        } else if let Some(attempt) = self.attempts.get_mut(&lease.key) {
+            attempt.confirmed = attempt.confirmed.max(sent);
+            if let Some(from) = lease.replay_from {
+                attempt.sent = attempt.sent.min(from.saturating_sub(1));
+            }
+        }
+    }
+}
+
+impl Attempt {
+    fn last_event(&self) -> u64 {
+        self.first_event + self.events.len() as u64 - 1
+    }
+
+    fn push(&mut self, event: AttemptEvent) {
+        self.events.push(Numbered { n: self.last_event() + 1, event });
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        if self.outcome.is_none() {
+            let outcome = Outcome::failed(failure);
+            self.outcome = Some(outcome.clone());
+            self.push(AttemptEvent::Ended { outcome });
+        }
+    }
+
+    fn work(&mut self) {
+        if self.is_frozen || self.outcome.is_some() {
+            return;
+        }
+        if self.written < self.total {
+            self.push(AttemptEvent::Token { content: word(self.written), count: 1 });
+            self.written += 1;
+            return;
+        }
+        let usage = Usage::tokens(1, self.total);
+        let outcome = Outcome::Completed { usage, output: None, finish_reason: Some(FinishReason::Stop) };
+        self.outcome = Some(outcome.clone());
+        self.push(AttemptEvent::Ended { outcome });
+    }
+}
