@@ -110,6 +110,7 @@ impl Network {
                     "lease_ms": lease_ms,
                     "heartbeat_ms": lease_ms / 6,
                     "takeover_ms": lease_ms / 4,
+                    "prepare_stall_ms": lease_ms * 4,
                     "max_wait_s": 120,
                 },
             });
