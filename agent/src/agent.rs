@@ -15,6 +15,7 @@ use island_coordinator_client::{Client, ClientError};
 use island_daemon::{
     latest::Latest,
     lifecycle::Lifecycle,
+    notify,
     progress::{Progress, Watchdog},
 };
 use island_protocol::{
@@ -242,6 +243,8 @@ impl Agent {
         let life = Lifecycle::new(self.drain + STOP_MARGIN);
         tracing::info!(host_id = %self.identity.host_id(), "starting");
         self.supervisor.recover().await.map_err(StartError::Recover)?;
+        // From here on systemd may not end the workers that were found, however long the fabric is away.
+        notify::ready("connecting to the coordinator");
         // Until its workers were found again, they counted as other programs.
         self.meter.sample().await;
         // Before credentials are obtained, so that `status` shows that the Island waits for its coordinator.

@@ -199,6 +199,39 @@ async fn an_agent_whose_dispatch_stands_still_is_replaced_and_its_worker_adopted
     stands_still("assign.verified").await;
 }
 
+/// systemd ends what is not ready in time, together with the workers that it has found.
+#[tokio::test]
+async fn an_agent_is_ready_when_it_has_found_its_workers_without_a_fabric() {
+    let mut island = Island::start().await;
+    let key = island.run(&assignment(json!({"prompt": "a", "max_tokens": 900, "delay_ms": 50}))).await;
+    island.coordinator.tokens(key, 3).await;
+    let workers = island.workers();
+    island.kill_agent();
+    island.nats.stop();
+    let notices = island.start_notifying();
+    let ready = async {
+        let mut notice = [0; 4096];
+        loop {
+            let length = notices.recv(&mut notice).await.expect("a notice");
+            if String::from_utf8_lossy(&notice[..length]).contains("READY=1") {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, ready).await.expect("the agent is ready");
+    assert_eq!(island.workers(), workers);
+}
+
+/// The unit's own watchdog is the last resort, and neither it nor a crash may end the workers.
+#[test]
+fn the_unit_ends_only_the_agent() {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/island-agent.service");
+    let unit = fs::read_to_string(unit).expect("the unit");
+    for line in ["KillMode=process", "Restart=on-failure", "WatchdogSec=60", "WatchdogSignal=SIGKILL"] {
+        assert!(unit.lines().any(|other| other == line), "{line}");
+    }
+}
+
 /// Stops a task of the agent at `place` for good, while a job runs.
 async fn stands_still(place: &str) {
     let mut island = Island::start().await;

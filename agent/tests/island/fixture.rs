@@ -16,6 +16,7 @@ use island_protocol::{
 };
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
+use tokio::net::UnixDatagram;
 
 use crate::{
     coordinator::{Coordinator, now},
@@ -72,6 +73,11 @@ impl Nats {
 
     pub(crate) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Kills it.
+    pub(crate) fn stop(&mut self) {
+        self.process = None;
     }
 
     /// Kills it if it runs, and starts it again.
@@ -141,6 +147,16 @@ impl Island {
         let mut agent = Command::new(AGENT);
         agent.env("FAILPOINTS", failpoints).stderr(log);
         self.start_by(agent).await;
+    }
+
+    /// Starts the agent as systemd does, and returns the socket of its notices.
+    pub(crate) fn start_notifying(&mut self) -> UnixDatagram {
+        let path = self.folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).expect("bind");
+        let mut agent = Command::new(AGENT);
+        agent.env("NOTIFY_SOCKET", &path);
+        self.agent = Some(spawn(agent, self.folder.path(), &self.coordinator.url));
+        socket
     }
 
     /// What an agent that was started by [`Island::start_failing`] logs.
