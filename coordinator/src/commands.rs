@@ -159,3 +159,24 @@ fn print(text: &str) {
     use std::io::Write as _;
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_read_beside_the_global_settings() {
+        for arguments in [
+            &["fabric", "init", "--dir", "fabric", "--nats-listen", "::"][..],
+            &["--listen", "127.0.0.1:1", "fabric", "init", "--dir", "fabric"],
+            &["backup", "backup.db"],
+            &["restore", "backup.db"],
+            &["admin", "audit"],
+            &["config", "show"],
+        ] {
+            let all = std::iter::once("island-coordinator").chain(arguments.iter().copied());
+            let read = Cli::try_parse_from(all);
+            assert!(read.is_ok(), "{arguments:?}: {read:?}");
+        }
+    }
+}

@@ -32,7 +32,7 @@ pub(super) enum FabricCommand {
         max_store_gib: u64,
         /// Address on which the server listens; others than 127.0.0.1 need TLS to keep messages private.
         #[arg(long, default_value_t = Ipv4Addr::LOCALHOST.into(), value_name = "ADDRESS")]
-        listen: IpAddr,
+        nats_listen: IpAddr,
         /// Certificate of the server with its chain, PEM.
         #[arg(long, requires = "tls_key", value_name = "FILE")]
         tls_certificate: Option<PathBuf>,
@@ -43,8 +43,15 @@ pub(super) enum FabricCommand {
 }
 
 pub(super) fn run(command: &FabricCommand) -> anyhow::Result<ExitCode> {
-    let FabricCommand::Init { dir, nats_port, store_dir, max_store_gib, listen, tls_certificate, tls_key } =
-        command;
+    let FabricCommand::Init {
+        dir,
+        nats_port,
+        store_dir,
+        max_store_gib,
+        nats_listen,
+        tls_certificate,
+        tls_key,
+    } = command;
     let dir = std::path::absolute(dir)?;
     let store_dir = match store_dir {
         Some(store_dir) => std::path::absolute(store_dir)?,
@@ -57,7 +64,7 @@ pub(super) fn run(command: &FabricCommand) -> anyhow::Result<ExitCode> {
         }
         _ => None,
     };
-    let fabric = Fabric { dir, port: *nats_port, store_dir, max_store_bytes, host: *listen, tls };
+    let fabric = Fabric { dir, port: *nats_port, store_dir, max_store_bytes, host: *nats_listen, tls };
     let conf = init(&fabric, Clock::System.now())?;
     print(&format!("{}\n", conf.display()));
     Ok(ExitCode::SUCCESS)
