@@ -33,7 +33,7 @@ use island_protocol::{
 };
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{Notify, Semaphore, mpsc},
     time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -94,6 +94,8 @@ pub(crate) struct Execution {
     /// Notified when jobs of another coordinator became this one's.
     adopted: Notify,
     fence: Mutex<Fence>,
+    /// Permits to look up attempts of other coordinators.
+    strangers: Arc<Semaphore>,
     tasks: TaskTracker,
     hard: CancellationToken,
     /// Triggered when one of the tasks panicked.
@@ -143,6 +145,7 @@ impl Execution {
             placer,
             adopted: Notify::new(),
             fence,
+            strangers: Arc::new(Semaphore::new(inbox::STRANGERS)),
             tasks,
             hard,
             failed,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use island_daemon::latest::Latest;
 use island_protocol::{
-    FABRIC_VERSION,
+    FABRIC_VERSION, MAX_MESSAGE_BYTES,
     fabric::{
         Heartbeat, LeaseRenewal, LeaseReply, Output, OutputReply, Register, Registered, SIGNATURE_HEADER,
         Status, signed_bytes,
@@ -25,6 +25,19 @@ use crate::{
     fleet::RegistrationKind,
     storage::{self, StoreError},
 };
+
+/// Registrations and renewals that are handled concurrently.
+const CONCURRENCY: usize = 16;
+/// Ends of attempts of other coordinators that are looked up concurrently.
+pub(super) const STRANGERS: usize = 32;
+/// Maximum bytes of a registration, a heartbeat and a renewal.
+const MAX_REPORT: usize = 1 << 20;
+/// Maximum bytes of a status message.
+const MAX_STATUS: usize = 16 << 10;
+/// Maximum attempts in a message.
+const MAX_ATTEMPTS: usize = 1_024;
+/// Maximum length of an Island's name, region and version, characters.
+const MAX_NAME: usize = 100;
 
 /// The subscriptions, one for each subject.
 #[derive(Debug)]
@@ -52,67 +65,108 @@ impl Inbox {
 
     /// Starts to process messages. The tasks end with [`Execution`].
     pub(crate) fn spawn(self, execution: &Arc<Execution>) {
-        execution
-            .listen(self.output, |execution, message| async move { execution.on_output(&message).await });
-        execution.listen(self.status, |execution, message| async move { execution.on_status(&message) });
-        execution
-            .listen(self.heartbeat, |execution, message| async move { execution.on_heartbeat(&message) });
-        execution
-            .listen(self.register, |execution, message| async move { execution.on_register(&message).await });
-        execution.listen(self.lease, |execution, message| async move { execution.on_lease(&message).await });
-        execution.listen(self.cancel_requests, |execution, message| async move {
+        // Events of a job and heartbeats of an Island are handled in the order of their arrival; what waits for the
+        // database is not, so that it does not hold others up.
+        execution.listen(self.output, 1, |execution, message| async move { execution.on_output(message) });
+        execution.listen(self.status, 1, |execution, message| async move { execution.on_status(&message) });
+        execution.listen(
+            self.heartbeat,
+            1,
+            |execution, message| async move { execution.on_heartbeat(&message) },
+        );
+        execution.listen(self.register, CONCURRENCY, |execution, message| async move {
+            execution.on_register(&message).await;
+        });
+        execution.listen(self.lease, CONCURRENCY, |execution, message| async move {
+            execution.on_lease(&message).await;
+        });
+        execution.listen(self.cancel_requests, 1, |execution, message| async move {
             execution.on_cancel_request(message);
         });
     }
 }
 
-/// Parses a message and the Island that sent it: the fabric's permissions allow no other sender on the subject.
-fn from_host<T: DeserializeOwned>(message: &async_nats::Message) -> Option<(HostId, T)> {
+/// Parses a message of at most `limit` bytes and the Island that sent it: the fabric's permissions allow no other sender
+/// on the subject.
+fn from_host<T: DeserializeOwned>(message: &async_nats::Message, limit: usize) -> Option<(HostId, T)> {
     let (host, _) = subjects::parse_host(&message.subject)?;
+    Some((host, parsed(message, limit)?))
+}
+
+fn parsed<T: DeserializeOwned>(message: &async_nats::Message, limit: usize) -> Option<T> {
+    if message.payload.len() > limit {
+        tracing::warn!(subject = %message.subject, bytes = message.payload.len(), limit, "oversized message dropped");
+        return None;
+    }
     match serde_json::from_slice(&message.payload) {
-        Ok(body) => Some((host, body)),
+        Ok(body) => Some(body),
         Err(error) => {
-            tracing::warn!(%host, %error, subject = %message.subject, "malformed message dropped");
+            tracing::warn!(%error, subject = %message.subject, "malformed message dropped");
             None
         }
     }
 }
 
+/// Whether the names of a registration are short lines of text.
+fn has_valid_names(register: &Register) -> bool {
+    let is_short = |name: &str| name.chars().count() <= MAX_NAME && !name.chars().any(char::is_control);
+    !register.name.trim().is_empty()
+        && [&register.name, &register.agent_version]
+            .into_iter()
+            .chain(&register.region)
+            .all(|name| is_short(name))
+}
+
 impl Execution {
-    fn listen<F, H>(self: &Arc<Self>, mut messages: async_nats::Subscriber, handle: H)
+    /// Handles at most `concurrency` messages of a subscription at a time.
+    fn listen<F, H>(self: &Arc<Self>, messages: async_nats::Subscriber, concurrency: usize, handle: H)
     where
         F: Future<Output = ()> + Send,
-        H: Fn(Arc<Self>, async_nats::Message) -> F + Send + 'static,
+        H: Fn(Arc<Self>, async_nats::Message) -> F + Send + Sync + 'static,
     {
         let execution = self.clone();
         self.spawn_task(async move {
-            loop {
-                let message = tokio::select! {
-                    biased;
-                    () = execution.hard.cancelled() => return,
-                    message = messages.next() => message,
-                };
-                let Some(message) = message else { return };
-                handle(execution.clone(), message).await;
+            let hard = execution.hard.clone();
+            let handled =
+                messages.for_each_concurrent(concurrency, |message| handle(execution.clone(), message));
+            tokio::select! {
+                biased;
+                () = hard.cancelled() => {}
+                () = handled => {}
             }
         });
     }
 
-    async fn on_output(&self, message: &async_nats::Message) {
-        let Some((host, output)) = from_host::<Output>(message) else { return };
+    fn on_output(self: &Arc<Self>, message: async_nats::Message) {
+        let Some((host, output)) = from_host::<Output>(&message, MAX_MESSAGE_BYTES) else { return };
         let key = output.key;
-        let reply = message.reply.as_ref().map(ToString::to_string);
+        let reply = message.reply.map(|reply| reply.to_string());
         if let Some(handle) = self.find(key.job_id)
             && handle.send(Input::Output { host, output, reply: reply.clone() })
         {
             return;
         }
+        // Without a permit the Island repeats the message.
+        let Ok(permit) = self.strangers.clone().try_acquire_owned() else { return };
         let Some(reply) = reply else { return };
+        let execution = self.clone();
+        self.spawn_task(async move {
+            tokio::select! {
+                biased;
+                () = execution.hard.cancelled() => {}
+                () = execution.reply_if_ended(host, key, &reply) => {}
+            }
+            drop(permit);
+        });
+    }
+
+    /// Replies to the end of an attempt that this coordinator does not execute, if nobody needs it any longer.
+    async fn reply_if_ended(&self, host: HostId, key: AttemptKey, reply: &str) {
         match self.has_ended(key).await {
             Ok(true) => {
                 let answer =
                     OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None, earned: None };
-                self.context.link.reply_to_island(host, &reply, &answer).await;
+                self.context.link.reply_to_island(host, reply, &answer).await;
             }
             // The job is another coordinator's, or is being resumed; the coordinator that executes it replies.
             Ok(false) => {}
@@ -124,12 +178,12 @@ impl Execution {
 
     /// Whether an attempt has ended or was superseded, according to SQL.
     async fn has_ended(&self, key: AttemptKey) -> Result<bool, StoreError> {
-        let job = storage::jobs::get(self.context.store.reader(), key.job_id).await?;
-        Ok(job.is_none_or(|job| job.status.is_final() || job.epoch > key.epoch))
+        let state = storage::jobs::status_and_epoch(self.context.store.reader(), key.job_id).await?;
+        Ok(state.is_none_or(|(status, epoch)| status.is_final() || epoch > key.epoch))
     }
 
     fn on_status(&self, message: &async_nats::Message) {
-        let Some((host, status)) = from_host::<Status>(message) else { return };
+        let Some((host, status)) = from_host::<Status>(message, MAX_STATUS) else { return };
         if status.state != "started" {
             return;
         }
@@ -139,7 +193,7 @@ impl Execution {
     }
 
     fn on_heartbeat(&self, message: &async_nats::Message) {
-        let Some((host, heartbeat)) = from_host::<Heartbeat>(message) else { return };
+        let Some((host, heartbeat)) = from_host::<Heartbeat>(message, MAX_REPORT) else { return };
         if heartbeat.host_id == host {
             self.context.fleet.heartbeat(heartbeat, Instant::now(), self.context.clock.now());
         }
@@ -172,8 +226,12 @@ impl Execution {
     }
 
     async fn on_register(&self, message: &async_nats::Message) {
-        let Ok(register) = serde_json::from_slice::<Register>(&message.payload) else { return };
+        let Some(register) = parsed::<Register>(message, MAX_REPORT) else { return };
         let host = register.host_id;
+        if !has_valid_names(&register) || register.holding.len() > MAX_ATTEMPTS {
+            tracing::warn!(%host, "registration with invalid names or too many attempts dropped");
+            return;
+        }
         if !self.is_signed(host, register.sent_at, message).await {
             return;
         }
@@ -238,8 +296,12 @@ impl Execution {
     }
 
     async fn on_lease(&self, message: &async_nats::Message) {
-        let Ok(renewal) = serde_json::from_slice::<LeaseRenewal>(&message.payload) else { return };
+        let Some(renewal) = parsed::<LeaseRenewal>(message, MAX_REPORT) else { return };
         let host = renewal.host_id;
+        if renewal.jobs.len() > MAX_ATTEMPTS {
+            tracing::warn!(%host, jobs = renewal.jobs.len(), "renewal of too many leases dropped");
+            return;
+        }
         if !self.is_signed(host, renewal.sent_at, message).await {
             return;
         }

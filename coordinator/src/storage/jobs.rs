@@ -6,7 +6,7 @@ mod end;
 mod events;
 mod read;
 
-pub(crate) use adopt::{adopt, assigned_coordinator, open, open_of};
+pub(crate) use adopt::{adopt, assigned_coordinator, open, open_of, status_and_epoch};
 pub(crate) use end::{Ending, end};
 pub(crate) use events::{events, has_ended, piece};
 pub(crate) use read::{get, open_by_status, page, recent, was_checked};

@@ -4,7 +4,9 @@ use async_nats::ConnectOptions;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use island_protocol::{
     api::{WatchCredentials, claim::ClaimVerb},
+    event::AttemptEvent,
     ids::HostId,
+    job::{Failure, FailureCode, Outcome},
     subjects::{self, HostTopic},
 };
 use nkeys::KeyPair;
@@ -221,6 +223,32 @@ async fn an_id_belongs_to_one_key_of_one_account() {
     let hosts = network.get("/hosts").await;
     assert_eq!(hosts["data"].as_array().expect("list").len(), 1);
     assert_eq!(network.get(&format!("/hosts/{id}")).await["data"]["status"], "offline");
+}
+
+#[tokio::test]
+async fn what_an_island_reports_is_limited() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    island.register_as("a\u{1b}[2J").await;
+    island.register_as(&"x".repeat(101)).await;
+    island.register_as(&"x".repeat(2 << 20)).await;
+    // The reply to the next one comes after those were dropped or applied.
+    island.register(&[]).await;
+    assert_eq!(network.get(&format!("/hosts/{}", island.id)).await["data"]["name"], "scripted");
+
+    // Nothing that an attempt reports is stored without limit.
+    let id = network.submit().await;
+    let run = island.take().await;
+    let phase = Some("x".repeat(1 << 20));
+    island.send(run.key, run.first_event, vec![AttemptEvent::Progress { step: 0, total: 0, phase }]).await;
+    assert_eq!(island.cancelled().await.code, FailureCode::InvalidOutput);
+    island.beat(&[]).await;
+    let again = island.take().await;
+    assert_eq!(again.key.attempt, 2);
+    let failure = Failure::of_job(FailureCode::CargoFailed, "y".repeat(1 << 20));
+    island.end(again.key, again.first_event, Outcome::failed(failure)).await;
+    let message = network.job(&id).await["error"]["message"].clone();
+    assert_eq!(message.as_str().map(str::len), Some(2_000));
 }
 
 #[tokio::test]

@@ -226,11 +226,11 @@ enum Event {
         life: u32,
         key: AttemptKey,
     },
-    /// A task of this coordinator's run with this number.
+    /// A task of this process, and of which of its runs.
     Tick(usize, u32),
     Heartbeat(usize, u32),
     Publish(usize, u32),
-    Work(usize),
+    Work(usize, u32),
     Restart(Node),
     Submit(usize),
     Cancel(JobId),
@@ -337,7 +337,7 @@ impl World {
         }
         for index in 0..ISLANDS {
             let at = world.rng.random_range(0..1_000);
-            world.at(at, Event::Work(index));
+            world.at(at, Event::Work(index, 0));
         }
         for index in 0..JOBS {
             let at = world.rng.random_range(0..60_000);
@@ -421,7 +421,7 @@ impl World {
             | Event::Tick(coordinator, _)
             | Event::Heartbeat(coordinator, _)
             | Event::Publish(coordinator, _) => Some(Node::Coordinator(*coordinator)),
-            Event::Work(island) => Some(Node::Island(*island)),
+            Event::Work(island, _) => Some(Node::Island(*island)),
             _ => None,
         }
     }
@@ -486,7 +486,12 @@ impl World {
                     self.publish(index);
                 }
             }
-            Event::Work(index) => self.work(index),
+            Event::Work(index, life) => {
+                if self.islands[index].is_alive && self.islands[index].life == life {
+                    self.after(400, Event::Work(index, life));
+                    self.work(index);
+                }
+            }
             Event::Restart(node) => self.restart(node),
             Event::Submit(number) => self.submit(number),
             Event::Cancel(job) => self.cancel(job),
@@ -665,6 +670,7 @@ impl World {
                     let message = Message::Register { host, holding: holding.clone() };
                     self.send(Node::Island(index), Node::Coordinator(coordinator), message);
                 }
+                self.after(0, Event::Work(index, self.islands[index].life));
                 self.log(format!("Island {index} starts"));
             }
         }
@@ -788,10 +794,6 @@ impl World {
     }
 
     fn work(&mut self, index: usize) {
-        self.after(400, Event::Work(index));
-        if !self.islands[index].is_alive {
-            return;
-        }
         let (now, host) = (self.now, self.islands[index].host);
         for (key, events, wants_reply) in self.islands[index].work(now) {
             for coordinator in 0..COORDINATORS {

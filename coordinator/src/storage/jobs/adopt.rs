@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::read;
 use crate::{
     job::Job,
-    storage::{Pool, QueryContext as _, Store, StoreError, commit, parsed},
+    storage::{Pool, QueryContext as _, Store, StoreError, commit, integer, parsed},
 };
 
 /// Status of a job and the coordinator that executes it.
@@ -34,6 +34,16 @@ pub(crate) async fn assigned_coordinator(
     let coordinator = coordinator.map(|id| id.parse()).transpose();
     let coordinator = coordinator.map_err(|_| StoreError::Corrupt { what: "coordinator_id" })?;
     Ok(Some(AssignedCoordinator { status: read::status(&row)?, coordinator }))
+}
+
+/// Reads the status and the epoch of a job.
+pub(crate) async fn status_and_epoch(pool: &Pool, id: JobId) -> Result<Option<(JobStatus, u64)>, StoreError> {
+    let row = sqlx::query("SELECT status, epoch FROM jobs WHERE id = $1")
+        .bind(id.to_string())
+        .fetch_optional(pool)
+        .await
+        .context("read the status of a job")?;
+    row.map(|row| Ok((read::status(&row)?, integer(&row, "epoch")? as u64))).transpose()
 }
 
 /// Ids of the open jobs of a coordinator, in any order.

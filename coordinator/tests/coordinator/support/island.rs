@@ -133,6 +133,17 @@ impl Island {
     }
 
     pub(crate) async fn register(&self, holding: &[AttemptKey]) -> Registered {
+        self.request(subjects::REGISTER, &self.registration("scripted", holding)).await
+    }
+
+    /// Registers with this name and does not wait for a reply.
+    pub(crate) async fn register_as(&self, name: &str) {
+        let payload = serde_json::to_vec(&self.registration(name, &[])).expect("json");
+        let headers = self.signed(subjects::REGISTER, &payload);
+        self.client.publish_with_headers(subjects::REGISTER, headers, payload.into()).await.expect("publish");
+    }
+
+    fn registration(&self, name: &str, holding: &[AttemptKey]) -> Register {
         let report = RuntimeReport {
             kind: RuntimeType::Llmcpp,
             available: true,
@@ -155,18 +166,17 @@ impl Island {
             hub_reachable: Some(false),
             ..Capabilities::default()
         };
-        let message = Register {
+        Register {
             v: FABRIC_VERSION,
             host_id: self.id,
             instance: self.instance,
-            name: "scripted".into(),
+            name: name.into(),
             region: Some("test".into()),
             agent_version: "0".into(),
             capabilities,
             holding: holding.to_vec(),
             sent_at: Clock::System.now(),
-        };
-        self.request(subjects::REGISTER, &message).await
+        }
     }
 
     pub(crate) async fn beat(&self, _jobs: &[AttemptKey]) {
