@@ -29,6 +29,11 @@ impl<K: Ord> ModelDemand<K> {
         self.known.insert(key, (jobs, now));
     }
 
+    /// Number of models with a demand.
+    pub fn models(&self) -> usize {
+        self.known.len()
+    }
+
     /// Jobs of about the last hour.
     pub fn of(&self, key: &K, now: Instant) -> f64 {
         self.known.get(key).map_or(0.0, |known| faded(*known, now))

@@ -3,7 +3,7 @@
 mod memory;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -214,16 +214,34 @@ impl Pool {
         artifacts: &BTreeMap<String, PathBuf>,
     ) -> Result<WorkerClaim, AcquireError> {
         self.model_demand().note(key.clone(), Instant::now());
-        if let Some(worker) = self.find(key) {
-            return Ok(WorkerClaim::new(worker));
+        if let Some(claim) = self.claim(key) {
+            return Ok(claim);
         }
         let _one_at_a_time = self.starting.lock().await;
-        if let Some(worker) = self.find(key) {
-            return Ok(WorkerClaim::new(worker));
+        if let Some(claim) = self.claim(key) {
+            return Ok(claim);
         }
         let granted = self.free_memory_for(cargo).await?;
         let worker = self.start(key, cargo, artifacts, granted).await?;
         Ok(WorkerClaim::new(worker))
+    }
+
+    /// A claim on the worker of a key, if it runs. Counted under the lock: a worker is either claimed or stopped for its memory.
+    fn claim(&self, key: &ModelKey) -> Option<WorkerClaim> {
+        let workers = self.lock();
+        let (_, worker) = workers.iter().find(|(other, worker)| other == key && !worker.is_gone())?;
+        Some(WorkerClaim::new(Arc::clone(worker)))
+    }
+
+    /// Takes these workers off the list, so that no job finds them. Returns `None`, and takes none, if one of them has a job by now.
+    fn take_idle(&self, chosen: &BTreeSet<InstanceId>) -> Option<Vec<Arc<WorkerHandle>>> {
+        let mut workers = self.lock();
+        let taken = take_all_or_none(
+            &mut workers,
+            |(_, worker)| chosen.contains(&worker.instance),
+            |(_, worker)| worker.stats().jobs > 0,
+        )?;
+        Some(taken.into_iter().map(|(_, worker)| worker).collect())
     }
 
     /// Adopts the workers of an earlier agent, and removes the folders of those that have ended. Returns the attempts that each holds.
@@ -232,6 +250,10 @@ impl Pool {
         for entry in fs::read_dir(&self.config.dir)? {
             let dir = entry?.path();
             if !dir.is_dir() {
+                if !dir.with_extension("").is_dir() {
+                    // The key of a worker whose folder is gone.
+                    let _ = fs::remove_file(&dir);
+                }
                 continue;
             }
             match self.adopt(&dir).await {
@@ -315,7 +337,10 @@ impl Pool {
         let text = serde_json::to_vec(key).expect("a key is valid JSON");
         let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
         noted.map_err(|source| AcquireError::Start(HostError::Prepare(dir.clone(), source)))?;
-        let running = host::spawn(&binary, &dir, &launch).await.map_err(AcquireError::Start)?;
+        let running = host::spawn(&binary, &dir, &launch).await.map_err(|error| {
+            remove_worker(&dir);
+            AcquireError::Start(error)
+        })?;
         let (worker, task) = WorkerHandle::new(running, launch, dir);
         tracing::info!(%instance, pid = worker.pid, cargo = %cargo.slug, "started a worker");
         self.supervise(key.clone(), &worker, task);
@@ -377,6 +402,11 @@ impl Pool {
         });
     }
 
+    /// Number of models whose demand is known.
+    pub fn models_in_demand(&self) -> usize {
+        self.model_demand().models()
+    }
+
     fn model_demand(&self) -> MutexGuard<'_, ModelDemand<ModelKey>> {
         self.model_demand.lock()
     }
@@ -390,6 +420,18 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, Vec<(ModelKey, Arc<WorkerHandle>)>> {
         self.workers.lock()
     }
+}
+
+/// Removes the chosen ones from a list, unless one of them is busy.
+fn take_all_or_none<T>(
+    list: &mut Vec<T>,
+    is_chosen: impl Fn(&T) -> bool,
+    is_busy: impl Fn(&T) -> bool,
+) -> Option<Vec<T>> {
+    if list.iter().any(|one| is_chosen(one) && is_busy(one)) {
+        return None;
+    }
+    Some(list.extract_if(.., |one| is_chosen(one)).collect())
 }
 
 /// Memory limit of a worker: twice the requirement of its Cargo, within free memory, and at least what was planned for it.
@@ -447,6 +489,17 @@ mod tests {
         assert_ne!(ModelKey::of(&one, None), ModelKey::of(&one, Some(testing::assignment(1, 1).key)));
         other.runtime_type = island_protocol::cargo::RuntimeType::Container;
         assert_ne!(ModelKey::of(&one, None), ModelKey::of(&other, None));
+    }
+
+    #[test]
+    fn all_chosen_workers_are_taken_or_none() {
+        let is_chosen = |one: &(u8, bool)| one.0 > 1;
+        let mut list = vec![(1, true), (2, false), (3, false)];
+        assert_eq!(take_all_or_none(&mut list, is_chosen, |one| one.1), Some(vec![(2, false), (3, false)]));
+        assert_eq!(list, [(1, true)]);
+        let mut list = vec![(1, false), (2, false), (3, true)];
+        assert_eq!(take_all_or_none(&mut list, is_chosen, |one| one.1), None, "a job took one meanwhile");
+        assert_eq!(list.len(), 3);
     }
 
     #[test]

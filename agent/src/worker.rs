@@ -143,6 +143,8 @@ impl WorkerExit {
 pub struct WorkerStats {
     /// Running and queued jobs.
     pub jobs: u32,
+    /// Attempts whose events its task forwards.
+    pub held: u32,
     /// Resident memory, megabytes.
     pub rss_mb: u64,
     /// GPU memory, megabytes.

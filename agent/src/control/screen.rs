@@ -599,6 +599,7 @@ mod tests {
                 devices: BTreeMap::from([("vulkan: Some GPU".to_owned(), 310)]),
             },
             history: (0..120).map(point).collect(),
+            tables: BTreeMap::new(),
         }
     }
 

@@ -98,6 +98,9 @@ pub struct Status {
     pub earned: Earned,
     /// Load of the last hour.
     pub history: Vec<Point>,
+    /// Number of the agent's tasks, and of entries in its tables, by name. What grows with the jobs that have passed is a leak.
+    #[serde(default)]
+    pub tables: BTreeMap<String, u64>,
 }
 
 /// Earnings of this Island.
@@ -203,7 +206,15 @@ impl Sources {
             last_job: book.last,
             earned: earned(&book),
             history: self.history.points(),
+            tables: self.tables(),
         }
+    }
+
+    fn tables(&self) -> BTreeMap<String, u64> {
+        let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let own = [("tasks", tasks), ("refusal_reasons", self.supervisor.refusals().all().len())];
+        let sizes = own.into_iter().chain(self.supervisor.sizes());
+        sizes.map(|(name, size)| (name.to_owned(), size as u64)).collect()
     }
 
     /// Records the load until stopped.

@@ -68,7 +68,7 @@ impl Pool {
 
     /// Returns what a worker of this Cargo gets, once the workers that are stopped for it have ended.
     pub(super) async fn free_memory_for(&self, cargo: &CargoSpec) -> Result<Granted, AcquireError> {
-        let machine = self.machine();
+        let mut machine = self.machine();
         if cargo.is_shared() {
             // Each job allocates its own memory, which admission has checked; the worker itself is small.
             let sample = self.load.latest();
@@ -77,17 +77,22 @@ impl Pool {
             return Ok(Granted { ram_mb: machine.free.ram_mb, needed_mb: SHARED_MB, gpus });
         }
         let owned = self.gpus_for(cargo);
-        let choice = machine.choose(cargo, &owned).map_err(|_| {
-            let need = demand::need(cargo, &machine.headroom().vram_of(&owned));
-            AcquireError::NoMemory { ram_mb: need.ram_mb, vram_mb: need.vram.values().sum() }
-        })?;
-        let workers = self.workers();
-        for worker in workers.iter().filter(|worker| choice.leaving.contains(&worker.instance)) {
+        let (choice, leaving) = loop {
+            let choice = machine.choose(cargo, &owned).map_err(|_| {
+                let need = demand::need(cargo, &machine.headroom().vram_of(&owned));
+                AcquireError::NoMemory { ram_mb: need.ram_mb, vram_mb: need.vram.values().sum() }
+            })?;
+            if let Some(leaving) = self.take_idle(&choice.leaving.iter().copied().collect()) {
+                break (choice, leaving);
+            }
+            // A job took one of them after it was chosen.
+            machine = self.machine();
+        };
+        for worker in &leaving {
             tracing::info!(instance = %worker.instance, "stopping an idle worker to free memory");
-            self.lock().retain(|(_, other)| other.instance != worker.instance);
             worker.send(Command::Stop { now: false });
-            await_stop(worker).await;
         }
+        futures::future::join_all(leaving.iter().map(|worker| await_stop(worker))).await;
         let sample = self.load.latest();
         // Main memory is measured again; the latest sample of the GPUs may be older than their end.
         let ram_mb = if choice.leaving.is_empty() {

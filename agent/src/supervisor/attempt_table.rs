@@ -41,6 +41,11 @@ impl AttemptTable {
         self.jobs.values().filter(|attempt| attempt.state() < AttemptState::Finishing).count() as u32
     }
 
+    /// Number of attempts, and of ended jobs that are remembered.
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.jobs.len(), self.ended.len())
+    }
+
     /// Whether no attempt is here.
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.is_empty()

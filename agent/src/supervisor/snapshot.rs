@@ -106,6 +106,20 @@ impl Supervisor {
         }
     }
 
+    /// Sizes of the tables, by name, for finding leaks.
+    pub fn sizes(&self) -> [(&'static str, usize); 6] {
+        let (attempts, ended) = self.lock().sizes();
+        let workers = self.parts.pool.workers();
+        [
+            ("attempts", attempts),
+            ("ended_jobs", ended),
+            ("attempt_tasks", self.tasks.len()),
+            ("workers", workers.len()),
+            ("attempts_in_workers", workers.iter().map(|worker| worker.stats().held as usize).sum()),
+            ("models_in_demand", self.parts.pool.models_in_demand()),
+        ]
+    }
+
     fn gpus(&self) -> MutexGuard<'_, (Vec<Gpu>, Option<String>)> {
         self.gpus.lock()
     }

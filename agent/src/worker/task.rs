@@ -18,6 +18,8 @@ use crate::attempt::handle::AttemptHandle;
 
 /// Time a worker has to exit before it is killed.
 const TERM_GRACE: Duration = Duration::from_secs(2);
+/// Time a worker that was found has to report its attempts.
+const HELLO_LIMIT: Duration = Duration::from_secs(5);
 /// Time a worker may leave commands unread before it counts as stalled.
 const WRITE_GRACE: Duration = Duration::from_secs(5);
 
@@ -42,8 +44,15 @@ impl WorkerHandle {
         let now = Instant::now();
         let (sender, inbox) = mpsc::unbounded_channel();
         let (progress, state) = watch::channel(WorkerState::Loading { done: 0, total: 0 });
-        let measured =
-            WorkerStats { jobs: 0, rss_mb: 0, vram_mb: 0, since: now, idle_since: now, load: Duration::ZERO };
+        let measured = WorkerStats {
+            jobs: 0,
+            held: 0,
+            rss_mb: 0,
+            vram_mb: 0,
+            since: now,
+            idle_since: now,
+            load: Duration::ZERO,
+        };
         let handle = Arc::new(Self {
             instance: launch.instance,
             launch,
@@ -74,14 +83,16 @@ impl WorkerHandle {
 impl WorkerTask {
     /// Reads the first frame of a worker that was found running: the attempts it holds. `None` if it is not a worker of this agent.
     pub async fn hello(&mut self) -> Option<Vec<HeldJob>> {
-        let first = tokio::time::timeout(Duration::from_secs(5), self.frames.next()).await.ok()??;
+        let first = tokio::time::timeout(HELLO_LIMIT, self.frames.next()).await.ok()??;
         let Ok(FromWorker::Hello { instance, jobs, sandbox, ready, .. }) = first else { return None };
         if instance != self.handle.instance {
             return None;
         }
         self.handle.set_sandbox(sandbox);
         if ready {
-            self.become_ready(self.handle.launch.slots);
+            // The number of slots follows at once: an engine may offer fewer than it was launched with.
+            let second = tokio::time::timeout(HELLO_LIMIT, self.frames.next()).await.ok()??;
+            self.take(second.ok()?);
         }
         Some(jobs)
     }
@@ -103,12 +114,7 @@ impl WorkerTask {
     fn take(&mut self, frame: FromWorker) {
         self.watch.frame_received(Instant::now());
         match frame {
-            FromWorker::Hello { sandbox, ready, .. } => {
-                self.handle.set_sandbox(sandbox);
-                if ready {
-                    self.become_ready(self.handle.launch.slots);
-                }
-            }
+            FromWorker::Hello { sandbox, .. } => self.handle.set_sandbox(sandbox),
             FromWorker::Loading { done, total } => {
                 self.state.send_if_modified(|state| {
                     let loading = matches!(state, WorkerState::Loading { .. });
@@ -146,18 +152,19 @@ impl WorkerTask {
         let frame = match command {
             Command::Run { attempt, first_event, request, sink } => {
                 let key = attempt.key();
-                self.jobs.insert(key, (attempt, sink));
+                self.keep(key, attempt, sink);
                 ToWorker::Run { key, first_event, request }
             }
             Command::Resume { attempt, from, sink } => {
                 let key = attempt.key();
-                self.jobs.insert(key, (attempt, sink));
+                self.keep(key, attempt, sink);
                 ToWorker::Replay { key, from }
             }
             Command::Cancel(key, failure) => ToWorker::Cancel { key, failure },
             Command::Spooled(key, below) => ToWorker::Spooled { key, below },
             Command::Release(key) => {
                 self.jobs.remove(&key);
+                self.handle.stats_mut().held = self.jobs.len() as u32;
                 return Next::Go;
             }
             Command::Stop { now } => {
@@ -176,6 +183,11 @@ impl WorkerTask {
         }
         self.exit_reason = Some(WorkerExit::Stalled);
         Next::End
+    }
+
+    fn keep(&mut self, key: AttemptKey, attempt: Arc<AttemptHandle>, sink: Sink) {
+        self.jobs.insert(key, (attempt, sink));
+        self.handle.stats_mut().held = self.jobs.len() as u32;
     }
 
     /// Makes sure that the process has ended, and returns how.
