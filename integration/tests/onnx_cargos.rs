@@ -1,12 +1,13 @@
 //! ONNX Cargos through the whole network: HTTP, SQL, NATS, agent, worker, ONNX Runtime. The models are the engine's fixtures, small
 //! ones of every family; the schemas are those of the catalogue.
 
+#[path = "support/onnx_catalogue.rs"]
+mod onnx_catalogue;
 #[path = "../../runtimes/onnx/tests/support/mod.rs"]
 mod support;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::Path,
     process::Command,
 };
@@ -18,31 +19,10 @@ use serde_json::{Value, json};
 use support::{Fixture, agree, all};
 use tempfile::TempDir;
 
-/// A catalogue of fixtures that need this much GPU memory, where there is a GPU; their models are used in place.
+/// A catalogue of fixtures that need this much GPU memory.
 fn catalogue(fixtures: &[Fixture], vram_mb: u64) -> TempDir {
     let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
-    let tasks = folder.path().join("onnx/tasks");
-    fs::create_dir_all(&tasks).expect("a folder");
-    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cargos/onnx/tasks");
-    for task in fs::read_dir(shipped).expect("the tasks") {
-        let path = task.expect("readable").path();
-        fs::copy(&path, tasks.join(path.file_name().expect("a name"))).expect("copy");
-    }
-    for fixture in fixtures {
-        let mut cases = fixture.cases.iter();
-        let case = cases.find(|case| fixture.task_of(case) == fixture.task).expect("a case of its task");
-        let files: Vec<String> = fixture.files().into_keys().collect();
-        let entry = json!({
-            "slug": fixture.name, "name": fixture.name, "description": "A small model for tests.", "category": "text",
-            "runtime_type": "onnx", "onnx_task_type": fixture.task, "price_per_job": 0.001, "required_vram_mb": vram_mb,
-            "required_ram_mb": 256,
-            "repository": { "url": format!("file://{}/model", fixture.folder.display()), "files": files },
-            "engine": if fixture.engine.is_null() { json!({}) } else { fixture.engine.clone() },
-            "example": { "input": fixture.input(case) },
-        });
-        let text = toml::to_string(&entry).expect("an entry");
-        fs::write(folder.path().join(format!("onnx/{}.toml", fixture.name)), text).expect("write");
-    }
+    onnx_catalogue::add(folder.path(), fixtures, vram_mb);
     folder
 }
 

@@ -1,10 +1,18 @@
-//! Thousands of small jobs leave nothing behind: no descriptor, no thread, no memory, no file.
+//! Thousands of small jobs of every kind of engine leave nothing behind: no descriptor, no thread, no task, no memory, no entry, no file.
 //!
-//! `ISLAND_SOAK_JOBS` and `ISLAND_SOAK_MODELS` raise the number of jobs and of loaded models for a longer run by hand.
+//! `ISLAND_SOAK_JOBS` and `ISLAND_SOAK_MODELS` raise the number of jobs and of loaded models for a longer run by hand: `make soak`.
+
+#[path = "support/onnx_catalogue.rs"]
+mod onnx_catalogue;
+#[path = "../../runtimes/onnx/tests/support/mod.rs"]
+mod support;
 
 use std::{
     collections::BTreeMap,
     fs,
+    os::unix::fs::symlink,
+    path::Path,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -16,8 +24,10 @@ use island_integration::{
     Network, Options, examples,
     expect::{PATIENCE, eventually, final_job},
     processes::{self, Usage},
+    program,
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use support::Fixture;
 
 /// Jobs before the first measurement, when pools and caches are filled.
 const WARM_UP: u64 = 1_000;
@@ -25,33 +35,66 @@ const WARM_UP: u64 = 1_000;
 const JOBS: u64 = 10_000;
 /// Jobs at once. Fewer than an account may have open.
 const CLIENTS: u64 = 4;
-/// What allocators and pools may still gather after the warm-up, in bytes for each job. The events of one such job take more.
-const BYTES_PER_JOB: u64 = 1_024;
+/// What allocators and pools may still gather after the warm-up, in bytes for each job of a process. The events of one such job take more.
+const BYTES_PER_JOB: f64 = 1_024.0;
+/// Epochs of ended jobs that the agent keeps, so that a late copy of an assignment starts nothing.
+const REMEMBERED: u64 = 4_096;
+/// Cargos of the catalogue that run in the shared worker of wasm, and models of ONNX Runtime, each with a worker of its own.
+const WASM: [&str; 3] = ["wasm-hash", "wasm-json", "wasm-csv"];
+const ONNX: [&str; 3] = ["distilbert-sst2", "minilm", "bert-fill-mask"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_grows_with_the_jobs_that_have_passed() {
     let (jobs, models) = (setting("ISLAND_SOAK_JOBS", JOBS), setting("ISLAND_SOAK_MODELS", 1));
     let cargos = catalogue(models);
+    let kinds = Arc::new(kinds(models));
     let network =
         Network::start_with(&Options { cargos: Some(cargos.path().to_owned()), ..Options::default() });
     let client = network.client();
-    run(&client, WARM_UP, models).await;
+    run(&client, WARM_UP, &kinds).await;
     let before = measure(&network).await;
-    run(&client, jobs, models).await;
+    run(&client, jobs, &kinds).await;
     let after = measure(&network).await;
     println!("before: {before:#?}\nafter {jobs} jobs: {after:#?}");
-    assert!(before.keys().any(|part| part.contains("worker")), "workers are measured: {before:?}");
-    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "the same processes run");
-    for (part, before) in before {
-        let after = after[&part];
+    for engine in ["simulated", "llmcpp", "wasm", "onnx"] {
+        assert!(
+            before.processes.keys().any(|part| part.contains(engine)),
+            "{engine} is measured: {before:#?}"
+        );
+    }
+    let parts = |measured: &Measured| measured.processes.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(parts(&before), parts(&after), "the same processes run");
+    for (part, before) in &before.processes {
+        let after = after.processes[part];
         // Connections come and go with clients; threads with blocking calls.
         assert!(after.descriptors <= before.descriptors + 32, "{part}: {before:?}, then {after:?}");
         assert!(after.threads <= before.threads + 16, "{part}: {before:?}, then {after:?}");
-        let allowed = (8 << 20) + jobs * BYTES_PER_JOB;
+        let allowed = (8 << 20) + (jobs as f64 * share(part, models) * BYTES_PER_JOB) as u64;
         assert!(
             after.anonymous_bytes <= before.anonymous_bytes + allowed,
             "{part}: {before:?}, then {after:?}"
         );
+    }
+    for (table, before) in &before.tables {
+        let most = match table.as_str() {
+            "ended_jobs" => REMEMBERED,
+            // Those of connections that clients of its socket open.
+            "tasks" => before + 8,
+            _ => *before,
+        };
+        assert!(after.tables[table] <= most, "{table}: {before}, then {after:#?}");
+    }
+    assert_eq!(before.files, after.files, "files of the Island");
+}
+
+/// The share of the jobs that a process takes part in.
+fn share(part: &str, models: u64) -> f64 {
+    match part {
+        _ if part.contains("simulated") => 0.5 / models as f64,
+        _ if part.contains("llmcpp") => 0.1,
+        _ if part.contains("wasm") => 0.2,
+        _ if part.contains("onnx") => 0.2 / ONNX.len() as f64,
+        _ => 1.0,
     }
 }
 
@@ -60,8 +103,8 @@ fn setting(variable: &str, usual: u64) -> u64 {
     std::env::var(variable).map_or(usual, |value| value.parse().expect("a number")).max(usual)
 }
 
-/// The shipped model and `models` Cargos of the scripted engine, each with a worker of its own, so cheap that the credits of a
-/// development account last for all jobs.
+/// The shipped model, `models` Cargos of the scripted engine, each with a worker of its own, and those of [`WASM`] and [`ONNX`], so cheap that
+/// the credits of a development account last for all jobs.
 fn catalogue(models: u64) -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
     let shipped = examples::catalogue();
@@ -81,27 +124,63 @@ fn catalogue(models: u64) -> tempfile::TempDir {
     fs::create_dir(folder.path().join("models")).expect("create the folder");
     let model = "models/island-tiny-chat.gguf";
     fs::copy(shipped.join(model), folder.path().join(model)).expect("copy the model");
+    // What `make cargos` builds lies beside the catalogue.
+    symlink(shipped.join("built"), folder.path().join("built")).expect("link the programs");
+    fs::create_dir(folder.path().join("wasm")).expect("create the folder");
+    for slug in WASM {
+        let entry = format!("wasm/{slug}.toml");
+        fs::copy(shipped.join(&entry), folder.path().join(&entry)).expect("copy the entry");
+    }
+    onnx_catalogue::add(folder.path(), &ONNX.map(Fixture::named), 0);
     folder
 }
 
-/// Runs `count` jobs on warm workers of the scripted engine and of the real one, and checks every end.
-async fn run(client: &Client, count: u64, models: u64) {
+/// A Cargo and the input of its jobs.
+type Kind = (String, Value);
+
+/// The order of kinds: of ten jobs, five are of the scripted engine, two of wasm, two of ONNX Runtime, and one of llama.cpp.
+fn kinds(models: u64) -> Vec<Kind> {
+    let examples = examples::of("wasm");
+    let wasm: Vec<Kind> = WASM
+        .iter()
+        .map(|slug| {
+            let example = examples.iter().find(|example| example.slug == *slug).expect("an entry");
+            (example.slug.clone(), example.input.clone())
+        })
+        .collect();
+    let onnx = ONNX.map(|name| {
+        let fixture = Fixture::named(name);
+        let case = fixture.cases.iter().find(|case| fixture.task_of(case) == fixture.task);
+        (name.to_owned(), fixture.input(case.expect("a case of its task")))
+    });
+    let simulated = |number: u64| {
+        (format!("sim-{}", number % models), json!({ "prompt": "hello", "max_tokens": 1, "delay_ms": 0 }))
+    };
+    let chat = || ("llm-chat".to_owned(), json!({ "prompt": "hello", "max_tokens": 1 }));
+    // Every model of every engine has its turn.
+    let rounds = models * WASM.len() as u64;
+    let round = |round: u64| {
+        let simulated = (0..5).map(move |number| simulated(round * 5 + number));
+        let wasm = (0..2).map(|number| wasm[(round * 2 + number) as usize % WASM.len()].clone());
+        let onnx = (0..2).map(|number| onnx[(round * 2 + number) as usize % ONNX.len()].clone());
+        simulated.chain(wasm).chain(onnx).chain([chat()]).collect::<Vec<_>>()
+    };
+    (0..rounds).flat_map(round).collect()
+}
+
+/// Runs `count` jobs, one kind after the other, and checks every end.
+async fn run(client: &Client, count: u64, kinds: &Arc<Vec<Kind>>) {
     let started = Arc::new(AtomicU64::new(0));
     let clients = (0..CLIENTS).map(|_| {
-        let (client, started) = (client.clone(), Arc::clone(&started));
+        let (client, started, kinds) = (client.clone(), Arc::clone(&started), Arc::clone(kinds));
         tokio::spawn(async move {
             loop {
                 let number = started.fetch_add(1, Ordering::Relaxed);
                 if number >= count {
                     return;
                 }
-                let (cargo, input) = if number.is_multiple_of(10) {
-                    ("llm-chat".to_owned(), json!({ "prompt": "hello", "max_tokens": 1 }))
-                } else {
-                    let input = json!({ "prompt": "hello", "max_tokens": 1, "delay_ms": 0 });
-                    (format!("sim-{}", number % models), input)
-                };
-                let job = client.submit_job(&cargo, input, 0).await.expect("submit");
+                let (cargo, input) = &kinds[(number % kinds.len() as u64) as usize];
+                let job = client.submit_job(cargo, input.clone(), 0).await.expect("submit");
                 let mut events = client.job_events(job.id, None);
                 let read = async {
                     let mut last = None;
@@ -126,9 +205,21 @@ async fn run(client: &Client, count: u64, models: u64) {
     }
 }
 
-/// What each long-lived process of the network uses, once the Island has removed the spools of the jobs that have ended.
-async fn measure(network: &Network) -> BTreeMap<String, Usage> {
-    let spools = network.folder().join("island-1/spool");
+/// What a network uses.
+#[derive(Debug)]
+struct Measured {
+    /// Its long-lived processes.
+    processes: BTreeMap<String, Usage>,
+    /// The agent's tables and its tasks.
+    tables: BTreeMap<String, u64>,
+    /// Number of files in each folder of the Island.
+    files: BTreeMap<String, u64>,
+}
+
+/// Measures a network, once the Island has removed the spools of the jobs that have ended.
+async fn measure(network: &Network) -> Measured {
+    let island = network.folder().join("island-1");
+    let spools = island.join("spool");
     eventually("no spool is left", || async {
         (fs::read_dir(&spools).expect("list the spools").count() == 0).then_some(())
     })
@@ -138,5 +229,27 @@ async fn measure(network: &Network) -> BTreeMap<String, Usage> {
         let program = worker.command.split([' ', '/']).find(|part| part.starts_with("island-worker-"));
         (format!("{} {}", program.unwrap_or("worker"), worker.pid), worker.pid)
     });
-    parts.into_iter().chain(workers).map(|(part, pid)| (part, Usage::of(pid))).collect()
+    let processes = parts.into_iter().chain(workers).map(|(part, pid)| (part, Usage::of(pid))).collect();
+    let status = Command::new(program("island-agent"))
+        .args(["status", "--json", "--state-dir"])
+        .arg(&island)
+        .output()
+        .expect("read the status");
+    let status: Value = serde_json::from_slice(&status.stdout).expect("a status");
+    let tables = serde_json::from_value(status["tables"].clone()).expect("the sizes of the tables");
+    let mut files = BTreeMap::new();
+    for folder in ["journal", "spool", "w", "derived", "egress"] {
+        count_files(&island.join(folder), files.entry(folder.to_owned()).or_default());
+    }
+    Measured { processes, tables, files }
+}
+
+fn count_files(folder: &Path, count: &mut u64) {
+    for entry in fs::read_dir(folder).expect("list the folder") {
+        let path = entry.expect("readable").path();
+        *count += 1;
+        if path.is_dir() {
+            count_files(&path, count);
+        }
+    }
 }
