@@ -1,7 +1,7 @@
 //! Which Islands can run a job, and which runs it best: pure.
 //!
 //! Hard filters come first: engine, the owner's rules for containers and prices, reachable files, memory, slots. Then
-//! the order: fewer failures of the job, fewer of the Island, model warm, model on disk, an engine's native back end, the model on GPUs, measured
+//! the order: Islands whose last attempts failed come last; fewer failures of the job, fewer of the Island, model warm, model on disk, an engine's native back end, the model on GPUs, measured
 //! speed, free slots, karma. What a Cargo needs of memory is decided by [`demand`], as on the Island.
 
 pub(crate) mod reason;
@@ -37,7 +37,7 @@ pub(crate) struct Candidate<'a> {
     pub running: u32,
     /// Failed attempts of this job there.
     pub failures: u32,
-    /// Whether its last attempts failed, so that it gets none for some time.
+    /// Whether its last attempts failed, so that it gets work only if no other Island can take it.
     pub failing: bool,
     /// How often its attempts fail: 0 seldom, 1 often, 2 mostly.
     pub unreliability: u8,
@@ -94,9 +94,6 @@ fn standing(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<Standing, Reaso
     }
     if island.draining {
         return Err(Reason::Draining);
-    }
-    if island.failing {
-        return Err(Reason::Failing);
     }
     let report = report(cargo, island.capabilities).ok_or(Reason::NoRuntime)?;
     allowed(cargo, island.capabilities)?;
@@ -202,7 +199,6 @@ pub(crate) fn able(cargo: &CargoSpec, island: &Candidate<'_>) -> Result<(), Reas
     let idle = Candidate {
         online: true,
         draining: false,
-        failing: false,
         free_slots: 1,
         free_ram_mb: i64::try_from(capabilities.ram_mb).unwrap_or(i64::MAX),
         free_vram: Cow::Owned(all_vram(capabilities)),
@@ -225,6 +221,7 @@ fn score(cargo: &CargoSpec, island: &Candidate<'_>, standing: Standing) -> impl 
         report(cargo, island.capabilities).and_then(|report| report.backend.as_deref()) != Some(NATIVE);
     let speed = Reverse(speed(island));
     (
+        island.failing,
         island.failures,
         island.unreliability,
         standing.nearness,

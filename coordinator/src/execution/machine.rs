@@ -7,6 +7,7 @@
 //! that nothing is sent that SQL does not know.
 
 mod intake;
+mod port;
 mod price;
 mod retry;
 
@@ -22,13 +23,12 @@ use std::{
 use island_protocol::{
     FABRIC_VERSION,
     api::JobError,
-    cargo::{CargoSpec, RuntimeType},
+    cargo::RuntimeType,
     credits::MicroCredits,
     event::{JobEvent, Numbered},
     fabric::{Assignment, Lease as LeaseAnswer, LeasedJob, Output, OutputReply, RefusalReason},
     ids::{AttemptKey, HostId},
     job::{Failure, FailureCode, Fault, FinishReason, JobStatus, Outcome, Usage},
-    time::Timestamp,
 };
 use serde_json::Value;
 use tokio::time::Instant;
@@ -46,6 +46,7 @@ use crate::{
     placement::reason,
 };
 use intake::{Counter, Taken};
+pub(super) use port::{AttemptWrite, Effect, EndWrite, Input, Now, OfferAnswer, Write, Written};
 use price::{Delivery, Ending};
 use retry::Delivered;
 
@@ -59,140 +60,12 @@ const TIME_LIMIT: &str = "the time limit was reached";
 /// Fields of an input that constrain the form of a reply. The rest of a reply alone does not have that form.
 const FORMS: [&str; 3] = ["tools", "functions", "response_format"];
 
-/// The time of an input.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Now {
-    /// Decides about leases and deadlines.
-    pub instant: Instant,
-    /// Is written into rows and messages. It may jump.
-    pub wall: Timestamp,
-}
-
 /// Settings of all jobs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
     pub timeouts: LeaseTimeouts,
     /// Attempts after the first one, while nothing was delivered.
     pub retries: u32,
-}
-
-/// What happens to a job.
-#[derive(Debug)]
-pub(super) enum Input {
-    /// The machine is new: always the first input.
-    Begin,
-    /// An Island was claimed for the attempt.
-    Placed { host: HostId, key: AttemptKey },
-    /// No Island can take the job, with the number of Islands for each reason.
-    NoIsland { reasons: BTreeMap<String, u64> },
-    /// The result of [`Effect::Offer`].
-    Answered { key: AttemptKey, answer: OfferAnswer },
-    /// An Island sent events. `reply` is the subject that waits for the commit of the end.
-    Output { host: HostId, output: Output, reply: Option<String> },
-    /// The Island reported that the attempt executes.
-    Started { host: HostId, key: AttemptKey },
-    /// The Island's agent restarted and does not have this attempt.
-    Lost { key: AttemptKey },
-    /// The consumer cancels the job.
-    Cancel,
-    /// Time has passed. `has_readers` is whether a consumer follows the job here.
-    Tick { connectivity: Connectivity, has_readers: bool },
-    /// The result of [`Effect::Write`].
-    Written(Written),
-}
-
-/// An Island's answer to an offer.
-#[derive(Debug)]
-pub(super) enum OfferAnswer {
-    Accepted,
-    Refused {
-        reason: Option<RefusalReason>,
-        message: String,
-    },
-    /// No reply. The Island may have the attempt all the same.
-    Silent,
-}
-
-/// Result of a write.
-#[derive(Debug)]
-pub(super) enum Written {
-    /// It is committed. `earned` is what each Island's owner got.
-    Committed { earned: Vec<(HostId, MicroCredits)> },
-    /// Another coordinator executes the job; nothing was written.
-    Superseded,
-    /// The database does not accept these values; nothing was written.
-    Rejected,
-}
-
-/// What the driver has to do.
-#[derive(Debug)]
-pub(super) enum Effect {
-    /// Commits this, and returns the result as the next input.
-    Write(Write),
-    /// Sends this to the Island, and returns its answer as an input.
-    Offer { host: HostId, assignment: Box<Assignment> },
-    /// An Island has accepted the job for the first time.
-    Accepted,
-    /// Stops an attempt.
-    SendCancel { host: HostId, key: AttemptKey, code: FailureCode },
-    /// Replies to an Island's output.
-    Reply { host: HostId, subject: String, reply: OutputReply },
-    /// Requests an Island for the attempt.
-    Place { key: AttemptKey, cargo: Arc<CargoSpec>, history: PlacementHistory },
-    /// Releases the claim of an attempt.
-    Release { host: HostId, key: AttemptKey },
-    /// Records that an attempt executes; may be delayed.
-    RecordStart { key: AttemptKey, at: Timestamp },
-    /// Adds to the karma that the fleet knows of an Island.
-    CreditKarma { host: HostId, ms: i64 },
-    /// Counts how an Island treated an attempt.
-    Observe { host: HostId, conduct: Conduct },
-}
-
-/// A change of the job's row: a compare-and-set on the coordinator and the current attempt.
-#[derive(Debug, Clone)]
-pub(super) enum Write {
-    Attempt(AttemptWrite),
-    End(Box<EndWrite>),
-}
-
-/// The next attempt, or the same one with another status.
-#[derive(Debug, Clone)]
-pub(super) struct AttemptWrite {
-    pub from: AttemptKey,
-    pub to: AttemptKey,
-    pub status: JobStatus,
-    pub host: Option<HostId>,
-    /// All events so far and those that the write adds.
-    pub head: Vec<Numbered<JobEvent>>,
-    /// What earlier attempts delivered.
-    pub parts: Vec<Part>,
-}
-
-/// The end of the job.
-#[derive(Debug, Clone)]
-pub(super) struct EndWrite {
-    /// The job with its current attempt.
-    pub job: Job,
-    pub status: JobStatus,
-    pub end: End,
-    /// What each Island earns.
-    pub shares: Vec<(HostId, MicroCredits)>,
-    /// Karma for the Island that completed it, in milliseconds of computation.
-    pub karma: Option<(HostId, i64)>,
-    /// All events, including the last.
-    pub events: Vec<Numbered<JobEvent>>,
-}
-
-impl EndWrite {
-    /// Sets what is charged in every place that shows it: an Island whose owner is unknown is not paid, and nobody pays
-    /// for it.
-    pub(super) fn set_charged(&mut self, charged: MicroCredits) {
-        self.end.usage.credits_used = Some(charged);
-        if let Some(Numbered { event: JobEvent::Done { usage, .. }, .. }) = self.events.last_mut() {
-            usage.credits_used = Some(charged);
-        }
-    }
 }
 
 /// The current attempt.
@@ -1066,7 +939,7 @@ impl Machine {
                 self.attempt_committed(write, then, now, effects);
             }
             (Written::Committed { earned }, Write::End(end)) => {
-                self.end_committed(*end, &earned, then, effects)
+                self.end_committed(*end, &earned, then, effects);
             }
             (Written::Superseded, _) => {
                 tracing::warn!(job = %self.job.id, "another coordinator executes the job now");
@@ -1165,12 +1038,11 @@ impl Machine {
     /// Ends the job with a row that the database accepts.
     fn rejected(&mut self, write: Write, then: Then, now: Now, effects: &mut Vec<Effect>) {
         let (reply, code) = match then {
-            Then::End { reply, code, .. } => (reply, code),
+            Then::End { reply, code, .. } | Then::Place { reply, code } => (reply, code),
             Then::Offer { host } => {
                 effects.push(Effect::Release { host, key: self.next_key() });
                 (None, None)
             }
-            Then::Place { reply, code } => (reply, code),
             Then::Withdraw | Then::Wait => (None, Some(FailureCode::InternalError)),
         };
         if matches!(&write, Write::End(end) if end.events.len() == 1) {

@@ -51,7 +51,7 @@ input = {}
 "#;
 
 /// A catalogue with one Cargo that continues interrupted texts and one that does not.
-fn catalogue() -> Arc<Catalogue> {
+pub(super) fn catalogue() -> Arc<Catalogue> {
     let folder = tempfile::tempdir().expect("a folder");
     for (slug, continues) in [("story", "true"), ("riddle", "false")] {
         let text = CARGO.replace("CONTINUES", continues).replace("\"story\"", &format!("\"{slug}\""));

@@ -1,8 +1,9 @@
-//! How an Island has treated attempts, pure: whether it gets work now, and how it ranks.
+//! How an Island has treated attempts, pure: how it ranks.
 //!
 //! A circuit breaker for each Cargo opens after three failures in a row, so that an Island which fails in milliseconds,
-//! and is therefore always free, does not get every job. Failures of one Cargo do not count for others: its files may
-//! be at fault. An Island that does not reply to offers gets no work of any Cargo.
+//! and is therefore always free, does not get every job. While it is open, the Island gets a job only if no other one
+//! can take it: a network in which everything fails must not stop trying. Failures of one Cargo do not count for others: its files may
+//! be at fault. An Island that does not reply to offers comes last for every Cargo.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -113,7 +114,7 @@ impl Health {
         }
     }
 
-    /// Whether the Island gets no attempt of a Cargo now; without a Cargo, of any.
+    /// Whether a breaker of a Cargo is open; without a Cargo, one that holds for all.
     pub(super) fn is_failing(&self, cargo: Option<&Slug>, now: Instant) -> bool {
         let of_cargo = cargo.and_then(|cargo| self.cargos.get(cargo));
         self.silent.iter().chain(of_cargo).any(|breaker| breaker.is_open(now))

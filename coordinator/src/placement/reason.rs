@@ -13,8 +13,6 @@ pub(crate) const UNKNOWN_CARGO: &str = "unknown_cargo";
 pub(crate) enum Reason {
     Offline,
     Draining,
-    /// Its last attempts failed, or it did not reply to offers.
-    Failing,
     NoRuntime,
     NoTier,
     NoEgress,
@@ -35,7 +33,7 @@ impl Reason {
 
     /// Whether waiting may help without a change to the network: memory and slots are freed when jobs end.
     pub(crate) fn is_temporary(self) -> bool {
-        matches!(self, Self::NoRam | Self::NoVram | Self::NoSlot | Self::Failing)
+        matches!(self, Self::NoRam | Self::NoVram | Self::NoSlot)
     }
 
     /// What is true of one Island, and of several.
@@ -43,7 +41,6 @@ impl Reason {
         match self {
             Self::Offline => ["is offline", "are offline"],
             Self::Draining => ["takes no new jobs", "take no new jobs"],
-            Self::Failing => ["has failed its last jobs", "have failed their last jobs"],
             Self::NoRuntime => ["has no working engine for it", "have no working engine for it"],
             Self::NoTier => ["does not allow containers of its tier", "do not allow containers of its tier"],
             Self::NoEgress => {

@@ -44,9 +44,7 @@ pub(super) struct Delivery {
 pub(super) fn charge(price: MicroCredits, ending: Ending, delivery: &Delivery) -> MicroCredits {
     let half = MicroCredits(price.0 / 2);
     match ending {
-        Ending::NetworkFault => MicroCredits::ZERO,
-        Ending::Completed if delivery.is_empty_text => MicroCredits::ZERO,
-        Ending::Completed => price,
+        Ending::Completed if !delivery.is_empty_text => price,
         Ending::Cancelled | Ending::OwnFault if delivery.has_output => {
             let tokens = delivery.max_tokens.map(|max| price.share(delivery.tokens, max));
             tokens.unwrap_or(half).max(half)
@@ -56,7 +54,7 @@ pub(super) fn charge(price: MicroCredits, ending: Ending, delivery: &Delivery) -
             let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
             price.share(ms(delivery.executed), ms(delivery.time_limit).max(1)).min(half)
         }
-        Ending::OwnFault => MicroCredits::ZERO,
+        Ending::Completed | Ending::OwnFault | Ending::NetworkFault => MicroCredits::ZERO,
     }
 }
 

@@ -1,1 +1,225 @@
+use island_protocol::{
+    event::AttemptEvent,
+    ids::{AccountId, JobId},
+    time::Timestamp,
+};
+use serde_json::json;
+use uuid::Uuid;
 
+use super::*;
+use crate::execution::simulation;
+
+const WALL_MS: i64 = 1_700_000_000_000;
+const TIME_LIMIT_MS: i64 = 120_000;
+const TERMS: Terms = Terms {
+    timeouts: LeaseTimeouts {
+        lease: Duration::from_secs(30),
+        run: Duration::from_secs(8),
+        prepare: Duration::from_mins(2),
+    },
+    retries: 2,
+};
+
+/// A machine with its time.
+struct Driven {
+    machine: Machine,
+    start: Instant,
+    ms: u64,
+    skew_ms: i64,
+}
+
+fn host(n: u128) -> HostId {
+    HostId(Uuid::from_u128(n))
+}
+
+fn job() -> Job {
+    Job {
+        id: JobId(Uuid::from_u128(1)),
+        account: AccountId(Uuid::from_u128(2)),
+        workload_id: 1,
+        workload: "story".parse().expect("slug"),
+        status: JobStatus::Submitted,
+        input: json!({"words": 4}).as_object().expect("object").clone(),
+        priority: 0,
+        price: MicroCredits(1_000_000),
+        max_tokens: Some(100),
+        attempt: 0,
+        epoch: 0,
+        host: None,
+        only: None,
+        head: vec![Numbered { n: 1, event: JobEvent::status("submitted") }],
+        first_event: 2,
+        deadline: Timestamp::from_unix_ms(WALL_MS + 60_000 + TIME_LIMIT_MS),
+        created_at: Timestamp::from_unix_ms(WALL_MS),
+        started_at: None,
+        parts: Vec::new(),
+        cancel_unread: false,
+        end: None,
+    }
+}
+
+impl Driven {
+    fn new() -> Self {
+        let start = Instant::now();
+        let now = Now { instant: start, wall: Timestamp::from_unix_ms(WALL_MS) };
+        let job = job();
+        let log = Arc::new(Log::new(job.head.clone()));
+        let machine = Machine::new(job, log, simulation::catalogue(), TERMS, now);
+        Self { machine, start, ms: 0, skew_ms: 0 }
+    }
+
+    fn step(&mut self, input: Input) -> Vec<Effect> {
+        let instant = self.start + Duration::from_millis(self.ms);
+        let wall = Timestamp::from_unix_ms(WALL_MS + self.ms as i64 + self.skew_ms);
+        self.machine.step(input, Now { instant, wall })
+    }
+
+    fn committed(&mut self) -> Vec<Effect> {
+        self.step(Input::Written(Written::Committed { earned: Vec::new() }))
+    }
+
+    /// Places the job on an Island that accepts it.
+    fn run_on(&mut self, host: HostId) -> AttemptKey {
+        let key = self.machine.next_key();
+        assert!(matches!(self.step(Input::Placed { host, key })[..], [Effect::Write(Write::Attempt(_))]));
+        assert!(matches!(self.committed()[..], [Effect::Offer { .. }]));
+        let accepted = self.step(Input::Answered { key, answer: OfferAnswer::Accepted });
+        assert!(matches!(accepted[..], [Effect::Accepted]));
+        key
+    }
+
+    fn write_words(&mut self, host: HostId, key: AttemptKey, words: usize) {
+        let first = self.machine.log.next();
+        let token = |n| Numbered { n, event: AttemptEvent::Token { content: "word ".into(), count: 1 } };
+        let events = (first..).take(words).map(token).collect();
+        let output = Output { v: FABRIC_VERSION, key, events };
+        let effects = self.step(Input::Output { host, output, reply: None });
+        assert!(!effects.iter().any(|effect| matches!(effect, Effect::Write(_))), "{effects:?}");
+    }
+
+    fn tick(&mut self) -> Vec<Effect> {
+        let connectivity = Connectivity { connected: true, since: self.start };
+        self.step(Input::Tick { connectivity, has_readers: true })
+    }
+}
+
+fn end(effects: &[Effect]) -> &EndWrite {
+    match effects.last() {
+        Some(Effect::Write(Write::End(end))) => end,
+        other => panic!("an end, not {other:?}"),
+    }
+}
+
+#[test]
+fn an_island_is_stopped_only_after_the_end_is_committed() {
+    for is_ours in [true, false] {
+        let mut driven = Driven::new();
+        driven.step(Input::Begin);
+        driven.run_on(host(1));
+        let effects = driven.step(Input::Cancel);
+        assert!(matches!(effects[..], [Effect::Write(Write::End(_))]), "{effects:?}");
+        let written = if is_ours { Written::Committed { earned: Vec::new() } } else { Written::Superseded };
+        let effects = driven.step(Input::Written(written));
+        let stops = effects.iter().any(|effect| matches!(effect, Effect::SendCancel { .. }));
+        assert_eq!(stops, is_ours, "a successor may continue the attempt: {effects:?}");
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::Release { .. })));
+    }
+}
+
+#[test]
+fn a_job_is_accepted_when_an_island_accepts_it_and_not_before() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    let key = driven.machine.next_key();
+    driven.step(Input::Placed { host: host(1), key });
+    driven.committed();
+    assert!(!driven.machine.is_accepted());
+    let message = String::new();
+    let answer = OfferAnswer::Refused { reason: Some(RefusalReason::WeakSandbox), message };
+    let effects = driven.step(Input::Answered { key, answer });
+    let asks = |effect: &Effect| matches!(effect, Effect::Place { history, .. } if history.refused.contains_key(&host(1)));
+    assert!(effects.iter().any(asks), "another Island, without the one that refused: {effects:?}");
+    assert!(!driven.machine.is_accepted());
+}
+
+#[test]
+fn a_job_that_no_island_accepts_ends_after_the_wait() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    driven.ms = 59_999;
+    assert!(driven.tick().is_empty());
+    driven.ms = 60_000;
+    let effects = driven.tick();
+    assert_eq!(end(&effects).status, JobStatus::Timeout);
+    assert_eq!(end(&effects).end.usage.credits_used, Some(MicroCredits::ZERO));
+}
+
+#[test]
+fn steps_of_the_system_clock_end_nothing() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    driven.run_on(host(1));
+    for skew in [-3_600_000, 0, 3_600_000, 86_400_000] {
+        driven.skew_ms = skew;
+        driven.ms += 500;
+        assert!(driven.tick().is_empty(), "{skew} ms");
+    }
+    driven.ms += 500;
+    driven.skew_ms = 0;
+    driven.ms = TIME_LIMIT_MS as u64;
+    let effects = driven.tick();
+    assert_eq!(end(&effects).status, JobStatus::Timeout, "the time limit of the attempt holds");
+}
+
+#[test]
+fn each_island_of_a_reply_is_paid_for_its_part() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    let first = driven.run_on(host(1));
+    driven.write_words(host(1), first, 30);
+    let effects = driven.step(Input::Lost { key: first });
+    assert!(matches!(effects.last(), Some(Effect::Write(Write::Attempt(_)))), "{effects:?}");
+    driven.committed();
+    let second = driven.run_on(host(2));
+    driven.write_words(host(2), second, 10);
+    let usage = Usage::tokens(1, 40);
+    let outcome = Outcome::Completed { usage, output: None, finish_reason: None };
+    let n = driven.machine.log.next();
+    let events = vec![Numbered { n, event: AttemptEvent::Ended { outcome } }];
+    let output = Output { v: FABRIC_VERSION, key: second, events };
+    let effects = driven.step(Input::Output { host: host(2), output, reply: None });
+    let shares = &end(&effects).shares;
+    assert_eq!(shares[..], [(host(1), MicroCredits(750_000)), (host(2), MicroCredits(250_000))]);
+}
+
+#[test]
+fn a_row_that_the_database_rejects_is_replaced_by_a_smaller_one() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    let key = driven.run_on(host(1));
+    driven.write_words(host(1), key, 5);
+    driven.step(Input::Cancel);
+    let effects = driven.step(Input::Written(Written::Rejected));
+    let small = end(&effects);
+    assert_eq!((small.status, small.events.len()), (JobStatus::Failed, 1));
+    assert_eq!((&small.end.output, small.end.usage.credits_used), (&None, Some(MicroCredits::ZERO)));
+    let effects = driven.committed();
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::SendCancel { .. })), "{effects:?}");
+    assert!(driven.machine.is_over());
+}
+
+#[test]
+fn an_unread_job_is_cancelled_after_a_restart() {
+    let mut driven = Driven::new();
+    let now = Now { instant: driven.start, wall: Timestamp::from_unix_ms(WALL_MS) };
+    let stored = Job { cancel_unread: true, ..job() };
+    let log = Arc::new(Log::new(stored.head.clone()));
+    driven.machine = Machine::resumed(stored, log, simulation::catalogue(), TERMS, now);
+    driven.step(Input::Begin);
+    driven.ms = 20_000;
+    assert!(driven.tick().is_empty(), "somebody reads it");
+    driven.ms = 55_000;
+    let connectivity = Connectivity { connected: true, since: driven.start };
+    let effects = driven.step(Input::Tick { connectivity, has_readers: false });
+    assert_eq!(end(&effects).status, JobStatus::Cancelled);
+}

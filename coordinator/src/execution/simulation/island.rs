@@ -117,7 +117,9 @@ impl Island {
                 // Repeated until it is committed.
                 messages.push((*key, attempt.events.iter().rev().take(1).cloned().collect(), true));
             }
-            if !unsent.is_empty() && !(has_ended && unsent.len() == 1) {
+            // An end alone is in the message above.
+            let is_end_alone = has_ended && unsent.len() == 1;
+            if !unsent.is_empty() && !is_end_alone {
                 messages.insert(0, (*key, unsent, has_ended));
             }
         }

@@ -549,9 +549,9 @@ impl World {
                 7 => {
                     let index = self.rng.random_range(0..ISLANDS);
                     if self.chance(50) {
-                        self.islands[index].fail()
+                        self.islands[index].fail();
                     } else {
-                        self.islands[index].freeze_engines()
+                        self.islands[index].freeze_engines();
                     }
                     self.log(format!("the engines of Island {index} fail"));
                 }
@@ -687,9 +687,8 @@ impl World {
     // Messages
 
     fn send(&mut self, from: Node, to: Node, message: Message) {
-        let coordinator = match (from, to) {
-            (Node::Coordinator(index), _) | (_, Node::Coordinator(index)) => index,
-            _ => return,
+        let ((Node::Coordinator(coordinator), _) | (_, Node::Coordinator(coordinator))) = (from, to) else {
+            return;
         };
         if self.is_cut(coordinator) {
             return;
@@ -716,10 +715,10 @@ impl World {
     fn receive(&mut self, index: usize, message: Message) {
         match message {
             Message::OfferAnswer { host, key, accepted } => {
-                let reason = Some(RefusalReason::NoSlot);
-                let answer = match accepted {
-                    true => OfferAnswer::Accepted,
-                    false => OfferAnswer::Refused { reason, message: host.to_string() },
+                let answer = if accepted {
+                    OfferAnswer::Accepted
+                } else {
+                    OfferAnswer::Refused { reason: Some(RefusalReason::NoSlot), message: host.to_string() }
                 };
                 self.input(index, key.job_id, Input::Answered { key, answer });
             }

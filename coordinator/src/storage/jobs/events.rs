@@ -69,7 +69,24 @@ pub(crate) async fn piece(pool: &Pool, id: JobId, after: u64) -> Result<Option<E
         Some(row) => json(&row, "events")?,
         None => first(pool, id).await?,
     };
-    Ok(events.map(|events| events.into_iter().filter(|event| event.n > after).collect()))
+    let later = |events: Events| events.into_iter().filter(|event| event.n > after).collect::<Events>();
+    match events.map(later) {
+        Some(events) if events.is_empty() => Ok(Some(next_piece(pool, id, after).await?.unwrap_or_default())),
+        events => Ok(events),
+    }
+}
+
+/// The first piece that begins after `after`: the number of the end may follow a gap.
+async fn next_piece(pool: &Pool, id: JobId, after: u64) -> Result<Option<Events>, StoreError> {
+    let row = sqlx::query(
+        "SELECT events FROM job_event_pieces WHERE job_id = $1 AND first_n > $2 ORDER BY first_n LIMIT 1",
+    )
+    .bind(id.to_string())
+    .bind(i64::try_from(after).unwrap_or(i64::MAX))
+    .fetch_optional(pool)
+    .await
+    .context("read events of a job")?;
+    row.map(|row| json(&row, "events")).transpose().map(Option::flatten)
 }
 
 async fn first(pool: &Pool, id: JobId) -> Result<Option<Events>, StoreError> {
