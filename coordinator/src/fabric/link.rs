@@ -21,9 +21,6 @@ use crate::clock::Clock;
 
 /// Earlier servers have known vulnerabilities by which users bypass their permissions.
 const MIN_VERSION: (i64, i64, i64) = (2, 12, 7);
-/// Maximum size of all streams, below the smallest limit of an account: images of many jobs must not keep the events of others from
-/// being stored. The oldest are discarded first; SQL has those of ended jobs.
-const EVENTS_MAX_BYTES: i64 = 768 << 20;
 /// How long ended streams can be replayed from the fabric.
 const EVENTS_MAX_AGE: Duration = Duration::from_hours(1);
 
@@ -145,20 +142,17 @@ impl Link {
         Ok(link)
     }
 
-    /// Creates the stream of job events if it does not exist, as after a restart of the server with an empty store, or
-    /// updates the limits of an older one.
+    /// Creates the stream of job events if it does not exist, as after a restart of the server with an empty store.
     pub(crate) async fn ensure_stream(&self) -> Result<(), LinkError> {
         let config = stream::Config {
             name: JOB_EVENTS_STREAM.to_owned(),
             subjects: vec![subjects::ALL_JOB_EVENTS.to_owned()],
             max_age: EVENTS_MAX_AGE,
-            max_bytes: EVENTS_MAX_BYTES,
-            discard: stream::DiscardPolicy::Old,
             storage: stream::StorageType::File,
             allow_direct: true,
             ..Default::default()
         };
-        self.jetstream.create_or_update_stream(config).await.map_err(LinkError::Stream)?;
+        self.jetstream.get_or_create_stream(config).await.map_err(LinkError::Stream)?;
         Ok(())
     }
 
