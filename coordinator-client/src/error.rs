@@ -225,6 +225,7 @@ fn advice(refusal: &Refusal) -> Option<String> {
         (401, _) => "use another API key: this one is unknown, expired or revoked".into(),
         (402, _) => "add credits, or wait for running jobs to release what they hold".into(),
         (403, _) => "use a key with the scope this needs".into(),
+        (408, _) => "try again over a faster connection: the body did not arrive in time".into(),
         (_, Some(Code::ConcurrentJobsExceeded)) => "wait for a job to end, or cancel one".into(),
         (_, Some(Code::ConcurrentStreamsExceeded)) => "close another stream first".into(),
         (_, Some(Code::NoIslandAvailable)) => "try again later, or choose another model".into(),

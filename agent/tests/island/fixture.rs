@@ -194,8 +194,17 @@ impl Island {
         limit: Duration,
     ) -> Option<AssignmentReply> {
         let agent = self.agent.as_mut().expect("the agent runs");
+        // A request before the agent has subscribed has no answer; a repeated one is the same assignment.
+        let offer = async {
+            loop {
+                if let Some(reply) = self.coordinator.try_assign(self.host, assignment).await {
+                    return reply;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
         tokio::select! {
-            Some(reply) = self.coordinator.try_assign(self.host, assignment) => Some(reply),
+            reply = offer => Some(reply),
             () = ended(agent, limit) => None,
         }
     }
