@@ -54,7 +54,7 @@ max_tokens = 0
 type = "object"
 
 [output_schema]
-type = "object"
+type = "string"
 
 [example]
 input = {}

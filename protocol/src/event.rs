@@ -5,7 +5,11 @@ use serde_json::Value;
 
 use crate::job::{FinishReason, Outcome, Usage};
 
-/// An event with its number in the job's sequence, from 1, without gaps.
+/// Added to the number of a job's end where events before it were lost with the coordinator and the Island that had them: no consumer has
+/// seen a number as high, so one that continues after its last event gets the end.
+pub const END_GAP: u64 = 1_000_000_000;
+
+/// An event with its number in the job's sequence, from 1, without gaps except [`END_GAP`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Numbered<E> {
     /// Position in the job's sequence; the SSE `id`.

@@ -1,6 +1,6 @@
 //! A reader's position in a job's sequence of events: decides whether a frame is new.
 
-use island_protocol::event::{JobEvent, Numbered};
+use island_protocol::event::{END_GAP, JobEvent, Numbered};
 use serde_json::Value;
 
 /// Number of the last event received, 0 before the first.
@@ -19,7 +19,7 @@ pub(super) enum Step {
 }
 
 impl Position {
-    /// Processes a frame. Only the next event in the sequence advances the position.
+    /// Processes a frame. Only the next event in the sequence, or an end behind lost events, advances the position.
     pub(super) fn take(&mut self, id: &str, data: &str) -> serde_json::Result<Step> {
         if data.is_empty() {
             return Ok(Step::Nothing);
@@ -29,7 +29,8 @@ impl Position {
         if n < next {
             return Ok(Step::Nothing);
         }
-        if n > next {
+        // The end of a job whose latest events were lost follows a gap that nothing fills.
+        if n > next && n <= END_GAP {
             return Ok(Step::Gap);
         }
         let event = match serde_json::from_str::<JobEvent>(data) {
@@ -85,6 +86,15 @@ mod tests {
             let mut position = Position(at);
             prop_assert_eq!(position.take(&(at + skip).to_string(), &data(1)).expect("an event"), Step::Gap);
             prop_assert_eq!(position, Position(at));
+        }
+
+        #[test]
+        fn an_end_behind_lost_events_is_the_next_event(at in 0_u64..1000, stored in 1_u64..1000) {
+            let mut position = Position(at);
+            let end = END_GAP + stored;
+            let data = r#"{"type":"error","error":"lost","code":"island_lost"}"#;
+            let step = position.take(&end.to_string(), data).expect("an event");
+            prop_assert!(matches!(step, Step::Event(event) if event.n == end));
         }
 
         #[test]

@@ -25,7 +25,7 @@ use island_protocol::{
     api::JobError,
     cargo::RuntimeType,
     credits::MicroCredits,
-    event::{JobEvent, Numbered},
+    event::{END_GAP, JobEvent, Numbered},
     fabric::{Assignment, Lease as LeaseAnswer, LeasedJob, Output, OutputReply, RefusalReason},
     ids::{AttemptKey, HostId},
     job::{Failure, FailureCode, Fault, FinishReason, JobStatus, Outcome, Usage},
@@ -54,8 +54,6 @@ use retry::Delivered;
 const MAX_GAP: Duration = Duration::from_secs(4);
 /// How long a job that only its disconnected client could read is kept after a restart.
 const UNREAD_LIMIT: Duration = Duration::from_secs(30);
-/// Added to the number of an end that follows lost events; no job has as many.
-const END_GAP: u64 = 1_000_000_000;
 const TIME_LIMIT: &str = "the time limit was reached";
 /// Fields of an input that constrain the form of a reply. The rest of a reply alone does not have that form.
 const FORMS: [&str; 3] = ["tools", "functions", "response_format"];
