@@ -6,7 +6,7 @@ PREFIX ?= $(HOME)/.local
 # What `island dev` starts, and so what a demonstration needs.
 DEMO := --package island-cli --package island-coordinator --package island-agent --package island-runtimes-llmcpp --bins
 
-.PHONY: help setup cargos demo install test check fmt lint doc macos bench sim soak chaos vulkan gpu-check deb deb-cuda deb-test
+.PHONY: help setup cargos demo install test check fmt lint doc macos bench sim fuzz soak chaos detection vulkan gpu-check deb deb-cuda deb-test
 
 help: ## Show these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,12 +45,20 @@ SEEDS ?= 100000
 sim: ## Simulate SEEDS networks in virtual time from SEED on, and search for rare defects that are put back
 	SEED=$(SEED) SEEDS=$(SEEDS) RARE_SEEDS=100000 cargo test --locked --workspace --lib -- simulation --nocapture
 
+fuzz: ## Pass inputs that are changed at random to the readers of untrusted input, SECONDS=600 each
+	ISLAND_FUZZ_SECONDS=$(or $(SECONDS),600) cargo test --locked --workspace --test fuzz -- --nocapture
+
 STRIKES ?= 3000
 SEED ?= 1
 chaos: ## Kill, freeze and cut a whole network STRIKES times by the plan of SEED, and check that no promise is broken
 	@scripts/setup.sh test
 	cargo build --locked --workspace --all-targets
 	ISLAND_STRICT=1 ISLAND_CHAOS_STRIKES=$(STRIKES) ISLAND_CHAOS_SEED=$(SEED) cargo test --locked --workspace --test chaos -- --nocapture
+
+detection: ## Kill and freeze workers, agents and coordinators under streams: how soon is it noticed, how soon do the streams go on?
+	@scripts/setup.sh test
+	cargo build --locked --workspace --all-targets
+	ISLAND_STRICT=1 cargo test --locked --workspace --test detection -- --nocapture
 
 fmt: ## Formatting of both workspaces
 	cargo fmt --all --check
@@ -84,9 +92,9 @@ deb-test: ## Install, join, run, upgrade, update, remove and purge what `make de
 	@HOSTILE=$$(cargo test --locked --workspace --test hostile --no-run --message-format=json 2>/dev/null | \
 		jq -r 'select(.executable and (.manifest_path | endswith("runtimes/worker/Cargo.toml"))).executable') packaging/debian/boot.sh
 
-soak: setup ## Small jobs of every engine: what grows with them? JOBS=100000 MODELS=36
+soak: setup ## Small jobs of every engine: what grows with them? JOBS=100000 MODELS=36 SLOW_JOBS=10000
 	cargo build --locked --workspace --all-targets
-	ISLAND_SOAK_JOBS=$(or $(JOBS),100000) ISLAND_SOAK_MODELS=$(or $(MODELS),36) \
+	ISLAND_SOAK_JOBS=$(or $(JOBS),100000) ISLAND_SOAK_MODELS=$(or $(MODELS),36) ISLAND_SOAK_SLOW_JOBS=$(or $(SLOW_JOBS),10000) \
 		cargo test --locked --workspace --no-fail-fast --test soak -- --nocapture
 
 bench: setup ## Every claim of speed, each against a peer in the same run

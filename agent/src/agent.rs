@@ -33,9 +33,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     benchmark::Benchmark,
-    config::{ApiKeyError, Config, OtlpSection},
+    config::{self, ApiKeyError, Config, OtlpSection},
     control::{check::Checker, history::History, metrics::otlp, server, status::Sources},
     derived::Derived,
+    destinations::PublicHosts,
     earnings::Earnings,
     egress::{self, EgressMounts},
     fabric::Fabric,
@@ -167,7 +168,8 @@ impl Agent {
             gpu_rules: config.policy.gpu.clone(),
             allow_weak_sandbox: config.allow_weak_sandbox,
         };
-        let cache = Cache::open(cache_config(&config))?;
+        let destinations = PublicHosts::trusting([config.hub_endpoint().as_str(), config.api_url.as_str()]);
+        let cache = Cache::open_for(cache_config(&config), Arc::new(destinations))?;
         let cache_dir = config.cache_dir();
         let earnings = Arc::new(Earnings::load(&state));
         let governor = Arc::new(Governor::load(config.policy.clone(), &state, meter.latest()));
@@ -187,6 +189,7 @@ impl Agent {
             rules: config.policy.clone(),
             stance: governor.stance(),
             earnings: Arc::clone(&earnings),
+            preload: config.preload.clone(),
         });
         let preloader = Preloader::new(
             identity.host_id(),
@@ -432,8 +435,8 @@ pub fn coordinator_url(config: &Config) -> String {
 pub fn cache_config(config: &Config) -> CacheConfig {
     CacheConfig {
         dir: config.cache_dir(),
-        max_bytes: config.cache.max_gb << 30,
-        min_free_bytes: config.cache.keep_free_gb << 30,
+        max_bytes: config::gigabytes(config.cache.max_gb),
+        min_free_bytes: config::gigabytes(config.cache.keep_free_gb),
         hub_token: config.read_hub_token(),
         hub_endpoint: config.hub_endpoint(),
         hf_home: config.hf_home(),

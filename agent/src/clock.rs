@@ -1,15 +1,12 @@
 //! Two clocks: wall-clock time, for what people and other machines read, and one that counts suspended time, for leases.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use island_protocol::time::Timestamp;
 use jiff::Zoned;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the wall-clock time.
 pub fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_unix_ms(since.as_millis() as i64)
+    Timestamp::from_unix_ms(island_daemon::wall_clock::unix_ms())
 }
 
 /// Formats a time for people, in the time zone of this machine: `14:05` today, `Tue 24 Nov 14:05` otherwise, with the year if it is

@@ -118,10 +118,20 @@ pub struct PreloadSection {
     pub max_gb: u64,
 }
 
+/// Gigabytes as bytes. More than fits into a number of bytes is as much as fits.
+pub fn gigabytes(count: u64) -> u64 {
+    count.saturating_mul(1 << 30)
+}
+
 impl PreloadSection {
     /// Time between two rounds.
     pub fn every(&self) -> Duration {
         Duration::from_secs(self.every_s)
+    }
+
+    /// Bytes that one round may download.
+    pub fn max_bytes(&self) -> u64 {
+        gigabytes(self.max_gb)
     }
 }
 
@@ -375,6 +385,14 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_beyond_all_disks_does_not_wrap_around() {
+        assert_eq!((gigabytes(2), gigabytes(0)), (2 << 30, 0));
+        assert_eq!(gigabytes(1 << 34), u64::MAX, "not zero, which would keep nothing free");
+        let section = PreloadSection { max_gb: u64::MAX, ..PreloadSection::default() };
+        assert_eq!(section.max_bytes(), u64::MAX);
+    }
 
     #[test]
     fn defaults_are_valid_and_survive_toml() {

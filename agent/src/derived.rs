@@ -28,6 +28,9 @@ const CPU_S: u64 = 10;
 /// Maximum size of all stored files, bytes; beyond it the least recently used are removed.
 const KEPT_BYTES: u64 = 4 << 30;
 
+/// Beginnings of the names of what is not finished.
+const UNFINISHED: [&str; 2] = ["making-", "adopting-"];
+
 /// The store of derived files.
 #[derive(Debug)]
 pub struct Derived {
@@ -52,8 +55,9 @@ pub fn wanted(cargo: &CargoSpec) -> bool {
 }
 
 impl Derived {
-    /// Opens the store in `dir`, which must exist.
+    /// Opens the store in `dir`, which must exist. What an agent that was killed left half made is removed.
     pub fn new(dir: PathBuf, allow_weak_sandbox: bool) -> Self {
+        sweep(&dir);
         Self { dir, allow_weak_sandbox, busy: Mutex::default() }
     }
 
@@ -119,6 +123,19 @@ impl Derived {
 
     fn busy(&self) -> parking_lot::MutexGuard<'_, HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>> {
         self.busy.lock()
+    }
+}
+
+fn sweep(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if UNFINISHED.iter().any(|start| name.as_encoded_bytes().starts_with(start.as_bytes())) {
+            let path = entry.path();
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            if let Err(error) = removed {
+                tracing::warn!(path = %path.display(), %error, "an unfinished file cannot be removed");
+            }
+        }
     }
 }
 
@@ -196,6 +213,19 @@ mod tests {
         assert_ne!(first, name(&engine("1"), &cargo, island_cache::digest_of(b"b")));
         cargo.engine = serde_json::json!({ "fuel": true });
         assert_ne!(first, name(&engine("1"), &cargo, digest));
+    }
+
+    #[test]
+    fn what_a_killed_agent_left_is_removed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(dir.path().join("making-1/scratch")).expect("a folder");
+        fs::write(dir.path().join("making-1/scratch/derived"), "half").expect("write");
+        fs::write(dir.path().join("adopting-2"), "half").expect("write");
+        fs::write(dir.path().join("abc-def"), "whole").expect("write");
+        Derived::new(dir.path().to_owned(), false);
+        let left: Vec<_> =
+            fs::read_dir(dir.path()).expect("list").flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left, ["abc-def"]);
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub struct EgressMounts {
 impl EgressMounts {
     /// Creates mounts in `dir` for what the owner allows.
     pub fn new(dir: PathBuf, log_dir: PathBuf, allowed: Egress, forwarder: PathBuf) -> Self {
-        Self { dir, log_dir, allowed, forwarder, outside: Arc::new(Internet) }
+        Self { dir, log_dir, allowed, forwarder, outside: Arc::new(Internet::default()) }
     }
 
     /// Creates the mount of an attempt whose Cargo declares addresses. Admission has checked that the owner allows all of them.

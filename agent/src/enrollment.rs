@@ -2,18 +2,21 @@
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::PathBuf,
 };
 
 use island_daemon::notify;
 use island_protocol::ids::HostId;
+use nix::unistd::Uid;
+#[cfg(target_os = "linux")]
+use nix::unistd::{Gid, setgid, setgroups, setuid};
 
 use crate::{
     agent::{coordinator_url, stop_requested},
     clock,
     config::{ApiKeyError, Config},
-    identity::{self, Identity, IdentityError},
+    identity::{Identity, IdentityError},
     link::credentials::{self, CredentialsError, Enrollment},
     state_lock::{LockError, StateLock},
 };
@@ -21,7 +24,7 @@ use crate::{
 /// An Island that cannot be enrolled or removed from the network.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollError {
-    /// The state folder cannot be created or its files cannot be handed over.
+    /// The state folder cannot be created or used with the rights of its owner.
     #[error("use the state folder {0}")]
     Folder(PathBuf, #[source] io::Error),
     /// No agent can run on the state folder.
@@ -66,7 +69,6 @@ pub async fn enroll(config: &Config, show: impl Fn(&str)) -> Result<String, Enro
         show(&format!("This Island's code is {code}, valid until {until}. Confirm it with your account:\n\n    island hosts pair {code}\n\n"));
     })
     .await?;
-    hand_over(state)?;
     let (name, url) = (&enrollment.name, &enrollment.api_url);
     let next = if StateLock::is_held(state) { "" } else { START };
     Ok(format!("{name} ({}) now belongs to your account at {url}.\n{next}", identity.host_id()))
@@ -129,15 +131,45 @@ fn enrollment(config: &Config) -> Result<Enrollment, EnrollError> {
     })
 }
 
-/// Hands over every file of the state folder that root wrote.
-fn hand_over(state: &Path) -> Result<(), EnrollError> {
-    let failed = |error| EnrollError::Folder(state.to_owned(), error);
-    for entry in fs::read_dir(state).map_err(failed)?.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            identity::hand_over(state, &[&entry.path()]).map_err(failed)?;
-        }
+/// Gives up root's rights for those of the user to whom the state folder belongs. That user may put links there, which must
+/// not be followed with root's rights; what is written belongs to the agent. The API key is read before.
+///
+/// Holds for all threads of the process, for good.
+pub fn become_owner(config: &mut Config) -> Result<(), EnrollError> {
+    if !Uid::effective().is_root() {
+        return Ok(());
     }
+    let failed = |error| EnrollError::Folder(config.state_dir.clone(), error);
+    let owner = match fs::metadata(&config.state_dir) {
+        Ok(about) => (about.uid(), about.gid()),
+        // It is created, and belongs to root.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    if owner.0 == 0 {
+        return Ok(());
+    }
+    let api_key = config.read_api_key()?;
+    give_up_rights(owner.0, owner.1).map_err(failed)?;
+    (config.api_key, config.api_key_file) = (api_key, None);
     Ok(())
+}
+
+/// Continues with the rights of a user and of one group. Only root may call it.
+#[cfg(target_os = "linux")]
+fn give_up_rights(uid: u32, gid: u32) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    // Called by root, these set the saved ids, too: there is no way back.
+    setgroups(&[gid]).and_then(|()| setgid(gid)).and_then(|()| setuid(uid)).map_err(io::Error::from)
+}
+
+/// Refuses: macOS asks its directory service for the groups of a process, so that root's cannot be given up reliably.
+#[cfg(not(target_os = "linux"))]
+fn give_up_rights(uid: u32, _gid: u32) -> io::Result<()> {
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("it belongs to user {uid}: run this as that user, not as root"),
+    ))
 }
 
 /// `ABCDEF` as `ABC-DEF`.
@@ -171,5 +203,55 @@ mod tests {
         };
         let error = enroll(&config, |_| ()).await.expect_err("no key");
         assert!(error.to_string().contains("/absent/key"), "{error}");
+    }
+
+    /// Names the state folder to the process that the test below starts.
+    #[cfg(target_os = "linux")]
+    const STATE: &str = "ISLAND_TEST_ENROLLMENT_STATE";
+    /// Its exit status if it may not open its identity.
+    #[cfg(target_os = "linux")]
+    const REFUSED: i32 = 3;
+
+    /// As `sudo island-agent enroll` in a folder in which a worker that was taken over has prepared a link.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn root_does_not_follow_links_of_the_folders_owner() {
+        if let Some(state) = std::env::var_os(STATE) {
+            // Giving up rights holds for the whole process.
+            let mut config = Config { state_dir: state.into(), ..Config::default() };
+            become_owner(&mut config).expect("rights are given up");
+            assert!(setuid(Uid::from_raw(0)).is_err(), "there is no way back");
+            let identity = Identity::load_or_create(&config.state_dir, || HostId(uuid::Uuid::nil()));
+            std::process::exit(if identity.is_ok() { 0 } else { REFUSED });
+        }
+        if !Uid::effective().is_root() {
+            return island_testing::skip("giving up root's rights", "only root has them");
+        }
+        let folder = tempfile::tempdir().expect("temporary folder");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
+        let (state, precious) = (folder.path().join("state"), folder.path().join("precious"));
+        let enroll = || {
+            std::process::Command::new(std::env::current_exe().expect("this test"))
+                .args(["--exact", "enrollment::tests::root_does_not_follow_links_of_the_folders_owner"])
+                .env(STATE, &state)
+                .status()
+                .expect("the test runs again")
+                .code()
+        };
+        fs::create_dir(&state).expect("a folder");
+        fs::write(&precious, "precious").expect("write");
+        std::os::unix::fs::symlink(&precious, state.join("identity.lock")).expect("a link");
+        std::os::unix::fs::chown(&state, Some(65534), Some(65534)).expect("chown");
+        assert_eq!(enroll(), Some(REFUSED), "the lock is a link to root's file");
+        assert_eq!(fs::read_to_string(&precious).expect("read"), "precious");
+        assert_eq!(fs::metadata(&precious).expect("metadata").uid(), 0);
+        // Without the link, everything belongs to the owner of the folder.
+        fs::remove_file(state.join("identity.lock")).expect("removed");
+        assert_eq!(enroll(), Some(0));
+        let entries: Vec<_> = fs::read_dir(&state).expect("list").flatten().collect();
+        assert!(
+            entries.len() == 2
+                && entries.iter().all(|entry| entry.metadata().expect("metadata").uid() == 65534)
+        );
     }
 }

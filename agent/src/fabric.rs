@@ -49,6 +49,12 @@ pub enum FabricError {
     /// The message or its answer is not valid JSON of the expected form.
     #[error("encode or decode a message")]
     Json(#[source] serde_json::Error),
+    /// Another agent with this identity has registered.
+    #[error(
+        "another agent has this Island's identity; give each machine its own: stop one agent, delete its state folder, \
+         and enroll it again"
+    )]
+    Duplicate,
 }
 
 /// Publishes and requests for this Island, on the current connection.

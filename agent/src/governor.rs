@@ -8,17 +8,20 @@ use std::{
 };
 
 use island_daemon::{chain::Chain, files::write_atomic, latest::Latest};
+use island_protocol::time::Timestamp;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::policy::{
-    OwnerOrder, Rules, Stance, Verdict, decide,
+    Cause, OwnerOrder, Rules, Stance, Verdict, decide,
     gpus::paused_gpus,
+    presence::{LoginManager, Presence},
     schedule::Moment,
-    sensors::{InputDevices, SensorReadings},
+    sensors::{SensorReadings, Terminals},
 };
-use crate::{inventory::meter::Sample, supervisor::Supervisor};
+use crate::{clock, inventory::meter::Sample, journal::boot_id, supervisor::Supervisor};
 
 /// Time between two evaluations if an owner may return to the machine, which must be free within a second.
 const QUICK: Duration = Duration::from_millis(400);
@@ -26,15 +29,97 @@ const QUICK: Duration = Duration::from_millis(400);
 const SLOW: Duration = Duration::from_secs(5);
 /// File of the owner's order, so that it survives restarts.
 const FILE: &str = "owner.json";
+/// Longest time for which the agent may be held for an update with one request.
+const MAX_HOLD: Duration = Duration::from_mins(10);
+
+/// The owner's order, and when it ends on the clock that counts from the start of the machine: nobody can set that one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Kept {
+    order: OwnerOrder,
+    ends_ms: Option<u64>,
+}
+
+/// [`Kept`] on disk.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    order: OwnerOrder,
+    /// When it ends, in the run of the machine in which it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ends: Option<BootMoment>,
+}
+
+/// A moment in one run of the machine.
+#[derive(Debug, Serialize, Deserialize)]
+struct BootMoment {
+    boot_id: String,
+    at_ms: u64,
+}
+
+impl Kept {
+    /// Converts the end in local time of an order that is given now. `now` and `boot_ms` are the present times of both clocks.
+    fn new(order: OwnerOrder, now: Timestamp, boot_ms: u64) -> Self {
+        let ends_ms = match order {
+            OwnerOrder::Pause { until: Some(until) } => {
+                let left_ms = until.unix_ms().saturating_sub(now.unix_ms()).max(0);
+                Some(boot_ms.saturating_add(left_ms.unsigned_abs()))
+            }
+            _ => None,
+        };
+        Self { order, ends_ms }
+    }
+
+    /// What an order that cannot be read counts as.
+    fn pause() -> Self {
+        Self { order: OwnerOrder::Pause { until: None }, ends_ms: None }
+    }
+
+    /// Reads the file. Its time of day counts only if the machine was started again since.
+    fn read(file: &Path) -> Self {
+        let text = match fs::read(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::default(),
+            Err(error) => {
+                tracing::warn!(path = %file.display(), %error, "the owner's last order cannot be read: pausing");
+                return Self::pause();
+            }
+        };
+        match serde_json::from_slice::<Stored>(&text) {
+            Ok(Stored { order, ends: Some(ends) }) if ends.boot_id == boot_id() => {
+                Self { order, ends_ms: Some(ends.at_ms) }
+            }
+            Ok(Stored { order, .. }) => Self::new(order, clock::now(), clock::boot_ms()),
+            Err(error) => {
+                tracing::warn!(path = %file.display(), %error, "the owner's last order cannot be read: pausing");
+                Self::pause()
+            }
+        }
+    }
+
+    fn write(&self, file: &Path) -> io::Result<()> {
+        let ends = self.ends_ms.map(|at_ms| BootMoment { boot_id: boot_id(), at_ms });
+        let text = serde_json::to_vec(&Stored { order: self.order, ends }).map_err(io::Error::other)?;
+        write_atomic(file, &text, 0o600)
+    }
+
+    fn is_over(&self, boot_ms: u64) -> bool {
+        self.ends_ms.is_some_and(|ends_ms| boot_ms >= ends_ms)
+    }
+}
 
 /// Evaluates the rules and orders of the owner.
 #[derive(Debug)]
 pub struct Governor {
     rules: Rules,
-    input_devices: InputDevices,
+    terminals: Terminals,
+    login_manager: LoginManager,
     load: watch::Receiver<Arc<Sample>>,
     file: PathBuf,
-    order: Mutex<OwnerOrder>,
+    /// Held while the file is written or removed: file and memory change together.
+    kept: Mutex<Kept>,
+    /// Until when an update holds the agent, in milliseconds since boot. Beside the owner's order, which it never changes.
+    held_until_ms: Mutex<Option<u64>>,
+    presence: Mutex<Presence>,
     changed: Notify,
     stance: watch::Sender<Stance>,
 }
@@ -43,19 +128,16 @@ impl Governor {
     /// Loads the order that is stored in the folder `state`. An order that cannot be read counts as a pause.
     pub fn load(rules: Rules, state: &Path, load: watch::Receiver<Arc<Sample>>) -> Self {
         let file = state.join(FILE);
-        let order = match fs::read(&file) {
-            Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
-                tracing::warn!(path = %file.display(), %error, "the owner's last order cannot be read: pausing");
-                OwnerOrder::Pause { until: None }
-            }),
-            Err(_) => OwnerOrder::None,
-        };
+        let kept = Mutex::new(Kept::read(&file));
         let governor = Self {
             rules,
-            input_devices: InputDevices::default(),
+            terminals: Terminals::default(),
+            login_manager: LoginManager::default(),
             load,
             file,
-            order: Mutex::new(order),
+            kept,
+            held_until_ms: Mutex::default(),
+            presence: Mutex::default(),
             changed: Notify::new(),
             stance: watch::Sender::default(),
         };
@@ -63,18 +145,46 @@ impl Governor {
         governor
     }
 
-    /// Returns the owner's latest order.
+    /// Returns the owner's latest order, unless it is over.
     pub fn order(&self) -> OwnerOrder {
-        *self.order.lock()
+        let mut kept = self.kept.lock();
+        if kept.is_over(clock::boot_ms()) {
+            *kept = Kept::default();
+            // Under the lock, so that a pause which was just renewed keeps its file.
+            if let Err(error) = fs::remove_file(&self.file)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(path = %self.file.display(), error = %Chain(&error), "cannot remove a pause that is over");
+            }
+        }
+        kept.order
     }
 
     /// Applies an order of the owner. When this returns, the order is on disk and no job is accepted against it.
     pub fn set_order(&self, order: OwnerOrder) -> io::Result<Verdict> {
-        write_atomic(&self.file, &serde_json::to_vec(&order).map_err(io::Error::other)?, 0o600)?;
-        *self.order.lock() = order;
+        {
+            let new = Kept::new(order, clock::now(), clock::boot_ms());
+            let mut kept = self.kept.lock();
+            new.write(&self.file)?;
+            *kept = new;
+        }
         self.evaluate();
         self.changed.notify_one();
         Ok(self.stance.latest().verdict)
+    }
+
+    /// Accepts no new jobs for this time, at most ten minutes, because an update is due; zero ends that. Not stored: an agent that was
+    /// replaced is not held any more, and an updater that was killed holds it no longer than it requested.
+    pub fn hold_for(&self, time: Duration) -> Verdict {
+        let ms = time.min(MAX_HOLD).as_millis() as u64;
+        *self.held_until_ms.lock() = (ms > 0).then(|| clock::boot_ms().saturating_add(ms));
+        self.evaluate();
+        self.changed.notify_one();
+        self.stance.latest().verdict
+    }
+
+    fn is_held(&self) -> bool {
+        self.held_until_ms.lock().is_some_and(|until_ms| clock::boot_ms() < until_ms)
     }
 
     /// Follows the result of the evaluation.
@@ -91,6 +201,14 @@ impl Governor {
     pub async fn run(&self, supervisor: Arc<Supervisor>, stop: CancellationToken) {
         let mut load = self.load.clone();
         loop {
+            if self.rules.idle_minutes > 0 {
+                let before = self.presence.lock().clone();
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    now = before.refreshed(&self.login_manager) => *self.presence.lock() = now,
+                }
+            }
             self.evaluate();
             let stance = self.stance.latest();
             tokio::select! {
@@ -113,13 +231,17 @@ impl Governor {
 
     /// Evaluates once. Receivers are notified only if the result changed.
     fn evaluate(&self) {
-        let idle =
-            (self.rules.idle_minutes > 0).then(|| self.input_devices.idle(SystemTime::now())).flatten();
+        let idle = || self.presence.lock().idle(self.terminals.idle(SystemTime::now()));
+        let idle = (self.rules.idle_minutes > 0).then(idle).flatten();
         let load = self.load.latest();
         let readings = SensorReadings::of(&load, idle, &self.rules.gpu);
         let (moment, order) = (Moment::now(), self.order());
         let before = self.stance.latest();
-        let verdict = decide(&self.rules, order, moment, &readings, &before.verdict);
+        let mut verdict = decide(&self.rules, order, moment, &readings, &before.verdict);
+        if verdict == Verdict::Yes && self.is_held() {
+            verdict =
+                Verdict::Finish { cause: Cause::Updating, reason: "an update is about to start".into() };
+        }
         let paused_gpus = paused_gpus(&self.rules.gpu, &load.gpus, &before.paused_gpus);
         if verdict != before.verdict {
             tracing::info!(%verdict, "the owner's rules");
@@ -136,15 +258,6 @@ impl Governor {
             (stance.verdict, stance.paused_gpus) = (verdict, paused_gpus);
             is_new
         });
-        if let OwnerOrder::Pause { until: Some(until) } = order
-            && moment.now >= until
-        {
-            // The pause is over; its file is removed.
-            *self.order.lock() = OwnerOrder::None;
-            if let Err(error) = fs::remove_file(&self.file) {
-                tracing::warn!(path = %self.file.display(), error = %Chain(&error), "cannot remove a pause that is over");
-            }
-        }
     }
 }
 
@@ -179,10 +292,71 @@ mod tests {
     }
 
     #[test]
+    fn an_order_is_a_pause_if_its_file_cannot_be_opened() {
+        let state = tempfile::tempdir().expect("a folder");
+        // Also for root, reading a folder fails, and not because nothing is there.
+        fs::create_dir(state.path().join(FILE)).expect("a folder");
+        assert_eq!(governor(state.path()).stance().latest().verdict.cause(), Some(Cause::Paused));
+    }
+
+    #[test]
     fn a_pause_that_is_over_is_removed() {
         let state = tempfile::tempdir().expect("a folder");
-        let until = Some(island_protocol::time::Timestamp::from_unix_ms(1));
+        let until = Some(Timestamp::from_unix_ms(1));
         governor(state.path()).set_order(OwnerOrder::Pause { until }).expect("stored");
         assert!(!state.path().join(FILE).exists());
+    }
+
+    #[test]
+    fn a_step_of_the_system_clock_ends_no_pause() {
+        let at = Timestamp::from_unix_ms;
+        let hour = Kept::new(OwnerOrder::Pause { until: Some(at(3_600_000)) }, at(0), 500);
+        assert!(!hour.is_over(3_600_499) && hour.is_over(3_600_500), "an hour after it was given");
+        let state = tempfile::tempdir().expect("a folder");
+        let file = state.path().join(FILE);
+        // Its end has passed on the system clock, as after a step, and not on the other clock.
+        let ends_ms = Some(clock::boot_ms() + 3_600_000);
+        let kept = Kept { order: OwnerOrder::Pause { until: Some(at(1)) }, ends_ms };
+        kept.write(&file).expect("stored");
+        assert_eq!(governor(state.path()).stance().latest().verdict.cause(), Some(Cause::Paused));
+        // After a start of the machine only the system clock is known.
+        let text = r#"{"order":"pause","until":"1970-01-01T00:00:01Z","ends":{"boot_id":"other","at_ms":0}}"#;
+        fs::write(&file, text).expect("stored");
+        assert_eq!(governor(state.path()).stance().latest().verdict, Verdict::Yes);
+    }
+
+    #[test]
+    fn a_pause_that_is_renewed_while_it_ends_is_kept() {
+        let state = tempfile::tempdir().expect("a folder");
+        let governor = governor(state.path());
+        for _ in 0..100 {
+            let until = Some(clock::now());
+            governor.set_order(OwnerOrder::Pause { until }).expect("stored");
+            std::thread::scope(|scope| {
+                scope.spawn(|| governor.order());
+                governor.set_order(OwnerOrder::Pause { until: None }).expect("stored");
+            });
+            assert_eq!(governor.order(), OwnerOrder::Pause { until: None });
+            assert!(state.path().join(FILE).exists());
+        }
+    }
+
+    #[test]
+    fn an_update_holds_the_agent_beside_the_owners_order() {
+        let state = tempfile::tempdir().expect("a folder");
+        let governor = governor(state.path());
+        let pause = OwnerOrder::Pause { until: None };
+        governor.set_order(pause).expect("stored");
+        assert_eq!(governor.hold_for(Duration::from_mins(1)).cause(), Some(Cause::Paused));
+        governor.set_order(OwnerOrder::None).expect("stored");
+        assert_eq!(governor.stance().latest().verdict.cause(), Some(Cause::Updating));
+        governor.set_order(pause).expect("stored");
+        assert_eq!(governor.hold_for(Duration::ZERO).cause(), Some(Cause::Paused), "the pause remains");
+        governor.set_order(OwnerOrder::None).expect("stored");
+        assert_eq!(governor.stance().latest().verdict, Verdict::Yes);
+        governor.hold_for(Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(5));
+        governor.evaluate();
+        assert_eq!(governor.stance().latest().verdict, Verdict::Yes, "it expires");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{MetadataExt as _, chown},
     path::{Path, PathBuf},
 };
 
@@ -70,8 +69,8 @@ struct Stored {
 }
 
 impl Identity {
-    /// Reads the identity in `folder`, or generates one with the id that `fresh` returns. Its file is readable only by the user to
-    /// whom the folder belongs, also if root runs this program.
+    /// Reads the identity in `folder`, or generates one with the id that `fresh` returns. Its file is readable only by the user
+    /// of this program.
     pub fn load_or_create(folder: &Path, fresh: impl FnOnce() -> HostId) -> Result<Self, IdentityError> {
         let path = folder.join(FILE);
         match fs::read(&path) {
@@ -97,7 +96,7 @@ impl Identity {
             return Self::parse(&bytes).map_err(|source| IdentityError::Malformed { path, source });
         }
         let made = Self { host_id: fresh(), key: KeyPair::new_user() };
-        made.store(&path).and_then(|()| hand_over(folder, &[&path, &folder.join(LOCK)])).map_err(failed)?;
+        made.store(&path).map_err(failed)?;
         Ok(made)
     }
 
@@ -173,17 +172,6 @@ fn nonce() -> Nonce {
     Nonce(uuid::Uuid::new_v4())
 }
 
-/// Gives files that root wrote into `folder` to the user to whom the folder belongs: the agent runs as that user.
-pub fn hand_over(folder: &Path, files: &[&Path]) -> io::Result<()> {
-    let owner = fs::metadata(folder)?;
-    for file in files {
-        if fs::metadata(file)?.uid() != owner.uid() {
-            chown(file, Some(owner.uid()), Some(owner.gid()))?;
-        }
-    }
-    Ok(())
-}
-
 /// Whether `signature` (base64) is `public_key`'s signature of a message on the fabric.
 pub fn verifies(public_key: &str, subject: &str, payload: &[u8], signature: &str) -> bool {
     let (Ok(key), Ok(signature)) = (KeyPair::from_public_key(public_key), BASE64.decode(signature)) else {
@@ -206,22 +194,6 @@ mod tests {
         assert_eq!((again.host_id(), again.public_key()), (made.host_id(), made.public_key()));
         let permissions = fs::metadata(folder.path().join(FILE)).expect("metadata").permissions();
         assert_eq!(permissions.mode() & 0o777, 0o600);
-    }
-
-    #[test]
-    fn belongs_to_the_user_of_its_folder_from_the_start() {
-        let folder = tempfile::tempdir().expect("temporary folder");
-        if let Err(error) = chown(folder.path(), Some(65_534), Some(65_534)) {
-            return island_testing::skip(
-                "an identity that root generates for another user",
-                &error.to_string(),
-            );
-        }
-        Identity::load_or_create(folder.path(), || HostId(uuid::Uuid::nil())).expect("create");
-        for name in [FILE, LOCK] {
-            let owner = fs::metadata(folder.path().join(name)).expect("metadata").uid();
-            assert_eq!(owner, 65_534, "{name}");
-        }
     }
 
     #[test]

@@ -186,6 +186,8 @@ impl JobContext {
         fail_point!("job.begin", island_daemon::failpoint::crash);
         let guard = RunGuard::begin(visit.worker(), self.attempt.key(), command);
         let done = beside(exit.as_mut(), self.follow(guard, events)).await;
+        // Before the list of connections, which is appended when `exit` is dropped.
+        self.pool.collect_log(visit.worker(), self.attempt.key());
         if assignment.isolated {
             visit.worker().send(Command::Stop { now: false });
         }
@@ -205,6 +207,8 @@ impl JobContext {
         let command = Command::Resume { attempt: Arc::clone(&self.attempt), from, sink };
         let guard = RunGuard::begin(visit.worker(), self.attempt.key(), command);
         let done = beside(exit.as_mut(), self.follow(guard, events)).await;
+        // Before the list of connections, which is appended when `exit` is dropped.
+        self.pool.collect_log(visit.worker(), self.attempt.key());
         if self.attempt.assignment().isolated {
             visit.worker().send(Command::Stop { now: false });
         }
@@ -247,8 +251,11 @@ impl JobContext {
                     }
                 }
                 () = &mut grace, if told_to_end => {
-                    tracing::warn!(%key, instance = %worker.instance, "an engine did not end a cancelled attempt");
-                    worker.send(Command::Kill(WorkerExit::Stalled));
+                    let ends_worker = is_alone(worker.stats().jobs);
+                    tracing::warn!(%key, instance = %worker.instance, ends_worker, "an engine did not end a cancelled attempt");
+                    if ends_worker {
+                        worker.send(Command::Kill(WorkerExit::Stalled));
+                    }
                     return Err(Broken::Failed(self.attempt.reason().unwrap_or_else(deadline_failure)));
                 }
             }
@@ -276,8 +283,7 @@ impl JobContext {
 
     /// Resolves with the reason when the attempt is cancelled or past its deadline.
     async fn stopped(&self) -> Failure {
-        let left_ms = self.attempt.assignment().deadline.unix_ms() - clock::now().unix_ms();
-        let left = Duration::from_millis(left_ms.clamp(0, 30 * 24 * 3_600_000) as u64);
+        let left = self.attempt.time_left(clock::boot_ms());
         tokio::select! {
             biased;
             () = self.attempt.cancelled().cancelled() => {}
@@ -338,6 +344,12 @@ impl Drop for RunGuard<'_> {
     }
 }
 
+/// Whether a worker that runs this many jobs may be ended because one of them does not end. Otherwise a consumer could end the jobs of others
+/// by cancelling one in the middle of a long step. The engine ends it with that step; one that hangs is detected by its pulses.
+fn is_alone(jobs: u32) -> bool {
+    jobs <= 1
+}
+
 async fn broken_by(worker: &WorkerHandle) -> Broken {
     let death = worker.death().await;
     Broken::Worker { failure: death.failure(), retry: death.is_worth_a_retry() }
@@ -353,5 +365,16 @@ fn spool_failure(error: &SpoolError) -> Failure {
         Failure::of_host(FailureCode::DiskFull, "no disk space for the job's events")
     } else {
         Failure::of_host(FailureCode::InternalError, "the job's events could not be stored")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_worker_without_other_jobs_is_ended() {
+        assert!(is_alone(1), "a worker with this job only is ended");
+        assert!(!is_alone(2));
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use fail::fail_point;
-use island_protocol::{fabric::Assignment, ids::AttemptKey, time::Timestamp};
+use island_protocol::{fabric::Assignment, ids::AttemptKey};
 use serde::{Deserialize, Serialize};
 
 /// Extension of a record that is being written.
@@ -20,8 +20,8 @@ const UNFINISHED: &str = "tmp";
 pub struct Record {
     /// What was accepted.
     pub assignment: Assignment,
-    /// When it was accepted.
-    pub accepted_at: Timestamp,
+    /// When it was accepted, in milliseconds since the boot: the wall-clock time may jump.
+    pub accepted_ms: u64,
     /// The boot of the machine: after another one, no worker can still hold the attempt.
     pub boot_id: String,
 }
@@ -135,11 +135,7 @@ mod tests {
     fn records_are_read_back_and_invalid_files_removed() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let journal = Journal::new(folder.path().to_owned());
-        let record = Record {
-            assignment: testing::assignment(1, 1),
-            accepted_at: Timestamp::from_unix_ms(5),
-            boot_id: boot_id(),
-        };
+        let record = Record { assignment: testing::assignment(1, 1), accepted_ms: 5, boot_id: boot_id() };
         journal.write(&record).expect("write");
         journal.write(&record).expect("write again");
         fs::write(folder.path().join("invalid.json"), "{\"assignment\": 3").expect("write an invalid file");

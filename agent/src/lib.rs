@@ -19,6 +19,7 @@
 //! | [`pool`] | owns the workers: one per loaded model |
 //! | [`worker`] | the task of one worker: frames, commands, stalls, its end |
 //! | [`egress`] | network access of containers |
+//! | [`destinations`] | where files may be downloaded from |
 //! | [`artifacts`], [`derived`] | from a Cargo's files to pinned paths, and files compiled from them |
 //! | [`control`] | the socket and page with which the owner observes and controls the running agent |
 //! | [`earnings`] | what this Island earned, day by day |
@@ -46,6 +47,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod derived;
+pub mod destinations;
 pub mod doctor;
 pub mod earnings;
 pub mod egress;

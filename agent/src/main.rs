@@ -73,6 +73,9 @@ enum Command {
     Resume,
     /// Accept no new jobs; running jobs may finish.
     Drain,
+    /// Accept no new jobs for this time, for an update; 0 ends that. The owner's order stays as it is.
+    #[command(hide = true)]
+    Hold { seconds: u64 },
     /// List the debug logs of jobs, or print those of one job.
     Logs {
         /// Id of a job, or its first characters.
@@ -144,8 +147,8 @@ fn main() -> ExitCode {
     }
     match command {
         Command::Run => run(config),
-        Command::Enroll => enroll(&config, false),
-        Command::Leave => enroll(&config, true),
+        Command::Enroll => enroll(config, false),
+        Command::Leave => enroll(config, true),
         Command::Doctor => examine(&config),
         Command::Status { watch: true, .. } if !(io::stdin().is_terminal() && io::stdout().is_terminal()) => {
             complain(
@@ -161,6 +164,9 @@ fn main() -> ExitCode {
         }
         Command::Resume => order(&config, OwnerOrder::None),
         Command::Drain => order(&config, OwnerOrder::Drain),
+        Command::Hold { seconds } => control(&config, async |agent| {
+            agent.hold(seconds).await.map(|verdict| print(&format!("{verdict}\n")))
+        }),
         Command::Logs { job } => logs(&config, job.as_deref()),
         Command::Config(_) => print(&settings::show(&config.without_secrets())),
     }
@@ -194,7 +200,11 @@ fn run(config: Config) -> ExitCode {
     })
 }
 
-fn enroll(config: &Config, leave: bool) -> ExitCode {
+fn enroll(mut config: Config, leave: bool) -> ExitCode {
+    if let Err(error) = enrollment::become_owner(&mut config) {
+        return fail(&error, &config);
+    }
+    let config = &config;
     let done = runtime().block_on(async {
         if leave {
             enrollment::leave(config).await

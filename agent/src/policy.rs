@@ -9,6 +9,7 @@ use island_protocol::{asking::Asking, cargo::RuntimeType, ids::Slug, time::Times
 use serde::{Deserialize, Serialize};
 
 pub mod gpus;
+pub mod presence;
 pub mod schedule;
 pub mod sensors;
 
@@ -90,6 +91,8 @@ pub enum Cause {
     Paused,
     /// The owner ordered it to drain.
     Draining,
+    /// An update is about to start.
+    Updating,
     /// Outside the owner's hours.
     Schedule,
     /// A person uses the machine.
@@ -178,7 +181,7 @@ impl Default for Stance {
     }
 }
 
-/// Returns what follows from the rules, the owner's order and the sensors; `before` is the previous result.
+/// Returns what follows from the rules, the owner's order, which is not over, and the sensors; `before` is the previous result.
 pub fn decide(
     rules: &Rules,
     order: OwnerOrder,
@@ -195,16 +198,21 @@ pub fn decide(
         OwnerOrder::Pause { until: None } => {
             return leave(Cause::Paused, "until `island-agent resume`".into());
         }
-        OwnerOrder::Pause { until: Some(until) } if moment.now < until => {
+        OwnerOrder::Pause { until: Some(until) } => {
             return leave(Cause::Paused, format!("until {}", clock::local(until)));
         }
         OwnerOrder::Drain => {
             return Verdict::Finish { cause: Cause::Draining, reason: "requested by the owner".into() };
         }
-        OwnerOrder::Pause { .. } | OwnerOrder::None => {}
+        OwnerOrder::None => {}
     }
     if let Some(verdict) = too_much(rules, readings, before) {
         return verdict;
+    }
+    let is_unmeasured = (rules.max_gpu_temperature_c.is_some() && readings.gpu_temperature_unknown)
+        || (rules.max_gpu_power_w.is_some() && readings.gpu_power_unknown);
+    if is_unmeasured {
+        return stop(Cause::Unknown, "a GPU does not report what `[policy]` limits".into());
     }
     if rules.yield_gpu && readings.gpu_in_use {
         return stop(Cause::GpuInUse, "another program computes on a GPU".into());
@@ -269,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn the_owners_order_overrides_the_rules_and_expires() {
+    fn the_owners_order_overrides_the_rules() {
         let (rules, readings) = (Rules::default(), SensorReadings::default());
         let until = |ms| OwnerOrder::Pause { until: Some(Timestamp::from_unix_ms(ms)) };
         assert_eq!(cause(&rules, OwnerOrder::Pause { until: None }, &readings), Some(Cause::Paused));
         assert_eq!(cause(&rules, until(1_000_001), &readings), Some(Cause::Paused));
-        assert_eq!(cause(&rules, until(1_000_000), &readings), None);
+        assert_eq!(cause(&rules, until(1), &readings), Some(Cause::Paused), "the governor ends a pause");
         let drains = decide(&rules, OwnerOrder::Drain, at(0, 0), &readings, &Verdict::Yes);
         assert!(matches!(drains, Verdict::Finish { cause: Cause::Draining, .. }), "running jobs may finish");
     }
@@ -306,6 +314,17 @@ mod tests {
         assert_eq!(then(79.0, &Verdict::Yes), Verdict::Yes);
         assert_eq!(then(79.0, &left).cause(), Some(Cause::Temperature), "not cool enough");
         assert_eq!(then(73.0, &left), Verdict::Yes);
+    }
+
+    #[test]
+    fn a_limit_that_nothing_measures_stops_work() {
+        let limit = Rules { max_gpu_temperature_c: Some(80), ..Rules::default() };
+        let unknown = SensorReadings { gpu_temperature_unknown: true, ..SensorReadings::default() };
+        assert_eq!(cause(&limit, OwnerOrder::None, &unknown), Some(Cause::Unknown));
+        assert_eq!(cause(&Rules::default(), OwnerOrder::None, &unknown), None);
+        assert_eq!(cause(&limit, OwnerOrder::None, &SensorReadings::default()), None, "there is no GPU");
+        let power = SensorReadings { gpu_power_unknown: true, ..SensorReadings::default() };
+        assert_eq!(cause(&limit, OwnerOrder::None, &power), None);
     }
 
     #[test]
@@ -346,7 +365,9 @@ mod tests {
                 gpu_in_use,
                 gpu_use_unknown,
                 gpu_temperature_c: celsius,
+                gpu_temperature_unknown: celsius.is_none(),
                 gpu_power_w: None,
+                gpu_power_unknown: true,
             };
             let verdict = |order| decide(&Rules::default(), order, at(weekday, minute), &readings, &Verdict::Yes);
             prop_assert_eq!(verdict(OwnerOrder::None), Verdict::Yes);

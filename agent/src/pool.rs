@@ -1,5 +1,6 @@
 //! The workers of this Island: one per loaded model, started for its first job, stopped when its memory is needed.
 
+mod limits;
 mod memory;
 
 use std::{
@@ -10,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use island_daemon::latest::Latest;
+use island_daemon::{chain::Chain, latest::Latest};
 use island_protocol::{
     artifact::Artifact,
     cargo::{CargoSpec, RuntimeType},
@@ -21,8 +22,9 @@ use island_protocol::{
 };
 use island_runtimes_worker::{
     frame::HeldJob,
-    host::{self, HostError},
-    launch::{ContainerRules, LAUNCH_FILE, Launch},
+    host::{self, HostError, Orphans},
+    launch::{ContainerRules, LAUNCH_FILE, Launch, SCRATCH_DIR},
+    lockdown::MIN_MEMORY_MB,
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
@@ -32,6 +34,7 @@ use tokio_util::task::TaskTracker;
 use self::memory::Granted;
 use crate::{
     inventory::{engine_devices::EngineDevices, gpu::Card, meter::Sample, runtimes::Runtimes},
+    job_logs,
     model_demand::ModelDemand,
     policy::{
         Stance,
@@ -44,6 +47,10 @@ use crate::{
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// The same if the owner requires the machine at once.
 const LEAVE_GRACE: Duration = Duration::from_millis(400);
+/// Time before the containers of a worker that has ended are removed again, if that failed; doubles.
+const FIRST_REAP_WAIT: Duration = Duration::from_secs(2);
+/// The longest such time.
+const MAX_REAP_WAIT: Duration = Duration::from_mins(1);
 /// File in a worker's folder that contains its key, so that a restarted agent can identify the worker.
 const KEY_SUFFIX: &str = "key";
 
@@ -214,6 +221,7 @@ impl Pool {
         artifacts: &BTreeMap<String, PathBuf>,
     ) -> Result<WorkerClaim, AcquireError> {
         self.model_demand().note(key.clone(), Instant::now());
+        self.make_room_for_job(cargo).await?;
         if let Some(claim) = self.claim(key) {
             return Ok(claim);
         }
@@ -261,6 +269,9 @@ impl Pool {
                 None => remove_worker(&dir),
             }
         }
+        // Nothing starts yet: whatever does not belong to the workers that were found is left of those that ended.
+        let alive = found.iter().map(|(worker, _)| worker.instance).collect();
+        self.reap(&Orphans::AllBut(alive)).await;
         Ok(found)
     }
 
@@ -268,6 +279,11 @@ impl Pool {
     pub fn gpus_of(&self, key: &ModelKey) -> Vec<u32> {
         let worker = self.find(key);
         worker.map_or_else(Vec::new, |worker| worker.launch.gpus.iter().map(|gpu| gpu.index).collect())
+    }
+
+    /// Moves the debug log that a worker wrote for an attempt to the other logs, if there is one.
+    pub fn collect_log(&self, worker: &WorkerHandle, key: AttemptKey) {
+        job_logs::collect(&worker.dir.join(SCRATCH_DIR), &self.config.log_dir, key);
     }
 
     /// The devices of each engine that can use a GPU.
@@ -333,7 +349,11 @@ impl Pool {
         let binary = self.runtimes.binary(cargo).map_err(AcquireError::NoRuntime)?;
         let instance = InstanceId(uuid::Uuid::new_v4());
         let dir = self.config.dir.join(short_name(instance));
-        let launch = self.launch(instance, cargo, artifacts, granted);
+        let launch = Launch {
+            // Its own folder: a job's log is nothing that other workers may read or change. The agent collects it.
+            log_dir: Some(dir.join(SCRATCH_DIR)),
+            ..self.launch(instance, cargo, artifacts, granted)
+        };
         let text = serde_json::to_vec(key).expect("a key is valid JSON");
         let noted = fs::write(dir.with_extension(KEY_SUFFIX), text);
         noted.map_err(|source| AcquireError::Start(HostError::Prepare(dir.clone(), source)))?;
@@ -355,7 +375,6 @@ impl Pool {
         granted: Granted,
     ) -> Launch {
         let common = Launch {
-            log_dir: Some(self.config.log_dir.clone()),
             threads: self.config.threads,
             allow_weak_sandbox: self.config.allow_weak_sandbox,
             containers: self.config.containers.clone(),
@@ -369,7 +388,7 @@ impl Pool {
                 folders,
                 environment: gpus::container_environment(&granted.gpus, &self.load.latest().gpus),
                 gpus: granted.gpus,
-                memory_limit_mb: granted.ram_mb,
+                memory_limit_mb: granted.ram_mb.max(MIN_MEMORY_MB),
                 slots: self.config.shared_slots,
                 ..common
             };
@@ -398,8 +417,35 @@ impl Pool {
             if worker.has_exited() {
                 pool.runtimes.own_processes().remove(worker.pid);
                 remove_worker(&worker.dir);
+                pool.reap_until_done(&worker).await;
             }
         });
+    }
+
+    /// Removes the containers of workers that have ended; returns whether none is left.
+    async fn reap(&self, orphans: &Orphans) -> bool {
+        let Some(binary) = self.runtimes.container_binary() else { return true };
+        let daemon = self.config.containers.socket.as_deref();
+        match host::reap(&binary, &self.config.dir, orphans, daemon).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "containers of a worker that has ended may still run");
+                false
+            }
+        }
+    }
+
+    /// Removes the containers of a worker that has ended, as often as it takes. An agent that stops tries once more; the next one tries again.
+    async fn reap_until_done(&self, worker: &WorkerHandle) {
+        if worker.launch.cargo.runtime_type != RuntimeType::Container {
+            return;
+        }
+        let orphans = Orphans::Of(vec![worker.instance]);
+        let mut wait = FIRST_REAP_WAIT;
+        while !self.reap(&orphans).await && !self.tasks.is_closed() {
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(MAX_REAP_WAIT);
+        }
     }
 
     /// Number of models whose demand is known.
@@ -434,9 +480,14 @@ fn take_all_or_none<T>(
     Some(list.extract_if(.., |one| is_chosen(one)).collect())
 }
 
-/// Memory limit of a worker: twice the requirement of its Cargo, within free memory, and at least what was planned for it.
+/// Memory limit of a worker: twice the requirement of its Cargo, within free memory, and at least what was planned for it. Never 0.
 fn memory_limit(required_mb: u64, free_mb: u64, planned_mb: u64) -> u64 {
-    if required_mb == 0 { free_mb } else { (required_mb * 2 + 512).min(free_mb).max(planned_mb) }
+    let limit = if required_mb == 0 {
+        free_mb
+    } else {
+        required_mb.saturating_mul(2).saturating_add(512).min(free_mb)
+    };
+    limit.max(planned_mb).max(MIN_MEMORY_MB)
 }
 
 /// Short, because the path of a socket has at most 107 bytes.
@@ -505,6 +556,8 @@ mod tests {
     #[test]
     fn a_limit_is_twice_the_requirement_within_free_memory() {
         assert_eq!(memory_limit(0, 4000, 0), 4000);
+        assert_eq!(memory_limit(0, 0, 0), MIN_MEMORY_MB, "no free memory is not the same as no limit");
+        assert_eq!(memory_limit(u64::MAX, 4000, 0), 4000);
         assert_eq!(memory_limit(1000, 8000, 1000), 2512);
         assert_eq!(memory_limit(1000, 1200, 1000), 1200);
         assert_eq!(memory_limit(1000, 900, 1000), 1000);

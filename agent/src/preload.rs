@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use island_cache::{Cache, Progress};
+use island_cache::{Cache, GetError, Progress};
 use island_coordinator_client::{Client, ClientError};
 use island_daemon::{chain::Chain, latest::Latest};
 use island_protocol::{
@@ -20,10 +20,16 @@ use serde::{Deserialize, Serialize};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{artifacts::is_image_reference, config::PreloadSection, supervisor::Supervisor};
+use crate::{
+    artifacts::is_image_reference,
+    config::PreloadSection,
+    supervisor::{Supervisor, while_accepting},
+};
 
+mod backoff;
 pub mod plan;
 
+use backoff::Backoff;
 use plan::{CachedFile, FetchOption};
 
 /// Bytes per second that are assumed until a download was measured.
@@ -56,6 +62,7 @@ pub struct Preloader {
     /// Bytes per second of the latest downloads.
     speed: Mutex<f64>,
     last: Mutex<Option<Round>>,
+    backoff: Mutex<Backoff>,
 }
 
 /// A Cargo that could be preloaded.
@@ -87,7 +94,17 @@ impl Preloader {
     ) -> Self {
         let now = watch::Sender::new(None);
         let speed = Mutex::new(ASSUMED_SPEED);
-        Self { host, client, cache, supervisor, settings, now, speed, last: Mutex::default() }
+        Self {
+            host,
+            client,
+            cache,
+            supervisor,
+            settings,
+            now,
+            speed,
+            last: Mutex::default(),
+            backoff: Mutex::default(),
+        }
     }
 
     /// Follows the current download.
@@ -112,7 +129,8 @@ impl Preloader {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                done = self.round(&stop) => if let Err(error) = done {
+                // The owner's pause and hours end downloads, too; the next round continues them.
+                done = while_accepting(self.supervisor.stances(), self.round(&stop)) => if let Some(Err(error)) = done {
                     tracing::info!(error = %Chain(&error), "recommendations could not be obtained");
                 }
             }
@@ -143,7 +161,7 @@ impl Preloader {
             })
             .collect();
         let free = self.cache.free_bytes();
-        let plan = plan::plan(&options, &held, free, self.settings.max_gb << 30);
+        let plan = plan::plan(&options, &held, free, self.settings.max_bytes());
         for &at in &plan.remove {
             if self.cache.remove(files[at].digest) {
                 tracing::info!(digest = %files[at].digest, mb = files[at].size >> 20, "removed a model for one with more demand");
@@ -182,6 +200,9 @@ impl Preloader {
             }
             let missing = fetched.into_iter().filter(|artifact| self.cache.lookup(artifact).is_none());
             let missing: Vec<Artifact> = missing.cloned().collect();
+            if missing.iter().any(|artifact| self.backoff.lock().is_waiting(&artifact.url, Instant::now())) {
+                continue;
+            }
             let bytes = missing.iter().filter_map(|artifact| artifact.size_bytes).sum();
             if bytes > 0 {
                 offered.push(Candidate {
@@ -209,9 +230,13 @@ impl Preloader {
                 });
             });
             if let Err(error) = self.cache.get(artifact, progress, stop).await {
+                if !matches!(error, GetError::Cancelled) {
+                    self.backoff.lock().failed(&artifact.url, Instant::now());
+                }
                 tracing::info!(cargo = %wanted.cargo, name = artifact.name, error = %Chain(&error), "not preloaded");
                 return;
             }
+            self.backoff.lock().succeeded(&artifact.url);
         }
         self.learn(wanted.bytes, start.elapsed());
         tracing::info!(cargo = %wanted.cargo, mb = wanted.bytes >> 20, "preloaded");

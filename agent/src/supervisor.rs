@@ -17,6 +17,7 @@ use futures::FutureExt as _;
 use island_cache::Cache;
 use island_daemon::latest::Latest;
 use island_protocol::{
+    artifact::Artifact,
     event::AttemptEvent,
     fabric::{Assignment, Lease, Preload, Refusal, RefusalReason},
     host::{Capabilities, Gpu, Measured},
@@ -34,6 +35,7 @@ use crate::{
         state::{AttemptState, AttemptStep},
     },
     clock,
+    config::PreloadSection,
     derived::Derived,
     earnings::Earnings,
     egress::EgressMounts,
@@ -82,6 +84,8 @@ pub struct Parts {
     pub stance: watch::Receiver<Stance>,
     /// Records earnings.
     pub earnings: Arc<Earnings>,
+    /// The owner's settings of preloads, which apply to hints of the coordinator, too.
+    pub preload: PreloadSection,
 }
 
 /// Accepts, cancels and stops attempts.
@@ -92,6 +96,8 @@ pub struct Supervisor {
     refusals: Refusals,
     tasks: TaskTracker,
     stop_preloads: CancellationToken,
+    /// Held while the files of a hint are downloaded.
+    hint: Arc<tokio::sync::Mutex<()>>,
     changes: watch::Sender<u64>,
     hub_reachable: Mutex<Option<bool>>,
     measured: Mutex<Option<Measured>>,
@@ -110,6 +116,7 @@ impl Supervisor {
             refusals: Refusals::default(),
             tasks: TaskTracker::new(),
             stop_preloads: CancellationToken::new(),
+            hint: Arc::default(),
             changes: watch::Sender::new(0),
             hub_reachable: Mutex::default(),
             measured: Mutex::default(),
@@ -184,20 +191,29 @@ impl Supervisor {
         }
     }
 
-    /// Downloads files before they are needed. Files that cannot be verified are skipped.
+    /// Downloads files before they are needed, if the owner allows preloads and while jobs are accepted. Files that cannot be verified are
+    /// skipped.
     pub fn preload(self: &Arc<Self>, hint: Preload) {
-        if self.stance().is_stopping {
-            return;
-        }
+        let Some(artifacts) = hinted(&self.parts.preload, &hint).filter(|_| self.accepts_work()) else {
+            return tracing::info!(cargo = %hint.workload_slug, "a hint to preload is not followed");
+        };
+        // One at a time: each is limited in size, and all together would not be.
+        let Ok(turn) = Arc::clone(&self.hint).try_lock_owned() else { return };
         let (supervisor, stop) = (Arc::clone(self), self.stop_preloads.clone());
         self.tasks.spawn(async move {
-            for artifact in hint.artifacts.iter().filter(|artifact| artifact.sha256.is_some()) {
-                let progress: Arc<island_cache::Progress> = Arc::new(|_, _| {});
-                match supervisor.parts.cache.get(artifact, progress, &stop).await {
-                    Ok(_) => tracing::info!(cargo = %hint.workload_slug, name = artifact.name, "preloaded"),
-                    Err(error) => tracing::info!(cargo = %hint.workload_slug, %error, "not preloaded"),
+            let _turn = turn;
+            let fetch = async {
+                for artifact in &artifacts {
+                    let progress: Arc<island_cache::Progress> = Arc::new(|_, _| {});
+                    match supervisor.parts.cache.get(artifact, progress, &stop).await {
+                        Ok(_) => {
+                            tracing::info!(cargo = %hint.workload_slug, name = artifact.name, "preloaded");
+                        }
+                        Err(error) => tracing::info!(cargo = %hint.workload_slug, %error, "not preloaded"),
+                    }
                 }
-            }
+            };
+            while_accepting(supervisor.stances(), fetch).await;
             supervisor.wake_heartbeat();
         });
     }
@@ -220,6 +236,7 @@ impl Supervisor {
     /// Acts on the owner's rules: hands attempts back and stops their workers where the rules require it.
     pub async fn enforce(&self, stance: &Stance) {
         self.parts.pool.enforce_vram_limits();
+        self.parts.pool.enforce_limits();
         let paused_gpus = &stance.paused_gpus;
         if let Verdict::Leave { reason, .. } = &stance.verdict {
             for attempt in self.attempts() {
@@ -282,7 +299,8 @@ impl Supervisor {
 
     /// Records an attempt on disk and creates its handle.
     fn open(&self, assignment: Assignment) -> Result<Arc<AttemptHandle>, String> {
-        let record = Record { assignment: assignment.clone(), accepted_at: clock::now(), boot_id: boot_id() };
+        let now = clock::boot_ms();
+        let record = Record { assignment: assignment.clone(), accepted_ms: now, boot_id: boot_id() };
         let spool = Spool::open(&self.parts.spool_dir, assignment.key, assignment.first_event)
             .map_err(|error| error.to_string())?;
         fail_point!("assign.spooled", island_daemon::failpoint::crash);
@@ -291,7 +309,6 @@ impl Supervisor {
             return Err(error.to_string());
         }
         fail_point!("assign.recorded", island_daemon::failpoint::crash);
-        let now = clock::boot_ms();
         Ok(AttemptHandle::new(assignment, spool, now, now))
     }
 
@@ -350,6 +367,30 @@ impl Supervisor {
     }
 }
 
+/// Runs `work` as long as jobs are accepted; drops it when they are not.
+pub async fn while_accepting<T>(
+    mut stances: watch::Receiver<Stance>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        _ = stances.wait_for(|stance| !stance.accepts_work()) => None,
+        done = work => Some(done),
+    }
+}
+
+/// The files of a hint that may be downloaded; `None` if the owner's settings exclude it.
+fn hinted(settings: &PreloadSection, hint: &Preload) -> Option<Vec<Artifact>> {
+    let artifacts = hint.artifacts.iter();
+    let verifiable: Vec<_> = artifacts
+        .filter(|artifact| artifact.sha256.is_some() && artifact.size_bytes.is_some())
+        .cloned()
+        .collect();
+    let sizes = verifiable.iter().filter_map(|artifact| artifact.size_bytes);
+    let bytes = sizes.fold(0, u64::saturating_add);
+    (settings.enabled && bytes > 0 && bytes <= settings.max_bytes()).then_some(verifiable)
+}
+
 /// Cancels an attempt so that it continues on another Island.
 fn hand_back(attempt: &AttemptHandle, message: &str) {
     attempt.cancel(Failure::interrupted(FailureCode::HandedBack, message));
@@ -370,5 +411,47 @@ impl Drop for ForgetOnDrop<'_> {
         }
         self.supervisor.lock().forget(self.attempt.key());
         self.supervisor.wake_heartbeat();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pause_ends_a_download() {
+        let (stance, stances) = watch::channel(Stance::default());
+        assert_eq!(while_accepting(stances.clone(), async { 1 }).await, Some(1));
+        let download = tokio::spawn(while_accepting(stances.clone(), pending::<()>()));
+        tokio::task::yield_now().await;
+        let verdict = Verdict::Leave { cause: crate::policy::Cause::Paused, reason: "by the owner".into() };
+        stance.send_modify(|stance| stance.verdict = verdict);
+        assert_eq!(download.await.expect("no panic"), None);
+        assert_eq!(while_accepting(stances, async { 1 }).await, None, "none starts during a pause");
+    }
+
+    #[test]
+    fn hints_follow_the_owners_settings() {
+        let file = |sha256: bool, size_bytes| Artifact {
+            name: "model".into(),
+            url: "hf://a/b".into(),
+            sha256: sha256.then(|| island_cache::digest_of(b"a")),
+            size_bytes,
+        };
+        let hint = |artifacts| Preload { v: 1, workload_slug: "a".parse().expect("a slug"), artifacts };
+        let settings = PreloadSection { max_gb: 1, ..PreloadSection::default() };
+        let gigabyte = file(true, Some(1 << 30));
+        let both = hint(vec![gigabyte.clone(), file(false, Some(5)), file(true, None)]);
+        assert_eq!(hinted(&settings, &both), Some(vec![gigabyte.clone()]));
+        let off = PreloadSection { enabled: false, ..settings.clone() };
+        assert_eq!(hinted(&off, &both), None);
+        assert_eq!(
+            hinted(&settings, &hint(vec![gigabyte, file(true, Some(1))])),
+            None,
+            "more than one gigabyte"
+        );
+        assert_eq!(hinted(&settings, &hint(vec![file(true, Some(u64::MAX)), file(true, Some(2))])), None);
     }
 }

@@ -82,6 +82,7 @@ pub(crate) async fn supervisor(
         rules: Rules::default(),
         stance,
         earnings: Arc::new(Earnings::load(folder)),
+        preload: crate::config::PreloadSection::default(),
     };
     (fabric, Supervisor::new(parts))
 }
@@ -91,6 +92,7 @@ pub(crate) fn assignment(job: u128, epoch: u64) -> Assignment {
     Assignment {
         v: 1,
         key: AttemptKey { job_id: JobId(uuid::Uuid::from_u128(job)), attempt: 1, epoch },
+        instance: None,
         first_event: 1,
         cargo: CargoSpec {
             price_per_job: island_protocol::credits::MicroCredits::ZERO,

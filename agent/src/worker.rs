@@ -19,6 +19,7 @@ use island_runtimes_api::RunRequest;
 use island_runtimes_worker::{
     host::{self, Exit},
     launch::{EXIT_OUT_OF_MEMORY, EXIT_REFUSED, Launch},
+    lockdown::WorkerMemory,
 };
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
@@ -101,6 +102,15 @@ pub enum WorkerExit {
         /// Memory that it used, megabytes.
         used_mb: u64,
     },
+    /// It allocated more memory than it may, and was killed because it did not end itself.
+    MemoryExceeded {
+        /// Memory that it allocated, megabytes.
+        used_mb: u64,
+    },
+    /// It sent more output than its job may have, and was killed.
+    OutputExceeded,
+    /// It wrote more scratch files than jobs may, and was killed.
+    ScratchExceeded,
     /// It exited without a command.
     Exited(Exit),
     /// It was stopped.
@@ -120,8 +130,14 @@ impl WorkerExit {
                 FailureCode::OutOfMemory,
                 &format!("the engine used {used_mb} MB of GPU memory, more than this Island allows"),
             ),
-            Self::Exited(Exit::Code(EXIT_OUT_OF_MEMORY)) => {
+            Self::Exited(Exit::Code(EXIT_OUT_OF_MEMORY)) | Self::MemoryExceeded { .. } => {
                 of_host(FailureCode::OutOfMemory, "the engine ran out of memory")
+            }
+            Self::OutputExceeded => {
+                of_host(FailureCode::RuntimeCrashed, "the engine sent more output than the job may have")
+            }
+            Self::ScratchExceeded => {
+                of_host(FailureCode::DiskFull, "the engine wrote more files than this Island allows")
             }
             Self::Exited(Exit::Code(EXIT_REFUSED)) => {
                 of_host(FailureCode::RuntimeCrashed, "the engine's process refused to start")
@@ -134,7 +150,15 @@ impl WorkerExit {
 
     /// Whether a new worker may succeed.
     pub fn is_worth_a_retry(&self) -> bool {
-        !matches!(self, Self::LoadFailed(_) | Self::VramExceeded { .. })
+        let is_final = matches!(
+            self,
+            Self::LoadFailed(_)
+                | Self::VramExceeded { .. }
+                | Self::MemoryExceeded { .. }
+                | Self::OutputExceeded
+                | Self::ScratchExceeded
+        );
+        !is_final
     }
 }
 
@@ -170,6 +194,8 @@ pub struct WorkerHandle {
     pub pid: u32,
     /// Free slots; a permit is held while a job runs.
     pub slots: Arc<Semaphore>,
+    /// Its memory as the kernel reports it; `None` for a worker that was found running and that the system hides.
+    pub(crate) memory: Option<WorkerMemory>,
     commands: mpsc::UnboundedSender<Command>,
     state: watch::Receiver<WorkerState>,
     stats: Mutex<WorkerStats>,

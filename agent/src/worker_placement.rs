@@ -70,7 +70,7 @@ impl<K: Copy + PartialEq> Machine<K> {
             self.loss(one).total_cmp(&self.loss(other)).then_with(|| self.rank(one).cmp(&self.rank(other)))
         });
         // Headroom is what is free when all idle workers have stopped, so what fits into it can be obtained.
-        choice.ok_or(Shortage::Ram(cargo.required_ram_mb))
+        choice.ok_or(Shortage::Ram(cargo.ram_mb()))
     }
 
     /// Cost of loading the stopped workers again, weighted by demand.

@@ -101,6 +101,7 @@ fn record(job: u128) -> Record {
     let assignment = Assignment {
         v: 1,
         key: key(job),
+        instance: None,
         first_event: 1,
         cargo: island_protocol::cargo::CargoSpec {
             price_per_job: MicroCredits::ZERO,
@@ -121,5 +122,5 @@ fn record(job: u128) -> Record {
         deadline: Timestamp::from_unix_ms(1),
         sent_at: Timestamp::from_unix_ms(0),
     };
-    Record { assignment, accepted_at: Timestamp::from_unix_ms(5), boot_id: "boot".into() }
+    Record { assignment, accepted_ms: 5, boot_id: "boot".into() }
 }

@@ -5,7 +5,7 @@
 //! same bounds is measured too.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
@@ -27,7 +27,6 @@ use island_runtimes_container::{
     daemon::Daemon,
     engine_config::EngineConfig,
     labels::{ContainerLabels, ISLAND, Maker},
-    process,
     resource_limits::ResourceLimits,
     start::Spec,
     testing::{Dockerd, busybox},
@@ -144,15 +143,8 @@ impl Bench {
     async fn engine(&self, ahead: u32) -> Result<Arc<Containers>> {
         let daemon = Daemon::connect(&self.socket).await?;
         let rules = ContainerRules { ahead, ..ContainerRules::default() };
-        let settings = Settings {
-            rules,
-            maker: maker(),
-            alive: HashSet::new(),
-            slots: 1,
-            egress_dir: None,
-            gpus: Vec::new(),
-        };
-        Ok(Arc::new(Containers::start(daemon, settings).await))
+        let settings = Settings { rules, maker: maker(), slots: 1, egress_dir: None, gpus: Vec::new() };
+        Ok(Arc::new(Containers::start(daemon, settings)))
     }
 
     /// Milliseconds from handing a job to the engine to its first token.
@@ -300,7 +292,7 @@ impl Bench {
 }
 
 fn maker() -> Maker {
-    Maker { island: Uuid::now_v7().to_string(), worker: InstanceId(Uuid::now_v7()), process: process::own() }
+    Maker { island: Uuid::now_v7().to_string(), worker: InstanceId(Uuid::now_v7()) }
 }
 
 fn cargo() -> Result<CargoSpec> {

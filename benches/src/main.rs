@@ -15,6 +15,7 @@
 //! | `wasm` | wasm jobs through the engine, against a bare loop and one process per job |
 //! | `onnx` | graphs and embeddings, against Python's onnxruntime of the same version, mosec and LitServe |
 //! | `diffusers` | a step of Stable Diffusion, against torch and diffusers |
+//! | `ends` | ends of jobs on PostgreSQL whose payments go to one account, against many |
 //! | `ended` | lists, prices and statistics over a million ended jobs, against an empty database |
 //! | `footprint` | memory and processor time of an idle Island, against node-exporter and boinc-client |
 //! | `python` | a peer in Python |
@@ -31,6 +32,7 @@ mod containers;
 mod decode;
 mod diffusers;
 mod ended;
+mod ends;
 mod footprint;
 mod gateway;
 mod load;
@@ -138,6 +140,18 @@ enum What {
         #[arg(long, default_value_t = 1_000_000)]
         jobs: u64,
     },
+    /// Ends of jobs a second whose payments go to one account, against as many accounts as jobs that end at once
+    Ends {
+        /// An empty PostgreSQL database, `postgres://user@host/name`
+        #[arg(long)]
+        database_url: String,
+        /// Jobs in a round, for each side
+        #[arg(long, default_value_t = 2_000)]
+        jobs: usize,
+        /// Jobs that end at one time
+        #[arg(long, default_value_t = 16)]
+        at_once: usize,
+    },
     /// Memory and processor time of an idle Island, against node-exporter and boinc-client
     Footprint {
         /// How long to measure
@@ -204,6 +218,7 @@ async fn measure(what: What, rounds: usize) -> Result<Report> {
         }
         What::Containers => containers::run(rounds).await,
         What::Ended { jobs } => ended::run(rounds, jobs).await,
+        What::Ends { database_url, jobs, at_once } => ends::run(rounds, &database_url, jobs, at_once).await,
         What::Wasm { .. } | What::WasmProcess { .. } | What::Chart { .. } => {
             unreachable!("they run without this runtime")
         }

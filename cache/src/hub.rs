@@ -11,7 +11,7 @@ use crate::{GetError, OpenError, pick};
 /// Time limit of one request for a list of files.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum bytes of a list of files. The longest known ones have some thousand names.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 /// Time before the second and last try.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -22,7 +22,7 @@ enum HubError {
     Transport(#[from] reqwest::Error),
     #[error("the hub answered {0}")]
     Status(StatusCode),
-    #[error("the list of files is longer than {MOST_BYTES} bytes")]
+    #[error("the list of files is longer than {MAX_BYTES} bytes")]
     TooLong,
     #[error("the list of files is not what a hub sends")]
     Json(#[from] serde_json::Error),
@@ -133,7 +133,7 @@ impl Hub {
         }
         let mut text = Vec::new();
         while let Some(chunk) = response.chunk().await? {
-            if text.len() + chunk.len() > MOST_BYTES {
+            if text.len() + chunk.len() > MAX_BYTES {
                 return Err(HubError::TooLong);
             }
             text.extend_from_slice(&chunk);

@@ -39,4 +39,4 @@ pub use error::{GetError, OpenError};
 pub use hash::bytes as digest_of;
 pub use pin::Pinned;
 pub use store::{Cache, CacheConfig, Entry, OwnFile, Progress};
-pub use web::WebError;
+pub use web::{Destinations, WebError};

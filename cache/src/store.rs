@@ -28,7 +28,7 @@ use crate::{
     local, lock,
     pace::Pace,
     space::Space,
-    web::Web,
+    web::{Destinations, Web},
 };
 
 /// Called with the number of downloaded bytes and, if known, the total.
@@ -96,8 +96,17 @@ struct Inner {
 }
 
 impl Cache {
-    /// Opens or creates the cache.
+    /// Opens or creates the cache, which downloads from any host.
     pub fn open(config: CacheConfig) -> Result<Self, OpenError> {
+        Self::build(config, None)
+    }
+
+    /// Opens or creates the cache, which downloads only from where `destinations` permits.
+    pub fn open_for(config: CacheConfig, destinations: Arc<dyn Destinations>) -> Result<Self, OpenError> {
+        Self::build(config, Some(destinations))
+    }
+
+    fn build(config: CacheConfig, destinations: Option<Arc<dyn Destinations>>) -> Result<Self, OpenError> {
         let layout = Layout::new(config.dir.clone());
         let failed = |source| OpenError::Create { path: config.dir.clone(), source };
         for folder in [layout.blobs(), layout.refs(), layout.partial(), layout.markers()] {
@@ -108,7 +117,7 @@ impl Cache {
         space.sweep();
         let hub = Hub::new(&config.hub_endpoint, config.hub_token.clone())?;
         let token = config.hub_token.clone().map(|token| (hub.endpoint().clone(), token));
-        let web = Web::new(token).map_err(OpenError::Web)?;
+        let web = Web::new(token, destinations).map_err(OpenError::Web)?;
         let pace = Pace::new(config.max_bytes_per_second);
         Ok(Self(Arc::new(Inner { config, layout, space, web, pace, hub, busy: Mutex::default() })))
     }

@@ -1,9 +1,15 @@
 //! Requests parts of files. Redirects are followed here: a limited number, and without sending secrets to another host.
 
-use std::time::Duration;
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use reqwest::{
     Client, Response, StatusCode, Url,
+    dns::{Addrs, Name, Resolve, Resolving},
     header::{self, HeaderMap, HeaderName},
     redirect,
 };
@@ -14,7 +20,7 @@ const MAX_REDIRECTS: usize = 5;
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Maximum bytes of an unexpected answer that appear in an error.
-const MOST_ANSWER: usize = 100;
+const MAX_ANSWER: usize = 100;
 
 /// A request that did not return the requested bytes.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +48,14 @@ pub enum WebError {
     /// Too many redirects.
     #[error("too many redirects")]
     Redirects,
+    /// The owner's machine does not connect there.
+    #[error("{host} is not fetched from: {reason}")]
+    Forbidden {
+        /// The server.
+        host: String,
+        /// Why not.
+        reason: String,
+    },
     /// It sent fewer bytes than expected.
     #[error("{host} sent {got} bytes instead of {expected}")]
     Length {
@@ -123,6 +137,7 @@ impl WebError {
             | Self::Ranges { .. }
             | Self::Changed { .. } => true,
             Self::Url(_)
+            | Self::Forbidden { .. }
             | Self::Transport { .. }
             | Self::Status { .. }
             | Self::Redirects
@@ -163,24 +178,83 @@ impl About {
     }
 }
 
+/// Decides where files may be downloaded from. Addresses of files and redirects are untrusted.
+pub trait Destinations: fmt::Debug + Send + Sync + 'static {
+    /// Whether a request may be sent to this host without encryption.
+    ///
+    /// # Errors
+    /// Why not.
+    fn check_plain(&self, host: &str) -> Result<(), String>;
+
+    /// Whether the host may be connected to at this address.
+    ///
+    /// # Errors
+    /// Why not.
+    fn check_address(&self, host: &str, address: SocketAddr) -> Result<(), String>;
+}
+
+/// Resolves names to addresses that are permitted. The connection is made to one of these, so the name is not resolved again after the check.
+struct Resolver(Arc<dyn Destinations>);
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let destinations = Arc::clone(&self.0);
+        Box::pin(async move {
+            let host = name.as_str();
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((host, 0)).await?.collect();
+            let (permitted, refused) = permitted(&*destinations, host, found);
+            match refused {
+                Some(reason) if permitted.is_empty() => Err(reason.into()),
+                _ => Ok(Box::new(permitted.into_iter()) as Addrs),
+            }
+        })
+    }
+}
+
+/// The addresses that may be connected to, and why the last of the others may not.
+fn permitted(
+    destinations: &dyn Destinations,
+    host: &str,
+    found: Vec<SocketAddr>,
+) -> (Vec<SocketAddr>, Option<String>) {
+    let mut refused = None;
+    let check = |address: &SocketAddr| match destinations.check_address(host, *address) {
+        Ok(()) => true,
+        Err(reason) => {
+            refused = Some(reason);
+            false
+        }
+    };
+    (found.into_iter().filter(check).collect(), refused)
+}
+
 /// Requests parts of files.
 #[derive(Debug, Clone)]
 pub(crate) struct Web {
     client: Client,
+    /// `None` permits all.
+    destinations: Option<Arc<dyn Destinations>>,
     /// A secret for one host.
     token: Option<(Url, String)>,
 }
 
 impl Web {
-    pub(crate) fn new(token: Option<(Url, String)>) -> Result<Self, reqwest::Error> {
-        let client = Client::builder()
+    pub(crate) fn new(
+        token: Option<(Url, String)>,
+        destinations: Option<Arc<dyn Destinations>>,
+    ) -> Result<Self, reqwest::Error> {
+        let mut client = Client::builder();
+        if let Some(destinations) = &destinations {
+            client = client.dns_resolver(Arc::new(Resolver(Arc::clone(destinations))));
+        }
+        let client = client
             .redirect(redirect::Policy::none())
             .tcp_nodelay(true)
             .connect_timeout(Duration::from_secs(10))
             .read_timeout(READ_TIMEOUT)
             .user_agent(concat!("island/", env!("CARGO_PKG_VERSION")))
             .build()?;
-        Ok(Self { client, token })
+        Ok(Self { client, destinations, token })
     }
 
     /// Requests the bytes from `start` to before `end`, and what the answer shows about the file.
@@ -207,7 +281,7 @@ impl Web {
                 RangeResponse::Shrunk => return Err(WebError::Changed { host: host(&place) }),
                 RangeResponse::Other => {
                     let mut answered = format!("{} {:?}", status.as_u16(), named.unwrap_or_default());
-                    answered.truncate(answered.floor_char_boundary(MOST_ANSWER));
+                    answered.truncate(answered.floor_char_boundary(MAX_ANSWER));
                     let (host, last) = (host(&place), end.saturating_sub(1));
                     return Err(WebError::Ranges { host, start, last, answered });
                 }
@@ -225,7 +299,20 @@ impl Web {
         answer.await.is_ok()
     }
 
+    /// Checks what the resolver does not see: the scheme, and addresses that are written as numbers.
+    fn check(&self, url: &Url) -> Result<(), WebError> {
+        let Some(destinations) = &self.destinations else { return Ok(()) };
+        let name = host(url);
+        let plain = if url.scheme() == "https" { Ok(()) } else { destinations.check_plain(&name) };
+        let number = || match name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            Ok(address) => destinations.check_address(&name, SocketAddr::new(address, 0)),
+            Err(_) => Ok(()),
+        };
+        plain.and_then(|()| number()).map_err(|reason| WebError::Forbidden { host: name.clone(), reason })
+    }
+
     async fn get(&self, url: &Url, start: u64, end: u64) -> Result<Response, WebError> {
+        self.check(url)?;
         let mut request = self.client.get(url.clone());
         request = request.header(header::RANGE, format!("bytes={start}-{}", end.saturating_sub(1)));
         // A compressed answer would have another length and hash.

@@ -6,6 +6,7 @@ use std::{fmt, time::Duration};
 use futures::{Stream, StreamExt, stream};
 use island_protocol::{
     chat::{ChatChunk, ChatCompletion, ChatRequest},
+    ids::JobId,
     problem::ErrorBody,
 };
 
@@ -23,8 +24,13 @@ const PATH: [&str; 2] = ["chat", "completions"];
 const WHOLE_REPLY: Duration = Duration::from_mins(20);
 
 /// The chunks of one reply.
+///
+/// Dropping it does not stop the job once the reply has begun: [`cancel`](Self::cancel) does.
 pub struct ChatStream {
+    client: Client,
     frames: Frames,
+    /// Known from the first chunk.
+    job: Option<JobId>,
     ended: bool,
 }
 
@@ -35,13 +41,11 @@ impl Client {
         Request::plain(self, Call::post_once(WHAT, &PATH, &request)).timeout(WHOLE_REPLY)
     }
 
-    /// `POST /chat/completions`, streamed. Retried only until the reply begins; dropping the stream cancels the job.
-    ///
-    /// It carries no `Idempotency-Key`: with one, the job would continue after the stream was dropped, and be charged.
-    /// A try that fails is cancelled before its first token, so that the next one is not charged twice either.
+    /// `POST /chat/completions`, streamed. Acts once even if it is sent again, which happens only until the reply begins:
+    /// a connection may break after the coordinator has accepted the job, and the next try gets the reply of that job.
     pub async fn chat_stream(&self, request: &ChatRequest) -> Result<ChatStream, ClientError> {
         let request = ChatRequest { stream: true, ..request.clone() };
-        let response = self.open(&Call::post(WHAT, &PATH, &request).harmless()).await?;
+        let response = self.open(&Call::post_once(WHAT, &PATH, &request)).await?;
         if !sse::is_event_stream(&response) {
             let status = response.status().as_u16();
             let text = response.text().await.map_err(|source| self.transport(WHAT, source))?;
@@ -52,7 +56,8 @@ impl Client {
                 retry_after: None,
             });
         }
-        Ok(ChatStream { frames: sse::frames(response, self.rules().idle), ended: false })
+        let frames = sse::frames(response, self.rules().idle);
+        Ok(ChatStream { client: self.clone(), frames, job: None, ended: false })
     }
 }
 
@@ -65,6 +70,18 @@ impl ChatStream {
         let next = self.read().await;
         self.ended = !matches!(next, Some(Ok(_)));
         next
+    }
+
+    /// Stops the job, of which at least half of the price is charged if text was delivered. Does nothing if the reply has
+    /// ended, or if no chunk was read.
+    pub async fn cancel(self) -> Result<(), ClientError> {
+        let Self { client, frames, job, ended } = self;
+        // Its connection is closed first, as it may be the only one that a proxy allows.
+        drop(frames);
+        match job.filter(|_| !ended) {
+            Some(job) => client.cancel_job(job).await.map(|_| ()),
+            None => Ok(()),
+        }
     }
 
     /// The same as a [`Stream`].
@@ -88,13 +105,19 @@ impl ChatStream {
         if let Ok(body) = serde_json::from_str::<ErrorBody>(&frame.data) {
             return Some(Err(ClientError::Refused(Box::new(Refusal::new(WHAT, 200, body.error, None)))));
         }
-        let chunk = serde_json::from_str(&frame.data);
+        let chunk: Result<ChatChunk, _> = serde_json::from_str(&frame.data);
+        if let Ok(chunk) = &chunk {
+            self.job = self.job.or_else(|| chunk.id.strip_prefix("chatcmpl-")?.parse().ok());
+        }
         Some(chunk.map_err(|source| ClientError::Decode { what: WHAT, source }))
     }
 }
 
 impl fmt::Debug for ChatStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChatStream").field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("ChatStream")
+            .field("job", &self.job)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
     }
 }

@@ -53,7 +53,7 @@ pub(crate) use error::ApiError;
 use document::Document;
 use routes::Routes;
 
-use crate::{deferred_writes, execution::Execution, fabric::keys::FabricKeys};
+use crate::{deferred_writes, execution::Execution, fabric::keys::FabricKeys, storage::market::Market};
 
 /// Maximum bytes of a request body.
 pub(crate) const MAX_BODY: usize = 9 << 20;
@@ -63,9 +63,10 @@ pub(crate) const MAX_INPUT: usize = 8 << 20;
 /// Limits of each account, and times.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
-    /// 0 means unlimited, as for the next two.
+    /// 0 means unlimited, as for the next three.
     pub requests_per_minute: u32,
     pub concurrent_jobs: u32,
+    pub islands: u32,
     pub concurrent_streams: u32,
     /// Maximum requests that are answered at one time.
     pub max_requests: usize,
@@ -97,6 +98,7 @@ pub(crate) struct Api {
     /// Triggered when the coordinator stops: streams end, so that their readers resume at another one.
     pub soft: CancellationToken,
     pub document: Document,
+    pub market: Market,
 }
 
 impl Api {
@@ -118,7 +120,8 @@ impl Api {
         };
         let document = Document::new(&context.catalogue);
         let (requests, bodies) = (metrics::Requests::default(), body::BodyMemory::default());
-        Self { execution, keys, nats_url, rules, streams, requests, bodies, deferred, soft, document }
+        let market = Market::default();
+        Self { execution, keys, nats_url, rules, streams, requests, bodies, deferred, soft, document, market }
     }
 }
 

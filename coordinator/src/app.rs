@@ -22,9 +22,13 @@ use crate::{
     },
     fleet::Fleet,
     lease::LeaseTimeouts,
-    maintenance::{Maintenance, Revocations},
+    maintenance::{Counting, Maintenance, Revocations},
     server,
-    storage::{Store, StoreError, host, workload},
+    storage::{
+        Store, StoreError,
+        file_lock::{FileLock, LockError},
+        host, workload,
+    },
 };
 
 /// Maximum time to wait for a fabric that is starting.
@@ -42,6 +46,9 @@ pub enum BuildError {
     /// The database.
     #[error("use the database")]
     Store(#[from] StoreError),
+    /// The embedded database is another coordinator's.
+    #[error("use the database alone")]
+    Lock(#[from] LockError),
     /// The keys of the fabric.
     #[error("load the keys of the fabric")]
     Keys(#[from] KeysError),
@@ -67,6 +74,8 @@ pub struct App {
     execution: Arc<Execution>,
     link: Link,
     store: Store,
+    /// Of the embedded database, until it is closed.
+    lock: Option<FileLock>,
     drain: Duration,
     max_connections: usize,
     soft: CancellationToken,
@@ -83,13 +92,15 @@ impl App {
         soft: CancellationToken,
         hard: CancellationToken,
     ) -> Result<Self, BuildError> {
+        let lock = FileLock::acquire(&config.database)?;
         let store = Store::open(&config.database).await?;
         let catalogue = catalogue(config, &store).await?;
         let keys = FabricKeys::load(&config.fabric.dir)?;
         let link = Link::open(&config.fabric.url, &keys, &clock, FABRIC_TIMEOUT).await?;
         let heartbeat = Duration::from_millis(config.jobs.heartbeat_ms);
         let fleet = Arc::new(Fleet::new(heartbeat * 3));
-        for enrolled in host::changed(store.reader(), Timestamp::from_unix_ms(0)).await? {
+        let enrolled = host::changed(store.reader(), Timestamp::from_unix_ms(0), clock.now()).await?;
+        for enrolled in enrolled {
             fleet.refresh(enrolled);
         }
         // Messages of Islands wait in the subscriptions until the open jobs are resumed.
@@ -109,6 +120,7 @@ impl App {
             heartbeat,
             retries: config.jobs.retries,
             takeover: Duration::from_millis(config.jobs.takeover_ms),
+            max_input_mb: config.jobs.max_input_mb,
         };
         let execution = Execution::start(context, stop_jobs.clone()).await?;
         inbox.spawn(&execution);
@@ -137,7 +149,19 @@ impl App {
         let router = api::router(Arc::new(api));
         let drain = Duration::from_secs(config.http.drain_s);
         let max_connections = config.http.max_connections as usize;
-        Ok(Self { listener, router, execution, link, store, drain, max_connections, soft, hard, stop_jobs })
+        Ok(Self {
+            listener,
+            router,
+            execution,
+            link,
+            store,
+            lock,
+            drain,
+            max_connections,
+            soft,
+            hard,
+            stop_jobs,
+        })
     }
 
     /// The address it listens on.
@@ -173,6 +197,7 @@ impl App {
         }
         self.link.close().await;
         self.store.close().await;
+        drop(self.lock);
         ended
     }
 }
@@ -193,6 +218,8 @@ fn spawn_maintenance(config: &Config, execution: &Execution, keys: &FabricKeys, 
         stop: stop.clone(),
     };
     execution.spawn_task(maintenance.run());
+    let (store, fleet) = (context.store.clone(), context.fleet.clone());
+    execution.spawn_task(Counting { store, fleet, stop: stop.clone() }.run());
     let revocations = Revocations {
         store: context.store.clone(),
         link: context.link.clone(),
@@ -224,6 +251,7 @@ fn rules(config: &Config) -> Rules {
     Rules {
         requests_per_minute: config.limits.requests_per_minute,
         concurrent_jobs: config.limits.concurrent_jobs,
+        islands: config.limits.islands,
         concurrent_streams: config.limits.concurrent_streams,
         max_requests: config.http.max_requests as usize,
         idempotency_ms: i64::from(config.retention.idempotency_h) * 3_600_000,

@@ -1,11 +1,8 @@
 //! The wall-clock time as an argument, so that tests can set it.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::{SystemTime, UNIX_EPOCH},
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
 };
 
 use island_protocol::time::Timestamp;
@@ -23,10 +20,7 @@ impl Clock {
     /// The current time.
     pub fn now(&self) -> Timestamp {
         match self {
-            Self::System => {
-                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                Timestamp::from_unix_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-            }
+            Self::System => Timestamp::from_unix_ms(island_daemon::wall_clock::unix_ms()),
             Self::Manual(ms) => Timestamp::from_unix_ms(ms.load(Ordering::Relaxed)),
         }
     }

@@ -134,11 +134,13 @@ pub struct Limits {
     pub concurrent_jobs: u32,
     /// Maximum open streams, including chat.
     pub concurrent_streams: u32,
+    /// Maximum Islands.
+    pub islands: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { requests_per_minute: 100, concurrent_jobs: 10, concurrent_streams: 5 }
+        Self { requests_per_minute: 100, concurrent_jobs: 10, concurrent_streams: 5, islands: 1_000 }
     }
 }
 
@@ -162,6 +164,8 @@ pub struct Jobs {
     pub chat_wait_s: u64,
     /// Seconds a job waits for an Island before it times out.
     pub max_wait_s: u32,
+    /// MiB of memory for the inputs of open jobs; further jobs are answered with 503.
+    pub max_input_mb: u32,
 }
 
 impl Default for Jobs {
@@ -175,6 +179,7 @@ impl Default for Jobs {
             takeover_ms: 8_000,
             chat_wait_s: 30,
             max_wait_s: 3_600,
+            max_input_mb: 1_024,
         }
     }
 }
@@ -231,6 +236,7 @@ impl Config {
                 "jobs.takeover_ms must be from 400 to half of jobs.lease_ms",
             ),
             (jobs.max_wait_s > 0, "jobs.max_wait_s must be above 0"),
+            ((1..=1 << 20).contains(&jobs.max_input_mb), "jobs.max_input_mb must be from 1 to 1048576"),
             (self.http.max_connections > 0, "http.max_connections must be above 0"),
             (self.http.max_requests > 0, "http.max_requests must be above 0"),
             (self.database.connections >= 3, "database.connections must be at least 3"),

@@ -10,7 +10,7 @@ use island_protocol::{
 };
 use tokio::{
     sync::mpsc::{self, UnboundedReceiver},
-    time::{Interval, MissedTickBehavior},
+    time::{Instant, Interval, MissedTickBehavior},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,8 @@ use crate::{
 /// How long a stream slot is held without a renewal: the slots of a coordinator that was killed are free after this time.
 pub(crate) const SLOT_LEASE_MS: i64 = 30_000;
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
+/// Time in which an abandoned statement is executed or has failed, more than the database's limit for statements.
+const ABANDONED: Duration = Duration::from_secs(70);
 /// Renewals between two removals of expired rows.
 const PURGE_EVERY: u32 = 6;
 /// Keys whose last use is cached. When there are more, the cache is cleared and each use is written again.
@@ -36,6 +38,8 @@ pub(crate) enum DeferredWrite {
     KeyUsed(ApiKeyId, Timestamp),
     /// A stream ended without releasing its slot.
     SlotReleased(SlotRow),
+    /// A request ended before its slot was taken or refused, so that the slot may still be taken.
+    SlotAbandoned(SlotRow),
 }
 
 /// Sends writes to the task.
@@ -59,6 +63,8 @@ struct Pending {
     started: Vec<(AttemptKey, Timestamp)>,
     used: HashMap<ApiKeyId, Timestamp>,
     released: Vec<SlotRow>,
+    /// Slots that may be taken after they were released: released again before each renewal.
+    abandoned: Vec<(SlotRow, Instant)>,
     /// Uses that are in SQL.
     written: HashMap<ApiKeyId, Timestamp>,
 }
@@ -89,7 +95,7 @@ impl DeferredWrites {
             count = self.writes.recv_many(&mut writes, 256) => if count == 0 { return false },
             _ = renewal.tick() => {
                 *renewals = renewals.wrapping_add(1);
-                if let Err(error) = self.renew(renewals.is_multiple_of(PURGE_EVERY)).await {
+                if let Err(error) = self.renew(pending, renewals.is_multiple_of(PURGE_EVERY)).await {
                     tracing::warn!(error = %Chain(&error), "stream slots not renewed; will retry");
                 }
             }
@@ -100,9 +106,13 @@ impl DeferredWrites {
         true
     }
 
-    async fn renew(&self, purge: bool) -> Result<(), StoreError> {
+    async fn renew(&self, pending: &mut Pending, purge: bool) -> Result<(), StoreError> {
         let counters = self.store.counters();
         counters.synchronize(|| self.clock.now()).await?;
+        for (slot, _) in &pending.abandoned {
+            counters.release_slot(slot).await?;
+        }
+        pending.abandoned.retain(|(_, since)| since.elapsed() < ABANDONED);
         let now = self.clock.now();
         counters.renew_slots(self.instance, now.plus_ms(SLOT_LEASE_MS).unix_ms()).await?;
         if purge {
@@ -121,6 +131,10 @@ impl Pending {
             }
             DeferredWrite::KeyUsed(..) => {}
             DeferredWrite::SlotReleased(slot) => self.released.push(slot),
+            DeferredWrite::SlotAbandoned(slot) => {
+                self.released.push(slot);
+                self.abandoned.push((slot, Instant::now()));
+            }
         }
     }
 
@@ -163,5 +177,39 @@ impl Pending {
         }
         self.written.extend(self.used.drain());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use island_protocol::ids::AccountId;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::config::Database;
+
+    #[tokio::test]
+    async fn a_slot_that_is_taken_after_its_request_has_gone_is_not_renewed() {
+        let dir = tempfile::tempdir().expect("folder");
+        let settings = Database { path: dir.path().join("island.db"), ..Database::default() };
+        let store = Store::open(&settings).await.expect("database");
+        let (account, instance) = (AccountId(Uuid::new_v4()), InstanceId(Uuid::new_v4()));
+        let slot = |holder| SlotRow { account, holder: Uuid::from_u128(holder), instance };
+        let (_sender, writes) = mpsc::unbounded_channel();
+        let (clock, stop, hard) = (Clock::System, CancellationToken::new(), CancellationToken::new());
+        let task = DeferredWrites { store: store.clone(), clock, instance, writes, stop, hard };
+        let take = async |holder| {
+            let now = task.clock.now().unix_ms();
+            let taken = store.counters().take_slot(&slot(holder), 1, now, now + SLOT_LEASE_MS).await;
+            taken.expect("counted")
+        };
+        let mut pending = Pending::default();
+        pending.add(&DeferredWrite::SlotAbandoned(slot(1)));
+        pending.write(&store, instance).await;
+        assert!(take(1).await, "the statement of the dropped request is executed late");
+        assert!(!take(2).await);
+        task.renew(&mut pending, false).await.expect("renewed");
+        assert!(take(2).await, "the slot is free");
+        store.close().await;
     }
 }

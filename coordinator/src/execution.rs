@@ -1,8 +1,9 @@
 //! Executes jobs: one task for each job (`runner`), which drives the job's state machine (`machine`), and one that
-//! publishes its events to the fabric (`publisher`). Around them: `accept` stores new jobs, `placer` chooses Islands (`initial_placement` does so before a new job is
+//! publishes its events to the fabric (`publisher`), which `purger` removes after the end. Around them: `accept` stores new jobs, `placer` chooses Islands (`initial_placement` does so before a new job is
 //! stored), `inbox` receives what Islands send, `peers` takes over jobs of coordinators that are gone, `reconcile`
 //! finds open jobs without a runner, `recover` resumes them, `feed` reads a job's events wherever it is executed
-//! (`relay`: by another coordinator), `remote_cancel` cancels a job that another coordinator executes.
+//! (`relays`: by another coordinator), `remote_cancel` cancels a job that another coordinator executes, `input_memory`
+//! limits what open jobs take.
 //!
 //! Only its machine changes a job, and only its runner gives the machine an input, apart from renewals of the lease.
 //! Other tasks send the runner a command, or read the job's log and its [`JobHandle`].
@@ -11,15 +12,17 @@ mod accept;
 pub(crate) mod feed;
 pub(crate) mod inbox;
 mod initial_placement;
+mod input_memory;
 pub(crate) mod job_handle;
 pub(crate) mod log;
 mod machine;
 mod peers;
 mod placer;
 mod publisher;
+mod purger;
 mod reconcile;
 mod recover;
-mod relay;
+mod relays;
 mod remote_cancel;
 mod runner;
 #[cfg(test)]
@@ -46,13 +49,15 @@ use crate::{
     fleet::Fleet,
     job::LiveState,
     lease::LeaseTimeouts,
-    peers::Fence,
+    peers::{Peers, Share},
     storage::{self, Store, StoreError, coordinator},
 };
 use accept::{Entry, Reservation};
+use input_memory::{InputMemory, ReservedInput};
 use job_handle::JobHandle;
 use log::Log;
 use machine::{Machine, Now, Terms};
+use relays::Relays;
 
 /// Interval between checks of the fence while it is closed.
 const FENCE_INTERVAL: Duration = Duration::from_millis(100);
@@ -73,6 +78,8 @@ pub(crate) struct Context {
     pub retries: u32,
     /// Time without a heartbeat after which another coordinator's jobs are taken over.
     pub takeover: Duration,
+    /// MiB of memory for the inputs of open jobs.
+    pub max_input_mb: u32,
 }
 
 impl Context {
@@ -91,9 +98,13 @@ pub(crate) struct Execution {
     context: Arc<Context>,
     jobs: Mutex<HashMap<JobId, Entry>>,
     placer: mpsc::UnboundedSender<placer::Request>,
+    /// Jobs whose events are removed from the stream.
+    purges: mpsc::UnboundedSender<purger::Published>,
     /// Notified when jobs of another coordinator became this one's.
     adopted: Notify,
-    fence: Mutex<Fence>,
+    peers: Mutex<Peers>,
+    input_memory: InputMemory,
+    relays: Relays,
     /// Permits to look up attempts of other coordinators.
     strangers: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -133,9 +144,10 @@ impl Execution {
     /// triggered.
     pub(crate) async fn start(context: Context, hard: CancellationToken) -> Result<Arc<Self>, StoreError> {
         let (placer, requests) = mpsc::unbounded_channel();
+        let (purges, published) = mpsc::unbounded_channel();
         let context = Arc::new(context);
-        let fence =
-            Mutex::new(Fence::new(context.takeover, context.store.heartbeats().is_some(), Instant::now()));
+        let has_peers = context.store.heartbeats().is_some();
+        let peers = Mutex::new(Peers::new(context.instance, context.takeover, has_peers, Instant::now()));
         let tasks = TaskTracker::new();
         let (failed, removed) = (CancellationToken::new(), CancellationToken::new());
         coordinator::register(&context.store, context.instance).await?;
@@ -143,8 +155,11 @@ impl Execution {
             context: context.clone(),
             jobs: Mutex::default(),
             placer,
+            purges,
             adopted: Notify::new(),
-            fence,
+            peers,
+            input_memory: InputMemory::new(context.max_input_mb),
+            relays: Relays::default(),
             strangers: Arc::new(Semaphore::new(inbox::STRANGERS)),
             tasks,
             hard,
@@ -152,9 +167,13 @@ impl Execution {
             removed,
         });
         execution.spawn_task(placer::run(context.fleet.clone(), requests, execution.hard.clone()));
-        peers::adopt(&execution).await?;
-        reconcile::round(&execution).await?;
+        execution.spawn_task(purger::run(context.link.clone(), published, execution.hard.clone()));
+        if !has_peers {
+            peers::adopt(&execution, &Share::all()).await?;
+            reconcile::round(&execution).await?;
+        }
         execution.spawn_task(reconcile::run(execution.clone()));
+        execution.spawn_task(relays::check(execution.clone()));
         if let Some(heartbeats) = context.store.heartbeats() {
             execution.spawn_task(peers::run(execution.clone(), heartbeats.clone()));
         }
@@ -173,6 +192,7 @@ impl Execution {
     fn spawn(
         self: &Arc<Self>,
         reservation: Reservation,
+        input: ReservedInput,
         machine: Machine,
         log: Arc<Log>,
         published: publisher::Published,
@@ -180,7 +200,7 @@ impl Execution {
         let (commands, inbox) = mpsc::unbounded_channel();
         let handle = Arc::new(JobHandle::new(machine, log, commands));
         reservation.fill(handle.clone());
-        self.spawn_task(runner::Runner::new(self.clone(), handle.clone(), inbox).run());
+        self.spawn_task(runner::Runner::new(self.clone(), handle.clone(), inbox, input).run());
         self.spawn_task(publisher::run(self.clone(), handle.clone(), published));
         handle
     }
@@ -212,7 +232,7 @@ impl Execution {
     /// Whether other coordinators may have taken this one's jobs over. Until it knows that they have not, it shows and
     /// publishes nothing new of its jobs: another coordinator may show other events under the same numbers.
     fn is_fenced(&self) -> bool {
-        self.fence.lock().is_closed(Instant::now())
+        self.peers.lock().is_fenced(Instant::now())
     }
 
     /// Waits while [`Self::is_fenced`].
@@ -263,6 +283,11 @@ impl Execution {
     pub(crate) fn live_states(&self, account: AccountId) -> HashMap<JobId, LiveState> {
         let handles = self.all().into_iter().filter(|handle| handle.account == account);
         handles.filter_map(|handle| Some((handle.id, handle.live_state()?))).collect()
+    }
+
+    /// Number of jobs that are executed by other coordinators and read here.
+    pub(crate) fn relayed(&self) -> usize {
+        self.relays.len()
     }
 
     fn forget(&self, job: JobId) {

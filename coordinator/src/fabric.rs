@@ -1,5 +1,6 @@
 //! The coordinator's side of the message fabric: keys, user JWTs, configuration of the server, and the connection.
 
+mod event_stream;
 pub mod init;
 pub(crate) mod jwt;
 pub(crate) mod keys;

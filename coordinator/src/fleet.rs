@@ -4,10 +4,13 @@
 //! have ended since.
 
 mod health;
+mod instances;
+mod snapshot;
 
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
@@ -26,6 +29,9 @@ use tokio::{sync::Notify, time::Instant};
 use crate::placement::{self, Candidate, Ranking};
 pub(crate) use health::Conduct;
 use health::Health;
+use instances::Instances;
+use snapshot::Latest;
+pub(crate) use snapshot::{IslandSummary, Snapshot};
 
 /// An Island and its account, as stored in SQL.
 #[derive(Debug, Clone)]
@@ -35,7 +41,7 @@ pub(crate) struct Enrolled {
     pub public_key: String,
     pub name: String,
     pub region: Option<String>,
-    pub capabilities: Option<Capabilities>,
+    pub capabilities: Option<Arc<Capabilities>>,
     pub karma_ms: i64,
     /// Tokens per second in the reply of its last check.
     pub tokens_per_second: Option<f64>,
@@ -71,14 +77,16 @@ pub(crate) enum RegistrationKind {
     Repeated,
     /// A registration by a new run of the agent.
     Restarted,
+    /// A second agent has the same identity. Nothing was changed.
+    Duplicate,
 }
 
 #[derive(Debug)]
 struct Island {
     enrolled: Enrolled,
-    instance: Option<InstanceId>,
+    instances: Instances,
     last_message: Option<Instant>,
-    heartbeat: Option<Heartbeat>,
+    heartbeat: Option<Arc<Heartbeat>>,
     /// Memory of the attempts that were assigned to it.
     claims: BTreeMap<AttemptKey, Need>,
     /// Attempts that have ended but are in the last heartbeat.
@@ -112,6 +120,7 @@ impl PlacementHistory {
 #[derive(Debug)]
 pub(crate) struct Fleet {
     islands: Mutex<HashMap<HostId, Island>>,
+    latest: Latest,
     offline_after: Duration,
     started: Instant,
     changed: Notify,
@@ -120,7 +129,13 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// An empty fleet. An Island is offline when no message has arrived from it for `offline_after`.
     pub(crate) fn new(offline_after: Duration) -> Self {
-        Self { islands: Mutex::default(), offline_after, started: Instant::now(), changed: Notify::new() }
+        Self {
+            islands: Mutex::default(),
+            latest: Latest::default(),
+            offline_after,
+            started: Instant::now(),
+            changed: Notify::new(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<HostId, Island>> {
@@ -143,6 +158,7 @@ impl Fleet {
 
     /// Adds an Island, or updates its name and account.
     pub(crate) fn enroll(&self, enrolled: Enrolled) {
+        self.latest.clear();
         let mut islands = self.lock();
         if let Some(island) = islands.get_mut(&enrolled.id) {
             island.enrolled.name = enrolled.name;
@@ -155,6 +171,7 @@ impl Fleet {
     /// Removes an Island that left. Its attempts are lost when their leases expire.
     pub(crate) fn remove(&self, host: HostId) {
         self.lock().remove(&host);
+        self.latest.clear();
     }
 
     /// Applies an Island's row of SQL.
@@ -166,10 +183,12 @@ impl Fleet {
         if let Some(island) = islands.get_mut(&enrolled.id) {
             island.enrolled.name = enrolled.name;
             island.enrolled.account = enrolled.account;
-            island.enrolled.karma_ms = enrolled.karma_ms;
+            island.enrolled.karma_ms = island.enrolled.karma_ms.max(enrolled.karma_ms);
             island.enrolled.tokens_per_second = enrolled.tokens_per_second;
         } else {
             islands.insert(enrolled.id, Island::new(enrolled));
+            drop(islands);
+            self.latest.clear();
         }
     }
 
@@ -184,21 +203,20 @@ impl Fleet {
     pub(crate) fn register(&self, message: &Register, now: Instant, at: Timestamp) -> RegistrationKind {
         let mut islands = self.lock();
         let Some(island) = islands.get_mut(&message.host_id) else { return RegistrationKind::Repeated };
-        let kind = match island.instance {
-            None => RegistrationKind::New,
-            Some(current) if current == message.instance => RegistrationKind::Repeated,
-            Some(_) => RegistrationKind::Restarted,
-        };
-        island.instance = Some(message.instance);
+        let kind = island.instances.register(message.instance, island.online(self.offline_after, now));
+        if kind == RegistrationKind::Duplicate {
+            return kind;
+        }
         island.last_message = Some(now);
         island.enrolled.name.clone_from(&message.name);
         island.enrolled.region.clone_from(&message.region);
-        island.enrolled.capabilities = Some(message.capabilities.clone());
+        island.enrolled.capabilities = Some(Arc::new(message.capabilities.clone()));
         island.enrolled.last_seen = Some(at);
         if kind == RegistrationKind::Restarted {
             island.heartbeat = None;
         }
         drop(islands);
+        self.latest.clear();
         self.changed.notify_one();
         kind
     }
@@ -207,12 +225,20 @@ impl Fleet {
     pub(crate) fn heartbeat(&self, heartbeat: Heartbeat, now: Instant, at: Timestamp) {
         let mut islands = self.lock();
         let Some(island) = islands.get_mut(&heartbeat.host_id) else { return };
-        island.instance = Some(heartbeat.instance);
+        if !island.instances.beat(heartbeat.instance) {
+            return;
+        }
+        let before = island.status(self.offline_after, now);
+        let is_first = island.heartbeat.is_none();
         island.last_message = Some(now);
         island.enrolled.last_seen = Some(at);
         island.ended.clear();
-        island.heartbeat = Some(heartbeat);
+        island.heartbeat = Some(Arc::new(heartbeat));
+        let is_news = is_first || island.status(self.offline_after, now) != before;
         drop(islands);
+        if is_news {
+            self.latest.clear();
+        }
         self.changed.notify_one();
     }
 
@@ -294,17 +320,30 @@ impl Fleet {
         Some(visit(islands.get(&host)?.profile(host).as_ref()))
     }
 
-    /// All Islands, as consumers see them.
-    pub(crate) fn views(&self, now: Instant) -> Vec<HostView> {
+    /// All Islands as they were a moment ago.
+    pub(crate) fn snapshot(&self, now: Instant) -> Arc<Snapshot> {
+        if let Some(latest) = self.latest.get(now) {
+            return latest;
+        }
+        let begun = Instant::now();
         let islands = self.lock();
-        let mut views: Vec<_> = islands.values().map(|island| island.view(self.offline_after, now)).collect();
-        views.sort_by_key(|view| view.id);
-        views
+        let seen: Vec<IslandSummary> =
+            islands.values().map(|island| IslandSummary::new(island, self.offline_after, now)).collect();
+        drop(islands);
+        let snapshot = Arc::new(Snapshot::new(seen, now, begun.elapsed()));
+        self.latest.set(snapshot.clone());
+        snapshot
     }
 
     /// One Island, as consumers see it.
     pub(crate) fn view(&self, host: HostId, now: Instant) -> Option<HostView> {
-        self.lock().get(&host).map(|island| island.view(self.offline_after, now))
+        let seen = self.lock().get(&host).map(|island| IslandSummary::new(island, self.offline_after, now));
+        seen.map(|seen| seen.view())
+    }
+
+    /// The run of an Island's agent that gets assignments, if it is known.
+    pub(crate) fn instance(&self, host: HostId) -> Option<InstanceId> {
+        self.lock().get(&host)?.instances.current()
     }
 
     /// Sets the measured speed of an Island.
@@ -321,6 +360,16 @@ impl Fleet {
         }
     }
 
+    /// Applies karma from SQL, which may lack what this coordinator credited last.
+    pub(crate) fn refresh_karma(&self, karma: Vec<(HostId, i64)>) {
+        let mut islands = self.lock();
+        for (host, ms) in karma {
+            if let Some(island) = islands.get_mut(&host) {
+                island.enrolled.karma_ms = island.enrolled.karma_ms.max(ms);
+            }
+        }
+    }
+
     /// Adds to an Island's karma.
     pub(crate) fn credit_karma(&self, host: HostId, ms: i64) {
         if let Some(island) = self.lock().get_mut(&host) {
@@ -333,7 +382,7 @@ impl Island {
     fn new(enrolled: Enrolled) -> Self {
         Self {
             enrolled,
-            instance: None,
+            instances: Instances::default(),
             last_message: None,
             heartbeat: None,
             claims: BTreeMap::new(),
@@ -426,24 +475,12 @@ impl Island {
         })
     }
 
-    fn view(&self, offline_after: Duration, now: Instant) -> HostView {
-        let status = match &self.heartbeat {
+    fn status(&self, offline_after: Duration, now: Instant) -> &'static str {
+        match &self.heartbeat {
             _ if !self.online(offline_after, now) => "offline",
             Some(heartbeat) if heartbeat.status == "draining" => "draining",
             Some(heartbeat) if heartbeat.status == "paused" => "paused",
             _ => "online",
-        };
-        let karma = self.enrolled.karma_ms as f64 / 3_600_000.0;
-        HostView {
-            id: self.enrolled.id,
-            name: self.enrolled.name.clone(),
-            status: status.to_owned(),
-            region: self.enrolled.region.clone(),
-            karma,
-            karma_score: karma,
-            tokens_per_second: self.enrolled.tokens_per_second,
-            capabilities: self.enrolled.capabilities.clone(),
-            last_heartbeat_at: self.enrolled.last_seen,
         }
     }
 }

@@ -15,6 +15,13 @@ pub(crate) enum Book {
     Issue,
 }
 
+impl Book {
+    /// The account whose balance has this name.
+    pub(crate) fn account_of_balance(name: &str) -> Option<AccountId> {
+        name.strip_prefix("account:")?.parse().ok()
+    }
+}
+
 impl fmt::Display for Book {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -61,6 +68,12 @@ impl Posting {
     /// The two entries of the posting.
     pub(crate) fn entries(&self) -> [(Book, MicroCredits); 2] {
         [(self.from, -self.amount), (self.to, self.amount)]
+    }
+
+    /// Whether the receiving balance is increased later, by [`crate::storage::ledger::count`]: an account may earn from
+    /// many jobs at once, whose ends would wait for each other at its balance.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.kind == Kind::Settle
     }
 
     /// Grants credits to an account.

@@ -29,6 +29,9 @@
 //! Tasks: [`app::App::run`] runs the HTTP server; `execution::Execution` runs one runner and one publisher for each job, the placer,
 //! the deferred writes, the maintenance and one reader for each fabric subject, and waits for them at the end.
 
+// A guard in a scrutinee lives to the end of the block, and the block may wait for what needs the guard.
+#![warn(clippy::significant_drop_in_scrutinee)]
+
 pub(crate) mod api;
 pub mod app;
 pub(crate) mod catalogue;

@@ -11,6 +11,7 @@ use island_daemon::{
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    let _failpoints = island_daemon::failpoint::from_environment();
     match run(Cli::parse()).await {
         Ok(code) => code,
         Err(error) => {

@@ -1,6 +1,7 @@
-//! Work that no request waits for: sums of the market, the deletion of old data, and the revocation of fabric
-//! credentials. Every coordinator does it; each step is done by one of them.
+//! Work that no request waits for: sums of the market, earnings that are added to balances, the deletion of old data,
+//! and the revocation of fabric credentials. Every coordinator does it; each step is done by one of them.
 
+mod counting;
 mod revocations;
 
 use std::time::Duration;
@@ -15,6 +16,9 @@ use crate::{
     config::Retention,
     storage::{Store, StoreError, commit, idempotency, market, progress::Task, retention, revocation},
 };
+pub(crate) use counting::Counting;
+#[cfg(test)]
+pub(crate) use counting::count;
 pub(crate) use revocations::Revocations;
 
 const INTERVAL: Duration = Duration::from_mins(1);

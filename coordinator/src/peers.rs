@@ -1,8 +1,12 @@
-//! Which of the other coordinators are alive, pure.
+//! The coordinators that share a database, pure: which of them are alive, whose jobs this one takes over, and whether
+//! others may have taken over its own.
 //!
 //! Each increments a counter in its own row. One whose counter stands still for long enough, while this coordinator
 //! observes it without interruption, is gone. So no clocks are compared, and neither an outage of the database nor a
 //! pause of this process makes another coordinator appear dead.
+//!
+//! [`Peers::step`] takes an [`Input`] and returns the [`Effect`]s that it causes, which the driver performs one after
+//! the other. Where one fails, the rest of the round is given up, and [`Input::Due`] begins the next.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -16,9 +20,133 @@ pub(crate) struct PeerHeartbeat {
     pub beats: i64,
 }
 
+/// The jobs without a coordinator that one coordinator takes over: those whose ids end with one of these hexadecimal
+/// digits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Share(String);
+
+const DIGITS: &str = "0123456789abcdef";
+
+impl Share {
+    /// All jobs.
+    pub(crate) fn all() -> Self {
+        Self(DIGITS.to_owned())
+    }
+
+    /// The jobs of `own` if all coordinators in `alive` take the same number over.
+    fn of(own: InstanceId, alive: &[InstanceId]) -> Self {
+        let index = alive.iter().filter(|id| **id < own).count();
+        let digits = DIGITS.chars().enumerate().filter(|(i, _)| i % alive.len().max(1) == index);
+        Self(digits.map(|(_, digit)| digit).collect())
+    }
+
+    /// The digits.
+    pub(crate) fn digits(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What happens.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// It is time for a round.
+    Due,
+    /// The result of [`Effect::Beat`]: `false` if others have removed this coordinator.
+    Beaten { is_registered: bool },
+    /// The result of [`Effect::List`].
+    Listed { rows: Vec<PeerHeartbeat> },
+    /// The result of [`Effect::Adopt`]: whether jobs are left to others.
+    Adopted { has_others: bool },
+}
+
+/// What the driver has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Increments this coordinator's counter.
+    Beat,
+    /// Reads all counters.
+    List,
+    /// Removes a coordinator, unless its counter has changed.
+    Remove(PeerHeartbeat),
+    /// Takes over these jobs.
+    Adopt(Share),
+    /// Stops this coordinator: its writes about jobs have no effect any longer.
+    Stop,
+}
+
+/// The coordinators, as one of them sees them.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    own: InstanceId,
+    takeover: Duration,
+    monitor: PeerMonitor,
+    fence: Fence,
+    /// When the heartbeat of this round was sent.
+    sent: Instant,
+    /// Since when jobs are left to others.
+    left_since: Option<Instant>,
+}
+
+impl Peers {
+    /// A coordinator whose jobs are taken over after `takeover` without a heartbeat. `has_peers` is whether there may be
+    /// others that do so, now or later.
+    pub(crate) fn new(own: InstanceId, takeover: Duration, has_peers: bool, now: Instant) -> Self {
+        let monitor = PeerMonitor::new(own, takeover);
+        Self {
+            own,
+            takeover,
+            monitor,
+            fence: Fence::new(takeover, has_peers, now),
+            sent: now,
+            left_since: None,
+        }
+    }
+
+    /// Time between two rounds.
+    pub(crate) fn interval(&self) -> Duration {
+        self.takeover / 8
+    }
+
+    /// Whether others may have taken this coordinator's jobs over.
+    pub(crate) fn is_fenced(&self, now: Instant) -> bool {
+        self.fence.is_closed(now)
+    }
+
+    /// Applies an input.
+    pub(crate) fn step(&mut self, input: Input, now: Instant) -> Vec<Effect> {
+        match input {
+            Input::Due => {
+                self.sent = now;
+                vec![Effect::Beat]
+            }
+            Input::Beaten { is_registered: false } => vec![Effect::Stop],
+            Input::Beaten { is_registered: true } => {
+                // It counts from when it was sent: it may be written at once and its reply arrive late.
+                self.fence.renew(self.sent);
+                vec![Effect::List]
+            }
+            Input::Listed { rows } => self.listed(&rows, now),
+            Input::Adopted { has_others } => {
+                self.left_since = has_others.then(|| self.left_since.unwrap_or(now));
+                Vec::new()
+            }
+        }
+    }
+
+    fn listed(&mut self, rows: &[PeerHeartbeat], now: Instant) -> Vec<Effect> {
+        let silent = self.monitor.observe(rows, now);
+        let alive: Vec<_> = rows.iter().filter(|row| !silent.contains(row)).map(|row| row.id).collect();
+        // What the others have not taken by then is anybody's.
+        let is_left =
+            self.left_since.is_some_and(|since| now.saturating_duration_since(since) >= self.takeover / 2);
+        let share = if is_left { Share::all() } else { Share::of(self.own, &alive) };
+        silent.into_iter().map(Effect::Remove).chain([Effect::Adopt(share)]).collect()
+    }
+}
+
 /// Observes the counters of other coordinators.
 #[derive(Debug)]
-pub(crate) struct PeerMonitor {
+struct PeerMonitor {
     own: InstanceId,
     silent_after: Duration,
     observed: Option<Instant>,
@@ -28,17 +156,12 @@ pub(crate) struct PeerMonitor {
 
 impl PeerMonitor {
     /// A monitor for coordinator `own`.
-    pub(crate) fn new(own: InstanceId, silent_after: Duration) -> Self {
+    fn new(own: InstanceId, silent_after: Duration) -> Self {
         Self { own, silent_after, observed: None, counters: HashMap::new() }
     }
 
-    /// Time between two heartbeats, and between two observations.
-    pub(crate) fn heartbeat_interval(&self) -> Duration {
-        self.silent_after / 8
-    }
-
     /// Records the current counters and returns those that have not changed for too long.
-    pub(crate) fn observe(&mut self, rows: &[PeerHeartbeat], now: Instant) -> Vec<PeerHeartbeat> {
+    fn observe(&mut self, rows: &[PeerHeartbeat], now: Instant) -> Vec<PeerHeartbeat> {
         let last = self.observed.replace(now);
         if last.is_none_or(|last| now.saturating_duration_since(last) > self.silent_after / 2) {
             self.counters.clear();
@@ -59,7 +182,7 @@ impl PeerMonitor {
 /// Whether this coordinator may still act for its jobs. Others take its jobs over when its heartbeats stand still for
 /// long enough; it stops before that by its own clock, when it cannot write them or did not run.
 #[derive(Debug)]
-pub(crate) struct Fence {
+struct Fence {
     limit: Duration,
     renewed: Instant,
     /// Whether other coordinators use the same database. They may start at any time.
@@ -69,17 +192,17 @@ pub(crate) struct Fence {
 impl Fence {
     /// An open fence of a coordinator whose jobs are taken over after `takeover`. `has_peers` is whether there may be
     /// others that do so, now or later.
-    pub(crate) fn new(takeover: Duration, has_peers: bool, now: Instant) -> Self {
+    fn new(takeover: Duration, has_peers: bool, now: Instant) -> Self {
         Self { limit: takeover * 4 / 5, renewed: now, has_peers }
     }
 
     /// Records a heartbeat that was sent at `sent`.
-    pub(crate) fn renew(&mut self, sent: Instant) {
+    fn renew(&mut self, sent: Instant) {
         self.renewed = self.renewed.max(sent);
     }
 
     /// Whether jobs may have been taken over. With a database of its own a coordinator continues without it.
-    pub(crate) fn is_closed(&self, now: Instant) -> bool {
+    fn is_closed(&self, now: Instant) -> bool {
         self.has_peers && now.saturating_duration_since(self.renewed) >= self.limit
     }
 }
@@ -157,6 +280,53 @@ mod tests {
                 prop_assert!(peer.observe(&[last], now).is_empty() || fence.is_closed(now));
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn every_job_is_in_the_share_of_one_coordinator(ids in prop::collection::btree_set(any::<u128>(), 1..20)) {
+            let alive: Vec<_> = ids.into_iter().map(id).collect();
+            let mut digits: Vec<char> =
+                alive.iter().flat_map(|own| Share::of(*own, &alive).digits().chars().collect::<Vec<_>>()).collect();
+            digits.sort_unstable();
+            prop_assert_eq!(digits.into_iter().collect::<String>(), DIGITS);
+        }
+    }
+
+    fn beat(peers: &mut Peers, rows: &[PeerHeartbeat], now: Instant) -> Vec<Effect> {
+        assert_eq!(peers.step(Input::Due, now), [Effect::Beat]);
+        assert_eq!(peers.step(Input::Beaten { is_registered: true }, now), [Effect::List]);
+        peers.step(Input::Listed { rows: rows.to_vec() }, now)
+    }
+
+    #[test]
+    fn jobs_that_their_new_coordinator_does_not_take_are_taken_by_others() {
+        let start = Instant::now();
+        let mut peers = Peers::new(id(1), SILENT_AFTER, true, start);
+        let rows = |beats| [PeerHeartbeat { id: id(1), beats }, PeerHeartbeat { id: id(2), beats }];
+        let half = Share::of(id(1), &[id(1), id(2)]);
+        assert_eq!(half.digits().len(), 8);
+        for beats in 0..4_u32 {
+            let now = start + beats * Duration::from_secs(1);
+            assert_eq!(beat(&mut peers, &rows(beats.into()), now), [Effect::Adopt(half.clone())], "{beats}");
+            peers.step(Input::Adopted { has_others: true }, now);
+        }
+        let now = start + SILENT_AFTER / 2;
+        assert_eq!(beat(&mut peers, &rows(5), now), [Effect::Adopt(Share::all())]);
+        peers.step(Input::Adopted { has_others: false }, now);
+        assert_eq!(beat(&mut peers, &rows(6), now), [Effect::Adopt(half)]);
+    }
+
+    #[test]
+    fn a_heartbeat_counts_from_when_it_was_sent_and_a_removed_coordinator_stops() {
+        let start = Instant::now();
+        let mut peers = Peers::new(id(1), SILENT_AFTER, true, start);
+        let sent = start + Duration::from_secs(1);
+        peers.step(Input::Due, sent);
+        let late = sent + SILENT_AFTER * 4 / 5;
+        peers.step(Input::Beaten { is_registered: true }, late);
+        assert!(peers.is_fenced(late), "its reply came too late");
+        assert_eq!(peers.step(Input::Beaten { is_registered: false }, late), [Effect::Stop]);
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub(crate) fn need(cargo: &CargoSpec, island: &Candidate<'_>) -> Need {
     }
     let report = report(cargo, island.capabilities);
     let fitted = report.and_then(|report| fit(cargo, report, island.free_ram_mb, &island.free_vram).ok());
-    fitted.unwrap_or_else(|| Need { ram_mb: cargo.required_ram_mb, ..Need::default() })
+    fitted.unwrap_or_else(|| Need { ram_mb: cargo.ram_mb(), ..Need::default() })
 }
 
 fn fit(
@@ -142,11 +142,11 @@ fn fit(
     if gpu.is_none() && !cargo.runtime_type.gpu_is_optional() {
         return Err(Reason::NoVram);
     }
-    if free_ram_mb < cargo.required_ram_mb {
+    if free_ram_mb < cargo.ram_mb() {
         return Err(Reason::NoRam);
     }
     let vram = gpu.map(|(gpu, _)| (*gpu, cargo.required_vram_mb)).into_iter().collect();
-    Ok(Need { ram_mb: cargo.required_ram_mb, vram })
+    Ok(Need { ram_mb: cargo.ram_mb(), vram })
 }
 
 fn fitted(fit: Result<Need, Shortage>) -> Result<Need, Reason> {

@@ -15,6 +15,7 @@ pub(crate) mod backup;
 mod checkpoint;
 pub(crate) mod coordinator;
 pub(crate) mod counters;
+pub(crate) mod file_lock;
 mod group_commit;
 pub(crate) mod host;
 pub(crate) mod idempotency;
@@ -22,6 +23,7 @@ pub(crate) mod jobs;
 pub(crate) mod key;
 pub(crate) mod ledger;
 pub(crate) mod market;
+pub mod measure;
 mod migrations;
 mod open;
 pub(crate) mod pairing;
@@ -37,6 +39,7 @@ use std::{
     sync::Arc,
 };
 
+use fail::fail_point;
 use island_protocol::{ids::AccountId, time::Timestamp};
 use sqlx::Transaction;
 
@@ -245,6 +248,10 @@ impl Store {
 
     /// Begins a write transaction. On SQLite it waits until the transaction before it has returned the connection.
     pub(crate) async fn begin(&self) -> Result<Tx, StoreError> {
+        fail_point!("store.begin", |action| {
+            island_daemon::failpoint::crash_if_requested(action);
+            Err(StoreError::Query { what: "a failure that a test injected", source: sqlx::Error::PoolClosed })
+        });
         match &self.writer {
             Writer::Sqlite { group, .. } => group.begin().await.map(Tx::Grouped),
             Writer::Postgres { pool, .. } => {
@@ -328,8 +335,18 @@ impl Store {
 
 /// Commits a transaction: afterwards it is on disk and visible to others.
 pub(crate) async fn commit(tx: Tx) -> Result<(), StoreError> {
-    match tx {
+    fail_point!("store.commit", |action| {
+        island_daemon::failpoint::crash_if_requested(action);
+        Err(StoreError::Query { what: "a failure that a test injected", source: sqlx::Error::PoolClosed })
+    });
+    let committed = match tx {
         Tx::Grouped(turn) => turn.commit().await,
         Tx::Single(tx, _turn) => tx.commit().await.context("commit a transaction"),
-    }
+    };
+    // The transaction is committed, and its caller does not learn it.
+    fail_point!("store.committed", |action| {
+        island_daemon::failpoint::crash_if_requested(action);
+        Err(StoreError::Query { what: "a failure that a test injected", source: sqlx::Error::PoolClosed })
+    });
+    committed
 }

@@ -4,3 +4,6 @@ include!("coordinator/stories.rs");
 
 #[path = "coordinator/cluster.rs"]
 mod cluster;
+
+#[path = "coordinator/earners.rs"]
+mod earners;

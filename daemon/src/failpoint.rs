@@ -13,3 +13,10 @@ pub fn from_environment() -> Option<fail::FailScenario<'static>> {
 pub fn crash<T>(_: Option<String>) -> T {
     std::process::abort()
 }
+
+/// Ends this process as a crash does if the action of a place is `return(crash)`. For places at which it may also fail.
+pub fn crash_if_requested(action: Option<String>) {
+    if action.as_deref() == Some("crash") {
+        std::process::abort();
+    }
+}

@@ -14,10 +14,11 @@ use std::{
 pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let parent = path.parent().unwrap_or(Path::new("."));
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    // Of an earlier process with this id. A link is removed, never followed.
+    let _ = fs::remove_file(&temporary);
     let written = OpenOptions::new()
-        .create(true)
+        .create_new(true)
         .write(true)
-        .truncate(true)
         .mode(mode)
         .open(&temporary)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
@@ -44,6 +45,18 @@ mod tests {
         assert_eq!(fs::read(&path).expect("read"), b"two");
         assert_eq!(fs::metadata(&path).expect("metadata").permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 1);
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_temporary_file_is_not_followed() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (path, other) = (folder.path().join("record"), folder.path().join("other"));
+        fs::write(&other, b"precious").expect("write");
+        let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+        std::os::unix::fs::symlink(&other, &temporary).expect("a link");
+        write_atomic(&path, b"new", 0o600).expect("write");
+        assert_eq!(fs::read(&other).expect("read"), b"precious");
+        assert!(fs::symlink_metadata(&path).expect("metadata").is_file());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | [`latest`] | watch channels read by value |
 //! | [`chain`] | an error with its causes on one line |
 //! | [`files`] | whole-or-not-at-all writes |
+//! | [`wall_clock`] | the time of day, which tests can set wrong |
 //!
 //! A program is `config -> build -> spawn -> run`. Its [`lifecycle::Lifecycle`] owns every task that lives as long as
 //! the process; nothing is detached. Two tokens end tasks: `soft` (take no new work, finish) and `hard` (stop
@@ -24,3 +25,4 @@ pub mod lifecycle;
 pub mod notify;
 pub mod progress;
 pub mod telemetry;
+pub mod wall_clock;

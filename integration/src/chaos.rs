@@ -2,6 +2,7 @@
 //! promise was broken.
 
 pub mod check;
+pub mod detection;
 pub mod load;
 pub mod network;
 pub mod plan;
@@ -54,7 +55,8 @@ fn show(at: Duration, what: &str) {
     println!("{:8.1} s  {what}", at.as_secs_f64());
 }
 
-/// Strikes a network of its own `count` times.
+/// Strikes a network of its own `count` times. If a promise is broken and `ISLAND_CHAOS_KEEP` names a folder, it gets the whole logs, the rows of
+/// the jobs, and what is left on the Islands.
 pub async fn run(seed: u64, count: usize) -> Report {
     let network = Arc::new(Network::start(SIZE, LEASE).await);
     let load = Load::start(&network, seed).await;
@@ -83,6 +85,9 @@ pub async fn run(seed: u64, count: usize) -> Report {
     let mut pauses: Vec<Duration> = seen.logs.iter().map(|log| log.pause).collect();
     pauses.sort_unstable();
     let (violations, counts) = check::check(&network, seen).await;
+    if let (false, Some(folder)) = (violations.is_empty(), std::env::var_os("ISLAND_CHAOS_KEEP")) {
+        network.keep(folder.as_ref());
+    }
     let logs = network.logs();
     Report { violations, faults, ended, hang_ups, streams, pauses, counts, took, logs }
 }

@@ -6,6 +6,7 @@
 pub mod chaos;
 pub mod examples;
 pub mod expect;
+pub mod fixture_cargos;
 pub mod guide;
 pub mod network;
 #[path = "../../coordinator/tests/coordinator/support/postgres.rs"]

@@ -33,6 +33,19 @@ pub fn workers(folder: &Path) -> Vec<Process> {
     of(folder).into_iter().filter(|process| process.command.contains("island-worker-")).collect()
 }
 
+/// The processes whose parent is this one.
+pub fn children(parent: i32) -> Vec<i32> {
+    let pids = fs::read_dir("/proc").expect("list /proc").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_child = |pid: &i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name before it, in parentheses, may contain anything.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        fields.split_whitespace().nth(1).and_then(|field| field.parse().ok()) == Some(parent)
+    };
+    pids.filter(is_child).collect()
+}
+
 /// Sends SIGKILL.
 pub fn kill(pid: i32) {
     let pid = Pid::from_raw(pid).expect("a process id");

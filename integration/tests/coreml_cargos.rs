@@ -1,59 +1,21 @@
 //! Core ML Cargos on an Island without Apple: a language model that keeps a state streams its reply, a classifier answers, three models together
 //! transcribe; through HTTP, SQL, NATS, agent and worker. The models are the engine's fixtures.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use island_coordinator_client::protocol::job::JobStatus;
 use island_integration::{
     Network, Options,
     expect::{Story, final_job},
+    fixture_cargos::{self, coreml_cases, coreml_fixture},
 };
-use serde_json::{Value, json};
 use tempfile::TempDir;
-
-fn fixture(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtimes/coreml/tests/fixtures").join(name);
-    folder.canonicalize().expect("the fixture")
-}
-
-fn cases(name: &str) -> Value {
-    serde_json::from_slice(&fs::read(fixture(name).join("cases.json")).expect("cases")).expect("JSON")
-}
-
-fn files(root: &Path, inside: &Path, found: &mut Vec<String>) {
-    for entry in fs::read_dir(root.join(inside)).expect("the fixture") {
-        let path = inside.join(entry.expect("readable").file_name());
-        if root.join(&path).is_dir() {
-            files(root, &path, found);
-        } else {
-            found.push(path.to_string_lossy().into_owned());
-        }
-    }
-}
 
 fn network(names: &[&str]) -> (TempDir, Network) {
     let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
     for name in names {
-        let (model, cases) = (fixture(name).join("model"), cases(name));
-        let mut found = Vec::new();
-        files(&model, Path::new(""), &mut found);
-        let mut engine = cases["engine"].clone();
-        engine["task"] = cases["task"].clone();
-        let entry = json!({
-            "slug": name, "name": name, "description": "A small model for tests.", "category": "text",
-            "runtime_type": "coreml", "price_per_job": 0.001, "required_vram_mb": 0, "required_ram_mb": 256,
-            "repository": { "url": format!("file://{}", model.display()), "files": found },
-            "engine": engine,
-            "input_schema": { "type": "object" },
-            "output_schema": {},
-            "example": { "input": cases["answers"][0]["input"] },
-        });
-        fs::write(folder.path().join(format!("{name}.toml")), toml::to_string(&entry).expect("an entry"))
-            .expect("write");
+        fixture_cargos::add_coreml(folder.path(), name);
     }
     let network =
         Network::start_with(&Options { cargos: Some(folder.path().to_owned()), ..Options::default() });
@@ -64,7 +26,7 @@ fn network(names: &[&str]) -> (TempDir, Network) {
 async fn a_language_model_with_a_state_streams_what_the_reference_says() {
     let (_cargos, network) = network(&["llama"]);
     let client = network.client();
-    let cases = cases("llama");
+    let cases = coreml_cases("llama");
     let answers = cases["answers"].as_array().expect("answers");
     assert!(!answers.is_empty());
     for answer in answers {
@@ -83,12 +45,13 @@ async fn a_language_model_with_a_state_streams_what_the_reference_says() {
 async fn what_is_heard_is_written_while_it_is_heard() {
     let (_cargos, network) = network(&["whisperkit"]);
     let client = network.client();
-    let cases = cases("whisperkit");
+    let cases = coreml_cases("whisperkit");
     let answers = cases["answers"].as_array().expect("answers");
     for answer in answers.iter().filter(|answer| answer.get("without").is_none()) {
         let mut input = answer["input"].clone();
         let file = input["audio"]["file"].as_str().expect("a file").to_owned();
-        input["audio"] = STANDARD.encode(fs::read(fixture("whisperkit").join(file)).expect("a sound")).into();
+        input["audio"] =
+            STANDARD.encode(fs::read(coreml_fixture("whisperkit").join(file)).expect("a sound")).into();
         let job = client.submit_job("whisperkit", input, 0).await.expect("submit");
         let story = Story::default().read_to_end(&mut client.job_events(job.id, None)).await;
         story.assert_whole();
@@ -108,7 +71,7 @@ async fn what_is_heard_is_written_while_it_is_heard() {
 async fn a_classifier_knows_what_it_sees() {
     let (_cargos, network) = network(&["resnet"]);
     let client = network.client();
-    let cases = cases("resnet");
+    let cases = coreml_cases("resnet");
     for answer in cases["answers"].as_array().expect("answers") {
         let job = client.submit_job("resnet", answer["input"].clone(), 0).await.expect("submit");
         let job = final_job(&client, job.id).await;

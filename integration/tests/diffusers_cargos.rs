@@ -1,46 +1,17 @@
 //! A Stable Diffusion through the whole network: HTTP, SQL, NATS, agent, worker. The model is the engine's fixture, small and of random weights.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use island_coordinator_client::protocol::job::JobStatus;
-use island_integration::{Network, Options, expect::final_job, program};
+use island_integration::{Network, Options, expect::final_job, fixture_cargos, program};
 use island_protocol::event::JobEvent;
 use serde_json::json;
 use tempfile::TempDir;
 
-fn files(root: &Path, inside: &Path, found: &mut Vec<String>) {
-    for entry in fs::read_dir(root.join(inside)).expect("the fixture") {
-        let path = inside.join(entry.expect("readable").file_name());
-        if root.join(&path).is_dir() {
-            files(root, &path, found);
-        } else {
-            found.push(path.to_string_lossy().into_owned());
-        }
-    }
-}
-
 fn network() -> (TempDir, Network) {
     let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
-    let model: PathBuf =
-        [env!("CARGO_MANIFEST_DIR"), "../runtimes/diffusers/tests/fixtures/sd15/model"].iter().collect();
-    let model = model.canonicalize().expect("the fixture");
-    let mut names = Vec::new();
-    files(&model, Path::new(""), &mut names);
-    let entry = json!({
-        "slug": "sd-tiny", "name": "Small diffusion", "description": "A small model for tests.", "category": "image",
-        "runtime_type": "diffusers", "price_per_job": 0.01, "required_vram_mb": 0, "required_ram_mb": 512,
-        "repository": { "url": format!("file://{}", model.display()), "files": names },
-        "input_schema": { "type": "object", "required": ["prompt"], "properties": { "prompt": { "type": "string" } } },
-        "output_schema": { "type": "object" },
-        "example": { "input": { "prompt": "a fox" } },
-    });
-    fs::write(folder.path().join("sd-tiny.toml"), toml::to_string(&entry).expect("an entry")).expect("write");
+    fixture_cargos::add_diffusion(folder.path());
     let network =
         Network::start_with(&Options { cargos: Some(folder.path().to_owned()), ..Options::default() });
     (folder, network)

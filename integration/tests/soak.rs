@@ -1,6 +1,7 @@
 //! Thousands of small jobs of every kind of engine leave nothing behind: no descriptor, no thread, no task, no memory, no entry, no file.
 //!
-//! `ISLAND_SOAK_JOBS` and `ISLAND_SOAK_MODELS` raise the number of jobs and of loaded models for a longer run by hand: `make soak`.
+//! `ISLAND_SOAK_JOBS`, `ISLAND_SOAK_MODELS` and `ISLAND_SOAK_SLOW_JOBS` raise the numbers of jobs and of loaded models for a longer run by hand:
+//! `make soak`.
 
 #[path = "support/onnx_catalogue.rs"]
 mod onnx_catalogue;
@@ -14,18 +15,21 @@ use std::{
     path::Path,
     process::Command,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use island_coordinator_client::Client;
 use island_integration::{
     Network, Options, examples,
     expect::{PATIENCE, eventually, final_job},
+    fixture_cargos,
     processes::{self, Usage},
     program,
 };
+use island_runtimes_container::testing::Dockerd;
 use serde_json::{Value, json};
 use support::Fixture;
 
@@ -33,6 +37,9 @@ use support::Fixture;
 const WARM_UP: u64 = 1_000;
 /// Jobs after it, at least.
 const JOBS: u64 = 10_000;
+/// The same for engines whose jobs take longer.
+const SLOW_WARM_UP: u64 = 300;
+const SLOW_JOBS: u64 = 3_000;
 /// Jobs at once. Fewer than an account may have open.
 const CLIENTS: u64 = 4;
 /// What allocators and pools may still gather after the warm-up, in bytes for each job of a process. The events of one such job take more.
@@ -42,49 +49,95 @@ const REMEMBERED: u64 = 4_096;
 /// Cargos of the catalogue that run in the shared worker of wasm, and models of ONNX Runtime, each with a worker of its own.
 const WASM: [&str; 3] = ["wasm-hash", "wasm-json", "wasm-csv"];
 const ONNX: [&str; 3] = ["distilbert-sst2", "minilm", "bert-fill-mask"];
+/// A fixture of the Core ML engine, and an entry of the catalogue that runs in a container.
+const COREML: &str = "llama";
+const CONTAINER: &str = "template";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_grows_with_the_jobs_that_have_passed() {
     let (jobs, models) = (setting("ISLAND_SOAK_JOBS", JOBS), setting("ISLAND_SOAK_MODELS", 1));
     let cargos = catalogue(models);
-    let kinds = Arc::new(kinds(models));
     let network =
         Network::start_with(&Options { cargos: Some(cargos.path().to_owned()), ..Options::default() });
-    let client = network.client();
-    run(&client, WARM_UP, &kinds).await;
-    let before = measure(&network).await;
-    run(&client, jobs, &kinds).await;
-    let after = measure(&network).await;
-    println!("before: {before:#?}\nafter {jobs} jobs: {after:#?}");
-    for engine in ["simulated", "llmcpp", "wasm", "onnx"] {
-        assert!(
-            before.processes.keys().any(|part| part.contains(engine)),
-            "{engine} is measured: {before:#?}"
-        );
+    let share = |part: &str| share(part, models);
+    let load = Load { warm_up: WARM_UP, jobs, kinds: Arc::new(kinds(models)), share: &share };
+    load.soak(&network, &["simulated", "llmcpp", "wasm", "onnx"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_grows_with_the_jobs_of_slower_engines() {
+    let docker = match Dockerd::start().await {
+        Ok(docker) => docker,
+        Err(reason) => return island_testing::skip("a soak of containers", &reason),
+    };
+    let cargos = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
+    fixture_cargos::add_coreml(cargos.path(), COREML);
+    fixture_cargos::add_diffusion(cargos.path());
+    symlink(examples::catalogue().join("built"), cargos.path().join("built")).expect("link the programs");
+    add_shipped(cargos.path(), &format!("container/{CONTAINER}.toml"), |_| {});
+    let agent = vec![("CONTAINERS__SOCKET", docker.socket().display().to_string())];
+    let options = Options { cargos: Some(cargos.path().to_owned()), agent, ..Options::default() };
+    let network = Network::start_with(&options);
+    let jobs = setting("ISLAND_SOAK_SLOW_JOBS", SLOW_JOBS);
+    let share = |part: &str| if part.contains("-worker-") { 1.0 / 3.0 } else { 1.0 };
+    let load = Load { warm_up: SLOW_WARM_UP, jobs, kinds: Arc::new(slow_kinds()), share: &share };
+    load.soak(&network, &["coreml", "diffusers", "container"]).await;
+    drop(network);
+    docker.stop().await;
+}
+
+/// Jobs before and after a measurement.
+struct Load<'a> {
+    warm_up: u64,
+    jobs: u64,
+    /// One after the other, again and again.
+    kinds: Arc<Vec<Kind>>,
+    /// The share of the jobs that a process takes part in.
+    share: &'a dyn Fn(&str) -> f64,
+}
+
+impl Load<'_> {
+    /// Runs all jobs, and compares what the network uses before and after those that follow the warm-up.
+    #[expect(clippy::print_stdout, reason = "a longer run by hand reports what it measured")]
+    async fn soak(&self, network: &Network, engines: &[&str]) {
+        let client = network.client();
+        run(&client, self.warm_up, &self.kinds).await;
+        let before = measure(network).await;
+        let begun = Instant::now();
+        let pause = run(&client, self.jobs, &self.kinds).await;
+        let took = begun.elapsed();
+        let after = measure(network).await;
+        println!("before: {before:#?}\nafter {} jobs: {after:#?}", self.jobs);
+        println!("{} jobs in {took:.1?}, the longest time without an end {pause:.1?}", self.jobs);
+        for engine in engines {
+            let is_measured = before.processes.keys().any(|part| part.contains(engine));
+            assert!(is_measured, "{engine} is measured: {before:#?}");
+        }
+        let parts = |measured: &Measured| measured.processes.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(parts(&before), parts(&after), "the same processes run");
+        for (part, before) in &before.processes {
+            let after = after.processes[part];
+            // Connections come and go with clients; threads with blocking calls.
+            assert!(after.descriptors <= before.descriptors + 32, "{part}: {before:?}, then {after:?}");
+            assert!(after.threads <= before.threads + 16, "{part}: {before:?}, then {after:?}");
+            let allowed = (8 << 20) + (self.jobs as f64 * (self.share)(part) * BYTES_PER_JOB) as u64;
+            assert!(
+                after.anonymous_bytes <= before.anonymous_bytes + allowed,
+                "{part}: {before:?}, then {after:?}"
+            );
+        }
+        for (table, before) in &before.tables {
+            let most = match table.as_str() {
+                // Those of the warm-up are among them.
+                "ended_jobs" => (before + self.jobs).min(REMEMBERED),
+                // Those of connections that clients of its socket open.
+                "tasks" => before + 8,
+                _ => *before,
+            };
+            assert!(after.tables[table] <= most, "{table}: {before}, then {after:#?}");
+        }
+        assert_eq!(before.files, after.files, "files of the Island");
     }
-    let parts = |measured: &Measured| measured.processes.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(parts(&before), parts(&after), "the same processes run");
-    for (part, before) in &before.processes {
-        let after = after.processes[part];
-        // Connections come and go with clients; threads with blocking calls.
-        assert!(after.descriptors <= before.descriptors + 32, "{part}: {before:?}, then {after:?}");
-        assert!(after.threads <= before.threads + 16, "{part}: {before:?}, then {after:?}");
-        let allowed = (8 << 20) + (jobs as f64 * share(part, models) * BYTES_PER_JOB) as u64;
-        assert!(
-            after.anonymous_bytes <= before.anonymous_bytes + allowed,
-            "{part}: {before:?}, then {after:?}"
-        );
-    }
-    for (table, before) in &before.tables {
-        let most = match table.as_str() {
-            "ended_jobs" => REMEMBERED,
-            // Those of connections that clients of its socket open.
-            "tasks" => before + 8,
-            _ => *before,
-        };
-        assert!(after.tables[table] <= most, "{table}: {before}, then {after:#?}");
-    }
-    assert_eq!(before.files, after.files, "files of the Island");
 }
 
 /// The share of the jobs that a process takes part in.
@@ -109,15 +162,12 @@ fn catalogue(models: u64) -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
     let shipped = examples::catalogue();
     let write = |file: &str, slug: String, context_tokens: u64| {
-        let text = fs::read_to_string(shipped.join(file)).expect("an entry");
-        let mut entry: toml::Table = text.parse().expect("an entry is TOML");
-        entry.insert("price_per_job".to_owned(), 0.001.into());
-        entry.insert("slug".to_owned(), slug.clone().into());
-        // Cargos with equal settings would share a worker.
-        let limits = entry["limits"].as_table_mut().expect("limits");
-        limits.insert("context_tokens".to_owned(), (context_tokens as i64).into());
-        let path = folder.path().join(format!("{slug}.toml"));
-        fs::write(path, toml::to_string(&entry).expect("an entry")).expect("write the entry");
+        add_shipped(folder.path(), file, |entry| {
+            entry.insert("slug".to_owned(), slug.into());
+            // Cargos with equal settings would share a worker.
+            let limits = entry["limits"].as_table_mut().expect("limits");
+            limits.insert("context_tokens".to_owned(), (context_tokens as i64).into());
+        });
     };
     (0..models).for_each(|number| write("fixtures/sim-chat.toml", format!("sim-{number}"), 1024 + number));
     write("llm-chat.toml", "llm-chat".to_owned(), 1024);
@@ -133,6 +183,17 @@ fn catalogue(models: u64) -> tempfile::TempDir {
     }
     onnx_catalogue::add(folder.path(), &ONNX.map(Fixture::named), 0);
     folder
+}
+
+/// Adds an entry of the shipped catalogue, changed and cheap.
+fn add_shipped(folder: &Path, file: &str, change: impl FnOnce(&mut toml::Table)) {
+    let text = fs::read_to_string(examples::catalogue().join(file)).expect("an entry");
+    let mut entry: toml::Table = text.parse().expect("an entry is TOML");
+    entry.insert("price_per_job".to_owned(), 0.001.into());
+    change(&mut entry);
+    let slug = entry["slug"].as_str().expect("a slug");
+    let path = folder.join(format!("{slug}.toml"));
+    fs::write(path, toml::to_string(&entry).expect("an entry")).expect("write the entry");
 }
 
 /// A Cargo and the input of its jobs.
@@ -168,11 +229,23 @@ fn kinds(models: u64) -> Vec<Kind> {
     (0..rounds).flat_map(round).collect()
 }
 
-/// Runs `count` jobs, one kind after the other, and checks every end.
-async fn run(client: &Client, count: u64, kinds: &Arc<Vec<Kind>>) {
+/// A job of each of the slower engines.
+fn slow_kinds() -> Vec<Kind> {
+    let containers = examples::of("container");
+    let container = containers.into_iter().find(|example| example.slug == CONTAINER).expect("an entry");
+    let picture =
+        json!({ "prompt": "a fox", "width": 64, "height": 64, "num_inference_steps": 1, "seed": 1 });
+    let coreml = fixture_cargos::coreml_cases(COREML)["answers"][0]["input"].clone();
+    vec![(COREML.to_owned(), coreml), ("sd-tiny".to_owned(), picture), (container.slug, container.input)]
+}
+
+/// Runs `count` jobs, one kind after the other, and checks every end. Returns the longest time between two ends.
+async fn run(client: &Client, count: u64, kinds: &Arc<Vec<Kind>>) -> Duration {
     let started = Arc::new(AtomicU64::new(0));
+    let ends = Arc::new(Mutex::new((Instant::now(), Duration::ZERO)));
     let clients = (0..CLIENTS).map(|_| {
         let (client, started, kinds) = (client.clone(), Arc::clone(&started), Arc::clone(kinds));
+        let ends = Arc::clone(&ends);
         tokio::spawn(async move {
             loop {
                 let number = started.fetch_add(1, Ordering::Relaxed);
@@ -194,6 +267,11 @@ async fn run(client: &Client, count: u64, kinds: &Arc<Vec<Kind>>) {
                     last.as_ref().is_some_and(island_protocol::event::JobEvent::is_last),
                     "job {number}: {last:?}"
                 );
+                {
+                    let (last, longest) = &mut *ends.lock().expect("no holder panicked");
+                    *longest = last.elapsed().max(*longest);
+                    *last = Instant::now();
+                }
                 let job = final_job(&client, job.id).await;
                 let complete = job.output.is_some() && job.usage.is_some() && job.completed_at.is_some();
                 assert!(complete && job.error.is_none(), "job {number}: {job:?}");
@@ -203,6 +281,7 @@ async fn run(client: &Client, count: u64, kinds: &Arc<Vec<Kind>>) {
     for client in clients.collect::<Vec<_>>() {
         client.await.expect("every job completes");
     }
+    ends.lock().expect("no holder panicked").1
 }
 
 /// What a network uses.

@@ -80,6 +80,7 @@ install -D -m 0644 systemd/island-agent.service "$agent/usr/lib/systemd/system/i
 install -D -m 0644 systemd/island-agent.sysusers "$agent/usr/lib/sysusers.d/island-agent.conf"
 install -D -m 0644 packaging/debian/settings/agent.toml "$agent/etc/island/agent.toml"
 install -D -m 0644 docs/owners.md "$agent/usr/share/doc/island-agent/owners.md"
+install -D -m 0644 docs/security.md "$agent/usr/share/doc/island-agent/security.md"
 install -D -m 0644 docs/gpu.md "$agent/usr/share/doc/island-agent/gpu.md"
 control island-agent "libc6 (>= 2.36), libgcc-s1, libstdc++6, libgomp1, systemd, ca-certificates" "makes this machine an Island: runs jobs of an Island network
  The agent joins a coordinator, reports the load of the machine, and runs other

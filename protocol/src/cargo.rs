@@ -258,7 +258,20 @@ pub struct CargoSpec {
     pub engine: Value,
 }
 
+/// Memory of a wasm program whose Cargo states none, megabytes.
+const WASM_MEMORY_MB: u64 = 256;
+
 impl CargoSpec {
+    /// Returns the main memory that the Cargo may take without a GPU, megabytes: what it states, or what its engine gives a program whose
+    /// Cargo states none.
+    pub fn ram_mb(&self) -> u64 {
+        match self.runtime_type {
+            _ if self.required_ram_mb > 0 || !self.is_shared() => self.required_ram_mb,
+            RuntimeType::Wasm => WASM_MEMORY_MB,
+            _ => self.sandbox_tier.unwrap_or_default().memory_mb(),
+        }
+    }
+
     /// Returns whether the simulated engine runs this Cargo instead of a real one.
     pub fn is_simulated(&self) -> bool {
         self.engine.get("simulated").and_then(Value::as_bool).unwrap_or(false)

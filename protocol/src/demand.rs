@@ -67,7 +67,7 @@ pub enum Shortage {
 /// Returns what a Cargo needs where `free` is the free memory of each GPU on which its engine runs models. Where nothing fits and the engine
 /// needs a GPU, more than is free.
 pub fn need(cargo: &CargoSpec, free: &Vram) -> Need {
-    let (ram_mb, vram_mb) = (cargo.required_ram_mb, cargo.required_vram_mb);
+    let (ram_mb, vram_mb) = (cargo.ram_mb(), cargo.required_vram_mb);
     if vram_mb == 0 {
         return Need { ram_mb, vram: Vram::new() };
     }
@@ -134,7 +134,7 @@ fn scratch(gpus: usize) -> u64 {
 
 /// Main memory beside `offloaded_mb` of the model on GPUs.
 fn ram_beside(cargo: &CargoSpec, offloaded_mb: u64) -> u64 {
-    let (ram_mb, vram_mb) = (cargo.required_ram_mb, cargo.required_vram_mb.max(1));
+    let (ram_mb, vram_mb) = (cargo.ram_mb(), cargo.required_vram_mb.max(1));
     let is_model = matches!(
         cargo.runtime_type,
         RuntimeType::Llmcpp | RuntimeType::Onnx | RuntimeType::Diffusers | RuntimeType::Coreml
@@ -154,7 +154,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{cargo::Limits, credits::MicroCredits};
+    use crate::{
+        cargo::{Limits, SandboxTier},
+        credits::MicroCredits,
+    };
 
     fn cargo(kind: RuntimeType, ram: u64, vram: u64) -> CargoSpec {
         CargoSpec {
@@ -182,6 +185,20 @@ mod tests {
         assert_eq!(on_gpu, Need { ram_mb: 512 + 1230, vram: [(0, 19_690)].into() });
         assert_eq!(on_gpu.offload(&large), Offload::Whole);
         assert_eq!(fit(&large, 12_000, &free(&[])), Err(Shortage::Ram(19_690)));
+    }
+
+    #[test]
+    fn a_program_without_a_stated_requirement_needs_what_its_engine_gives_it() {
+        let of =
+            |kind, tier| need(&CargoSpec { sandbox_tier: tier, ..cargo(kind, 0, 0) }, &Vram::new()).ram_mb;
+        assert_eq!(of(RuntimeType::Wasm, None), 256);
+        assert_eq!(of(RuntimeType::Container, None), 256);
+        assert_eq!(of(RuntimeType::Container, Some(SandboxTier::Elevated)), 8192);
+        assert_eq!(of(RuntimeType::Onnx, None), 0);
+        let elevated =
+            CargoSpec { sandbox_tier: Some(SandboxTier::Elevated), ..cargo(RuntimeType::Container, 0, 0) };
+        assert_eq!(fit(&elevated, 8000, &Vram::new()), Err(Shortage::Ram(8192)));
+        assert_eq!(need(&cargo(RuntimeType::Container, 64, 0), &Vram::new()).ram_mb, 64);
     }
 
     #[test]

@@ -69,6 +69,9 @@ pub struct Registered {
     /// Attempts of [`Register::holding`] that no coordinator waits for: stop them and discard their events.
     #[serde(default)]
     pub drop: Vec<AttemptKey>,
+    /// Whether another agent with the same identity has registered since, so that this one gets no jobs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 /// `host.<id>.heartbeat`.
@@ -111,6 +114,9 @@ pub struct Assignment {
     /// The attempt, with its fencing number.
     #[serde(flatten)]
     pub key: AttemptKey,
+    /// The run of the agent that is meant. Others, whose machine has a copy of the Island's identity, ignore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<InstanceId>,
     /// Number of the attempt's first event in the job's sequence.
     pub first_event: u64,
     /// The Cargo and its files.

@@ -82,12 +82,12 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Returns the usage of a prompt and a reply, without a price.
+    /// Returns the usage of a prompt and a reply, without a price. A program may report any number: the sum ends at the largest.
     pub fn tokens(prompt: u64, completion: u64) -> Self {
         Self {
             prompt_tokens: prompt,
             completion_tokens: completion,
-            total_tokens: prompt + completion,
+            total_tokens: prompt.saturating_add(completion),
             ..Self::default()
         }
     }

@@ -114,6 +114,8 @@ codes! {
     JobAlreadyFinal = (422, "job_already_final"),
     /// The job has not ended yet.
     JobNotFinal = (422, "job_not_final"),
+    /// The account has as many Islands as it may have.
+    TooManyHosts = (422, "too_many_hosts"),
     /// The idempotency key was used with another body.
     IdempotencyKeyReused = (422, "idempotency_key_reused"),
     /// Too many requests per minute.

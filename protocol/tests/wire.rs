@@ -281,13 +281,20 @@ fn output_with_every_event() {
 fn to_islands() {
     check(
         "registered",
-        &Registered { v: FABRIC_VERSION, heartbeat_ms: 5000, lease_ms: 30_000, drop: vec![key()] },
+        &Registered {
+            v: FABRIC_VERSION,
+            heartbeat_ms: 5000,
+            lease_ms: 30_000,
+            drop: vec![key()],
+            duplicate: false,
+        },
     );
     check(
         "assignment",
         &Assignment {
             v: FABRIC_VERSION,
             key: key(),
+            instance: Some(instance()),
             first_event: 4,
             cargo: CargoSpec {
                 price_per_job: MicroCredits(20_000),

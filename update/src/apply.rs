@@ -16,6 +16,10 @@ use crate::{
 
 /// Time between two checks of the agent.
 const LOOK: Duration = Duration::from_secs(1);
+/// Time for which the agent is held at once; renewed while jobs end. An updater that was killed holds it no longer.
+const HOLD: Duration = Duration::from_mins(2);
+/// Time after which an update no longer waits for jobs: a job that never ends must not keep a version with known faults.
+const LONGEST_WAIT_S: i64 = 7 * 24 * 3600;
 
 /// Time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub enum Applied {
     Busy(usize),
     /// It did not start; the former version is restored.
     TakenBack(Version),
+    /// It was not installed, or nothing could be registered meanwhile; the former version runs, and the next run tries again.
+    Postponed(Version),
 }
 
 /// An update that failed in an unexpected way.
@@ -51,7 +57,7 @@ pub enum ApplyError {
     Lost(Version),
 }
 
-/// Installs `package` of `version`. `folder` contains the record and the former package.
+/// Installs `package` of `version`. `folder` contains the record and the former package; `now` is in seconds since 1970.
 pub async fn apply(
     machine: &impl Machine,
     folder: &Path,
@@ -59,22 +65,27 @@ pub async fn apply(
     version: Version,
     package: &Path,
     patience: Timeouts,
+    now: i64,
 ) -> Result<Applied, ApplyError> {
     let before = machine.health().await;
-    let held = before.as_ref().is_some_and(|health| health.held);
-    if let Some(jobs) = quiet(machine, patience.drain).await? {
-        resume(machine, held).await?;
+    let jobs = quiet(machine, patience.drain).await?;
+    let since = *record.busy_since.get_or_insert(now);
+    if jobs == 0 || now - since >= LONGEST_WAIT_S {
+        record.busy_since = None;
+    } else {
+        write(&record, folder)?;
+        machine.hold(Duration::ZERO).await?;
         return Ok(Applied::Busy(jobs));
     }
     let previous = match machine.keep(folder).await {
         Ok(previous) => previous,
         Err(error) => {
-            resume(machine, held).await?;
+            machine.hold(Duration::ZERO).await?;
             return Err(error.into());
         }
     };
     let was_connected = before.is_some_and(|health| health.connected);
-    record.pending = Some(Pending { version, previous, was_connected, held });
+    record.pending = Some(Pending { version, previous, was_connected });
     write(&record, folder)?;
     let installed = machine.install(package).await;
     if let Err(error) = &installed {
@@ -83,7 +94,8 @@ pub async fn apply(
     settle(machine, folder, record, patience.start).await
 }
 
-/// Completes an installation, possibly of an earlier run: either the new version starts, or the former one is restored.
+/// Completes an installation, possibly of an earlier run: either the new version starts, or the former one is restored. Only a version that
+/// was installed and did not start, although the former one does, is never tried again.
 pub async fn settle(
     machine: &impl Machine,
     folder: &Path,
@@ -91,45 +103,55 @@ pub async fn settle(
     patience: Duration,
 ) -> Result<Applied, ApplyError> {
     let Some(pending) = record.pending.take() else { return Ok(Applied::Done(machine.installed().await?)) };
-    let Pending { version, previous, was_connected, held } = pending;
-    if is_up(machine, Some(&version), was_connected, patience).await {
+    let Pending { version, previous, was_connected } = pending;
+    let was_installed = machine.installed().await.is_ok_and(|installed| installed == version);
+    if was_installed && is_up(machine, Some(&version), was_connected, patience).await {
         write(&record, folder)?;
         let _ = fs::remove_file(&previous);
-        resume(machine, held).await?;
+        release(machine).await;
         return Ok(Applied::Done(version));
+    }
+    let starts_without = |connected| is_up(machine, None, connected, patience);
+    if !was_installed && starts_without(false).await {
+        // Another program used the package manager, or the machine was switched off before.
+        write(&record, folder)?;
+        let _ = fs::remove_file(&previous);
+        release(machine).await;
+        return Ok(Applied::Postponed(version));
     }
     tracing::error!(%version, "the new version does not start: restoring the former version");
     machine.install(&previous).await?;
-    record.failed.insert(version.clone());
-    write(&record, folder)?;
-    if is_up(machine, None, was_connected, patience).await {
-        let _ = fs::remove_file(&previous);
-        resume(machine, held).await?;
-        Ok(Applied::TakenBack(version))
-    } else {
-        Err(ApplyError::Lost(version))
+    let is_its_fault = was_installed && starts_without(was_connected).await;
+    if is_its_fault {
+        record.failed.insert(version.clone());
     }
+    write(&record, folder)?;
+    if is_its_fault || is_up(machine, None, false, LOOK).await {
+        let _ = fs::remove_file(&previous);
+        release(machine).await;
+        return Ok(if is_its_fault { Applied::TakenBack(version) } else { Applied::Postponed(version) });
+    }
+    Err(ApplyError::Lost(version))
 }
 
-/// Ends the drain, unless the owner had paused or drained the agent before.
-async fn resume(machine: &impl Machine, held: bool) -> Result<(), MachineError> {
-    if held { Ok(()) } else { machine.resume().await }
+/// Ends the hold. A new agent was never held, and a hold expires, so a failure changes nothing.
+async fn release(machine: &impl Machine) {
+    if let Err(error) = machine.hold(Duration::ZERO).await {
+        tracing::warn!(%error, "the agent is held for two minutes more");
+    }
 }
 
 /// Waits until no job runs; returns the number of jobs that still run after the time limit.
-async fn quiet(machine: &impl Machine, patience: Duration) -> Result<Option<usize>, ApplyError> {
+async fn quiet(machine: &impl Machine, patience: Duration) -> Result<usize, ApplyError> {
     let deadline = Instant::now() + patience;
-    if machine.health().await.is_some() {
-        machine.drain().await?;
-    }
     loop {
         // An agent that does not answer runs no jobs that an update could interrupt.
-        let jobs = machine.health().await.map_or(0, |health| health.jobs);
-        if jobs == 0 {
-            return Ok(None);
-        }
-        if Instant::now() >= deadline {
-            return Ok(Some(jobs));
+        let Some(health) = machine.health().await else { return Ok(0) };
+        machine.hold(HOLD).await?;
+        // Again, because a job may have been accepted before the hold.
+        let jobs = machine.health().await.map_or(health.jobs, |health| health.jobs);
+        if jobs == 0 || Instant::now() >= deadline {
+            return Ok(jobs);
         }
         sleep(LOOK).await;
     }

@@ -1,6 +1,9 @@
 //! A Debian machine: the agent is a package and a service.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use semver::Version;
 use serde::Deserialize;
@@ -17,21 +20,12 @@ pub struct Debian {
     pub agent_config: PathBuf,
 }
 
-/// The needed part of the agent's status. The installed agent may be an older version, which names the order differently.
+/// The needed part of the agent's status.
 #[derive(Debug, Deserialize)]
 struct Status {
     version: Version,
     connected: bool,
     jobs: Vec<serde_json::Value>,
-    #[serde(alias = "wish")] // words: ok
-    order: Order,
-}
-
-/// The owner's latest order.
-#[derive(Debug, Deserialize)]
-struct Order {
-    #[serde(alias = "wish")] // words: ok
-    order: String,
 }
 
 impl Debian {
@@ -55,16 +49,12 @@ impl Machine for Debian {
         let text =
             output_of("query the status of the agent", self.agent(&["status", "--json"])).await.ok()?;
         let status: Status = serde_json::from_str(&text).ok()?;
-        let held = status.order.order != "none";
-        Some(Health { version: status.version, connected: status.connected, jobs: status.jobs.len(), held })
+        Some(Health { version: status.version, connected: status.connected, jobs: status.jobs.len() })
     }
 
-    async fn drain(&self) -> Result<(), MachineError> {
-        output_of("drain the agent", self.agent(&["drain"])).await.map(|_| ())
-    }
-
-    async fn resume(&self) -> Result<(), MachineError> {
-        output_of("resume the agent", self.agent(&["resume"])).await.map(|_| ())
+    async fn hold(&self, time: Duration) -> Result<(), MachineError> {
+        let seconds = time.as_secs().to_string();
+        output_of("hold the agent", self.agent(&["hold", &seconds])).await.map(|_| ())
     }
 
     async fn keep(&self, folder: &Path) -> Result<PathBuf, MachineError> {
@@ -111,14 +101,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_of_older_and_newer_agents_is_read() {
-        const NAMES: [&str; 2] = ["wish", "order"]; // words: ok
-        for name in NAMES {
-            let text = format!(
-                r#"{{"version": "0.1.0", "connected": true, "jobs": [], "{name}": {{"{name}": "pause", "until": null}}, "more": 1}}"#
-            );
-            let status: Status = serde_json::from_str(&text).expect("a status");
-            assert_eq!(status.order.order, "pause");
-        }
+    fn the_status_of_other_versions_is_read() {
+        let text =
+            r#"{"version": "0.1.0", "connected": true, "jobs": [{}], "order": {"order": "none"}, "more": 1}"#;
+        let status: Status = serde_json::from_str(text).expect("a status");
+        assert_eq!((status.connected, status.jobs.len()), (true, 1));
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use semver::Version;
@@ -26,8 +27,6 @@ pub struct Health {
     pub connected: bool,
     /// Running jobs.
     pub jobs: usize,
-    /// Whether its owner paused or drained it.
-    pub held: bool,
 }
 
 /// The machine, as an update uses it.
@@ -36,10 +35,8 @@ pub trait Machine {
     fn installed(&self) -> impl Future<Output = Result<Version, MachineError>>;
     /// The state of the agent; `None` if it does not answer.
     fn health(&self) -> impl Future<Output = Option<Health>>;
-    /// Stops accepting jobs.
-    fn drain(&self) -> impl Future<Output = Result<(), MachineError>>;
-    /// Accepts jobs again.
-    fn resume(&self) -> impl Future<Output = Result<(), MachineError>>;
+    /// Keeps the agent from accepting jobs for this time, beside what its owner ordered; zero ends that.
+    fn hold(&self, time: Duration) -> impl Future<Output = Result<(), MachineError>>;
     /// Saves the installed package in `folder`, so that it can be restored.
     fn keep(&self, folder: &Path) -> impl Future<Output = Result<PathBuf, MachineError>>;
     /// Installs a package over another version, newer or older, and starts it.

@@ -138,8 +138,8 @@ async fn update(config: &Config, install: bool) -> Result<String, Failure> {
         return Ok(format!("{version} may be installed over {installed}: island-update apply"));
     }
     let package = web.file(&from, &file, folder).await?;
-    let applied = apply::apply(&machine, folder, record, version, &package, config.patience()).await?;
-    if !matches!(applied, Applied::Busy(_)) {
+    let applied = apply::apply(&machine, folder, record, version, &package, config.patience(), now).await?;
+    if !matches!(applied, Applied::Busy(_) | Applied::Postponed(_)) {
         fs::remove_file(&package)?;
     }
     if let Applied::TakenBack(_) = applied {
@@ -153,6 +153,7 @@ fn described(applied: &Applied) -> String {
     match applied {
         Applied::Done(version) => format!("{version} runs"),
         Applied::Busy(jobs) => format!("{jobs} jobs still run; the next run tries again"),
+        Applied::Postponed(version) => format!("{version} was not installed; the next run tries again"),
         Applied::TakenBack(version) => format!("{version} did not start: the former version is restored"),
     }
 }

@@ -26,6 +26,8 @@ pub struct Record {
     pub floor: Option<Version>,
     /// Versions that did not start here.
     pub failed: BTreeSet<Version>,
+    /// Since when jobs have kept an update from starting, in seconds since 1970.
+    pub busy_since: Option<i64>,
     /// An installation that was not completed.
     pub pending: Option<Pending>,
 }
@@ -39,8 +41,6 @@ pub struct Pending {
     pub previous: PathBuf,
     /// Whether the Island was registered before: it must be again.
     pub was_connected: bool,
-    /// Whether the owner had paused or drained it: that is kept.
-    pub held: bool,
 }
 
 impl Record {

@@ -25,28 +25,28 @@ struct Script {
     broken: Vec<&'static str>,
     /// Versions that start and are never registered.
     lonely: Vec<&'static str>,
-    held: bool,
     cannot_keep: bool,
+    /// Whether another program uses the package manager.
+    is_locked: bool,
 }
 
 #[derive(Debug)]
 struct State {
     version: String,
     looks: usize,
-    draining: bool,
     did: Vec<String>,
 }
 
 impl Script {
     fn new() -> Self {
-        let state = State { version: "0.1.0".to_owned(), looks: 0, draining: false, did: Vec::new() };
+        let state = State { version: "0.1.0".to_owned(), looks: 0, did: Vec::new() };
         Self {
             state: RefCell::new(state),
             busy_for: 0,
             broken: Vec::new(),
             lonely: Vec::new(),
-            held: false,
             cannot_keep: false,
+            is_locked: false,
         }
     }
 
@@ -54,8 +54,12 @@ impl Script {
         self.state.borrow().did.clone()
     }
 
+    /// Notes a step; a repetition of the last one counts once.
     fn note(&self, what: &str) {
-        self.state.borrow_mut().did.push(what.to_owned());
+        let mut state = self.state.borrow_mut();
+        if state.did.last().is_none_or(|last| last != what) {
+            state.did.push(what.to_owned());
+        }
     }
 }
 
@@ -74,19 +78,11 @@ impl Machine for Script {
             version: state.version.parse().expect("a version"),
             connected: !self.lonely.contains(&state.version.as_str()),
             jobs: usize::from(state.looks <= self.busy_for),
-            held: self.held || state.draining,
         })
     }
 
-    async fn drain(&self) -> Result<(), MachineError> {
-        self.note("drain");
-        self.state.borrow_mut().draining = true;
-        Ok(())
-    }
-
-    async fn resume(&self) -> Result<(), MachineError> {
-        self.note("resume");
-        self.state.borrow_mut().draining = false;
+    async fn hold(&self, time: Duration) -> Result<(), MachineError> {
+        self.note(if time.is_zero() { "release" } else { "hold" });
         Ok(())
     }
 
@@ -101,6 +97,9 @@ impl Machine for Script {
     async fn install(&self, package: &Path) -> Result<(), MachineError> {
         let version = package.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
         self.note(&format!("install {version}"));
+        if self.is_locked {
+            return Err(MachineError { what: "install".to_owned(), why: "the lock is held".to_owned() });
+        }
         self.state.borrow_mut().version = version;
         Ok(())
     }
@@ -108,7 +107,8 @@ impl Machine for Script {
 
 async fn to_two(machine: &Script, folder: &Path) -> Result<Applied, ApplyError> {
     let two = Version::new(0, 2, 0);
-    apply(machine, folder, Record::default(), two, Path::new("/staged/0.2.0"), PATIENCE).await
+    let record = Record::read(folder).expect("a record");
+    apply(machine, folder, record, two, Path::new("/staged/0.2.0"), PATIENCE, 1000).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +116,7 @@ async fn a_working_version_starts_and_accepts_jobs() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Script { busy_for: 5, ..Script::new() };
     assert_eq!(to_two(&machine, folder.path()).await.expect("done"), Applied::Done(Version::new(0, 2, 0)));
-    assert_eq!(machine.did(), ["drain", "keep", "install 0.2.0", "resume"]);
+    assert_eq!(machine.did(), ["hold", "keep", "install 0.2.0", "release"]);
     assert_eq!(Record::read(folder.path()).expect("a record").pending, None);
 }
 
@@ -125,7 +125,7 @@ async fn jobs_are_not_interrupted() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Script { busy_for: usize::MAX, ..Script::new() };
     assert_eq!(to_two(&machine, folder.path()).await.expect("another time"), Applied::Busy(1));
-    assert_eq!(machine.did(), ["drain", "resume"]);
+    assert_eq!(machine.did(), ["hold", "release"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,18 +136,59 @@ async fn a_version_that_does_not_start_or_register_is_reverted_and_not_tried_aga
         let folder = tempfile::tempdir().expect("a folder");
         let applied = to_two(&machine, folder.path()).await.expect("taken back");
         assert_eq!(applied, Applied::TakenBack(Version::new(0, 2, 0)));
-        assert_eq!(machine.did(), ["drain", "keep", "install 0.2.0", "install 0.1.0", "resume"]);
+        assert_eq!(machine.did(), ["hold", "keep", "install 0.2.0", "install 0.1.0", "release"]);
         let record = Record::read(folder.path()).expect("a record");
         assert!(record.failed.contains(&Version::new(0, 2, 0)) && record.pending.is_none());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unregistered_island_may_stay_unregistered_and_a_paused_one_stays_paused() {
+async fn an_unregistered_island_may_stay_unregistered() {
     let folder = tempfile::tempdir().expect("a folder");
-    let machine = Script { lonely: vec!["0.1.0", "0.2.0"], held: true, ..Script::new() };
+    let machine = Script { lonely: vec!["0.1.0", "0.2.0"], ..Script::new() };
     assert_eq!(to_two(&machine, folder.path()).await.expect("done"), Applied::Done(Version::new(0, 2, 0)));
-    assert_eq!(machine.did(), ["drain", "keep", "install 0.2.0"], "it is not resumed");
+    assert_eq!(machine.did(), ["hold", "keep", "install 0.2.0", "release"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_was_not_installed_is_tried_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Script { is_locked: true, ..Script::new() };
+    let applied = to_two(&machine, folder.path()).await.expect("another time");
+    assert_eq!(applied, Applied::Postponed(Version::new(0, 2, 0)));
+    assert_eq!(machine.did(), ["hold", "keep", "install 0.2.0", "release"]);
+    assert_eq!(Record::read(folder.path()).expect("a record"), Record::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_is_not_blamed_for_a_network_that_is_away() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // The former version was registered before, and is not after the update either.
+    let machine = Script { lonely: vec!["0.1.0", "0.2.0"], ..Script::new() };
+    machine.state.borrow_mut().version = "0.2.0".to_owned();
+    let previous = folder.path().join("0.1.0");
+    let pending = Some(Pending { version: Version::new(0, 2, 0), previous, was_connected: true });
+    let record = Record { pending, ..Record::default() };
+    let ended = settle(&machine, folder.path(), record, PATIENCE.start).await.expect("another time");
+    assert_eq!(ended, Applied::Postponed(Version::new(0, 2, 0)));
+    assert!(Record::read(folder.path()).expect("a record").failed.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_never_end_delay_an_update_for_a_week() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Script { busy_for: usize::MAX, ..Script::new() };
+    let two = || Version::new(0, 2, 0);
+    let at = async |day: i64| {
+        let record = Record::read(folder.path()).expect("a record");
+        let package = Path::new("/staged/0.2.0");
+        let now = 1000 + day * 24 * 3600;
+        apply(&machine, folder.path(), record, two(), package, PATIENCE, now).await.expect("applied")
+    };
+    assert_eq!(at(0).await, Applied::Busy(1));
+    assert_eq!(at(6).await, Applied::Busy(1));
+    assert_eq!(at(7).await, Applied::Done(two()));
+    assert_eq!(Record::read(folder.path()).expect("a record").busy_since, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,30 +196,27 @@ async fn nothing_is_installed_that_cannot_be_reverted() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Script { cannot_keep: true, ..Script::new() };
     to_two(&machine, folder.path()).await.expect_err("it cannot be reverted");
-    assert_eq!(machine.did(), ["drain", "keep", "resume"]);
+    assert_eq!(machine.did(), ["hold", "keep", "release"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_installation_is_completed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let pending = |held| Pending {
-        version: Version::new(0, 2, 0),
-        previous: folder.path().join("0.1.0"),
-        was_connected: true,
-        held,
-    };
-    let record = |held| Record { pending: Some(pending(held)), ..Record::default() };
+    let previous = folder.path().join("0.1.0");
+    let pending = Pending { version: Version::new(0, 2, 0), previous, was_connected: true };
+    let record = || Record { pending: Some(pending.clone()), ..Record::default() };
     // It was killed before the package was installed: the former version runs.
     let machine = Script::new();
-    let ended = settle(&machine, folder.path(), record(false), PATIENCE.start).await.expect("ended");
-    assert_eq!(ended, Applied::TakenBack(Version::new(0, 2, 0)));
+    let ended = settle(&machine, folder.path(), record(), PATIENCE.start).await.expect("ended");
+    assert_eq!(ended, Applied::Postponed(Version::new(0, 2, 0)));
+    assert_eq!(machine.did(), ["release"]);
     // It was killed after that.
     let machine = Script::new();
     machine.state.borrow_mut().version = "0.2.0".to_owned();
-    let ended = settle(&machine, folder.path(), record(true), PATIENCE.start).await.expect("ended");
+    let ended = settle(&machine, folder.path(), record(), PATIENCE.start).await.expect("ended");
     assert_eq!(ended, Applied::Done(Version::new(0, 2, 0)));
     // No version starts any more: that is an error.
     let machine = Script { broken: vec!["0.1.0", "0.2.0"], ..Script::new() };
-    let lost = settle(&machine, folder.path(), record(false), PATIENCE.start).await;
+    let lost = settle(&machine, folder.path(), record(), PATIENCE.start).await;
     assert!(matches!(lost, Err(ApplyError::Lost(_))), "{lost:?}");
 }

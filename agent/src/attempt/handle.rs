@@ -1,8 +1,11 @@
 //! A handle on a running attempt.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use island_protocol::{
@@ -21,6 +24,9 @@ use crate::{
     attempt::state::{AttemptState, AttemptStep},
     spool::{Spool, SpoolError},
 };
+
+/// A longer time is never waited for.
+const LONGEST_MS: u64 = 30 * 24 * 3_600_000;
 
 /// One attempt, shared between its task, heartbeats, lease renewals and cancellation.
 #[derive(Debug)]
@@ -66,6 +72,13 @@ impl AttemptHandle {
     /// Its assignment.
     pub fn assignment(&self) -> &Assignment {
         &self.assignment
+    }
+
+    /// How long it may still run. Wall-clock times may be wrong on both sides, so only the duration counts.
+    pub fn time_left(&self, now_ms: u64) -> Duration {
+        let limit = self.assignment.deadline.unix_ms().saturating_sub(self.assignment.sent_at.unix_ms());
+        let passed = now_ms.saturating_sub(self.accepted_ms);
+        Duration::from_millis(u64::try_from(limit).unwrap_or(0).saturating_sub(passed).min(LONGEST_MS))
     }
 
     /// Its state.
@@ -217,8 +230,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use island_protocol::time::Timestamp;
+
     use super::*;
-    use crate::testing;
+    use crate::{clock, testing};
 
     fn attempt(folder: &std::path::Path) -> Arc<AttemptHandle> {
         let assignment = testing::assignment(1, 1);
@@ -236,6 +251,21 @@ mod tests {
         assert!(!attempt.is_fenced(25_001, 24_000));
         attempt.confirm(10_000);
         assert!(!attempt.is_fenced(44_000, 24_000), "an older answer does not revoke the confirmation");
+    }
+
+    #[test]
+    fn a_deadline_is_a_duration_whatever_the_wall_clocks_show() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for hour in [-1, 0, 1, 480_000] {
+            let mut assignment = testing::assignment(1, 1);
+            let sent = clock::now().unix_ms() + hour * 3_600_000;
+            assignment.sent_at = Timestamp::from_unix_ms(sent);
+            assignment.deadline = Timestamp::from_unix_ms(sent + 60_000);
+            let spool = Spool::open(folder.path(), assignment.key, 1).expect("open");
+            let attempt = AttemptHandle::new(assignment, spool, 5_000, 5_000);
+            assert_eq!(attempt.time_left(15_000), Duration::from_secs(50));
+            assert_eq!(attempt.time_left(65_000), Duration::ZERO);
+        }
     }
 
     #[test]

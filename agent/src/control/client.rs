@@ -50,6 +50,11 @@ impl Control {
         self.answer(self.http.post("http://agent/order").json(&order)).await
     }
 
+    /// Holds the agent for an update: it accepts no new jobs for this number of seconds; zero ends that.
+    pub async fn hold(&self, seconds: u64) -> Result<Verdict, ControlError> {
+        self.answer(self.http.post("http://agent/hold").json(&seconds)).await
+    }
+
     /// Runs a test job through the whole network, which takes up to a minute; returns the last result if one ran in the last minute.
     pub async fn check(&self) -> Result<Checked, ControlError> {
         self.answer(self.http.post("http://agent/check")).await

@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use axum::{
@@ -25,7 +26,7 @@ use super::{
     metrics::{prometheus, series},
     status::{Sources, Status},
 };
-use crate::policy::OwnerOrder;
+use crate::policy::{OwnerOrder, Verdict};
 
 /// Name of the socket in the state folder.
 pub const SOCKET: &str = "control.sock";
@@ -59,6 +60,7 @@ pub async fn serve_socket(
         .route("/status", get(status))
         .route("/metrics", get(numbers))
         .route("/order", post(order))
+        .route("/hold", post(hold))
         .route("/check", post(async move |sources| check(sources, ending).await))
         .with_state(sources);
     let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
@@ -124,6 +126,10 @@ async fn order(State(sources): State<Arc<Sources>>, Json(order): Json<OwnerOrder
             (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
         }
     }
+}
+
+async fn hold(State(sources): State<Arc<Sources>>, Json(seconds): Json<u64>) -> Json<Verdict> {
+    Json(sources.governor.hold_for(Duration::from_secs(seconds)))
 }
 
 /// A request that waits for a test job does not delay stopping.

@@ -78,6 +78,12 @@ impl Runtimes {
         }
     }
 
+    /// Returns the program that runs containers, if it works here.
+    pub fn container_binary(&self) -> Option<PathBuf> {
+        let engines = self.engines.read();
+        Some(engines.get(RuntimeType::Container.as_str())?.as_ref().ok()?.binary.clone())
+    }
+
     /// Returns the program that derives files for a Cargo, with its engine's version.
     pub fn deriver(&self, cargo: &CargoSpec) -> Result<derived::Engine, String> {
         let binary = self.binary(cargo)?;

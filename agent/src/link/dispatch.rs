@@ -12,7 +12,7 @@ use island_protocol::{
         Assignment, AssignmentReply, Cancel, Pong, Preload, Refusal, RefusalReason, SIGNATURE_HEADER,
         SIGNATURE_WINDOW_MS,
     },
-    ids::HostId,
+    ids::{HostId, InstanceId},
     job::Failure,
     subjects::{HostTopic, parse_host},
 };
@@ -59,6 +59,8 @@ pub struct Dispatch<'a> {
     pub supervisor: &'a Arc<Supervisor>,
     /// Contains the coordinators' public key.
     pub credentials: &'a Credentials,
+    /// This run of the agent.
+    pub instance: InstanceId,
 }
 
 impl Dispatch<'_> {
@@ -76,11 +78,13 @@ impl Dispatch<'_> {
 
     async fn assign(&self, message: Message) {
         let answer = match self.verified(&message) {
+            // It is meant for another agent, on a machine with a copy of this identity.
+            Ok(assignment) if assignment.instance.is_some_and(|meant| meant != self.instance) => return,
             Ok(assignment) => {
                 fail_point!("assign.verified", island_daemon::failpoint::crash);
                 self.supervisor.assign(assignment)
             }
-            Err(reason) => Err(Refusal { reason: RefusalReason::Invalid, message: reason.to_owned() }),
+            Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = &answer {
             tracing::info!(reason = ?refusal.reason, message = refusal.message, "refused an assignment");
@@ -92,19 +96,13 @@ impl Dispatch<'_> {
     }
 
     /// Returns the assignment in a message; an error if no coordinator has just signed it for this Island.
-    fn verified(&self, message: &Message) -> Result<Assignment, &'static str> {
-        let headers = message.headers.as_ref();
-        let signature = headers.and_then(|headers| headers.get(SIGNATURE_HEADER)).ok_or("unsigned")?;
-        let key = self.credentials.current().coordinator_key;
-        if !identity::verifies(&key, &message.subject, &message.payload, signature.as_str()) {
-            return Err("not signed by the coordinator");
-        }
-        let assignment: Assignment = parse(message).ok_or("malformed")?;
-        let age = clock::now().unix_ms() - assignment.sent_at.unix_ms();
-        if age.abs() > SIGNATURE_WINDOW_MS {
-            Err("signed too long ago, or in the future")
-        } else {
-            Ok(assignment)
+    fn verified(&self, message: &Message) -> Result<Assignment, Refusal> {
+        let invalid = |why: &str| Refusal { reason: RefusalReason::Invalid, message: why.to_owned() };
+        is_signed(&self.credentials.current().coordinator_key, message).map_err(invalid)?;
+        let assignment: Assignment = parse(message).ok_or_else(|| invalid("malformed"))?;
+        match age_refusal(clock::now().unix_ms() - assignment.sent_at.unix_ms()) {
+            Some(refusal) => Err(refusal),
+            None => Ok(assignment),
         }
     }
 
@@ -116,6 +114,9 @@ impl Dispatch<'_> {
     }
 
     fn preload(&self, message: &Message) {
+        if let Err(reason) = is_signed(&self.credentials.current().coordinator_key, message) {
+            return tracing::warn!(reason, "a hint to preload is not followed");
+        }
         if let Some(hint) = parse::<Preload>(message) {
             self.supervisor.preload(hint);
         }
@@ -135,7 +136,39 @@ impl Dispatch<'_> {
     }
 }
 
+/// Whether a coordinator has signed a message for its subject, which names this Island.
+fn is_signed(key: &str, message: &Message) -> Result<(), &'static str> {
+    let headers = message.headers.as_ref();
+    let signature = headers.and_then(|headers| headers.get(SIGNATURE_HEADER)).ok_or("unsigned")?;
+    if identity::verifies(key, &message.subject, &message.payload, signature.as_str()) {
+        Ok(())
+    } else {
+        Err("not signed by the coordinator")
+    }
+}
+
+/// Why an assignment of this age is refused. A clock that is wrong is set right sooner or later, so the Island may be asked again soon.
+fn age_refusal(age_ms: i64) -> Option<Refusal> {
+    let message = "signed too long ago, or in the future: one of the two clocks is wrong";
+    let is_outside = age_ms.abs() > SIGNATURE_WINDOW_MS;
+    is_outside.then(|| Refusal { reason: RefusalReason::Other, message: message.to_owned() })
+}
+
 fn parse<T: DeserializeOwned>(message: &Message) -> Option<T> {
     let parsed = serde_json::from_slice(&message.payload);
     parsed.inspect_err(|error| tracing::warn!(%error, subject = %message.subject, "malformed message")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_clock_refuses_for_a_short_time_only() {
+        for age_ms in [-3_600_000, -SIGNATURE_WINDOW_MS - 1, SIGNATURE_WINDOW_MS + 1, 3_600_000] {
+            // Coordinators wait ten minutes after `Invalid`.
+            assert!(age_refusal(age_ms).is_some_and(|refusal| refusal.reason == RefusalReason::Other));
+        }
+        assert!(age_refusal(-SIGNATURE_WINDOW_MS).is_none() && age_refusal(SIGNATURE_WINDOW_MS).is_none());
+    }
 }

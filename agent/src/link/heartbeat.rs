@@ -117,7 +117,13 @@ mod tests {
         let runtime = runtime.expect("a runtime");
         let (samples, load) = watch::channel(Arc::new(Sample::default()));
         let (fabric, supervisor) = runtime.block_on(testing::supervisor(folder.path(), load.clone()));
-        let answer = Registered { v: FABRIC_VERSION, heartbeat_ms: 200, lease_ms: 30_000, drop: Vec::new() };
+        let answer = Registered {
+            v: FABRIC_VERSION,
+            heartbeat_ms: 200,
+            lease_ms: 30_000,
+            drop: Vec::new(),
+            duplicate: false,
+        };
         fabric.set_registered(&answer);
         let done = Arc::new(AtomicBool::new(false));
         let sampler = thread::spawn({

@@ -108,8 +108,12 @@ impl Session {
         let mut messages = dispatch::subscribe(&client, self.fabric.host_id()).await?;
         self.fabric.set_client(Some(client.clone()));
         *backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(4), u32::MAX);
-        let dispatch =
-            Dispatch { fabric: &self.fabric, supervisor: &self.supervisor, credentials: &self.credentials };
+        let dispatch = Dispatch {
+            fabric: &self.fabric,
+            supervisor: &self.supervisor,
+            credentials: &self.credentials,
+            instance: self.fabric.instance(),
+        };
         let mut fresh_token = self.credentials.changed();
         fresh_token.mark_unchanged();
         let register = self.keep_registered();
@@ -182,6 +186,11 @@ impl Session {
                         () = tokio::time::sleep(REGISTER_EVERY) => {}
                     }
                 }
+                // The other one may stop.
+                Err(error @ FabricError::Duplicate) => {
+                    tracing::error!(error = %Chain(&error), "this Island gets no jobs");
+                    tokio::time::sleep(REGISTER_EVERY).await;
+                }
                 Err(error) => {
                     tracing::info!(error = %Chain(&error), "not registered yet");
                     backoff.wait(None).await;
@@ -203,6 +212,9 @@ impl Session {
             sent_at: clock::now(),
         };
         let answer: Registered = self.fabric.request_signed(REGISTER, &message, REGISTER_TIMEOUT).await?;
+        if answer.duplicate {
+            return Err(FabricError::Duplicate);
+        }
         for key in &answer.drop {
             self.supervisor.forget(*key, "the coordinator dropped it");
         }

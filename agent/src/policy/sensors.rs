@@ -20,8 +20,12 @@ pub struct SensorReadings {
     pub gpu_use_unknown: bool,
     /// Temperature of the hottest GPU.
     pub gpu_temperature_c: Option<f32>,
+    /// Whether a GPU does not report its temperature.
+    pub gpu_temperature_unknown: bool,
     /// Highest power of a GPU.
     pub gpu_power_w: Option<f32>,
+    /// Whether a GPU does not report its power.
+    pub gpu_power_unknown: bool,
 }
 
 impl SensorReadings {
@@ -36,42 +40,39 @@ impl SensorReadings {
             gpu_in_use: cards.iter().any(|card| card.foreign.is_some_and(|count| count > 0)),
             gpu_use_unknown: cards.iter().any(|card| card.foreign.is_none()),
             gpu_temperature_c: most(|card| Some(*card.seen.temperature_c.as_ref().ok()? as f32)),
+            gpu_temperature_unknown: cards.iter().any(|card| card.seen.temperature_c.is_err()),
             gpu_power_w: most(|card| card.seen.power_w.as_ref().ok().copied()),
+            gpu_power_unknown: cards.iter().any(|card| card.seen.power_w.is_err()),
         }
     }
 }
 
-/// Terminals and input devices, whose access times show when a person used them.
+/// Terminals, whose access times show when a person typed. Keyboards and mice have none: desktops read them without changing an access time.
 #[derive(Debug, Clone)]
-pub struct InputDevices {
+pub struct Terminals {
     dev: PathBuf,
 }
 
-impl Default for InputDevices {
+impl Default for Terminals {
     fn default() -> Self {
         Self::under(Path::new("/dev"))
     }
 }
 
-impl InputDevices {
+impl Terminals {
     /// Those in a folder of devices.
     pub fn under(dev: &Path) -> Self {
         Self { dev: dev.to_owned() }
     }
 
-    /// Time since the last access to any of them at `now`: terminals are read when a person types, input devices when they move.
+    /// Time since the last access to any of them at `now`; `None` without a terminal.
     pub fn idle(&self, now: SystemTime) -> Option<Duration> {
         let entries = |folder: &str| fs::read_dir(self.dev.join(folder)).into_iter().flatten().flatten();
         let named =
             |entry: &fs::DirEntry, wanted: fn(&str) -> bool| entry.file_name().to_str().is_some_and(wanted);
         let consoles = entries("").filter(|entry| named(entry, is_console));
-        let terminals = entries("pts").filter(|entry| named(entry, |name| name != "ptmx"));
-        let inputs =
-            entries("input").filter(|entry| named(entry, |name| name.starts_with("event") || name == "mice"));
-        let read = consoles
-            .chain(terminals)
-            .chain(inputs)
-            .filter_map(|entry| entry.metadata().ok()?.accessed().ok());
+        let pseudo = entries("pts").filter(|entry| named(entry, |name| name != "ptmx"));
+        let read = consoles.chain(pseudo).filter_map(|entry| entry.metadata().ok()?.accessed().ok());
         let latest = read.max()?;
         Some(now.duration_since(latest).unwrap_or_default())
     }
@@ -99,17 +100,17 @@ mod tests {
         let dev = tempfile::tempdir().expect("a folder");
         let now = SystemTime::now();
         let ago = |minutes| now - Duration::from_mins(minutes);
-        assert_eq!(InputDevices::under(dev.path()).idle(now), None, "nothing is measured");
+        assert_eq!(Terminals::under(dev.path()).idle(now), None, "nothing is measured");
         device(dev.path(), "tty1", ago(50));
         device(dev.path(), "ttyS0", ago(1));
         device(dev.path(), "null", ago(0));
         device(dev.path(), "pts/ptmx", ago(0));
-        let idle = || InputDevices::under(dev.path()).idle(now).expect("reported").as_secs() / 60;
+        let idle = || Terminals::under(dev.path()).idle(now).expect("reported").as_secs() / 60;
         assert_eq!(idle(), 50);
         device(dev.path(), "pts/3", ago(20));
         assert_eq!(idle(), 20);
         device(dev.path(), "input/event4", ago(3));
-        assert_eq!(idle(), 3);
+        assert_eq!(idle(), 20, "no driver of input devices updates their access times");
     }
 
     #[test]
@@ -131,7 +132,9 @@ mod tests {
             gpu_in_use: true,
             gpu_use_unknown: true,
             gpu_temperature_c: Some(81.0),
+            gpu_temperature_unknown: true,
             gpu_power_w: Some(120.0),
+            gpu_power_unknown: true,
         };
         assert_eq!(SensorReadings::of(&sample, None, &[]), all);
         let never = |name: &str| GpuRule {
@@ -141,7 +144,11 @@ mod tests {
             max_temperature_c: None,
             max_power_w: None,
         };
-        let first = SensorReadings { gpu_temperature_c: Some(40.0), ..SensorReadings::default() };
+        let first = SensorReadings {
+            gpu_temperature_c: Some(40.0),
+            gpu_power_unknown: true,
+            ..SensorReadings::default()
+        };
         assert_eq!(SensorReadings::of(&sample, None, &[never("1"), never("2")]), first);
         assert_eq!(SensorReadings::of(&Sample::default(), None, &[]), SensorReadings::default());
     }

@@ -8,7 +8,10 @@ use island_protocol::{
     demand::{self, DRIVER_MB, Need, Vram},
     ids::InstanceId,
 };
-use island_runtimes_worker::launch::{GpuGrant, Launch};
+use island_runtimes_worker::{
+    launch::{GpuGrant, Launch},
+    lockdown::WorkerMemory,
+};
 use tokio::time::Instant;
 
 use super::{AcquireError, ModelKey, Pool, await_stop};
@@ -21,7 +24,7 @@ use crate::{
     policy::gpus,
     vram_enforcement::{self, VramUser},
     worker::{Command, WorkerExit, WorkerHandle},
-    worker_placement::Machine,
+    worker_placement::{Choice, Machine},
 };
 
 /// Memory of a worker that runs all Cargos of an engine, before any job, megabytes.
@@ -68,18 +71,50 @@ impl Pool {
 
     /// Returns what a worker of this Cargo gets, once the workers that are stopped for it have ended.
     pub(super) async fn free_memory_for(&self, cargo: &CargoSpec) -> Result<Granted, AcquireError> {
-        let mut machine = self.machine();
         if cargo.is_shared() {
-            // Each job allocates its own memory, which admission has checked; the worker itself is small.
+            // Each job allocates its own memory, for which there is room by now; the worker itself is small.
+            let machine = self.machine();
             let sample = self.load.latest();
             let owned = self.runtimes.gpus_for(cargo, &sample.gpus.cards);
             let gpus = gpus::grants(&machine.free.vram_of(&owned), &sample.gpus);
             return Ok(Granted { ram_mb: machine.free.ram_mb, needed_mb: SHARED_MB, gpus });
         }
         let owned = self.gpus_for(cargo);
+        let (machine, choice) = self.stop_idle_for(cargo, &owned).await?;
+        let sample = self.load.latest();
+        // Main memory is measured again; the latest sample of the GPUs may be older than their end.
+        let ram_mb = if choice.leaving.is_empty() {
+            machine.free.ram_mb
+        } else {
+            self.free(&sample, Memory::read()).ram_mb
+        };
+        let free = machine.without(&choice.leaving);
+        let granted: Vram = choice.need.vram.keys().map(|gpu| (*gpu, free.of(*gpu))).collect();
+        Ok(Granted { ram_mb, needed_mb: choice.need.ram_mb, gpus: gpus::grants(&granted, &sample.gpus) })
+    }
+
+    /// Stops idle workers if a job that allocates its own memory does not fit beside them: admission counted their memory as available.
+    pub(super) async fn make_room_for_job(&self, cargo: &CargoSpec) -> Result<(), AcquireError> {
+        let is_short = || self.machine().free.ram_mb < cargo.ram_mb();
+        if cargo.is_shared() && is_short() {
+            let _one_at_a_time = self.starting.lock().await;
+            // GPUs of containers are not divided among jobs.
+            let main_memory_only = CargoSpec { required_vram_mb: 0, ..cargo.clone() };
+            self.stop_idle_for(&main_memory_only, &BTreeSet::new()).await?;
+        }
+        Ok(())
+    }
+
+    /// Stops the idle workers that must leave for this Cargo, and waits for their ends. Returns the machine as it was before.
+    async fn stop_idle_for(
+        &self,
+        cargo: &CargoSpec,
+        owned: &BTreeSet<u32>,
+    ) -> Result<(Machine<InstanceId>, Choice<InstanceId>), AcquireError> {
+        let mut machine = self.machine();
         let (choice, leaving) = loop {
-            let choice = machine.choose(cargo, &owned).map_err(|_| {
-                let need = demand::need(cargo, &machine.headroom().vram_of(&owned));
+            let choice = machine.choose(cargo, owned).map_err(|_| {
+                let need = demand::need(cargo, &machine.headroom().vram_of(owned));
                 AcquireError::NoMemory { ram_mb: need.ram_mb, vram_mb: need.vram.values().sum() }
             })?;
             if let Some(leaving) = self.take_idle(&choice.leaving.iter().copied().collect()) {
@@ -93,16 +128,7 @@ impl Pool {
             worker.send(Command::Stop { now: false });
         }
         futures::future::join_all(leaving.iter().map(|worker| await_stop(worker))).await;
-        let sample = self.load.latest();
-        // Main memory is measured again; the latest sample of the GPUs may be older than their end.
-        let ram_mb = if choice.leaving.is_empty() {
-            machine.free.ram_mb
-        } else {
-            self.free(&sample, Memory::read()).ram_mb
-        };
-        let free = machine.without(&choice.leaving);
-        let granted: Vram = choice.need.vram.keys().map(|gpu| (*gpu, free.of(*gpu))).collect();
-        Ok(Granted { ram_mb, needed_mb: choice.need.ram_mb, gpus: gpus::grants(&granted, &sample.gpus) })
+        Ok((machine, choice))
     }
 
     /// Ends workers that together use more of a GPU than jobs may, as measured by its driver.
@@ -180,7 +206,7 @@ impl Pool {
             Candidate {
                 id: worker.instance,
                 jobs: stats.jobs,
-                memory: Amount { ram_mb: stats.rss_mb, vram },
+                memory: Amount { ram_mb: freed_mb(worker), vram },
                 resident: stats.since.elapsed(),
                 load: stats.load,
                 demand: model_demand.of(key, now),
@@ -188,6 +214,12 @@ impl Pool {
         };
         self.lock().iter().filter(|(_, worker)| worker.is_ready()).map(candidate).collect()
     }
+}
+
+/// Main memory that the end of a worker makes available: what it allocated. Pages of files that it mapped are counted as available already.
+fn freed_mb(worker: &WorkerHandle) -> u64 {
+    let allocated_mb = worker.memory.as_ref().and_then(WorkerMemory::allocated_mb);
+    allocated_mb.unwrap_or_else(|| worker.stats().rss_mb)
 }
 
 /// What a worker will allocate that this sample does not include.

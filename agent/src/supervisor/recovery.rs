@@ -10,7 +10,6 @@ use island_protocol::{
 use super::Supervisor;
 use crate::{
     attempt::handle::AttemptHandle,
-    clock,
     job::RecoveredAttempt,
     journal::{Record, boot_id},
     spool::Spool,
@@ -25,7 +24,10 @@ impl Supervisor {
             held.extend(jobs.iter().map(|job| (job.key, Arc::clone(&worker))));
         }
         let boot = boot_id();
-        for record in self.parts.journal.read_all()? {
+        let mut records = self.parts.journal.read_all()?;
+        // An agent that was killed while an attempt replaced another of the same job has recorded both.
+        records.sort_by_key(|record| std::cmp::Reverse(record.assignment.key.epoch));
+        for record in records {
             let key = record.assignment.key;
             // A worker whose attempt is lost is sent its end below.
             match self.adopt(record, held.get(&key).cloned(), &boot) {
@@ -57,12 +59,11 @@ impl Supervisor {
         if record.boot_id != boot {
             return Err(format!("{key} ran before the machine was started"));
         }
+        self.lock().known(key).map_err(|reason| format!("{key} is {reason}"))?;
         let spool = Spool::open(&self.parts.spool_dir, key, record.assignment.first_event)
             .map_err(|error| error.to_string())?;
-        let age_ms = (clock::now().unix_ms() - record.accepted_at.unix_ms()).max(0) as u64;
-        let now = clock::boot_ms();
         // Publishes nothing until the coordinator has confirmed that this Island still holds the attempt.
-        let attempt = AttemptHandle::new(record.assignment, spool, now.saturating_sub(age_ms), 0);
+        let attempt = AttemptHandle::new(record.assignment, spool, record.accepted_ms, 0);
         tracing::info!(%key, in_worker = worker.is_some(), "continuing an attempt");
         self.lock().insert(&attempt);
         self.spawn(attempt, Some(worker.map_or(RecoveredAttempt::JournalOnly, RecoveredAttempt::InWorker)));
@@ -79,5 +80,45 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::{clock, inventory::meter::Sample, journal::Journal, spool, testing};
+
+    #[tokio::test]
+    async fn of_two_attempts_of_one_job_only_the_newer_one_is_continued() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (spools, records) = (folder.path().join("spool"), folder.path().join("journal"));
+        for made in [&spools, &records, &folder.path().join("egress"), &folder.path().join("w")] {
+            std::fs::create_dir_all(made).expect("a folder");
+        }
+        for epoch in [3, 5, 4] {
+            let assignment = testing::assignment(1, epoch);
+            Spool::open(&spools, assignment.key, 1).expect("a spool");
+            let record = Record { assignment, accepted_ms: clock::boot_ms(), boot_id: boot_id() };
+            Journal::new(records.clone()).write(&record).expect("a record");
+        }
+        let (_samples, load) = watch::channel(Arc::new(Sample::default()));
+        let (_, supervisor) = testing::supervisor(folder.path(), load).await;
+        supervisor.recover().await.expect("recovered");
+        let newest = testing::assignment(1, 5).key;
+        assert_eq!(supervisor.holding(), [newest]);
+        let left = |folder: &std::path::Path| -> Vec<_> {
+            let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+            entries.map(|entry| entry.file_name().into_string().expect("text")).collect()
+        };
+        assert_eq!(left(&spools), [spool::file_name(newest)]);
+        assert_eq!(left(&records).len(), 1, "the records of the others are removed");
+        supervisor.forget(newest, "the test is over");
+        let stop = tokio_util::sync::CancellationToken::new();
+        supervisor.stop(Duration::from_secs(5), &stop).await;
+        assert!(left(&spools).is_empty() && left(&records).is_empty());
     }
 }

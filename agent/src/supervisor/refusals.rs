@@ -6,6 +6,8 @@ use island_protocol::fabric::{Refusal, RefusalReason};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::job_logs::printable;
+
 /// How often a reason occurred, and its latest message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
@@ -25,7 +27,8 @@ impl Refusals {
         let mut counts = self.0.lock();
         let count = counts.entry(refusal.reason).or_insert_with(|| Count { times: 0, latest: String::new() });
         count.times += 1;
-        count.latest.clone_from(&refusal.message);
+        // It may contain untrusted names, and is shown on the owner's terminal.
+        count.latest = printable(&refusal.message);
     }
 
     /// All refusals by reason.
@@ -41,11 +44,11 @@ mod tests {
     #[test]
     fn counts_and_keeps_the_latest_message() {
         let refusals = Refusals::default();
-        for message in ["one", "two"] {
+        for message in ["one", "two\x1b[2J"] {
             refusals.note(&Refusal { reason: RefusalReason::NoRam, message: message.to_owned() });
         }
         let all = refusals.all();
-        assert_eq!(all[&RefusalReason::NoRam], Count { times: 2, latest: "two".to_owned() });
+        assert_eq!(all[&RefusalReason::NoRam], Count { times: 2, latest: "two\u{fffd}[2J".to_owned() });
         assert_eq!(all.len(), 1);
     }
 }

@@ -2,18 +2,25 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use island_protocol::ids::AttemptKey;
+use island_protocol::{
+    event::{AttemptEvent, Numbered},
+    ids::AttemptKey,
+};
 use island_runtimes_worker::{
-    frame::{FromWorker, HeldJob, ToWorker},
+    frame::{FromWorker, HeldJob, ToWorker, weight},
     host::{Commands, Exit, Frames, Process, Worker},
     launch::Launch,
+    lockdown::WorkerMemory,
 };
 use tokio::{
     sync::{Semaphore, mpsc, watch},
     time::{Instant, sleep_until},
 };
 
-use super::{Command, Sink, WorkerExit, WorkerHandle, WorkerState, WorkerStats, stall::StallDetector};
+use super::{
+    Command, Sink, WorkerExit, WorkerHandle, WorkerState, WorkerStats,
+    stall::{RunTime, StallDetector},
+};
 use crate::attempt::handle::AttemptHandle;
 
 /// Time a worker has to exit before it is killed.
@@ -22,6 +29,29 @@ const TERM_GRACE: Duration = Duration::from_secs(2);
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
 /// Time a worker may leave commands unread before it counts as stalled.
 const WRITE_GRACE: Duration = Duration::from_secs(5);
+
+/// Where the events of an attempt go.
+#[derive(Debug)]
+struct FollowedJob {
+    attempt: Arc<AttemptHandle>,
+    sink: Sink,
+    /// Bytes of output that are still accepted. The worker has the same limit and keeps to it unless it was taken over.
+    bytes_left: u64,
+}
+
+impl FollowedJob {
+    /// Counts events; `None` if they exceed the limit.
+    fn count(&mut self, events: &[Numbered<AttemptEvent>]) -> Option<()> {
+        let bytes: u64 = events.iter().map(|numbered| weight(&numbered.event) as u64).sum();
+        self.bytes_left = self.bytes_left.checked_sub(bytes)?;
+        Some(())
+    }
+}
+
+/// Bytes for the last event, which no limit of the worker counts.
+const LAST_EVENT_BYTES: u64 = 64;
+/// Share of the limit for events that a worker splits after it has counted them.
+const SPLIT_SHARE: u64 = 1024;
 
 /// A worker's task before it runs.
 #[derive(Debug)]
@@ -33,7 +63,7 @@ pub struct WorkerTask {
     inbox: mpsc::UnboundedReceiver<Command>,
     state: watch::Sender<WorkerState>,
     /// Handles and sinks of attempts, from the command that brought them until [`Command::Release`].
-    jobs: BTreeMap<AttemptKey, (Arc<AttemptHandle>, Sink)>,
+    jobs: BTreeMap<AttemptKey, FollowedJob>,
     watch: StallDetector,
     exit_reason: Option<WorkerExit>,
 }
@@ -57,6 +87,7 @@ impl WorkerHandle {
             instance: launch.instance,
             launch,
             dir,
+            memory: WorkerMemory::open(worker.process.pid()).ok(),
             pid: worker.process.pid(),
             slots: Arc::new(Semaphore::new(0)),
             commands: sender,
@@ -92,7 +123,8 @@ impl WorkerTask {
         if ready {
             // The number of slots follows at once: an engine may offer fewer than it was launched with.
             let second = tokio::time::timeout(HELLO_LIMIT, self.frames.next()).await.ok()??;
-            self.take(second.ok()?);
+            // Only the number of slots and the state of loading.
+            let _ = self.take(second.ok()?);
         }
         Some(jobs)
     }
@@ -111,7 +143,8 @@ impl WorkerTask {
         }
     }
 
-    fn take(&mut self, frame: FromWorker) {
+    /// Handles a frame.
+    fn take(&mut self, frame: FromWorker) -> Next {
         self.watch.frame_received(Instant::now());
         match frame {
             FromWorker::Hello { sandbox, .. } => self.handle.set_sandbox(sandbox),
@@ -130,21 +163,27 @@ impl WorkerTask {
             }
             FromWorker::LoadFailed { failure } => self.exit_reason = Some(WorkerExit::LoadFailed(failure)),
             FromWorker::Events { key, events } => {
-                if let Some((_, sink)) = self.jobs.get(&key) {
+                if let Some(job) = self.jobs.get_mut(&key) {
+                    if job.count(&events).is_none() {
+                        tracing::warn!(instance = %self.handle.instance, %key, "a worker sends more than its job's limit");
+                        self.exit_reason = Some(WorkerExit::OutputExceeded);
+                        return Next::End;
+                    }
                     // A closed sink belongs to an attempt whose release is a later command.
-                    let _ = sink.send(events);
+                    let _ = job.sink.send(events);
                 }
             }
             FromWorker::Pulse { work, rss_mb } => {
                 self.handle.stats_mut().rss_mb = rss_mb;
                 self.watch.pulse(Instant::now(), &work);
                 for job in work {
-                    if let Some((attempt, _)) = self.jobs.get(&job.key) {
-                        attempt.note_work(job.phase, job.work);
+                    if let Some(followed) = self.jobs.get(&job.key) {
+                        followed.attempt.note_work(job.phase, job.work);
                     }
                 }
             }
         }
+        Next::Go
     }
 
     /// Executes a command.
@@ -186,7 +225,9 @@ impl WorkerTask {
     }
 
     fn keep(&mut self, key: AttemptKey, attempt: Arc<AttemptHandle>, sink: Sink) {
-        self.jobs.insert(key, (attempt, sink));
+        let most = attempt.assignment().cargo.limits.max_output_bytes;
+        let bytes_left = most.saturating_add(most / SPLIT_SHARE + LAST_EVENT_BYTES);
+        self.jobs.insert(key, FollowedJob { attempt, sink, bytes_left });
         self.handle.stats_mut().held = self.jobs.len() as u32;
     }
 
@@ -197,6 +238,8 @@ impl WorkerTask {
         let grace = if told_to { Duration::ZERO } else { TERM_GRACE };
         let exit = match tokio::time::timeout(grace, self.process.wait()).await {
             Ok(exit) => exit,
+            // A process that does not run handles no signal.
+            Err(_) if self.exit_reason == Some(WorkerExit::Stalled) => self.kill().await,
             Err(_) => self.force().await,
         };
         let exit = exit.unwrap_or(Exit::Gone);
@@ -211,6 +254,10 @@ impl WorkerTask {
         if let Ok(exit) = tokio::time::timeout(TERM_GRACE, self.process.wait()).await {
             return exit;
         }
+        self.kill().await
+    }
+
+    async fn kill(&mut self) -> std::io::Result<Exit> {
         self.process.kill()?;
         self.process.wait().await
     }
@@ -226,14 +273,11 @@ enum Next {
 pub async fn run(mut task: WorkerTask) {
     let mut judged = Instant::now();
     loop {
-        let due = task.watch.due(judged);
+        let due = task.watch.due(judged, !task.jobs.is_empty());
         let next = tokio::select! {
             biased;
             frame = task.frames.next() => match frame {
-                Some(Ok(frame)) => {
-                    task.take(frame);
-                    Next::Go
-                }
+                Some(Ok(frame)) => task.take(frame),
                 Some(Err(error)) => {
                     tracing::warn!(instance = %task.handle.instance, %error, "a worker's connection failed");
                     Next::End
@@ -246,7 +290,9 @@ pub async fn run(mut task: WorkerTask) {
             },
             () = sleep_until(due) => {
                 judged = Instant::now();
-                match task.watch.check(judged) {
+                let process = &task.process;
+                let run_time = || process.run_time().map(|(ns, turns)| RunTime { ns, turns });
+                match task.watch.check(judged, !task.jobs.is_empty(), run_time) {
                     Some(stall) => {
                         tracing::warn!(instance = %task.handle.instance, ?stall, "a worker has stalled");
                         task.exit_reason = Some(WorkerExit::Stalled);
@@ -261,5 +307,29 @@ pub async fn run(mut task: WorkerTask) {
             Next::Detach => return,
             Next::End => return task.end().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{spool::Spool, testing};
+
+    #[test]
+    fn output_is_counted_by_the_agent_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let assignment = testing::assignment(1, 1);
+        let spool = Spool::open(folder.path(), assignment.key, 1).expect("open");
+        let (sink, _events) = mpsc::unbounded_channel();
+        let mut job =
+            FollowedJob { attempt: AttemptHandle::new(assignment, spool, 0, 0), sink, bytes_left: 250 };
+        let token = |n| Numbered { n, event: AttemptEvent::Token { content: "x".repeat(84), count: 1 } };
+        assert!(job.count(&[token(1), token(2)]).is_some());
+        assert!(job.count(&[token(3)]).is_none(), "300 bytes in all");
+        let empty = |n| Numbered { n, event: AttemptEvent::Progress { step: 1, total: 2, phase: None } };
+        assert!(
+            job.count(&(0..4).map(empty).collect::<Vec<_>>()).is_none(),
+            "events without content count, too"
+        );
     }
 }

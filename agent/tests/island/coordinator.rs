@@ -279,7 +279,13 @@ fn answer(seen: &Mutex<Received>, message: &Message, lease_ms: u64) -> Option<Ve
     match message.subject.as_str() {
         subjects::REGISTER => {
             seen.registers.push(parse(message));
-            let answer = Registered { v: FABRIC_VERSION, heartbeat_ms: 500, lease_ms, drop: Vec::new() };
+            let answer = Registered {
+                v: FABRIC_VERSION,
+                heartbeat_ms: 500,
+                lease_ms,
+                drop: Vec::new(),
+                duplicate: false,
+            };
             Some(encode(&answer))
         }
         subjects::LEASE => {

@@ -277,6 +277,7 @@ pub(crate) fn assignment(input: Value) -> Assignment {
     Assignment {
         v: 1,
         key: AttemptKey { job_id: JobId(uuid::Uuid::new_v4()), attempt: 1, epoch: 1 },
+        instance: None,
         first_event: 1,
         cargo: CargoSpec {
             price_per_job: island_protocol::credits::MicroCredits::ZERO,

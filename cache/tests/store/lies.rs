@@ -2,12 +2,13 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
 };
 
-use island_cache::{Cache, CacheConfig, GetError, Pinned, Progress, WebError};
+use island_cache::{Cache, CacheConfig, Destinations, GetError, Pinned, Progress, WebError};
 use island_protocol::{artifact::Artifact, digest::Digest};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -417,4 +418,62 @@ async fn fill_up(disk: &Path) {
     assert!(cache.free_bytes() < 12 * MIB, "the filler is still there");
     let full = get(&cache, &wanted).await.expect_err("nothing can go");
     assert!(matches!(full, GetError::DiskFull { .. }), "{full:?}");
+}
+
+/// An owner's network: only one port of this machine counts as the internet.
+#[derive(Debug)]
+struct Only(&'static str);
+
+impl Destinations for Only {
+    fn check_plain(&self, host: &str) -> Result<(), String> {
+        if host == self.0 { Ok(()) } else { Err("it is not encrypted".to_owned()) }
+    }
+
+    fn check_address(&self, host: &str, address: SocketAddr) -> Result<(), String> {
+        if host == self.0 { Ok(()) } else { Err(format!("{} is in the owner's network", address.ip())) }
+    }
+}
+
+/// The error of a download from `url`, with its causes.
+async fn refusal(url: &str, only: &'static str) -> (GetError, String) {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let cache = Cache::open_for(config(folder.path(), GIB), Arc::new(Only(only))).expect("open");
+    let artifact = Artifact { name: "model".into(), url: url.to_owned(), sha256: None, size_bytes: None };
+    let error = get(&cache, &artifact).await.expect_err("the owner's network");
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    (error, text)
+}
+
+#[tokio::test]
+async fn files_are_not_requested_from_the_owners_network() {
+    let server = answers(|_| Reply::new("200 OK").header("Content-Length", 1).plain(b"x")).await;
+    let (error, text) = refusal(&server.url, "elsewhere").await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::Forbidden { .. }, .. }), "{text}");
+    // An address as a number, with encryption.
+    let (error, text) = refusal(&server.url.replace("http:", "https:"), "elsewhere").await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::Forbidden { .. }, .. }), "{text}");
+    assert!(text.contains("127.0.0.1 is in the owner's network"), "{text}");
+    assert_eq!(server.requests(), 0);
+}
+
+#[tokio::test]
+async fn names_and_redirects_do_not_lead_into_the_owners_network() {
+    let target = answers(|_| Reply::new("200 OK").header("Content-Length", 1).plain(b"x")).await;
+    // What the name means is asked only for the connection.
+    let name = target.url.replace("http://127.0.0.1", "https://localhost");
+    let (_, text) = refusal(&name, "elsewhere").await;
+    assert!(text.contains("is in the owner's network"), "{text}");
+    let location = target.url.clone();
+    let outside =
+        answers(move |_| Reply::new("302 Found").header("Location", &location).header("Content-Length", 0))
+            .await;
+    let by_name = outside.url.replace("127.0.0.1", "localhost");
+    let (error, text) = refusal(&by_name, "localhost").await;
+    assert!(matches!(error, GetError::Fetch { source: WebError::Forbidden { .. }, .. }), "{text}");
+    assert_eq!((outside.requests(), target.requests()), (1, 0));
 }

@@ -3,7 +3,7 @@
 pub(super) mod reply;
 mod request;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -21,7 +21,7 @@ use super::{
     idempotency::{IdempotencyKey, Replayed},
     jobs::{
         follow::follow,
-        stream::event_stream,
+        stream::{ERROR_DELAY, event_stream},
         submit::{OnDisconnect, accept},
     },
 };
@@ -62,7 +62,8 @@ async fn answer(
     let (guard, job, replayed) = follow(api, accepted).await?;
     let created = job.created_at.unix_ms() / 1000;
     let mut reply = reply::Reply::new(guard, job.workload.to_string(), created);
-    reply.begin(api.rules.chat_wait).await?;
+    let delay = if chat.stream { ERROR_DELAY } else { Duration::MAX };
+    reply.begin(api.rules.chat_wait, delay).await?;
     if is_keyed {
         // A client with an idempotency key may return for the answer, so the job runs to its end.
         reply.outlive_client();

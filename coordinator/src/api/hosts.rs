@@ -12,10 +12,12 @@ use island_protocol::{
 use tokio::time::Instant;
 
 use super::{Api, ApiError, auth::Caller, segment::Segment};
+use crate::fleet::IslandSummary;
 
 /// All Islands.
 pub(super) async fn list(State(api): State<Arc<Api>>, _caller: Caller) -> Json<Data<Vec<HostView>>> {
-    Json(Data { data: api.execution.context().fleet.views(Instant::now()) })
+    let snapshot = api.execution.context().fleet.snapshot(Instant::now());
+    Json(Data { data: snapshot.islands.iter().map(IslandSummary::view).collect() })
 }
 
 /// One Island.

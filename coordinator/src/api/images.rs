@@ -3,7 +3,7 @@
 mod reply;
 mod request;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Json,
@@ -22,7 +22,7 @@ use super::{
     idempotency::{IdempotencyKey, Replayed},
     jobs::{
         follow::{Follower, follow},
-        stream::event_stream,
+        stream::{ERROR_DELAY, event_stream},
         submit::{OnDisconnect, accept},
     },
 };
@@ -30,9 +30,6 @@ use crate::{catalogue::Cargo, placement, storage::idempotency::IMAGES};
 use reply::Reply;
 use request::Generation;
 
-/// Time for which a stream delays its first byte, so that an error can be answered with its HTTP status; shorter than
-/// the timeouts of common proxies.
-const ERROR_DELAY: Duration = Duration::from_secs(10);
 /// Model names of OpenAI, which clients send by default.
 const WELL_KNOWN: [&str; 6] =
     ["dall-e-2", "dall-e-3", "gpt-image-1", "gpt-image-1-mini", "gpt-image-1.5", "auto"];

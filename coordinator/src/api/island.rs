@@ -18,7 +18,7 @@ use island_protocol::{
 };
 
 use super::{Api, ApiError};
-use crate::fabric::signature;
+use crate::{fabric::signature, storage::host::Enrollment};
 
 /// Validates a request to enroll or pair, and that the Island holds its key.
 async fn validate_enrollment(api: &Api, request: &Enroll, verb: ClaimVerb) -> Result<(), ApiError> {
@@ -28,6 +28,19 @@ async fn validate_enrollment(api: &Api, request: &Enroll, verb: ClaimVerb) -> Re
         return Err(ApiError::field(Code::ValidationError, "public_key", message));
     }
     accept(api, &request.claim(verb), &request.signature, &request.public_key).await
+}
+
+/// Returns the error of an enrollment that was not made. `foreign` is its message for a caller who does not own the
+/// Island.
+pub(super) fn check_enrollment(enrollment: Enrollment, foreign: &str) -> Result<(), ApiError> {
+    match enrollment {
+        Enrollment::Enrolled => Ok(()),
+        Enrollment::Foreign => Err(ApiError::new(Code::HostConflict, foreign)),
+        Enrollment::TooMany => {
+            let message = "this account has as many Islands as it may have; let one leave first";
+            Err(ApiError::new(Code::TooManyHosts, message))
+        }
+    }
 }
 
 /// Account and public key of the enrolled Island that signed the request.

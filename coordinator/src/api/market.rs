@@ -15,7 +15,7 @@ use super::{Api, ApiError, auth::Caller, segment::Segment};
 use crate::{
     catalogue::Cargo,
     placement,
-    storage::market::{self, HOUR_MS, Prices},
+    storage::market::{HOUR_MS, Prices},
 };
 
 type Rates = Json<Data<Vec<MarketRate>>>;
@@ -44,8 +44,9 @@ pub(super) async fn history(
 ) -> Result<Rates, ApiError> {
     let cargo = known(&api, &slug)?;
     let context = api.execution.context();
-    let since = context.clock.now().plus_ms(-7 * 24 * HOUR_MS);
-    let hours = market::hours(context.store.reader(), &cargo.entry.slug, since).await?;
+    let now = context.clock.now();
+    let since = now.plus_ms(-7 * 24 * HOUR_MS);
+    let hours = api.market.hours(context.store.reader(), &cargo.entry.slug, now, since).await?;
     let data = hours.into_iter().map(|hour| record(cargo, Some(hour.prices), hour.hosts, hour.begins));
     Ok(Json(Data { data: data.collect() }))
 }
@@ -59,7 +60,7 @@ async fn rates_of(api: &Api, cargos: &[&Cargo]) -> Result<Vec<MarketRate>, ApiEr
     let context = api.execution.context();
     let now = context.clock.now();
     let prices: HashMap<Slug, Prices> =
-        market::prices(context.store.reader(), now.plus_ms(-24 * HOUR_MS)).await?;
+        api.market.prices(context.store.reader(), now, now.plus_ms(-24 * HOUR_MS)).await?;
     let hosts = able_hosts(api, cargos);
     let records = cargos
         .iter()
@@ -70,16 +71,11 @@ async fn rates_of(api: &Api, cargos: &[&Cargo]) -> Result<Vec<MarketRate>, ApiEr
 
 /// Number of online Islands that could serve each Cargo, regardless of their load.
 fn able_hosts(api: &Api, cargos: &[&Cargo]) -> Vec<u64> {
-    let mut counts = vec![0; cargos.len()];
-    api.execution.context().fleet.survey(Instant::now(), |island| -> Option<()> {
-        if island.online && !island.draining {
-            for (cargo, count) in cargos.iter().zip(&mut counts) {
-                *count += u64::from(placement::able(&cargo.spec, island).is_ok());
-            }
-        }
-        None
-    });
-    counts
+    let snapshot = api.execution.context().fleet.snapshot(Instant::now());
+    let count = |cargo: &&Cargo| {
+        snapshot.count(&cargo.entry.slug, |island| placement::able(&cargo.spec, island).is_ok())
+    };
+    cargos.iter().map(count).collect()
 }
 
 fn record(cargo: &Cargo, prices: Option<Prices>, num_hosts: u64, timestamp: Timestamp) -> MarketRate {

@@ -131,13 +131,14 @@ async fn read(sources: &Sources) -> Registry {
     gauge("up_seconds", "Time since the start.", since.elapsed().as_secs_f64());
     let is_connected = context.link.connectivity().latest().connected;
     gauge("fabric_connected", "1 while connected to the fabric.", f64::from(u8::from(is_connected)));
+    gauge("relayed_jobs", "Jobs of other coordinators with readers here.", execution.relayed() as f64);
     let open = timeout(PATIENCE, jobs::open_by_status(context.store.reader())).await;
     let is_up = matches!(open, Ok(Ok(_)));
     gauge("database_up", "1 while the database replies.", f64::from(u8::from(is_up)));
 
     let islands = Family::<ByState, Gauge<i64, AtomicI64>>::default();
-    for view in context.fleet.views(Instant::now()) {
-        islands.get_or_create(&ByState { state: view.status }).inc();
+    for island in &context.fleet.snapshot(Instant::now()).islands {
+        islands.get_or_create(&ByState { state: island.status.to_owned() }).inc();
     }
     registry.register("islands", "Islands by status.", islands);
     let open_jobs = Family::<ByState, Gauge<i64, AtomicI64>>::default();

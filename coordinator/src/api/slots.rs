@@ -31,6 +31,8 @@ pub(crate) struct Slots {
 pub(crate) struct Slot {
     /// `None` if there is no limit, or the slot is released.
     row: Option<SlotRow>,
+    /// Whether the row is written; before that, a statement that writes it may be executed later.
+    is_taken: bool,
     counters: Counters,
     deferred: deferred_writes::Sender,
 }
@@ -38,7 +40,12 @@ pub(crate) struct Slot {
 impl Slots {
     /// Takes a slot, or returns an error if none is free.
     pub(crate) async fn take(&self, account: AccountId) -> Result<Slot, ApiError> {
-        let mut slot = Slot { row: None, counters: self.counters.clone(), deferred: self.deferred.clone() };
+        let mut slot = Slot {
+            row: None,
+            is_taken: false,
+            counters: self.counters.clone(),
+            deferred: self.deferred.clone(),
+        };
         if self.limit == 0 {
             return Ok(slot);
         }
@@ -47,6 +54,7 @@ impl Slots {
         let row = *slot.row.insert(SlotRow { account, holder: Uuid::new_v4(), instance: self.instance });
         let until = now.plus_ms(SLOT_LEASE_MS).unix_ms();
         if self.counters.take_slot(&row, self.limit, now.unix_ms(), until).await? {
+            slot.is_taken = true;
             return Ok(slot);
         }
         slot.row = None;
@@ -70,7 +78,12 @@ impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(row) = self.row.take() {
             // If the task has ended, the coordinator is stopping, and the slot's lease will expire.
-            let _ = self.deferred.send(DeferredWrite::SlotReleased(row));
+            let write = if self.is_taken {
+                DeferredWrite::SlotReleased(row)
+            } else {
+                DeferredWrite::SlotAbandoned(row)
+            };
+            let _ = self.deferred.send(write);
         }
     }
 }

@@ -6,8 +6,8 @@ use island_protocol::{cargo::CargoSpec, ids::JobId};
 use tokio::sync::oneshot;
 
 use super::{
-    Execution, initial_placement::PlacementClaim, job_handle::JobHandle, log::Log, machine::Machine,
-    publisher::Published,
+    Execution, initial_placement::PlacementClaim, input_memory::ReservedInput, job_handle::JobHandle,
+    log::Log, machine::Machine, publisher::Published,
 };
 use crate::job::Job;
 
@@ -67,6 +67,7 @@ impl Drop for Reservation {
 pub(crate) struct NewJob {
     pub job: Job,
     claim: Option<PlacementClaim>,
+    input: ReservedInput,
     reservation: Reservation,
 }
 
@@ -87,16 +88,18 @@ impl NewJob {
         if let Some(claim) = self.claim {
             claim.keep();
         }
-        execution.spawn(self.reservation, machine, log, Published::default())
+        execution.spawn(self.reservation, self.input, machine, log, Published::default())
     }
 }
 
 impl Execution {
-    /// Reserves a job that is about to be stored. If an Island is free, its first attempt is added to the job.
-    pub(crate) fn prepare(self: &Arc<Self>, mut job: Job, cargo: &CargoSpec) -> NewJob {
+    /// Reserves a job that is about to be stored. If an Island is free, its first attempt is added to the job. Returns
+    /// `None` if there is no memory for its input.
+    pub(crate) fn prepare(self: &Arc<Self>, mut job: Job, cargo: &CargoSpec) -> Option<NewJob> {
+        let input = self.input_memory.reserve(&job.input)?;
         let claim = PlacementClaim::claim(&self.context.fleet, &mut job, cargo);
         let reservation = Reservation::new_job(self, job.id);
-        NewJob { job, claim, reservation }
+        Some(NewJob { job, claim, input, reservation })
     }
 
     /// Runs `work` in a separate task, so that it continues if the caller is dropped. Returns `None` if the coordinator

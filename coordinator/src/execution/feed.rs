@@ -9,7 +9,7 @@ use island_protocol::ids::JobId;
 use super::{
     Execution,
     log::{Entry, Reader},
-    relay::{Relay, Relayed},
+    relays,
 };
 use crate::storage::{StoreError, jobs};
 
@@ -19,7 +19,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 enum Source {
     Log(Reader),
-    Relay(Relay),
+    /// Of a job that another coordinator executes; events may be missing.
+    Relay(Reader),
     Stored(Vec<Entry>),
     /// To be located, at first or again.
     Unlocated,
@@ -67,19 +68,13 @@ impl Feed {
                 }
                 entries
             }
-            Source::Relay(relay) => match relay.next().await {
-                Relayed::Events(entries) => Some(entries),
-                Relayed::Idle => {
-                    if !is_executed_elsewhere(&self.execution, self.job).await {
-                        self.source = Source::Unlocated;
-                    }
-                    None
-                }
-                Relayed::Closed => {
+            Source::Relay(reader) => {
+                let entries = reader.next().await;
+                if entries.is_none() {
                     self.source = Source::Unlocated;
-                    None
                 }
-            },
+                Some(continuing(self.after, entries?)).filter(|entries| !entries.is_empty())
+            }
             Source::Stored(entries) => {
                 self.ended = true;
                 Some(std::mem::take(entries))
@@ -98,32 +93,56 @@ impl Feed {
     }
 }
 
-/// Whether another coordinator executes an open job. Assumed to be so if the database cannot be read.
-async fn is_executed_elsewhere(execution: &Execution, job: JobId) -> bool {
-    if execution.find(job).is_some() {
-        return false;
-    }
-    let assigned = jobs::assigned_coordinator(execution.context().store.reader(), job).await;
-    assigned.map_or(true, |assigned| assigned.is_some_and(|assigned| !assigned.status.is_final()))
-}
-
-async fn locate(execution: &Execution, job: JobId, after: u64) -> Result<Source, StoreError> {
+async fn locate(execution: &Arc<Execution>, job: JobId, after: u64) -> Result<Source, StoreError> {
     if let Some(handle) = execution.find(job)
         && !handle.log.is_abandoned()
     {
         return Ok(Source::Log(handle.log.read(after)));
     }
-    let context = execution.context();
-    if let Some(events) = jobs::events(context.store.reader(), job).await? {
-        let rest = events.into_iter().filter(|event| event.n > after);
-        return Ok(Source::Stored(rest.map(Entry::new).collect()));
-    }
-    match Relay::open(&context.link, job, after).await {
-        Ok(relay) => Ok(Source::Relay(relay)),
-        Err(error) => {
-            tracing::debug!(%job, %error, "stream of another coordinator's job not opened; will retry");
-            tokio::time::sleep(RETRY_INTERVAL).await;
-            Ok(Source::Unlocated)
+    let stored = jobs::events(execution.context().store.reader(), job).await?;
+    Ok(match stored {
+        Some(events) => {
+            let rest = events.into_iter().filter(|event| event.n > after);
+            Source::Stored(rest.map(Entry::new).collect())
+        }
+        None => Source::Relay(relays::read(execution, job, after)),
+    })
+}
+
+/// The entries that continue the sequence after `after`. Those behind a gap are left out; the reader gets them from SQL
+/// after the job's end.
+fn continuing(after: u64, entries: Vec<Entry>) -> Vec<Entry> {
+    let due = after + 1..;
+    due.zip(entries).take_while(|(due, entry)| entry.event.n == *due).map(|(_, entry)| entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use island_protocol::event::{JobEvent, Numbered};
+    use proptest::prelude::*;
+
+    use super::{super::log::Log, *};
+
+    proptest! {
+        #[test]
+        fn what_is_relayed_has_neither_gaps_nor_repeats(
+            after in 0_u64..5,
+            messages in prop::collection::vec((1_u64..12, 0_u64..6), 0..30),
+        ) {
+            let log = Arc::new(Log::new(Vec::new()));
+            let (mut relayed, mut last) = (Vec::new(), after);
+            let mut reader = log.read(after);
+            for (from, count) in messages {
+                let events = (from..from + count).map(|n| Numbered { n, event: JobEvent::Token { content: n.to_string() } });
+                if !log.append_numbered(events.collect()) {
+                    continue;
+                }
+                let Some(entries) = futures::FutureExt::now_or_never(reader.next()) else { continue };
+                let new = continuing(last, entries.expect("the log is open"));
+                last = new.last().map_or(last, |entry| entry.event.n);
+                relayed.extend(new.into_iter().map(|entry| entry.event.n));
+            }
+            prop_assert_eq!(relayed, (after + 1..=last).collect::<Vec<_>>());
         }
     }
 }

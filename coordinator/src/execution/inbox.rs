@@ -237,6 +237,18 @@ impl Execution {
         }
         let now = self.context.clock.now();
         let kind = self.context.fleet.register(&register, Instant::now(), now);
+        let registered = Registered {
+            v: FABRIC_VERSION,
+            heartbeat_ms: self.context.heartbeat.as_millis() as u64,
+            lease_ms: self.context.timeouts.lease.as_millis() as u64,
+            drop: Vec::new(),
+            duplicate: kind == RegistrationKind::Duplicate,
+        };
+        if registered.duplicate {
+            tracing::warn!(%host, name = register.name, "two agents have this Island's identity; one of them is ignored");
+            let Some(reply) = &message.reply else { return };
+            return self.context.link.reply_to_island(host, reply, &registered).await;
+        }
         if let Err(error) = self.store_registration(&register, now).await {
             tracing::error!(%host, error = %island_daemon::chain::Chain(&error), "registration not stored");
         }
@@ -253,12 +265,7 @@ impl Execution {
             }
         }
         let Some(reply) = &message.reply else { return };
-        let answer = Registered {
-            v: FABRIC_VERSION,
-            heartbeat_ms: self.context.heartbeat.as_millis() as u64,
-            lease_ms: self.context.timeouts.lease.as_millis() as u64,
-            drop,
-        };
+        let answer = Registered { drop, ..registered };
         self.context.link.reply_to_island(host, reply, &answer).await;
     }
 

@@ -1,5 +1,5 @@
 //! The numbered events of one job, from 1, and readers that wait for more. There are no gaps, except before the end of a
-//! job whose latest events were lost with the coordinator and the Island that had them.
+//! job whose latest events were lost with the coordinator and the Island that had them, and in the log of a relay.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) enum Extent {
     Abandoned,
 }
 
-/// The log. Only the job's runner appends.
+/// The log. Only the job's runner appends, or the task of its relay.
 #[derive(Debug)]
 pub(crate) struct Log {
     entries: Mutex<Vec<Entry>>,
@@ -74,6 +74,38 @@ impl Log {
         let n = end.n;
         self.lock().push(Entry::new(end));
         self.extent.send_replace(Extent::Ended(n));
+    }
+
+    /// Appends the events that follow the last one, and wakes the readers once. Gaps remain. Returns whether there were
+    /// any.
+    pub(crate) fn append_numbered(&self, events: Vec<Numbered<JobEvent>>) -> bool {
+        let mut entries = self.lock();
+        let before = entries.last().map_or(0, |entry| entry.event.n);
+        let mut last = before;
+        for event in events {
+            if event.n > last {
+                last = event.n;
+                entries.push(Entry::new(event));
+            }
+        }
+        let ended = entries.last().is_some_and(|entry| entry.event.event.is_last());
+        drop(entries);
+        if last > before {
+            self.extent.send_replace(if ended { Extent::Ended(last) } else { Extent::Open(last) });
+        }
+        last > before
+    }
+
+    /// Ends every reader of a log without an end.
+    pub(crate) fn close(&self) {
+        if !self.has_ended() {
+            self.abandon();
+        }
+    }
+
+    /// Whether the log contains the end.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.extent.latest(), Extent::Ended(_))
     }
 
     /// Ends every reader: another coordinator executes the job now.
@@ -126,6 +158,11 @@ impl Log {
         self.extent.receiver_count()
     }
 
+    /// Waits until there are no readers.
+    pub(crate) async fn unread(&self) {
+        self.extent.closed().await;
+    }
+
     /// A reader that starts with the event after `after`.
     pub(crate) fn read(self: &Arc<Self>, after: u64) -> Reader {
         Reader { extent: self.extent.subscribe(), log: self.clone(), after }
@@ -166,7 +203,7 @@ impl Reader {
 
     /// Whether the log has ended and contains the end.
     pub(crate) fn has_ended(&self) -> bool {
-        matches!(self.extent.latest(), Extent::Ended(_))
+        self.log.has_ended()
     }
 
     fn take(&mut self) -> Vec<Entry> {

@@ -6,10 +6,12 @@
 //! the machine no other input. What follows a write, such as an offer to an Island, is returned with that result, so
 //! that nothing is sent that SQL does not know.
 
+mod attempt;
 mod intake;
 mod port;
 mod price;
 mod retry;
+mod transcript;
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +27,7 @@ use island_protocol::{
     api::JobError,
     cargo::RuntimeType,
     credits::MicroCredits,
-    event::{END_GAP, JobEvent, Numbered},
+    event::JobEvent,
     fabric::{Assignment, Lease as LeaseAnswer, LeasedJob, Output, OutputReply, RefusalReason},
     ids::{AttemptKey, HostId},
     job::{Failure, FailureCode, Fault, FinishReason, JobStatus, Outcome, Usage},
@@ -42,16 +44,20 @@ use crate::{
         End, Job, LiveState, Part,
         state::{self, Trigger},
     },
-    lease::{Lease, LeaseTimeouts, Verdict},
+    lease::{LeaseTimeouts, Verdict},
     placement::reason,
 };
-use intake::{Counter, Taken};
+use attempt::Attempt;
+pub(super) use attempt::Hosts;
 pub(super) use port::{AttemptWrite, Effect, EndWrite, Input, Now, OfferAnswer, Write, Written};
 use price::{Delivery, Ending};
 use retry::Delivered;
+use transcript::Transcript;
 
 /// After a longer time without a tick this process did not run, and leases get their whole duration again.
 const MAX_GAP: Duration = Duration::from_secs(4);
+/// How long a job that no Island has accepted waits for one after a restart, at least.
+const RESUME_WAIT: Duration = Duration::from_secs(30);
 /// How long a job that only its disconnected client could read is kept after a restart.
 const UNREAD_LIMIT: Duration = Duration::from_secs(30);
 const TIME_LIMIT: &str = "the time limit was reached";
@@ -66,58 +72,60 @@ pub(super) struct Terms {
     pub retries: u32,
 }
 
-/// The current attempt.
-#[derive(Debug, Clone)]
-pub(super) struct Run {
-    pub key: AttemptKey,
-    pub host: HostId,
-    lease: Lease,
-    /// Whether the Island has accepted it.
-    is_accepted: bool,
-    /// Whether events are missing, or may be.
-    gap: bool,
-    /// Number of the event that the log waited for when the lease was last renewed.
-    expected: u64,
-    /// When the connection was established in which the lease was last renewed.
-    connected_since: Instant,
-    /// When it must have ended.
-    deadline: Option<Instant>,
-    /// Since when it executes.
-    executes: Option<Instant>,
-    /// Model tokens delivered before it.
-    tokens_before: u64,
+/// An input in progress: its time, and what it causes.
+#[derive(Debug)]
+struct Step {
+    now: Now,
+    effects: Vec<Effect>,
 }
 
-impl Run {
-    fn new(key: AttemptKey, host: HostId, now: Instant, tokens_before: u64) -> Self {
-        Self {
-            key,
-            host,
-            lease: Lease::new(now),
-            is_accepted: false,
-            gap: false,
-            expected: 0,
-            connected_since: now,
-            deadline: None,
-            executes: None,
-            tokens_before,
-        }
+impl Step {
+    fn push(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+}
+
+/// Where an Island waits for a reply.
+#[derive(Debug)]
+struct ReplyTo {
+    host: HostId,
+    subject: String,
+}
+
+/// What the Island of an attempt is sent when the attempt is over in SQL.
+#[derive(Debug, Default)]
+struct Notice {
+    /// Why it must stop the attempt, if it may still execute it.
+    stop: Option<FailureCode>,
+    /// The reply to the message that ended the attempt.
+    reply: Option<ReplyTo>,
+}
+
+impl Notice {
+    /// The attempt may still execute.
+    fn stop(code: FailureCode) -> Self {
+        Self { stop: Some(code), reply: None }
+    }
+
+    /// The Island has ended the attempt.
+    fn reply(reply: Option<ReplyTo>) -> Self {
+        Self { stop: None, reply }
     }
 }
 
 /// What follows when a write is committed.
 #[derive(Debug)]
 enum Then {
-    /// Offer the attempt to this Island.
-    Offer { host: HostId },
-    /// The attempt is taken away: stop it if `code` is set, and request another Island.
-    Place { code: Option<FailureCode>, reply: Option<(HostId, String)> },
+    /// Offer the attempt to these Islands.
+    Offer { hosts: Hosts },
+    /// The attempt is taken away: request another Island.
+    Place { notice: Notice },
     /// The offer had no reply.
     Withdraw,
     /// Wait for an Island.
     Wait,
     /// The job is over.
-    End { trigger: Trigger, code: Option<FailureCode>, reply: Option<(HostId, String)> },
+    End { trigger: Trigger, notice: Notice },
 }
 
 /// A write whose result is awaited.
@@ -138,13 +146,25 @@ struct Conclusion {
     finish_reason: Option<FinishReason>,
     /// The result as the Island sent it, for the last event.
     sent: Option<Value>,
-    /// Why the Island must stop the attempt, if it has not ended it.
-    code: Option<FailureCode>,
 }
 
 /// Whether an engine may deliver output before its end.
 fn streams(engine: &RuntimeType) -> bool {
     !matches!(engine, RuntimeType::Onnx | RuntimeType::Coreml)
+}
+
+fn release(hosts: &Hosts, key: AttemptKey, step: &mut Step) {
+    step.effects.extend(hosts.all().map(|host| Effect::Release { host, key }));
+}
+
+fn send_cancel(hosts: &Hosts, key: AttemptKey, code: FailureCode, step: &mut Step) {
+    step.effects.extend(hosts.all().map(|host| Effect::SendCancel { host, key, code }));
+}
+
+fn reply_to(to: Option<ReplyTo>, reply: OutputReply, step: &mut Step) {
+    if let Some(ReplyTo { host, subject }) = to {
+        step.push(Effect::Reply { host, subject, reply });
+    }
 }
 
 /// The reply to an Island whose events are no longer needed.
@@ -156,25 +176,23 @@ fn discarded() -> OutputReply {
 #[derive(Debug)]
 pub(super) struct Machine {
     job: Job,
-    log: Arc<Log>,
+    transcript: Transcript,
     catalogue: Arc<Catalogue>,
     terms: Terms,
-    run: Option<Run>,
+    attempt: Option<Attempt>,
     pending: Option<Pending>,
     history: PlacementHistory,
     refusals: HashMap<HostId, u32>,
     /// Number of Islands for each reason, while no Island can take the job.
     waiting: Option<BTreeMap<String, u64>>,
-    counter: Counter,
     deadline: Instant,
     /// Until when an Island must have accepted the job for the first time.
     accept_by: Option<Instant>,
     last_tick: Instant,
     /// When this process last resumed after a gap.
     resumed: Instant,
-    /// Whether the log has all events that a consumer may have seen. After a restart this is unknown until the Island
-    /// reports its last event.
-    is_log_complete: bool,
+    /// Whether SQL accepts all that an end has. Once it has rejected values, only the last event is stored.
+    is_storable: bool,
     /// Since when nobody has followed a job that only its disconnected client could read.
     unread_since: Option<Instant>,
     is_over: bool,
@@ -191,21 +209,20 @@ impl Machine {
         };
         let deadline = remaining(job.deadline.unix_ms());
         let mut machine = Self {
-            counter: Counter::of_log(&log.events()),
+            transcript: Transcript::new(log),
             history: PlacementHistory::new(job.only),
             refusals: HashMap::new(),
             waiting: None,
-            run: None,
+            attempt: None,
             pending: None,
             deadline,
             accept_by: None,
             last_tick: now.instant,
             resumed: now.instant,
-            is_log_complete: true,
+            is_storable: true,
             unread_since: None,
             is_over: job.status.is_final(),
             job,
-            log,
             catalogue,
             terms,
         };
@@ -215,7 +232,7 @@ impl Machine {
         let accept_by = remaining(machine.job.deadline.unix_ms().saturating_sub(limit_ms));
         machine.accept_by = (machine.job.attempt <= 1).then_some(accept_by);
         if let Some(host) = machine.job.host {
-            machine.run = Some(Run::new(machine.job.key(), host, now.instant, 0));
+            machine.attempt = Some(Attempt::new(machine.job.key(), Hosts::one(host), 0, now.instant));
         }
         machine
     }
@@ -229,11 +246,20 @@ impl Machine {
         now: Now,
     ) -> Self {
         let cancel_unread = job.cancel_unread;
+        let life = Duration::from_millis(
+            u64::try_from(job.deadline.unix_ms() - job.created_at.unix_ms()).unwrap_or(0),
+        );
         let mut machine = Self::new(job, log, catalogue, terms, now);
+        // The row's times are of another clock, and one of the two may be wrong: the job gets the time of one attempt at
+        // least, and no more than a new job.
+        let shortest = machine.time_limit().unwrap_or(life).min(life);
+        let left = machine.deadline.saturating_duration_since(now.instant).clamp(shortest, life);
+        machine.deadline = now.instant + left;
+        machine.accept_by = machine.accept_by.map(|until| until.max(now.instant + RESUME_WAIT));
         let deadline = machine.attempt_deadline(now);
-        if let Some(run) = &mut machine.run {
-            (run.is_accepted, run.gap, run.deadline) = (true, true, deadline);
-            machine.is_log_complete = false;
+        if let Some(attempt) = &mut machine.attempt {
+            attempt.resume(deadline);
+            machine.transcript.assume_incomplete();
             machine.accept_by = None;
         }
         machine.unread_since = cancel_unread.then_some(now.instant);
@@ -247,7 +273,7 @@ impl Machine {
 
     /// Whether an Island has accepted the current attempt.
     pub(super) fn is_accepted(&self) -> bool {
-        self.run.as_ref().is_some_and(|run| run.is_accepted)
+        self.attempt.as_ref().is_some_and(Attempt::is_accepted)
     }
 
     /// The job's status.
@@ -260,9 +286,9 @@ impl Machine {
         self.is_over
     }
 
-    /// The current attempt's Island and key.
+    /// The current attempt: the Island that leads it, and its key.
     pub(super) fn attempt(&self) -> Option<(HostId, AttemptKey)> {
-        self.run.as_ref().map(|run| (run.host, run.key))
+        self.attempt.as_ref().map(|attempt| (attempt.leader(), attempt.key()))
     }
 
     /// Whether this is the current attempt.
@@ -283,7 +309,7 @@ impl Machine {
     /// Puts a former defect back, so that the simulation can show that it finds it.
     #[cfg(test)]
     pub(super) fn assume_complete_log(&mut self) {
-        self.is_log_complete = true;
+        self.transcript.assume_complete();
     }
 
     /// Renews the lease of an attempt. The reply states whether it is still valid and from which number events are
@@ -295,64 +321,60 @@ impl Machine {
         now: Instant,
         connected_since: Instant,
     ) -> LeaseAnswer {
-        let next = self.log.next();
-        let run = self.run.as_mut().filter(|run| run.key == job.key && run.host == host);
-        let Some(run) = run else { return LeaseAnswer { key: job.key, held: false, replay_from: None } };
-        run.lease.renew(now, &job.phase, job.work);
-        self.is_log_complete |= job.last_event < next;
-        // Events may be in flight; they are requested again only if they should have arrived by now.
-        let overdue = run.gap || run.expected == next || run.connected_since < connected_since;
-        run.expected = next;
-        run.connected_since = run.connected_since.max(connected_since);
-        let missing = job.last_event >= next && overdue;
-        run.gap = false;
-        LeaseAnswer { key: job.key, held: true, replay_from: missing.then_some(next) }
+        let next = self.transcript.log().next();
+        let is_current = self.is_current(host, job.key);
+        let Some(attempt) = self.attempt.as_mut().filter(|_| is_current) else {
+            return LeaseAnswer { key: job.key, held: false, replay_from: None };
+        };
+        let is_missing = attempt.renew(job, next, connected_since, now);
+        self.transcript.sent_up_to(job.last_event);
+        LeaseAnswer { key: job.key, held: true, replay_from: is_missing.then_some(next) }
     }
 
     /// Applies an input.
     pub(super) fn step(&mut self, input: Input, now: Now) -> Vec<Effect> {
-        let mut effects = Vec::new();
+        let mut step = Step { now, effects: Vec::new() };
         if let Input::Written(result) = input {
-            self.written(result, now, &mut effects);
+            self.written(result, &mut step);
         } else if self.is_over {
-            Self::decline(input, &mut effects);
+            Self::decline(input, &mut step);
         } else {
             debug_assert!(self.pending.is_none(), "an input before the result of a write");
-            self.apply(input, now, &mut effects);
+            self.apply(input, &mut step);
         }
-        effects
+        step.effects
     }
 
-    fn apply(&mut self, input: Input, now: Now, effects: &mut Vec<Effect>) {
+    fn apply(&mut self, input: Input, step: &mut Step) {
         match input {
-            Input::Begin => self.begin(now, effects),
-            Input::Placed { host, key } => self.placed(host, key, effects),
-            Input::NoIsland { reasons } => self.no_island(reasons, effects),
-            Input::Answered { key, answer } => self.answered(key, answer, now, effects),
-            Input::Output { host, output, reply } => self.output(host, output, reply, now, effects),
+            Input::Begin => self.begin(step),
+            Input::Placed { hosts, key } => self.placed(hosts, key, step),
+            Input::NoIsland { reasons } => self.no_island(reasons, step),
+            Input::Answered { key, answer } => self.answered(key, answer, step),
+            Input::Output { host, output, reply } => self.output(host, output, reply, step),
             Input::Started { host, key } => {
                 if self.is_current(host, key) {
-                    self.accept(now, effects);
-                    self.started(now, effects);
+                    self.accept(step);
+                    self.started(step);
                 }
             }
             Input::Lost { key } => {
-                if self.run.as_ref().is_some_and(|run| run.key == key) {
-                    self.lost(FailureCode::IslandLost, now, effects);
+                if self.attempt.as_ref().is_some_and(|attempt| attempt.key() == key) {
+                    self.lost(FailureCode::IslandLost, step);
                 }
             }
-            Input::Cancel => self.cancelled(now, effects),
-            Input::Tick { connectivity, has_readers } => self.tick(connectivity, has_readers, now, effects),
+            Input::Cancel => self.cancelled(step),
+            Input::Tick { connectivity, has_readers } => self.tick(connectivity, has_readers, step),
             Input::Written(_) => {}
         }
     }
 
     /// What an input causes after the end.
-    fn decline(input: Input, effects: &mut Vec<Effect>) {
+    fn decline(input: Input, step: &mut Step) {
         match input {
-            Input::Placed { host, key } => effects.push(Effect::Release { host, key }),
+            Input::Placed { hosts, key } => release(&hosts, key, step),
             Input::Output { host, reply: Some(subject), .. } => {
-                effects.push(Effect::Reply { host, subject, reply: discarded() });
+                step.push(Effect::Reply { host, subject, reply: discarded() });
             }
             _ => {}
         }
@@ -375,8 +397,8 @@ impl Machine {
     }
 
     /// Commits `write`; `then` follows.
-    fn write(&mut self, write: Write, then: Then, effects: &mut Vec<Effect>) {
-        effects.push(Effect::Write(write.clone()));
+    fn write(&mut self, write: Write, then: Then, step: &mut Step) {
+        step.push(Effect::Write(write.clone()));
         self.pending = Some(Pending { write, then });
     }
 
@@ -388,106 +410,75 @@ impl Machine {
         host: Option<HostId>,
         events: impl IntoIterator<Item = JobEvent>,
         then: Then,
-        effects: &mut Vec<Effect>,
+        step: &mut Step,
     ) {
-        let head = self.with_events(events);
+        let head = self.transcript.with(events);
         let write =
             AttemptWrite { from: self.job.key(), to, status, host, head, parts: self.job.parts.clone() };
-        self.write(Write::Attempt(write), then, effects);
+        self.write(Write::Attempt(write), then, step);
     }
 
-    /// The log with further events.
-    fn with_events(&self, events: impl IntoIterator<Item = JobEvent>) -> Vec<Numbered<JobEvent>> {
-        let mut all = self.log.events();
-        for event in events {
-            all.push(Numbered { n: all.len() as u64 + 1, event });
-        }
-        all
-    }
-
-    /// The log with the end. Where a consumer may have seen events that the log has lost, the end is numbered behind all of
-    /// them, so that a consumer who continues after the last one gets it.
-    fn with_end(&self, event: JobEvent) -> Vec<Numbered<JobEvent>> {
-        let mut all = self.with_events([event]);
-        if let Some(last) = all.last_mut().filter(|_| !self.is_log_complete) {
-            last.n += END_GAP;
-        }
-        all
-    }
-
-    /// Appends to the log what a write has that the log has not.
-    fn append_committed(&self, events: Vec<Numbered<JobEvent>>) {
-        let next = self.log.next();
-        let new: Vec<_> =
-            events.into_iter().filter(|event| event.n >= next).map(|event| event.event).collect();
-        if !new.is_empty() {
-            self.log.append(new);
-        }
-    }
-
-    fn begin(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        match &self.run {
-            None => self.place_again("its coordinator was restarted", now, effects),
-            Some(run) if run.is_accepted => {}
+    fn begin(&mut self, step: &mut Step) {
+        match &self.attempt {
+            None => self.place_again("its coordinator was restarted", step),
+            Some(attempt) if attempt.is_accepted() => {}
             // The attempt was committed with the job.
-            Some(run) => {
-                let host = run.host;
-                self.offer(host, now, effects);
-            }
+            Some(_) => self.offer(step),
         }
     }
 
     /// Requests another Island, or fails the job if it is an Island's check of itself.
-    fn place_again(&mut self, why: &str, now: Now, effects: &mut Vec<Effect>) {
+    fn place_again(&mut self, why: &str, step: &mut Step) {
         if self.job.only.is_none() {
-            return self.place(effects);
+            return self.place(step);
         }
         let failure = Failure::of_host(
             FailureCode::NoIslandAvailable,
             format!("the Island did not take the job: {why}"),
         );
-        self.fail(failure, Usage::default(), None, None, now, effects);
+        self.fail(failure, Usage::default(), Notice::default(), step);
     }
 
-    fn place(&mut self, effects: &mut Vec<Effect>) {
+    fn place(&mut self, step: &mut Step) {
         let Some(cargo) = self.cargo().map(|cargo| cargo.spec.clone()) else {
-            return self.no_island(BTreeMap::from([(reason::UNKNOWN_CARGO.to_owned(), 1)]), effects);
+            return self.no_island(BTreeMap::from([(reason::UNKNOWN_CARGO.to_owned(), 1)]), step);
         };
-        effects.push(Effect::Place { key: self.next_key(), cargo, history: self.history.clone() });
+        step.push(Effect::Place { key: self.next_key(), cargo, history: self.history.clone() });
     }
 
-    fn placed(&mut self, host: HostId, key: AttemptKey, effects: &mut Vec<Effect>) {
+    fn placed(&mut self, hosts: Hosts, key: AttemptKey, step: &mut Step) {
         let status = state::next(self.job.status, Trigger::Assign);
-        let (Ok(status), true) = (status, key == self.next_key() && self.run.is_none()) else {
-            return effects.push(Effect::Release { host, key });
+        let (Ok(status), true) = (status, key == self.next_key() && self.attempt.is_none()) else {
+            return release(&hosts, key, step);
         };
-        let announced = self.log.last_state();
+        let announced = self.transcript.log().last_state();
         let is_new = announced.as_deref() != Some(status.as_str());
         let events = is_new.then(|| JobEvent::status(status.as_str()));
-        self.write_attempt(key, status, Some(host), events, Then::Offer { host }, effects);
+        self.write_attempt(key, status, Some(hosts.leader), events, Then::Offer { hosts }, step);
     }
 
-    fn offer(&mut self, host: HostId, now: Now, effects: &mut Vec<Effect>) {
-        let Some(assignment) = self.assignment(now) else {
+    fn offer(&mut self, step: &mut Step) {
+        let Some(assignment) = self.assignment(step.now) else {
             // The Cargo was removed from the catalogue.
-            let key = self.job.key();
-            self.run = None;
-            effects.push(Effect::Release { host, key });
-            return self.place(effects);
+            self.release(step);
+            return self.place(step);
         };
-        effects.push(Effect::Offer { host, assignment: Box::new(assignment) });
+        let Some(attempt) = &self.attempt else { return };
+        step.push(Effect::Offer { host: attempt.leader(), assignment: Box::new(assignment) });
     }
 
     fn assignment(&self, now: Now) -> Option<Assignment> {
         let cargo = self.cargo()?;
         let left = self.deadline.saturating_duration_since(now.instant).min(self.time_limit()?);
+        let log = self.transcript.log();
         Some(Assignment {
             v: FABRIC_VERSION,
             key: self.job.key(),
+            instance: None,
             first_event: self.job.first_event,
             cargo: cargo.spec.as_ref().clone(),
             input: Value::Object(self.job.input.clone()),
-            continues: self.log.has_output().then(|| self.log.text()),
+            continues: log.has_output().then(|| log.text()),
             scope: self.job.account.to_string(),
             isolated: false,
             deadline: now.wall.plus_ms(i64::try_from(left.as_millis()).unwrap_or(i64::MAX)),
@@ -495,24 +486,23 @@ impl Machine {
         })
     }
 
-    fn answered(&mut self, key: AttemptKey, answer: OfferAnswer, now: Now, effects: &mut Vec<Effect>) {
+    fn answered(&mut self, key: AttemptKey, answer: OfferAnswer, step: &mut Step) {
         // Output that arrives before the answer shows that the Island has accepted.
-        let Some(run) = self.run.as_ref().filter(|run| run.key == key && !run.is_accepted) else { return };
-        let host = run.host;
+        let is_open = |attempt: &&Attempt| attempt.key() == key && !attempt.is_accepted();
+        let Some(attempt) = self.attempt.as_ref().filter(is_open) else { return };
+        let host = attempt.leader();
         match answer {
-            OfferAnswer::Accepted => self.accept(now, effects),
+            OfferAnswer::Accepted => self.accept(step),
             OfferAnswer::Refused { reason, message } => {
-                self.run = None;
-                effects.push(Effect::Release { host, key });
-                effects.push(Effect::Observe { host, conduct: Conduct::Refused });
-                self.avoid(host, reason, now);
-                self.place_again(&message, now, effects);
+                self.release(step);
+                step.push(Effect::Observe { host, conduct: Conduct::Refused });
+                self.avoid(host, reason, step.now);
+                self.place_again(&message, step);
             }
             OfferAnswer::Silent => {
                 // The key is given up before the Island is stopped: a coordinator that lost the job meanwhile must
                 // not stop the attempt that its successor continues.
-                let to = self.next_key();
-                self.write_attempt(to, self.job.status, None, [], Then::Withdraw, effects);
+                self.write_attempt(self.next_key(), self.job.status, None, [], Then::Withdraw, step);
             }
         }
     }
@@ -526,18 +516,19 @@ impl Machine {
     }
 
     /// Records that the Island has accepted the attempt.
-    fn accept(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let deadline = self.attempt_deadline(now);
-        let Some(run) = self.run.as_mut().filter(|run| !run.is_accepted) else { return };
-        (run.is_accepted, run.deadline) = (true, deadline);
+    fn accept(&mut self, step: &mut Step) {
+        let deadline = self.attempt_deadline(step.now);
+        if !self.attempt.as_mut().is_some_and(|attempt| attempt.accept(deadline)) {
+            return;
+        }
         self.waiting = None;
         self.accept_by = None;
-        effects.push(Effect::Accepted);
+        step.push(Effect::Accepted);
     }
 
     /// Records that no Island can take the job now.
-    fn no_island(&mut self, reasons: BTreeMap<String, u64>, effects: &mut Vec<Effect>) {
-        if self.run.is_some() {
+    fn no_island(&mut self, reasons: BTreeMap<String, u64>, step: &mut Step) {
+        if self.attempt.is_some() {
             return;
         }
         let reason = Some(reason::in_words(&reasons));
@@ -547,20 +538,20 @@ impl Machine {
         }
         let Ok(status) = state::next(self.job.status, Trigger::NoneFits) else { return };
         let event = JobEvent::Status { state: status.as_str().to_owned(), reason };
-        self.write_attempt(self.job.key(), status, None, [event], Then::Wait, effects);
+        self.write_attempt(self.job.key(), status, None, [event], Then::Wait, step);
     }
 
     /// Records that the attempt executes.
-    fn started(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if let Some(run) = &mut self.run {
-            run.executes.get_or_insert(now.instant);
+    fn started(&mut self, step: &mut Step) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.execute(step.now.instant);
         }
         if self.job.status != JobStatus::Queued {
             return;
         }
-        self.job.started_at.get_or_insert(now.wall);
+        self.job.started_at.get_or_insert(step.now.wall);
         self.transition(Trigger::Start);
-        effects.push(Effect::RecordStart { key: self.job.key(), at: now.wall });
+        step.push(Effect::RecordStart { key: self.job.key(), at: step.now.wall });
     }
 
     /// Changes the status by the transition table. An illegal transition is a bug; it is logged and changes nothing.
@@ -579,101 +570,65 @@ impl Machine {
     }
 
     /// Applies events of the current attempt, in order and once.
-    fn output(
-        &mut self,
-        host: HostId,
-        output: Output,
-        subject: Option<String>,
-        now: Now,
-        effects: &mut Vec<Effect>,
-    ) {
-        let reply = |committed, replay_from, effects: &mut Vec<Effect>| {
-            let Some(subject) = subject.clone() else { return };
-            let reply = OutputReply { v: FABRIC_VERSION, committed, replay_from, earned: None };
-            effects.push(Effect::Reply { host, subject, reply });
-        };
+    fn output(&mut self, host: HostId, output: Output, subject: Option<String>, step: &mut Step) {
+        let reply = subject.map(|subject| ReplyTo { host, subject });
         if !self.is_current(host, output.key) {
             tracing::debug!(%host, key = %output.key, "stale output dropped");
-            return reply(true, None, effects);
+            return reply_to(reply, discarded(), step);
         }
-        self.accept(now, effects);
-        let (due, gap) = intake::in_order(self.log.next(), output.events);
-        let mut fresh = Vec::with_capacity(due.len());
-        let mut ended = None;
-        for event in due {
-            match self.counter.take(event) {
-                Ok(Taken::Event(event)) => fresh.push(event),
-                Ok(Taken::End(outcome)) => {
-                    ended = Some(outcome);
-                    break;
-                }
-                Err(error) => {
-                    let failure = Failure::of_host(FailureCode::InvalidOutput, error.to_string());
-                    self.append(fresh, gap, now, effects);
-                    let code = Some(FailureCode::InvalidOutput);
-                    return self.attempt_failed(failure, Usage::default(), code, None, now, effects);
-                }
+        self.accept(step);
+        let added = self.transcript.add(output.events);
+        if added.executes {
+            self.started(step);
+        }
+        if let Some(attempt) = &mut self.attempt {
+            attempt.progress(added.has_gap, step.now.instant);
+        }
+        let outcome = match added.end {
+            Some(Err(error)) => {
+                let failure = Failure::of_host(FailureCode::InvalidOutput, error.to_string());
+                let notice = Notice::stop(failure.code);
+                return self.attempt_failed(failure, Usage::default(), notice, step);
             }
-        }
-        self.append(fresh, gap, now, effects);
+            Some(Ok(outcome)) => Some(outcome),
+            None => None,
+        };
         let limit = self.cargo().map_or(u64::MAX, |cargo| cargo.spec.limits.max_output_bytes);
-        if self.counter.exceeds(limit) {
+        if self.transcript.exceeds(limit) {
             let failure =
                 Failure::of_job(FailureCode::OutputLimit, "the job produced more output than allowed");
-            let code = Some(failure.code);
-            return self.fail(failure, Usage::default(), code, None, now, effects);
+            let notice = Notice::stop(failure.code);
+            return self.fail(failure, Usage::default(), notice, step);
         }
-        // The end follows all other events of the attempt.
-        self.is_log_complete |= ended.is_some();
-        match ended {
-            Some(outcome) => self.ended(outcome, subject.map(|subject| (host, subject)), now, effects),
-            None => reply(false, gap.then(|| self.log.next()), effects),
+        if let Some(outcome) = outcome {
+            return self.ended(outcome, reply, step);
         }
-    }
-
-    fn append(&mut self, fresh: Vec<JobEvent>, gap: bool, now: Now, effects: &mut Vec<Effect>) {
-        if fresh.iter().any(intake::is_execution) {
-            self.started(now, effects);
-        }
-        if !fresh.is_empty() {
-            self.log.append(fresh);
-        }
-        if let Some(run) = &mut self.run {
-            run.lease.progressed(now.instant);
-            run.gap |= gap;
-        }
+        let replay_from = added.has_gap.then(|| self.transcript.log().next());
+        reply_to(reply, OutputReply { committed: false, replay_from, ..discarded() }, step);
     }
 
     /// Handles the end that an attempt reported.
-    fn ended(
-        &mut self,
-        outcome: Outcome,
-        reply: Option<(HostId, String)>,
-        now: Now,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn ended(&mut self, outcome: Outcome, reply: Option<ReplyTo>, step: &mut Step) {
+        let notice = Notice::reply(reply);
         let (claimed, output, finish_reason) = match outcome {
             Outcome::Completed { usage, output, finish_reason } => (usage, output, finish_reason),
-            Outcome::Failed { failure, usage } => {
-                return self.attempt_failed(failure, usage, None, reply, now, effects);
-            }
+            Outcome::Failed { failure, usage } => return self.attempt_failed(failure, usage, notice, step),
         };
-        let stored = output.clone().unwrap_or_else(|| Value::String(self.log.text()));
+        let stored = output.clone().unwrap_or_else(|| Value::String(self.transcript.log().text()));
         if let Some(violation) = self.schema_violation(&stored) {
             let failure = Failure::of_host(FailureCode::InvalidOutput, violation);
-            return self.attempt_failed(failure, claimed, None, reply, now, effects);
+            return self.attempt_failed(failure, claimed, notice, step);
         }
         let conclusion = Conclusion {
             trigger: Trigger::Complete,
             ending: Ending::Completed,
-            usage: self.counter.usage(claimed, self.job.max_tokens),
+            usage: self.transcript.usage(claimed, self.job.max_tokens),
             error: None,
             finish_reason,
             sent: output,
             output: Some(stored),
-            code: None,
         };
-        self.end(conclusion, reply, now, effects);
+        self.end(conclusion, notice, step);
     }
 
     /// Checks an output against the Cargo's schema.
@@ -685,51 +640,44 @@ impl Machine {
         ))
     }
 
-    /// Requeues the job after a failed attempt, or fails it. `stop` is set if the attempt may still run.
-    fn attempt_failed(
-        &mut self,
-        failure: Failure,
-        claimed: Usage,
-        stop: Option<FailureCode>,
-        reply: Option<(HostId, String)>,
-        now: Now,
-        effects: &mut Vec<Effect>,
-    ) {
+    /// Requeues the job after a failed attempt, or fails it.
+    fn attempt_failed(&mut self, failure: Failure, claimed: Usage, notice: Notice, step: &mut Step) {
         // Another Island would reach the same limit.
         if failure.code == FailureCode::DeadlineExceeded && failure.fault != Fault::Host {
-            return self.timed_out(TIME_LIMIT, stop, reply, now, effects);
+            return self.timed_out(TIME_LIMIT, notice, step);
         }
         let is_handed_back = failure.code == FailureCode::HandedBack;
-        if let Some(run) = self.run.as_ref().filter(|_| failure.fault != Fault::Job && !is_handed_back) {
-            effects.push(Effect::Observe { host: run.host, conduct: Conduct::Failed });
+        let host = self.attempt.as_ref().map(Attempt::leader);
+        if let Some(host) = host.filter(|_| failure.fault != Fault::Job && !is_handed_back) {
+            step.push(Effect::Observe { host, conduct: Conduct::Failed });
         }
         let is_retry = self.job.only.is_none()
             && retry::may_retry(&failure, self.delivered(), self.job.attempt, self.terms.retries);
         if !is_retry {
-            return self.fail(failure, claimed, stop, reply, now, effects);
+            return self.fail(failure, claimed, notice, step);
         }
         tracing::info!(key = %self.job.key(), code = %failure.code, "attempt failed, another follows");
-        if let Some(run) = self.run.as_ref().filter(|_| is_handed_back) {
+        if let Some(host) = host.filter(|_| is_handed_back) {
             // The fleet may still list it as free until its next heartbeat.
-            let host = run.host;
-            self.avoid(host, None, now);
+            self.avoid(host, None, step.now);
         }
-        self.requeue(stop, reply, effects);
+        self.requeue(notice, step);
     }
 
     /// Returns what was delivered so far.
     fn delivered(&self) -> Delivered {
+        let log = self.transcript.log();
         let spec = self.cargo().map(|cargo| &cargo.spec);
         let streams = spec.is_some_and(|spec| streams(&spec.runtime_type));
-        if !self.is_log_complete && (streams || self.log.has_output()) {
+        if !self.transcript.is_complete() && (streams || log.has_output()) {
             // The consumer may have seen output that no longer exists; other events must not get its numbers.
             return Delivered::Final;
         }
         let continues = || {
             let has_form = FORMS.iter().any(|form| self.job.input.contains_key(*form));
-            spec.is_some_and(|spec| spec.continues_text()) && !has_form && self.log.is_text_alone()
+            spec.is_some_and(|spec| spec.continues_text()) && !has_form && log.is_text_alone()
         };
-        match self.log.has_output() {
+        match log.has_output() {
             false => Delivered::Nothing,
             true if continues() => Delivered::Beginning,
             true => Delivered::Final,
@@ -737,89 +685,56 @@ impl Machine {
     }
 
     /// Requeues the job with the next attempt's key, which is committed before any message is sent.
-    fn requeue(
-        &mut self,
-        stop: Option<FailureCode>,
-        reply: Option<(HostId, String)>,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn requeue(&mut self, notice: Notice, step: &mut Step) {
         let Ok(status) = state::next(self.job.status, Trigger::Requeue) else { return };
         let to = AttemptKey { attempt: self.job.attempt + 1, epoch: self.job.epoch + 1, job_id: self.job.id };
         if let Some(part) = self.part().filter(|part| part.units > 0) {
             self.job.parts.push(part);
         }
         let event = JobEvent::status(status.as_str());
-        self.write_attempt(to, status, None, [event], Then::Place { code: stop, reply }, effects);
+        self.write_attempt(to, status, None, [event], Then::Place { notice }, step);
     }
 
-    /// What the current attempt has delivered.
+    /// What the current attempt has delivered. Its leader is paid for all members.
     fn part(&self) -> Option<Part> {
-        let run = self.run.as_ref()?;
-        let units = self.counter.tokens(None).saturating_sub(run.tokens_before);
-        Some(Part { host: run.host, units })
+        let attempt = self.attempt.as_ref()?;
+        let units = self.transcript.tokens(None).saturating_sub(attempt.tokens_before());
+        Some(Part { host: attempt.leader(), units })
     }
 
     /// Takes the attempt away from its Island: requeues the job if nothing was delivered, otherwise ends it.
-    fn lost(&mut self, code: FailureCode, now: Now, effects: &mut Vec<Effect>) {
+    fn lost(&mut self, code: FailureCode, step: &mut Step) {
         let message = match code {
             FailureCode::RuntimeStalled => "the run stopped making progress",
             _ => "the Island was lost while the job ran",
         };
         tracing::warn!(key = %self.job.key(), host = ?self.job.host, code = %code, "attempt lost");
         let failure = Failure::of_host(code, message);
-        self.attempt_failed(failure, Usage::default(), Some(code), None, now, effects);
+        self.attempt_failed(failure, Usage::default(), Notice::stop(code), step);
     }
 
-    fn fail(
-        &mut self,
-        failure: Failure,
-        claimed: Usage,
-        stop: Option<FailureCode>,
-        reply: Option<(HostId, String)>,
-        now: Now,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn fail(&mut self, failure: Failure, claimed: Usage, notice: Notice, step: &mut Step) {
         let code = match failure.fault {
             Fault::Interrupted if failure.code != FailureCode::HandedBack => FailureCode::IslandLost,
             Fault::Job | Fault::Host | Fault::Interrupted => failure.code,
         };
         let ending = if failure.fault == Fault::Job { Ending::OwnFault } else { Ending::NetworkFault };
-        let conclusion = self.without_result(Trigger::Fail, ending, code, failure.message, claimed, stop);
-        self.end(conclusion, reply, now, effects);
+        let conclusion = self.without_result(Trigger::Fail, ending, code, failure.message, claimed);
+        self.end(conclusion, notice, step);
     }
 
-    fn timed_out(
-        &mut self,
-        message: &str,
-        stop: Option<FailureCode>,
-        reply: Option<(HostId, String)>,
-        now: Now,
-        effects: &mut Vec<Effect>,
-    ) {
-        let code = FailureCode::DeadlineExceeded;
-        let conclusion = self.without_result(
-            Trigger::Expire,
-            Ending::OwnFault,
-            code,
-            message.to_owned(),
-            Usage::default(),
-            stop,
-        );
-        self.end(conclusion, reply, now, effects);
+    fn timed_out(&mut self, message: &str, notice: Notice, step: &mut Step) {
+        let (code, message) = (FailureCode::DeadlineExceeded, message.to_owned());
+        let conclusion =
+            self.without_result(Trigger::Expire, Ending::OwnFault, code, message, Usage::default());
+        self.end(conclusion, notice, step);
     }
 
-    fn cancelled(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let code = FailureCode::CancelledByUser;
-        let message = "cancelled by its consumer".to_owned();
-        let conclusion = self.without_result(
-            Trigger::Cancel,
-            Ending::Cancelled,
-            code,
-            message,
-            Usage::default(),
-            Some(code),
-        );
-        self.end(conclusion, None, now, effects);
+    fn cancelled(&mut self, step: &mut Step) {
+        let (code, message) = (FailureCode::CancelledByUser, "cancelled by its consumer".to_owned());
+        let conclusion =
+            self.without_result(Trigger::Cancel, Ending::Cancelled, code, message, Usage::default());
+        self.end(conclusion, Notice::stop(code), step);
     }
 
     fn without_result(
@@ -829,31 +744,16 @@ impl Machine {
         code: FailureCode,
         message: String,
         claimed: Usage,
-        stop: Option<FailureCode>,
     ) -> Conclusion {
-        let usage = self.counter.usage(claimed, self.job.max_tokens);
+        let usage = self.transcript.usage(claimed, self.job.max_tokens);
         let error = Some(JobError { code: code.as_str().to_owned(), message });
-        Conclusion {
-            trigger,
-            ending,
-            output: None,
-            usage,
-            error,
-            finish_reason: None,
-            sent: None,
-            code: stop,
-        }
+        Conclusion { trigger, ending, output: None, usage, error, finish_reason: None, sent: None }
     }
 
     /// Commits the end.
-    fn end(
-        &mut self,
-        conclusion: Conclusion,
-        reply: Option<(HostId, String)>,
-        now: Now,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Conclusion { trigger, ending, output, mut usage, error, finish_reason, sent, code } = conclusion;
+    fn end(&mut self, conclusion: Conclusion, notice: Notice, step: &mut Step) {
+        let Conclusion { trigger, ending, output, mut usage, error, finish_reason, sent } = conclusion;
+        let now = step.now;
         if trigger == Trigger::Complete && self.job.status == JobStatus::Queued {
             self.job.started_at.get_or_insert(now.wall);
         }
@@ -865,29 +765,32 @@ impl Machine {
             Some(error) => JobEvent::Error { error: error.message.clone(), code: error.code.clone() },
             None => JobEvent::Done { usage: usage.clone(), output: sent, finish_reason },
         };
+        let mut events = self.transcript.with_end(event);
+        if !self.is_storable {
+            events.drain(..events.len() - 1);
+        }
         let ran_ms = self.job.started_at.map_or(0, |started| (now.wall.unix_ms() - started.unix_ms()).max(0));
         let earns_karma = status == JobStatus::Completed && self.job.only.is_none();
-        let karma = self.run.as_ref().filter(|_| earns_karma).map(|run| (run.host, ran_ms));
+        let karma = self.attempt.as_ref().filter(|_| earns_karma).map(|attempt| (attempt.leader(), ran_ms));
         let end = EndWrite {
             job: self.job.clone(),
             status,
             end: End { completed_at: now.wall, output, usage, error },
             shares,
             karma,
-            events: self.with_end(event),
+            events,
         };
-        self.write(Write::End(Box::new(end)), Then::End { trigger, code, reply }, effects);
+        self.write(Write::End(Box::new(end)), Then::End { trigger, notice }, step);
     }
 
     /// What each Island earns.
     fn shares(&self, ending: Ending, output: Option<&Value>, now: Now) -> Vec<(HostId, MicroCredits)> {
-        let executes = self.run.as_ref().and_then(|run| run.executes);
         let delivery = Delivery {
-            has_output: self.log.has_output(),
+            has_output: self.transcript.log().has_output(),
             is_empty_text: output.and_then(Value::as_str).is_some_and(str::is_empty),
-            tokens: self.counter.tokens(self.job.max_tokens),
+            tokens: self.transcript.tokens(self.job.max_tokens),
             max_tokens: self.job.max_tokens,
-            executed: executes.map_or(Duration::ZERO, |since| now.instant.saturating_duration_since(since)),
+            executed: self.attempt.as_ref().map_or(Duration::ZERO, |attempt| attempt.executed(now.instant)),
             time_limit: self.time_limit().unwrap_or(Duration::MAX),
         };
         let charged = price::charge(self.job.price, ending, &delivery);
@@ -899,101 +802,99 @@ impl Machine {
     }
 
     /// Checks the deadline, the lease and progress.
-    fn tick(&mut self, connectivity: Connectivity, has_readers: bool, now: Now, effects: &mut Vec<Effect>) {
-        if now.instant.saturating_duration_since(self.last_tick) > MAX_GAP {
-            self.resumed = now.instant;
+    fn tick(&mut self, connectivity: Connectivity, has_readers: bool, step: &mut Step) {
+        let now = step.now.instant;
+        if now.saturating_duration_since(self.last_tick) > MAX_GAP {
+            self.resumed = now;
         }
-        self.last_tick = now.instant;
-        let is_past = |deadline: Option<Instant>| deadline.is_some_and(|deadline| now.instant >= deadline);
-        let attempt_deadline = self.run.as_ref().and_then(|run| run.deadline);
-        let is_unaccepted = self.run.is_none() && is_past(self.accept_by);
+        self.last_tick = now;
+        let is_past = |deadline: Option<Instant>| deadline.is_some_and(|deadline| now >= deadline);
+        let attempt_deadline = self.attempt.as_ref().and_then(Attempt::deadline);
+        let is_unaccepted = self.attempt.is_none() && is_past(self.accept_by);
         if is_past(Some(self.deadline)) || is_past(attempt_deadline) || is_unaccepted {
             let message = if is_unaccepted { "no Island took the job in time" } else { TIME_LIMIT };
-            return self.timed_out(message, Some(FailureCode::DeadlineExceeded), None, now, effects);
+            return self.timed_out(message, Notice::stop(FailureCode::DeadlineExceeded), step);
         }
         if let Some(since) = &mut self.unread_since {
             if has_readers {
-                *since = now.instant;
-            } else if now.instant.saturating_duration_since(*since) >= UNREAD_LIMIT {
-                return self.cancelled(now, effects);
+                *since = now;
+            } else if now.saturating_duration_since(*since) >= UNREAD_LIMIT {
+                return self.cancelled(step);
             }
         }
         let resumed = connectivity.since.max(self.resumed);
-        let run = self.run.as_ref().filter(|run| connectivity.connected && run.is_accepted);
-        match run.and_then(|run| run.lease.verdict(now.instant, resumed, &self.terms.timeouts)) {
-            Some(Verdict::Expired) => self.lost(FailureCode::IslandLost, now, effects),
-            Some(Verdict::Stalled) => self.lost(FailureCode::RuntimeStalled, now, effects),
+        let attempt = self.attempt.as_ref().filter(|_| connectivity.connected);
+        match attempt.and_then(|attempt| attempt.verdict(resumed, &self.terms.timeouts, now)) {
+            Some(Verdict::Expired) => self.lost(FailureCode::IslandLost, step),
+            Some(Verdict::Stalled) => self.lost(FailureCode::RuntimeStalled, step),
             None => {}
         }
     }
 
-    fn written(&mut self, result: Written, now: Now, effects: &mut Vec<Effect>) {
+    fn written(&mut self, result: Written, step: &mut Step) {
         let Some(Pending { write, then }) = self.pending.take() else {
             tracing::error!(job = %self.job.id, "result of a write that was not requested");
             return;
         };
         match (result, write) {
-            (Written::Committed { .. }, Write::Attempt(write)) => {
-                self.attempt_committed(write, then, now, effects);
-            }
+            (Written::Committed { .. }, Write::Attempt(write)) => self.attempt_committed(write, then, step),
             (Written::Committed { earned }, Write::End(end)) => {
-                self.end_committed(*end, &earned, then, effects);
+                self.end_committed(*end, &earned, then, step);
             }
             (Written::Superseded, _) => {
                 tracing::warn!(job = %self.job.id, "another coordinator executes the job now");
-                self.log.abandon();
+                self.transcript.log().abandon();
                 self.is_over = true;
-                if let Then::Offer { host } = then {
-                    effects.push(Effect::Release { host, key: self.next_key() });
+                if let Then::Offer { hosts } = then {
+                    release(&hosts, self.next_key(), step);
                 }
-                self.release(effects);
+                self.release(step);
             }
-            (Written::Rejected, write) => self.rejected(write, then, now, effects),
+            (Written::Rejected, write) => self.rejected(write, then, step),
         }
     }
 
-    fn release(&mut self, effects: &mut Vec<Effect>) {
-        if let Some(run) = self.run.take() {
-            effects.push(Effect::Release { host: run.host, key: run.key });
+    /// Releases the claims of the current attempt.
+    fn release(&mut self, step: &mut Step) {
+        if let Some(attempt) = self.attempt.take() {
+            release(attempt.hosts(), attempt.key(), step);
         }
     }
 
-    fn attempt_committed(&mut self, write: AttemptWrite, then: Then, now: Now, effects: &mut Vec<Effect>) {
-        let AttemptWrite { to, status, host, head, .. } = write;
+    fn attempt_committed(&mut self, write: AttemptWrite, then: Then, step: &mut Step) {
+        let AttemptWrite { from, to, status, host, head, .. } = write;
         (self.job.attempt, self.job.epoch, self.job.host) = (to.attempt, to.epoch, host);
         self.job.first_event = head.len() as u64 + 1;
-        self.append_committed(head);
-        let former = if to == write.from { None } else { self.run.take() };
+        self.transcript.append_committed(head);
+        let former = if to == from { None } else { self.attempt.take() };
         match then {
-            Then::Offer { host } => {
+            Then::Offer { hosts } => {
                 self.set_status(status);
-                self.run = Some(Run::new(to, host, now.instant, self.counter.tokens(None)));
-                self.offer(host, now, effects);
+                let tokens = self.transcript.tokens(None);
+                self.attempt = Some(Attempt::new(to, hosts, tokens, step.now.instant));
+                self.offer(step);
             }
-            Then::Place { code, reply } => {
+            Then::Place { notice } => {
                 self.set_status(status);
-                if let Some(run) = former {
-                    *self.history.failures.entry(run.host).or_default() += 1;
-                    effects.push(Effect::Release { host: run.host, key: run.key });
-                    if let Some(code) = code {
-                        effects.push(Effect::SendCancel { host: run.host, key: run.key, code });
+                if let Some(attempt) = former {
+                    *self.history.failures.entry(attempt.leader()).or_default() += 1;
+                    release(attempt.hosts(), attempt.key(), step);
+                    if let Some(code) = notice.stop {
+                        send_cancel(attempt.hosts(), attempt.key(), code, step);
                     }
                 }
-                if let Some((host, subject)) = reply {
-                    effects.push(Effect::Reply { host, subject, reply: discarded() });
-                }
-                // What follows continues the log as it is now, and nobody has seen more of it.
-                self.is_log_complete = true;
-                self.place(effects);
+                reply_to(notice.reply, discarded(), step);
+                self.transcript.assume_complete();
+                self.place(step);
             }
             Then::Withdraw => {
-                let Some(run) = former else { return };
-                let (host, key) = (run.host, run.key);
-                effects.push(Effect::Release { host, key });
-                effects.push(Effect::SendCancel { host, key, code: FailureCode::IslandLost });
-                effects.push(Effect::Observe { host, conduct: Conduct::Silent });
-                self.avoid(host, None, now);
-                self.place_again("it did not answer", now, effects);
+                let Some(attempt) = former else { return };
+                release(attempt.hosts(), attempt.key(), step);
+                send_cancel(attempt.hosts(), attempt.key(), FailureCode::IslandLost, step);
+                let host = attempt.leader();
+                step.push(Effect::Observe { host, conduct: Conduct::Silent });
+                self.avoid(host, None, step.now);
+                self.place_again("it did not answer", step);
             }
             Then::Wait => self.job.status = status,
             Then::End { .. } => {}
@@ -1005,60 +906,44 @@ impl Machine {
         end: EndWrite,
         earned: &[(HostId, MicroCredits)],
         then: Then,
-        effects: &mut Vec<Effect>,
+        step: &mut Step,
     ) {
-        let Then::End { trigger, code, reply } = then else { return };
-        let host = self.run.as_ref().map(|run| run.host);
-        if let (Some(run), Some(code)) = (&self.run, code) {
-            effects.push(Effect::SendCancel { host: run.host, key: run.key, code });
+        let Then::End { trigger, notice } = then else { return };
+        let host = self.attempt.as_ref().map(Attempt::leader);
+        if let (Some(attempt), Some(code)) = (&self.attempt, notice.stop) {
+            send_cancel(attempt.hosts(), attempt.key(), code, step);
         }
-        self.release(effects);
+        self.release(step);
         if let Some((host, ms)) = end.karma {
-            effects.push(Effect::CreditKarma { host, ms });
+            step.push(Effect::CreditKarma { host, ms });
         }
         if let Some(host) = host.filter(|_| trigger == Trigger::Complete) {
-            effects.push(Effect::Observe { host, conduct: Conduct::Completed });
-        }
-        if let Some((host, subject)) = reply {
-            let total = earned.iter().filter(|(earner, _)| *earner == host).map(|(_, share)| *share).sum();
-            let reply =
-                OutputReply { v: FABRIC_VERSION, committed: true, replay_from: None, earned: Some(total) };
-            effects.push(Effect::Reply { host, subject, reply });
+            step.push(Effect::Observe { host, conduct: Conduct::Completed });
         }
         self.transition(trigger);
         self.is_over = true;
-        // Readers of the log see the end after everything else is done.
-        if let Some(last) = end.events.into_iter().next_back() {
-            self.log.append_end(last);
-        }
+        // Who sees the end may start the next job at once: the Island is free by then. It does not wait for the fabric.
+        step.effects.extend(end.events.into_iter().next_back().map(Effect::ShowEnd));
+        let of = |host| earned.iter().filter(|(earner, _)| *earner == host).map(|(_, share)| *share).sum();
+        let earned = notice.reply.as_ref().map(|reply| of(reply.host));
+        reply_to(notice.reply, OutputReply { earned, ..discarded() }, step);
     }
 
     /// Ends the job with a row that the database accepts.
-    fn rejected(&mut self, write: Write, then: Then, now: Now, effects: &mut Vec<Effect>) {
-        let (reply, code) = match then {
-            Then::End { reply, code, .. } | Then::Place { reply, code } => (reply, code),
-            Then::Offer { host } => {
-                effects.push(Effect::Release { host, key: self.next_key() });
-                (None, None)
+    fn rejected(&mut self, write: Write, then: Then, step: &mut Step) {
+        let notice = match then {
+            Then::End { notice, .. } | Then::Place { notice } => notice,
+            Then::Offer { hosts } => {
+                release(&hosts, self.next_key(), step);
+                Notice::default()
             }
-            Then::Withdraw | Then::Wait => (None, Some(FailureCode::InternalError)),
+            Then::Withdraw | Then::Wait => Notice::stop(FailureCode::InternalError),
         };
-        if matches!(&write, Write::End(end) if end.events.len() == 1) {
+        if !std::mem::replace(&mut self.is_storable, false) {
             // Nothing smaller exists; the driver tries this one until it succeeds.
-            return self.write(write, Then::End { trigger: Trigger::Fail, code, reply }, effects);
+            return self.write(write, Then::End { trigger: Trigger::Fail, notice }, step);
         }
         let failure = Failure::of_host(FailureCode::InternalError, "the result could not be stored");
-        self.fail(failure, Usage::default(), code, reply, now, effects);
-        let is_end = |effect: &&mut Effect| matches!(effect, Effect::Write(Write::End(_)));
-        let pending = self.pending.as_mut().map(|pending| &mut pending.write);
-        let issued = effects.iter_mut().find(is_end).and_then(|effect| match effect {
-            Effect::Write(write) => Some(write),
-            _ => None,
-        });
-        for write in pending.into_iter().chain(issued) {
-            if let Write::End(end) = write {
-                end.events.drain(..end.events.len() - 1);
-            }
-        }
+        self.fail(failure, Usage::default(), notice, step);
     }
 }

@@ -15,7 +15,10 @@ use island_protocol::{
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{job_handle::Command, machine::Input};
+use super::{
+    job_handle::Command,
+    machine::{Hosts, Input},
+};
 use crate::{
     fleet::{Fleet, PlacementHistory},
     placement::{Ranking, Reason},
@@ -115,7 +118,8 @@ impl Placer {
         request.history.refused.retain(|_, until| *until > now);
         match self.fleet.place(&request.cargo, request.key, &request.history, now) {
             Ok(host) => {
-                if request.answer.send(Command::Input(Input::Placed { host, key: request.key })).is_err() {
+                let placed = Input::Placed { hosts: Hosts::one(host), key: request.key };
+                if request.answer.send(Command::Input(placed)).is_err() {
                     self.fleet.release(host, request.key);
                 }
                 true

@@ -16,6 +16,8 @@ use island_protocol::{
     subjects::{JOB_EVENTS_STREAM, job_events},
 };
 
+use tokio::time::Instant;
+
 use super::{Execution, job_handle::JobHandle, log::Entry};
 use crate::{
     fabric::link::{Link, encode},
@@ -49,11 +51,14 @@ pub(super) async fn run(execution: Arc<Execution>, handle: Arc<JobHandle>, publi
     tokio::select! {
         biased;
         () = hard.cancelled() => {}
-        () = publish_all(&execution, &handle, published) => {}
+        is_complete = publish_all(&execution, &handle, published) => if is_complete {
+            let _ = execution.purges.send((handle.id, Instant::now()));
+        }
     }
 }
 
-async fn publish_all(execution: &Execution, handle: &JobHandle, published: Published) {
+/// Returns whether the end of the job is published, by this coordinator.
+async fn publish_all(execution: &Execution, handle: &JobHandle, published: Published) -> bool {
     let interval = match execution.context.store.dialect() {
         Dialect::Sqlite => SINGLE_INTERVAL,
         Dialect::Postgres => SHARED_INTERVAL,
@@ -65,11 +70,12 @@ async fn publish_all(execution: &Execution, handle: &JobHandle, published: Publi
         while !rest.is_empty() {
             let (chunk, later) = rest.split_at(fitting(rest));
             rest = later;
-            let Some(acknowledged) = publish(execution, handle, chunk, sequence).await else { return };
+            let Some(acknowledged) = publish(execution, handle, chunk, sequence).await else { return false };
             sequence = acknowledged;
         }
         tokio::time::sleep(interval).await;
     }
+    reader.has_ended()
 }
 
 /// Number of entries for the next message, at least one.

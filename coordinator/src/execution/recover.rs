@@ -11,7 +11,7 @@ use super::{
     log::Log,
     machine::Machine,
     publisher::{self, Last, Published},
-    relay,
+    relays,
 };
 use crate::job::Job;
 use futures::StreamExt as _;
@@ -51,9 +51,10 @@ pub(super) async fn resume(reservation: Reservation, job: Job) {
     if let (Some(host), Some(cargo)) = (job.host, context.catalogue.get(job.workload.as_str())) {
         context.fleet.claim(host, job.key(), &cargo.spec);
     }
+    let input = execution.input_memory.reserve_stored(&job.input);
     let machine =
         Machine::resumed(job, log.clone(), context.catalogue.clone(), context.terms(), context.now());
-    execution.spawn(reservation, machine, log, published);
+    execution.spawn(reservation, input, machine, log, published);
 }
 
 /// The head and the events that follow it without a gap. A published end would be ignored: ends are committed before
@@ -90,7 +91,7 @@ async fn read_stream(
     last: u64,
     events: &mut Vec<Numbered<JobEvent>>,
 ) -> Result<(), async_nats::Error> {
-    let mut messages = relay::messages(&execution.context.link, job).await?;
+    let mut messages = relays::messages(&execution.context.link, job).await?;
     while let Some(message) = messages.next().await {
         let message = message?;
         if let Ok(batch) = serde_json::from_slice::<JobEvents>(&message.payload) {

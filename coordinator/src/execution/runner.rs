@@ -19,6 +19,7 @@ use tokio::{
 
 use super::{
     Execution,
+    input_memory::ReservedInput,
     job_handle::{Command, JobHandle},
     machine::{AttemptWrite, Effect, EndWrite, Input, OfferAnswer, Write, Written},
     placer::{PlacementRequest, Request},
@@ -49,6 +50,8 @@ pub(super) struct Runner {
     execution: Arc<Execution>,
     handle: Arc<JobHandle>,
     commands: mpsc::UnboundedReceiver<Command>,
+    /// Held until the job has ended.
+    _input: ReservedInput,
 }
 
 /// The coordinator stops before a write was committed.
@@ -60,8 +63,9 @@ impl Runner {
         execution: Arc<Execution>,
         handle: Arc<JobHandle>,
         commands: mpsc::UnboundedReceiver<Command>,
+        input: ReservedInput,
     ) -> Self {
-        Self { execution, handle, commands }
+        Self { execution, handle, commands, _input: input }
     }
 
     /// Runs the job until it has ended or the coordinator stops. A job that is left open is resumed at the next start.
@@ -163,18 +167,30 @@ impl Runner {
                 let _ = self.execution.placer.send(Request::Place(Box::new(request)));
             }
             Effect::Release { host, key } => context.fleet.release(host, key),
+            Effect::ShowEnd(end) => self.handle.log.append_end(end),
             Effect::RecordStart { key, at } => {
                 let _ = context.deferred.send(DeferredWrite::Started(key, at));
             }
-            Effect::CreditKarma { host, ms } => context.fleet.credit_karma(host, ms),
+            Effect::CreditKarma { host, ms } => {
+                if !self.is_own(host) {
+                    context.fleet.credit_karma(host, ms);
+                }
+            }
             Effect::Observe { host, conduct } => {
                 context.fleet.observe(host, &self.handle.workload, conduct, Instant::now());
             }
         }
     }
 
+    /// Whether an Island is the consumer's. Computing for oneself earns no karma: it costs nothing.
+    fn is_own(&self, host: HostId) -> bool {
+        let owner = self.execution.context.fleet.account_and_key(host);
+        owner.is_some_and(|(account, _)| account == self.handle.account)
+    }
+
     /// Offers an attempt in a separate task, so that the job can be cancelled meanwhile.
-    fn offer(&self, host: HostId, assignment: Box<Assignment>) {
+    fn offer(&self, host: HostId, mut assignment: Box<Assignment>) {
+        assignment.instance = self.execution.context.fleet.instance(host);
         let (execution, handle) = (self.execution.clone(), self.handle.clone());
         self.execution.spawn_task(async move {
             let key = assignment.key;
@@ -296,7 +312,7 @@ impl Runner {
             status: write.status,
             end: &write.end,
             earners: &earners,
-            karma: write.karma,
+            karma: write.karma.filter(|(host, _)| !self.is_own(*host)),
             events: &write.events,
         };
         Ok(jobs::end(&context.store, &ending).await?.then_some(earned))

@@ -16,10 +16,21 @@ mod database;
 mod island;
 mod world;
 
-use std::{env, fs, sync::Arc};
+use std::{env, fs, sync::Arc, time::Duration};
 
-use crate::catalogue::Catalogue;
+use super::machine::Terms;
+use crate::{catalogue::Catalogue, lease::LeaseTimeouts};
 use world::{Defect, World};
+
+/// Settings of all jobs.
+pub(super) const TERMS: Terms = Terms {
+    timeouts: LeaseTimeouts {
+        lease: Duration::from_secs(30),
+        run: Duration::from_secs(8),
+        prepare: Duration::from_mins(2),
+    },
+    retries: 2,
+};
 
 /// Seeds without `SEEDS`.
 const DEFAULT_SEEDS: u64 = 1_000;

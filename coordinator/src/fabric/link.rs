@@ -2,27 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::{
-    Client, ConnectOptions, Event, HeaderMap, Request,
-    jetstream::{self, stream},
-};
+use async_nats::{Client, ConnectOptions, Event, HeaderMap, Request, jetstream};
 use bytes::Bytes;
-use island_protocol::{
-    MAX_MESSAGE_BYTES,
-    fabric::SIGNATURE_HEADER,
-    ids::HostId,
-    subjects::{self, JOB_EVENTS_STREAM},
-};
+use fail::fail_point;
+use island_protocol::{MAX_MESSAGE_BYTES, fabric::SIGNATURE_HEADER, ids::HostId, subjects};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::watch, time::Instant};
 
-use super::{jwt::MintError, keys::FabricKeys};
+use super::{event_stream, jwt::MintError, keys::FabricKeys};
 use crate::clock::Clock;
 
 /// Earlier servers have known vulnerabilities by which users bypass their permissions.
 const MIN_VERSION: (i64, i64, i64) = (2, 12, 7);
-/// How long ended streams can be replayed from the fabric.
-const EVENTS_MAX_AGE: Duration = Duration::from_hours(1);
 
 /// Why the fabric cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -144,16 +135,7 @@ impl Link {
 
     /// Creates the stream of job events if it does not exist, as after a restart of the server with an empty store.
     pub(crate) async fn ensure_stream(&self) -> Result<(), LinkError> {
-        let config = stream::Config {
-            name: JOB_EVENTS_STREAM.to_owned(),
-            subjects: vec![subjects::ALL_JOB_EVENTS.to_owned()],
-            max_age: EVENTS_MAX_AGE,
-            storage: stream::StorageType::File,
-            allow_direct: true,
-            ..Default::default()
-        };
-        self.jetstream.get_or_create_stream(config).await.map_err(LinkError::Stream)?;
-        Ok(())
+        event_stream::ensure(&self.jetstream).await.map_err(LinkError::Stream)
     }
 
     /// The state of the connection and its changes.
@@ -189,7 +171,9 @@ impl Link {
         let payload = encode(message);
         let headers = self.signed(&subject, &payload).map_err(RequestError::Sign)?;
         let request = Request::new().headers(headers).payload(payload).timeout(Some(timeout));
+        fail_point!("fabric.request", island_daemon::failpoint::crash);
         let answer = self.client.send_request(subject, request).await.map_err(RequestError::Send)?;
+        fail_point!("fabric.answered", island_daemon::failpoint::crash);
         serde_json::from_slice(&answer.payload).map_err(RequestError::Reply)
     }
 
@@ -197,6 +181,7 @@ impl Link {
     pub(crate) async fn publish(&self, subject: String, message: &impl Serialize) {
         let payload = encode(message);
         let Ok(headers) = self.signed(&subject, &payload) else { return };
+        fail_point!("fabric.publish", island_daemon::failpoint::crash);
         let sent = self.client.publish_with_headers(subject.clone(), headers, payload).await;
         if let Err(error) = sent {
             tracing::warn!(subject, %error, "message not published");
@@ -211,6 +196,7 @@ impl Link {
             tracing::warn!(%host, "no reply sent: the reply subject is not in the Island's inbox");
             return;
         }
+        fail_point!("fabric.reply", island_daemon::failpoint::crash);
         if let Err(error) = self.client.publish(reply.to_owned(), encode(message)).await {
             tracing::warn!(%host, %error, "reply not published");
         }

@@ -85,7 +85,7 @@ fn fleet() -> (Fleet, Instant) {
         public_key: String::new(),
         name: "one".into(),
         region: None,
-        capabilities: Some(capabilities()),
+        capabilities: Some(Arc::new(capabilities())),
         karma_ms: 0,
         tokens_per_second: None,
         last_seen: None,
@@ -101,10 +101,10 @@ fn an_island_that_left_is_removed_and_not_added_again() {
         let newcomer = Enrolled::new(HOST, AccountId(Uuid::from_u128(2)), String::new(), "one".into());
         Enrolled { has_left: true, ..newcomer }
     };
-    assert_eq!(fleet.views(now).len(), 1);
+    assert_eq!(fleet.snapshot(now).islands.len(), 1);
     for _ in 0..2 {
         fleet.refresh(left());
-        assert_eq!((fleet.views(now).len(), fleet.account_and_key(HOST)), (0, None));
+        assert_eq!((fleet.snapshot(now).islands.len(), fleet.account_and_key(HOST)), (0, None));
     }
 }
 
@@ -134,9 +134,9 @@ fn an_island_without_heartbeats_is_offline_until_the_next_one() {
     let (fleet, now) = fleet();
     fleet.heartbeat(beat(2, &[]), now, Timestamp::from_unix_ms(0));
     let later = now + Duration::from_secs(15);
-    assert_eq!(fleet.views(later)[0].status, "offline");
+    assert_eq!(fleet.snapshot(later).islands[0].status, "offline");
     assert!(!place(&fleet, 1, later));
     fleet.heartbeat(beat(2, &[]), later, Timestamp::from_unix_ms(0));
-    assert_eq!(fleet.views(later)[0].status, "online");
+    assert_eq!(fleet.snapshot(later).islands[0].status, "online");
     assert!(place(&fleet, 1, later));
 }

@@ -27,6 +27,8 @@ const BATCH: usize = 100;
 const NOT_COPIED: [&str; 3] = ["_sqlx_migrations", "compatibility", "coordinators"];
 /// Tables to which others refer; they are copied first.
 const FIRST: [&str; 2] = ["accounts", "jobs"];
+/// Filled by a trigger on another table; copied last.
+const LAST: &str = "uncounted_entries";
 
 /// Why there is no backup, or no restored database.
 #[derive(Debug, thiserror::Error)]
@@ -253,7 +255,8 @@ async fn tables(conn: &mut Connection) -> Result<Vec<Table>, StoreError> {
         rows.iter().map(|row| row.try_get("name")).collect::<Result<_, _>>().context("read a column")?;
     names.retain(|name| !NOT_COPIED.contains(&name.as_str()));
     names.sort_by_key(|name| {
-        (FIRST.iter().position(|first| first == name).unwrap_or(FIRST.len()), name.clone())
+        let place = FIRST.iter().position(|first| first == name).unwrap_or(FIRST.len());
+        (name == LAST, place, name.clone())
     });
     let mut tables = Vec::with_capacity(names.len());
     for name in names {
@@ -288,6 +291,10 @@ async fn copy_tables(from: &mut Connection, to: &mut Connection) -> Result<(), S
         sqlx::query(AssertSqlSafe(statement)).execute(&mut *to).await.context("clear a table")?;
     }
     for table in &tables {
+        if table.name == LAST {
+            // A trigger wrote a row for each copied entry that was ever deferred.
+            sqlx::query("DELETE FROM uncounted_entries").execute(&mut *to).await.context("clear a table")?;
+        }
         copy_table(from, to, table).await?;
     }
     // Triggers counted the copied rows a second time.
@@ -295,7 +302,8 @@ async fn copy_tables(from: &mut Connection, to: &mut Connection) -> Result<(), S
         "UPDATE accounts SET jobs = (SELECT COUNT(*) FROM jobs \
          WHERE jobs.account_id = accounts.id AND jobs.only_host IS NULL)",
         "UPDATE balances SET entries = (SELECT COUNT(*) FROM ledger_entries \
-         WHERE ledger_entries.ledger = balances.ledger)",
+         WHERE ledger_entries.ledger = balances.ledger) \
+         - (SELECT COUNT(*) FROM uncounted_entries WHERE uncounted_entries.ledger = balances.ledger)",
     ] {
         sqlx::query(statement).execute(&mut *to).await.context("count the copied rows")?;
     }

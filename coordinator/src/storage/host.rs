@@ -1,14 +1,24 @@
 //! Islands and the accounts they belong to.
 
-use island_protocol::{host::Capabilities, ids::HostId, time::Timestamp};
+use std::{collections::BTreeMap, sync::Arc};
+
+use island_protocol::{
+    host::Capabilities,
+    ids::{HostId, JobId},
+    time::Timestamp,
+};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{
-    Connection, Pool, QueryContext as _, Row, StoreError, json, parsed, revocation, to_json, to_text,
+    Connection, Pool, QueryContext as _, Row, StoreError, integer, json, parsed, revocation, to_json, to_text,
 };
 use crate::fleet::Enrolled;
 
-const COLUMNS: &str = "id, account_id, public_key, name, region, capabilities, karma_ms, last_seen_at, left_at, tokens_per_second";
+const COLUMNS: &str = "id, account_id, public_key, name, region, capabilities, last_seen_at, left_at, tokens_per_second, \
+     CAST(karma_ms + (SELECT COALESCE(SUM(ms), 0) FROM uncounted_karma WHERE host_id = hosts.id) AS BIGINT) AS karma_ms";
+
+/// Time without a registration after which an Island is no longer kept in memory.
+const ABSENT_MS: i64 = 30 * 24 * 3_600_000;
 
 fn read(row: &Row) -> Result<Enrolled, StoreError> {
     let last_seen: Option<i64> = row.try_get("last_seen_at").context("read a column")?;
@@ -18,7 +28,7 @@ fn read(row: &Row) -> Result<Enrolled, StoreError> {
         public_key: row.try_get("public_key").context("read a column")?,
         name: row.try_get("name").context("read a column")?,
         region: row.try_get("region").context("read a column")?,
-        capabilities: json(row, "capabilities")?,
+        capabilities: json(row, "capabilities")?.map(Arc::new),
         karma_ms: row.try_get("karma_ms").context("read a column")?,
         tokens_per_second: row.try_get("tokens_per_second").context("read a column")?,
         last_seen: last_seen.map(Timestamp::from_unix_ms),
@@ -37,23 +47,47 @@ pub(crate) async fn get(pool: &Pool, id: HostId) -> Result<Option<Enrolled>, Sto
     row.as_ref().map(read).transpose()
 }
 
-/// Islands that were enrolled, renamed, credited or left since a time; all of them since 1970.
-pub(crate) async fn changed(pool: &Pool, since: Timestamp) -> Result<Vec<Enrolled>, StoreError> {
-    let rows = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM hosts WHERE changed_at >= $1")))
+/// Islands that were enrolled, renamed, measured or left since a time; all of them since 1970. Those that have neither
+/// registered nor changed for 30 days are left out; they are read when they register.
+pub(crate) async fn changed(
+    pool: &Pool,
+    since: Timestamp,
+    now: Timestamp,
+) -> Result<Vec<Enrolled>, StoreError> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM hosts WHERE changed_at >= $1 AND (changed_at >= $2 OR last_seen_at >= $2)"
+    );
+    let rows = sqlx::query(AssertSqlSafe(sql))
         .bind(since.unix_ms())
+        .bind(now.plus_ms(-ABSENT_MS).unix_ms())
         .fetch_all(pool)
         .await
         .context("list Islands")?;
     rows.iter().map(read).collect()
 }
 
-/// Adds an Island, or renames it if key and account are the same. An Island that left may return to any account.
-/// Returns `false` if the id belongs to another key or account.
+/// Result of an enrollment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Enrollment {
+    /// The Island belongs to the account now.
+    Enrolled,
+    /// The id belongs to another key or account.
+    Foreign,
+    /// The account has as many Islands as it may have.
+    TooMany,
+}
+
+/// Adds an Island, or renames it if key and account are the same. An Island that left may return to any account. The
+/// account, which must be locked, may have `limit` Islands, or any number if it is 0.
 pub(crate) async fn enroll(
     conn: &mut Connection,
     host: &Enrolled,
+    limit: u32,
     now: Timestamp,
-) -> Result<bool, StoreError> {
+) -> Result<Enrollment, StoreError> {
+    if limit > 0 && others(conn, host).await? >= i64::from(limit) {
+        return Ok(Enrollment::TooMany);
+    }
     let done = sqlx::query(
         "INSERT INTO hosts (id, account_id, public_key, name, created_at, changed_at) \
          VALUES ($1, $2, $3, $4, $5, $5) \
@@ -71,10 +105,22 @@ pub(crate) async fn enroll(
     .await
     .context("enroll an Island")?;
     if done.rows_affected() == 0 {
-        return Ok(false);
+        return Ok(Enrollment::Foreign);
     }
     revocation::allow(conn, &host.public_key).await?;
-    Ok(true)
+    Ok(Enrollment::Enrolled)
+}
+
+/// Number of Islands of the account besides this one.
+async fn others(conn: &mut Connection, host: &Enrolled) -> Result<i64, StoreError> {
+    let row =
+        sqlx::query("SELECT COUNT(*) AS n FROM hosts WHERE account_id = $1 AND left_at IS NULL AND id <> $2")
+            .bind(host.account.to_string())
+            .bind(host.id.to_string())
+            .fetch_one(conn)
+            .await
+            .context("count an account's Islands")?;
+    integer(&row, "n")
 }
 
 /// Records that an Island left, and revokes its fabric credentials. Its earnings stay with its account.
@@ -136,19 +182,59 @@ pub(crate) async fn measured(
     Ok(())
 }
 
-/// Adds to an Island's karma.
+/// Adds to the karma of the Island that completed a job; [`count_karma`] makes it part of the Island's row.
 pub(crate) async fn credit_karma(
     conn: &mut Connection,
+    job: JobId,
     id: HostId,
     ms: i64,
-    now: Timestamp,
 ) -> Result<(), StoreError> {
-    sqlx::query("UPDATE hosts SET karma_ms = karma_ms + $2, changed_at = $3 WHERE id = $1")
+    sqlx::query("INSERT INTO uncounted_karma (id, host_id, ms) VALUES ($1, $2, $3)")
+        .bind(job.to_string())
         .bind(id.to_string())
         .bind(ms)
-        .bind(now.unix_ms())
         .execute(conn)
         .await
         .context("credit karma")?;
     Ok(())
+}
+
+/// Whether karma is not yet part of its Islands' rows.
+pub(crate) async fn has_uncounted_karma(pool: &Pool) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT id FROM uncounted_karma LIMIT 1").fetch_optional(pool).await;
+    Ok(row.context("look for uncounted karma")?.is_some())
+}
+
+/// Adds uncounted karma, a part if there is much, to the rows of its Islands. Rows are written in the order of their
+/// ids, so that two such transactions cannot deadlock.
+pub(crate) async fn count_karma(conn: &mut Connection) -> Result<(), StoreError> {
+    let rows = sqlx::query(
+        "DELETE FROM uncounted_karma WHERE id IN (SELECT id FROM uncounted_karma ORDER BY id LIMIT 1000) \
+         RETURNING host_id, ms",
+    )
+    .fetch_all(&mut *conn)
+    .await
+    .context("take uncounted karma")?;
+    let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+    for row in &rows {
+        *sums.entry(row.try_get("host_id").context("read a column")?).or_default() += integer(row, "ms")?;
+    }
+    for (id, ms) in sums {
+        sqlx::query("UPDATE hosts SET karma_ms = karma_ms + $2 WHERE id = $1")
+            .bind(id)
+            .bind(ms)
+            .execute(&mut *conn)
+            .await
+            .context("count karma")?;
+    }
+    Ok(())
+}
+
+/// The karma of all Islands that have not left, in milliseconds.
+pub(crate) async fn karma(pool: &Pool) -> Result<Vec<(HostId, i64)>, StoreError> {
+    let rows = sqlx::query("SELECT id, karma_ms FROM hosts WHERE left_at IS NULL")
+        .fetch_all(pool)
+        .await
+        .context("list karma")?;
+    rows.iter().map(|row| Ok((parsed(row, "id")?, integer(row, "karma_ms")?))).collect()
 }

@@ -6,7 +6,9 @@ mod end;
 mod events;
 mod read;
 
-pub(crate) use adopt::{adopt, assigned_coordinator, open, open_of, status_and_epoch};
+pub(crate) use adopt::{
+    Adopted, MAX_STATUS_IDS, adopt, assigned_coordinator, open, open_among, open_of, status_and_epoch,
+};
 pub(crate) use end::{Ending, end};
 pub(crate) use events::{events, has_ended, piece};
 pub(crate) use read::{get, open_by_status, page, recent, was_checked};
@@ -97,7 +99,7 @@ pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Resul
     }
     let needed = job.price;
     let hold = Posting::hold(job.account, needed);
-    if needed > MicroCredits::ZERO && !ledger::try_post(&mut tx, &hold, Some(job.id), job.created_at).await? {
+    if needed > MicroCredits::ZERO && !covered(&mut tx, job, &hold).await? {
         let available = ledger::balance_in(&mut tx, job.account).await?;
         return Err(AcceptError::InsufficientCredits { needed, available });
     }
@@ -108,6 +110,15 @@ pub(crate) async fn accept(store: &Store, job: &Job, terms: &Terms<'_>) -> Resul
     }
     commit(tx).await?;
     Ok(Accepted::New)
+}
+
+/// Writes the hold of a job. Returns `false` if the account has less, with what it earned and was not counted yet.
+async fn covered(conn: &mut Connection, job: &Job, hold: &Posting) -> Result<bool, StoreError> {
+    if ledger::try_post(conn, hold, Some(job.id), job.created_at).await? {
+        return Ok(true);
+    }
+    Ok(ledger::count(conn, job.account).await?
+        && ledger::try_post(conn, hold, Some(job.id), job.created_at).await?)
 }
 
 /// Stores the job of an Island that checks itself, unless it had one after `since`. The job is free and needs no key.
@@ -135,7 +146,7 @@ pub(crate) async fn accept_check(
 
 /// Adds a row, unless the account has `limit` open jobs (0: no limit). Returns `false` if it has. The count reads the
 /// index of open jobs; `only_host IS NULL` would let the database choose the one of all jobs.
-async fn insert(
+pub(super) async fn insert(
     conn: &mut Connection,
     job: &Job,
     coordinator: InstanceId,

@@ -1,4 +1,6 @@
-//! The ledger in SQL. Entries are append-only; cached balances are written by the same transaction.
+//! The ledger in SQL. Entries are append-only; cached balances are written by the same transaction, except those of
+//! earners: a trigger records their entries as uncounted, and [`count`] adds them to the balance later. What an account
+//! has is its balance and its uncounted entries.
 
 use island_protocol::{
     api::ledger::LedgerEntry,
@@ -9,8 +11,11 @@ use island_protocol::{
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-use super::{Connection, Pool, QueryContext as _, Row, StoreError};
+use super::{Connection, Pool, QueryContext as _, Row, StoreError, integer};
 use crate::ledger::{Book, Posting};
+
+/// Uncounted entries that are taken at once.
+const COUNTED: i64 = 1_000;
 
 /// Writes a posting that the books are known to cover. Returns an error, which rolls the transaction back, if they do
 /// not.
@@ -26,9 +31,9 @@ pub(crate) async fn post(
     Err(StoreError::Corrupt { what: "balance" })
 }
 
-/// Writes a posting: two balances and two entries, in two statements. Returns `false`, and writes nothing, if the first
-/// book has less than the amount. The accounts must be locked, so that two transactions cannot deadlock on their
-/// balances.
+/// Writes a posting: its balances and two entries, in two statements. Returns `false`, and writes nothing, if the first
+/// book has less than the amount. The accounts whose balances change must be locked, so that two transactions cannot
+/// deadlock on them.
 pub(crate) async fn try_post(
     conn: &mut Connection,
     posting: &Posting,
@@ -37,6 +42,7 @@ pub(crate) async fn try_post(
 ) -> Result<bool, StoreError> {
     let [(from, taken), (to, given)] = posting.entries();
     let (from, to) = (from.to_string(), to.to_string());
+    let is_deferred = posting.is_deferred();
     let moved = sqlx::query(
         "UPDATE balances SET amount = amount + CASE ledger WHEN $1 THEN CAST($2 AS BIGINT) ELSE CAST($4 AS BIGINT) END \
          WHERE ledger IN ($1, $3) AND EXISTS (SELECT 1 FROM balances AS source \
@@ -44,21 +50,21 @@ pub(crate) async fn try_post(
     )
     .bind(&from)
     .bind(taken.0)
-    .bind(&to)
+    .bind(if is_deferred { &from } else { &to })
     .bind(given.0)
     .bind(Book::Issue.to_string())
     .execute(&mut *conn)
     .await
-    .context("update two balances")?;
+    .context("update balances")?;
     match moved.rows_affected() {
         0 => return Ok(false),
-        2 => {}
+        rows if rows == if is_deferred { 1 } else { 2 } => {}
         // Both are opened together with their account.
         _ => return Err(StoreError::Corrupt { what: "balance" }),
     }
     sqlx::query(
-        "INSERT INTO ledger_entries (id, ledger, kind, job_id, amount, created_at, part) \
-         VALUES ($1, $2, $3, $4, $5, $6, $10), ($7, $8, $3, $4, $9, $6, $10)",
+        "INSERT INTO ledger_entries (id, ledger, kind, job_id, amount, created_at, part, deferred) \
+         VALUES ($1, $2, $3, $4, $5, $6, $10, 0), ($7, $8, $3, $4, $9, $6, $10, $11)",
     )
     .bind(Uuid::now_v7().to_string())
     .bind(&from)
@@ -70,10 +76,63 @@ pub(crate) async fn try_post(
     .bind(&to)
     .bind(given.0)
     .bind(i64::from(posting.part))
+    .bind(i64::from(is_deferred))
     .execute(conn)
     .await
     .context("write two ledger entries")?;
     Ok(true)
+}
+
+/// Adds the uncounted entries of an account to its balance. Returns `false` if it has no such entries. The account must be
+/// locked.
+pub(crate) async fn count(conn: &mut Connection, account: AccountId) -> Result<bool, StoreError> {
+    let book = Book::Balance(account).to_string();
+    let mut has_counted = false;
+    loop {
+        let rows = sqlx::query(
+            "DELETE FROM uncounted_entries WHERE id IN \
+             (SELECT id FROM uncounted_entries WHERE ledger = $1 LIMIT $2) RETURNING amount",
+        )
+        .bind(&book)
+        .bind(COUNTED)
+        .fetch_all(&mut *conn)
+        .await
+        .context("take uncounted entries")?;
+        if rows.is_empty() {
+            return Ok(has_counted);
+        }
+        let mut sum = 0;
+        for row in &rows {
+            sum += integer(row, "amount")?;
+        }
+        let done =
+            sqlx::query("UPDATE balances SET amount = amount + $2, entries = entries + $3 WHERE ledger = $1")
+                .bind(&book)
+                .bind(sum)
+                .bind(rows.len() as i64)
+                .execute(&mut *conn)
+                .await
+                .context("count entries")?;
+        if done.rows_affected() != 1 {
+            return Err(StoreError::Corrupt { what: "balance" });
+        }
+        has_counted = true;
+    }
+}
+
+/// Accounts with uncounted entries, not necessarily all.
+pub(crate) async fn uncounted(pool: &Pool) -> Result<Vec<AccountId>, StoreError> {
+    let rows = sqlx::query("SELECT DISTINCT ledger FROM uncounted_entries LIMIT $1")
+        .bind(COUNTED)
+        .fetch_all(pool)
+        .await
+        .context("list accounts with uncounted entries")?;
+    rows.iter()
+        .map(|row| {
+            let ledger: String = row.try_get("ledger").context("read a column")?;
+            Book::account_of_balance(&ledger).ok_or(StoreError::Corrupt { what: "ledger" })
+        })
+        .collect()
 }
 
 /// Opens the books of a new account.
@@ -92,12 +151,15 @@ pub(crate) async fn balance_in(
     conn: &mut Connection,
     account: AccountId,
 ) -> Result<MicroCredits, StoreError> {
-    let row = sqlx::query("SELECT amount FROM balances WHERE ledger = $1")
-        .bind(Book::Balance(account).to_string())
-        .fetch_optional(conn)
-        .await
-        .context("read a balance")?;
-    row.map_or(Ok(MicroCredits::ZERO), |row| row.try_get("amount").map(MicroCredits).context("read a column"))
+    let row = sqlx::query(
+        "SELECT CAST((SELECT COALESCE(SUM(amount), 0) FROM balances WHERE ledger = $1) + \
+         (SELECT COALESCE(SUM(amount), 0) FROM uncounted_entries WHERE ledger = $1) AS BIGINT) AS amount",
+    )
+    .bind(Book::Balance(account).to_string())
+    .fetch_one(conn)
+    .await
+    .context("read a balance")?;
+    integer(&row, "amount").map(MicroCredits)
 }
 
 /// The spendable balance of an account.
@@ -106,12 +168,13 @@ pub(crate) async fn balance(pool: &Pool, account: AccountId) -> Result<MicroCred
     balance_in(&mut conn, account).await
 }
 
-/// Returns the sum of all entries, which must be zero, and the number of balances that differ from the sum of their
-/// entries.
+/// Returns the sum of all entries, which must be zero, and the number of balances that, with what is uncounted, differ
+/// from the sum of their entries.
 pub(crate) async fn audit(pool: &Pool) -> Result<(MicroCredits, i64), StoreError> {
     let row = sqlx::query(
         "SELECT (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM ledger_entries) AS total, \
-         (SELECT COUNT(*) FROM balances b WHERE b.amount <> \
+         (SELECT COUNT(*) FROM balances b WHERE b.amount + \
+          (SELECT COALESCE(SUM(u.amount), 0) FROM uncounted_entries u WHERE u.ledger = b.ledger) <> \
           (SELECT COALESCE(SUM(e.amount), 0) FROM ledger_entries e WHERE e.ledger = b.ledger)) AS wrong",
     )
     .fetch_one(pool)
@@ -135,7 +198,8 @@ pub(crate) async fn page(
 ) -> Result<(Vec<LedgerEntry>, u64), StoreError> {
     let (balance, holds) = (Book::Balance(account).to_string(), Book::Holds(account).to_string());
     let total = sqlx::query(
-        "SELECT CAST(COALESCE(SUM(entries), 0) AS BIGINT) AS n FROM balances WHERE ledger IN ($1, $2)",
+        "SELECT CAST((SELECT COALESCE(SUM(entries), 0) FROM balances WHERE ledger IN ($1, $2)) + \
+         (SELECT COUNT(*) FROM uncounted_entries WHERE ledger IN ($1, $2)) AS BIGINT) AS n",
     )
     .bind(&balance)
     .bind(&holds)

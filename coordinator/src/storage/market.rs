@@ -1,16 +1,20 @@
 //! Prices of and demand for Cargos, read from the ledger and the jobs.
 //!
-//! Hours that are over are summed once ([`sum_hour`]). A request reads the sums, and the jobs that completed since, so
-//! that its cost does not grow with the jobs that have ended. A job whose end is committed more than [`LAG_MS`] after
-//! its hour is missing in these numbers, never in the ledger.
+//! Hours that are over are summed once ([`sum_hour`]), and so are the later minutes in memory ([`Market`]). A request
+//! reads the jobs of the last minutes only, so that its cost does not grow with the jobs that have ended. A job whose end
+//! is committed more than [`LAG_MS`] after its hour is missing in these numbers, never in the ledger.
+
+mod sums;
 
 use std::collections::HashMap;
 
 use island_protocol::{credits::MicroCredits, ids::Slug, time::Timestamp};
 use sqlx::AssertSqlSafe;
 
+pub(crate) use sums::Market;
+
 use super::{
-    Pool, QueryContext as _, Row, Store, StoreError, commit, integer, parsed,
+    Pool, QueryContext as _, Store, StoreError, commit, integer, parsed,
     progress::{self, Task},
 };
 
@@ -35,37 +39,6 @@ pub(crate) struct Prices {
     pub jobs: u64,
 }
 
-impl Prices {
-    fn read(row: &Row) -> Result<Self, StoreError> {
-        let (total, jobs) = (integer(row, "total")?, integer(row, "jobs")?);
-        Ok(Self {
-            avg: MicroCredits(total / jobs.max(1)),
-            min: MicroCredits(integer(row, "least")?),
-            max: MicroCredits(integer(row, "most")?),
-            jobs: jobs.max(0) as u64,
-        })
-    }
-}
-
-/// Settled prices of completed jobs since the hour of a time, for each Cargo.
-pub(crate) async fn prices(pool: &Pool, since: Timestamp) -> Result<HashMap<Slug, Prices>, StoreError> {
-    let first = hour_of(since);
-    let unsummed = progress::get(pool, Task::Market).await?.max(first * HOUR_MS);
-    let rows = sqlx::query(AssertSqlSafe(format!(
-        "SELECT slug, CAST(SUM(total) AS BIGINT) AS total, MIN(least) AS least, MAX(most) AS most, \
-         CAST(SUM(jobs) AS BIGINT) AS jobs FROM ( \
-         SELECT workload_slug AS slug, total, least, most, jobs FROM market_hours WHERE hour >= $2 AND jobs > 0 \
-         UNION ALL SELECT c.workload_slug, CAST(SUM(c.price) AS BIGINT), MIN(c.price), MAX(c.price), COUNT(*) \
-          FROM ({COMPLETED}) c WHERE c.price > 0 GROUP BY c.workload_slug) AS parts GROUP BY slug"
-    )))
-    .bind(unsummed)
-    .bind(first)
-    .fetch_all(pool)
-    .await
-    .context("read settled prices")?;
-    rows.iter().map(|row| Ok((parsed(row, "slug")?, Prices::read(row)?))).collect()
-}
-
 fn hour_of(time: Timestamp) -> i64 {
     time.unix_ms().div_euclid(HOUR_MS)
 }
@@ -77,34 +50,6 @@ pub(crate) struct Hour {
     pub prices: Prices,
     /// Islands that completed a job of it.
     pub hosts: u64,
-}
-
-/// Hours since the hour of a time in which jobs of a Cargo settled, oldest first.
-pub(crate) async fn hours(pool: &Pool, slug: &Slug, since: Timestamp) -> Result<Vec<Hour>, StoreError> {
-    let first = hour_of(since);
-    let unsummed = progress::get(pool, Task::Market).await?.max(first * HOUR_MS);
-    let rows = sqlx::query(AssertSqlSafe(format!(
-        "SELECT hour, total, least, most, jobs, hosts FROM market_hours \
-         WHERE workload_slug = $3 AND hour >= $2 AND jobs > 0 \
-         UNION ALL SELECT c.hour, CAST(SUM(c.price) AS BIGINT), MIN(c.price), MAX(c.price), COUNT(*), \
-          COUNT(DISTINCT c.host_id) \
-          FROM ({COMPLETED} AND j.workload_slug = $3) c WHERE c.price > 0 GROUP BY c.hour ORDER BY 1"
-    )))
-    .bind(unsummed)
-    .bind(first)
-    .bind(slug.as_str())
-    .fetch_all(pool)
-    .await
-    .context("read settled prices for each hour")?;
-    rows.iter()
-        .map(|row| {
-            Ok(Hour {
-                begins: Timestamp::from_unix_ms(integer(row, "hour")? * HOUR_MS),
-                prices: Prices::read(row)?,
-                hosts: integer(row, "hosts")?.max(0) as u64,
-            })
-        })
-        .collect()
 }
 
 /// Sums the next hour that is over and in which jobs completed. Returns `false` if no such hour remains.

@@ -175,6 +175,7 @@ async fn metrics_have_an_address_of_their_own() {
         "island_coordinator_requests_total{status=\"201\"} 1",
         "island_coordinator_fabric_connected 1.0",
         "island_coordinator_database_up 1.0",
+        "island_coordinator_relayed_jobs 0.0",
         "island_coordinator_open_jobs{state=",
         "island_coordinator_islands{state=\"online\"} 1",
         "island_coordinator_request_seconds_count ",

@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 /// Runs the program with these settings.
-async fn program(config: &Config, folder: &Path, arguments: &[&str]) -> Output {
+pub(crate) async fn program(config: &Config, folder: &Path, arguments: &[&str]) -> Output {
     let settings = folder.join("backup.toml");
     std::fs::write(&settings, island_daemon::config::show(config)).expect("settings");
     let mut command = Command::new(env!("CARGO_BIN_EXE_island-coordinator"));

@@ -269,6 +269,35 @@ async fn a_failure_before_the_first_chunk_is_an_http_error_and_a_later_one_is_no
     assert!((left - 9.5).abs() < 1e-9, "its own fault after text was delivered costs half: {left}");
 }
 
+/// A proxy gives a response up that sends nothing for a minute, and a model may take longer to load.
+#[tokio::test]
+async fn a_stream_begins_before_the_first_token() {
+    let network = Network::start().await;
+    let mut island = Island::start(&network).await;
+    for fails in [false, true] {
+        let request = chat(&network, |body| body["stream"] = json!(true));
+        let (answer, assignment) = tokio::join!(request.send(), island.take());
+        let mut answer = answer.expect("headers, although there is no token");
+        assert_eq!(answer.status(), StatusCode::OK);
+        let first = answer.chunk().await.expect("a piece").expect("bytes");
+        assert_eq!(&first[..], b": keep-alive\n\n");
+        let (key, n) = (assignment.key, assignment.first_event);
+        if fails {
+            let failure = Failure::of_job(FailureCode::ContextLengthExceeded, "the prompt has 5000 tokens");
+            island.end(key, n, Outcome::failed(failure)).await;
+            let events = Events::of(answer).rest().await;
+            assert_eq!(events.last().expect("error").json()["error"]["code"], "context_length_exceeded");
+        } else {
+            island.send(key, n, vec![token("late")]).await;
+            island.end(key, n + 1, completed(1, 1)).await;
+            let events = Events::of(answer).rest().await;
+            let text: Vec<_> = events[..events.len() - 1].iter().map(Event::json).collect();
+            assert_eq!(text[1]["choices"][0]["delta"]["content"], "late");
+            assert_eq!(events.last().expect("end").data, "[DONE]");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_disconnects_cancels_its_job() {
     let network = Network::start().await;

@@ -1,7 +1,9 @@
 //! Two coordinators on one database and one fabric.
 
+use std::time::Duration;
+
 use island_coordinator::{app::App, clock::Clock};
-use island_protocol::api::claim::ClaimVerb;
+use island_protocol::{api::claim::ClaimVerb, subjects::JOB_EVENTS_STREAM};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sqlx::Row as _;
@@ -123,6 +125,55 @@ async fn a_job_of_one_coordinator_is_read_and_streamed_at_the_other() {
     assert_eq!(peer.stream(&network, &id, 0).await.rest().await, seen, "and afterwards");
     assert_eq!(peer.get(&network, &format!("/jobs/{id}")).await["data"]["output"], "abc");
     network.audit().await;
+}
+
+#[tokio::test]
+async fn readers_of_a_job_at_the_other_coordinator_share_one_consumer() {
+    let (network, peer) = two().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let (mut streams, mut seen) = (Vec::new(), vec![Vec::new(); 4]);
+    for _ in 0..seen.len() {
+        streams.push(peer.stream(&network, &id, 0).await);
+    }
+    let assignment = island.take().await;
+    let (key, first) = (assignment.key, assignment.first_event);
+    island.send(key, first, vec![token("a")]).await;
+    for (stream, seen) in streams.iter_mut().zip(&mut seen) {
+        read_until(stream, seen, "a").await;
+    }
+    let jetstream = network.jetstream().await;
+    let stream = jetstream.get_stream(JOB_EVENTS_STREAM).await.expect("the stream");
+    assert_eq!(stream.cached_info().state.consumer_count, 1);
+    // The others go on when one leaves.
+    streams.pop();
+    island.send(key, first + 1, vec![token("b")]).await;
+    assert!(island.end(key, first + 2, completed(1, 2)).await.committed);
+    for (stream, mut seen) in streams.into_iter().zip(seen) {
+        seen.extend(stream.rest().await);
+        assert_eq!(text(&seen), "ab");
+        assert_eq!(numbers(&seen), (1..=seen.len() as u64).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn readers_at_the_other_coordinator_go_on_after_the_stream_was_lost() {
+    let (network, peer) = two().await;
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let mut stream = peer.stream(&network, &id, 0).await;
+    let assignment = island.take().await;
+    let (key, first) = (assignment.key, assignment.first_event);
+    island.send(key, first, vec![token("a")]).await;
+    let mut seen = Vec::new();
+    read_until(&mut stream, &mut seen, "a").await;
+    network.jetstream().await.delete_stream(JOB_EVENTS_STREAM).await.expect("deleted");
+    island.send(key, first + 1, vec![token("b")]).await;
+    // The job has not ended: the event comes from the fabric, by a new consumer.
+    read_until(&mut stream, &mut seen, "ab").await;
+    assert!(island.end(key, first + 2, completed(1, 2)).await.committed);
+    seen.extend(stream.rest().await);
+    assert_eq!(numbers(&seen), (1..=seen.len() as u64).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -273,6 +324,8 @@ async fn an_island_and_its_earnings_are_known_to_both_coordinators() {
         }
     };
     soon("the Island at the other", known).await;
+    // The first heartbeat may have arrived there before the registration.
+    island.beat(&[]).await;
     let answer = peer.submit(&network).await;
     assert_eq!(answer.status(), StatusCode::CREATED);
     let assignment = island.take().await;
@@ -283,7 +336,18 @@ async fn an_island_and_its_earnings_are_known_to_both_coordinators() {
     pool.close().await;
     assert!(island.end(assignment.key, assignment.first_event + 1, completed(1, 1)).await.committed);
     let pool = network.sql().await;
-    let earned: i64 = sqlx::query_scalar("SELECT karma_ms FROM hosts").fetch_one(&pool).await.expect("karma");
+    // It is added to the Island's after the commit.
+    let added = async {
+        loop {
+            let earned: i64 =
+                sqlx::query_scalar("SELECT karma_ms FROM hosts").fetch_one(&pool).await.expect("karma");
+            if earned > 0 {
+                return earned;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let earned = soon("the karma", added).await;
     pool.close().await;
     let expected = earned as f64 / 3_600_000.0;
     let known = async {

@@ -1,12 +1,14 @@
 //! Limits on requests, streams and jobs: exact under parallel requests and after a restart.
 
+use island_protocol::{api::claim::ClaimVerb, ids::HostId};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::support::{
     answer,
     database::ON_POSTGRES,
-    island::{Island, completed, token},
+    island::{Island, completed, enroll, signed, token},
     network::{Events, Network},
     soon,
 };
@@ -155,4 +157,48 @@ async fn the_slots_of_a_killed_coordinator_expire() {
         .expect("time passes");
     pool.close().await;
     assert_eq!(opens(&network, &path).await, 200);
+}
+
+#[tokio::test]
+async fn an_account_has_no_more_islands_than_it_may_have() {
+    let network = Network::start_with(|config| config.limits.islands = 1).await;
+    let island = Island::start(&network).await;
+    let (id, key) = (HostId(Uuid::new_v4()), nkeys::KeyPair::new_user());
+    let (status, body) = enroll(&network, &network.owner, id, &key).await;
+    assert_eq!((status.as_u16(), &body["error"]["code"]), (422, &json!("too_many_hosts")), "{body}");
+    let (status, body) = enroll(&network, &network.owner, island.id, &island.key).await;
+    assert_eq!(status, StatusCode::OK, "the same one again: {body}");
+    let (status, body) = enroll(&network, &network.consumer, id, &key).await;
+    assert_eq!(status, StatusCode::OK, "of another account: {body}");
+    let leave = signed(island.id, &island.key, ClaimVerb::Leave);
+    let leave = network.http.post(format!("{}/island/leave", network.url)).json(&leave);
+    assert_eq!(answer(leave).await.0, 200);
+    let (status, body) = enroll(&network, &network.owner, HostId(Uuid::new_v4()), &nkeys::KeyPair::new_user()).await;
+    assert_eq!(status, StatusCode::OK, "another one has left: {body}");
+}
+
+#[tokio::test]
+async fn inputs_of_open_jobs_do_not_fill_the_memory() {
+    let network = Network::start_with(|config| {
+        config.jobs.max_input_mb = 1;
+        config.limits.concurrent_jobs = 0;
+    })
+    .await;
+    let text = "x".repeat(300 << 10);
+    let submit = || {
+        let body = json!({"workload": "count", "input": {"text": text}});
+        network.call(Method::POST, "/jobs").json(&body)
+    };
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let (status, body) = answer(submit()).await;
+        assert_eq!(status, 201, "{body}");
+        ids.push(body["data"]["id"].as_str().expect("an id").to_owned());
+    }
+    let refused = submit().send().await.expect("answer");
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"5".parse().expect("a value")));
+    assert_eq!(network.get("/jobs").await["meta"]["total"], 3, "nothing was stored");
+    assert_eq!(answer(network.call(Method::DELETE, &format!("/jobs/{}", ids[0]))).await.0, 200);
+    let accepted = async { while answer(submit()).await.0 != 201 {} };
+    soon("the memory of the cancelled job", accepted).await;
 }

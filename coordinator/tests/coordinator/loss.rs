@@ -343,3 +343,21 @@ async fn a_run_past_its_time_limit_times_out() {
     assert!((network.credits(&network.consumer).await - 10.0).abs() < 1e-9);
     network.audit().await;
 }
+
+/// A copied virtual machine: both agents get the messages of the Island, and one of them is meant.
+#[tokio::test]
+async fn of_two_agents_with_one_identity_one_gets_the_jobs() {
+    let network = Network::start().await;
+    let island = Island::start(&network).await;
+    let mut copy = island.copied().await;
+    assert!(!copy.register(&[]).await.duplicate, "it may be a restart");
+    copy.beat(&[]).await;
+    assert!(island.register(&[]).await.duplicate, "a run that was replaced does not come back");
+    island.beat(&[]).await;
+    let id = network.submit().await;
+    let assignment = copy.take().await;
+    assert_eq!(assignment.instance, Some(copy.instance()));
+    copy.send(assignment.key, assignment.first_event, vec![token("a")]).await;
+    copy.end(assignment.key, assignment.first_event + 1, completed(1, 1)).await;
+    assert_eq!(network.stream(&id, 0).await.rest().await.last().expect("end").name, "done");
+}

@@ -1,8 +1,16 @@
 //! A coordinator or a fabric that restarts.
 
-use crate::support::{
-    island::{Island, completed, token},
-    network::{Event, Network},
+use island_coordinator::{app::App, clock::Clock};
+use island_daemon::chain::Chain;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    backup::program,
+    support::{
+        database::ON_POSTGRES,
+        island::{Island, completed, token},
+        network::{Event, Network},
+    },
 };
 
 fn text(events: &[Event]) -> String {
@@ -70,7 +78,7 @@ async fn an_end_sent_during_an_outage_is_received_later() {
     let (key, first) = (assignment.key, assignment.first_event);
     network.down().await;
     network.up().await;
-    let reply = island.end(key, first + 1, completed(1, 1)).await;
+    let reply = island.end_until_answered(key, first + 1, completed(1, 1)).await;
     assert_eq!((reply.committed, reply.replay_from), (false, Some(first)));
     island.send(key, first, vec![token("x")]).await;
     assert!(island.end(key, first + 1, completed(1, 1)).await.committed);
@@ -126,4 +134,30 @@ async fn an_open_job_survives_the_migration_of_the_database() {
     assert_eq!(assignment.key.job_id.to_string(), id);
     assert!(island.end(assignment.key, assignment.first_event, completed(1, 0)).await.committed);
     assert_eq!(network.job(&id).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_second_coordinator_on_the_same_file_is_refused_and_other_commands_are_not() {
+    if ON_POSTGRES {
+        // Coordinators share it.
+        return;
+    }
+    let mut network = Network::start().await;
+    let (soft, hard) = (CancellationToken::new(), CancellationToken::new());
+    let second = App::build(&network.config, Clock::System, soft, hard).await;
+    let error = Chain(&second.expect_err("refused")).to_string();
+    assert!(error.contains("another coordinator uses the database"), "{error}");
+    let backup = network.path("backup.db");
+    let backup = backup.to_str().expect("text");
+    for arguments in [&["admin", "audit"][..], &["admin", "account", "list"], &["backup", backup]] {
+        let done = program(&network.config, &network.path(""), arguments).await;
+        assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    let mut island = Island::start(&network).await;
+    let id = network.submit().await;
+    let assignment = island.take().await;
+    island.end(assignment.key, assignment.first_event, completed(1, 0)).await;
+    assert_eq!(network.job(&id).await["status"], "completed", "the first one still has its jobs");
+    network.down().await;
+    network.up().await;
 }

@@ -19,13 +19,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::{
-    plan::{Fault, Link, Part, Size},
+    plan::{Disk, Fault, Link, Part, Size},
     proxy::Proxy,
 };
 use crate::{expect::eventually, postgres::Server, processes};
 
-/// What is on the disk of an Island that can be filled.
+/// Size of an Island's disk.
 const DISK_BYTES: u64 = 64 << 20;
+/// Size of the database's disk.
+const DATABASE_BYTES: u64 = 1 << 30;
 /// A part that runs, and how to start it again.
 #[derive(Debug)]
 struct Running {
@@ -40,6 +42,16 @@ enum Place {
     Part(Part),
     Link(Link),
     Disk(usize),
+    Clock(Part),
+}
+
+/// How a part is struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blow {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP.
+    Freeze,
 }
 
 /// The place of a fault.
@@ -47,8 +59,11 @@ fn place(fault: Fault) -> Place {
     match fault {
         Fault::Kill(part, _) | Fault::Freeze(part, _) => Place::Part(part),
         Fault::EmptyStore(server, _) => Place::Part(Part::Server(server)),
+        // A database that is killed while its disk is full cannot start.
+        Fault::FillDisk(Disk::Database, _) => Place::Part(Part::Database),
+        Fault::FillDisk(Disk::Island(island), _) => Place::Disk(island),
         Fault::Cut(link, ..) => Place::Link(link),
-        Fault::FillDisk(island, _) => Place::Disk(island),
+        Fault::StepClock(part, ..) => Place::Clock(part),
     }
 }
 
@@ -75,7 +90,15 @@ impl Network {
     /// Starts everything, and waits until all Islands are online.
     pub async fn start(size: Size, lease: Duration) -> Self {
         let folder = tempfile::Builder::new().prefix("isl").tempdir().expect("temporary folder");
-        let postgres = tokio::task::spawn_blocking(Server::start).await.expect("PostgreSQL starts");
+        let has_disks = rustix::process::geteuid().is_root();
+        let start = move || {
+            let folder = tempfile::Builder::new().prefix("island-pg-").tempdir().expect("folder").keep();
+            if has_disks {
+                mount(&folder, DATABASE_BYTES);
+            }
+            Server::start_in(folder)
+        };
+        let postgres = tokio::task::spawn_blocking(start).await.expect("PostgreSQL starts");
         let database = postgres.database();
         fs::create_dir(folder.path().join("logs")).expect("a folder");
         let mut network = Self {
@@ -87,7 +110,7 @@ impl Network {
             returns: BTreeMap::new(),
             database,
             key: String::new(),
-            has_disks: rustix::process::geteuid().is_root(),
+            has_disks,
             _postgres: postgres,
         };
         network.lay_out(lease).await;
@@ -181,9 +204,20 @@ impl Network {
             Fault::Freeze(part, length) => {
                 let Some(pid) = self.pid(part) else { return false };
                 let stopped = signal(pid, Signal::STOP);
+                // The database's processes are stopped after the one that would start others.
+                let children = if part == Part::Database { processes::children(pid) } else { Vec::new() };
+                for child in &children {
+                    signal(*child, Signal::STOP);
+                }
                 tokio::time::sleep(length).await;
+                for child in &children {
+                    signal(*child, Signal::CONT);
+                }
                 signal(pid, Signal::CONT);
                 stopped
+            }
+            Fault::Kill(Part::Database, _) => {
+                self.pid(Part::Database).is_some_and(|server| signal(server, Signal::KILL))
             }
             Fault::Kill(part, down) => {
                 self.kill(part);
@@ -212,18 +246,51 @@ impl Network {
                 }
                 true
             }
-            Fault::FillDisk(island, length) => {
+            Fault::FillDisk(disk, length) => {
                 if !self.has_disks {
                     return false;
                 }
-                let filler = self.state(island).join("filler");
-                let Ok(mut file) = fs::File::create(&filler) else { return false };
-                // It ends with an error, since the disk is full then.
-                let _ = io::copy(&mut io::Read::take(io::repeat(0), DISK_BYTES), &mut file);
+                let folder = match disk {
+                    Disk::Island(island) => self.state(island),
+                    Disk::Database => self.database_folder().to_owned(),
+                };
+                let filler = folder.join("filler");
+                let Ok(file) = fs::File::create(&filler) else { return false };
+                fill(file).await;
                 tokio::time::sleep(length).await;
                 fs::remove_file(&filler).expect("remove the file");
                 true
             }
+            Fault::StepClock(part, by_ms, length) => {
+                self.set_clock(part, by_ms);
+                tokio::time::sleep(length).await;
+                self.set_clock(part, 0);
+                true
+            }
+        }
+    }
+
+    /// Kills or freezes a part, and returns when. It stays so until [`Self::mend`].
+    pub(super) fn blow(&self, part: Part, blow: Blow) -> tokio::time::Instant {
+        let pid = self.pid(part).expect("it runs");
+        let at = tokio::time::Instant::now();
+        match (blow, part) {
+            (Blow::Kill, Part::Worker(_)) => assert!(signal(pid, Signal::KILL)),
+            (Blow::Kill, part) => self.kill(part),
+            (Blow::Freeze, _) => assert!(signal(pid, Signal::STOP)),
+        }
+        at
+    }
+
+    /// Starts a part that was killed.
+    pub(super) fn start_again(&self, part: Part) {
+        self.run(part);
+    }
+
+    /// Lets a frozen part continue. A worker was replaced meanwhile.
+    pub(super) fn mend(&self, part: Part, blow: Blow) {
+        if let (Blow::Freeze, false, Some(pid)) = (blow, matches!(part, Part::Worker(_)), self.pid(part)) {
+            signal(pid, Signal::CONT);
         }
     }
 
@@ -231,6 +298,10 @@ impl Network {
     fn pid(&self, part: Part) -> Option<i32> {
         match part {
             Part::Worker(island) => self.worker(island),
+            Part::Database => {
+                let file = fs::read_to_string(self.database_folder().join("data/postmaster.pid")).ok()?;
+                file.lines().next()?.trim().parse().ok()
+            }
             part => Some(self.parts().get(&part)?.child.as_ref()?.id().cast_signed()),
         }
     }
@@ -255,6 +326,7 @@ impl Network {
         // Tests may run where SIGHUP is ignored, which programs inherit.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP").arg(&running.program).args(&running.arguments);
+        command.env("FAILPOINTS", format!("wall_clock=return({})", self.clock(part).display()));
         let streams =
             command.stdin(Stdio::null()).stdout(log.try_clone().expect("share the log")).stderr(log);
         running.child = Some(streams.spawn().expect("start a part"));
@@ -317,6 +389,19 @@ impl Network {
         .await;
     }
 
+    /// Copies what explains a broken promise into a folder.
+    pub(super) fn keep(&self, folder: &Path) {
+        fs::create_dir_all(folder).expect("a folder");
+        let islands = (0..self.size.islands).map(|island| self.state(island));
+        for (number, from) in std::iter::once(self.path("logs")).chain(islands).enumerate() {
+            run(Command::new("cp").arg("-r").arg(from).arg(folder.join(format!("{number}"))));
+        }
+        let columns = "id, status, attempt, epoch, host_id, coordinator_id, error_code, created_at";
+        let rows = self.query(&format!("SELECT {columns} FROM jobs ORDER BY id"));
+        let lines: Vec<String> = rows.iter().map(|row| row.join(" ")).collect();
+        fs::write(folder.join("jobs"), lines.join("\n")).expect("write the rows");
+    }
+
     /// The last lines of every log.
     pub fn logs(&self) -> String {
         let mut all = String::new();
@@ -343,6 +428,15 @@ impl Network {
         self.path("logs").join(format!("{part}.log"))
     }
 
+    /// The file with the error of a part's wall-clock time, milliseconds.
+    fn clock(&self, part: Part) -> PathBuf {
+        self.path(&format!("{part}.clock"))
+    }
+
+    fn set_clock(&self, part: Part, error_ms: i64) {
+        fs::write(self.clock(part), error_ms.to_string()).expect("set a clock");
+    }
+
     fn store(&self, server: usize) -> PathBuf {
         self.path(&format!("nats-{server}"))
     }
@@ -363,8 +457,22 @@ impl Drop for Network {
             for island in 0..self.size.islands {
                 let _ = Command::new("umount").arg("--lazy").arg(self.state(island)).output();
             }
+            let _ = Command::new("umount").arg("--lazy").arg(self.database_folder()).output();
         }
     }
+}
+
+/// Makes a folder a disk of its own.
+fn mount(folder: &Path, bytes: u64) {
+    let size = format!("size={bytes}");
+    run(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder));
+}
+
+/// Writes to a file until its disk is full.
+async fn fill(mut file: fs::File) {
+    let written = tokio::task::spawn_blocking(move || io::copy(&mut io::repeat(0), &mut file));
+    let full = written.await.expect("nothing panics").expect_err("a disk has an end");
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
 }
 
 fn signal(pid: i32, signal: Signal) -> bool {

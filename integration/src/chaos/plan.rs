@@ -4,6 +4,8 @@ use std::{fmt, time::Duration};
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
+const HOUR_MS: i64 = 3_600_000;
+
 /// How many of each part there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
@@ -26,6 +28,17 @@ pub enum Part {
     Agent(usize),
     /// A worker of an Island, whichever it has.
     Worker(usize),
+    /// The server of the coordinators' database. It starts again at once.
+    Database,
+}
+
+/// A disk that can be filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Disk {
+    /// That of an Island's state.
+    Island(usize),
+    /// That of the database.
+    Database,
 }
 
 /// A connection between parts that can be cut.
@@ -79,8 +92,10 @@ pub enum Fault {
     Cut(Link, Direction, Duration),
     /// A server of the fabric is killed and starts again with an empty store.
     EmptyStore(usize, Duration),
-    /// The disk of an Island's state is full for a time.
-    FillDisk(usize, Duration),
+    /// A disk is full for a time.
+    FillDisk(Disk, Duration),
+    /// The wall-clock time that a coordinator or an agent reads jumps by this many milliseconds, and back after a time.
+    StepClock(Part, i64, Duration),
 }
 
 /// Faults that begin at one time, and the pause before them.
@@ -115,21 +130,36 @@ fn fault(random: &mut StdRng, size: Size, lease: Duration) -> Fault {
     // A thirtieth of a lease to four thirds: 1 to 40 s of half a minute.
     let length = lease.mul_f64(1.0 / 30.0 * 40.0_f64.powf(random.random_range(0.0..1.0)));
     match random.random_range(0..100) {
-        0..40 => Fault::Kill(part, down),
-        40..65 => Fault::Freeze(part, length),
-        65..90 => Fault::Cut(link, direction, length),
-        90..95 => Fault::EmptyStore(random.random_range(0..size.servers), down),
-        _ => Fault::FillDisk(random.random_range(0..size.islands), length),
+        0..38 => Fault::Kill(part, down),
+        38..61 => Fault::Freeze(part, length),
+        61..83 => Fault::Cut(link, direction, length),
+        83..88 => Fault::EmptyStore(random.random_range(0..size.servers), down),
+        88..94 => Fault::FillDisk(disk(random, size), length),
+        _ => {
+            let error = if random.random_bool(0.5) { HOUR_MS } else { -HOUR_MS };
+            let number = random.random_range(0..size.coordinators + size.islands);
+            let reader = if number < size.coordinators {
+                Part::Coordinator(number)
+            } else {
+                Part::Agent(number - size.coordinators)
+            };
+            Fault::StepClock(reader, error, length)
+        }
     }
 }
 
 fn part(random: &mut StdRng, size: Size) -> Part {
-    match random.random_range(0..4) {
-        0 => Part::Server(random.random_range(0..size.servers)),
-        1 => Part::Coordinator(random.random_range(0..size.coordinators)),
-        2 => Part::Agent(random.random_range(0..size.islands)),
-        _ => Part::Worker(random.random_range(0..size.islands)),
+    match random.random_range(0..9) {
+        0..2 => Part::Server(random.random_range(0..size.servers)),
+        2..4 => Part::Coordinator(random.random_range(0..size.coordinators)),
+        4..6 => Part::Agent(random.random_range(0..size.islands)),
+        6..8 => Part::Worker(random.random_range(0..size.islands)),
+        _ => Part::Database,
     }
+}
+
+fn disk(random: &mut StdRng, size: Size) -> Disk {
+    if random.random_bool(0.25) { Disk::Database } else { Disk::Island(random.random_range(0..size.islands)) }
 }
 
 fn link(random: &mut StdRng, size: Size) -> Link {
@@ -155,6 +185,7 @@ impl fmt::Display for Part {
             Self::Coordinator(number) => write!(f, "coordinator-{number}"),
             Self::Agent(number) => write!(f, "island-{number}"),
             Self::Worker(number) => write!(f, "a worker of island-{number}"),
+            Self::Database => f.write_str("postgres"),
         }
     }
 }
@@ -171,8 +202,14 @@ impl fmt::Display for Fault {
             Self::EmptyStore(server, down) => {
                 write!(f, "kill nats-{server} and empty its store, down for {} ms", ms(down))
             }
-            Self::FillDisk(island, length) => {
-                write!(f, "fill the disk of island-{island} for {} ms", ms(length))
+            Self::FillDisk(Disk::Island(number), length) => {
+                write!(f, "fill the disk of island-{number} for {} ms", ms(length))
+            }
+            Self::FillDisk(Disk::Database, length) => {
+                write!(f, "fill the disk of postgres for {} ms", ms(length))
+            }
+            Self::StepClock(part, by, length) => {
+                write!(f, "step the clock of {part} by {} s for {} ms", by / 1000, ms(length))
             }
         }
     }
@@ -196,7 +233,7 @@ mod tests {
     fn every_kind_of_fault_is_among_three_hundred_strikes() {
         let strikes: Vec<Strike> = strikes(1, SIZE, LEASE).take(300).collect();
         let faults: Vec<Fault> = strikes.iter().flat_map(|strike| strike.faults.clone()).collect();
-        let kinds: [fn(&Fault) -> bool; 9] = [
+        let kinds: [fn(&Fault) -> bool; 14] = [
             |fault| matches!(fault, Fault::Kill(Part::Server(_), _)),
             |fault| matches!(fault, Fault::Kill(Part::Coordinator(_), _)),
             |fault| matches!(fault, Fault::Kill(Part::Agent(_), _)),
@@ -205,7 +242,12 @@ mod tests {
             |fault| matches!(fault, Fault::Cut(_, Direction::Both, _)),
             |fault| matches!(fault, Fault::Cut(_, Direction::There | Direction::Back, _)),
             |fault| matches!(fault, Fault::EmptyStore(..)),
-            |fault| matches!(fault, Fault::FillDisk(..)),
+            |fault| matches!(fault, Fault::FillDisk(Disk::Island(_), _)),
+            |fault| matches!(fault, Fault::FillDisk(Disk::Database, _)),
+            |fault| matches!(fault, Fault::Kill(Part::Database, _)),
+            |fault| matches!(fault, Fault::Freeze(Part::Database, _)),
+            |fault| matches!(fault, Fault::StepClock(Part::Coordinator(_), ..)),
+            |fault| matches!(fault, Fault::StepClock(Part::Agent(_), ..)),
         ];
         for (number, is_kind) in kinds.iter().enumerate() {
             assert!(faults.iter().any(is_kind), "no fault of kind {number}");

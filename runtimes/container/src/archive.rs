@@ -4,11 +4,13 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`packing`] | gzip, zstd or plain, detected by the first bytes; unpacking is limited |
+//! | [`headers`] | refuses names and extensions that are too long to be read into memory |
 //! | [`layer`] | what a file system may contain: no sparse files, no devices, no bombs |
 //! | [`manifest`] | which image an archive contains, in Docker's and OCI's formats |
 //! | [`bundle`] | reads an image archive and writes it anew |
 
 mod bundle;
+mod headers;
 mod layer;
 mod manifest;
 mod packing;
@@ -94,7 +96,7 @@ impl Archive {
 }
 
 fn first_name(source: &Source) -> Result<String, ArchiveError> {
-    let mut archive = tar::Archive::new(source.open(&|_| ())?);
+    let mut archive = tar::Archive::new(headers::Headers::new(source.open(&|_| ())?));
     for entry in archive.entries()? {
         let path = String::from_utf8_lossy(&entry?.path_bytes()).into_owned();
         let name = path.trim_start_matches("./").trim_end_matches('/');

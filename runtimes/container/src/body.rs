@@ -32,12 +32,16 @@ pub fn create_body(spec: &Spec, labels: &ContainerLabels) -> ContainerCreateBody
         // An image can request GPUs by this variable where NVIDIA's runtime is the daemon's default.
         env.push("NVIDIA_VISIBLE_DEVICES=void".to_owned());
     }
+    // Hooks of the host run with the environment of a container in some versions of toolkits: an image must not load code into them.
+    env.extend(["LD_PRELOAD=", "LD_AUDIT="].map(str::to_owned));
     env.extend(egress_mount.into_iter().flat_map(|_| egress_mount::variables()));
     ContainerCreateBody {
         image: Some(image.clone()),
         entrypoint: given.then(|| command.clone()),
         cmd: given.then(Vec::new),
         user: Some(USER.to_owned()),
+        // Not the image's: by a folder such as /proc/self/fd/8 a program got out of a container in old versions of runc.
+        working_dir: Some("/".to_owned()),
         // Every container has the same host name, so that a program cannot learn where it runs.
         hostname: Some("cargo".to_owned()),
         env: Some(env),
@@ -77,7 +81,7 @@ fn host_config(limits: &ResourceLimits, gpus: &[String], egress_mount: Option<&P
         memory_swap: Some(memory),
         nano_cpus: Some(limits.milli_cpus as i64 * 1_000_000),
         pids_limit: Some(limits.pids as i64),
-        ulimits: Some(vec![limit("nofile", OPEN_FILES), limit("core", 0)]),
+        ulimits: Some(vec![limit("nofile", OPEN_FILES), limit("core", 0), limit("cpu", cpu_seconds(limits))]),
         oom_score_adj: Some(OOM_SCORE),
         // Reaps orphaned processes and forwards signals.
         init: Some(true),
@@ -111,6 +115,13 @@ fn mount(folder: &Path) -> Mount {
         }),
         ..Mount::default()
     }
+}
+
+/// Processor time of each process: as much as it can use until the job's deadline, and a minute. It ends programs that compute even if
+/// nobody is left who removes the container.
+fn cpu_seconds(limits: &ResourceLimits) -> i64 {
+    let seconds = limits.time.as_secs().saturating_mul(limits.milli_cpus.div_ceil(1000).max(1));
+    i64::try_from(seconds.saturating_add(60)).unwrap_or(i64::MAX)
 }
 
 fn limit(name: &str, most: i64) -> ResourcesUlimits {

@@ -1,4 +1,4 @@
-//! Labels on all objects that we create, by which a later worker distinguishes its own Island's orphans from objects of others.
+//! Labels on all objects that we create, by which an agent distinguishes the orphans of its own workers from objects of others.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,6 @@ use sha2::{Digest, Sha256};
 pub const ISLAND: &str = "island.island";
 /// The worker.
 pub const WORKER: &str = "island.worker";
-/// The worker's process, identified uniquely even if its id is reused.
-pub const PROCESS: &str = "island.process";
 /// The job.
 pub const JOB: &str = "island.job";
 /// The attempt.
@@ -25,8 +23,6 @@ pub struct Maker {
     pub island: String,
     /// Our worker.
     pub worker: InstanceId,
-    /// Our process.
-    pub process: String,
 }
 
 /// The labels of a container.
@@ -45,7 +41,6 @@ impl ContainerLabels<'_> {
         let pairs = [
             (ISLAND, self.maker.island.clone()),
             (WORKER, self.maker.worker.to_string()),
-            (PROCESS, self.maker.process.clone()),
             (JOB, of_key(|key| key.job_id.to_string())),
             (ATTEMPT, of_key(|key| key.attempt.to_string())),
             (EPOCH, of_key(|key| key.epoch.to_string())),

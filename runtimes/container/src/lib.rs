@@ -5,7 +5,7 @@
 //! | [`engine_config`] | the settings of a Cargo for its container |
 //! | [`resource_limits`] | what a container gets: the limits of its tier, within the owner's rules |
 //! | [`body`] | the request to create a container; no Cargo can weaken it |
-//! | [`labels`], [`process`] | labels that distinguish our orphans from containers in use |
+//! | [`labels`], [`orphans`] | labels by which containers of workers that have ended are found and removed |
 //! | [`archive`] | checks image files and writes them anew before a daemon unpacks them |
 //! | [`images`] | loads each image into the daemon once |
 //! | [`daemon`] | the daemon and its socket; what it supports, and whether that suffices |
@@ -26,7 +26,7 @@ pub mod engine_config;
 pub mod exit;
 pub mod images;
 pub mod labels;
-pub mod process;
+pub mod orphans;
 pub mod remover;
 pub mod resource_limits;
 pub mod run;

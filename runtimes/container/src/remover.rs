@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::daemon::{Daemon, chain};
 
-/// Time to remove one container; after that the next worker finds it by its labels.
+/// Time to remove one container; after that the agent has it removed by its labels, once this worker has ended.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -87,11 +87,6 @@ impl Remover {
         futures::future::join_all(dead.iter().map(|id| remove(&self.daemon, &self.book, id))).await;
     }
 
-    /// Removes a container that another worker left behind.
-    pub async fn remove_orphan(&self, id: &str) {
-        remove(&self.daemon, &self.book, id).await;
-    }
-
     /// Removes all remaining containers, and ends.
     pub async fn stop(&self) {
         for id in lock(&self.book).keys() {
@@ -141,12 +136,15 @@ async fn remove(daemon: &Daemon, book: &Book, id: &str) {
         }
     };
     if timeout(DEADLINE, tries).await.is_err() {
-        tracing::warn!(container = id, "a container could not be removed; the next worker removes it");
+        tracing::warn!(
+            container = id,
+            "a container could not be removed; the agent removes it once this worker has ended"
+        );
     }
     lock(book).remove(id);
 }
 
-async fn try_to_remove(daemon: &Daemon, id: &str) -> Result<(), Error> {
+pub(crate) async fn try_to_remove(daemon: &Daemon, id: &str) -> Result<(), Error> {
     let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
     match daemon.quick.remove_container(id, Some(options)).await {
         // It is removed, or being removed.

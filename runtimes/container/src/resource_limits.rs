@@ -12,9 +12,9 @@ use crate::engine_config::{EngineConfig, invalid_cargo};
 
 const MB: u64 = 1 << 20;
 /// With less than this a daemon refuses the container, or no program starts in it.
-const LEAST_MEMORY_MB: u64 = 16;
+const MIN_MEMORY_MB: u64 = 16;
 /// Maximum size of the scratch folder, which is memory, too.
-const MOST_SCRATCH_MB: u64 = 2048;
+const MAX_SCRATCH_MB: u64 = 2048;
 
 /// The limits of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -69,10 +69,7 @@ impl ResourceLimits {
             )));
         }
         may_leave(tier, table, rules)?;
-        let memory_mb = match cargo.required_ram_mb {
-            0 => tier.memory_mb(),
-            needed => needed.max(LEAST_MEMORY_MB),
-        };
+        let memory_mb = cargo.ram_mb().max(MIN_MEMORY_MB);
         let time_s = match cargo.limits.timeout_s {
             0 => tier.seconds(),
             limit => limit.min(tier.seconds()),
@@ -81,7 +78,7 @@ impl ResourceLimits {
             memory_bytes: memory_mb * MB,
             milli_cpus: u64::from(tier.cpus()) * 1000,
             pids: pids(tier),
-            scratch_bytes: (memory_mb / 2).min(MOST_SCRATCH_MB) * MB,
+            scratch_bytes: (memory_mb / 2).min(MAX_SCRATCH_MB) * MB,
             time: Duration::from_secs(time_s),
             gpus: gpus(cargo, tier, rules, no_gpu)?,
         })

@@ -1,12 +1,10 @@
 //! The engine interface: from a request to a running container, and shutdown.
 
 use std::{
-    collections::HashSet,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use bollard::query_parameters::ListContainersOptionsBuilder;
 use island_protocol::{
     cargo::RuntimeType,
     ids::AttemptKey,
@@ -22,7 +20,7 @@ use crate::{
     engine_config::{EngineConfig, invalid_cargo},
     exit::cancelled,
     images::{Image, Images, State, Wanted},
-    labels::{ISLAND, Maker, PROCESS, container_name},
+    labels::{Maker, container_name},
     resource_limits::{ResourceLimits, not_here},
     run::{follow, no_image},
     start::{NotStarted, Spec, Started, Starter},
@@ -41,8 +39,6 @@ pub struct Settings {
     pub rules: ContainerRules,
     /// Its identity for labels.
     pub maker: Maker,
-    /// Processes that run when the engine starts: containers labeled with other processes are orphans.
-    pub alive: HashSet<String>,
     /// Jobs at once.
     pub slots: u32,
     /// Folder of the egress folders, if the agent provides egress.
@@ -70,8 +66,8 @@ struct Parsed {
 }
 
 impl Containers {
-    /// Connects to this daemon. Containers that crashed workers left behind are removed first.
-    pub async fn start(daemon: Daemon, settings: Settings) -> Self {
+    /// Starts with this daemon. What other workers left behind is the agent's to remove.
+    pub fn start(daemon: Daemon, settings: Settings) -> Self {
         let starter = Starter::new(daemon.clone(), settings.maker.clone());
         let ahead = Arc::new(WarmPool::new(starter.clone(), settings.rules.ahead));
         let watch = {
@@ -79,9 +75,7 @@ impl Containers {
             tokio::spawn(async move { ahead.watch().await })
         };
         let images = Arc::new(Images::new(daemon.clone()));
-        let containers = Self { daemon, settings, images, starter, ahead, watch: Mutex::new(Some(watch)) };
-        containers.remove_orphans().await;
-        containers
+        Self { daemon, settings, images, starter, ahead, watch: Mutex::new(Some(watch)) }
     }
 
     /// Version of the daemon.
@@ -194,30 +188,6 @@ impl Containers {
             }
         });
     }
-
-    async fn remove_orphans(&self) {
-        let maker = &self.settings.maker;
-        // Without the list of processes, nothing counts as an orphan.
-        if self.settings.alive.is_empty() {
-            return;
-        }
-        let ours = [("label".to_owned(), vec![format!("{ISLAND}={}", maker.island)])].into_iter().collect();
-        let options = ListContainersOptionsBuilder::new().all(true).filters(&ours).build();
-        let found = match self.daemon.quick.list_containers(Some(options)).await {
-            Ok(found) => found,
-            Err(error) => return tracing::warn!(%error, "orphans cannot be listed"),
-        };
-        let orphans = found.into_iter().filter(|container| {
-            let labels = container.labels.as_ref();
-            let process = labels.and_then(|labels| labels.get(PROCESS));
-            process.is_some_and(|process| *process != maker.process && !self.settings.alive.contains(process))
-        });
-        let orphans: Vec<_> = orphans.filter_map(|container| container.id).collect();
-        if !orphans.is_empty() {
-            tracing::info!(count = orphans.len(), "removing containers that a dead worker left behind");
-        }
-        futures::future::join_all(orphans.iter().map(|id| self.starter.remover.remove_orphan(id))).await;
-    }
 }
 
 impl Runtime for Containers {
@@ -249,7 +219,6 @@ impl Runtime for Containers {
 
     async fn reap(&self, alive: &[AttemptKey]) {
         self.starter.remover.reap(alive).await;
-        self.remove_orphans().await;
     }
 
     async fn shutdown(&self) {

@@ -94,7 +94,10 @@ impl Starter {
     /// Starts one. Its program may run before it belongs to a job: it gets its input later.
     pub async fn start(&self, spec: &Spec, key: Option<AttemptKey>) -> Result<Started, NotStarted> {
         let labels = ContainerLabels { maker: &self.maker, key };
-        let body = create_body(spec, &labels);
+        let mut body = create_body(spec, &labels);
+        if let Some(host) = &mut body.host_config {
+            host.runtime.clone_from(&self.daemon.abilities.runtime);
+        }
         let options = CreateContainerOptions { name: key.map(container_name), platform: String::new() };
         let docker = &self.daemon.quick;
         let created = docker.create_container(Some(options), body).await.map_err(|error| {

@@ -1,7 +1,7 @@
 //! The loader for the worker binary: the only worker that may open a container daemon's socket.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
@@ -11,6 +11,7 @@ use island_protocol::{
 };
 use island_runtimes_api::{Probe, Unavailable};
 use island_runtimes_worker::{
+    host::Orphans,
     inside::{EngineLoader, LoadProgress, Loaded},
     launch::Launch,
     lockdown::Profile,
@@ -19,7 +20,7 @@ use island_runtimes_worker::{
 use crate::{
     daemon::{self, Daemon},
     labels::{Maker, short_hash},
-    process,
+    orphans,
     runtime::{Containers, Settings, probed},
     toolkit,
 };
@@ -34,8 +35,6 @@ const GPUS_VARIABLE: &str = "NVIDIA_VISIBLE_DEVICES";
 pub struct ContainerEngine {
     socket: PathBuf,
     island: String,
-    process: String,
-    alive: HashSet<String>,
 }
 
 impl EngineLoader for ContainerEngine {
@@ -46,12 +45,7 @@ impl EngineLoader for ContainerEngine {
     }
 
     fn probe(&mut self) -> Result<Probe, Unavailable> {
-        let named = std::env::var(SOCKET_VARIABLE).ok();
-        let named = named.as_deref().and_then(|address| address.strip_prefix("unix://")).map(Path::new);
-        let socket = daemon::socket(named)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime =
-            runtime.map_err(|error| Unavailable { reason: format!("start the async runtime: {error}") })?;
+        let (socket, runtime) = (probed_socket()?, runtime()?);
         runtime.block_on(async { Ok(probed(&Daemon::connect(&socket).await?, toolkit::problem())) })
     }
 
@@ -59,9 +53,8 @@ impl EngineLoader for ContainerEngine {
         let unusable = |reason: String| Failure::of_host(FailureCode::RuntimeCrashed, reason);
         let socket = launch.containers.socket.as_deref();
         self.socket = daemon::socket(socket).map_err(|missing| unusable(missing.reason))?;
-        self.island = island().map_err(|error| unusable(format!("look at the worker's folder: {error}")))?;
-        self.process = process::own();
-        self.alive = process::alive();
+        let own = std::env::current_dir().and_then(|own| island(own.parent().unwrap_or(&own)));
+        self.island = own.map_err(|error| unusable(format!("look at the worker's folder: {error}")))?;
         Ok(())
     }
 
@@ -69,21 +62,35 @@ impl EngineLoader for ContainerEngine {
         Profile { read: vec![self.socket.clone()], local_sockets: true, ..Profile::default() }
     }
 
+    fn reap(&mut self, workers: &Path, orphans: &Orphans) -> Result<(), Unavailable> {
+        let failed = |what: &str, error: &dyn std::error::Error| Unavailable {
+            reason: format!("{what}: {}", daemon::chain(error)),
+        };
+        let island = island(workers).map_err(|error| failed("look at the folder of the workers", &error))?;
+        let (socket, runtime) = (probed_socket()?, runtime()?);
+        runtime.block_on(async {
+            let daemon = Daemon::connect(&socket).await?;
+            let count = orphans::remove(&daemon, &island, orphans).await;
+            let count = count.map_err(|error| failed("remove what workers left behind", &error))?;
+            tracing::info!(count, "removed containers that workers left behind");
+            Ok(())
+        })
+    }
+
     async fn load(self, launch: Launch, _progress: LoadProgress) -> Result<Loaded<Containers>, Failure> {
         let daemon = Daemon::connect(&self.socket).await;
         let daemon =
             daemon.map_err(|missing| Failure::of_host(FailureCode::RuntimeCrashed, missing.reason))?;
         let slots = launch.slots.max(1);
-        let maker = Maker { island: self.island, worker: launch.instance, process: self.process };
+        let maker = Maker { island: self.island, worker: launch.instance };
         let settings = Settings {
             rules: launch.containers,
             maker,
-            alive: self.alive,
             slots,
             egress_dir: launch.egress_dir,
             gpus: gpus(&launch.environment),
         };
-        let runtime = Containers::start(daemon, settings).await;
+        let runtime = Containers::start(daemon, settings);
         Ok(Loaded { version: runtime.version(), runtime, slots, vram_mb: 0 })
     }
 }
@@ -94,12 +101,21 @@ fn gpus(environment: &BTreeMap<String, String>) -> Vec<String> {
     names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
+/// The socket in the environment, otherwise the usual one.
+fn probed_socket() -> Result<PathBuf, Unavailable> {
+    let named = std::env::var(SOCKET_VARIABLE).ok();
+    daemon::socket(named.as_deref().and_then(|address| address.strip_prefix("unix://")).map(Path::new))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Unavailable> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Unavailable { reason: format!("start the async runtime: {error}") })
+}
+
 /// Identifies the Island by the folder that contains its workers' folders: by path, device and inode, because several Islands in
 /// containers may share one daemon and use the same paths.
-fn island() -> std::io::Result<String> {
+fn island(workers: &Path) -> std::io::Result<String> {
     use std::os::unix::fs::MetadataExt;
-    let own = std::env::current_dir()?;
-    let workers = own.parent().unwrap_or(&own);
     let about = std::fs::metadata(workers)?;
     let numbers = [about.dev().to_be_bytes(), about.ino().to_be_bytes()].concat();
     Ok(short_hash(&[workers.as_os_str().as_encoded_bytes(), &numbers]))

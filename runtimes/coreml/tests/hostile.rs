@@ -37,7 +37,7 @@ use serde_json::json;
 use support::Fixture;
 
 /// Maximum bytes of one allocation while reading a file of some kilobytes.
-const MOST_AT_ONCE: usize = 80 << 20;
+const MAX_AT_ONCE: usize = 80 << 20;
 const PROGRAM: &str = "Data/com.apple.CoreML/model.mlmodel";
 const BLOBS: &str = "Data/com.apple.CoreML/weights/weight.bin";
 
@@ -77,7 +77,7 @@ static ALLOCATOR: Watched = Watched;
 
 fn within_bounds() {
     let largest = LARGEST.load(Ordering::Relaxed);
-    assert!(largest <= MOST_AT_ONCE, "one allocation had {largest} bytes");
+    assert!(largest <= MAX_AT_ONCE, "one allocation had {largest} bytes");
 }
 
 /// A copy of a fixture's package, for changes.

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`target`] | parses the address of a request |
 //! | [`address`] | which addresses may be connected to |
+//! | `nearby` | networks of the owner with public addresses |
 //! | [`outside`] | name resolution and network, replaceable in tests |
 //! | [`bounds`] | limits of one job's connections |
 //! | [`gate`] | the folder, the socket and its connections |
@@ -21,6 +22,7 @@ mod connection;
 pub mod gate;
 mod headers;
 mod metered;
+mod nearby;
 pub mod outside;
 pub mod refusal;
 pub mod target;

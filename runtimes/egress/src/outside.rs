@@ -2,13 +2,19 @@
 
 use std::{
     io,
-    net::{SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket},
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
 use island_protocol::egress::HostName;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
-use crate::address::{Forbidden, may_connect};
+use crate::{
+    address::{Forbidden, may_connect},
+    nearby::{IPV4_ONLY, Nearby, is_translated, translation},
+};
 
 /// Resolves names, and decides which addresses may be connected to.
 pub trait Outside: Send + Sync + 'static {
@@ -19,26 +25,90 @@ pub trait Outside: Send + Sync + 'static {
     fn check(&self, address: SocketAddr) -> Result<(), Forbidden>;
 }
 
-/// The public internet.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Internet;
+/// The public internet, without the networks around this machine.
+#[derive(Debug, Default)]
+pub struct Internet {
+    translations: Mutex<Option<Translations>>,
+}
+
+/// Prefixes by which this network translates addresses to IPv4, with their lengths.
+#[derive(Debug)]
+struct Translations {
+    found: Instant,
+    prefixes: Vec<(Ipv6Addr, u32)>,
+}
+
+/// Time for which the prefixes are used.
+const PREFIXES_KEPT: Duration = Duration::from_mins(10);
+
+impl Internet {
+    /// Finds out how this network translates addresses, unless it was found out a moment ago.
+    async fn learn_translations(&self) {
+        let is_known = |known: &Translations| known.found.elapsed() < PREFIXES_KEPT;
+        if self.translations.lock().as_ref().is_some_and(is_known) {
+            return;
+        }
+        // A network that does not translate has no such addresses.
+        let place = (IPV4_ONLY, 0);
+        let found = tokio::net::lookup_host(place).await;
+        let prefixes = found.into_iter().flatten().filter_map(|address| match address.ip() {
+            IpAddr::V6(address) => translation(address),
+            IpAddr::V4(_) => None,
+        });
+        let prefixes = prefixes.collect();
+        *self.translations.lock() = Some(Translations { found: Instant::now(), prefixes });
+    }
+}
 
 impl Outside for Internet {
     fn resolve<'a>(&'a self, host: &'a HostName, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         Box::pin(async move {
             // With a trailing dot a name is absolute: no search list of this machine is applied to it.
             let found = tokio::net::lookup_host((format!("{}.", host.as_str()), port)).await?;
-            Ok(found.collect())
+            let found: Vec<_> = found.collect();
+            if found.iter().any(SocketAddr::is_ipv6) {
+                self.learn_translations().await;
+            }
+            Ok(found)
         })
     }
 
     fn check(&self, address: SocketAddr) -> Result<(), Forbidden> {
-        may_connect(address.ip())?;
-        // Services that a firewall hides from the internet may listen on this machine's public address. Only an address of this machine can
-        // be bound.
-        match UdpSocket::bind((address.ip(), 0)) {
-            Ok(_) => Err(Forbidden("this host")),
-            Err(_) => Ok(()),
+        let ip = address.ip();
+        may_connect(ip)?;
+        if let (IpAddr::V6(ip), Some(known)) = (ip, &*self.translations.lock())
+            && is_translated(ip, &known.prefixes)
+        {
+            return Err(Forbidden("an IPv4 address, translated by this network"));
         }
+        Nearby::here().map_err(|_| Forbidden("unknown, because the routes cannot be read"))?.check(ip)?;
+        elsewhere(UdpSocket::bind((ip, 0)).map(drop))
+    }
+}
+
+/// Services that a firewall hides from the internet may listen on this machine's public address. Only an address of this machine can be
+/// bound; an error for another reason, such as too many open files, does not show whose the address is.
+fn elsewhere(bound: io::Result<()>) -> Result<(), Forbidden> {
+    match bound {
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
+        Ok(()) => Err(Forbidden("this host")),
+        Err(_) => Err(Forbidden("perhaps this host")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_elsewhere_only_if_the_system_says_so() {
+        let of = |kind: io::ErrorKind| elsewhere(Err(kind.into()));
+        assert_eq!(of(io::ErrorKind::AddrNotAvailable), Ok(()));
+        assert!(elsewhere(Ok(())).is_err());
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::Other, io::ErrorKind::OutOfMemory] {
+            assert!(of(kind).is_err(), "{kind:?}");
+        }
+        let too_many = io::Error::from_raw_os_error(24);
+        assert!(elsewhere(Err(too_many)).is_err(), "too many open files");
     }
 }

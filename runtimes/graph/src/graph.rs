@@ -34,7 +34,7 @@ use crate::{
 pub use written::Written;
 
 /// Maximum number of bytes of weights that each lane keeps for itself.
-const MOST_UNSHARED: usize = 16 << 20;
+const MAX_UNSHARED: usize = 16 << 20;
 
 /// Resources of a graph.
 #[derive(Debug, Clone, Copy)]
@@ -225,7 +225,7 @@ impl Graph {
         // Lanes divide the processor's threads.
         let lanes = if gpu.is_some() { 0 } else { lanes };
         let shared = if lanes > 0 { Weights::of(bytes, files) } else { None };
-        let shared = shared.filter(|weights| weights.left <= MOST_UNSHARED);
+        let shared = shared.filter(|weights| weights.left <= MAX_UNSHARED);
         let lanes = if shared.is_some() { lanes } else { 0 };
         let of_threads = |count| {
             let resources = Resources { threads: count, gpu };

@@ -1,6 +1,11 @@
 //! The error of engines, and how it appears on the wire.
 
-use std::{error::Error, fmt::Display, sync::Arc};
+use std::{
+    error::Error,
+    fmt::Display,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use island_protocol::job::{Failure, FailureCode};
 
@@ -105,6 +110,13 @@ pub fn invalid_model(context: impl Into<String>) -> EngineError {
     EngineError::new(ErrorKind::InvalidModel, context)
 }
 
+/// Calls a library with a part of a model. If it panics, the model is at fault: another Island would run into the same.
+pub fn guarded<T>(context: &str, call: impl FnOnce() -> T) -> Result<T, EngineError> {
+    // What the call was changing is dropped with it.
+    catch_unwind(AssertUnwindSafe(call))
+        .map_err(|_| invalid_model(format!("{context}: the library panicked")))
+}
+
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         let message = error.message();
@@ -130,6 +142,14 @@ mod tests {
     use island_protocol::job::Fault;
 
     use super::*;
+
+    #[test]
+    fn a_panic_of_a_library_is_an_error_of_the_model() {
+        assert_eq!(guarded("tokenizer.json", || 3).ok(), Some(3));
+        let failed: Result<(), _> = guarded("tokenizer.json", || panic!("index out of bounds"));
+        let failure = Failure::from(failed.expect_err("a panic"));
+        assert_eq!((failure.fault, failure.code), (Fault::Job, FailureCode::ModelRejected));
+    }
 
     #[test]
     fn failure_joins_context_and_cause() {

@@ -1,6 +1,8 @@
 //! A model's chat template, rendered within limits: it is an untrusted program from the model's file.
 
 mod clock;
+mod depth;
+mod widths;
 
 use std::io::{self, Write};
 
@@ -201,9 +203,16 @@ fn compile(source: String) -> Result<Environment<'static>, TemplateError> {
     // With the settings that the templates' authors use.
     let mut syntax = SyntaxConfig::builder();
     syntax.trim_blocks(true).lstrip_blocks(true);
-    environment.set_syntax(syntax.build().map_err(failed)?);
+    let syntax = syntax.build().map_err(failed)?;
+    if !depth::is_bounded(&source, &syntax) {
+        return Err(TemplateError::Limit);
+    }
+    environment.set_syntax(syntax);
     environment.set_recursion_limit(MAX_RECURSION);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(widths::method);
+    environment.add_filter("format", widths::format);
+    environment.add_filter("indent", widths::indent);
+    environment.add_filter("tojson", widths::tojson);
     environment.add_function("raise_exception", |message: &str| {
         Err::<Value, _>(Error::new(ErrorKind::InvalidOperation, format!("{REFUSAL}{message}")))
     });

@@ -53,6 +53,14 @@ fn what_never_ends_or_grows_without_end_meets_a_limit() {
         "{% for a in range(99999) %}{{ 'x' * 100000 }}{% endfor %}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{{ 'x' * 99999999 }}",
+        "{{ '%18446744073709551615d' | format(1) }}",
+        "{{ '%.99999999999f' | format(1.5) }}",
+        "{{ '%*d' | format(99999999999, 1) }}",
+        "{{ '{:>99999999999}'.format('x') }}",
+        "{{ 'a\\nb' | indent(99999999999) }}",
+        "{{ [1] | tojson(indent=9223372036854775807) }}",
+        "{{ [1] | tojson(99999999999) }}",
+        "{{ 'a\\nb' | indent(width=99999999999) }}",
     ];
     for source in hostile {
         let outcome = render(source, &[message("user", "x")]);
@@ -62,6 +70,51 @@ fn what_never_ends_or_grows_without_end_meets_a_limit() {
         Template::compile(Some("x".repeat(2 << 20)), String::new(), String::new()),
         Err(TemplateError::Limit)
     ));
+}
+
+#[test]
+fn deep_syntax_is_refused_before_it_fills_the_stack() {
+    let chains = [
+        "-",
+        "not ",
+        "a+",
+        "a.b|",
+        "a~",
+        "a and ",
+        "a if b else ",
+        "a.",
+        "a[0]",
+        "a()",
+        "a in ",
+        "a|upper|",
+        "(",
+        "[",
+        "{1:",
+        "a is ",
+    ];
+    for chain in chains {
+        for times in [100, 240, 1000, 50_000] {
+            let source = format!("{{{{ {}a }}}}", chain.repeat(times));
+            let compiled = Template::compile(Some(source), String::new(), String::new());
+            assert!(times < 1000 || matches!(compiled, Err(TemplateError::Limit)), "{chain} {times}");
+        }
+    }
+    for times in [100, 200, 201, 20_000] {
+        let source = format!("{{% if a %}}{}{{% endif %}}", "{% elif a %}".repeat(times));
+        let compiled = Template::compile(Some(source), String::new(), String::new());
+        assert_eq!(compiled.is_ok(), times <= 200, "{times}");
+    }
+    let nested = format!("{{% if {} %}}", "a-".repeat(200)).repeat(140);
+    assert!(Template::compile(Some(nested), String::new(), String::new()).is_err());
+    let list = format!("{{{{ [{}] | length }}}}", "'a', 1, ".repeat(5000));
+    assert_eq!(render(&list, &[message("user", "x")]).expect("a long list is flat"), "10000");
+}
+
+#[test]
+fn texts_are_padded_to_usual_widths() {
+    let source =
+        "{{ '%05d|%-6s|%.2f' | format(7, 'ab', 1.5) }}|{{ '{:>4}'.format(9) }}|{{ 'a\\nb' | indent(2) }}";
+    assert_eq!(render(source, &[message("user", "x")]).expect("renders"), "00007|ab    |1.50|   9|a\n  b");
 }
 
 #[test]

@@ -29,8 +29,6 @@ use crate::{
     verdict,
 };
 
-/// Memory of a program whose Cargo sets no limit, megabytes.
-const USUAL_MEMORY_MB: u64 = 256;
 /// Fuel of a metered program: more than it can use before its deadline.
 const FULL_TANK: u64 = u64::MAX;
 
@@ -102,7 +100,7 @@ impl Job {
         context.work.enter(Phase::Run);
         let running = shared.ticker.running();
         let start = Instant::now();
-        let deadline = start + Duration::from_secs(limits.timeout_s);
+        let deadline = start + time_limit(limits.timeout_s);
         let future = Box::pin(async move {
             let ended = program.program.run(&mut store).await;
             program.note(start.elapsed());
@@ -144,11 +142,27 @@ impl Playing {
     }
 }
 
+/// The Cargo's time limit, at most a day: a longer one may be beyond what a clock can count.
+fn time_limit(timeout_s: u64) -> Duration {
+    Duration::from_secs(timeout_s).min(Duration::from_hours(24))
+}
+
 fn memory_bytes(cargo: &CargoSpec) -> usize {
-    let megabytes = if cargo.required_ram_mb == 0 { USUAL_MEMORY_MB } else { cargo.required_ram_mb };
-    usize::try_from(megabytes.saturating_mul(1 << 20)).unwrap_or(usize::MAX)
+    usize::try_from(cargo.ram_mb().saturating_mul(1 << 20)).unwrap_or(usize::MAX)
 }
 
 fn late(seconds: u64) -> Failure {
     Failure::of_job(FailureCode::DeadlineExceeded, format!("the program ran for more than {seconds} s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_time_limit_is_beyond_the_clock() {
+        let now = Instant::now();
+        assert_eq!(time_limit(60), Duration::from_mins(1));
+        assert!(now.checked_add(time_limit(u64::MAX)).is_some());
+    }
 }

@@ -12,6 +12,17 @@ use serde::{Deserialize, Serialize};
 /// Maximum length of a frame in either direction.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
+/// Bytes of an event, as counted in frames and, on both sides, against the output limit of a job.
+pub fn weight(event: &AttemptEvent) -> usize {
+    let content = match event {
+        AttemptEvent::Token { content, .. } => content.len(),
+        AttemptEvent::Status { state } => state.len(),
+        AttemptEvent::Image(image) => image.data.len(),
+        AttemptEvent::Progress { .. } | AttemptEvent::Ended { .. } => 0,
+    };
+    content + 16
+}
+
 /// Sent by the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "snake_case")]

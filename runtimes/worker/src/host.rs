@@ -7,10 +7,12 @@
 mod connection;
 mod derive;
 mod process;
+mod reap;
 mod socket;
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read as _, Seek as _, SeekFrom},
     os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
     process::Stdio,
@@ -19,6 +21,7 @@ use std::{
 pub use connection::{Closed, Commands, Connection, Frames};
 pub use derive::derive;
 pub use process::{Exit, Process};
+pub use reap::{Orphans, ReapError, reap};
 
 use crate::launch::{LAUNCH_FILE, Launch, SCRATCH_DIR, SOCKET_FILE, STDERR_FILE};
 
@@ -83,7 +86,11 @@ pub async fn spawn(binary: &Path, dir: &Path, launch: &Launch) -> Result<Worker,
         .spawn()
         .map_err(|error| HostError::Start(binary.to_owned(), error))?;
     let process = Process::of_child(child).map_err(|error| HostError::Start(binary.to_owned(), error))?;
-    let stream = socket::connect(dir).await.map_err(|error| HostError::Connect(dir.to_owned(), error))?;
+    let stream = socket::connect(dir).await.map_err(|error| {
+        // Nobody would follow it.
+        let _ = process.kill();
+        HostError::Connect(dir.to_owned(), error)
+    })?;
     Ok(Worker { process, connection: Connection::new(stream) })
 }
 
@@ -102,9 +109,30 @@ pub async fn attach(dir: &Path) -> Result<Worker, HostError> {
 
 /// Returns the last lines of a worker's log, at most `bytes`; empty without a log.
 pub fn stderr_tail(dir: &Path, bytes: usize) -> String {
-    let text = fs::read(dir.join(STDERR_FILE)).unwrap_or_default();
-    let tail = &text[text.len().saturating_sub(bytes)..];
-    String::from_utf8_lossy(tail).into_owned()
+    let tail = || -> io::Result<Vec<u8>> {
+        let mut file = fs::File::open(dir.join(STDERR_FILE))?;
+        let start = file.metadata()?.len().saturating_sub(bytes as u64);
+        file.seek(SeekFrom::Start(start))?;
+        let mut tail = Vec::new();
+        // It may grow meanwhile, up to the limit of a worker's files.
+        file.take(bytes as u64).read_to_end(&mut tail)?;
+        Ok(tail)
+    };
+    String::from_utf8_lossy(&tail().unwrap_or_default()).into_owned()
+}
+
+/// Returns the content of a file that a worker wrote in its scratch folder; an error if it is not an ordinary file, or is longer than `most` bytes.
+/// Links are not followed: a worker must not choose what the agent reads.
+pub fn read_scratch(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() || about.len() > most {
+        return Err(io::Error::other("not an ordinary file of the permitted length"));
+    }
+    let mut content = Vec::new();
+    file.take(most).read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// Returns a worker's command without its standard input.
@@ -138,4 +166,37 @@ fn prepare(dir: &Path, launch: &Launch) -> Result<fs::File, HostError> {
     fs::write(&file, text).map_err(at(&file))?;
     let log = dir.join(STDERR_FILE);
     fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(at(&log))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_end_of_a_log_is_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert_eq!(stderr_tail(dir.path(), 10), "");
+        let file = fs::File::create(dir.path().join(STDERR_FILE)).expect("a log");
+        // Longer than this machine's memory.
+        file.set_len(1 << 40).expect("a sparse file");
+        std::os::unix::fs::FileExt::write_all_at(&file, b"the end", (1 << 40) - 7).expect("write");
+        assert_eq!(stderr_tail(dir.path(), 7), "the end");
+    }
+
+    #[test]
+    fn of_a_scratch_folder_only_short_ordinary_files_are_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("file"), "abc").expect("write");
+        assert_eq!(read_scratch(&path("file"), 3).expect("read"), b"abc");
+        assert!(read_scratch(&path("file"), 2).is_err(), "too long");
+        std::os::unix::fs::symlink(path("file"), path("link")).expect("a link");
+        assert!(read_scratch(&path("link"), 3).is_err());
+        fs::create_dir(path("folder.log")).expect("a folder");
+        assert!(read_scratch(&path("folder.log"), 3).is_err());
+        let fifo = path("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .expect("a pipe");
+        assert!(read_scratch(&fifo, 3).is_err(), "and it does not wait for a writer");
+    }
 }

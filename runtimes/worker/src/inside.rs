@@ -25,12 +25,14 @@ use std::{
 use clap::Parser;
 use island_protocol::{
     host::{SandboxLevel, SandboxReport},
+    ids::InstanceId,
     job::{Failure, FailureCode},
 };
 
 pub use engine::{EngineLoader, LoadProgress, Loaded};
 
 use crate::{
+    host::Orphans,
     launch::{EXIT_REFUSED, LAUNCH_FILE, Launch, ProbeReport, SCRATCH_DIR},
     lockdown::{self, Memory},
 };
@@ -40,11 +42,20 @@ use crate::{
 #[command(version, about = "Runs one model for an Island's agent; not meant to be started by hand.")]
 struct Arguments {
     /// The worker's directory, with launch.json; the listening socket is standard input.
-    #[arg(long, required_unless_present = "probe")]
+    #[arg(long, required_unless_present_any = ["probe", "reap"])]
     dir: Option<PathBuf>,
     /// Print as JSON what this engine and this kernel support, and exit.
     #[arg(long)]
     probe: bool,
+    /// Remove what workers in this folder left behind outside their processes, and exit.
+    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
+    reap: Option<PathBuf>,
+    /// Only what these workers left; otherwise that of all workers.
+    #[arg(long, requires = "reap", value_name = "WORKER")]
+    of: Vec<InstanceId>,
+    /// Not what these workers use.
+    #[arg(long, requires = "reap", value_name = "WORKER", conflicts_with = "of")]
+    except: Vec<InstanceId>,
     /// Derive the file that jobs read from the Cargo's file, and exit.
     #[arg(long, requires = "dir")]
     derive: bool,
@@ -70,6 +81,15 @@ enum StartError {
 /// Runs a worker with this engine to its end.
 pub fn main<E: EngineLoader>(engine: E) -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(workers) = &arguments.reap {
+        log::start();
+        let orphans = if arguments.of.is_empty() {
+            Orphans::AllBut(arguments.except)
+        } else {
+            Orphans::Of(arguments.of)
+        };
+        return reap(engine, workers, &orphans);
+    }
     let Some(dir) = arguments.dir else { return probe(engine) };
     log::start();
     let done = if arguments.derive { derive::run(engine, &dir) } else { start(engine, &dir) };
@@ -87,6 +107,7 @@ fn start<E: EngineLoader>(mut engine: E, dir: &Path) -> Result<ExitCode, StartEr
     let listener = inherited_listener().map_err(StartError::Socket)?;
     let memory = Memory::open().map_err(StartError::Memory)?;
     let resident_mb = memory.resident_mb();
+    volunteer_for_oom();
     let pins = pins::hold(launch.artifacts.values());
     let prepared = engine.prepare(&launch);
     let sandbox = apply_sandbox(&engine, &launch, dir);
@@ -99,6 +120,15 @@ fn start<E: EngineLoader>(mut engine: E, dir: &Path) -> Result<ExitCode, StartEr
     let world = server::World { launch, scratch: dir.join(SCRATCH_DIR), sandbox, resident_mb };
     runtime
         .block_on(async { server::serve(engine, world, listener, ready).await.map_err(StartError::Socket) })
+}
+
+/// Makes the kernel end this process before any other one when memory runs out. A process may always raise its own score.
+fn volunteer_for_oom() {
+    if cfg!(target_os = "linux")
+        && let Err(error) = fs::write("/proc/self/oom_score_adj", "1000")
+    {
+        tracing::warn!(%error, "this process cannot be marked as the first to end");
+    }
 }
 
 fn read_launch(dir: &Path) -> Result<Launch, StartError> {
@@ -135,6 +165,16 @@ fn strong_enough(launch: &Launch, sandbox: &SandboxReport) -> Result<(), Failure
         sandbox.missing.join("; ")
     );
     Err(Failure::of_host(FailureCode::InternalError, message))
+}
+
+fn reap<E: EngineLoader>(mut engine: E, workers: &Path, orphans: &Orphans) -> ExitCode {
+    match engine.reap(workers, orphans) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            tracing::error!(problem = problem.reason, "something is left behind");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Reports what the engine supports, and the sandbox of this kernel after applying it.

@@ -39,12 +39,17 @@ fn main() -> ExitCode {
         unsandboxed(&arguments[at + 1]);
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 7] = [
         ("sandbox_holds", sandbox_holds),
         ("sandbox_holds_on_older_kernels", sandbox_holds_on_older_kernels),
         ("sandbox_holds_around_gpus", sandbox_holds_around_gpus),
         ("attempts_succeed_without_a_sandbox", attempts_succeed_without_a_sandbox),
         ("memory_is_bounded", memory_is_bounded),
+        ("the_watchdog_cannot_be_blinded", the_watchdog_cannot_be_blinded),
+        (
+            "it_ends_before_other_programs_when_memory_runs_out",
+            it_ends_before_other_programs_when_memory_runs_out,
+        ),
     ];
     if arguments.iter().any(|argument| argument == "--list") {
         if !arguments.iter().any(|argument| argument == "--ignored") {
@@ -221,8 +226,26 @@ fn attempt(name: &str, input: &Value, scratch: &Path) -> String {
         }
         "pin agent to a processor" => number(libc::SYS_sched_setaffinity, [agent, 0, 0, 0, 0]),
         "hoard" => hoard(),
+        "blind the watchdog" => blind(),
         unknown => format!("no attempt is called {unknown:?}"),
     }
+}
+
+/// Closes the open file of the kernel's memory counter, which is the only ordinary file without content, and waits for the consequence.
+fn blind() -> String {
+    use std::os::fd::AsFd as _;
+    let is_counter = |fd: i32| {
+        // SAFETY: the descriptor is only asked what it is; the kernel checks whether it is open.
+        let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+        let about = rustix::fs::fstat(borrowed.as_fd());
+        about.is_ok_and(|about| about.st_mode & libc::S_IFMT == libc::S_IFREG && about.st_size == 0)
+    };
+    for fd in (3..64).filter(|&fd| is_counter(fd)) {
+        // SAFETY: as an attacker would; nothing of this test uses it.
+        unsafe { libc::close(fd) };
+    }
+    std::thread::sleep(Duration::from_secs(5));
+    "still here".to_owned()
 }
 
 fn io<T>(result: std::io::Result<T>) -> String {
@@ -475,5 +498,37 @@ fn memory_is_bounded() {
         let mut worker = scene.spawn().await;
         assert_eq!(scene.attempt(&mut worker, "hoard").await, None, "memory without end");
         assert_eq!(within(worker.process.wait()).await.expect("wait"), Exit::Code(EXIT_OUT_OF_MEMORY));
+        // No limit of a machine without free memory means none.
+        let scene = Scene::new(0);
+        let mut worker = scene.spawn().await;
+        assert_eq!(scene.attempt(&mut worker, "hoard").await, None, "a limit of zero");
+        assert_eq!(within(worker.process.wait()).await.expect("wait"), Exit::Code(EXIT_OUT_OF_MEMORY));
+    });
+}
+
+fn the_watchdog_cannot_be_blinded() {
+    block_on(async {
+        let scene = Scene::new(256);
+        let mut worker = scene.spawn().await;
+        assert_eq!(
+            scene.attempt(&mut worker, "blind the watchdog").await,
+            None,
+            "it measures nothing any more"
+        );
+        assert_eq!(within(worker.process.wait()).await.expect("wait"), Exit::Code(EXIT_OUT_OF_MEMORY));
+    });
+}
+
+fn it_ends_before_other_programs_when_memory_runs_out() {
+    block_on(async {
+        let scene = Scene::new(256);
+        let mut worker = scene.spawn().await;
+        // The first answer arrives after the sandbox was applied.
+        within(worker.connection.frames.next()).await.expect("a frame").expect("readable");
+        let score =
+            fs::read_to_string(format!("/proc/{}/oom_score_adj", worker.process.pid())).expect("a score");
+        assert_eq!(score.trim(), "1000");
+        worker.process.kill().expect("kill");
+        within(worker.process.wait()).await.expect("wait");
     });
 }

@@ -11,6 +11,7 @@ use island_protocol::{
     problem::Code,
 };
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::{
     api::{
@@ -65,8 +66,9 @@ impl Reply {
         Self { handle, reader, guard, id, model, created, ready: VecDeque::new(), wrote_text: false }
     }
 
-    /// Waits for the first piece. Errors until then are answered with their HTTP status.
-    pub(super) async fn begin(&mut self, wait: Duration) -> Result<(), ApiError> {
+    /// Waits up to `wait` for an Island that accepts the job, and then up to `delay` for the first piece. Errors until
+    /// then are answered with their HTTP status.
+    pub(super) async fn begin(&mut self, wait: Duration, delay: Duration) -> Result<(), ApiError> {
         let ended = {
             let handle = self.handle.clone();
             tokio::select! {
@@ -78,8 +80,8 @@ impl Reply {
                 }
             }
         };
-        if ended.is_none() {
-            self.fill().await;
+        if ended.is_none() && timeout(delay, self.fill()).await.is_err() {
+            return Ok(());
         }
         match self.ready.front() {
             Some(Piece::Failed { code, message }) => Err(problem(code, message)),
@@ -170,7 +172,8 @@ impl Reply {
         include_usage: bool,
         slot: Option<Slot>,
     ) -> impl Stream<Item = Result<Bytes, Infallible>> {
-        let state = Streaming { reply: self, include_usage, slot, begun: false, over: false };
+        let is_silent = self.ready.is_empty();
+        let state = Streaming { reply: self, include_usage, slot, is_silent, begun: false, over: false };
         stream::unfold(state, |mut state| async move {
             let frame = state.next().await?;
             Some((Ok(frame), state))
@@ -202,6 +205,8 @@ struct Streaming {
     reply: Reply,
     include_usage: bool,
     slot: Option<Slot>,
+    /// Whether the client has been sent nothing and there is nothing to send.
+    is_silent: bool,
     begun: bool,
     over: bool,
 }
@@ -211,6 +216,9 @@ impl Streaming {
     async fn next(&mut self) -> Option<Bytes> {
         if self.over {
             return None;
+        }
+        if std::mem::take(&mut self.is_silent) {
+            return Some(sse::KEEP_ALIVE);
         }
         let more = tokio::select! {
             biased;

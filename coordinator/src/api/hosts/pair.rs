@@ -10,7 +10,7 @@ use island_protocol::{
 
 use super::find;
 use crate::{
-    api::{Api, ApiError, auth::Caller, body},
+    api::{Api, ApiError, auth::Caller, body, island::check_enrollment},
     fleet::Enrolled,
     storage::{self, host, pairing},
 };
@@ -24,7 +24,7 @@ pub(in crate::api) async fn pair(
     let request: Pair = fields.parse()?;
     let context = api.execution.context();
     let now = context.clock.now();
-    let mut tx = context.store.begin().await?;
+    let mut tx = context.store.begin_locked([caller.account]).await?;
     // Users may type lower-case letters and dashes.
     let code: String =
         request.code.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_uppercase();
@@ -36,12 +36,8 @@ pub(in crate::api) async fn pair(
         )
     })?;
     let enrolled = Enrolled::new(waiting.host, caller.account, waiting.public_key, waiting.name);
-    if !host::enroll(&mut tx, &enrolled, now).await? {
-        return Err(ApiError::new(
-            Code::HostConflict,
-            "this Island belongs to another account; let it leave there first",
-        ));
-    }
+    let enrollment = host::enroll(&mut tx, &enrolled, api.rules.islands, now).await?;
+    check_enrollment(enrollment, "this Island belongs to another account; let it leave there first")?;
     storage::commit(tx).await?;
     // With the karma from before it left, if it was enrolled earlier.
     let stored = host::get(context.store.reader(), enrolled.id).await?;

@@ -15,7 +15,7 @@ use island_protocol::{
     job::FailureCode,
     problem::Code,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::signer;
@@ -24,7 +24,7 @@ use crate::{
         Api, ApiError, body,
         jobs::{
             follow::{CancelOnDrop, Follower},
-            submit::{OnDisconnect, new_job, stopping},
+            submit::{OnDisconnect, new_job, stopping, too_many_inputs},
         },
     },
     catalogue::Cargo,
@@ -32,13 +32,25 @@ use crate::{
     storage::{self, StoreError, jobs},
 };
 
-/// Maximum time of the job, including loading its model.
-const TIMEOUT: Duration = Duration::from_mins(1);
 /// Time between two checks of an Island.
 const INTERVAL_MS: i64 = 60_000;
 
+/// The limits of one job of a check.
+#[derive(Debug, Clone, Copy)]
+struct JobLimits {
+    /// Maximum time of the job.
+    time: Duration,
+    /// Time since the last job of a check of this Island, at least.
+    interval_ms: i64,
+}
+
+/// The first job, which includes loading its model.
+const FIRST: JobLimits = JobLimits { time: Duration::from_mins(1), interval_ms: INTERVAL_MS };
+/// The second one follows at once, and its model is loaded.
+const SECOND: JobLimits = JobLimits { time: Duration::from_secs(20), interval_ms: 0 };
+
 /// Runs the smallest job that the Island can run, on that Island only, and reports its progress. It costs and earns
-/// nothing.
+/// nothing. A language model runs it twice, to measure its speed.
 pub(in crate::api) async fn check(
     State(api): State<Arc<Api>>,
     body::Json(fields): body::Json,
@@ -78,16 +90,40 @@ fn choose(api: &Api, host: HostId) -> Result<&Cargo, &'static str> {
     }
 }
 
+/// Runs the job. A language model runs it twice, because speed is measured from the beginning of a job to its end as
+/// this coordinator sees them: an Island that reports when it loads and when it computes could choose its speed.
 async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Result<IslandCheck, ApiError> {
-    let Some(Value::Object(input)) = cargo.example.get("input").cloned() else {
-        return Err(ApiError::internal(NoExample));
-    };
+    let mut check = run_once(api, host, account, cargo, FIRST).await?;
+    if !check.passed || cargo.spec.runtime_type != RuntimeType::Llmcpp {
+        // A program's output has no tokens of a model.
+        check.tokens_per_second = None;
+        return Ok(check);
+    }
+    // The check has passed, whatever becomes of the second job.
+    let second = run_once(api, host, account, cargo, SECOND).await.ok();
+    check.tokens_per_second = second.and_then(|second| second.tokens_per_second);
+    if let Some(speed) =
+        check.tokens_per_second.filter(|_| is_usual(api, host, cargo, check.device.as_deref()))
+    {
+        store_speed(api, host, speed).await?;
+    }
+    Ok(check)
+}
+
+async fn run_once(
+    api: &Api,
+    host: HostId,
+    account: AccountId,
+    cargo: &Cargo,
+    limits: JobLimits,
+) -> Result<IslandCheck, ApiError> {
+    let input = varied(cargo)?;
     let mut job = new_job(api, account, cargo, input, 0);
     job.only = Some(host);
     job.price = island_protocol::credits::MicroCredits::ZERO;
     let begun = Instant::now();
-    let (id, since) = (job.id, job.created_at.plus_ms(-INTERVAL_MS));
-    let new = api.execution.prepare(job, &cargo.spec);
+    let (id, since) = (job.id, job.created_at.plus_ms(-limits.interval_ms));
+    let new = api.execution.prepare(job, &cargo.spec).ok_or_else(too_many_inputs)?;
     if !new.is_placed() {
         return Ok(not_placed(Some(cargo), "its last free slot was taken meanwhile"));
     }
@@ -111,10 +147,10 @@ async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Resu
         error: None,
     };
     let mut follower = Follower::new(guard);
-    let mut observer = CheckObserver { begun, check: &mut check, tokens: None };
+    let mut observer = CheckObserver { begun, check: &mut check };
     loop {
-        let Ok(entry) = timeout_at(begun + TIMEOUT, follower.next()).await else {
-            let message = format!("it had not ended after {} s", TIMEOUT.as_secs());
+        let Ok(entry) = timeout_at(begun + limits.time, follower.next()).await else {
+            let message = format!("it had not ended after {} s", limits.time.as_secs());
             observer.failed(FailureCode::DeadlineExceeded.as_str(), message);
             break;
         };
@@ -122,16 +158,28 @@ async fn run(api: &Api, host: HostId, account: AccountId, cargo: &Cargo) -> Resu
             break;
         }
     }
-    if cargo.spec.runtime_type != RuntimeType::Llmcpp {
-        // A program's output has no tokens of a model.
-        check.tokens_per_second = None;
-    }
-    if let Some(speed) =
-        check.tokens_per_second.filter(|_| is_usual(api, host, cargo, check.device.as_deref()))
-    {
-        store_speed(api, host, speed).await?;
-    }
     Ok(check)
+}
+
+/// The Cargo's example, with a random number behind its text, so that the answer is not known beforehand.
+fn varied(cargo: &Cargo) -> Result<Map<String, Value>, ApiError> {
+    let Some(Value::Object(example)) = cargo.example.get("input").cloned() else {
+        return Err(ApiError::internal(NoExample));
+    };
+    let mut input = example.clone();
+    let text = match input.get_mut("messages") {
+        Some(messages) => messages.as_array_mut().and_then(|all| all.last_mut()?.get_mut("content")),
+        None => ["prompt", "text"]
+            .into_iter()
+            .find(|name| input.contains_key(*name))
+            .and_then(|name| input.get_mut(name)),
+    };
+    if let Some(Value::String(text)) = text {
+        *text = format!("{text} ({})", rand::random::<u16>());
+    }
+    // A Cargo may take certain texts only.
+    let is_valid = cargo.check_input(&Value::Object(input.clone())).is_ok();
+    Ok(if is_valid { input } else { example })
 }
 
 /// Whether the engine ran on the kind of device that it uses for jobs: on a GPU if it has one. Where other work has taken that GPU's memory, the
@@ -158,22 +206,15 @@ async fn store_speed(api: &Api, host: HostId, speed: f64) -> Result<(), ApiError
 struct CheckObserver<'a> {
     begun: Instant,
     check: &'a mut IslandCheck,
-    /// When the first and the latest text arrived.
-    tokens: Option<(Instant, Instant)>,
 }
 
 impl CheckObserver<'_> {
     /// Records an event. Returns `true` for the last one.
     fn record(&mut self, event: &JobEvent) -> bool {
-        let now = Instant::now();
         match event {
             JobEvent::Status { state, .. } => self.step(state),
             JobEvent::Progress { phase, .. } => self.step(phase.as_deref().unwrap_or("progress")),
-            JobEvent::Image(_) => self.step("output"),
-            JobEvent::Token { .. } => {
-                self.step("output");
-                self.tokens = Some((self.tokens.map_or(now, |(first, _)| first), now));
-            }
+            JobEvent::Image(_) | JobEvent::Token { .. } => self.step("output"),
             JobEvent::Done { usage, .. } => {
                 self.step("completed");
                 self.check.passed = true;
@@ -199,9 +240,8 @@ impl CheckObserver<'_> {
     }
 
     fn speed(&self, tokens: u64) -> Option<f64> {
-        let (first, last) = self.tokens?;
-        let seconds = (last - first).as_secs_f64();
-        (tokens > 1 && seconds > 0.0).then(|| (tokens - 1) as f64 / seconds)
+        let seconds = self.begun.elapsed().as_secs_f64();
+        (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
     }
 }
 

@@ -3,12 +3,9 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use island_protocol::{
-    api::{Data, Enroll, HostCredentials, claim::ClaimVerb},
-    problem::Code,
-};
+use island_protocol::api::{Data, Enroll, HostCredentials, claim::ClaimVerb};
 
-use super::{credentials_for, validate_enrollment};
+use super::{check_enrollment, credentials_for, validate_enrollment};
 use crate::{
     api::{Api, ApiError, auth::Caller, body},
     fleet::Enrolled,
@@ -25,10 +22,9 @@ pub(in crate::api) async fn enroll(
     validate_enrollment(&api, &request, ClaimVerb::Enroll).await?;
     let enrolled = Enrolled::new(request.host_id, caller.account, request.public_key.clone(), request.name);
     let context = api.execution.context();
-    let mut tx = context.store.begin().await?;
-    if !host::enroll(&mut tx, &enrolled, context.clock.now()).await? {
-        return Err(ApiError::new(Code::HostConflict, "this Island id belongs to another key or account"));
-    }
+    let mut tx = context.store.begin_locked([caller.account]).await?;
+    let enrollment = host::enroll(&mut tx, &enrolled, api.rules.islands, context.clock.now()).await?;
+    check_enrollment(enrollment, "this Island id belongs to another key or account")?;
     storage::commit(tx).await?;
     let credentials = credentials_for(&api, request.host_id, caller.account, &request.public_key)?;
     // With the karma from before it left, if it was enrolled earlier.

@@ -28,6 +28,9 @@ use crate::{
 
 /// Maximum silence on a stream.
 pub(in crate::api) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Time for which a stream delays its first byte once an Island has accepted the job, so that an error can be answered
+/// with its HTTP status; shorter than the timeouts of common proxies.
+pub(in crate::api) const ERROR_DELAY: Duration = Duration::from_secs(10);
 
 /// Maximum bytes of events that are given to a connection at once; a larger event is given alone.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -115,7 +115,7 @@ pub(in crate::api) async fn accept(
     let mut job = new_job(api, caller.account, cargo, input, priority);
     // A repeated request with the same key reads the result.
     job.cancel_unread = on_disconnect == OnDisconnect::Cancel && key.is_none();
-    let new = api.execution.prepare(job.clone(), &cargo.spec);
+    let new = api.execution.prepare(job.clone(), &cargo.spec).ok_or_else(too_many_inputs)?;
     let (execution, limit) = (api.execution.clone(), api.rules.concurrent_jobs);
     let life_ms = api.rules.idempotency_ms;
     let accepted = api.execution.shielded(async move {
@@ -136,6 +136,11 @@ pub(in crate::api) async fn accept(
 /// The answer while the coordinator stops.
 pub(in crate::api) fn stopping() -> ApiError {
     ApiError::new(Code::ServiceUnavailable, "this coordinator is stopping")
+}
+
+/// The answer while open jobs take all memory for inputs.
+pub(in crate::api) fn too_many_inputs() -> ApiError {
+    ApiError::new(Code::ServiceUnavailable, "too many jobs are open in this network").after(5)
 }
 
 /// A new job of `account`, not yet stored.

@@ -76,7 +76,7 @@ pub(super) fn add(routes: Routes) -> Routes {
             island::enroll::enroll,
             Operation::keyed("Islands", "enrollIsland", "Add an Island to your account", Scope::Write)
                 .takes::<Enroll>(None)
-                .fails(&[Code::HostConflict])
+                .fails(&[Code::HostConflict, Code::TooManyHosts])
                 .answers::<Data<HostCredentials>>(200, "Its first credentials for the fabric"),
         )
         .post(
@@ -93,7 +93,7 @@ pub(super) fn add(routes: Routes) -> Routes {
             hosts::pair::pair,
             Operation::keyed("Islands", "pairHost", "Confirm the code that an Island shows", Scope::Write)
                 .takes::<Pair>(None)
-                .fails(&[Code::PairingNotFound, Code::HostConflict])
+                .fails(&[Code::PairingNotFound, Code::HostConflict, Code::TooManyHosts])
                 .answers::<Data<HostView>>(200, "The Island"),
         )
         .post(

@@ -13,6 +13,7 @@ use island_protocol::{
 };
 use tokio::time::Instant;
 
+use super::Hosts;
 use crate::{
     fabric::link::Connectivity,
     fleet::{Conduct, PlacementHistory},
@@ -33,8 +34,8 @@ pub(in crate::execution) struct Now {
 pub(in crate::execution) enum Input {
     /// The machine is new: always the first input.
     Begin,
-    /// An Island was claimed for the attempt.
-    Placed { host: HostId, key: AttemptKey },
+    /// Islands were claimed for the attempt.
+    Placed { hosts: Hosts, key: AttemptKey },
     /// No Island can take the job, with the number of Islands for each reason.
     NoIsland { reasons: BTreeMap<String, u64> },
     /// The result of [`Effect::Offer`].
@@ -81,7 +82,7 @@ pub(in crate::execution) enum Written {
 pub(in crate::execution) enum Effect {
     /// Commits this, and returns the result as the next input.
     Write(Write),
-    /// Sends this to the Island, and returns its answer as an input.
+    /// Sends this to the Island, for the run of its agent that is known, and returns its answer as an input.
     Offer { host: HostId, assignment: Box<Assignment> },
     /// An Island has accepted the job for the first time.
     Accepted,
@@ -93,6 +94,8 @@ pub(in crate::execution) enum Effect {
     Place { key: AttemptKey, cargo: Arc<CargoSpec>, history: PlacementHistory },
     /// Releases the claim of an attempt.
     Release { host: HostId, key: AttemptKey },
+    /// Appends the committed end to the log, where its readers see it.
+    ShowEnd(Numbered<JobEvent>),
     /// Records that an attempt executes; may be delayed.
     RecordStart { key: AttemptKey, at: Timestamp },
     /// Adds to the karma that the fleet knows of an Island.

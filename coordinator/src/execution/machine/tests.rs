@@ -1,5 +1,5 @@
 use island_protocol::{
-    event::AttemptEvent,
+    event::{AttemptEvent, Numbered},
     ids::{AccountId, JobId},
     time::Timestamp,
 };
@@ -7,18 +7,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
-use crate::execution::simulation;
+use crate::execution::simulation::{self, TERMS};
 
 const WALL_MS: i64 = 1_700_000_000_000;
 const TIME_LIMIT_MS: i64 = 120_000;
-const TERMS: Terms = Terms {
-    timeouts: LeaseTimeouts {
-        lease: Duration::from_secs(30),
-        run: Duration::from_secs(8),
-        prepare: Duration::from_mins(2),
-    },
-    retries: 2,
-};
 
 /// A machine with its time.
 struct Driven {
@@ -81,7 +73,10 @@ impl Driven {
     /// Places the job on an Island that accepts it.
     fn run_on(&mut self, host: HostId) -> AttemptKey {
         let key = self.machine.next_key();
-        assert!(matches!(self.step(Input::Placed { host, key })[..], [Effect::Write(Write::Attempt(_))]));
+        assert!(matches!(
+            self.step(Input::Placed { hosts: Hosts::one(host), key })[..],
+            [Effect::Write(Write::Attempt(_))]
+        ));
         assert!(matches!(self.committed()[..], [Effect::Offer { .. }]));
         let accepted = self.step(Input::Answered { key, answer: OfferAnswer::Accepted });
         assert!(matches!(accepted[..], [Effect::Accepted]));
@@ -89,7 +84,7 @@ impl Driven {
     }
 
     fn write_words(&mut self, host: HostId, key: AttemptKey, words: usize) {
-        let first = self.machine.log.next();
+        let first = self.machine.transcript.log().next();
         let token = |n| Numbered { n, event: AttemptEvent::Token { content: "word ".into(), count: 1 } };
         let events = (first..).take(words).map(token).collect();
         let output = Output { v: FABRIC_VERSION, key, events };
@@ -131,7 +126,7 @@ fn a_job_is_accepted_when_an_island_accepts_it_and_not_before() {
     let mut driven = Driven::new();
     driven.step(Input::Begin);
     let key = driven.machine.next_key();
-    driven.step(Input::Placed { host: host(1), key });
+    driven.step(Input::Placed { hosts: Hosts::one(host(1)), key });
     driven.committed();
     assert!(!driven.machine.is_accepted());
     let message = String::new();
@@ -184,7 +179,7 @@ fn each_island_of_a_reply_is_paid_for_its_part() {
     driven.write_words(host(2), second, 10);
     let usage = Usage::tokens(1, 40);
     let outcome = Outcome::Completed { usage, output: None, finish_reason: None };
-    let n = driven.machine.log.next();
+    let n = driven.machine.transcript.log().next();
     let events = vec![Numbered { n, event: AttemptEvent::Ended { outcome } }];
     let output = Output { v: FABRIC_VERSION, key: second, events };
     let effects = driven.step(Input::Output { host: host(2), output, reply: None });
@@ -222,4 +217,68 @@ fn an_unread_job_is_cancelled_after_a_restart() {
     let connectivity = Connectivity { connected: true, since: driven.start };
     let effects = driven.step(Input::Tick { connectivity, has_readers: false });
     assert_eq!(end(&effects).status, JobStatus::Cancelled);
+}
+
+/// An attempt over several Islands: its leader is offered the job and sends the output, and what takes the attempt away
+/// reaches every member.
+#[test]
+fn members_of_an_attempt_are_stopped_and_released_with_their_leader() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    let key = driven.machine.next_key();
+    let hosts = Hosts { leader: host(1), members: vec![host(2), host(3)] };
+    driven.step(Input::Placed { hosts, key });
+    let effects = driven.committed();
+    assert!(
+        matches!(effects[..], [Effect::Offer { host: offered, .. }] if offered == host(1)),
+        "{effects:?}"
+    );
+    driven.step(Input::Answered { key, answer: OfferAnswer::Accepted });
+    let events = vec![Numbered { n: 3, event: AttemptEvent::Token { content: "forged ".into(), count: 1 } }];
+    let output = Output { v: FABRIC_VERSION, key, events };
+    driven.step(Input::Output { host: host(2), output, reply: None });
+    assert!(!driven.machine.transcript.log().has_output(), "only the leader sends output");
+    driven.write_words(host(1), key, 3);
+    driven.step(Input::Cancel);
+    let effects = driven.committed();
+    let count = |is: fn(&Effect) -> bool| effects.iter().filter(|effect| is(effect)).count();
+    assert_eq!(count(|effect| matches!(effect, Effect::SendCancel { .. })), 3, "{effects:?}");
+    assert_eq!(count(|effect| matches!(effect, Effect::Release { .. })), 3, "{effects:?}");
+}
+
+#[test]
+fn a_coordinator_whose_clock_is_wrong_ends_no_job_that_it_takes_over() {
+    for (skew_ms, host) in [(3_600_000, Some(host(1))), (3_600_000, None), (-3_600_000, None)] {
+        let mut driven = Driven::new();
+        driven.skew_ms = skew_ms;
+        let wall = Timestamp::from_unix_ms(WALL_MS + skew_ms);
+        let attempt = u32::from(host.is_some());
+        let stored = Job { attempt, epoch: attempt.into(), host, status: JobStatus::Queued, ..job() };
+        let log = Arc::new(Log::new(stored.head.clone()));
+        let now = Now { instant: driven.start, wall };
+        driven.machine = Machine::resumed(stored, log, simulation::catalogue(), TERMS, now);
+        driven.step(Input::Begin);
+        driven.ms = 20_000;
+        assert!(driven.tick().is_empty(), "{skew_ms} {host:?}");
+        // Not more than a new job, either.
+        driven.ms = 60_000 + TIME_LIMIT_MS as u64;
+        assert_eq!(end(&driven.tick()).status, JobStatus::Timeout, "{skew_ms} {host:?}");
+    }
+}
+
+#[test]
+fn an_end_is_shown_when_its_island_is_free_and_before_a_reply_that_may_wait() {
+    let mut driven = Driven::new();
+    driven.step(Input::Begin);
+    let key = driven.run_on(host(1));
+    let outcome = Outcome::Completed { usage: Usage::tokens(1, 0), output: None, finish_reason: None };
+    let events = vec![Numbered { n: 3, event: AttemptEvent::Ended { outcome } }];
+    let output = Output { v: FABRIC_VERSION, key, events };
+    driven.step(Input::Output { host: host(1), output, reply: Some("reply".into()) });
+    let effects = driven.committed();
+    let place = |is: fn(&Effect) -> bool| effects.iter().position(is).expect("the effect");
+    let shown = place(|effect| matches!(effect, Effect::ShowEnd(end) if end.event.is_last()));
+    assert!(place(|effect| matches!(effect, Effect::Release { .. })) < shown, "{effects:?}");
+    assert!(shown < place(|effect| matches!(effect, Effect::Reply { .. })), "{effects:?}");
+    assert_eq!(driven.machine.transcript.log().next(), 3, "not before its effect");
 }

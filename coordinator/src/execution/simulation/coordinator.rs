@@ -13,7 +13,7 @@ use crate::{
         machine::{Effect, Input, Machine},
     },
     fleet::PlacementHistory,
-    peers::{Fence, PeerMonitor},
+    peers::{self, Peers},
 };
 
 /// A job that a coordinator executes.
@@ -42,8 +42,9 @@ pub(super) struct Coordinator {
     /// Difference between its system clock and the true time, in milliseconds.
     pub skew_ms: i64,
     pub jobs: BTreeMap<JobId, Running>,
-    pub monitor: PeerMonitor,
-    pub fence: Fence,
+    pub peers: Peers,
+    /// What is left of a round with the other coordinators, or `None` between two rounds.
+    pub round: Option<VecDeque<peers::Effect>>,
     /// Claimed slots of the Islands.
     pub claims: BTreeMap<AttemptKey, HostId>,
     /// When the lease of an attempt was last renewed.

@@ -12,7 +12,7 @@ use crate::{
     execution::machine::{EndWrite, Write},
     job::Job,
     ledger::{Book, Posting},
-    peers::PeerHeartbeat,
+    peers::{PeerHeartbeat, Share},
 };
 
 /// A job as stored.
@@ -110,10 +110,14 @@ impl Database {
         open.filter(|row| row.coordinator == coordinator).map(|row| row.job.id).collect()
     }
 
-    /// Increments the counter of a coordinator and returns all. Returns `None` if it was removed.
-    pub(super) fn heartbeat(&mut self, own: InstanceId) -> Option<Vec<PeerHeartbeat>> {
-        *self.coordinators.get_mut(&own)? += 1;
-        Some(self.coordinators.iter().map(|(id, beats)| PeerHeartbeat { id: *id, beats: *beats }).collect())
+    /// Increments the counter of a coordinator. Returns `false` if it was removed.
+    pub(super) fn beat(&mut self, own: InstanceId) -> bool {
+        self.coordinators.get_mut(&own).map(|beats| *beats += 1).is_some()
+    }
+
+    /// The counters of all coordinators.
+    pub(super) fn heartbeats(&self) -> Vec<PeerHeartbeat> {
+        self.coordinators.iter().map(|(id, beats)| PeerHeartbeat { id: *id, beats: *beats }).collect()
     }
 
     /// Removes a coordinator whose counter stood still.
@@ -123,13 +127,21 @@ impl Database {
         }
     }
 
-    /// Moves every open job whose coordinator was removed to `own`.
-    pub(super) fn adopt(&mut self, own: InstanceId) {
+    /// Moves open jobs whose coordinator was removed to `own`. Returns how many, and whether others are left.
+    pub(super) fn adopt(&mut self, own: InstanceId, share: &Share) -> (u32, bool) {
         let present: BTreeSet<_> = self.coordinators.keys().copied().collect();
+        let (mut taken, mut has_others) = (0, false);
         for row in self.rows.values_mut() {
-            if !row.job.status.is_final() && !present.contains(&row.coordinator) {
+            if row.job.status.is_final() || present.contains(&row.coordinator) {
+                continue;
+            }
+            if row.job.id.to_string().ends_with(|digit| share.digits().contains(digit)) {
                 row.coordinator = own;
+                taken += 1;
+            } else {
+                has_others = true;
             }
         }
+        (taken, has_others)
     }
 }

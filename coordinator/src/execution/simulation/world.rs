@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
+    TERMS,
     client::Client,
     coordinator::{Coordinator, Running},
     database::{Database, Outcome},
@@ -33,7 +34,7 @@ use crate::{
     catalogue::Catalogue,
     execution::{
         log::Log,
-        machine::{Effect, Input, Machine, Now, OfferAnswer, Terms, Write, Written},
+        machine::{Effect, Hosts, Input, Machine, Now, OfferAnswer, Write, Written},
         recover::joined,
     },
     fabric::link::Connectivity,
@@ -41,9 +42,8 @@ use crate::{
         Job,
         state::{self, Trigger},
     },
-    lease::LeaseTimeouts,
     ledger::Book,
-    peers::{Fence, PeerMonitor},
+    peers::{self, Peers},
 };
 
 const COORDINATORS: usize = 2;
@@ -58,14 +58,6 @@ const TAKEOVER: Duration = Duration::from_secs(8);
 /// A lost connection is noticed after this time.
 const PING_MS: u64 = 15_000;
 const WALL_MS: i64 = 1_700_000_000_000;
-const TERMS: Terms = Terms {
-    timeouts: LeaseTimeouts {
-        lease: Duration::from_secs(30),
-        run: Duration::from_secs(8),
-        prepare: Duration::from_mins(2),
-    },
-    retries: 2,
-};
 
 /// A defect that is put back to see that the simulation finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,6 +221,8 @@ enum Event {
     /// A task of this process, and of which of its runs.
     Tick(usize, u32),
     Heartbeat(usize, u32),
+    /// The next step of a round with the other coordinators.
+    Round(usize, u32),
     Publish(usize, u32),
     Work(usize, u32),
     Restart(Node),
@@ -420,6 +414,7 @@ impl World {
             | Event::OfferTimeout { coordinator, .. }
             | Event::Tick(coordinator, _)
             | Event::Heartbeat(coordinator, _)
+            | Event::Round(coordinator, _)
             | Event::Publish(coordinator, _) => Some(Node::Coordinator(*coordinator)),
             Event::Work(island, _) => Some(Node::Island(*island)),
             _ => None,
@@ -478,6 +473,11 @@ impl World {
                 if self.has_life(index, life) {
                     self.after(1_000, Event::Heartbeat(index, life));
                     self.heartbeat(index);
+                }
+            }
+            Event::Round(index, life) => {
+                if self.has_life(index, life) {
+                    self.round(index);
                 }
             }
             Event::Publish(index, life) => {
@@ -931,7 +931,7 @@ impl World {
     }
 
     fn is_fenced(&self, index: usize) -> bool {
-        self.defect != Some(Defect::NoFence) && self.coordinators[index].fence.is_closed(self.instant())
+        self.defect != Some(Defect::NoFence) && self.coordinators[index].peers.is_fenced(self.instant())
     }
 
     /// Gives a machine its inputs until it waits for a write.
@@ -1005,6 +1005,11 @@ impl World {
             Effect::Release { key, .. } => {
                 self.coordinators[index].claims.remove(&key);
             }
+            Effect::ShowEnd(end) => {
+                if let Some(running) = self.coordinators[index].jobs.get(&job) {
+                    running.log.append_end(end);
+                }
+            }
             Effect::Accepted
             | Effect::RecordStart { .. }
             | Effect::CreditKarma { .. }
@@ -1036,7 +1041,7 @@ impl World {
             Some(host) => {
                 running.wanted = None;
                 self.coordinators[index].claims.insert(key, host);
-                Input::Placed { host, key }
+                Input::Placed { hosts: Hosts::one(host), key }
             }
             None => Input::NoIsland { reasons: BTreeMap::from([("no_slot".to_owned(), 1)]) },
         };
@@ -1120,26 +1125,74 @@ impl World {
         }
     }
 
+    /// Begins a round with the other coordinators, unless the last one is not over.
     fn heartbeat(&mut self, index: usize) {
-        let (now, is_away) = (self.instant(), self.coordinators[index].no_database_until > self.now);
-        if is_away {
+        self.reconcile(index, false);
+        let now = self.instant();
+        let coordinator = &mut self.coordinators[index];
+        if coordinator.round.is_none() {
+            coordinator.round = Some(coordinator.peers.step(peers::Input::Due, now).into());
+            self.continue_round(index);
+        }
+    }
+
+    /// A statement takes its time to reach the database.
+    fn continue_round(&mut self, index: usize) {
+        let is_slow = self.is_stormy() && self.chance(5);
+        let delay = if is_slow { self.rng.random_range(100..12_000) } else { self.rng.random_range(1..20) };
+        self.after(delay, Event::Round(index, self.coordinators[index].life));
+    }
+
+    /// Performs the next statement of a round. One that fails ends the round.
+    fn round(&mut self, index: usize) {
+        let is_away = self.coordinators[index].no_database_until > self.now;
+        let is_lost = is_away || (self.is_stormy() && self.chance(3));
+        let (now, id) = (self.instant(), self.coordinators[index].id);
+        let effect = self.coordinators[index].round.as_mut().and_then(VecDeque::pop_front);
+        let Some(effect) = effect.filter(|_| !is_lost) else {
+            self.coordinators[index].round = None;
             return;
-        }
-        let id = self.coordinators[index].id;
-        let Some(rows) = self.database.heartbeat(id) else {
-            self.log(format!("coordinator {index} was removed"));
-            return self.stop_coordinator(index);
         };
-        for silent in self.coordinators[index].monitor.observe(&rows, now) {
-            self.log(format!("coordinator {index} removes {}", silent.id));
-            self.database.remove(silent);
+        let result = match effect {
+            peers::Effect::Beat => {
+                let is_registered = self.database.beat(id);
+                if self.is_stormy() && self.chance(3) {
+                    // The counter is written and the reply is lost.
+                    self.coordinators[index].round = None;
+                    return;
+                }
+                Some(peers::Input::Beaten { is_registered })
+            }
+            peers::Effect::List => Some(peers::Input::Listed { rows: self.database.heartbeats() }),
+            peers::Effect::Remove(silent) => {
+                self.log(format!("coordinator {index} removes {}", silent.id));
+                self.database.remove(silent);
+                None
+            }
+            peers::Effect::Adopt(share) => {
+                let (taken, has_others) = self.database.adopt(id, &share);
+                if taken > 0 {
+                    self.log(format!("coordinator {index} takes {taken} jobs over"));
+                    self.totals.adoptions += taken;
+                    self.reconcile(index, true);
+                }
+                Some(peers::Input::Adopted { has_others })
+            }
+            peers::Effect::Stop => {
+                self.log(format!("coordinator {index} was removed"));
+                return self.stop_coordinator(index);
+            }
+        };
+        let coordinator = &mut self.coordinators[index];
+        let effects = result.map(|result| coordinator.peers.step(result, now)).unwrap_or_default();
+        if let Some(round) = &mut coordinator.round {
+            round.extend(effects);
+            if round.is_empty() {
+                coordinator.round = None;
+            } else {
+                self.continue_round(index);
+            }
         }
-        self.coordinators[index].fence.renew(now);
-        let before = self.database.open(id).len();
-        self.database.adopt(id);
-        let adopted = self.database.open(id).len() - before;
-        self.totals.adoptions += adopted as u32;
-        self.reconcile(index, adopted > 0);
     }
 
     /// Resumes the open jobs of a coordinator that have no runner.
@@ -1314,8 +1367,8 @@ impl Coordinator {
             no_database_until: 0,
             skew_ms,
             jobs: BTreeMap::new(),
-            monitor: PeerMonitor::new(id, TAKEOVER),
-            fence: Fence::new(TAKEOVER, true, now),
+            peers: Peers::new(id, TAKEOVER, true, now),
+            round: None,
             claims: BTreeMap::new(),
             renewals: BTreeMap::new(),
             connected_since: 0,

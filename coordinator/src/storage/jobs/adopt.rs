@@ -1,5 +1,7 @@
 //! The coordinator of a job: reads it, and takes over the jobs of coordinators that are gone.
 
+use std::collections::HashSet;
+
 use island_protocol::{
     ids::{InstanceId, JobId},
     job::JobStatus,
@@ -9,6 +11,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::read;
 use crate::{
     job::Job,
+    peers::Share,
     storage::{Pool, QueryContext as _, Store, StoreError, commit, integer, parsed},
 };
 
@@ -34,6 +37,24 @@ pub(crate) async fn assigned_coordinator(
     let coordinator = coordinator.map(|id| id.parse()).transpose();
     let coordinator = coordinator.map_err(|_| StoreError::Corrupt { what: "coordinator_id" })?;
     Ok(Some(AssignedCoordinator { status: read::status(&row)?, coordinator }))
+}
+
+/// Maximum number of jobs that [`open_among`] reads.
+pub(crate) const MAX_STATUS_IDS: usize = 64;
+
+/// Returns those of at most [`MAX_STATUS_IDS`] jobs that have not ended.
+pub(crate) async fn open_among(pool: &Pool, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
+    // One statement for any number of jobs, so that it is prepared once: the last one fills the list.
+    let places: Vec<String> = (1..=MAX_STATUS_IDS).map(|n| format!("${n}")).collect();
+    let statement = format!(
+        "SELECT id FROM jobs WHERE id IN ({}) AND status IN ('submitted', 'pending', 'queued', 'running')",
+        places.join(", ")
+    );
+    let filled = ids.iter().chain(ids.last().into_iter().cycle()).take(MAX_STATUS_IDS);
+    let query = sqlx::query(AssertSqlSafe(statement));
+    let query = filled.fold(query, |query, id| query.bind(id.to_string()));
+    let rows = query.fetch_all(pool).await.context("read which jobs are open")?;
+    rows.iter().map(|row| parsed(row, "id")).collect()
 }
 
 /// Reads the status and the epoch of a job.
@@ -76,34 +97,54 @@ pub(crate) async fn open_of(
     row.as_ref().map(read::read).transpose()
 }
 
-/// Takes over every open job whose coordinator was removed, and returns their number. If several coordinators try, one
-/// gets each job.
-pub(crate) async fn adopt(store: &Store, own: InstanceId) -> Result<u64, StoreError> {
-    let gone = sqlx::query(
+/// Result of a takeover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Adopted {
+    /// Number of jobs that were taken over.
+    pub taken: u64,
+    /// Whether jobs of other shares have no coordinator.
+    pub has_others: bool,
+}
+
+/// Takes over the open jobs of a share whose coordinator was removed. If several coordinators try, one gets each job.
+pub(crate) async fn adopt(store: &Store, own: InstanceId, share: &Share) -> Result<Adopted, StoreError> {
+    let gone = removed(store).await?;
+    let mut taken = 0;
+    for coordinator in &gone {
+        taken += adopt_from(store, *coordinator, own, share).await?;
+    }
+    let has_others = !gone.is_empty() && !removed(store).await?.is_empty();
+    Ok(Adopted { taken, has_others })
+}
+
+/// Coordinators that were removed and have open jobs.
+async fn removed(store: &Store) -> Result<Vec<InstanceId>, StoreError> {
+    let rows = sqlx::query(
         "SELECT DISTINCT coordinator_id FROM jobs WHERE status IN ('submitted', 'pending', 'queued', 'running') \
          AND coordinator_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM coordinators c WHERE c.id = jobs.coordinator_id)",
     )
     .fetch_all(store.reader())
     .await
     .context("list coordinators that were removed")?;
-    let mut jobs = 0;
-    for row in gone {
-        let coordinator = parsed(&row, "coordinator_id")?;
-        jobs += adopt_from(store, coordinator, own).await?;
-    }
-    Ok(jobs)
+    rows.iter().map(|row| parsed(row, "coordinator_id")).collect()
 }
 
 /// The statement names the former coordinator, so that it does not match a job that another coordinator takes over
 /// meanwhile.
-async fn adopt_from(store: &Store, gone: InstanceId, own: InstanceId) -> Result<u64, StoreError> {
+async fn adopt_from(
+    store: &Store,
+    gone: InstanceId,
+    own: InstanceId,
+    share: &Share,
+) -> Result<u64, StoreError> {
     let mut tx = store.begin().await?;
     let done = sqlx::query(
         "UPDATE jobs SET coordinator_id = $1 WHERE coordinator_id = $2 AND status IN ('submitted', 'pending', 'queued', 'running') \
-         AND NOT EXISTS (SELECT 1 FROM coordinators c WHERE c.id = $2)",
+         AND NOT EXISTS (SELECT 1 FROM coordinators c WHERE c.id = $2) AND $3 LIKE '%' || substr(id, 36, 1) || '%'",
     )
     .bind(own.to_string())
     .bind(gone.to_string())
+    .bind(share.digits().to_owned())
     .execute(&mut *tx)
     .await
     .context("take jobs over")?;

@@ -40,8 +40,8 @@ pub(crate) struct Ending<'a> {
 pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, StoreError> {
     let Ending { job, end, .. } = ending;
     let now = end.completed_at;
-    let earners = ending.earners.iter().map(|(account, _)| *account);
-    let mut tx = store.begin_locked([job.account].into_iter().chain(earners)).await?;
+    // Earners are not locked: their balances are increased later.
+    let mut tx = store.begin_locked([job.account]).await?;
     let done = sqlx::query(
         "UPDATE jobs SET status = $4, completed_at = $5, started_at = $6, output = $7, usage = $8, error_code = $9, \
          error_message = $10 WHERE id = $1 AND attempt = $2 AND epoch = $3 AND coordinator_id = $11 \
@@ -80,7 +80,7 @@ pub(crate) async fn end(store: &Store, ending: &Ending<'_>) -> Result<bool, Stor
         }
     }
     if let Some((island, ms)) = ending.karma {
-        host::credit_karma(&mut tx, island, ms, now).await?;
+        host::credit_karma(&mut tx, job.id, island, ms).await?;
     }
     super::events::store(&mut tx, job.id, ending.events).await?;
     commit(tx).await?;

@@ -9,9 +9,11 @@ use uuid::Uuid;
 use super::*;
 use crate::{
     clock::Clock,
-    commands::admin::create_account,
+    commands::admin::{create_account, create_key},
     config::Database,
+    fleet::Enrolled,
     job::{End, tests::open as open_job},
+    storage::host,
 };
 
 /// A stored job that `coordinator` executes, in its own database.
@@ -90,5 +92,110 @@ async fn an_end_whose_reply_was_lost_may_be_repeated() {
         "another coordinator"
     );
     assert!(!end(&store, &ending(JobStatus::Cancelled, mine)).await.expect("written"), "another end");
+    store.close().await;
+}
+
+/// An owner with an Island and a consumer with a job that it runs, whose end pays the owner the whole price.
+#[tokio::test]
+async fn earnings_and_karma_are_counted_later_and_can_be_spent_at_once() {
+    let dir = tempfile::tempdir().expect("folder");
+    let store = Store::open(&Database { path: dir.path().join("island.db"), ..Database::default() })
+        .await
+        .expect("database");
+    let (mine, now, price) = (InstanceId(Uuid::new_v4()), Clock::System.now(), MicroCredits::from_credits(3));
+    let consumer = create_account(&store, "a@example.org", false, price, now).await.expect("account");
+    let owner =
+        create_account(&store, "b@example.org", false, MicroCredits::ZERO, now).await.expect("account");
+    let island = HostId(Uuid::new_v4());
+    let mut tx = store.begin().await.expect("begun");
+    let enrolled = Enrolled::new(island, owner, "U".into(), "island".into());
+    let enrollment = host::enroll(&mut tx, &enrolled, 0, now.plus_ms(-1_000)).await.expect("enrolled");
+    assert_eq!(enrollment, host::Enrollment::Enrolled);
+    commit(tx).await.expect("committed");
+    let accepted = async |account| {
+        create_key(&store, account, "key", now).await.expect("key");
+        let key = key::list(store.reader(), account).await.expect("read")[0].id;
+        let job = Job { id: JobId(Uuid::now_v7()), account, only: None, price, ..open_job() };
+        let terms = Terms { coordinator: mine, key, limit: 0, claim: None };
+        accept(&store, &job, &terms).await.map(|_| job)
+    };
+    let job = accepted(consumer).await.expect("accepted");
+    let parts = End { completed_at: now, output: Some(json!("x")), usage: Usage::default(), error: None };
+    let ending = Ending {
+        job: &job,
+        coordinator: mine,
+        status: JobStatus::Completed,
+        end: &parts,
+        earners: &[(owner, price)],
+        karma: Some((island, 5_000)),
+        events: &[],
+    };
+    assert!(end(&store, &ending).await.expect("ended"));
+
+    let reader = store.reader();
+    let audited = async || ledger::audit(reader).await.expect("audited");
+    assert_eq!(ledger::uncounted(reader).await.expect("read"), [owner]);
+    assert_eq!(ledger::balance(reader, owner).await.expect("read"), price);
+    assert_eq!(audited().await, (MicroCredits::ZERO, 0));
+    assert_eq!(ledger::page(reader, owner, None, 10, 0).await.expect("read").1, 1);
+    assert!(
+        host::changed(reader, now, now).await.expect("read").is_empty(),
+        "peers need not read the Island again"
+    );
+    let karma = async || host::karma(reader).await.expect("read");
+    assert_eq!(karma().await, [(island, 0)]);
+
+    accepted(owner).await.expect("the owner spends what it earned");
+    assert!(matches!(accepted(owner).await, Err(AcceptError::InsufficientCredits { .. })));
+    assert_eq!(ledger::uncounted(reader).await.expect("read"), []);
+    assert_eq!(audited().await, (MicroCredits::ZERO, 0));
+    crate::maintenance::count(&store).await.expect("counted");
+    assert_eq!(karma().await, [(island, 5_000)]);
+    assert_eq!(ledger::page(reader, owner, None, 10, 0).await.expect("read").1, 3);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_request_that_no_island_served_may_be_repeated_with_its_key_and_one_that_was_served_may_not() {
+    let dir = tempfile::tempdir().expect("folder");
+    let settings = Database { path: dir.path().join("island.db"), ..Database::default() };
+    let store = Store::open(&settings).await.expect("database");
+    let (mine, now, price) = (InstanceId(Uuid::new_v4()), Clock::System.now(), MicroCredits::from_credits(1));
+    let credits = MicroCredits::from_credits(100);
+    let consumer = create_account(&store, "a@example.org", false, credits, now).await.expect("account");
+    let owner =
+        create_account(&store, "b@example.org", false, MicroCredits::ZERO, now).await.expect("account");
+    create_key(&store, consumer, "key", now).await.expect("key");
+    let key = key::list(store.reader(), consumer).await.expect("read")[0].id;
+    for route in [idempotency::CHAT, idempotency::IMAGES] {
+        for (earners, is_forgotten) in [(&[][..], true), (&[(owner, price)][..], false)] {
+            let name = format!("{route} {is_forgotten}");
+            let claim = Claim { account: consumer, route, key: &name, fingerprint: "f", life_ms: 86_400_000 };
+            let submit = async || {
+                let job =
+                    Job { id: JobId(Uuid::now_v7()), account: consumer, only: None, price, ..open_job() };
+                let terms = Terms { coordinator: mine, key, limit: 0, claim: Some(claim) };
+                let accepted = accept(&store, &job, &terms).await.expect("accepted");
+                (job, accepted)
+            };
+            let (job, first) = submit().await;
+            assert_eq!(first, Accepted::New);
+            assert_eq!(submit().await.1, Accepted::Existing(job.id), "{name}: while it runs");
+            let parts = End { completed_at: now, output: None, usage: Usage::default(), error: None };
+            let (status, end_of) = (JobStatus::Cancelled, &parts);
+            let ending = Ending {
+                job: &job,
+                coordinator: mine,
+                status,
+                end: end_of,
+                earners,
+                karma: None,
+                events: &[],
+            };
+            assert!(end(&store, &ending).await.expect("ended"));
+            let expected = if is_forgotten { Accepted::New } else { Accepted::Existing(job.id) };
+            assert_eq!(submit().await.1, expected, "{name}: after its end");
+        }
+    }
     store.close().await;
 }

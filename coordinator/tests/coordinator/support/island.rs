@@ -117,6 +117,21 @@ impl Island {
         island
     }
 
+    /// A second agent with the same identity, as on a copied virtual machine. It has not registered.
+    pub(crate) async fn copied(&self) -> Self {
+        let client = connect(&self.credentials, self.id, &self.key).await;
+        let jobs = client.subscribe(HostTopic::Jobs.of(self.id)).await.expect("subscribe");
+        let cancels = client.subscribe(HostTopic::Cancel.of(self.id)).await.expect("subscribe");
+        client.flush().await.expect("flush");
+        let (id, key, credentials) = (self.id, self.key.clone(), self.credentials.clone());
+        Self { id, key, client, credentials, instance: InstanceId(Uuid::new_v4()), jobs, cancels, slots: 4 }
+    }
+
+    /// Its run of the agent.
+    pub(crate) fn instance(&self) -> InstanceId {
+        self.instance
+    }
+
     fn signed(&self, subject: &str, payload: &[u8]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let signature = self.key.sign(&signed_bytes(subject, payload)).expect("sign");
@@ -253,6 +268,47 @@ impl Island {
     pub(crate) async fn end(&self, key: AttemptKey, n: u64, outcome: Outcome) -> OutputReply {
         self.request(&HostTopic::Output.of(self.id), &output(key, n, vec![AttemptEvent::Ended { outcome }]))
             .await
+    }
+
+    /// Sends the end as a request. Returns `None` if no reply arrives soon.
+    pub(crate) async fn try_end(&self, key: AttemptKey, n: u64, outcome: Outcome) -> Option<OutputReply> {
+        let subject = HostTopic::Output.of(self.id);
+        let message = output(key, n, vec![AttemptEvent::Ended { outcome }]);
+        let request = Request::new().payload(serde_json::to_vec(&message).expect("json").into());
+        let request = request.timeout(Some(Duration::from_millis(500)));
+        let answer = self.client.send_request(subject, request).await.ok()?;
+        serde_json::from_slice(&answer.payload).ok()
+    }
+
+    /// Sends the end until a reply arrives, as a coordinator that starts may not execute the job yet.
+    pub(crate) async fn end_until_answered(
+        &self,
+        key: AttemptKey,
+        n: u64,
+        outcome: Outcome,
+    ) -> OutputReply {
+        let answered = async {
+            loop {
+                if let Some(reply) = self.try_end(key, n, outcome.clone()).await {
+                    return reply;
+                }
+            }
+        };
+        soon("an answer to the end", answered).await
+    }
+
+    /// Registers and renews the lease of this attempt, and does not insist on replies.
+    pub(crate) async fn try_stay(&self, key: Option<AttemptKey>, last_event: u64) {
+        let payload = serde_json::to_vec(&self.registration("scripted", &key.into_iter().collect::<Vec<_>>()));
+        let payload = payload.expect("json");
+        let headers = self.signed(subjects::REGISTER, &payload);
+        let sent = self.client.publish_with_headers(subjects::REGISTER, headers, payload.into()).await;
+        sent.expect("publish");
+        self.beat(&[]).await;
+        if let Some(key) = key {
+            let renewed = self.try_renew(key, "run", last_event, last_event);
+            let _ = tokio::time::timeout(Duration::from_millis(200), renewed).await;
+        }
     }
 
     /// Renews until a reply arrives: the fabric or the coordinator's subscription may still be reconnecting.

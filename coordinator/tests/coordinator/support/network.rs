@@ -2,6 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
+use async_nats::{ConnectOptions, jetstream};
 use island_coordinator::{
     app::App,
     clock::Clock,
@@ -96,6 +97,13 @@ impl Network {
         Self::start_with(|_| {}).await
     }
 
+    /// The fabric's streams, with the coordinator's permissions.
+    pub(crate) async fn jetstream(&self) -> jetstream::Context {
+        let options = ConnectOptions::with_credentials_file(self.path("fabric/coordinator.creds")).await;
+        let client = options.expect("credentials").connect(self.nats.url()).await.expect("fabric");
+        jetstream::new(client)
+    }
+
     /// Starts everything with changed settings.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         let mut network = Self::prepare(change).await;
@@ -110,6 +118,20 @@ impl Network {
         network.url.clone_from(&process.url);
         network.process = Some(process);
         network
+    }
+
+    /// Starts the coordinator as a process with these failures. Returns `false` if it ends before it serves.
+    pub(crate) async fn start_failing(&mut self, failures: &str) -> bool {
+        self.process = Process::start_failing(&self.config, self.folder.path(), failures).await;
+        if let Some(process) = &self.process {
+            self.url.clone_from(&process.url);
+        }
+        self.process.is_some()
+    }
+
+    /// Whether the process of the coordinator has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.process.as_mut().is_some_and(Process::is_running)
     }
 
     async fn prepare(change: impl FnOnce(&mut Config)) -> Self {
@@ -245,8 +267,9 @@ impl Network {
                 .await
                 .expect("sum");
         let wrong: i64 = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM balances b WHERE amount <> \
-             (SELECT SUM(amount) FROM ledger_entries e WHERE e.ledger = b.ledger)",
+            "SELECT COUNT(*) FROM balances b WHERE amount \
+             + (SELECT COALESCE(SUM(amount), 0) FROM uncounted_entries u WHERE u.ledger = b.ledger) <> \
+             (SELECT COALESCE(SUM(amount), 0) FROM ledger_entries e WHERE e.ledger = b.ledger)",
         )
         .fetch_one(&pool)
         .await

@@ -13,25 +13,31 @@ use std::{
 /// Maximum wait for its first reply.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Starts the server, waits until this process has ended, stops the server and removes its folder. The end of its
-/// standard input is the signal, so that neither a panic nor a kill leaves anything behind.
+/// Starts the server, and again whenever it ends, until this process has ended; then it stops the server and removes its
+/// folder. The end of its standard input is the signal, so that neither a panic nor a kill leaves anything behind.
 const GUARD: &str = r#"
 trap '' INT
 dir=$1; shift
-"$@" & server=$!
+(while [ ! -e stop ]; do "$@"; sleep 0.1; done; : > stopped) &
 read -r _
-kill -QUIT "$server"; wait "$server"
+: > stop
+until [ -e stopped ]; do
+    server=$(head -n 1 data/postmaster.pid 2>/dev/null) && kill -QUIT "$server" 2>/dev/null && kill -CONT "$server" 2>/dev/null
+    sleep 0.05
+done
 rm -rf "$dir"
 "#;
 
 /// Small and fast settings, as the data is temporary.
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 8] = [
     "listen_addresses=",
     "fsync=off",
     "full_page_writes=off",
     "shared_buffers=16MB",
     "wal_level=minimal",
     "max_wal_senders=0",
+    "min_wal_size=32MB",
+    "max_wal_size=64MB",
 ];
 
 /// Why the server cannot start where its programs are not installed.
@@ -56,9 +62,13 @@ impl Server {
 
     /// Creates a cluster in a temporary folder and starts it.
     pub(crate) fn start() -> Self {
+        Self::start_in(tempfile::Builder::new().prefix("island-pg-").tempdir().expect("folder").keep())
+    }
+
+    /// The same in this folder, which must be empty.
+    pub(crate) fn start_in(folder: PathBuf) -> Self {
         let programs = programs().expect(MISSING);
         let user = user();
-        let folder = tempfile::Builder::new().prefix("island-pg-").tempdir().expect("folder").keep();
         if let Some((uid, gid)) = user {
             std::os::unix::fs::chown(&folder, Some(uid), Some(gid)).expect("folder of another user");
         }

@@ -20,12 +20,20 @@ pub(crate) struct Process {
 impl Process {
     /// Starts the program and waits until it serves. Its log is `coordinator.log` in `folder`.
     pub(crate) async fn start(config: &Config, folder: &Path) -> Self {
+        let log = || fs::read_to_string(folder.join("coordinator.log")).unwrap_or_default();
+        let started = Self::start_failing(config, folder, "").await;
+        started.unwrap_or_else(|| panic!("the coordinator did not start\n{}", log()))
+    }
+
+    /// Starts the program with these failures. Returns `None` if it ends before it serves.
+    pub(crate) async fn start_failing(config: &Config, folder: &Path, failures: &str) -> Option<Self> {
         let settings = folder.join("coordinator.toml");
         fs::write(&settings, island_daemon::config::show(config)).expect("settings");
         let log = fs::File::create(folder.join("coordinator.log")).expect("log");
         let mut child = Command::new(env!("CARGO_BIN_EXE_island-coordinator"))
             .arg("--config")
             .arg(settings)
+            .env("FAILPOINTS", failures)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -38,10 +46,13 @@ impl Process {
             BufReader::new(output).read_line(&mut line).map(|_| line)
         });
         let line = soon("the coordinator's address", line).await.expect("no panic").expect("readable");
-        let log = || fs::read_to_string(folder.join("coordinator.log")).unwrap_or_default();
-        assert!(line.starts_with("http://"), "the coordinator did not start: {line}\n{}", log());
         process.url = format!("{}/api/v1", line.trim_end());
-        process
+        line.starts_with("http://").then_some(process)
+    }
+
+    /// Whether the process has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("look at the coordinator").is_none()
     }
 
     /// Ends the process with SIGKILL: none of its code runs any more.

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::json;
 
-use super::{DISK_BYTES, Network, Part, run, text};
+use super::{DISK_BYTES, Network, Part, mount, run, text};
 use crate::{
     chaos::{
         plan::{Link, links},
@@ -145,8 +145,7 @@ impl Network {
             let state = self.state(number);
             fs::create_dir_all(&state).expect("a folder");
             if self.has_disks {
-                let size = format!("size={DISK_BYTES}");
-                run(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&state));
+                mount(&state, DISK_BYTES);
             }
             let settings = json!({
                 "state_dir": state,
@@ -166,8 +165,13 @@ impl Network {
     }
 
     fn database_socket(&self) -> PathBuf {
+        self.database_folder().join(".s.PGSQL.5432")
+    }
+
+    /// The folder of the database and its socket.
+    pub(super) fn database_folder(&self) -> &Path {
         let (_, folder) = self.database.split_once("host=").expect("the database listens on a socket");
-        Path::new(folder).join(".s.PGSQL.5432")
+        Path::new(folder)
     }
 
     fn coordinator_command(&self, arguments: &[&str]) -> String {

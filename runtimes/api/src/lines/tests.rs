@@ -33,6 +33,17 @@ const TALK: &str = r#"{"type":"status","message":"ready"}
 {"type":"done","usage":{"prompt_tokens":7}}"#;
 
 #[test]
+fn any_count_of_tokens_is_reported() {
+    let output = format!(
+        "{{\"type\":\"token\",\"content\":\"a\",\"count\":2}}\n{{\"type\":\"done\",\"usage\":{{\"prompt_tokens\":{}}}}}",
+        u64::MAX
+    );
+    let (_, _, outcome) = read(output.as_bytes(), usize::MAX, Exit::Code(0));
+    let Outcome::Completed { usage, .. } = outcome else { panic!("it completed: {outcome:?}") };
+    assert_eq!((usage.prompt_tokens, usage.total_tokens), (u64::MAX, u64::MAX));
+}
+
+#[test]
 fn every_type_of_line_is_converted() {
     let (events, log, outcome) = read(TALK.as_bytes(), usize::MAX, Exit::Code(0));
     assert_eq!(events.len(), 5, "{events:?}");

@@ -10,15 +10,17 @@ use serde_json::json;
 use tar::{Archive, Builder, EntryType, Header};
 
 use super::{
-    ArchiveError, Source, layer,
+    ArchiveError, Source,
+    headers::Headers,
+    layer,
     manifest::{self, Parts, Texts},
     packing::unpack,
 };
 
 /// Maximum bytes of one text; manifests and configurations have a few thousand.
-const MOST_TEXT: u64 = 1 << 20;
+const MAX_TEXT: u64 = 1 << 20;
 /// Maximum bytes of all texts.
-const MOST_TEXTS: u64 = 16 << 20;
+const MAX_TEXTS: u64 = 16 << 20;
 const CONFIG: &str = "config.json";
 
 /// A checked image archive.
@@ -88,14 +90,14 @@ fn append(
 fn texts(source: &Source) -> Result<Texts, ArchiveError> {
     let (mut texts, mut total) = (Texts::new(), 0);
     for_each_file(source, &|_| (), |name, length, reader| {
-        if length > MOST_TEXT || texts.contains_key(&name) {
+        if length > MAX_TEXT || texts.contains_key(&name) {
             return Ok(());
         }
         let mut text = Vec::with_capacity(length as usize);
         reader.read_to_end(&mut text)?;
         if text.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| b"{[".contains(byte)) {
             total += length;
-            if total > MOST_TEXTS {
+            if total > MAX_TEXTS {
                 return Err(ArchiveError::unsound("its manifests are too long"));
             }
             texts.insert(name, text);
@@ -110,7 +112,7 @@ fn for_each_file(
     read: &dyn Fn(u64),
     mut each: impl FnMut(String, u64, &mut dyn Read) -> Result<(), ArchiveError>,
 ) -> Result<(), ArchiveError> {
-    let mut archive = Archive::new(source.open(read)?);
+    let mut archive = Archive::new(Headers::new(source.open(read)?));
     for entry in archive.entries()? {
         let mut entry = entry?;
         if entry.header().entry_type() == EntryType::Regular {

@@ -4,18 +4,18 @@ use std::io::Read;
 
 use tar::{Archive, EntryType};
 
-use super::ArchiveError;
+use super::{ArchiveError, headers::Headers};
 
 /// Maximum number of files, folders and links.
-const MOST_ENTRIES: u64 = 1_000_000;
+const MAX_ENTRIES: u64 = 1_000_000;
 /// Maximum bytes of all files.
-const MOST_BYTES: u64 = 16 << 30;
+const MAX_BYTES: u64 = 16 << 30;
 /// Maximum bytes of a name: longer ones fail later.
-const MOST_NAME: usize = 4096;
+const MAX_NAME: usize = 4096;
 
 /// Checks a layer, and returns its size as a tar in bytes.
 pub(super) fn check(reader: impl Read) -> Result<u64, ArchiveError> {
-    let mut counted = Counted { inner: reader, bytes: 0 };
+    let mut counted = Counted { inner: Headers::new(reader), bytes: 0 };
     let mut archive = Archive::new(&mut counted);
     let (mut entries, mut bytes) = (0_u64, 0_u64);
     for entry in archive.entries()? {
@@ -23,10 +23,10 @@ pub(super) fn check(reader: impl Read) -> Result<u64, ArchiveError> {
         entries += 1;
         bytes = bytes.saturating_add(entry.size());
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        if entries > MOST_ENTRIES || bytes > MOST_BYTES {
+        if entries > MAX_ENTRIES || bytes > MAX_BYTES {
             return Err(ArchiveError::unsound("it unpacks to more than an image may hold"));
         }
-        if name.len() > MOST_NAME {
+        if name.len() > MAX_NAME {
             return Err(ArchiveError::unsound("a name in it is too long"));
         }
         check_kind(entry.header().entry_type(), &name)?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::ArchiveError;
 
 /// Maximum number of layers of one image; Docker's limit is 127.
-const MOST_LAYERS: usize = 127;
+const MAX_LAYERS: usize = 127;
 
 /// Small files of an archive by name.
 pub(super) type Texts = BTreeMap<String, Vec<u8>>;
@@ -124,7 +124,7 @@ fn parse<T: DeserializeOwned>(name: &str, text: &[u8]) -> Result<T, ArchiveError
 fn check_config(parts: &Parts) -> Result<(), ArchiveError> {
     let config: Value = parse("the image's configuration", &parts.config)?;
     let layers = config.pointer("/rootfs/diff_ids").and_then(Value::as_array).map_or(0, Vec::len);
-    if layers != parts.layers.len() || layers == 0 || layers > MOST_LAYERS {
+    if layers != parts.layers.len() || layers == 0 || layers > MAX_LAYERS {
         let message = format!("its configuration has {layers} layers, the archive of {}", parts.layers.len());
         return Err(ArchiveError::unsound(message));
     }

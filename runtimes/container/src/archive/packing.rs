@@ -12,9 +12,9 @@ use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use super::ArchiveError;
 
 /// Maximum unpacked bytes of one file.
-const MOST_BYTES: u64 = 16 << 30;
+const MAX_BYTES: u64 = 16 << 30;
 /// Maximum unpacked bytes per packed byte, beyond [`FREE_BYTES`].
-const MOST_RATIO: u64 = 100;
+const MAX_RATIO: u64 = 100;
 /// Unpacked bytes that are allowed whatever the ratio.
 const FREE_BYTES: u64 = 64 << 20;
 const BUFFER: usize = 256 << 10;
@@ -103,7 +103,7 @@ impl<'a> Unpacked<'a> {
             Packing::Gzip => Box::new(MultiGzDecoder::new(packed)),
             Packing::Zstd => Box::new(Frames { frame: Some(start_frame(packed)?) }),
         };
-        let most = length.saturating_mul(MOST_RATIO).clamp(FREE_BYTES, MOST_BYTES);
+        let most = length.saturating_mul(MAX_RATIO).clamp(FREE_BYTES, MAX_BYTES);
         Ok(Self { bytes, left: most })
     }
 }

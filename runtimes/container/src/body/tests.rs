@@ -8,7 +8,7 @@ use super::*;
 use crate::labels::Maker;
 
 fn maker() -> Maker {
-    Maker { island: "ours".to_owned(), worker: InstanceId(uuid::Uuid::nil()), process: "boot-7-8".to_owned() }
+    Maker { island: "ours".to_owned(), worker: InstanceId(uuid::Uuid::nil()) }
 }
 
 fn limits(gpus: bool) -> ResourceLimits {
@@ -54,11 +54,11 @@ fn exactly_this_is_requested_of_a_daemon() {
         "Cmd": [],
         "User": "65534:65534",
         "Hostname": "cargo",
-        "Env": ["HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8", "NVIDIA_VISIBLE_DEVICES=void"],
+        "Env": ["HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8", "NVIDIA_VISIBLE_DEVICES=void", "LD_PRELOAD=", "LD_AUDIT="],
+        "WorkingDir": "/",
         "Labels": {
             "island.island": "ours",
             "island.worker": "00000000-0000-0000-0000-000000000000",
-            "island.process": "boot-7-8",
             "island.job": "00000000-0000-0000-0000-000000000000",
             "island.attempt": "2",
             "island.epoch": "3",
@@ -81,7 +81,11 @@ fn exactly_this_is_requested_of_a_daemon() {
             "MemorySwap": 256 << 20,
             "NanoCpus": 1_000_000_000,
             "PidsLimit": 64,
-            "Ulimits": [{"Name": "nofile", "Soft": 1024, "Hard": 1024}, {"Name": "core", "Soft": 0, "Hard": 0}],
+            "Ulimits": [
+                {"Name": "nofile", "Soft": 1024, "Hard": 1024},
+                {"Name": "core", "Soft": 0, "Hard": 0},
+                {"Name": "cpu", "Soft": 120, "Hard": 120},
+            ],
             "OomScoreAdj": 500,
             "Init": true,
             "LogConfig": {"Type": "none"},
@@ -93,7 +97,7 @@ fn exactly_this_is_requested_of_a_daemon() {
     assert_eq!(gpu["HostConfig"]["DeviceRequests"], request);
     assert_eq!(
         gpu["Env"],
-        json!(["HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8"]),
+        json!(["HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8", "LD_PRELOAD=", "LD_AUDIT="]),
         "the toolkit sets its variable"
     );
 }
@@ -110,7 +114,7 @@ fn egress_is_one_read_only_folder_and_no_network() {
         "BindOptions": {"Propagation": "rprivate", "NonRecursive": true, "CreateMountpoint": false},
     }]);
     assert_eq!(out["HostConfig"].as_object_mut().expect("a host config").remove("Mounts"), Some(mounts));
-    let env = out["Env"].as_array_mut().expect("an environment").split_off(4);
+    let env = out["Env"].as_array_mut().expect("an environment").split_off(6);
     let named: Vec<_> = env.iter().map(|pair| pair.as_str().expect("a text")).collect();
     let proxy = "http://127.0.0.1:3128";
     let variables = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
@@ -180,7 +184,7 @@ proptest! {
         for field in FORBIDDEN {
             prop_assert!(!host.contains_key(field), "{field} is set");
         }
-        for field in ["Volumes", "ExposedPorts", "MacAddress", "NetworkingConfig", "WorkingDir", "StopSignal", "Shell"] {
+        for field in ["Volumes", "ExposedPorts", "MacAddress", "NetworkingConfig", "StopSignal", "Shell"] {
             prop_assert!(whole.get(field).is_none(), "{field} is set");
         }
         prop_assert_eq!(&whole["User"], "65534:65534");

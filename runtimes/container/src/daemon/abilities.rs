@@ -10,6 +10,11 @@ const OLDEST_API: (u32, u32) = (1, 41);
 /// First runc versions with fixes of the three container escapes of November 2025, by minor version.
 const SAFE_RUNC: [(u32, u32, u32); 3] = [(1, 2, 8), (1, 3, 3), (1, 4, 0)];
 
+/// The runtime that every Docker Engine has.
+const RUNC: &str = "runc";
+/// Default runtimes that do nothing but start the container; a daemon may also not name its default.
+const PLAIN_RUNTIMES: [&str; 3] = ["", RUNC, "crun"];
+
 /// Facts about a daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Abilities {
@@ -19,6 +24,8 @@ pub struct Abilities {
     pub gpu_safe: bool,
     /// Its processors, in thousandths; it refuses a container with more.
     pub milli_cpus: Option<u64>,
+    /// The runtime to request, where the daemon's default is another one: such as NVIDIA's, which applies variables of images.
+    pub runtime: Option<String>,
     /// For the owner.
     pub details: BTreeMap<String, String>,
 }
@@ -46,6 +53,11 @@ impl Abilities {
         need(info.pids_limit == Some(true), "it cannot limit the number of processes");
         need(info.cpu_cfs_quota == Some(true), "it cannot limit processor time");
         need(numbers(&api) >= vec![OLDEST_API.0, OLDEST_API.1], "its API is older than 1.41");
+        let default = info.default_runtime.as_deref().unwrap_or_default();
+        let has_runc = info.runtimes.as_ref().is_some_and(|runtimes| runtimes.contains_key(RUNC));
+        let is_plain = PLAIN_RUNTIMES.contains(&default);
+        let unusual = format!("its default runtime is '{default}', and it has no runc");
+        need(is_plain || has_runc, &unusual);
         let engine = engine(version);
         if !missing.is_empty() {
             return Err(Unavailable {
@@ -68,6 +80,7 @@ impl Abilities {
         Ok(Self {
             version: engine,
             gpu_safe: runc.is_some_and(|runc| is_safe_runc(&runc)),
+            runtime: (!is_plain).then(|| RUNC.to_owned()),
             milli_cpus: info.ncpu.filter(|&count| count > 0).map(|count| count as u64 * 1000),
             details: details.collect(),
         })
@@ -152,6 +165,20 @@ mod tests {
             assert!(refused.reason.contains(named), "{named}: {refused}");
         }
         assert!(abilities_of(|version, _| version["ApiVersion"] = json!("1.40")).is_err());
+    }
+
+    #[test]
+    fn a_default_runtime_that_applies_variables_of_images_is_not_used() {
+        let with = |default: &str, others: Value| {
+            abilities_of(move |_, info| {
+                (info["DefaultRuntime"], info["Runtimes"]) = (json!(default), others.clone());
+            })
+        };
+        let both = json!({"runc": {"path": "runc"}, "nvidia": {"path": "nvidia-container-runtime"}});
+        assert_eq!(with("runc", both.clone()).expect("used").runtime, None);
+        assert_eq!(with("nvidia", both).expect("used").runtime.as_deref(), Some("runc"));
+        let refused = with("nvidia", json!({"nvidia": {"path": "x"}})).expect_err("nothing else is there");
+        assert!(refused.reason.contains("'nvidia'"), "{refused}");
     }
 
     #[test]

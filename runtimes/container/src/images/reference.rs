@@ -5,7 +5,7 @@ use std::fmt;
 use island_protocol::digest::Digest;
 
 /// Maximum bytes of a name.
-const MOST_BYTES: usize = 255;
+const MAX_BYTES: usize = 255;
 
 /// `registry/name@sha256:…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Reference {
         let path: Vec<_> = parts.collect();
         let known_host =
             sound(host) && (host.contains('.') || host == "localhost") && port.parse::<u16>().is_ok();
-        if name.len() > MOST_BYTES || !known_host || path.is_empty() || !path.iter().all(|part| sound(part)) {
+        if name.len() > MAX_BYTES || !known_host || path.is_empty() || !path.iter().all(|part| sound(part)) {
             return Err(format!("{name:?} is not an image in a registry; write registry.example/path/name"));
         }
         Ok(Self { name: name.to_owned(), digest })

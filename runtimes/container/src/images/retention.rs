@@ -1,9 +1,9 @@
 //! Which images are removed when there are too many: they occupy the owner's disk.
 
 /// Maximum number of images.
-const MOST_IMAGES: usize = 64;
+const MAX_IMAGES: usize = 64;
 /// Maximum bytes of all images.
-const MOST_BYTES: u64 = 32 << 30;
+const MAX_BYTES: u64 = 32 << 30;
 
 /// An image of ours in the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) fn excess(mut images: Vec<StoredImage>) -> Vec<String> {
         count += 1;
         bytes = bytes.saturating_add(image.bytes);
         // The most recently used stays, whatever its size: a job is about to run in it.
-        count > 1 && (count > MOST_IMAGES || bytes > MOST_BYTES)
+        count > 1 && (count > MAX_IMAGES || bytes > MAX_BYTES)
     };
     images.into_iter().filter(|image| goes(image)).map(|image| image.name).collect()
 }
@@ -50,7 +50,7 @@ mod tests {
         ];
         assert_eq!(excess(images), ["first", "old"]);
         assert!(excess(vec![image("giant", 100, Some(1))]).is_empty(), "the one in use stays");
-        let many = (0..MOST_IMAGES as u64 + 2).map(|at| image(&at.to_string(), 0, Some(at))).collect();
+        let many = (0..MAX_IMAGES as u64 + 2).map(|at| image(&at.to_string(), 0, Some(at))).collect();
         assert_eq!(excess(many), ["1", "0"]);
     }
 }

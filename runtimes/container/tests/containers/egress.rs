@@ -7,7 +7,7 @@ use island_protocol::{
     job::{FailureCode, Fault},
 };
 use island_runtimes_api::{JobLog, Runtime};
-use island_runtimes_container::{Containers, Settings, daemon::Daemon, labels::Maker, process};
+use island_runtimes_container::{Containers, Settings, daemon::Daemon, labels::Maker};
 use island_runtimes_egress::{Bounds, Gate, testing::Town};
 use island_runtimes_worker::launch::{ContainerRules, egress_folder};
 use serde_json::{Value, json};
@@ -58,13 +58,11 @@ impl Island {
         let maker = Maker {
             island: Uuid::now_v7().to_string(),
             worker: island_protocol::ids::InstanceId(Uuid::now_v7()),
-            process: process::own(),
         };
         let egress_dir = Some(dir.path().to_owned());
-        let settings =
-            Settings { rules, maker, alive: process::alive(), slots: 4, egress_dir, gpus: Vec::new() };
+        let settings = Settings { rules, maker, slots: 4, egress_dir, gpus: Vec::new() };
         let daemon = Daemon::connect(&world.socket).await.expect("a daemon");
-        let engine = Arc::new(Containers::start(daemon, settings).await);
+        let engine = Arc::new(Containers::start(daemon, settings));
         let (town, mut serving) = (Arc::new(Town::default()), JoinSet::new());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let server = listener.local_addr().expect("an address");

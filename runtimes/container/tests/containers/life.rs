@@ -3,12 +3,17 @@
 use std::sync::Arc;
 
 use bollard::{models::ContainerCreateBody, query_parameters::CreateContainerOptions};
-use island_protocol::job::{FailureCode, Fault, Outcome};
+use island_protocol::{
+    ids::InstanceId,
+    job::{FailureCode, Fault, Outcome},
+};
 use island_runtimes_api::Runtime;
 use island_runtimes_container::{
-    labels::{ISLAND, JOB, PROCESS},
-    process,
+    daemon::Daemon,
+    labels::{ISLAND, JOB, WORKER},
+    orphans,
 };
+use island_runtimes_worker::host::Orphans;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -77,7 +82,7 @@ pub(crate) async fn a_cancelled_run_leaves_nothing(world: Arc<World>) {
 
 pub(crate) async fn a_dropped_run_leaves_nothing(world: Arc<World>) {
     let island = Uuid::now_v7().to_string();
-    let engine = world.engine_of(&island, process::own(), 0).await;
+    let engine = world.engine_of(&island, 0).await;
     let mut job = Job::new(&world.image, cargo(&["/bin/cargo"]), json!({"mode": "long"}));
     {
         let mut run = Box::pin(engine.run(job.request, job.context));
@@ -122,8 +127,8 @@ pub(crate) async fn orphans_of_dead_workers_are_removed_and_no_others(world: Arc
     let image =
         world.docker.list_images(None::<bollard::query_parameters::ListImagesOptions>).await.expect("images");
     let image = image.first().expect("one").id.clone();
-    let leave = async |island: &str, process: &str| {
-        let labels = [(ISLAND, island), (PROCESS, process), (JOB, "x")]
+    let leave = async |island: &str, worker: &InstanceId| {
+        let labels = [(ISLAND, island), (WORKER, &worker.to_string()), (JOB, "x")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let body = ContainerCreateBody {
             image: Some(image.clone()),
@@ -133,14 +138,18 @@ pub(crate) async fn orphans_of_dead_workers_are_removed_and_no_others(world: Arc
         };
         world.docker.create_container(None::<CreateContainerOptions>, body).await.expect("a container").id
     };
-    leave(&ours, "dead").await;
-    let alive = leave(&ours, &process::own()).await;
-    let foreign = leave(&others, "dead").await;
-    // The next worker of the Island, another process than the one that still runs.
-    let next = world.engine_of(&ours, "next".to_owned(), 0).await;
+    let [dead, alive] = [(); 2].map(|()| InstanceId(Uuid::now_v7()));
+    leave(&ours, &dead).await;
+    let in_use = leave(&ours, &alive).await;
+    let foreign = leave(&others, &dead).await;
+    let daemon = Daemon::connect(&world.socket).await.expect("a daemon");
+    let none = orphans::remove(&daemon, &ours, &Orphans::Of(vec![])).await.expect("nothing to do");
+    assert_eq!(none, 0);
+    let removed = orphans::remove(&daemon, &ours, &Orphans::AllBut(vec![alive])).await.expect("removed");
+    assert_eq!(removed, 1);
     assert_eq!(
         world.containers(Some(&ours)).await,
-        std::slice::from_ref(&alive),
+        std::slice::from_ref(&in_use),
         "what a live worker uses stays"
     );
     assert_eq!(
@@ -148,8 +157,7 @@ pub(crate) async fn orphans_of_dead_workers_are_removed_and_no_others(world: Arc
         std::slice::from_ref(&foreign),
         "another Island's stays"
     );
-    next.shutdown().await;
-    for id in [alive, foreign] {
-        world.docker.remove_container(&id, None).await.expect("removed");
-    }
+    assert_eq!(orphans::remove(&daemon, &ours, &Orphans::Of(vec![alive])).await.expect("removed"), 1);
+    assert!(world.containers(Some(&ours)).await.is_empty());
+    world.docker.remove_container(&foreign, None).await.expect("removed");
 }

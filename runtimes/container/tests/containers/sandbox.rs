@@ -18,7 +18,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_island-worker-container");
 
 pub(crate) async fn a_sandboxed_worker_runs_containers(world: Arc<World>) {
     let state = tempfile::tempdir().expect("a folder");
-    let (mut worker, level) = start(&world, state.path()).await;
+    let (mut worker, level, _) = start(&world, state.path()).await;
     assert_eq!(level, SandboxLevel::Full);
     for round in ["one", "two"] {
         let outcome = run(&mut worker, &world, round).await;
@@ -28,25 +28,25 @@ pub(crate) async fn a_sandboxed_worker_runs_containers(world: Arc<World>) {
     worker.connection.commands.send(ToWorker::Shutdown { now: true }).await.expect("sent");
     within(worker.process.wait()).await.expect("ended");
     world.settle(None, 0).await;
-    // One that is killed leaves its containers to the next.
-    let (mut worker, _) = start(&world, state.path()).await;
+    // One that is killed leaves its containers to the agent.
+    let (mut worker, _, instance) = start(&world, state.path()).await;
     let outcome = run(&mut worker, &world, "three").await;
     assert!(matches!(outcome, Outcome::Completed { .. }), "{outcome:?}");
     world.one_ahead_is_left().await;
     worker.process.kill().expect("killed");
     within(worker.process.wait()).await.expect("ended");
-    assert_eq!(world.containers(None).await.len(), 1, "no process removes it");
-    let (mut worker, _) = start(&world, state.path()).await;
-    world.settle(None, 0).await;
-    worker.connection.commands.send(ToWorker::Shutdown { now: true }).await.expect("sent");
-    within(worker.process.wait()).await.expect("ended");
+    assert_eq!(world.containers(None).await.len(), 1, "its own process cannot remove it any more");
+    let orphans = host::Orphans::Of(vec![instance]);
+    let reaped = host::reap(Path::new(PROGRAM), state.path(), &orphans, Some(&world.socket));
+    within(reaped).await.expect("reaped");
+    assert!(world.containers(None).await.is_empty(), "the agent has it removed, without another worker");
 }
 
 fn log(state: &Path) -> String {
     host::stderr_tail(&state.join("w"), 4000)
 }
 
-async fn start(world: &World, state: &Path) -> (Worker, SandboxLevel) {
+async fn start(world: &World, state: &Path) -> (Worker, SandboxLevel, InstanceId) {
     let mut launch = Launch::new(InstanceId(Uuid::now_v7()), cargo(&["/bin/cargo"]));
     launch.folders = vec![world.files.path().to_owned()];
     launch.containers = ContainerRules { socket: Some(world.socket.clone()), ..ContainerRules::default() };
@@ -59,7 +59,7 @@ async fn start(world: &World, state: &Path) -> (Worker, SandboxLevel) {
             FromWorker::Hello { sandbox, .. } => level = sandbox.level,
             FromWorker::Ready { version, .. } => {
                 assert!(version.contains("Docker"), "{version}");
-                return (worker, level);
+                return (worker, level, launch.instance);
             }
             FromWorker::LoadFailed { failure } => panic!("{failure:?}: {}", log(state)),
             _ => {}

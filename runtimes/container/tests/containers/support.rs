@@ -1,7 +1,7 @@
 //! A world of one daemon and one image, and jobs in it.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -22,7 +22,6 @@ use island_runtimes_container::{
     Containers, Settings,
     daemon::Daemon,
     labels::{ISLAND, JOB, Maker},
-    process,
     testing::{Dockerd, busybox},
 };
 use island_runtimes_worker::launch::ContainerRules;
@@ -90,24 +89,19 @@ impl World {
 
     /// An engine of an Island of its own.
     pub(crate) async fn engine(&self, ahead: u32) -> Containers {
-        self.engine_of(&Uuid::now_v7().to_string(), process::own(), ahead).await
+        self.engine_of(&Uuid::now_v7().to_string(), ahead).await
     }
 
-    pub(crate) async fn engine_of(&self, island: &str, process: String, ahead: u32) -> Containers {
+    pub(crate) async fn engine_of(&self, island: &str, ahead: u32) -> Containers {
         let rules = ContainerRules {
             socket: Some(self.socket.clone()),
             max_tier: island_protocol::cargo::SandboxTier::Elevated,
             ahead,
             ..ContainerRules::default()
         };
-        let maker = Maker { island: island.to_owned(), worker: InstanceId(Uuid::now_v7()), process };
-        let alive: HashSet<_> = process::alive();
+        let maker = Maker { island: island.to_owned(), worker: InstanceId(Uuid::now_v7()) };
         let daemon = Daemon::connect(&self.socket).await.expect("a daemon");
-        Containers::start(
-            daemon,
-            Settings { rules, maker, alive, slots: 4, egress_dir: None, gpus: Vec::new() },
-        )
-        .await
+        Containers::start(daemon, Settings { rules, maker, slots: 4, egress_dir: None, gpus: Vec::new() })
     }
 
     /// Containers of an Island, or of all, whatever they do.

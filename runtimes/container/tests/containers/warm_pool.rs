@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use island_protocol::job::FailureCode;
 use island_runtimes_api::Runtime;
-use island_runtimes_container::{Containers, process};
+use island_runtimes_container::Containers;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ use crate::support::{World, play, script, with, within};
 
 pub(crate) async fn the_next_job_gets_a_started_container(world: Arc<World>) {
     let island = Uuid::now_v7().to_string();
-    let engine = world.engine_of(&island, process::own(), 2).await;
+    let engine = world.engine_of(&island, 2).await;
     let mut before = HashSet::new();
     for round in 0..4 {
         let once = script(
@@ -50,7 +50,7 @@ async fn two_waiting(engine: &Containers) -> HashSet<String> {
 
 pub(crate) async fn a_program_that_computes_without_input_is_not_started_in_advance(world: Arc<World>) {
     let island = Uuid::now_v7().to_string();
-    let engine = world.engine_of(&island, process::own(), 1).await;
+    let engine = world.engine_of(&island, 1).await;
     let busy = || {
         let command = ["/bin/sh", "-c", "while :; do :; done"];
         with(&json!({"engine": {"command": command}, "limits": {"timeout_s": 1}}))

@@ -2,11 +2,7 @@
 
 mod server;
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    path::Path,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use island_protocol::{
     cargo::CargoSpec,
@@ -54,14 +50,9 @@ async fn engine(server: &Server, registries: &[&str]) -> Containers {
         registries: registries.iter().map(ToString::to_string).collect(),
         ..ContainerRules::default()
     };
-    let maker =
-        Maker { island: "ours".to_owned(), worker: InstanceId(Uuid::nil()), process: "own".to_owned() };
+    let maker = Maker { island: "ours".to_owned(), worker: InstanceId(Uuid::nil()) };
     let daemon = Daemon::connect(server.socket()).await.expect("a daemon");
-    Containers::start(
-        daemon,
-        Settings { rules, maker, alive: HashSet::new(), slots: 1, egress_dir: None, gpus: Vec::new() },
-    )
-    .await
+    Containers::start(daemon, Settings { rules, maker, slots: 1, egress_dir: None, gpus: Vec::new() })
 }
 
 fn cargo(url: &str) -> CargoSpec {

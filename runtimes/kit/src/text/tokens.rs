@@ -7,12 +7,15 @@ use tokenizers::{
 };
 
 use crate::{
-    error::{EngineError, ErrorKind, invalid_input, invalid_model},
+    error::{EngineError, ErrorKind, guarded, invalid_input, invalid_model},
     repository::Repository,
+    text::rules,
 };
 
 /// Maximum size of a text in bytes.
 pub const MAX_TEXT_BYTES: usize = 2 << 20;
+/// What is at fault if the library panics: it trusts most of what a tokenizer states.
+const TOKENIZER: &str = "the tokenizer cannot be used";
 
 /// Text to tokens and back.
 #[derive(Debug, Clone)]
@@ -34,7 +37,8 @@ impl Tokens {
         let Some(bytes) = repository.bytes("tokenizer.json")? else {
             return Err(invalid_model("the repository has no tokenizer.json"));
         };
-        let mut tokenizer = Tokenizer::from_bytes(bytes)
+        rules::check_all(&bytes)?;
+        let mut tokenizer = guarded("invalid tokenizer.json", || Tokenizer::from_bytes(bytes))?
             .map_err(|error| invalid_model("invalid tokenizer.json").because(error))?;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| invalid_model("tokenizer.json").because(error))?;
@@ -76,7 +80,7 @@ impl Tokens {
 
     /// The tokens of a text that is split into words, with special tokens; each token has the index of its word.
     pub fn encode_words(&self, words: &[&str]) -> Result<Encoding, EngineError> {
-        let bare = self.tokenizer.encode(words, false).map_err(unreadable)?;
+        let bare = guarded(TOKENIZER, || self.tokenizer.encode(words, false))?.map_err(unreadable)?;
         let framed = self.framed(bare, None)?;
         let tokens = framed.len();
         if tokens > self.max_length {
@@ -102,6 +106,12 @@ impl Tokens {
         let too_small =
             || invalid_input(format!("the model takes {max_length} tokens, too few for this text"));
         let max_length = max_length.checked_sub(frame).ok_or_else(too_small)?;
+        // Pieces that share as many tokens as they have would never end; the library panics.
+        let room = second.as_ref().map_or(max_length, |_| max_length.saturating_sub(first.len()));
+        let is_cut = first.len() + second.as_ref().map_or(0, Encoding::len) > max_length;
+        if is_cut && stride >= room.max(1) {
+            return Err(too_small());
+        }
         let strategy = TruncationStrategy::OnlySecond;
         let strategy = if second.is_some() { strategy } else { TruncationStrategy::OnlyFirst };
         let cut = TruncationParams { max_length, stride, strategy, direction: TruncationDirection::Right };
@@ -128,17 +138,18 @@ impl Tokens {
     }
 
     fn framed(&self, first: Encoding, second: Option<Encoding>) -> Result<Encoding, EngineError> {
-        let framed = match &self.frame {
+        let framed = guarded(TOKENIZER, || match &self.frame {
             Some(frame) => frame.process(first, second, true),
             None => self.tokenizer.post_process(first, second, true),
-        };
-        framed.map_err(unreadable)
+        });
+        framed?.map_err(unreadable)
     }
 
     /// A text's tokens without special tokens and without a sequence id: one that is set too early is set twice.
     #[expect(clippy::default_trait_access, reason = "the type of the map is private to the tokenizer")]
     fn bare(&self, text: &str) -> Result<Encoding, EngineError> {
-        let found = self.tokenizer.encode_char_offsets(text, false).map_err(unreadable)?;
+        let found =
+            guarded(TOKENIZER, || self.tokenizer.encode_char_offsets(text, false))?.map_err(unreadable)?;
         Ok(Encoding::new(
             found.get_ids().to_vec(),
             found.get_type_ids().to_vec(),
@@ -154,7 +165,7 @@ impl Tokens {
 
     /// The text of tokens.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, EngineError> {
-        let text = self.tokenizer.decode(ids, skip_special).map_err(unreadable)?;
+        let text = guarded(TOKENIZER, || self.tokenizer.decode(ids, skip_special))?.map_err(unreadable)?;
         Ok(if self.cleans_up() { clean_up(&text) } else { text })
     }
 
@@ -230,4 +241,43 @@ fn clean_up(text: &str) -> String {
 
 fn unreadable(error: tokenizers::Error) -> EngineError {
     invalid_input("the text cannot be tokenized").because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, fs};
+
+    use super::*;
+
+    fn load(tokenizer: &str) -> Result<Tokens, EngineError> {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("tokenizer.json");
+        fs::write(&path, tokenizer).expect("write");
+        Tokens::load(&Repository::open(BTreeMap::from([("tokenizer.json".to_owned(), path)]))?)
+    }
+
+    #[test]
+    fn a_tokenizer_at_which_the_library_panics_is_refused() {
+        let with = |normalizer: &str| {
+            let words = r#"{"type":"WordLevel","vocab":{"a":0},"unk_token":"a"}"#;
+            format!(
+                r#"{{"version":"1.0","added_tokens":[],"normalizer":{normalizer},"pre_tokenizer":{{"type":"Whitespace"}},"post_processor":null,"decoder":null,"model":{words}}}"#
+            )
+        };
+        let tokens = load(&with("null")).expect("a tokenizer");
+        assert_eq!(tokens.encode("a").expect("a word").get_ids(), [0]);
+        let cut = tokens.encode_cut("a a a a", None, 2, 1).expect("cut");
+        assert_eq!((cut.len(), cut.get_overflowing().len()), (2, 2));
+        let whole = tokens.encode_cut("a a", None, 2, 2).expect("nothing is cut");
+        assert_eq!(whole.len(), 2);
+        for pair in [None, Some("a a a a")] {
+            let refused = tokens.encode_cut("a a a a", pair, 5 - 3 * usize::from(pair.is_none()), 2);
+            assert_eq!(refused.expect_err("pieces do not advance").kind(), ErrorKind::InvalidInput);
+        }
+        let refused = load(&with(r#"{"type":"Precompiled","precompiled_charsmap":null}"#));
+        assert_eq!(refused.expect_err("no rules").kind(), ErrorKind::InvalidModel);
+        // A table of four gigabytes, which is not there.
+        let refused = load(&with(r#"{"type":"Precompiled","precompiled_charsmap":"/P///wAAAAAA"}"#));
+        assert!(refused.expect_err("no table").message().contains("state a table"));
+    }
 }

@@ -9,8 +9,11 @@ use std::{
 
 use island_protocol::job::{Failure, FailureCode};
 
-use super::{HostError, command, prepare};
+use super::{HostError, command, prepare, read_scratch};
 use crate::launch::{DERIVED_FILE, EXIT_LOAD_FAILED, EXIT_OUT_OF_MEMORY, FAILURE_FILE, Launch, SCRATCH_DIR};
+
+/// Maximum bytes of the text that describes a failure.
+const MAX_FAILURE_BYTES: u64 = 64 << 10;
 
 /// Starts `binary` in `dir` and waits for its end. Returns the derived file or the failure. Kills the process on drop.
 pub async fn derive(
@@ -24,7 +27,10 @@ pub async fn derive(
     let mut child = child.map_err(|error| HostError::Start(binary.to_owned(), error))?;
     let status = child.wait().await.map_err(|error| HostError::Start(binary.to_owned(), error))?;
     let scratch = dir.join(SCRATCH_DIR);
-    Ok(verdict(status, launch, &scratch).map_or_else(|| Ok(scratch.join(DERIVED_FILE)), Err))
+    let made = scratch.join(DERIVED_FILE);
+    let is_file = fs::symlink_metadata(&made).is_ok_and(|about| about.is_file());
+    let failure = verdict(status, launch, &scratch).or_else(|| (!is_file).then(|| crashed(status)));
+    Ok(failure.map_or(Ok(made), Err))
 }
 
 fn verdict(status: ExitStatus, launch: &Launch, scratch: &Path) -> Option<Failure> {
@@ -40,7 +46,7 @@ fn verdict(status: ExitStatus, launch: &Launch, scratch: &Path) -> Option<Failur
         (_, Some(libc::SIGXCPU | libc::SIGKILL)) if launch.cpu_limit_s > 0 => {
             Some(too_much(format!("{} s of processor time", launch.cpu_limit_s)))
         }
-        (Some(EXIT_LOAD_FAILED), _) => fs::read(scratch.join(FAILURE_FILE))
+        (Some(EXIT_LOAD_FAILED), _) => read_scratch(&scratch.join(FAILURE_FILE), MAX_FAILURE_BYTES)
             .ok()
             .and_then(|text| serde_json::from_slice(&text).ok())
             .or_else(|| Some(crashed(status))),

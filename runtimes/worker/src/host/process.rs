@@ -77,6 +77,23 @@ impl Process {
         })
     }
 
+    /// How much its threads have run since its start: nanoseconds on a processor, and how often one of them got one. `None` where the kernel
+    /// does not show it.
+    pub fn run_time(&self) -> Option<(u64, u64)> {
+        let mut sum = (0, 0);
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.pid())).ok()? {
+            // A thread that has just ended is left out; what it ran makes a difference all the same.
+            let Ok(line) = std::fs::read_to_string(thread.ok()?.path().join("schedstat")) else { continue };
+            let mut fields = line.split_whitespace().map(str::parse::<u64>);
+            let (Some(Ok(ns)), Some(Ok(_)), Some(Ok(turns))) = (fields.next(), fields.next(), fields.next())
+            else {
+                return None;
+            };
+            sum = (sum.0 + ns, sum.1 + turns);
+        }
+        Some(sum)
+    }
+
     fn signal(&self, signal: Signal) -> io::Result<()> {
         match self.handle.signal(self.pid, signal) {
             // Already ended.

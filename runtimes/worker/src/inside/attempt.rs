@@ -7,7 +7,8 @@ use island_protocol::{
 use island_runtimes_api::WorkCounter;
 use tokio_util::sync::CancellationToken;
 
-use super::outbox::{Outbox, weight};
+use super::outbox::Outbox;
+use crate::frame::weight;
 
 /// Maximum length of the text of a token event; longer texts are split.
 const MAX_TOKEN_BYTES: usize = 64 << 10;

@@ -10,7 +10,7 @@ use island_runtimes_api::{Probe, Runtime, Unavailable};
 use tokio::sync::watch;
 
 use super::state::LoadState;
-use crate::{launch::Launch, lockdown::Profile};
+use crate::{host::Orphans, launch::Launch, lockdown::Profile};
 
 /// An engine before its model is loaded.
 pub trait EngineLoader: Send + 'static {
@@ -25,6 +25,12 @@ pub trait EngineLoader: Send + 'static {
 
     /// Before the sandbox is applied, in a process with one thread: loads libraries. Starts no thread and no driver, and reads nothing untrusted.
     fn prepare(&mut self, _launch: &Launch) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Removes what workers that have ended left outside their processes; `workers` is the folder that contains the workers' folders. Runs in
+    /// a process of its own.
+    fn reap(&mut self, _workers: &Path, _orphans: &Orphans) -> Result<(), Unavailable> {
         Ok(())
     }
 

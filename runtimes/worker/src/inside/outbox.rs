@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use island_protocol::event::{AttemptEvent, Numbered};
 
+use crate::frame::weight;
+
 /// Maximum number of events in one frame.
 const MAX_BATCH_EVENTS: usize = 512;
 /// Approximate maximum of content in one frame, bytes: it ends with the event that reaches this.
@@ -65,17 +67,6 @@ impl Outbox {
         }
         self.ended && self.events.is_empty()
     }
-}
-
-/// Bytes of an event, as counted in frames and against the output limit.
-pub(super) fn weight(event: &AttemptEvent) -> usize {
-    let content = match event {
-        AttemptEvent::Token { content, .. } => content.len(),
-        AttemptEvent::Status { state } => state.len(),
-        AttemptEvent::Image(image) => image.data.len(),
-        AttemptEvent::Progress { .. } | AttemptEvent::Ended { .. } => 0,
-    };
-    content + 16
 }
 
 #[cfg(test)]

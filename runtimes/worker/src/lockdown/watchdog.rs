@@ -23,6 +23,8 @@ use procfs::Counter;
 
 use crate::launch::EXIT_OUT_OF_MEMORY;
 
+/// Least limit, megabytes. A limit of 0 is that of a machine without free memory, never no limit.
+pub const MIN_MEMORY_MB: u64 = 256;
 /// Time between two measurements.
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -31,6 +33,23 @@ const PERIOD: Duration = Duration::from_millis(100);
 pub struct Memory {
     counter: Counter,
     resident_mb: Arc<AtomicU64>,
+}
+
+/// The memory of a worker, for the agent: what a worker reports of itself it can also make up.
+#[derive(Debug)]
+pub struct WorkerMemory(Counter);
+
+impl WorkerMemory {
+    /// Opens the counter of a process of this user. Must be called before the process applies its sandbox, where the system hides such
+    /// processes from others.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        Counter::of(pid).map(Self)
+    }
+
+    /// Megabytes that the process has allocated; `None` once it has ended.
+    pub fn allocated_mb(&self) -> Option<u64> {
+        self.0.read().map(|usage| usage.allocated >> 10)
+    }
 }
 
 /// Memory in kilobytes.
@@ -53,14 +72,15 @@ impl Memory {
         Arc::clone(&self.resident_mb)
     }
 
-    /// Measures until the process ends, and ends it when more than `limit_mb` are allocated. 0 means no limit.
+    /// Measures until the process ends, and ends it when more than `limit_mb` are allocated, at least 256, or when it cannot be measured.
     pub fn watch(self, limit_mb: u64) -> io::Result<()> {
+        let limit_mb = limit_mb.max(MIN_MEMORY_MB);
         thread::Builder::new().name("memory".into()).stack_size(64 << 10).spawn(move || {
             loop {
                 let usage = self.counter.read();
-                self.resident_mb.store(usage.resident >> 10, Ordering::Relaxed);
-                if limit_mb > 0 && usage.allocated >> 10 > limit_mb {
-                    eprintln!("out of memory: {} MB allocated, {limit_mb} MB allowed", usage.allocated >> 10);
+                self.resident_mb.store(usage.map_or(0, |usage| usage.resident >> 10), Ordering::Relaxed);
+                if let Some(problem) = problem(usage, limit_mb) {
+                    eprintln!("out of memory: {problem}");
                     end_now();
                 }
                 thread::sleep(PERIOD);
@@ -70,9 +90,29 @@ impl Memory {
     }
 }
 
+/// Why the process must end, if so. Memory that cannot be measured counts as too much.
+fn problem(usage: Option<Usage>, limit_mb: u64) -> Option<String> {
+    let Some(usage) = usage else { return Some("what is allocated cannot be measured".to_owned()) };
+    let allocated_mb = usage.allocated >> 10;
+    (allocated_mb > limit_mb).then(|| format!("{allocated_mb} MB allocated, {limit_mb} MB allowed"))
+}
+
 /// Ends the process without the exit handlers of native libraries, which other threads still use.
 #[expect(unsafe_code, reason = "the standard library has no exit without handlers")]
 fn end_now() -> ! {
     // SAFETY: `_exit` takes no pointer and does not return.
     unsafe { libc::_exit(EXIT_OUT_OF_MEMORY) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_measured_is_too_much() {
+        let usage = |megabytes: u64| Some(Usage { resident: 0, allocated: megabytes << 10 });
+        assert_eq!(problem(usage(100), 100), None);
+        assert!(problem(usage(101), 100).is_some_and(|problem| problem.contains("101 MB")));
+        assert!(problem(None, u64::MAX).is_some());
+    }
 }

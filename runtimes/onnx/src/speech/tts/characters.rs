@@ -7,8 +7,9 @@ use std::collections::HashMap;
 
 use island_runtimes_graph::fields::{self, Field};
 use island_runtimes_kit::{
-    error::{EngineError, ErrorKind, invalid_input, invalid_model},
+    error::{EngineError, ErrorKind, guarded, invalid_input, invalid_model},
     repository::Repository,
+    text::rules,
 };
 use serde_json::Value;
 use tokenizers::{NormalizedString, Normalizer as _, normalizers::Precompiled};
@@ -202,7 +203,7 @@ impl Pieces {
         let mut normalized = NormalizedString::from(text);
         if let Some(rules) = &self.rules {
             let failed = |error| invalid_input("the text cannot be normalized").because(error);
-            rules.normalize(&mut normalized).map_err(failed)?;
+            guarded("the rules of a voice", || rules.normalize(&mut normalized))?.map_err(failed)?;
         }
         let is_space = |letter: char| letter == ' ' || self.any_space && letter.is_whitespace();
         let mut out = String::new();
@@ -228,6 +229,7 @@ impl Pieces {
 }
 
 fn rules_of(map: &[u8]) -> Result<Precompiled, EngineError> {
+    rules::check(map)?;
     Precompiled::from(map)
         .map_err(|error| invalid_model(format!("the rules of {FILE} cannot be read: {error:?}")))
 }
@@ -236,4 +238,37 @@ fn rules_of(map: &[u8]) -> Result<Precompiled, EngineError> {
 fn token<'v>(settings: &'v Value, name: &str, otherwise: &'v str) -> &'v str {
     let token = settings.get(name).map(|token| token.get("content").unwrap_or(token));
     token.and_then(Value::as_str).unwrap_or(otherwise)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, fs};
+
+    use super::*;
+
+    /// A field of bytes.
+    fn field(number: u8, content: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, content.len() as u8], content].concat()
+    }
+
+    #[test]
+    fn rules_that_lead_out_of_their_table_are_an_error() {
+        let piece =
+            |name: &str, kind: u8| field(1, &[&field(1, name.as_bytes())[..], &[3 << 3, kind]].concat());
+        let with = |rules: &[u8]| {
+            let model =
+                [piece("<unk>", 2), piece("</s>", 3), piece("a", 1), field(3, &field(2, rules))].concat();
+            let folder = tempfile::tempdir().expect("temporary folder");
+            let path = folder.path().join(FILE);
+            fs::write(&path, model).expect("write");
+            let repository =
+                Repository::open(BTreeMap::from([(FILE.to_owned(), path)])).expect("a repository");
+            Characters::of(&repository, &Value::Null)
+        };
+        assert_eq!(with(b"").expect("no rules").read("a").expect("a letter"), [0, 2, 1]);
+        let outside = [4_u32.to_le_bytes(), 0x7fff_fc00_u32.to_le_bytes()].concat();
+        let characters = with(&outside).expect("rules are read when a text is");
+        assert_eq!(characters.read("a").expect_err("outside").kind(), ErrorKind::InvalidModel);
+        with(&u32::MAX.to_le_bytes()).expect_err("a table that is not there");
+    }
 }

@@ -31,7 +31,7 @@ const LINE_HEIGHT: u32 = 48;
 /// Its minimum width.
 const LEAST_WIDTH: f32 = 320.0;
 /// Its maximum width; longer lines are squeezed.
-const MOST_WIDTH: f32 = 4096.0;
+const MAX_WIDTH: f32 = 4096.0;
 /// Width of the classifier's input.
 const TURN_WIDTH: u32 = 192;
 /// Its score threshold.
@@ -105,7 +105,7 @@ impl Page {
     fn read(&self, line: RgbImage) -> Result<(String, f32), EngineError> {
         let line = self.upright(line)?;
         let ratio = line.width() as f32 / line.height() as f32;
-        let full = (LINE_HEIGHT as f32 * ratio).clamp(LEAST_WIDTH, MOST_WIDTH).floor() as u32;
+        let full = (LINE_HEIGHT as f32 * ratio).clamp(LEAST_WIDTH, MAX_WIDTH).floor() as u32;
         let probabilities = first(&self.reader, strip(&line, full))?;
         let probabilities = probabilities
             .into_dimensionality::<Ix3>()

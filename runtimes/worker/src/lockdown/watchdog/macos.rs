@@ -14,17 +14,21 @@ impl Counter {
         Ok(Self)
     }
 
+    pub(super) fn of(_pid: u32) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     #[expect(clippy::unused_self, reason = "on other systems an open file is read")]
     #[expect(unsafe_code, reason = "the standard library does not know a process's memory")]
-    pub(super) fn read(&self) -> Usage {
+    pub(super) fn read(&self) -> Option<Usage> {
         // SAFETY: the record contains only integers, for which zero is valid.
         let mut record: libc::rusage_info_v4 = unsafe { mem::zeroed() };
         // SAFETY: the pointer is to a record of the requested version.
         let status =
             unsafe { libc::proc_pid_rusage(libc::getpid(), libc::RUSAGE_INFO_V4, (&raw mut record).cast()) };
         if status != 0 {
-            return Usage::default();
+            return None;
         }
-        Usage { resident: record.ri_resident_size >> 10, allocated: record.ri_phys_footprint >> 10 }
+        Some(Usage { resident: record.ri_resident_size >> 10, allocated: record.ri_phys_footprint >> 10 })
     }
 }

@@ -13,19 +13,28 @@ impl Counter {
         File::open("/proc/self/status").map(Self)
     }
 
-    pub(super) fn read(&self) -> Usage {
+    /// The file of another process. It stays readable when the process hides itself later.
+    pub(super) fn of(pid: u32) -> io::Result<Self> {
+        File::open(format!("/proc/{pid}/status")).map(Self)
+    }
+
+    /// Reads it; `None` if that fails.
+    pub(super) fn read(&self) -> Option<Usage> {
         let mut text = [0; 4096];
-        let read = self.0.read_at(&mut text, 0).unwrap_or(0);
+        let read = self.0.read_at(&mut text, 0).ok()?;
         parse(&String::from_utf8_lossy(&text[..read]))
     }
 }
 
-fn parse(status: &str) -> Usage {
+/// Page tables count as well: an access to one byte of many pages allocates little else.
+fn parse(status: &str) -> Option<Usage> {
     let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
     };
-    Usage { resident: field("VmRSS"), allocated: field("RssAnon") + field("RssShmem") + field("VmSwap") }
+    let optional = |name| field(name).unwrap_or(0);
+    let allocated = field("RssAnon")? + optional("RssShmem") + optional("VmSwap") + optional("VmPTE");
+    Some(Usage { resident: field("VmRSS")?, allocated })
 }
 
 #[cfg(test)]
@@ -34,8 +43,17 @@ mod tests {
 
     #[test]
     fn fields_of_the_status_file() {
-        let text = "Name:\tx\nVmRSS:\t  300 kB\nRssAnon:\t  100 kB\nRssFile:\t  150 kB\nRssShmem:\t   50 kB\nVmSwap:\t 7 kB\n";
-        assert_eq!(parse(text), Usage { resident: 300, allocated: 157 });
-        assert_eq!(parse(""), Usage::default());
+        let text = "Name:\tx\nVmRSS:\t  300 kB\nRssAnon:\t  100 kB\nRssFile:\t  150 kB\nRssShmem:\t   50 kB\nVmSwap:\t 7 kB\nVmPTE:\t 3 kB\n";
+        assert_eq!(parse(text), Some(Usage { resident: 300, allocated: 160 }));
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("RssAnon:\t many kB\nVmRSS:\t 1 kB\n"), None);
+    }
+
+    #[test]
+    fn another_file_is_not_mistaken_for_the_counter() {
+        // As after a `dup2` over its descriptor.
+        let null = Counter(File::open("/dev/null").expect("open"));
+        assert_eq!(null.read(), None);
+        assert!(Counter::open().expect("open").read().is_some_and(|usage| usage.allocated > 0));
     }
 }

@@ -1,0 +1,183 @@
+//! All Islands at one moment, for lists and counts, so that requests for them do not delay placement.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use island_protocol::{
+    api::HostView,
+    fabric::Heartbeat,
+    host::Capabilities,
+    ids::{HostId, Slug},
+    time::Timestamp,
+};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::Island;
+use crate::placement::Candidate;
+
+/// A snapshot is reused for this many times what it cost to take, so that snapshots take 2 % of the time at most.
+const REUSE: u32 = 50;
+/// Maximum age of a snapshot.
+const MAX_AGE: Duration = Duration::from_secs(5);
+
+/// One Island.
+#[derive(Debug)]
+pub(crate) struct IslandSummary {
+    id: HostId,
+    name: String,
+    pub status: &'static str,
+    pub region: Option<String>,
+    capabilities: Option<Arc<Capabilities>>,
+    heartbeat: Option<Arc<Heartbeat>>,
+    karma_ms: i64,
+    tokens_per_second: Option<f64>,
+    last_heartbeat_at: Option<Timestamp>,
+}
+
+impl IslandSummary {
+    pub(super) fn new(island: &Island, offline_after: Duration, now: Instant) -> Self {
+        let enrolled = &island.enrolled;
+        Self {
+            id: enrolled.id,
+            name: enrolled.name.clone(),
+            status: island.status(offline_after, now),
+            region: enrolled.region.clone(),
+            capabilities: enrolled.capabilities.clone(),
+            heartbeat: island.heartbeat.clone(),
+            karma_ms: enrolled.karma_ms,
+            tokens_per_second: enrolled.tokens_per_second,
+            last_heartbeat_at: enrolled.last_seen,
+        }
+    }
+
+    /// As consumers see it.
+    pub(crate) fn view(&self) -> HostView {
+        let karma = self.karma_ms as f64 / 3_600_000.0;
+        HostView {
+            id: self.id,
+            name: self.name.clone(),
+            status: self.status.to_owned(),
+            region: self.region.clone(),
+            karma,
+            karma_score: karma,
+            tokens_per_second: self.tokens_per_second,
+            capabilities: self.capabilities.as_deref().cloned(),
+            last_heartbeat_at: self.last_heartbeat_at,
+        }
+    }
+
+    /// The Island as a candidate regardless of its load, if it is online and accepts jobs.
+    pub(crate) fn candidate(&self) -> Option<Candidate<'_>> {
+        if self.status != "online" {
+            return None;
+        }
+        Some(Candidate {
+            id: self.id,
+            capabilities: self.capabilities.as_deref()?,
+            models: &self.heartbeat.as_ref()?.models,
+            online: true,
+            draining: false,
+            free_slots: 0,
+            free_ram_mb: 0,
+            free_vram: Cow::default(),
+            karma_ms: self.karma_ms,
+            tokens_per_second: self.tokens_per_second,
+            running: 0,
+            failures: 0,
+            failing: false,
+            unreliability: 0,
+        })
+    }
+}
+
+/// All Islands at one moment, in the order of their ids.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub islands: Vec<IslandSummary>,
+    taken: Instant,
+    /// What this snapshot and its counts cost, microseconds.
+    cost: AtomicU64,
+    able: Mutex<HashMap<Slug, u64>>,
+}
+
+impl Snapshot {
+    pub(super) fn new(mut islands: Vec<IslandSummary>, taken: Instant, cost: Duration) -> Self {
+        islands.sort_by_key(|island| island.id);
+        let snapshot = Self { islands, taken, cost: AtomicU64::new(0), able: Mutex::default() };
+        snapshot.spent(cost);
+        snapshot
+    }
+
+    fn spent(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.cost.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Whether this snapshot may still be used.
+    pub(super) fn is_fresh(&self, now: Instant) -> bool {
+        let life = (Duration::from_micros(self.cost.load(Ordering::Relaxed)) * REUSE).min(MAX_AGE);
+        now >= self.taken && now - self.taken < life
+    }
+
+    /// The number of Islands for which `is_able`, which depends on the Cargo only, holds; computed once for each Cargo.
+    pub(crate) fn count(&self, cargo: &Slug, is_able: impl Fn(&Candidate<'_>) -> bool) -> u64 {
+        let known = self.able.lock().get(cargo).copied();
+        known.unwrap_or_else(|| {
+            let begun = Instant::now();
+            let able = self
+                .islands
+                .iter()
+                .filter_map(IslandSummary::candidate)
+                .filter(|island| is_able(island))
+                .count();
+            let able = able as u64;
+            self.able.lock().insert(cargo.clone(), able);
+            self.spent(begun.elapsed());
+            able
+        })
+    }
+}
+
+/// The latest snapshot.
+#[derive(Debug, Default)]
+pub(super) struct Latest(Mutex<Option<Arc<Snapshot>>>);
+
+impl Latest {
+    pub(super) fn get(&self, now: Instant) -> Option<Arc<Snapshot>> {
+        self.0.lock().clone().filter(|snapshot| snapshot.is_fresh(now))
+    }
+
+    pub(super) fn set(&self, snapshot: Arc<Snapshot>) {
+        *self.0.lock() = Some(snapshot);
+    }
+
+    /// Forgets the snapshot: an Island was added, removed, or changed its status.
+    pub(super) fn clear(&self) {
+        *self.0.lock() = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_reused_for_fifty_times_its_cost_and_never_for_long() {
+        let now = Instant::now();
+        let after = |ms| now + Duration::from_millis(ms);
+        let cheap = Snapshot::new(Vec::new(), now, Duration::from_millis(1));
+        assert!(cheap.is_fresh(now) && cheap.is_fresh(after(49)) && !cheap.is_fresh(after(50)));
+        let dear = Snapshot::new(Vec::new(), now, Duration::from_mins(1));
+        assert!(dear.is_fresh(after(4_999)) && !dear.is_fresh(after(5_000)));
+        cheap.spent(Duration::from_millis(1));
+        assert!(cheap.is_fresh(after(99)));
+    }
+}

@@ -1,0 +1,202 @@
+//! Failures injected into the running coordinator: every write to the database fails once, is committed without an
+//! answer, or ends the process before or after it; and the process ends at every message to an Island. Whatever
+//! happens, accepted jobs end, money adds up, and no slot is left.
+
+use std::{fs, time::Duration};
+
+use island_protocol::fabric::Assignment;
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+
+use crate::support::{
+    island::{Island, completed, token},
+    network::Network,
+    soon,
+};
+
+/// Writes of a job and of the start of a coordinator, at most; a case is over when no further one is reached.
+const MAX_WRITES: u32 = 40;
+/// Time in which the writes that no request awaits follow.
+const SETTLING: Duration = Duration::from_millis(300);
+
+/// The network between the cases.
+struct Case {
+    network: Network,
+    island: Island,
+    /// Jobs that were accepted in this case.
+    jobs: Vec<String>,
+    /// Whether the coordinator ended in this case.
+    has_ended: bool,
+}
+
+impl Case {
+    async fn prepare() -> Self {
+        let network = Network::start_process(|config| {
+            config.jobs.heartbeat_ms = 1_000;
+            config.jobs.lease_ms = 5_000;
+        })
+        .await;
+        let mut island = Island::start(&network).await;
+        island.slots = 1;
+        let pool = network.sql().await;
+        // Enough for all cases.
+        for statement in [
+            "UPDATE balances SET amount = amount + 1000000000 WHERE ledger LIKE 'account:%'",
+            "UPDATE balances SET amount = amount - 2000000000 WHERE ledger = 'platform:issue'",
+            "INSERT INTO ledger_entries (id, ledger, kind, amount, created_at) \
+             SELECT 'more:' || ledger, ledger, 'grant', \
+             CASE WHEN ledger = 'platform:issue' THEN -2000000000 ELSE 1000000000 END, 0 FROM balances \
+             WHERE ledger = 'platform:issue' OR ledger LIKE 'account:%'",
+        ] {
+            sqlx::query(statement).execute(&pool).await.expect("credits");
+        }
+        pool.close().await;
+        network.audit().await;
+        Self { network, island, jobs: Vec::new(), has_ended: false }
+    }
+
+    /// Starts the coordinator again, without failures, if it has ended.
+    async fn ensure_running(&mut self) {
+        if !self.network.is_running() {
+            self.has_ended = true;
+            assert!(self.network.start_failing("").await, "it starts without failures");
+        }
+    }
+
+    /// Two jobs, one after the other on the only slot, under these failures. Returns whether one of them was met.
+    async fn live_through(&mut self, failures: &str) -> bool {
+        self.network.kill();
+        self.has_ended = !self.network.start_failing(failures).await;
+        self.jobs.clear();
+        for job in 0..2 {
+            let id = soon(&format!("acceptance under {failures}"), self.submit(&format!("{failures} {job}"))).await;
+            soon(&format!("the end of a job under {failures}"), self.work_on(&id)).await;
+            self.jobs.push(id);
+        }
+        tokio::time::sleep(SETTLING).await;
+        self.ensure_running().await;
+        let log = fs::read_to_string(self.network.path("coordinator.log")).expect("log");
+        self.check(failures).await;
+        self.has_ended || log.contains("injected")
+    }
+
+    /// Submits until the job is accepted, always with the same key.
+    async fn submit(&mut self, key: &str) -> String {
+        loop {
+            self.ensure_running().await;
+            let body = json!({"workload": "echo", "input": {"prompt": "hi", "max_tokens": 10}});
+            let request = self.network.call(Method::POST, "/jobs").header("Idempotency-Key", key);
+            if let Ok(answer) = request.json(&body).send().await
+                && answer.status() == StatusCode::CREATED
+                && let Ok(body) = answer.json::<serde_json::Value>().await
+            {
+                return body["data"]["id"].as_str().expect("id").to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Runs attempts as they are assigned until the job has ended.
+    async fn work_on(&mut self, id: &str) {
+        let mut current: Option<Assignment> = None;
+        loop {
+            self.ensure_running().await;
+            let last = current.as_ref().map_or(0, |run| run.first_event);
+            self.island.try_stay(current.as_ref().map(|run| run.key), last).await;
+            if let Ok(run) = tokio::time::timeout(Duration::from_millis(100), self.island.take()).await {
+                current = (run.key.job_id.to_string() == id).then_some(run);
+            }
+            if let Some(run) = &current {
+                let (key, first) = (run.key, run.first_event);
+                self.island.send(key, first, vec![token("a")]).await;
+                let reply = self.island.try_end(key, first + 1, completed(1, 1)).await;
+                if reply.is_some_and(|reply| reply.committed) && self.has_ended(id).await {
+                    return;
+                }
+            }
+            if self.has_ended(id).await {
+                return;
+            }
+        }
+    }
+
+    async fn has_ended(&self, id: &str) -> bool {
+        let answer = self.network.call(Method::GET, &format!("/jobs/{id}")).send().await;
+        let Ok(answer) = answer else { return false };
+        let Ok(body) = answer.json::<serde_json::Value>().await else { return false };
+        !body["data"]["completed_at"].is_null()
+    }
+
+    async fn check(&self, failures: &str) {
+        self.network.audit().await;
+        let mut earned = 0;
+        for id in &self.jobs {
+            let job = self.network.job(id).await;
+            let charged = job["usage"]["credits_used"].as_f64().expect("credits");
+            match job["status"].as_str().expect("status") {
+                "completed" => {
+                    assert_eq!((&job["output"], charged), (&json!("a"), 1.0), "{failures}: {job}");
+                    earned += 1;
+                }
+                // Whether delivered events were stored is not known after some crashes.
+                "failed" => assert_eq!((&job["error"]["code"], charged), (&json!("island_lost"), 0.0), "{failures}: {job}"),
+                other => panic!("{failures}: {other}"),
+            }
+            let last = self.network.stream(id, 0).await.rest().await.pop().expect("events");
+            assert!(last.name == "done" || last.name == "error", "{failures}: {last:?}");
+        }
+        let pool = self.network.sql().await;
+        let ids = format!("'{}'", self.jobs.join("', '"));
+        let count = async |statement: String| -> i64 {
+            let read = sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).fetch_one(&pool).await;
+            read.expect("a number")
+        };
+        let open = "SELECT COUNT(*) FROM jobs WHERE status IN ('submitted', 'pending', 'queued', 'running')";
+        assert_eq!(count(open.to_owned()).await, 0, "{failures}");
+        let held = "SELECT CAST(SUM(amount) AS BIGINT) FROM balances WHERE ledger LIKE 'holds:%'";
+        assert_eq!(count(held.to_owned()).await, 0, "{failures}");
+        let paid = format!(
+            "SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM ledger_entries \
+             WHERE kind = 'settle' AND amount > 0 AND job_id IN ({ids})"
+        );
+        assert_eq!(count(paid).await, earned * 1_000_000, "{failures}");
+        let created = "SELECT COUNT(*) FROM jobs".to_owned();
+        assert_eq!(count(created).await, count("SELECT COUNT(*) FROM idempotency".to_owned()).await, "{failures}");
+        pool.close().await;
+    }
+
+    /// Lets a place fail at its first, second, … use until it is not used that often.
+    async fn every(&mut self, place: &str, action: &str) {
+        for passed in 0..MAX_WRITES {
+            let off = if passed == 0 { String::new() } else { format!("{passed}*off->") };
+            if !self.live_through(&format!("{place}={off}1*{action}->off")).await {
+                assert!(passed > 0, "{place} was never met");
+                return;
+            }
+        }
+        panic!("{place} is used more than {MAX_WRITES} times");
+    }
+}
+
+#[tokio::test]
+async fn every_write_may_fail_or_lose_its_answer() {
+    let mut case = Case::prepare().await;
+    case.every("store.commit", "return").await;
+    case.every("store.committed", "return").await;
+}
+
+#[tokio::test]
+async fn the_process_may_end_before_and_after_every_write() {
+    let mut case = Case::prepare().await;
+    case.every("store.commit", "return(crash)").await;
+    case.every("store.committed", "return(crash)").await;
+}
+
+#[tokio::test]
+async fn every_task_may_panic_at_a_write_and_the_process_may_end_at_every_message() {
+    let mut case = Case::prepare().await;
+    case.every("store.begin", "panic(injected)").await;
+    for place in ["fabric.request", "fabric.answered", "fabric.reply"] {
+        case.every(place, "return").await;
+    }
+}

@@ -1,0 +1,173 @@
+//! Watches the headers of a tar while it is read: names and extensions are read into memory as a whole, and a header may state any length
+//! for them.
+
+use std::io::{self, Read};
+
+use tar::{EntryType, Header, PaxExtensions};
+
+/// Bytes of a block.
+const BLOCK: usize = 512;
+/// Maximum bytes of one name or extension.
+const MAX_LEN: u64 = 64 << 10;
+
+/// Reads a tar, and fails where something that is read into memory is too long, or where the length of an entry is ambiguous.
+#[derive(Debug)]
+pub(super) struct Headers<R> {
+    inner: R,
+    /// The bytes of the present header.
+    header: Vec<u8>,
+    /// Bytes of the present entry's content, padding included, that are still to be read.
+    content: u64,
+    /// The extensions that are being read, with their length.
+    extensions: Option<(Vec<u8>, usize)>,
+}
+
+impl<R> Headers<R> {
+    pub(super) fn new(inner: R) -> Self {
+        Self { inner, header: Vec::with_capacity(BLOCK), content: 0, extensions: None }
+    }
+
+    /// Takes bytes in the order of the file, at most to the end of the present header or content.
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.content > 0 {
+            self.content -= bytes.len() as u64;
+            if let Some((read, _)) = &mut self.extensions {
+                read.extend_from_slice(bytes);
+            }
+            if self.content == 0
+                && let Some((read, length)) = self.extensions.take()
+            {
+                check_extensions(&read[..length])?;
+            }
+            return Ok(());
+        }
+        self.header.extend_from_slice(bytes);
+        if self.header.len() == BLOCK {
+            self.begin()?;
+            self.header.clear();
+        }
+        Ok(())
+    }
+
+    /// Checks a complete header.
+    fn begin(&mut self) -> io::Result<()> {
+        let header = Header::from_byte_slice(&self.header);
+        if self.header.iter().all(|&byte| byte == 0) {
+            return Ok(());
+        }
+        let (size, kind) = (header.entry_size()?, header.entry_type());
+        let is_extension = matches!(kind, EntryType::XHeader | EntryType::XGlobalHeader);
+        let is_name = matches!(kind, EntryType::GNULongName | EntryType::GNULongLink);
+        if (is_extension || is_name) && size > MAX_LEN {
+            return Err(invalid("a name or an extension in it is too long"));
+        }
+        if kind == EntryType::GNUSparse {
+            // Further headers follow it, whose number it does not state.
+            return Err(invalid("it contains a sparse file"));
+        }
+        self.content =
+            size.checked_next_multiple_of(BLOCK as u64).ok_or_else(|| invalid("a file in it is too long"))?;
+        self.extensions = (is_extension && size > 0).then(|| (Vec::new(), size as usize));
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Headers<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let due = if self.content > 0 { self.content } else { (BLOCK - self.header.len()) as u64 };
+        let most = usize::try_from(due).unwrap_or(usize::MAX).min(into.len());
+        let read = self.inner.read(&mut into[..most])?;
+        self.take(&into[..read])?;
+        Ok(read)
+    }
+}
+
+/// An extension may state another length than the header, so that readers disagree on what is a header.
+fn check_extensions(text: &[u8]) -> io::Result<()> {
+    for extension in PaxExtensions::new(text) {
+        if extension?.key_bytes() == b"size" {
+            return Err(invalid("a file in it has its length in an extension"));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(message: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(kind: EntryType, size: u64, content: &[u8]) -> Vec<u8> {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(kind);
+        header.set_path("x").expect("a name");
+        header.set_size(size);
+        header.set_cksum();
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        Headers::new(bytes).read_to_end(&mut out)?;
+        Ok(out)
+    }
+
+    #[test]
+    fn long_names_and_extensions_are_refused_by_their_header() {
+        for kind in
+            [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader, EntryType::XGlobalHeader]
+        {
+            // The content is not even there.
+            let error = read(&entry(kind, 8 << 30, b"")).expect_err("too long");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{kind:?}: {error}");
+            let hidden = [entry(EntryType::Regular, 3, b"abc"), entry(kind, MAX_LEN + 1, b"")].concat();
+            assert!(read(&hidden).is_err(), "{kind:?}");
+        }
+        let name = entry(EntryType::GNULongName, 200, &[b'n'; 200]);
+        assert_eq!(read(&name).expect("short enough"), name);
+        assert!(read(&entry(EntryType::GNUSparse, 0, b"")).is_err());
+    }
+
+    #[test]
+    fn an_extension_cannot_hide_a_header() {
+        let record = b"10 size=0\n";
+        let tar = [
+            entry(EntryType::XHeader, record.len() as u64, record),
+            // Readers that apply the extension find a header where others find content.
+            entry(EntryType::Regular, BLOCK as u64, &entry(EntryType::GNULongName, 8 << 30, b"")),
+        ];
+        assert!(read(&tar.concat()).is_err());
+        let harmless = entry(EntryType::XHeader, 12, b"12 path=abc\n");
+        assert_eq!(read(&harmless).expect("a path"), harmless);
+    }
+
+    proptest! {
+        #[test]
+        fn other_archives_are_unchanged_for_any_sizes_of_reads(
+            files in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..2000), 0..5),
+            steps in prop::collection::vec(1_usize..3000, 1..10),
+        ) {
+            let mut bytes: Vec<u8> =
+                files.iter().flat_map(|file| entry(EntryType::Regular, file.len() as u64, file)).collect();
+            bytes.resize(bytes.len() + 2 * BLOCK, 0);
+            let (mut reader, mut out) = (Headers::new(bytes.as_slice()), Vec::new());
+            for step in steps.iter().cycle() {
+                let mut buffer = vec![0; *step];
+                let count = reader.read(&mut buffer).expect("valid");
+                if count == 0 {
+                    break;
+                }
+                out.extend_from_slice(&buffer[..count]);
+            }
+            prop_assert_eq!(out, bytes);
+        }
+    }
+}

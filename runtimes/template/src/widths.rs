@@ -1,0 +1,73 @@
+//! Filters and methods that pad a text to any width: it is allocated at once, so that neither fuel nor the length of the output limits it.
+
+use minijinja::{
+    Error, ErrorKind, State, Value, filters,
+    value::{Kwargs, Rest, StringInput, ValueOrKwargs},
+};
+
+use crate::MAX_ADDED_BYTES;
+
+/// Maximum indentation of JSON, for each level of each line.
+const MAX_INDENT: i128 = 64;
+
+/// Python's methods of values.
+pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+    if let ("format", Some(text)) = (name, value.as_str()) {
+        check_format(text, args)?;
+    }
+    minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
+}
+
+/// The filter `format`.
+pub(super) fn format(state: &mut State, text: &Value, args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
+    let given: Vec<Value> = args.iter().cloned().map(ValueOrKwargs::into_value).collect();
+    check_format(text.as_str().unwrap_or_default(), &given)?;
+    filters::format(state, text, args)
+}
+
+/// The filter `indent`.
+pub(super) fn indent(
+    text: StringInput<'_>,
+    width: Option<usize>,
+    first: Option<bool>,
+    blank: Option<bool>,
+    others: Kwargs,
+) -> Result<Value, Error> {
+    let named = others.peek::<Option<usize>>("width").unwrap_or_default();
+    let lines = text.as_str().lines().count();
+    check(width.or(named).unwrap_or(0) as u64, lines)?;
+    filters::indent(text, width, first, blank, others)
+}
+
+/// The filter `tojson`.
+pub(super) fn tojson(value: &Value, indent: Option<Value>, others: Kwargs) -> Result<Value, Error> {
+    let named = others.peek::<Option<Value>>("indent").unwrap_or_default();
+    let indent = indent.filter(|indent| !indent.is_none());
+    let width = indent.clone().or(named).and_then(|indent| i128::try_from(indent).ok()).unwrap_or(0);
+    if width > MAX_INDENT {
+        return Err(too_wide());
+    }
+    filters::tojson(value, indent, others)
+}
+
+/// Widths are numbers in the text, or arguments: all numbers count, because padding is all that they can be used for at such a size.
+fn check_format(text: &str, args: &[Value]) -> Result<(), Error> {
+    let digits = text.split(|letter: char| !letter.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    let written = digits.map(|digits| digits.parse().unwrap_or(u64::MAX));
+    let is_given = text.contains('*') || text.contains(":{") || text.contains(".{");
+    let given = args.iter().filter(|_| is_given).filter_map(|arg| i128::try_from(arg.clone()).ok());
+    let given = given.map(|number| number.unsigned_abs().try_into().unwrap_or(u64::MAX));
+    let places = text.bytes().filter(|byte| b"%{".contains(byte)).count();
+    check(written.chain(given).max().unwrap_or(0), places)
+}
+
+fn check(width: u64, times: usize) -> Result<(), Error> {
+    if width.saturating_mul(times as u64) > MAX_ADDED_BYTES as u64 {
+        return Err(too_wide());
+    }
+    Ok(())
+}
+
+fn too_wide() -> Error {
+    Error::new(ErrorKind::OutOfFuel, "a text is padded to more than a prompt may have")
+}

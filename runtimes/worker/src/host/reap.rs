@@ -1,0 +1,86 @@
+//! Runs a worker's program once to remove what workers that have ended left outside their processes, such as containers.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use island_protocol::ids::InstanceId;
+use tokio::process::Command;
+
+use super::KEPT_VARIABLES;
+
+/// Time that the program has.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Whose remains are removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Orphans {
+    /// Those of these workers.
+    Of(Vec<InstanceId>),
+    /// Those of all others. Only while no worker starts.
+    AllBut(Vec<InstanceId>),
+}
+
+impl Orphans {
+    /// Whether what this worker left is removed.
+    pub fn include(&self, worker: InstanceId) -> bool {
+        match self {
+            Self::Of(ended) => ended.contains(&worker),
+            Self::AllBut(alive) => !alive.contains(&worker),
+        }
+    }
+}
+
+/// Remains that could not be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReapError {
+    /// The program cannot be run.
+    #[error("run {}", .0.display())]
+    Run(PathBuf, #[source] std::io::Error),
+    /// It did not remove everything.
+    #[error("{} ended with {status}: {output}", .binary.display())]
+    Left {
+        /// The program.
+        binary: PathBuf,
+        /// Its status.
+        status: std::process::ExitStatus,
+        /// The last of what it wrote.
+        output: String,
+    },
+}
+
+/// Removes the remains of workers whose folders are in `workers`. `daemon` is the socket of the container daemon, unless it is the usual one.
+pub async fn reap(
+    binary: &Path,
+    workers: &Path,
+    orphans: &Orphans,
+    daemon: Option<&Path>,
+) -> Result<(), ReapError> {
+    let failed = |error| ReapError::Run(binary.to_owned(), error);
+    let mut command = Command::new(binary);
+    command.arg("--reap").arg(workers).env_clear();
+    command.envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    command.envs(daemon.map(|socket| ("DOCKER_HOST", format!("unix://{}", socket.display()))));
+    let (option, named) = match orphans {
+        Orphans::Of(ended) => ("--of", ended),
+        Orphans::AllBut(alive) => ("--except", alive),
+    };
+    for worker in named {
+        command.arg(option).arg(worker.to_string());
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let output = tokio::time::timeout(TIMEOUT, command.output()).await;
+    let output = output.unwrap_or(Err(std::io::ErrorKind::TimedOut.into())).map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let output = ReapError::Left {
+        binary: binary.to_owned(),
+        status: output.status,
+        output: text.lines().last().unwrap_or_default().to_owned(),
+    };
+    Err(output)
+}
